@@ -39,6 +39,8 @@ impl Kind {
     pub const Confirm: Self = Self(12);
     /// The receiving end confirms a handshake.
     pub const PeerConfirm: Self = Self(13);
+    /// A sender asks whether the receiver's window is still shut.
+    pub const WindowProbe: Self = Self(14);
 }
 
 /// The ECN field of the IP header, and the flags ECE and CWR of TCP (RFC 3168 sections 5 and 6.1): four bits.
@@ -254,7 +256,7 @@ pub(crate) struct MarkCounts {
 }
 
 /// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), what its
-/// timestamp tells beside the echo, and the counts of accurate feedback.
+/// timestamp tells beside the echo, the counts of accurate feedback, and a window that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SackBlocks {
     blocks: [Range; SACK_BLOCKS],
@@ -262,8 +264,12 @@ pub(crate) struct SackBlocks {
     one_way_ms: u32,
     /// Zeros where nobody asks.
     counts: MarkCounts,
+    /// Segments; [`NO_WINDOW`] of a receiver whose window never changes.
+    window: u16,
     len: u8,
 }
+
+const NO_WINDOW: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<SackBlocks>() == 40);
 
@@ -273,6 +279,7 @@ impl SackBlocks {
         blocks: [Range { start: 0, end: 0 }; SACK_BLOCKS],
         one_way_ms: u32::MAX,
         counts: MarkCounts { ce: 0, ect1: 0 },
+        window: NO_WINDOW,
         len: 0,
     };
 
@@ -302,6 +309,18 @@ impl SackBlocks {
     /// What the receiver has got; zeros where nobody asks.
     pub fn counts(&self) -> MarkCounts {
         self.counts
+    }
+
+    /// The receiver has room for so many segments from the number of the acknowledgement on; more than 65,534 count as
+    /// that.
+    pub fn tell_window(&mut self, segments: u32) {
+        self.window = u16::try_from(segments).map_or(NO_WINDOW - 1, |window| window.min(NO_WINDOW - 1));
+    }
+
+    /// The receiver's window in segments; `None` of one whose window never changes.
+    #[inline]
+    pub fn window(&self) -> Option<u32> {
+        (self.window != NO_WINDOW).then_some(self.window.into())
     }
 
     /// The blocks.
@@ -335,7 +354,7 @@ impl SackTable {
             (self.entries.len() - 1) as u32
         });
         let blocks = &mut self.entries[index as usize];
-        (blocks.len, blocks.one_way_ms) = (0, u32::MAX);
+        (blocks.len, blocks.window, blocks.one_way_ms) = (0, NO_WINDOW, u32::MAX);
         blocks.counts = MarkCounts::default();
         (SackHandle(index), blocks)
     }
@@ -432,19 +451,29 @@ mod tests {
         for _ in 0..10 {
             let (handle, blocks) = table.add();
             assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[][..], None));
-            assert_eq!(blocks.counts(), MarkCounts::default());
+            assert_eq!((blocks.counts(), blocks.window()), (MarkCounts::default(), None));
             blocks.push(block);
+            blocks.tell_window(5);
             blocks.tell_one_way(7);
             blocks.tell_counts(MarkCounts { ce: 1, ect1: 9 });
             let blocks = table.get(handle);
             assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[block][..], Some(7)));
-            assert_eq!(blocks.counts(), MarkCounts { ce: 1, ect1: 9 });
+            assert_eq!((blocks.counts(), blocks.window()), (MarkCounts { ce: 1, ect1: 9 }, Some(5)));
             table.free(handle);
         }
         assert_eq!(table.entries.len(), 1);
         table.free(SackHandle::NONE);
         assert_eq!(table.free.len(), 1);
         assert_eq!(*table.get(SackHandle::NONE), SackBlocks::NONE);
+    }
+
+    #[test]
+    fn a_window_that_is_larger_than_its_field_is_told_as_the_largest() {
+        let mut blocks = SackBlocks::NONE;
+        for (window, told) in [(0, 0), (65_534, 65_534), (65_535, 65_534), (u32::MAX, 65_534)] {
+            blocks.tell_window(window);
+            assert_eq!(blocks.window(), Some(told));
+        }
     }
 
     #[test]

@@ -129,6 +129,17 @@ pub const METRICS: &[Entry] = &[
     entry("total_rtos_l4", "run flow arm", "", Sum,
         "retransmission timeouts in the whole run, of the run those of its greedy connections (simulator)",
         "#{timeouts}", CCPERF),
+    entry("total_unreceived_l4", "flow", "", Sum,
+        "segments below the newest one that came that an optimistic receiver acknowledged though they never came, in \
+         the whole run (simulator)",
+        "#{acknowledged, not received}", "Savage et al., CCR 29(5), 1999"),
+    entry("rwnd_limited_l4", "flow", "", Mean,
+        "share of the flow's life in which the window of a receiver that reads at a rate, and nothing else, kept its \
+         sender from sending (simulator)",
+        "time(SND.NXT at the window's edge) / life", "Linux, tcpi_rwnd_limited"),
+    entry("total_window_probes_l4", "flow", "", Sum,
+        "probes of a receiver's window that was shut, in the whole run (simulator)",
+        "#{probes}", "RFC 9293 section 3.8.6.1"),
     entry("stall_max_s", "run flow arm", "s", Max,
         "longest time without a byte, in steps of 100 ms",
         "100 ms max(100 ms in a row with 0 bytes)", OWN),

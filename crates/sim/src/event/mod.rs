@@ -58,6 +58,8 @@ pub(crate) enum Event {
     Upset(u32),
     /// An uplink is divided anew.
     Uplink(u32),
+    /// An application that reads at a rate has read a segment.
+    Reading(u32),
 }
 
 impl Event {
@@ -82,6 +84,7 @@ impl Event {
             Self::Peer(index) => (15, index),
             Self::Upset(index) => (16, index),
             Self::Uplink(index) => (17, index),
+            Self::Reading(index) => (18, index),
         };
         (kind << 32) | u64::from(index)
     }
@@ -108,7 +111,8 @@ impl Event {
             14 => Self::Ping(index),
             15 => Self::Peer(index),
             16 => Self::Upset(index),
-            _ => Self::Uplink(index),
+            17 => Self::Uplink(index),
+            _ => Self::Reading(index),
         }
     }
 }
@@ -330,6 +334,7 @@ mod tests {
             Event::Peer(7),
             Event::Upset(8),
             Event::Uplink(9),
+            Event::Reading(10),
         ];
         assert!(events.iter().all(|event| Event::from_code(event.code()) == *event));
     }

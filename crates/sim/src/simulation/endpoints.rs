@@ -8,20 +8,19 @@ use forebay_core::traffic::{SendTimes, Source};
 use forebay_core::units::{ByteCount, Timestamp};
 
 use super::Simulation;
+use super::receiving::{Reader, with_receiving};
 use super::short::Short;
-use crate::event::{Event, millis_between};
+use crate::event::Event;
 use crate::metrics::{FlowMeter, Observed};
 use crate::network::{Flow, Network, Traffic};
-use crate::packet::{Kind, Marks, Packet, SackHandle};
+use crate::packet::{Kind, Marks, Packet};
 use crate::route::{Step, nanos};
 use crate::tcp::peer::{Peer, Wish};
+use crate::tcp::reading::Reading;
 use crate::tcp::receiver::{Ack, Receiver};
 use crate::tcp::sender::{SUPPLIED, Sender};
 use crate::tcp::stack::Tcp;
 use crate::written::WriteLog;
-
-/// Kind, length and two counters of three bytes (RFC 9768 section 3.2.3).
-const COUNTS_BYTES: u16 = 8;
 
 /// A route as an endpoint knows it.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +57,10 @@ pub(super) struct Connection {
     pub opened_ns: Option<u64>,
     /// Segments that the receiver has read when the flow is complete.
     pub segments: Option<u32>,
-    /// The connection is written to while the run goes on.
-    pub is_written: bool,
+    /// Who reads what comes.
+    pub reader: Reader,
+    /// What of it has been read, where that takes time.
+    pub reading: Option<Box<Reading>>,
     /// Place of the connection among the meters.
     pub meter: u32,
     /// What was sent before is of an earlier connection in the same slot; [`Timestamp::MAX`]: there is
@@ -134,24 +135,36 @@ impl Simulation {
         algorithm.set_seed(streams.stream("algorithm").bits());
         let tcp = self.tcp_of(flow);
         let (mss, start) = (u64::from(tcp.mss), Timestamp::ZERO + flow.start);
-        let is_written = flow.traffic == Traffic::Written;
-        let finite = bytes.filter(|_| !is_written);
+        let rate = flow.receiving.read_rate;
+        let reader = match flow.traffic {
+            Traffic::Written => Reader::Caller,
+            _ if rate.is_some() => Reader::Application,
+            _ => Reader::Nobody,
+        };
+        let finite = bytes.filter(|_| reader != Reader::Caller);
         let number = self.places.len() as u32;
         let index = self.connections.len() as u32;
         self.places.push(Place::Connection(index as usize));
         let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));
         let meter = self.meters.len() as u32;
         self.meters.push(FlowMeter::new(start, self.stop));
+        let receiver = Receiver::new(&tcp).with(&flow.receiving);
+        let reading = rate.map(|rate| Box::new(Reading::new(&tcp, rate)));
+        let mut sender = Sender::new(tcp, algorithm, bytes);
+        if reading.is_some() {
+            sender.follow_window();
+        }
         self.connections.push(Connection {
-            receiver: Receiver::new(&tcp),
-            sender: Sender::new(tcp, algorithm, bytes),
+            receiver,
+            sender,
             data,
             back,
             flow: number,
             start,
             opened_ns: flow.opened.map(nanos),
             segments: finite.and_then(|bytes| u32::try_from(bytes.div_ceil(mss)).ok()),
-            is_written,
+            reader,
+            reading,
             meter,
             lives_from: Timestamp::ZERO,
             short: None,
@@ -200,7 +213,7 @@ impl Simulation {
     pub(super) fn tcp_of(&mut self, flow: &Flow) -> Arc<Tcp> {
         let tcp = self.stack.tcp_for(&self.algorithms, &flow.cc);
         let initial_window = flow.initial_window.unwrap_or(tcp.initial_window);
-        let tcp = Tcp { initial_window, ..tcp };
+        let tcp = Tcp { initial_window, ..with_receiving(tcp, &flow.receiving) };
         if let Some(shared) = self.tcps.iter().find(|shared| ***shared == tcp) {
             return Arc::clone(shared);
         }
@@ -220,7 +233,7 @@ impl Simulation {
     pub fn write(&mut self, flow: usize, bytes: u64) -> Option<u32> {
         let Some(Place::Connection(index)) = self.places.get(flow).copied() else { return None };
         let connection = &mut self.connections[index];
-        if !connection.is_written {
+        if connection.reader != Reader::Caller {
             return None;
         }
         let segments = connection.sender.write(bytes);
@@ -366,8 +379,17 @@ impl Simulation {
             if let Some(log) = connection.written.as_deref_mut().filter(|_| next > before) {
                 log.on_read(self.now, next);
             }
-            if connection.is_written && next > before {
-                self.reads.push_back(Read { flow: connection.flow as usize, number: next });
+            match connection.reader {
+                Reader::Caller if next > before => {
+                    self.reads.push_back(Read { flow: connection.flow as usize, number: next });
+                }
+                Reader::Application => {
+                    if let Some(reading) = connection.reading.as_deref_mut() {
+                        reading.on_arrival(self.now, next);
+                        reading.timer.plan(&mut self.events, Event::Reading(packet.flow()));
+                    }
+                }
+                _ => {}
             }
         }
         connection.peer.on_answer(Wish::Data);
@@ -392,33 +414,13 @@ impl Simulation {
         self.meters[connection.meter as usize].on_complete(self.now);
     }
 
-    fn send_ack(&mut self, flow: u32, ack: Ack) {
-        let blocks = self.connections[flow as usize].receiver.block_count(&ack) as u16;
-        // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
-        let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        let counts = if ack.tells_counts { COUNTS_BYTES } else { 0 };
-        let bytes = self.stack.tcp.overhead + option + counts;
-        let packet = Packet::new(Kind::Ack, flow, ack.number, bytes, ack.echo)
-            .with_marks(Marks::of_ack(ack.is_ece));
-        if blocks > 0 || ack.tells_one_way || ack.tells_counts {
-            let sack = self.note_blocks(flow, &ack);
-            return self.send_back(packet.with_sack(sack));
+    pub(super) fn send_ack(&mut self, flow: u32, ack: Ack) {
+        let blocks = self.connections[flow as usize].receiver.block_count(&ack);
+        if blocks > 0 || !ack.is_plain {
+            return self.send_answers(flow, ack);
         }
-        self.send_back(packet);
-    }
-
-    /// Writes down what `ack`, which was made just now, carries beside itself.
-    #[inline(never)]
-    fn note_blocks(&mut self, flow: u32, ack: &Ack) -> SackHandle {
-        if self.sacks.is_full() {
-            self.reclaim();
-        }
-        let (sack, blocks) = self.sacks.add();
-        self.connections[flow as usize].receiver.fill(ack, blocks);
-        if ack.tells_one_way {
-            blocks.tell_one_way(millis_between(ack.echo, self.now));
-        }
-        sack
+        let packet = Packet::new(Kind::Ack, flow, ack.number, self.stack.tcp.overhead, ack.echo);
+        self.send_back(packet.with_marks(Marks::of_ack(ack.is_ece)));
     }
 
     pub(super) fn send_back(&mut self, packet: Packet) {
@@ -447,6 +449,9 @@ impl Simulation {
             sender.learn_one_way(blocks.one_way_ms());
             sender.learn_counts(blocks.counts());
             sender.on_ack(self.now, packet.number(), packet.sent, blocks.as_slice(), is_ece);
+            if let Some(window) = blocks.window() {
+                sender.learn_window(self.now, packet.number() + window);
+            }
             self.sacks.free(packet.sack());
         }
         let connection = &mut self.connections[packet.flow() as usize];

@@ -7,6 +7,7 @@
 mod boxes;
 mod endpoints;
 mod pings;
+mod receiving;
 mod results;
 mod short;
 mod tap;
@@ -251,6 +252,7 @@ impl Simulation {
             Event::Datagram(source) => self.send_datagram(source as usize),
             Event::Ping(index) => self.on_ping_timer(event, index),
             Event::Peer(slot) => self.on_peer_timer(event, slot),
+            Event::Reading(flow) => self.on_reading_timer(event, flow),
             Event::Start(_)
             | Event::Stop(_)
             | Event::Rto(_)
@@ -367,7 +369,7 @@ impl Simulation {
 
     fn route_of(&self, packet: &Packet) -> u32 {
         match packet.kind() {
-            Kind::Data | Kind::Syn | Kind::PeerSynAck | Kind::Confirm => {
+            Kind::Data | Kind::Syn | Kind::PeerSynAck | Kind::Confirm | Kind::WindowProbe => {
                 self.connections[packet.flow() as usize].data.route
             }
             Kind::Message => self.message_way(packet.flow()).route,

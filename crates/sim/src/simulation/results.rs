@@ -81,6 +81,8 @@ impl Simulation {
             total_retransmissions_l4: metrics.total_retransmissions_l4,
             total_spurious_retransmissions_l4: metrics.total_spurious_retransmissions_l4,
             total_rtos_l4: metrics.total_rtos_l4,
+            total_unreceived_l4: metrics.total_unreceived_l4,
+            total_window_probes_l4: metrics.total_window_probes_l4,
             data_packets_sent: metrics.data_packets_sent,
             received_bytes: metrics.received_bytes,
             completed: metrics.completed,
@@ -96,6 +98,7 @@ impl Simulation {
         let sender = &connection.sender;
         let counters = sender.counters;
         let (episodes, episodes_ns) = sender.recoveries();
+        let limits = sender.window_limits(now);
         FlowMetrics {
             mean_sending_rate_l4: mbit_per_s(counters.sent * mss, life),
             mean_sending_rate_l7: mbit_per_s(sender.written_bytes(), life),
@@ -105,6 +108,9 @@ impl Simulation {
             total_retransmissions_l4: counters.resent,
             total_spurious_retransmissions_l4: connection.receiver.duplicates(),
             total_rtos_l4: counters.timeouts,
+            total_unreceived_l4: connection.receiver.unreceived(),
+            total_window_probes_l4: limits.map(|(probes, _)| probes),
+            rwnd_limited_l4: limits.map(|(_, ns)| ratio(ns as f64 * 1e-9, life.as_secs_f64())),
             data_packets_sent: counters.sent,
             ..self.meters[connection.meter as usize].metrics(now, mss)
         }

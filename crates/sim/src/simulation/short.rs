@@ -16,6 +16,7 @@ use forebay_core::units::Timestamp;
 
 use super::Simulation;
 use super::endpoints::{Connection, Place, Read, Way};
+use super::receiving::Reader;
 use crate::event::Event;
 use crate::metrics::{FlowMeter, FlowMetrics, mbit_per_s, ratio};
 use crate::network::{Flow, Network, Opener};
@@ -192,7 +193,8 @@ impl Simulation {
             start: pool.start,
             opened_ns: None,
             segments: None,
-            is_written: false,
+            reader: Reader::Nobody,
+            reading: None,
             meter: pool.meter,
             lives_from: Timestamp::MAX,
             short: None,
@@ -214,7 +216,7 @@ impl Simulation {
             Wish::Connection => self.send_control(slot, Kind::PeerSyn, 0, 0),
             Wish::Data => self.send_control(slot, Kind::Ask, 0, REQUEST_BYTES as u16),
             Wish::End => {
-                let ack = connection.receiver.conclude();
+                let ack = connection.receiver.acknowledge_now();
                 let mut packet = self.control(slot, Kind::Fin, ack.number, 0);
                 packet.sent = ack.echo;
                 self.send_back(packet);
@@ -277,6 +279,7 @@ impl Simulation {
             Kind::Confirm if packet.number() == OF_END && connection.peer.on_answer(Wish::End) => {
                 self.free(slot);
             }
+            Kind::WindowProbe => self.answer_window_probe(slot),
             // Repeated, or answered otherwise since.
             _ => {}
         }

@@ -15,12 +15,15 @@
 //! | `ecn` | marks, their echo and their answer | RFC 3168, 8257, 9331, 9768 |
 //! | `validation` | windows that are not used | RFC 2861, 7661 |
 //! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
+//! | `claims` | acknowledgements that are not true | Savage et al., CCR 1999 |
+//! | `reading`, `sender::persist` | a window that closes, and what probes it | RFC 9293, 3.8.6 |
 //! | `delack` | delayed and quick acknowledgements | RFC 1122 |
 //! | `peer` | what the receiving end of a short connection sends | RFC 9293 |
 //! | `stream` | what was written, in segments | |
 //! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
 //! | `stack` | how the switches stand | |
 
+mod claims;
 mod delack;
 mod delivery;
 mod dsack;
@@ -29,6 +32,7 @@ mod frto;
 pub(crate) mod peer;
 mod prr;
 mod rack;
+pub(crate) mod reading;
 pub(crate) mod receiver;
 mod recovery;
 mod rto;

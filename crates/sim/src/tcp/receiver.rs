@@ -8,15 +8,18 @@
 //! duplicate                   told in a block before these, if the stack does so    (RFC 2883)
 //! echoed time                 that of the segment that was next to be acknowledged  (RFC 7323, 4.3)
 //! ```
-//! The application reads at once, so what is in order is read. Segments above a gap stand as sorted
-//! ranges: new data joins the last one and repairs take the first one away, both in constant time.
+//! The application reads at once, so what is in order is read, but for one that takes its time ([`super::reading`]).
+//! Segments above a gap stand as sorted ranges: new data joins the last one and repairs take the first one away, both
+//! in constant time. Receivers that do not tell the truth are told apart where they differ ([`super::claims`]).
 
 use std::collections::VecDeque;
 
+use forebay_core::traffic::{Conduct, Receiving};
 use forebay_core::units::Timestamp;
 
+use super::claims::Claims;
 use super::delack::DelayedAck;
-use super::ecn::{Echo, Echoes};
+use super::ecn::{Echo, Echoes, EcnMode};
 use super::stack::Tcp;
 use crate::event::{Timer, after};
 use crate::packet::{Marks, Range, SACK_BLOCKS, SackBlocks};
@@ -34,6 +37,8 @@ pub(crate) struct Ack {
     pub tells_one_way: bool,
     /// Accurate feedback tells what the receiver has counted.
     pub tells_counts: bool,
+    /// The acknowledgement has nothing but SACK blocks beside its number, and goes out as it is.
+    pub is_plain: bool,
     /// A segment that had come before and is told of; without an end: none.
     duplicate: Range,
 }
@@ -59,6 +64,8 @@ pub(crate) struct Receiver {
     dsack: bool,
     reports_ranges: bool,
     tells_one_way: bool,
+    is_plain: bool,
+    claims: Option<Box<Claims>>,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
 }
@@ -80,8 +87,21 @@ impl Receiver {
             dsack: tcp.dsack,
             reports_ranges: tcp.sack,
             tells_one_way: tcp.tells_one_way,
+            is_plain: !tcp.tells_one_way && tcp.ecn != EcnMode::L4s,
+            claims: None,
             timer: Timer::STOPPED,
         }
+    }
+
+    /// This receiver, of whose acknowledgements something else is made, or which tell of a window that changes.
+    pub fn with(mut self, receiving: &Receiving) -> Self {
+        match receiving.conduct {
+            Conduct::Honest => {}
+            Conduct::Concealing => self.echoes = Echoes::new(EcnMode::Off),
+            conduct => self.claims = Some(Box::new(Claims::new(conduct))),
+        }
+        self.is_plain &= self.claims.is_none() && receiving.read_rate.is_none();
+        self
     }
 
     /// Begins anew for a connection that was asked for at `now`; keeps memory and what is planned of
@@ -103,6 +123,16 @@ impl Receiver {
         self.duplicates.into()
     }
 
+    /// Segments that were acknowledged and have not come; `None` of a receiver that claims none.
+    pub fn unreceived(&self) -> Option<u64> {
+        self.claims.as_deref().filter(|claims| claims.hides_losses()).map(Claims::missing)
+    }
+
+    /// What is sent for `ack`, which has just been made; `None`: that, as it is.
+    pub fn answers(&mut self, ack: Ack) -> Option<impl Iterator<Item = Ack> + use<>> {
+        self.claims.as_deref_mut().map(|claims| claims.answers(ack))
+    }
+
     /// Takes segment `number`, sent at `sent`. `is_new` in the answer: it had not come before.
     pub fn on_data(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
         if number <= self.last_acked {
@@ -114,6 +144,9 @@ impl Receiver {
             self.unacked += 1;
             return (self.acknowledge_in_order(now), true);
         }
+        if self.claims.as_deref().is_some_and(Claims::hides_losses) {
+            return self.claim(now, number, sent);
+        }
         let is_new = self.insert(number);
         let is_told = self.dsack && !is_new;
         if !is_new {
@@ -122,6 +155,23 @@ impl Receiver {
         }
         let duplicate = is_told.then_some(Range { start: number, end: number + 1 });
         (Some(self.acknowledge_with(duplicate)), is_new)
+    }
+
+    /// [`Receiver::on_data`] of what is not in order, where what is missing counts as come.
+    fn claim(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
+        let Some(claims) = self.claims.as_deref_mut() else { return (None, false) };
+        if number < self.next {
+            let is_new = claims.on_repeat(number);
+            self.duplicates += u32::from(!is_new);
+            return (Some(self.acknowledge_with(None)), is_new);
+        }
+        claims.skip(self.next..number);
+        if self.unacked == 0 {
+            self.echo = sent;
+        }
+        self.next = number + 1;
+        self.unacked += 1;
+        (self.acknowledge_in_order(now), true)
     }
 
     /// A segment with `marks` comes, before [`Receiver::on_data`]. Gives the acknowledgement of those
@@ -151,8 +201,8 @@ impl Receiver {
         self.acknowledge_with(None)
     }
 
-    /// The acknowledgement that goes with the end of a connection of which all was read.
-    pub fn conclude(&mut self) -> Ack {
+    /// The acknowledgement of what has come, whatever was to be waited for.
+    pub fn acknowledge_now(&mut self) -> Ack {
         self.acknowledge_with(None)
     }
 
@@ -161,10 +211,15 @@ impl Receiver {
         self.unacked = 0;
         self.last_acked = self.next;
         self.is_urgent = false;
-        let is_ece = self.echoes.is_echoed();
-        let (tells_one_way, duplicate) = (self.tells_one_way, duplicate.unwrap_or_default());
-        let tells_counts = self.echoes.counts().is_some();
-        Ack { number: self.next, echo: self.echo, is_ece, tells_one_way, tells_counts, duplicate }
+        Ack {
+            number: self.next,
+            echo: self.echo,
+            is_ece: self.echoes.is_echoed(),
+            tells_one_way: self.tells_one_way,
+            tells_counts: self.echoes.counts().is_some(),
+            is_plain: self.is_plain,
+            duplicate: duplicate.unwrap_or_default(),
+        }
     }
 
     /// The SACK blocks of `ack`, which has just been made.

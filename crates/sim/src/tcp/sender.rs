@@ -18,6 +18,7 @@
 
 mod alarms;
 mod doubts;
+mod persist;
 #[cfg(test)]
 mod script;
 mod sending;
@@ -35,6 +36,7 @@ use forebay_core::cc::{CongestionControl, CongestionEvent, Field, SendLimits};
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 
 use self::alarms::Alarm;
+use self::persist::PeerWindow;
 pub use self::state::{Rtt, TcpState};
 use super::delivery::{Delivery, Sample};
 use super::dsack;
@@ -80,7 +82,7 @@ enum Handshake {
 /// A packet that leaves the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outgoing {
-    /// [`Kind::Syn`] or [`Kind::Data`].
+    /// [`Kind::Syn`], [`Kind::Data`] or [`Kind::WindowProbe`].
     pub kind: Kind,
     /// Number of the segment.
     pub number: u32,
@@ -146,7 +148,10 @@ pub(crate) struct Sender {
     delivery: Delivery,
     algorithm: Box<dyn CongestionControl>,
     mss: u64,
+    /// Segments that may be outstanding: what both buffers hold, or the receiver has room for.
     buffered_segments: u32,
+    /// Of a receiver whose window changes.
+    window: Option<Box<PeerWindow>>,
     stream: Stream,
     tcp: Arc<Tcp>,
     state: State,
@@ -249,7 +254,8 @@ impl Sender {
             delivery: Delivery::new(tcp.samples_rates, tcp.keeps_rate_samples),
             algorithm,
             mss: u64::from(tcp.mss),
-            buffered_segments: tcp.buffered_segments(),
+            buffered_segments: tcp.sent_segments().min(tcp.received_segments()),
+            window: None,
             stream: Stream::new(tcp.mss, bytes),
             state: State::new(&tcp),
             rto_timer: Timer::STOPPED,
@@ -368,7 +374,9 @@ impl Sender {
         is_ece: bool,
     ) {
         let before = self.board.una();
-        if number < before || self.state.handshake != Handshake::Established {
+        // Neither one that was overtaken nor one of what was never sent (RFC 9293 section 3.10.7.4) is taken.
+        let is_acceptable = number.wrapping_sub(before) <= self.board.outstanding();
+        if !is_acceptable || self.state.handshake != Handshake::Established {
             return;
         }
         let duplicate = dsack::duplicate(number, blocks);

@@ -276,10 +276,18 @@ impl Tcp {
         dsack: true,
     };
 
-    /// Segments that may be outstanding: what both buffers hold, at least one.
-    pub(crate) fn buffered_segments(&self) -> u32 {
-        let segments = self.send_buffer.min(self.receive_buffer) / u64::from(self.mss);
-        u32::try_from(segments).unwrap_or(u32::MAX).max(1)
+    /// Segments that the send buffer holds, at least one.
+    pub(crate) fn sent_segments(&self) -> u32 {
+        self.segments_of(self.send_buffer)
+    }
+
+    /// Segments that the receive buffer holds, at least one.
+    pub(crate) fn received_segments(&self) -> u32 {
+        self.segments_of(self.receive_buffer)
+    }
+
+    fn segments_of(&self, buffer: u64) -> u32 {
+        u32::try_from(buffer / u64::from(self.mss)).unwrap_or(u32::MAX).max(1)
     }
 }
 

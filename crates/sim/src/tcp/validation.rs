@@ -55,7 +55,7 @@ pub(crate) struct Out {
     pub is_full: bool,
     /// There is more to send.
     pub has_more: bool,
-    /// Nothing is missing: only then the window may fall.
+    /// Nothing is missing, and the receiver keeps nothing from being sent: only then the window may fall.
     pub is_open: bool,
 }
 

@@ -1,5 +1,6 @@
 //! What the retransmission timer waits for: a timeout, the end of RACK's reordering window or a tail
 //! loss probe. One timer serves all three (RFC 8985 section 8): a probe and a look at the window re-arm the timeout.
+//! While nothing is outstanding it may wait for the probe of a window that is shut.
 
 use forebay_core::cc::CongestionEvent;
 use forebay_core::units::Timestamp;
@@ -23,6 +24,8 @@ pub(super) enum Alarm {
     Reordering,
     /// The tail loss probe.
     Probe,
+    /// The probe of a window that is shut.
+    Window,
 }
 
 impl Sender {
@@ -117,6 +120,7 @@ impl Sender {
             Alarm::Timeout => return false,
             Alarm::Reordering => self.look_again(now),
             Alarm::Probe => self.plan_transmission_of_probe(now),
+            Alarm::Window => self.plan_window_probe(),
         }
         true
     }

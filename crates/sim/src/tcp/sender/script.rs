@@ -15,7 +15,7 @@ pub(super) struct Script {
     events: Events,
 }
 
-fn at(ms: f64) -> Timestamp {
+pub(super) fn at(ms: f64) -> Timestamp {
     Timestamp::from_nanos((ms * 1e6) as u64)
 }
 
@@ -59,6 +59,14 @@ impl Script {
         let blocks: Vec<Range> =
             blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
         self.sender.on_ack(at(ms), number, at(echo), &blocks, false);
+        self.sent(ms)
+    }
+
+    /// An acknowledgement that announces room up to segment `edge`.
+    pub fn ack_with_window(&mut self, ms: f64, number: u32, edge: u32) -> Vec<u32> {
+        assert_eq!(self.wait(ms), []);
+        self.sender.on_ack(at(ms), number, at(50.0), &[], false);
+        self.sender.learn_window(at(ms), edge);
         self.sent(ms)
     }
 

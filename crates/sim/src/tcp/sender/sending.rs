@@ -30,11 +30,12 @@ impl Sender {
         }
         let next = self.next_segment();
         let Some(next) = next else {
-            if self.tcp.validates_window || self.board.next() == self.stream.end() {
+            let is_dry = self.tcp.validates_window || self.board.next() == self.stream.end();
+            if is_dry && !self.waits_for_window() {
                 self.delivery.run_dry(now, self.board.in_flight());
             }
             self.validate_window(now, false);
-            return None;
+            return self.wait_for_window(now);
         };
         if self.tcp.validates_window && next == Next::New && self.board.outstanding() == 0 {
             self.restart_after_idle(now);

@@ -27,7 +27,7 @@ impl Sender {
         let Some(window) = self.window_now() else { return };
         let (una, next) = (self.board.una(), self.board.next());
         let has_more = self.has_new_segment();
-        let is_open = self.state.recovery.phase() == Phase::Open;
+        let is_open = self.state.recovery.phase() == Phase::Open && !self.waits_for_window();
         let out = Out { una, next, is_full, has_more, is_open };
         if let Some(used) =
             self.state.validation.on_pause(now, out, window, self.state.rtt.rto_ns())
@@ -40,6 +40,9 @@ impl Sender {
 
     /// Something new leaves where nothing is outstanding.
     pub(super) fn restart_after_idle(&mut self, now: Timestamp) {
+        if self.has_waited_for_window() {
+            return;
+        }
         let timeouts = self.state.validation.restart(now, self.state.rtt.rto_ns());
         if timeouts > 0 {
             self.algorithm.on_event(now, CongestionEvent::IdleRestart(timeouts));

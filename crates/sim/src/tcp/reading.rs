@@ -1,0 +1,145 @@
+//! An application that reads at a rate, and the window that its receiver announces.
+//!
+//! ```text
+//!   read ........ arrived ................ edge
+//!    │ waits for the │ room: the window │          at most `buffered` segments from the first to the last
+//!    │ application   │                  │
+//! ```
+//! The window never shrinks (RFC 9293 section 3.8.6.2.1): the edge only rises. It stays where it is while less than a
+//! segment or a sixteenth of the buffer is free, which makes the window zero in the end and keeps it from opening by
+//! crumbs (RFC 9293 section 3.8.6.2.2; Linux, __tcp_select_window). When the application reads, an acknowledgement
+//! tells of the window once that is at least twice what the sender knows of (Linux, __tcp_cleanup_rbuf).
+//!
+//! Numbers count segments. What has come above a gap lies within the window, and takes no other room.
+
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+
+use super::stack::Tcp;
+use crate::event::{Timer, after};
+
+/// The part of the buffer that has to be free before the window moves, as a divisor.
+const LEAST_PART: u32 = 16;
+
+/// What an application has read, and what its receiver has room for.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    buffered: u32,
+    segment_ns: u64,
+    read: u32,
+    arrived: u32,
+    edge: u32,
+    /// When the next segment has been read.
+    pub timer: Timer,
+}
+
+impl Reading {
+    /// An application that reads payload at `rate`, as `tcp` begins.
+    pub fn new(tcp: &Tcp, rate: Rate) -> Self {
+        let time = ByteCount::new(tcp.mss.into()).time_at(rate).unwrap_or(Duration::MAX);
+        let segment_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let buffered = tcp.received_segments();
+        Self { buffered, segment_ns, read: 0, arrived: 0, edge: buffered, timer: Timer::STOPPED }
+    }
+
+    /// All before segment `next` has come.
+    pub fn on_arrival(&mut self, now: Timestamp, next: u32) {
+        self.arrived = next;
+        if !self.timer.is_running() {
+            self.read_on(now);
+        }
+    }
+
+    fn read_on(&mut self, now: Timestamp) {
+        if self.read < self.arrived {
+            self.timer.set(after(now, self.segment_ns));
+        }
+    }
+
+    /// [`Reading::timer`] has expired: a segment has been read. True if the sender is to be told of the window.
+    pub fn on_read(&mut self, now: Timestamp) -> bool {
+        self.read += 1;
+        self.read_on(now);
+        let known = self.edge.saturating_sub(self.arrived);
+        let window = self.next_edge().saturating_sub(self.arrived);
+        known <= self.buffered / 2 && window > 0 && window >= 2 * known
+    }
+
+    /// The number behind the last segment that there is room for, as an acknowledgement tells it now.
+    pub fn announce(&mut self) -> u32 {
+        self.edge = self.next_edge();
+        self.edge
+    }
+
+    fn next_edge(&self) -> u32 {
+        let free = self.buffered.saturating_sub(self.arrived - self.read);
+        let is_crumb = free < (self.buffered / LEAST_PART).max(1);
+        if is_crumb { self.edge } else { self.edge.max(self.arrived + free) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, Events};
+
+    /// A buffer of 32 segments, of which 1 is read each ms.
+    fn reading() -> Reading {
+        let tcp = Tcp { mss: 1000, receive_buffer: 32_999, ..Tcp::LINUX };
+        Reading::new(&tcp, Rate::from_mbit_per_sec(8))
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    /// Reads up to `ms`, and gives the times at which the sender is to be told.
+    fn read(reading: &mut Reading, events: &mut Events, ms: u64) -> Vec<(u64, u32)> {
+        let mut told = Vec::new();
+        reading.timer.plan(events, Event::Reading(0));
+        while let Some((now, event)) = events.pop(at(ms)) {
+            if reading.timer.fired(now, events, event) {
+                if reading.on_read(now) {
+                    told.push((now.as_nanos() / 1_000_000, reading.announce()));
+                }
+                reading.timer.plan(events, event);
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn the_window_closes_as_data_come_faster_than_they_are_read_and_opens_again() {
+        let (mut reading, mut events) = (reading(), Events::default());
+        assert_eq!(reading.announce(), 32);
+        reading.on_arrival(at(0), 32);
+        // Nothing is read yet: the window is zero, and nothing is told before a sixteenth of the buffer is free.
+        assert_eq!(reading.announce(), 32);
+        assert_eq!(read(&mut reading, &mut events, 1), []);
+        // Then each time that the window has doubled.
+        assert_eq!(read(&mut reading, &mut events, 40), [(2, 34), (4, 36), (8, 40), (16, 48), (32, 64)]);
+        assert_eq!((reading.read, reading.announce()), (32, 64));
+        assert!(!reading.timer.is_running(), "there is nothing to read");
+    }
+
+    #[test]
+    fn crumbs_are_not_announced_and_the_edge_never_falls() {
+        let (mut reading, mut events) = (reading(), Events::default());
+        reading.on_arrival(at(0), 30);
+        assert_eq!(reading.announce(), 32, "two segments are free, as the sender knows");
+        reading.on_arrival(at(0), 32);
+        read(&mut reading, &mut events, 1);
+        assert_eq!(reading.announce(), 32, "one segment is less than a sixteenth of 32");
+        read(&mut reading, &mut events, 2);
+        assert_eq!(reading.announce(), 34);
+    }
+
+    #[test]
+    fn who_reads_as_fast_as_data_come_always_has_room() {
+        let (mut reading, mut events) = (reading(), Events::default());
+        for ms in 1..100 {
+            reading.on_arrival(at(ms), ms as u32);
+            assert!(reading.announce() - ms as u32 >= 30);
+            assert_eq!(read(&mut reading, &mut events, ms + 1), []);
+        }
+    }
+}
