@@ -84,6 +84,15 @@ fn the_initial_window_leaves_after_one_round_trip() {
 }
 
 #[test]
+fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
+    let (mut bench, sent) = Bench::new(Tcp::LINUX, None);
+    assert_eq!(sent.len(), 10);
+    assert_eq!(bench.ack(20, 11, &[]), [0; 0]);
+    assert_eq!((bench.sender.una(), bench.told()), (0, vec![]));
+    assert_eq!(bench.ack(20, 10, &[]).len(), 10);
+}
+
+#[test]
 fn a_recovery_repairs_tells_and_reduces() {
     let (mut bench, _) = Bench::new(Tcp::NS3, None);
     // Segment 0 is lost. Two duplicates: limited transmit lets 10 and 11 out, nothing is told.

@@ -1,0 +1,280 @@
+//! Receivers that misbehave, read slowly or acknowledge seldom, and what senders make of them.
+
+use forebay_core::cc::{
+    Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
+};
+use forebay_core::link;
+use forebay_core::spec::{Spec, Value};
+use forebay_core::traffic::{Conduct, Receiving, Source};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_sim::{EcnMode, FlowMetrics, Simulation, Stack, Tcp};
+
+const MS: Duration = Duration::from_millis(1);
+const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
+const OUT: usize = 0;
+const BACK: usize = 1;
+
+/// A segment is acknowledged at once where nothing else is said.
+const EACH: Receiving = Receiving {
+    conduct: Conduct::Honest,
+    read_rate: None,
+    buffer: None,
+    ack_every: Some(1),
+    ack_delay: None,
+};
+
+fn fifo(limit: &str) -> Spec {
+    Spec::named("fifo").with("limit", Value::Text(limit.into()))
+}
+
+fn window(segments: u64) -> Spec {
+    Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * 1448)))
+}
+
+/// 10 s of 16 Mbit/s and 40 ms with a queue of 100 packets, and a flow for each algorithm and receiver. The way back is
+/// fast, and counts its packets.
+fn network(flows: &[(Spec, Receiving)]) -> Network {
+    let link = |name, mbit, limit| {
+        let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit), 20 * MS);
+        Link::new(name, config, fifo(limit))
+    };
+    let flow = |(cc, receiving): &(Spec, Receiving)| Flow {
+        cc: cc.clone(),
+        traffic: GREEDY,
+        start: Duration::ZERO,
+        opened: None,
+        stop: None,
+        dscp: 0,
+        initial_window: None,
+        receiving: *receiving,
+        data: vec![Hop::Link(OUT)],
+        back: vec![Hop::Link(BACK)],
+    };
+    let mut network = Network::of_links(
+        Duration::from_secs(10),
+        1,
+        Stack::LINUX,
+        vec![link("out", 16, "100p"), link("back", 1000, "10000p")],
+    );
+    network.flows = flows.iter().map(flow).collect();
+    network
+}
+
+fn run(network: Network) -> Simulation {
+    let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
+    simulation.run();
+    simulation
+}
+
+fn metrics(network: Network) -> FlowMetrics {
+    run(network).flow_metrics(0).unwrap()
+}
+
+/// One more segment for each acknowledgement, as before RFC 3465.
+#[derive(Default)]
+struct PerAck {
+    mss: u64,
+    cwnd: u64,
+}
+
+impl CongestionControl for PerAck {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        (self.mss, self.cwnd) = (mss.as_u64(), initial_cwnd.as_u64());
+    }
+    fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {
+        self.cwnd += self.mss;
+    }
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        SendLimits { cwnd: Some(ByteCount::new(self.cwnd)), ..SendLimits::default() }
+    }
+    fn state(&self) -> State {
+        State::default()
+    }
+}
+
+fn algorithms() -> Registry {
+    let mut algorithms = Registry::default();
+    let per_ack = Algorithm {
+        name: "per_ack",
+        summary: "a segment more for each acknowledgement",
+        sources: &[],
+        params: &[],
+        needs: &[],
+        min_window_mss: 1.0,
+        batch_tolerance: 0.0,
+        build: &|_| Ok(Box::new(PerAck::default())),
+    };
+    algorithms.register(per_ack).unwrap();
+    algorithms
+}
+
+#[test]
+fn pieces_of_acknowledgements_swell_the_window_of_who_counts_them_and_of_nobody_who_counts_bytes() {
+    // The answers to the first ten segments are there after two round trips, of which one is the handshake's.
+    let cwnd = |cc: &str, conduct| {
+        let network = network(&[(Spec::named(cc), Receiving { conduct, ..EACH })]);
+        let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
+        simulation.run_until(Timestamp::ZERO + 100 * MS);
+        simulation.sender_state(0).unwrap().cwnd_segments
+    };
+    let dividing = Conduct::Dividing(10);
+    assert_eq!(["per_ack", "newreno", "cubic"].map(|cc| cwnd(cc, Conduct::Honest)), [20.0; 3]);
+    assert_eq!(["newreno", "cubic"].map(|cc| cwnd(cc, dividing)), [20.0; 2]);
+    assert_eq!(cwnd("per_ack", dividing), 110.0);
+}
+
+#[test]
+fn a_dividing_receiver_gains_nothing_but_traffic_on_the_way_back() {
+    for cc in ["newreno", "cubic", "vegas", "bbr"] {
+        let run = |conduct| {
+            let mut simulation = run(network(&[(Spec::named(cc), Receiving { conduct, ..EACH })]));
+            let acks = simulation.link_metrics(BACK).packets as f64;
+            (simulation.flow_metrics(0).unwrap(), acks)
+        };
+        let ((honest, once), (dividing, often)) =
+            (run(Conduct::Honest), run(Conduct::Dividing(10)));
+        let change = |of: fn(&FlowMetrics) -> f64| of(&dividing) / of(&honest) - 1.0;
+        assert!(change(|it| it.mean_throughput_l4).abs() < 0.05, "{cc}: {honest:?} {dividing:?}");
+        assert!(change(|it| it.mean_cwnd_l4) < 0.1, "{cc}: {honest:?} {dividing:?}");
+        assert!(often > 8.0 * once, "{cc}: {once} {often}");
+    }
+}
+
+#[test]
+fn repeated_acknowledgements_deceive_who_counts_duplicates_and_nobody_who_asks_for_sack_blocks() {
+    let resent = |sack, conduct| {
+        let mut network = network(&[(window(40), Receiving { conduct, ..EACH })]);
+        network.stack = Stack { tcp: Tcp { sack, ..Tcp::NS3 }, ..Stack::NS3 };
+        let metrics = metrics(network);
+        // The window fits into the path: nothing is lost, and what is sent again was not needed.
+        let resent = metrics.total_retransmissions_l4;
+        assert!(10 * metrics.total_spurious_retransmissions_l4 >= 9 * resent, "{metrics:?}");
+        resent
+    };
+    let copies = Conduct::Duplicating(3);
+    assert_eq!([resent(false, Conduct::Honest), resent(true, Conduct::Honest)], [0, 0]);
+    assert_eq!(resent(true, copies), 0);
+    assert!(resent(false, copies) > 10);
+}
+
+#[test]
+fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures() {
+    let run = |conduct| {
+        let buffer = Some(ByteCount::new(256_000));
+        let receiving = Receiving { conduct, buffer, ..Receiving::default() };
+        let mut network = network(&[(Spec::named("newreno"), receiving)]);
+        network.links[OUT].config.loss = Ratio::new(0.02).unwrap();
+        metrics(network)
+    };
+    let (honest, optimistic) = (run(Conduct::Honest), run(Conduct::Optimistic(5)));
+    assert_eq!((honest.total_unreceived_l4, optimistic.total_retransmissions_l4), (None, 0));
+    assert!(honest.total_retransmissions_l4 > 20, "{honest:?}");
+    // 2.5 Mbit/s by the formula of Mathis et al., and the whole link.
+    assert!(honest.mean_throughput_l4 < 5.0 && optimistic.mean_throughput_l4 > 12.0);
+    let (lost, received) = (optimistic.total_unreceived_l4.unwrap(), optimistic.received_bytes / 1448);
+    assert!(lost > optimistic.data_packets_sent / 50, "{optimistic:?}");
+    // What was sent has come or is missing, but for what the path still holds.
+    let rest = optimistic.data_packets_sent - lost - received;
+    assert!(rest <= 300, "{rest}: {optimistic:?}");
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_is_ignored_and_the_receiver_believed_again() {
+    // The lead is more than any window: the sender hears nothing, and the segment that it sends again, a probe of the
+    // tail, is acknowledged as it should be.
+    let receiving = Receiving { conduct: Conduct::Optimistic(10_000), ..EACH };
+    let metrics = metrics(network(&[(window(8), receiving)]));
+    assert!(metrics.total_retransmissions_l4 > 3, "{metrics:?}");
+    assert!(metrics.received_bytes > 4 * 8 * 1448, "{metrics:?}");
+    assert_eq!(metrics.total_unreceived_l4, Some(0));
+}
+
+#[test]
+fn who_conceals_marks_takes_the_share_of_who_tells_of_them() {
+    for (cc, ecn) in [("newreno", EcnMode::Classic), ("dctcp", EcnMode::Off)] {
+        let rates = |conduct| {
+            let concealing = Receiving { conduct, ..Receiving::default() };
+            let cc = Spec::named(cc);
+            let mut network = network(&[(cc.clone(), concealing), (cc, Receiving::default())]);
+            network.stack.tcp.ecn = ecn;
+            let codel = Spec::named("codel").with("ecn", Value::Bool(true));
+            network.links[OUT].qdisc = codel.with("limit", Value::Text("100p".into()));
+            let mut simulation = run(network);
+            assert!(simulation.link_metrics(OUT).total_qdisc_marks_l2 > 10, "{cc:?}");
+            [0, 1].map(|flow| simulation.flow_metrics(flow).unwrap().mean_throughput_l4)
+        };
+        let (alike, apart) = (rates(Conduct::Honest), rates(Conduct::Concealing));
+        assert!((0.5..2.0).contains(&(alike[0] / alike[1])), "{cc}: {alike:?}");
+        assert!(apart[0] > 3.0 * apart[1], "{cc}: {apart:?}");
+    }
+}
+
+#[test]
+fn an_application_that_reads_slowly_limits_the_sender_without_a_queue_or_a_loss() {
+    for cc in ["cubic", "bbr"] {
+        let read_rate = Some(Rate::from_mbit_per_sec(4));
+        let buffer = Some(ByteCount::new(64_000));
+        let receiving = Receiving { read_rate, buffer, ..Receiving::default() };
+        let mut simulation = run(network(&[(Spec::named(cc), receiving)]));
+        let metrics = simulation.flow_metrics(0).unwrap();
+        // What the buffer holds arrives beside what is read.
+        assert!((3.8..4.15).contains(&metrics.mean_throughput_l4), "{cc}: {metrics:?}");
+        // BBR does not even fill the window.
+        let limited = metrics.rwnd_limited_l4.unwrap();
+        assert!(limited > 0.9 || cc == "bbr", "{cc}: {metrics:?}");
+        assert_eq!((metrics.total_retransmissions_l4, metrics.total_rtos_l4), (0, 0));
+        assert!(metrics.mean_in_flight_l4 < 44.0, "{cc}: {metrics:?}");
+        assert!(simulation.link_metrics(OUT).mean_qdisc_length_l2 < 5.0);
+    }
+}
+
+#[test]
+fn probes_find_out_that_a_window_has_opened_though_half_of_all_that_tells_so_is_lost() {
+    let read_rate = Some(Rate::from_bits_per_sec(200_000));
+    let buffer = Some(ByteCount::new(16_000));
+    let receiving = Receiving { read_rate, buffer, ..Receiving::default() };
+    let mut network = network(&[(Spec::named("cubic"), receiving)]);
+    network.links[BACK].config.loss = Ratio::new(0.5).unwrap();
+    network.stop = Duration::from_secs(60);
+    let metrics = metrics(network);
+    assert!(metrics.total_window_probes_l4.unwrap() > 0, "{metrics:?}");
+    assert!((0.15..0.21).contains(&metrics.mean_throughput_l4), "{metrics:?}");
+}
+
+#[test]
+fn a_buffer_bounds_what_is_in_flight() {
+    let buffer = Some(ByteCount::new(20 * 1448 + 1000));
+    let receiving = Receiving { buffer, ..Receiving::default() };
+    let metrics = metrics(network(&[(window(500), receiving)]));
+    assert!((19.5..=20.0).contains(&metrics.mean_in_flight_l4), "{metrics:?}");
+}
+
+#[test]
+fn acknowledgements_are_as_seldom_as_their_receiver_wants() {
+    let acks = |ack_every, ack_delay| {
+        let receiving = Receiving { ack_every, ack_delay, ..Receiving::default() };
+        let simulation = run(network(&[(window(60), receiving)]));
+        let [data, acks] = [OUT, BACK].map(|link| simulation.link_metrics(link).packets as f64);
+        (data / acks, acks)
+    };
+    for (every, least) in [(Some(8), 7.8), (None, 1.95), (Some(1), 0.99)] {
+        let (ratio, _) = acks(every, None);
+        assert!(ratio > least && ratio < 1.05 * least, "{every:?}: {ratio}");
+    }
+    // A window at once, and nothing more until the delay is over.
+    let (_, acks) = acks(Some(1000), Some(100 * MS));
+    assert!((10_000.0 / 145.0..10_000.0 / 139.0 + 20.0).contains(&acks), "{acks}");
+}
+
+#[test]
+fn only_who_sends_without_end_may_have_such_receivers() {
+    let mut network = network(&[(Spec::named("cubic"), EACH)]);
+    network.flows[0].receiving.conduct = Conduct::Concealing;
+    network.flows[0].traffic = Traffic::Written;
+    let error = Simulation::new(network.clone()).err().unwrap();
+    assert_eq!((error.key.as_str(), error.value.as_str()), ("receiver", "Concealing"));
+    network.flows[0].receiving = Receiving { read_rate: Some(Rate::from_mbit_per_sec(1)), ..EACH };
+    assert_eq!(Simulation::new(network).err().unwrap().key, "read_rate");
+}
