@@ -13,40 +13,49 @@ use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::Source;
 
 use crate::network::{Network, Traffic};
+use crate::packet::Packet;
 use crate::packet_log::Owner;
 
 /// IANA protocol numbers.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// The classes that one queue gives to packets.
+/// What happens to packets on their way to one queue: it gives them classes, or its link clears their ECN field.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// By flow of the network.
     of_flows: Vec<u8>,
     of_messages: u8,
+    clears_ecn: bool,
 }
 
 impl Classes {
-    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being asked.
-    pub fn new(qdisc: &Spec, network: &Network) -> Result<Option<Self>, SpecError> {
+    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being asked, and
+    /// none is changed.
+    pub fn new(
+        qdisc: &Spec,
+        clears_ecn: bool,
+        network: &Network,
+    ) -> Result<Option<Self>, SpecError> {
         let classifier = Classifier::from_spec(qdisc)?;
-        if classifier == Classifier::default() {
+        if classifier == Classifier::default() && !clears_ecn {
             return Ok(None);
         }
         classifier.check_without_ends()?;
         let class = |protocol, dscp| classifier.classify(&headers(protocol, dscp));
         let of_flows = network.flows.iter().map(|flow| class(protocol(&flow.traffic), flow.dscp));
         let (of_flows, of_messages) = (of_flows.collect(), class(UDP, MESSAGE_DSCP));
-        Ok(Some(Self { of_flows, of_messages }))
+        Ok(Some(Self { of_flows, of_messages, clears_ecn }))
     }
 
-    /// The class of a packet of `owner`.
-    pub fn of(&self, owner: Owner) -> u8 {
-        match owner {
+    /// `packet` of `owner` as it comes to the queue.
+    pub fn prepare(&self, owner: Owner, packet: Packet) -> Packet {
+        let class = match owner {
             Owner::Flow(flow) => self.of_flows[flow],
             Owner::Bundle(_) => self.of_messages,
-        }
+        };
+        let packet = packet.with_class(class);
+        if self.clears_ecn { packet.with_marks(packet.marks().without_ecn()) } else { packet }
     }
 }
 

@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 
 use forebay_core::link::Jitter;
 use forebay_core::packet::Packet as _;
-use forebay_core::qdisc::{self, Backlog, Fifo, Qdisc};
+use forebay_core::qdisc::{self, Backlog, DropReason, DropSink as _, Fifo, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::record::Fate;
 use forebay_core::spec::SpecError;
@@ -38,6 +38,8 @@ use crate::tcp::stack::Stack;
 /// First in, first out is what most runs have: it costs no call through a table.
 enum Queue {
     Fifo(Fifo<Packet>),
+    /// An acknowledgement takes the place of one that it makes needless.
+    Filtering(Fifo<Packet>),
     Other(Box<dyn Qdisc<Packet> + Send>),
 }
 
@@ -46,27 +48,35 @@ impl Queue {
     fn enqueue(&mut self, now: Timestamp, packet: Packet, drops: &mut Ended) {
         match self {
             Self::Fifo(fifo) => fifo.enqueue(now, packet, drops),
+            Self::Filtering(fifo) => {
+                if let Some(needless) = fifo.take_out(|earlier| packet.supersedes(earlier)) {
+                    drops.dropped(needless, DropReason::Superseded);
+                }
+                fifo.enqueue(now, packet, drops);
+            }
             Self::Other(other) => other.enqueue(now, packet, drops),
         }
     }
 
     fn dequeue(&mut self, now: Timestamp, drops: &mut Ended) -> Option<Packet> {
         match self {
-            Self::Fifo(fifo) => fifo.dequeue(now, drops),
+            Self::Fifo(fifo) | Self::Filtering(fifo) => fifo.dequeue(now, drops),
             Self::Other(other) => other.dequeue(now, drops),
         }
     }
 
     fn backlog(&self) -> Backlog {
         match self {
-            Self::Fifo(fifo) => fifo.backlog(),
+            Self::Fifo(fifo) | Self::Filtering(fifo) => fifo.backlog(),
             Self::Other(other) => other.backlog(),
         }
     }
 
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         match self {
-            Self::Fifo(fifo) => Qdisc::<Packet>::set_service_rate(fifo, rate),
+            Self::Fifo(fifo) | Self::Filtering(fifo) => {
+                Qdisc::<Packet>::set_service_rate(fifo, rate)
+            }
             Self::Other(other) => other.set_service_rate(rate),
         }
     }
@@ -166,7 +176,12 @@ impl Link {
         }
         let other = qdisc::build(&spec)?;
         let mut queue = match Fifo::from_spec(&spec)? {
+            Some(fifo) if link.ack_filter => Queue::Filtering(fifo),
             Some(fifo) => Queue::Fifo(fifo),
+            None if link.ack_filter => {
+                let allowed = "false, or true with the qdisc fifo without marks";
+                return Err(SpecError::new("ack_filter", "true", allowed));
+            }
             None => Queue::Other(other),
         };
         queue.set_service_rate(config.service.rate());

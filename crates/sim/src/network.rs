@@ -167,6 +167,12 @@ pub struct Link {
     pub message_loss: Ratio,
     /// Queue of the link; has no effect on a link without a rate.
     pub qdisc: Spec,
+    /// An acknowledgement that waits here goes when a later one of the same connection comes that tells all that it
+    /// does; with a first in, first out queue without marks alone.
+    pub ack_filter: bool,
+    /// Packets come to the queue as not ECN-capable: through a tunnel in compatibility mode (RFC 6040 section 4.1), or
+    /// over a path that clears the field. None is marked, and no mark from before is kept.
+    pub clears_ecn: bool,
     /// Random walks of its properties.
     pub walks: Vec<Walk>,
     /// Keeps a record of every packet.
@@ -309,8 +315,16 @@ impl Hop {
 impl Link {
     /// A link with the queue `qdisc` and nothing else.
     pub fn new(name: &str, config: link::Config, qdisc: Spec) -> Self {
-        let (message_loss, walks) = (Ratio::ZERO, Vec::new());
-        Self { name: name.into(), config, message_loss, qdisc, walks, log: false }
+        Self {
+            name: name.into(),
+            config,
+            message_loss: Ratio::ZERO,
+            qdisc,
+            ack_filter: false,
+            clears_ecn: false,
+            walks: Vec::new(),
+            log: false,
+        }
     }
 
     /// A link without a rate, loss or queue.
@@ -332,6 +346,7 @@ impl Link {
             && config.reorder == Ratio::ZERO
             && config.jitter.is_zero()
             && !self.log
+            && !self.clears_ecn
             && !config.changes.iter().any(sets_more)
             && self.walks.iter().all(|walk| walk.property == Property::Delay)
     }

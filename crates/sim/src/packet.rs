@@ -91,6 +91,11 @@ impl Marks {
     pub const fn is_cwr(self) -> bool {
         self.0 & Self::CWR != 0
     }
+
+    /// These marks in a packet that is not ECN-capable; the flags of TCP stay.
+    pub const fn without_ecn(self) -> Self {
+        Self(self.0 & (Self::ECE | Self::CWR))
+    }
 }
 
 /// A packet on its way: four words, each made before it is written. Parts of a word written one by one
@@ -185,6 +190,15 @@ impl Packet {
     #[inline]
     pub fn sack(&self) -> SackHandle {
         SackHandle((self.tail >> 32) as u32)
+    }
+
+    /// Whether this acknowledgement tells all that `earlier`, one before it, does. What carries SACK blocks, counts or
+    /// another ECE is not given up (Linux, cake_ack_filter).
+    pub fn supersedes(&self, earlier: &Self) -> bool {
+        let are_acks = self.kind() == Kind::Ack && earlier.kind() == Kind::Ack;
+        let is_same = self.flow() == earlier.flow() && self.marks() == earlier.marks();
+        let is_bare = earlier.sack() == SackHandle::NONE;
+        are_acks && is_same && is_bare && self.number() > earlier.number()
     }
 
     /// A number of its flow: connections, datagrams, messages and pings are counted apart.
@@ -442,6 +456,18 @@ mod tests {
         packet.set_ce();
         assert_eq!((packet.class(), packet.marks()), (3, Marks::ECT.with_ce().with_cwr()));
         assert_eq!((packet.kind(), packet.bytes()), (Kind::Data, 100));
+    }
+
+    #[test]
+    fn an_acknowledgement_supersedes_earlier_ones_of_its_connection_that_tell_no_more() {
+        let ack = |flow, number| Packet::new(Kind::Ack, flow, number, 66, Timestamp::ZERO);
+        assert!(ack(1, 8).supersedes(&ack(1, 6)));
+        let marked = ack(1, 6).with_marks(Marks::of_ack(true));
+        let telling = ack(1, 6).with_sack(SackHandle(0));
+        for kept in [ack(1, 8), ack(2, 6), marked, telling, ack(1, 6).turned(Kind::Fin)] {
+            assert!(!ack(1, 8).supersedes(&kept), "{kept:?}");
+        }
+        assert_eq!(Marks::ECT1.with_ce().with_cwr().without_ecn(), Marks::NONE.with_cwr());
     }
 
     #[test]

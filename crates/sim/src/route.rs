@@ -27,7 +27,7 @@ pub(crate) enum Step {
     Link(u32),
     /// To one of several steps.
     Spread(u32),
-    /// To a queue that has classes.
+    /// To a queue that has classes, or whose link clears the ECN field.
     Classify(u32),
     /// To a sendbox.
     Sendbox(u32),
@@ -114,7 +114,7 @@ pub(crate) struct Routes {
     pub lines_of: Vec<Vec<u32>>,
     /// The places where packets or flows part.
     pub spreads: Vec<Spread>,
-    /// The queues that have classes, with these.
+    /// The queues that have classes, or whose link clears the ECN field.
     pub classes: Vec<(Step, Classes)>,
 }
 
@@ -123,14 +123,14 @@ impl Routes {
     pub fn new(network: &Network) -> Result<Self, SpecError> {
         let elements =
             Elements { links: network.links.len() as u32, bundles: network.bundles.len() as u32 };
-        let links = network.links.iter().map(|link| (&link.name, &link.qdisc));
+        let links = network.links.iter().map(|link| (&link.name, &link.qdisc, link.clears_ecn));
         let links = (0..).map(Step::Link).zip(links);
-        let bundles = network.bundles.iter().map(|bundle| (&bundle.name, &bundle.qdisc));
+        let bundles = network.bundles.iter().map(|bundle| (&bundle.name, &bundle.qdisc, false));
         let bundles = (0..).map(Step::Sendbox).zip(bundles);
         let mut classes = Vec::new();
-        for (queue, (name, qdisc)) in links.chain(bundles) {
-            let found =
-                Classes::new(qdisc, network).map_err(|error| error.within("qdisc").within(name))?;
+        for (queue, (name, qdisc, clears_ecn)) in links.chain(bundles) {
+            let found = Classes::new(qdisc, clears_ecn, network)
+                .map_err(|error| error.within("qdisc").within(name))?;
             classes.extend(found.map(|found| (queue, found)));
         }
         let lines_of = vec![Vec::new(); network.links.len()];

@@ -269,6 +269,52 @@ fn acknowledgements_are_as_seldom_as_their_receiver_wants() {
 }
 
 #[test]
+fn a_filter_drops_acknowledgements_that_later_ones_make_needless_and_so_frees_the_way_back() {
+    // 66 bytes an acknowledgement, of each segment: 100 kbit/s are 189 of them a second, and 2.2 Mbit/s of payload.
+    let run = |ack_filter| {
+        let mut network = network(&[(window(60), EACH)]);
+        let back = &mut network.links[BACK];
+        back.config.service = link::Service::Rate(Rate::from_bits_per_sec(100_000));
+        (back.ack_filter, back.qdisc) = (ack_filter, fifo("100p"));
+        let mut simulation = run(network);
+        let drops = simulation.link_metrics(BACK).drops.superseded;
+        (simulation.flow_metrics(0).unwrap().mean_throughput_l4, drops)
+    };
+    let ((without, kept), (with, dropped)) = (run(false), run(true));
+    assert!(without < 2.3 && kept == 0, "{without} {kept}");
+    assert!(with > 4.0 * without && dropped > 1000, "{with} {dropped}");
+}
+
+#[test]
+fn a_filter_is_of_a_plain_fifo() {
+    let mut network = network(&[(window(60), EACH)]);
+    (network.links[BACK].ack_filter, network.links[BACK].qdisc) = (true, Spec::named("sfq"));
+    let error = Simulation::new(network).err().unwrap();
+    assert_eq!(error.key, "back.ack_filter");
+}
+
+#[test]
+fn a_path_that_clears_the_ecn_field_drops_what_another_marks() {
+    for (cc, ecn, qdisc) in
+        [("newreno", EcnMode::Classic, "codel"), ("prague", EcnMode::Off, "dualpi2")]
+    {
+        let counts = |clears_ecn| {
+            let mut network = network(&[(Spec::named(cc), Receiving::default())]);
+            network.stack.tcp.ecn = ecn;
+            let out = &mut network.links[OUT];
+            let spec = Spec::named(qdisc);
+            out.qdisc = if qdisc == "codel" { spec.with("ecn", Value::Bool(true)) } else { spec };
+            out.clears_ecn = clears_ecn;
+            let out = run(network).link_metrics(OUT);
+            (out.total_qdisc_marks_l2, out.total_qdisc_drops_l2)
+        };
+        let (kept, cleared) = (counts(false), counts(true));
+        assert!(kept.0 > 10 && kept.1 == 0, "{cc}: {kept:?}");
+        assert!(cleared.0 == 0 && cleared.1 > 10, "{cc}: {cleared:?}");
+    }
+}
+
+#[test]
 fn only_who_sends_without_end_may_have_such_receivers() {
     let mut network = network(&[(Spec::named("cubic"), EACH)]);
     network.flows[0].receiving.conduct = Conduct::Concealing;

@@ -68,6 +68,14 @@ impl<P: Packet> Fifo<P> {
         self.packets.push_back(packet);
     }
 
+    /// Takes the newest packet out that `is_needless` says so of, if there is one.
+    pub fn take_out(&mut self, is_needless: impl Fn(&P) -> bool) -> Option<P> {
+        let place = self.packets.iter().rposition(is_needless)?;
+        let packet = self.packets.remove(place)?;
+        self.backlog.remove(packet.len());
+        Some(packet)
+    }
+
     /// The queue that `spec` describes; `None` where it is another kind, or one that marks.
     pub fn from_spec(spec: &Spec) -> Result<Option<Self>, SpecError> {
         if spec.kind != DISCIPLINE.name {
@@ -175,6 +183,21 @@ mod tests {
         }
         assert_eq!((fifo.backlog().packets, drops.packets.len()), (2, 1));
     }
+
+    #[test]
+    fn what_is_taken_out_is_the_newest_that_is_needless_and_makes_room() {
+        let mut fifo = Fifo::new(Limit::Packets(3));
+        let mut drops = Dropped::default();
+        let numbered = |sequence| TestPacket { sequence, ..packet(60) };
+        (0..3).for_each(|sequence| fifo.enqueue(Timestamp::ZERO, numbered(sequence), &mut drops));
+        let taken = fifo.take_out(|packet| packet.sequence < 2).unwrap();
+        assert_eq!((taken.sequence, fifo.backlog().packets, fifo.backlog().bytes.as_u64()), (1, 2, 120));
+        assert!(fifo.take_out(|packet| packet.sequence == 1).is_none());
+        assert!(fifo.has_room(ByteCount::new(60)));
+        let rest = [0, 2].map(|_| fifo.dequeue(Timestamp::ZERO, &mut drops).unwrap().sequence);
+        assert_eq!(rest, [0, 2]);
+    }
+
     #[test]
     fn only_a_fifo_without_marks_needs_no_table() {
         let spec = |text: &str| text.parse::<Spec>().unwrap();

@@ -71,6 +71,8 @@ pub enum DropReason {
     Forced,
     /// A policer had too few tokens.
     Policed,
+    /// An acknowledgement that a later one of the same connection made needless.
+    Superseded,
 }
 
 /// Packets counted by [`DropReason`].
@@ -87,6 +89,9 @@ pub struct ByReason {
     pub forced: u64,
     /// Of [`DropReason::Policed`].
     pub policed: u64,
+    /// Of [`DropReason::Superseded`].
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub superseded: u64,
 }
 
 impl ByReason {
@@ -98,13 +103,14 @@ impl ByReason {
             DropReason::Early => &mut self.early,
             DropReason::Forced => &mut self.forced,
             DropReason::Policed => &mut self.policed,
+            DropReason::Superseded => &mut self.superseded,
         };
         *count += 1;
     }
 
     /// For whatever reason.
     pub fn total(self) -> u64 {
-        self.overlimit + self.codel + self.early + self.forced + self.policed
+        self.overlimit + self.codel + self.early + self.forced + self.policed + self.superseded
     }
 }
 

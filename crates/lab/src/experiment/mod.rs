@@ -233,6 +233,10 @@ pub struct Link {
     pub loss: f64,
     /// Probability of random loss of the boxes' messages, beside it.
     pub message_loss: f64,
+    /// Acknowledgements that wait go when later ones make them needless.
+    pub ack_filter: bool,
+    /// Packets come to the queue as not ECN-capable.
+    pub clears_ecn: bool,
     /// Probability that a packet is held back.
     pub reorder: f64,
     /// How many packets overtake a held one.
@@ -577,6 +581,8 @@ mod tests {
             batch: Duration::ZERO,
             loss: 0.0,
             message_loss: 0.0,
+            ack_filter: false,
+            clears_ecn: false,
             reorder: 0.0,
             reorder_packets: 3,
             qdisc: Spec::named("fifo"),

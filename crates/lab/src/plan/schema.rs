@@ -193,6 +193,14 @@ const LINK_REORDER_PACKETS: Key = key(
     "how many later packets overtake a held one",
 );
 
+const LINK_CLEARS_ECN: Key = key(
+    "clears_ecn",
+    "true or false; true with `--backend sim` alone",
+    "false",
+    "packets come to the queue as not ECN-capable, as out of a tunnel in compatibility mode (RFC 6040) or over \
+     a path that clears the field: they are dropped and not marked",
+);
+
 /// `[bottleneck]`.
 pub static BOTTLENECK: Section = Section {
     heading: "[bottleneck]",
@@ -215,6 +223,7 @@ pub static BOTTLENECK: Section = Section {
         LINK_REORDER,
         LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "", "the queue"),
+        LINK_CLEARS_ECN,
         key(
             "paths",
             "a whole number, 1 to 32; with `rate` alone, not with `trace`",
@@ -263,6 +272,12 @@ pub static REVERSE: Section = Section {
         LINK_REORDER,
         LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "{ kind = \"fifo\", limit = \"10000p\" }", "the queue"),
+        key(
+            "ack_filter",
+            "true or false; true with a rate or a trace, the qdisc fifo and `--backend sim` alone",
+            "false",
+            "an acknowledgement that waits goes when a later one of its connection tells all that it does",
+        ),
         key("change", TABLES, "none", "changes during the run"),
         key("walk", TABLES, "none", "random walks during the run"),
     ],
@@ -364,6 +379,7 @@ pub static LINK: Section = Section {
         LINK_REORDER,
         LINK_REORDER_PACKETS,
         key("qdisc", LINK_QDISC, "", "the queue"),
+        LINK_CLEARS_ECN,
         key("change", TABLES, "none", "changes during the run"),
     ],
 };

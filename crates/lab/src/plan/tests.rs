@@ -382,6 +382,11 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
             "p.toml:12: flow.bulk.initial_window = 10: allowed is a whole number, 1 to 10000; of greedy",
         ),
         (
+            "[[flow]]",
+            "[reverse]\nack_filter = true\n[[flow]]",
+            "p.toml:9: reverse.ack_filter = true: allowed is true or false; true with a rate",
+        ),
+        (
             "\"greedy\" }",
             "\"greedy\" }\nreceiver = \"divided\"",
             "p.toml:12: flow.bulk.receiver.kind = divided: allowed is one of honest, dividing",
@@ -858,8 +863,10 @@ path_spread = "8ms"
 hops = 1
 change = [{ at = "2s", rate = "5Mbit/s" }, { at = "3s", rtt = "80ms" }, { at = "3s", loss = 0 }]
 pulse = [{ of = "loss", every = "10s", to = 0 }]
+clears_ecn = true
 [reverse]
 rate = "1Mbit/s"
+ack_filter = true
 loss = 0.1
 message_loss = 0.1
 reorder = 0.1
@@ -1045,6 +1052,7 @@ enabled = true
     let (ms, us) = (Duration::from_millis(2), Duration::from_micros(200));
     assert_eq!((bundle.report_jitter, bundle.timestamp_jitter), (ms, us));
     assert_eq!((all.forward.message_loss, all.reverse.message_loss), (0.5, 0.1));
+    assert!(all.forward.clears_ecn && !all.reverse.clears_ecn && all.reverse.ack_filter);
     assert_eq!(
         all.attack.map(|attack| (attack.end, attack.messages)),
         Some((BoxEnd::Receivebox, 5000))

@@ -289,13 +289,13 @@ impl Simulation {
         self.pass(step, packet);
     }
 
-    /// A packet comes to a queue that has classes.
+    /// A packet comes to a queue that has classes, or to a link that clears its ECN field.
     #[cold]
     fn classify(&mut self, number: u32, packet: Packet) {
         let (queue, classes) = &self.routes.classes[number as usize];
-        let class = classes.of(self.owner(packet.kind(), packet.flow()));
+        let packet = classes.prepare(self.owner(packet.kind(), packet.flow()), packet);
         let queue = *queue;
-        self.pass(queue, packet.with_class(class));
+        self.pass(queue, packet);
     }
 
     /// A link has sent a packet.

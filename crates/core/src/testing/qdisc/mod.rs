@@ -249,6 +249,7 @@ impl Model {
                     assert!(self.rules.is_policed, "dropped as if by a policer");
                 }
                 DropReason::Codel => panic!("CoDel drops at the head, not on arrival"),
+                DropReason::Superseded => panic!("a link filters acknowledgements, no discipline"),
                 DropReason::Early | DropReason::Forced => {
                     assert!(self.rules.drops_early, "an arrival can only overfill the queue");
                 }

@@ -67,6 +67,11 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
         ("bottleneck.paths=2".into(), "bottleneck.paths: the back end emu has one path"),
         ("bottleneck.hops=2".into(), "bottleneck.hops: the back end emu has one link each way"),
         (format!("bottleneck.walk=[{walk}]"), "bottleneck.walk: the back end emu has no random"),
+        ("bottleneck.clears_ecn=true".into(), "bottleneck.clears_ecn: the back end emu has links"),
+        (
+            "reverse={ rate = \"9Mbit/s\", ack_filter = true }".into(),
+            "reverse.ack_filter: the back end emu has no such filter",
+        ),
         (format!("reverse.walk=[{walk}]"), "reverse.walk: the back end emu has no random walks"),
         (
             "link=[{ name = \"cross\", rate = \"9Mbit/s\", rtt = \"9ms\", qdisc = \"fifo\" }]"

@@ -69,6 +69,8 @@ fn joined(forward: &plan::Link) -> plan::Link {
         rate: None,
         loss: 0.0,
         message_loss: 0.0,
+        ack_filter: false,
+        clears_ecn: false,
         reorder: 0.0,
         qdisc: Spec::named("fifo"),
         changes: changes.collect(),
@@ -394,6 +396,7 @@ fn link(name: &str, link: &plan::Link) -> Result<Link, BackendError> {
     };
     let mut built = Link::new(name, config, link.qdisc.clone());
     built.message_loss = share(link.message_loss).map_err(refused)?;
+    (built.ack_filter, built.clears_ecn) = (link.ack_filter, link.clears_ecn);
     built.log = true;
     Ok(built)
 }

@@ -93,6 +93,10 @@ pub const METRICS: &[Entry] = &[
     entry("drops_policed_packets", "link", "packets", Mean,
         "dropped by a policer for want of tokens, whole run",
         "#{drops}", LINUX_QDISC),
+    entry("drops_superseded_packets", "link", "packets", Mean,
+        "acknowledgements dropped by `ack_filter` because a later one made them needless, whole run; where there were \
+         some",
+        "#{drops}", "Linux net/sched/sch_cake.c (cake_ack_filter)"),
     entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run",
         "#{marks}", "RFC 8289"),
     entry("marks_early_packets", "link", "packets", Mean,
@@ -295,6 +299,8 @@ pub fn whole_run(row: &LinkRecord) -> Metrics {
     ] {
         metrics.put(name, Some(packets as f64));
     }
+    let superseded = Some(drops.superseded).filter(|packets| *packets > 0);
+    metrics.put("drops_superseded_packets", superseded.map(|packets| packets as f64));
     row.measured.iter().for_each(|(name, value)| metrics.put(name, Some(*value)));
     metrics
 }

@@ -73,6 +73,9 @@ pub(super) fn links(
             let mut reverse = link(&table, rtt / 2, qdisc, files)?;
             reverse.changes = changes(&table, &schema::REVERSE_CHANGE, stop)?;
             reverse.walks = walks(&table, &schema::REVERSE_WALK, reverse.rate)?;
+            if reverse.ack_filter && reverse.nominal_rate.is_none() {
+                return Err(table.wrong("ack_filter"));
+            }
             reverse
         }
         None => unlimited(rtt / 2),
@@ -128,6 +131,8 @@ fn unlimited(delay: Duration) -> Link {
         batch: Duration::ZERO,
         loss: 0.0,
         message_loss: 0.0,
+        ack_filter: false,
+        clears_ecn: false,
         reorder: 0.0,
         reorder_packets: 3,
         qdisc: unnoticed_queue(),
@@ -228,12 +233,20 @@ fn link(
         batch: jitter(table, "batch")?,
         loss: table.share("loss")?.unwrap_or(0.0),
         message_loss: table.share("message_loss")?.unwrap_or(0.0),
+        ack_filter: known_switch(table, "ack_filter")?,
+        clears_ecn: known_switch(table, "clears_ecn")?,
         reorder: table.share("reorder")?.unwrap_or(0.0),
         reorder_packets: table.count("reorder_packets", 1..=1000)?.unwrap_or(3),
         qdisc,
         walks: Vec::new(),
         changes: Vec::new(),
     })
+}
+
+/// A switch that only some links have; off where it is not given.
+fn known_switch(table: &Reader<'_>, key: &str) -> Result<bool, PlanError> {
+    let switch = if table.knows(key) { table.switch(key)? } else { None };
+    Ok(switch.unwrap_or(false))
 }
 
 const PROPERTIES: [(&str, Property); 3] =
