@@ -65,6 +65,7 @@ pub(crate) struct Receiver {
     reports_ranges: bool,
     tells_one_way: bool,
     is_plain: bool,
+    /// What is made of acknowledgements that are not to be true.
     claims: Option<Box<Claims>>,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
@@ -159,13 +160,15 @@ impl Receiver {
 
     /// [`Receiver::on_data`] of what is not in order, where what is missing counts as come.
     fn claim(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
-        let Some(claims) = self.claims.as_deref_mut() else { return (None, false) };
+        let claims = self.claims.as_deref_mut();
         if number < self.next {
-            let is_new = claims.on_repeat(number);
+            let is_new = claims.is_some_and(|claims| claims.on_repeat(number));
             self.duplicates += u32::from(!is_new);
             return (Some(self.acknowledge_with(None)), is_new);
         }
-        claims.skip(self.next..number);
+        if let Some(claims) = claims {
+            claims.skip(self.next..number);
+        }
         if self.unacked == 0 {
             self.echo = sent;
         }

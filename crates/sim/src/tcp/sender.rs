@@ -150,7 +150,7 @@ pub(crate) struct Sender {
     mss: u64,
     /// Segments that may be outstanding: what both buffers hold, or the receiver has room for.
     buffered_segments: u32,
-    /// Of a receiver whose window changes.
+    /// The window of a receiver that announces another one with each acknowledgement.
     window: Option<Box<PeerWindow>>,
     stream: Stream,
     tcp: Arc<Tcp>,
