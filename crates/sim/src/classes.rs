@@ -20,7 +20,7 @@ use crate::packet_log::Owner;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What happens to packets on their way to one queue: it gives them classes, or its link clears their ECN field.
+/// What happens to packets on their way to one queue, which has classes or whose link clears the ECN field.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// By flow of the network.
@@ -30,8 +30,8 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being asked, and
-    /// none is changed.
+    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being
+    /// asked, and none is changed.
     pub fn new(
         qdisc: &Spec,
         clears_ecn: bool,

@@ -334,12 +334,13 @@ pub struct FlowMetrics {
     pub total_spurious_retransmissions_l4: u64,
     /// Retransmission timeouts.
     pub total_rtos_l4: u64,
-    /// Segments below the newest one that the receiver acknowledged though they never came; of one that hides losses.
+    /// Segments below the newest one that the receiver acknowledged though they never came; of one that
+    /// hides losses.
     pub total_unreceived_l4: Option<u64>,
     /// Probes of a window that was shut; of a receiver that reads at a rate.
     pub total_window_probes_l4: Option<u64>,
-    /// Share of the time in which the receiver's window alone kept something from being sent; of one that reads at a
-    /// rate.
+    /// Share of the time in which the receiver's window alone kept something from being sent; of one that
+    /// reads at a rate.
     pub rwnd_limited_l4: Option<f64>,
     /// Segments sent, repairs included.
     pub data_packets_sent: u64,

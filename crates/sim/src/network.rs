@@ -167,11 +167,11 @@ pub struct Link {
     pub message_loss: Ratio,
     /// Queue of the link; has no effect on a link without a rate.
     pub qdisc: Spec,
-    /// An acknowledgement that waits here goes when a later one of the same connection comes that tells all that it
-    /// does; with a first in, first out queue without marks alone.
+    /// An acknowledgement that waits here goes when a later one of the same connection comes that tells all
+    /// that it does; with a first in, first out queue without marks alone.
     pub ack_filter: bool,
-    /// Packets come to the queue as not ECN-capable: through a tunnel in compatibility mode (RFC 6040 section 4.1), or
-    /// over a path that clears the field. None is marked, and no mark from before is kept.
+    /// Packets come to the queue as not ECN-capable: through a tunnel in compatibility mode (RFC 6040
+    /// section 4.1), or over a path that clears the field. None is marked, and no mark from before is kept.
     pub clears_ecn: bool,
     /// Random walks of its properties.
     pub walks: Vec<Walk>,
@@ -275,8 +275,8 @@ pub struct Flow {
     pub dscp: u8,
     /// Segments that a TCP connection sends before the first acknowledgement; `None`: as the stack does.
     pub initial_window: Option<u32>,
-    /// How the receivers of TCP connections read and acknowledge. Only those of greedy sources are other than honest or
-    /// read at a rate.
+    /// How the receivers of TCP connections read and acknowledge. Only those of greedy sources are other than
+    /// honest or read at a rate.
     pub receiving: Receiving,
     /// From the sender to the receiver.
     pub data: Vec<Hop>,
@@ -285,7 +285,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Refuses receivers of what somebody waits for that are not honest or read at a rate: it might never be whole.
+    /// Refuses receivers that are not honest, or read at a rate, of what somebody waits for: it might never be
+    /// whole.
     fn check_receiving(&self) -> Result<(), SpecError> {
         let Receiving { conduct, read_rate, .. } = self.receiving;
         let is_endless = self.traffic == Traffic::Source(Source::Greedy { bytes: None });

@@ -192,8 +192,8 @@ impl Packet {
         SackHandle((self.tail >> 32) as u32)
     }
 
-    /// Whether this acknowledgement tells all that `earlier`, one before it, does. What carries SACK blocks, counts or
-    /// another ECE is not given up (Linux, cake_ack_filter).
+    /// Whether this acknowledgement tells all that `earlier`, one before it, does. What carries SACK blocks,
+    /// counts or another ECE is not given up (Linux, cake_ack_filter).
     pub fn supersedes(&self, earlier: &Self) -> bool {
         let are_acks = self.kind() == Kind::Ack && earlier.kind() == Kind::Ack;
         let is_same = self.flow() == earlier.flow() && self.marks() == earlier.marks();
@@ -325,8 +325,8 @@ impl SackBlocks {
         self.counts
     }
 
-    /// The receiver has room for so many segments from the number of the acknowledgement on; more than 65,534 count as
-    /// that.
+    /// The receiver has room for so many segments from the number of the acknowledgement on; more than 65,534
+    /// count as that.
     pub fn tell_window(&mut self, segments: u32) {
         self.window = u16::try_from(segments).map_or(NO_WINDOW - 1, |window| window.min(NO_WINDOW - 1));
     }

@@ -32,8 +32,8 @@ fn window(segments: u64) -> Spec {
     Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * 1448)))
 }
 
-/// 10 s of 16 Mbit/s and 40 ms with a queue of 100 packets, and a flow for each algorithm and receiver. The way back is
-/// fast, and counts its packets.
+/// 10 s of 16 Mbit/s and 40 ms with a queue of 100 packets, and a flow for each algorithm and receiver. The
+/// way back is fast, and counts its packets.
 fn network(flows: &[(Spec, Receiving)]) -> Network {
     let link = |name, mbit, limit| {
         let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit), 20 * MS);
@@ -182,8 +182,8 @@ fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures(
 
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_ignored_and_the_receiver_believed_again() {
-    // The lead is more than any window: the sender hears nothing, and the segment that it sends again, a probe of the
-    // tail, is acknowledged as it should be.
+    // The lead is more than any window: the sender hears nothing, and the segment that it sends again, a
+    // probe of the tail, is acknowledged as it should be.
     let receiving = Receiving { conduct: Conduct::Optimistic(10_000), ..EACH };
     let metrics = metrics(network(&[(window(8), receiving)]));
     assert!(metrics.total_retransmissions_l4 > 3, "{metrics:?}");
@@ -270,7 +270,7 @@ fn acknowledgements_are_as_seldom_as_their_receiver_wants() {
 
 #[test]
 fn a_filter_drops_acknowledgements_that_later_ones_make_needless_and_so_frees_the_way_back() {
-    // 66 bytes an acknowledgement, of each segment: 100 kbit/s are 189 of them a second, and 2.2 Mbit/s of payload.
+    // 66 bytes an acknowledgement, of each segment: 100 kbit/s are 189 of them a second, and 2.2 Mbit/s.
     let run = |ack_filter| {
         let mut network = network(&[(window(60), EACH)]);
         let back = &mut network.links[BACK];

@@ -7,10 +7,11 @@
 //! optimistic    data ahead of those that have come, and those that are missing as if they had come
 //! concealing    no congestion experienced, however many segments were marked so
 //! ```
-//! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver", CCR 29(5),
-//! 1999; of the last one Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion Signaling", ICNP 2001, and
-//! RFC 3540. Against the first helps that bytes are counted and not acknowledgements (RFC 5681 section 3.1, RFC 3465),
-//! against the second that only what SACK blocks tell is a duplicate (RFC 6675 section 2).
+//! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver",
+//! CCR 29(5), 1999; of the last conduct Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion
+//! Signaling", ICNP 2001, and RFC 3540. Against the first helps that bytes are counted and not
+//! acknowledgements (RFC 5681 section 3.1, RFC 3465), against the second that only what SACK blocks tell
+//! is a duplicate (RFC 6675 section 2).
 
 use alloc::vec::Vec;
 
@@ -99,16 +100,16 @@ pub const RECEIVERS: &[Receiver] = &[
     },
     Receiver {
         name: "duplicating",
-        summary: "repeats each acknowledgement: a sender that counts duplicates, and asks for no SACK blocks, takes \
-                  segments for lost and sends one for each",
+        summary: "repeats each acknowledgement: a sender that counts duplicates, and asks for no SACK \
+                  blocks, takes segments for lost and sends one for each",
         sources: &[SAVAGE, "RFC 6675 section 2"],
         params: &[&COPIES],
         build: |spec| COPIES.of(spec).map(|copies| Conduct::Duplicating(copies as u32)),
     },
     Receiver {
         name: "optimistic",
-        summary: "acknowledges segments before they have come, and lost ones as if they had: round trips seem shorter, \
-                  and losses are hidden. What is lost never comes",
+        summary: "acknowledges segments before they have come, and lost ones as if they had: round \
+                  trips seem shorter, and losses are hidden. What is lost never comes",
         sources: &[SAVAGE],
         params: &[&LEAD],
         build: |spec| LEAD.of(spec).map(|lead| Conduct::Optimistic(lead as u32)),

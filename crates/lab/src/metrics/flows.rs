@@ -130,12 +130,12 @@ pub const METRICS: &[Entry] = &[
         "retransmission timeouts in the whole run, of the run those of its greedy connections (simulator)",
         "#{timeouts}", CCPERF),
     entry("total_unreceived_l4", "flow", "", Sum,
-        "segments below the newest one that came that an optimistic receiver acknowledged though they never came, in \
-         the whole run (simulator)",
+        "segments that an optimistic receiver acknowledged though they never came, those ahead of all that came \
+         left out, in the whole run (simulator)",
         "#{acknowledged, not received}", "Savage et al., CCR 29(5), 1999"),
     entry("rwnd_limited_l4", "flow", "", Mean,
-        "share of the flow's life in which the window of a receiver that reads at a rate, and nothing else, kept its \
-         sender from sending (simulator)",
+        "share of the flow's life in which the window of a receiver that reads at a rate, and nothing else, kept \
+         its sender from sending (simulator)",
         "time(SND.NXT at the window's edge) / life", "Linux, tcpi_rwnd_limited"),
     entry("total_window_probes_l4", "flow", "", Sum,
         "probes of a receiver's window that was shut, in the whole run (simulator)",

@@ -1,5 +1,5 @@
-//! Receivers that do more than acknowledge what has come: applications that read at a rate, and acknowledgements that
-//! tell more than a number, or not the truth. Apart from what every packet passes.
+//! Receivers that do more than acknowledge what has come: applications that read at a rate, and
+//! acknowledgements that tell more than a number, or not the truth. Apart from what every packet passes.
 
 use forebay_core::traffic::Receiving;
 use forebay_core::units::ByteCount;

@@ -1,14 +1,14 @@
 //! What receivers that do not tell the truth make of their acknowledgements.
 //!
 //! ```text
-//! dividing      number - advance ────────────────► number      pieces that end at even parts of it
+//! dividing      number - advance ────────► number      pieces that end at even parts of it
 //! duplicating   number, number, number, ..
-//! optimistic    number + lead, and what is missing below counts as come; where the sender has sent a segment
-//!               again that was claimed before, it did not believe that: number alone
+//! optimistic    number + lead, and what is missing below counts as come; where the sender has sent a
+//!               segment again that was claimed before, it did not believe that: number alone
 //! ```
-//! Source: Savage et al., "TCP Congestion Control with a Misbehaving Receiver", CCR 29(5), 1999; their pieces and
-//! duplicates follow arrivals, as here, and their optimistic ones a pace that the receiver guesses. Numbers count
-//! segments, so a piece that ends within a segment has the number of that segment: so much of it is acknowledged.
+//! Source: Savage et al., "TCP Congestion Control with a Misbehaving Receiver", CCR 29(5), 1999. Their
+//! optimistic acknowledgements keep a pace that the receiver guesses; these follow arrivals, as the others.
+//! Numbers count segments, so a piece that ends within a segment has the number of that segment.
 
 use std::collections::BTreeSet;
 

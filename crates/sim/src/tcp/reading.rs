@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   read ........ arrived ................ edge
-//!    │ waits for the │ room: the window │          at most `buffered` segments from the first to the last
+//!    │ waits for the │ room: the window │     at most `buffered` segments from read to edge
 //!    │ application   │                  │
 //! ```
-//! The window never shrinks (RFC 9293 section 3.8.6.2.1): the edge only rises. It stays where it is while less than a
-//! segment or a sixteenth of the buffer is free, which makes the window zero in the end and keeps it from opening by
-//! crumbs (RFC 9293 section 3.8.6.2.2; Linux, __tcp_select_window). When the application reads, an acknowledgement
-//! tells of the window once that is at least twice what the sender knows of (Linux, __tcp_cleanup_rbuf).
+//! The window never shrinks (RFC 9293 section 3.8.6): the edge only rises. The edge stays where it is while
+//! less than a segment or a sixteenth of the buffer is free, which makes the window zero in the end and keeps
+//! it from opening by crumbs (RFC 9293 section 3.8.6.2.2; Linux, __tcp_select_window). When the application
+//! reads, an acknowledgement tells of the window once that is at least twice what the sender knows of (Linux,
+//! __tcp_cleanup_rbuf).
 //!
 //! Numbers count segments. What has come above a gap lies within the window, and takes no other room.
 
@@ -112,7 +113,7 @@ mod tests {
         let (mut reading, mut events) = (reading(), Events::default());
         assert_eq!(reading.announce(), 32);
         reading.on_arrival(at(0), 32);
-        // Nothing is read yet: the window is zero, and nothing is told before a sixteenth of the buffer is free.
+        // Nothing is read yet: the window is zero, until a sixteenth of the buffer is free.
         assert_eq!(reading.announce(), 32);
         assert_eq!(read(&mut reading, &mut events, 1), []);
         // Then each time that the window has doubled.

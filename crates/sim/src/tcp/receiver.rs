@@ -8,9 +8,9 @@
 //! duplicate                   told in a block before these, if the stack does so    (RFC 2883)
 //! echoed time                 that of the segment that was next to be acknowledged  (RFC 7323, 4.3)
 //! ```
-//! The application reads at once, so what is in order is read, but for one that takes its time ([`super::reading`]).
-//! Segments above a gap stand as sorted ranges: new data joins the last one and repairs take the first one away, both
-//! in constant time. Receivers that do not tell the truth are told apart where they differ ([`super::claims`]).
+//! The application reads at once, so what is in order is read, unless it takes its time (`reading`).
+//! Segments above a gap stand as sorted ranges: new data joins the last one and repairs take the first one
+//! away, both in constant time. What receivers that do not tell the truth do otherwise is in `claims`.
 
 use std::collections::VecDeque;
 

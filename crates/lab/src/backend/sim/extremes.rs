@@ -97,8 +97,9 @@ fn a_data_centre_keeps_its_queue_at_the_step_and_answers_an_incast() {
     let bottleneck = "rate = \"10Gbit/s\", rtt = \"100us\", qdisc = { kind = \"fifo\", limit = \"1000p\", \
                       ecn = true, mark = \"65p\" }";
     let flows = "[[flow]]\nname = \"bulk\"\ncount = 2\ncc = \"dctcp\"\ntraffic = { kind = \"greedy\" }\n\
-                 [[flow]]\nname = \"incast\"\ncc = \"dctcp\"\nstart = \"50ms\"\ninitial_window = 10\n\
-                 traffic = { kind = \"requests\", sizes = \"20KB\", load = \"1Gbit/s\", connections = \"each\" }\n";
+                 [[flow]]\nname = \"incast\"\ncc = \"dctcp\"\nstart = \"50ms\"\n\
+                 traffic = { kind = \"requests\", sizes = \"20KB\", load = \"1Gbit/s\", \
+                 connections = \"each\" }\n";
     let centre = evaluation("100ms", bottleneck, flows);
     // The rate of two flows without a queue would be 9.56 Gbit/s of payload.
     let rate = of_flow(&centre, "goodput_mbps").unwrap();

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! open     new segments up to the edge that was announced last, which never falls
-//! shut     nothing is outstanding and the window is zero: a probe without data asks for it after a timeout, and again
-//!          after twice as long each time                       (RFC 9293, 3.8.6.1; Linux, tcp_probe_timer)
-//! limited  what the receiver keeps from being sent fills the send buffer. So the congestion window does not grow, and
-//!          falls not either (Linux, tcp_cwnd_application_limited asks for SOCK_NOSPACE), and no rate sample is
-//!          limited by the application, which has written (Linux, tcp_rate_check_app_limited)
+//! shut     nothing is outstanding and the window is zero: a probe asks for it after a
+//!          timeout, and again after twice as long each time      (RFC 9293, 3.8.6.1; Linux, tcp_probe_timer)
+//! limited  what the receiver keeps from being sent fills the send buffer: the congestion
+//!          window does not grow, and does not fall either    (Linux, tcp_cwnd_application_limited: NOSPACE);
+//!          no rate sample is the application's fault, which has written  (Linux, tcp_rate_check_app_limited)
 //! ```
-//! The probe has the number before SND.UNA, so that the receiver acknowledges it at once (Linux, tcp_xmit_probe_skb).
+//! A probe carries no data, and the receiver acknowledges it at once (Linux, tcp_xmit_probe_skb).
 
 use forebay_core::units::Timestamp;
 
@@ -91,8 +91,8 @@ impl Sender {
         None
     }
 
-    /// The window was shut until now, so that a sender with nothing in flight was not idle: what the application had
-    /// written was there (Linux, tcp_slow_start_after_idle_check, which only a write calls).
+    /// The window was shut until now, so that a sender with nothing in flight was not idle: what the
+    /// application had written was there (Linux, tcp_slow_start_after_idle_check, which only a write calls).
     pub(super) fn has_waited_for_window(&mut self) -> bool {
         self.window.as_deref_mut().is_some_and(|window| std::mem::take(&mut window.has_opened))
     }
@@ -105,8 +105,8 @@ impl Sender {
         }
     }
 
-    /// Probes of a window that was shut, and for how long by `now` a window alone kept something from being sent
-    /// (ns); `None` of a receiver whose window never changes.
+    /// Probes of a window that was shut, and for how long by `now` a window alone kept something from being
+    /// sent (ns); `None` of a receiver whose window never changes.
     pub fn window_limits(&self, now: Timestamp) -> Option<(u64, u64)> {
         let window = self.window.as_deref()?;
         let ongoing = window.limited_since.map_or(0, |since| nanos_between(since, now));
