@@ -102,7 +102,9 @@ impl Conversation {
             None => self.heard,
         };
         let shift = if is_syn { 0 } else { self.shift() };
-        let window = (self.receive_buffer >> shift).min(u16::MAX.into()) as u16;
+        let room = segment.window.map(|segments| u64::from(segments) * u64::from(self.mss));
+        let room = room.unwrap_or(self.receive_buffer);
+        let window = (room >> shift).min(u16::MAX.into()) as u16;
         let (flags, payload) = (segment.flags, segment.payload);
         let tcp = Tcp { sequence, acknowledgement, flags, window, options, payload };
         Told { tcp, end, time }
@@ -210,6 +212,13 @@ mod tests {
         let told = it.tell(12 * MS, false, &data(4, 1448, 0));
         assert_eq!(told.tcp.options, Options::of_segment([12, 9], &[]));
         assert_eq!(u64::from(told.tcp.window) << 8, Stack::LINUX.tcp.receive_buffer >> 8 << 8);
+    }
+
+    #[test]
+    fn a_window_that_changes_is_told_in_bytes() {
+        let mut it = conversation();
+        let mut window = |window| it.tell(0, true, &Segment { window, ..ack(0, &[]) }).tcp.window;
+        assert_eq!([window(Some(0)), window(Some(44))], [0, 44 * 1448 >> 8]);
     }
 
     #[test]

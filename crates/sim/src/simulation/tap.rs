@@ -93,6 +93,8 @@ pub struct Segment {
     pub acked: Option<u32>,
     /// SACK blocks, from the first number to the one behind the last.
     pub blocks: Vec<[u32; 2]>,
+    /// Segments that the receiver has room for from `acked` on; `None` of one whose window never changes.
+    pub window: Option<u32>,
     /// When the packet was sent that the segment answers, which its timestamp echoes; `None` of a segment that tells
     /// no such time.
     pub echo: Option<Timestamp>,
@@ -215,13 +217,14 @@ impl Simulation {
         let cwr = if marks.is_cwr() { flags::CWR } else { 0 };
         let has_payload = is_data || kind == Kind::Ask;
         let echoes = matches!(kind, Kind::SynAck | Kind::PeerSynAck | Kind::Ack | Kind::Fin);
-        let blocks = self.sacks.get(packet.sack()).as_slice();
+        let told = self.sacks.get(packet.sack());
         Segment {
             flags: flags | ece | cwr,
             data: is_data.then_some(number),
             payload: if has_payload { packet.bytes() - self.stack.tcp.overhead } else { 0 },
             acked: matches!(kind, Kind::Ack | Kind::Fin).then_some(number),
-            blocks: blocks.iter().map(|block| [block.start, block.end]).collect(),
+            blocks: told.as_slice().iter().map(|block| [block.start, block.end]).collect(),
+            window: told.window(),
             echo: echoes.then_some(packet.sent),
         }
     }
