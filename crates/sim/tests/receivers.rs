@@ -4,6 +4,7 @@ use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
 };
 use forebay_core::link;
+use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Conduct, Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -311,6 +312,51 @@ fn a_path_that_clears_the_ecn_field_drops_what_another_marks() {
         let (kept, cleared) = (counts(false), counts(true));
         assert!(kept.0 > 10 && kept.1 == 0, "{cc}: {kept:?}");
         assert!(cleared.0 == 0 && cleared.1 > 1, "{cc}: {cleared:?}");
+    }
+}
+
+#[test]
+fn whatever_a_receiver_does_on_whatever_path_every_segment_is_accounted_for() {
+    let mut random = Streams::new(7).stream("receivers");
+    for case in 0..40 {
+        let conduct = match random.below(5) {
+            0 => Conduct::Honest,
+            1 => Conduct::Dividing(2 + random.below(20) as u32),
+            2 => Conduct::Duplicating(1 + random.below(20) as u32),
+            3 => Conduct::Optimistic(random.below(30) as u32),
+            _ => Conduct::Concealing,
+        };
+        let mut maybe = |most: u64| random.chance(0.5).then(|| 1 + random.below(most));
+        let receiving = Receiving {
+            conduct,
+            read_rate: maybe(20_000_000).map(|bits| Rate::from_bits_per_sec(100_000 + bits)),
+            buffer: Some(ByteCount::new(4_000 + maybe(300_000).unwrap_or(0))),
+            ack_every: maybe(20).map(|every| every as u32),
+            ack_delay: maybe(500).map(Duration::from_millis),
+        };
+        let law = ["newreno", "cubic", "bbr", "dctcp", "prague"][random.below(5) as usize];
+        let mut network = network(&[(Spec::named(law), receiving)]);
+        (network.stop, network.seed) = (Duration::from_secs(4), case);
+        network.flows[0].opened = Some(40 * MS);
+        if random.chance(0.5) {
+            let sack = random.chance(0.7);
+            network.stack = Stack { tcp: Tcp { sack, ..Tcp::NS3 }, ..Stack::NS3 };
+        }
+        if random.chance(0.5) {
+            network.stack.tcp.ecn = EcnMode::Classic;
+            network.links[OUT].qdisc = Spec::named("codel").with("ecn", Value::Bool(true));
+        }
+        network.links[BACK].ack_filter = random.chance(0.3);
+        for (link, most) in [(OUT, 0.03), (BACK, 0.2)] {
+            let config = &mut network.links[link].config;
+            config.loss = Ratio::new(random.unit() * most).unwrap();
+            (config.reorder, config.reorder_packets) = (Ratio::new(0.02).unwrap(), 5);
+        }
+        let plan = format!("{case}: {law} {receiving:?} {:?}", network.stack.name);
+        let metrics = metrics(network);
+        let received = metrics.received_bytes / 1448;
+        let accounted = received + metrics.total_unreceived_l4.unwrap_or(0);
+        assert!(received > 0 && accounted <= metrics.data_packets_sent, "{plan}: {metrics:?}");
     }
 }
 
