@@ -346,6 +346,7 @@ impl Link {
             && is_lossless
             && config.reorder == Ratio::ZERO
             && config.jitter.is_zero()
+            && config.batch.is_zero()
             && !self.log
             && !self.clears_ecn
             && !config.changes.iter().any(sets_more)

@@ -198,7 +198,8 @@ impl Routes {
                     }
                     let is_unlimited =
                         link.config.service == forebay_core::link::Service::Unlimited;
-                    let is_constant = link.is_constant() && link.config.jitter.is_zero();
+                    let is_punctual = link.config.jitter.is_zero() && link.config.batch.is_zero();
+                    let is_constant = link.is_constant() && is_punctual;
                     let is_instant = extra_ns == 0 && delay_ns == 0 && is_constant;
                     if is_unlimited || !is_instant {
                         step = self.line(network, Some(number), extra_ns, step);

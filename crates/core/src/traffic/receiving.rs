@@ -139,6 +139,20 @@ impl Conduct {
     }
 }
 
+impl Receiving {
+    /// The key of plans for the first thing that is other than the stack does it; `None`: nothing is.
+    pub fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("receiver", self.conduct != Conduct::Honest),
+            ("read_rate", self.read_rate.is_some()),
+            ("receive_buffer", self.buffer.is_some()),
+            ("ack_every", self.ack_every.is_some()),
+            ("ack_delay", self.ack_delay.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;

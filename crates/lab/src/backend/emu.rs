@@ -10,7 +10,6 @@ use forebay_core::cc::Registry;
 use forebay_core::random::Streams;
 use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError};
-use forebay_core::traffic::{Conduct, Receiving};
 use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
@@ -196,15 +195,7 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
 /// Refuses receivers that read and acknowledge otherwise than the hosts' kernel.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
     for plan::Flow { name, receiving, .. } in &experiment.flows {
-        let Receiving { conduct, read_rate, buffer, ack_every, ack_delay } = receiving;
-        let given = [
-            ("receiver", *conduct != Conduct::Honest),
-            ("read_rate", read_rate.is_some()),
-            ("receive_buffer", buffer.is_some()),
-            ("ack_every", ack_every.is_some()),
-            ("ack_delay", ack_delay.is_some()),
-        ];
-        if let Some((key, _)) = given.iter().find(|(_, is_given)| *is_given) {
+        if let Some(key) = receiving.first_given() {
             let reason = "the receivers of the back end emu are the kernel's own, allowed with sim";
             return Err(BackendError::Unsupported(format!("flow.{name}.{key}: {reason}")));
         }
