@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use forebay_core::traffic::{Conduct, RECEIVERS};
+use forebay_lab::plan::Plan;
+use forebay_lab::plan::schema::{BOTTLENECK, FLOW, REVERSE};
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
 }
@@ -144,6 +148,25 @@ fn the_blocks_about_a_metric_stand_in_the_sources() {
         assert_eq!(blocks.len(), count, "{language}");
         for block in blocks {
             assert!(source.contains(&block), "{file} lacks\n{block}");
+        }
+    }
+}
+
+#[test]
+fn the_page_about_receivers_has_a_plan_that_loads_and_names_keys_that_there_are() {
+    let page = page("misbehaving-and-slow-receivers.md");
+    let plans = blocks(&page, "toml");
+    assert_eq!(plans.len(), 1);
+    let file = repository().join("target/howto/misbehaving.toml");
+    place(&file, plans[0].as_bytes());
+    let plan = Plan::load(file.to_str().unwrap(), &[]).unwrap();
+    let conducts = plan.experiments().map(|it| it.unwrap().flows[0].receiving.conduct);
+    assert_eq!(conducts.filter(|it| *it != Conduct::Honest).count(), RECEIVERS.len() - 1);
+    for (table, section) in [("flow.", &FLOW), ("reverse.", &REVERSE), ("bottleneck.", &BOTTLENECK)] {
+        let keys: Vec<&str> = page.split('`').filter_map(|it| it.strip_prefix(table)).collect();
+        assert!(!keys.is_empty(), "{table}");
+        for key in keys {
+            assert!(section.key(key).is_some(), "{table}{key}");
         }
     }
 }
