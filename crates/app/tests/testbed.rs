@@ -14,8 +14,8 @@ use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
     AgentSpec, Algorithm, Attack, BoxEnd, BundleSpec, Connections, Fault, FaultAction,
-    FaultProgram, FaultTarget, LinkSpec, PairSpec, Platform, Request, Scenario, Timing, Workload,
-    WorkloadKind,
+    FaultProgram, FaultTarget, LinkSpec, PairSpec, Platform, Reading, Request, Scenario, Timing,
+    Workload, WorkloadKind,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -482,6 +482,7 @@ fn workload(name: &str, kind: WorkloadKind) -> Workload {
         stop_ns: 3 * SECOND,
         dscp: 0,
         ttl: None,
+        reading: Reading::default(),
         kind,
     }
 }

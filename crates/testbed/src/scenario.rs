@@ -279,8 +279,20 @@ pub struct Workload {
     /// the queue and 2 behind the link.
     #[serde(default)]
     pub ttl: Option<u8>,
+    /// How its receivers read.
+    #[serde(default)]
+    pub reading: Reading,
     /// The kind of traffic.
     pub kind: WorkloadKind,
+}
+
+/// How the receivers of a workload of TCP read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Payload that each greedy flow's receiver reads at most (bits per second); `None`: what comes.
+    pub rate_bps: Option<u64>,
+    /// Bytes that each receiver announces as its window, about; `None`: as many as the kernel finds fit.
+    pub buffer_bytes: Option<u64>,
 }
 
 /// Kinds of traffic.

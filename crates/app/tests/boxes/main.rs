@@ -26,7 +26,7 @@ use forebay_core::spec::{Spec, Value};
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::scenario::{
     AgentSpec, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
-    PairSpec, Scenario, Timing, Workload, WorkloadKind,
+    PairSpec, Reading, Scenario, Timing, Workload, WorkloadKind,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -147,6 +147,7 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         stop_ns: seconds * SECOND,
         dscp: 0,
         ttl: None,
+        reading: Reading::default(),
         kind: WorkloadKind::Greedy { flows: 4 },
     };
     Scenario {

@@ -10,13 +10,14 @@ use forebay_core::cc::Registry;
 use forebay_core::random::Streams;
 use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError};
+use forebay_core::traffic::Receiving;
 use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
 use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
-    LinkSpec, PairSpec, Request, Scenario, Upset, Workload, WorkloadKind,
+    LinkSpec, PairSpec, Reading, Request, Scenario, Upset, Workload, WorkloadKind,
 };
 use forebay_testbed::{Phase, TestbedError};
 
@@ -192,10 +193,11 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
     Err(BackendError::Unsupported(reason))
 }
 
-/// Refuses receivers that read and acknowledge otherwise than the hosts' kernel.
+/// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is the hosts' own.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
     for plan::Flow { name, receiving, .. } in &experiment.flows {
-        if let Some(key) = receiving.first_given() {
+        let acknowledging = Receiving { read_rate: None, buffer: None, ..*receiving };
+        if let Some(key) = acknowledging.first_given() {
             let reason = "the receivers of the back end emu are the kernel's own, allowed with sim";
             return Err(BackendError::Unsupported(format!("flow.{name}.{key}: {reason}")));
         }
@@ -459,6 +461,10 @@ fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Worklo
         stop_ns: ns(flow.stop),
         dscp: flow.dscp,
         ttl: flow.ttl,
+        reading: Reading {
+            rate_bps: flow.receiving.read_rate.map(|rate| rate.as_bits_per_sec()),
+            buffer_bytes: flow.receiving.buffer.map(|bytes| bytes.as_u64()),
+        },
         kind,
     };
     let one = |kind| Ok(vec![starting(flow.start, flow.name.clone(), kind)]);

@@ -443,13 +443,13 @@ pub static FLOW: Section = Section {
         ),
         key(
             "read_rate",
-            "a rate such as \"20Mbit/s\", 1kbit/s to 400Gbit/s; of greedy (back end sim only)",
+            "a rate such as \"20Mbit/s\", 1kbit/s to 400Gbit/s; of greedy",
             "at once",
             "payload that each receiving application reads at most: what waits for it closes the window",
         ),
         key(
             "receive_buffer",
-            "a size such as \"256KB\", 4KB to 64MB; of greedy, requests and video (back end sim only)",
+            "a size such as \"256KB\", 4KB to 64MB; of greedy, requests and video",
             "that of the stack",
             "payload that each receiver holds, which it announces as its window",
         ),

@@ -159,7 +159,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::scenario::{Connections, WorkloadKind};
+    use crate::scenario::{Connections, Reading, WorkloadKind};
 
     #[test]
     fn what_was_handed_over_is_not_asked_again() {
@@ -173,6 +173,7 @@ mod tests {
             stop_ns: 9,
             dscp: 0,
             ttl: None,
+            reading: Reading::default(),
             kind: WorkloadKind::Requests { connections: Connections::Each, schedule: Vec::new() },
         };
         let window = Window { start_ns: 0, stop_ns: 9, end_ns: 9, drain_ns: 5 };

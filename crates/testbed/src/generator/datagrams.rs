@@ -374,7 +374,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::scenario::WorkloadKind;
+    use crate::scenario::{Reading, WorkloadKind};
 
     const MS: u64 = 1_000_000;
     const START: u64 = 1_000 * MS;
@@ -388,6 +388,7 @@ mod tests {
             stop_ns: 1_000 * MS,
             dscp: 0,
             ttl: None,
+            reading: Reading::default(),
             kind: WorkloadKind::Datagrams {
                 rate_bps: 1_200_000,
                 packet_bytes: 1500,

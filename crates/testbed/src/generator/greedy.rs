@@ -5,12 +5,14 @@ use socket2::Socket;
 
 use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
+use super::pace::Pace;
 use super::reactor::{Key, Reactor};
-use super::sockets::{Acceptor, Dialer, ZEROS, discard, failed, would_block};
+use super::sockets::{Acceptor, CHUNK, Dialer, ZEROS, discard, failed, would_block};
 use super::watch::Watch;
 use super::{GeneratorError, HostsOutput, SiteEnd};
 use crate::scenario::Workload;
 use forebay_core::record::FlowRecord;
+use forebay_core::units::Rate;
 use forebay_host::clock;
 
 /// Bytes not yet sent that the kernel takes from a greedy flow. At 1 Gbit/s they last 4 ms, a
@@ -136,11 +138,14 @@ impl Endpoint for Source {
 
 /// The receiving side.
 pub(super) struct Sink {
+    key: u32,
     flow: usize,
     dialer: Dialer,
     meters: Vec<Meter>,
     failed: Vec<bool>,
     window: Window,
+    /// Of receivers that do not read what comes at once.
+    pace: Option<Pace>,
 }
 
 impl Sink {
@@ -150,12 +155,15 @@ impl Sink {
         site: &SiteEnd,
         flows: u32,
     ) -> Result<Self, GeneratorError> {
+        let rate = workload.reading.rate_bps.map(Rate::from_bits_per_sec);
         Ok(Self {
+            key,
             flow: site.flow,
             dialer: Dialer::new(key, workload, site, flows)?,
             meters: (0..flows).map(|_| Meter::default()).collect(),
             failed: vec![false; flows as usize],
             window: site.window,
+            pace: rate.map(|rate| Pace::new(rate, flows)),
         })
     }
 }
@@ -179,14 +187,36 @@ impl Endpoint for Sink {
         _flags: EpollFlags,
     ) -> Result<(), GeneratorError> {
         let socket = self.dialer.socket(connection);
-        match discard(socket) {
+        let most = self.pace.as_ref().map_or(CHUNK, Pace::portion);
+        match discard(socket, most) {
             Ok(0) => {}
             Ok(length) => {
-                self.meters[connection as usize].add(clock::now().as_nanos(), length);
+                let now = clock::now().as_nanos();
+                self.meters[connection as usize].add(now, length);
+                if let Some(pace) = &mut self.pace {
+                    pace.on_read(connection, now, length);
+                    let key = Key { endpoint: self.key, connection };
+                    reactor.change(socket, key, EpollFlags::empty())?;
+                }
             }
             Err(_) => {
                 self.failed[connection as usize] = true;
                 reactor.forget(socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn next_timer(&self) -> Option<u64> {
+        self.pace.as_ref()?.next_timer()
+    }
+
+    fn on_timer(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
+        let Some(pace) = &mut self.pace else { return Ok(()) };
+        for connection in pace.release(now) {
+            if !self.failed[connection as usize] {
+                let key = Key { endpoint: self.key, connection };
+                reactor.change(self.dialer.socket(connection), key, EpollFlags::EPOLLIN)?;
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod endpoint;
 mod greedy;
 pub mod hostile;
 mod meter;
+mod pace;
 mod reactor;
 mod requests;
 mod sockets;

@@ -242,7 +242,7 @@ impl Client {
 
     /// Takes what arrived on `connection`.
     fn read(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
-        let mut arrived = match discard(self.dialer.socket(connection)) {
+        let mut arrived = match discard(self.dialer.socket(connection), CHUNK) {
             Ok(0) => return Ok(()),
             Ok(length) => length,
             Err(_) => return self.fail(reactor, connection),
@@ -331,7 +331,7 @@ pub(super) fn ask(socket: &Socket, index: u32, connection: u32, size_bytes: u64)
 /// Takes what has come over `socket` of the one answer under way, whose last `missing` bytes are still to come; gives
 /// how many bytes came.
 pub(super) fn take(socket: &Socket, missing: &mut u64) -> io::Result<u64> {
-    let length = discard(socket)?;
+    let length = discard(socket, CHUNK)?;
     // More than was asked for: the other end is not our server.
     *missing = missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
     Ok(length)

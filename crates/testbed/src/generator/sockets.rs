@@ -6,6 +6,8 @@ use std::net::SocketAddrV4;
 
 use nix::errno::Errno;
 use nix::sys::epoll::EpollFlags;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::reactor::{Key, Reactor};
@@ -41,6 +43,9 @@ pub(super) fn tcp(workload: &Workload) -> Result<Socket, GeneratorError> {
     // Requests must not wait for the acknowledgement of an earlier one (Nagle).
     socket.set_tcp_nodelay(true).map_err(failed(&workload.name, "TCP_NODELAY"))?;
     set_dscp(&socket, workload)?;
+    if let Some(bytes) = workload.reading.buffer_bytes {
+        set_receive_buffer(&socket, bytes).map_err(failed(&workload.name, "SO_RCVBUFFORCE"))?;
+    }
     socket.set_tcp_congestion(workload.cc.as_bytes()).map_err(|source| {
         if source.raw_os_error() != Some(Errno::ENOENT as i32) {
             return failed(&workload.name, format!("TCP_CONGESTION {}", workload.cc))(source);
@@ -79,6 +84,13 @@ fn set_dscp(socket: &Socket, workload: &Workload) -> Result<(), GeneratorError> 
         .map_err(failed(&workload.name, format!("IP_TOS for DSCP {}", workload.dscp)))
 }
 
+/// The kernel takes twice as much memory, announces half of that and adapts it no more (socket(7), tcp(7)). Root may
+/// go beyond net.core.rmem_max.
+fn set_receive_buffer(socket: &Socket, bytes: u64) -> io::Result<()> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    Ok(setsockopt(socket, RcvBufForce, &bytes)?)
+}
+
 fn nonblocking(kind: Type, protocol: Protocol) -> io::Result<Socket> {
     Socket::new(Domain::IPV4, kind.nonblocking().cloexec(), Some(protocol))
 }
@@ -88,15 +100,15 @@ pub(super) fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Reads and discards what has come of a TCP stream, up to [`CHUNK`] bytes; zero if nothing has. The end of the
+/// Reads and discards what has come of a TCP stream, up to `most` bytes; zero if nothing has. The end of the
 /// stream is an error.
 ///
 /// The kernel drops the bytes instead of copying them (`MSG_TRUNC`, tcp(7)).
-pub(super) fn discard(socket: &Socket) -> io::Result<u64> {
+pub(super) fn discard(socket: &Socket, most: usize) -> io::Result<u64> {
     // SAFETY: with MSG_TRUNC, recv(2) on TCP writes nothing to the buffer, so null is allowed.
     let length = unsafe {
         let fd = std::os::fd::AsRawFd::as_raw_fd(socket);
-        libc::recv(fd, std::ptr::null_mut(), CHUNK, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
+        libc::recv(fd, std::ptr::null_mut(), most, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
     };
     let error = match u64::try_from(length) {
         Ok(0) => io::ErrorKind::UnexpectedEof.into(),
@@ -262,13 +274,15 @@ mod tests {
 
     use super::super::endpoint::Window;
     use super::*;
-    use crate::scenario::WorkloadKind;
+    use crate::scenario::{Reading, WorkloadKind};
+    use forebay_skips::{Need, skip_without};
 
     fn bulk(dscp: u8) -> Workload {
         let kind = WorkloadKind::Greedy { flows: 1 };
         let (name, cc) = ("bulk".into(), "reno".into());
         let (reversed, start_ns, stop_ns, ttl) = (false, 0, 0, None);
-        Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, kind }
+        let reading = Reading::default();
+        Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, reading, kind }
     }
 
     /// What a listener of `workload` takes of one connection.
@@ -292,6 +306,16 @@ mod tests {
             let expected = "workload bulk: ecn: the connection from 127.0.0.1:";
             assert!(error.starts_with(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_receive_buffer_is_what_the_workload_says_and_the_kernel_doubles_it() {
+        if skip_without(Need::Root) {
+            return;
+        }
+        let reading = Reading { buffer_bytes: Some(1_000_000), ..Reading::default() };
+        let socket = tcp(&Workload { reading, ..bulk(0) }).unwrap();
+        assert_eq!(socket.recv_buffer_size().unwrap(), 2_000_000);
     }
 
     #[test]

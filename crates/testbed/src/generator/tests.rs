@@ -8,17 +8,22 @@ use forebay_core::units::Rate;
 use forebay_skips::{Need, skip_without};
 
 use super::*;
-use crate::scenario::Request;
+use crate::scenario::{Reading, Request};
 
 const MS: u64 = 1_000_000;
 
 /// What both sides see of a workload of `kind` that lasts 800 ms.
 fn run(kind: WorkloadKind) -> HostsOutput {
+    run_reading(kind, Reading::default())
+}
+
+/// What they see where the receivers read so.
+fn run_reading(kind: WorkloadKind, reading: Reading) -> HostsOutput {
     let local = Ipv4Addr::LOCALHOST;
     let port = TcpListener::bind((local, 0)).unwrap().local_addr().unwrap().port();
     let (name, cc, stop_ns) = ("w".into(), "reno".into(), 800 * MS);
     let (reversed, start_ns, dscp, ttl) = (false, 0, 0, None);
-    let workload = Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, kind };
+    let workload = Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, reading, kind };
     let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 10_000 * MS };
     let namespace = File::open("/proc/self/ns/net").unwrap();
     let reactor = Reactor::new().unwrap();
@@ -95,4 +100,14 @@ fn greedy_flows_are_told_apart() {
     assert_eq!((indices, output.receivers.len()), (vec![0, 1], 2));
     assert!(output.flows.iter().all(|flow| flow.bytes > 0 && !flow.failed));
     assert_eq!(output.failures, [(3, 0)]);
+}
+
+#[test]
+fn a_greedy_flow_is_as_fast_as_it_is_read() {
+    let reading = Reading { rate_bps: Some(8_000_000), ..Reading::default() };
+    let output = run_reading(WorkloadKind::Greedy { flows: 2 }, reading);
+    for flow in &output.flows {
+        // 800 kB; read as they come they would be a thousand times as many.
+        assert!((100_000..2_400_000).contains(&flow.bytes) && !flow.failed, "{}", flow.bytes);
+    }
 }

@@ -174,8 +174,6 @@ fn flows_that_share_a_route_have_one_initial_window() {
 fn receivers_other_than_the_kernels_are_refused_by_name() {
     for (given, key) in [
         ("receiver = \"dividing\"", "receiver"),
-        ("read_rate = \"1Mbit/s\"", "read_rate"),
-        ("receive_buffer = \"64KB\"", "receive_buffer"),
         ("ack_every = 4", "ack_every"),
         ("ack_delay = \"100ms\"", "ack_delay"),
     ] {
@@ -183,6 +181,10 @@ fn receivers_other_than_the_kernels_are_refused_by_name() {
         let refused = Emu.check(&planned("", "\"fifo\"", &flow)).unwrap_err().to_string();
         assert!(refused.contains(&format!("flow.greedy.{key}: the receivers")), "{refused}");
     }
-    let honest = "[[flow]]\ntraffic = { kind = \"greedy\" }\nreceiver = \"honest\"\n";
-    assert!(check_receivers(&planned("", "\"fifo\"", honest)).is_ok());
+    let slow = "[[flow]]\ntraffic = { kind = \"greedy\" }\nreceiver = \"honest\"\n\
+                read_rate = \"1Mbit/s\"\nreceive_buffer = \"64KB\"\n";
+    assert!(check_receivers(&planned("", "\"fifo\"", slow)).is_ok());
+    let made = made("", "\"fifo\"", slow).unwrap();
+    let reading = Reading { rate_bps: Some(1_000_000), buffer_bytes: Some(64_000) };
+    assert_eq!(made.pairs[0].workloads[0].reading, reading);
 }
