@@ -162,7 +162,8 @@ fn the_page_about_receivers_has_a_plan_that_loads_and_names_keys_that_there_are(
     let plan = Plan::load(file.to_str().unwrap(), &[]).unwrap();
     let conducts = plan.experiments().map(|it| it.unwrap().flows[0].receiving.conduct);
     assert_eq!(conducts.filter(|it| *it != Conduct::Honest).count(), RECEIVERS.len() - 1);
-    for (table, section) in [("flow.", &FLOW), ("reverse.", &REVERSE), ("bottleneck.", &BOTTLENECK)] {
+    for (table, section) in [("flow.", &FLOW), ("reverse.", &REVERSE), ("bottleneck.", &BOTTLENECK)]
+    {
         let keys: Vec<&str> = page.split('`').filter_map(|it| it.strip_prefix(table)).collect();
         assert!(!keys.is_empty(), "{table}");
         for key in keys {

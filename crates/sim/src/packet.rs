@@ -328,7 +328,8 @@ impl SackBlocks {
     /// The receiver has room for so many segments from the number of the acknowledgement on; more than 65,534
     /// count as that.
     pub fn tell_window(&mut self, segments: u32) {
-        self.window = u16::try_from(segments).map_or(NO_WINDOW - 1, |window| window.min(NO_WINDOW - 1));
+        self.window =
+            u16::try_from(segments).map_or(NO_WINDOW - 1, |window| window.min(NO_WINDOW - 1));
     }
 
     /// The receiver's window in segments; `None` of one whose window never changes.
@@ -484,7 +485,10 @@ mod tests {
             blocks.tell_counts(MarkCounts { ce: 1, ect1: 9 });
             let blocks = table.get(handle);
             assert_eq!((blocks.as_slice(), blocks.one_way_ms()), (&[block][..], Some(7)));
-            assert_eq!((blocks.counts(), blocks.window()), (MarkCounts { ce: 1, ect1: 9 }, Some(5)));
+            assert_eq!(
+                (blocks.counts(), blocks.window()),
+                (MarkCounts { ce: 1, ect1: 9 }, Some(5))
+            );
             table.free(handle);
         }
         assert_eq!(table.entries.len(), 1);

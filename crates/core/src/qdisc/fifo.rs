@@ -191,7 +191,10 @@ mod tests {
         let numbered = |sequence| TestPacket { sequence, ..packet(60) };
         (0..3).for_each(|sequence| fifo.enqueue(Timestamp::ZERO, numbered(sequence), &mut drops));
         let taken = fifo.take_out(|packet| packet.sequence < 2).unwrap();
-        assert_eq!((taken.sequence, fifo.backlog().packets, fifo.backlog().bytes.as_u64()), (1, 2, 120));
+        assert_eq!(
+            (taken.sequence, fifo.backlog().packets, fifo.backlog().bytes.as_u64()),
+            (1, 2, 120)
+        );
         assert!(fifo.take_out(|packet| packet.sequence == 1).is_none());
         assert!(fifo.has_room(ByteCount::new(60)));
         let rest = [0, 2].map(|_| fifo.dequeue(Timestamp::ZERO, &mut drops).unwrap().sequence);

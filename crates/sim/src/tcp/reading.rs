@@ -117,7 +117,10 @@ mod tests {
         assert_eq!(reading.announce(), 32);
         assert_eq!(read(&mut reading, &mut events, 1), []);
         // Then each time that the window has doubled.
-        assert_eq!(read(&mut reading, &mut events, 40), [(2, 34), (4, 36), (8, 40), (16, 48), (32, 64)]);
+        assert_eq!(
+            read(&mut reading, &mut events, 40),
+            [(2, 34), (4, 36), (8, 40), (16, 48), (32, 64)]
+        );
         assert_eq!((reading.read, reading.announce()), (32, 64));
         assert!(!reading.timer.is_running(), "there is nothing to read");
     }

@@ -78,7 +78,8 @@ fn a_policer_drops_and_holds_nothing_back() {
 #[test]
 fn acknowledgements_that_come_ten_times_a_second_still_fill_a_path() {
     let reverse = "[reverse]\nbatch = \"100ms\"\n";
-    let bottleneck = "rate = \"20Mbit/s\", rtt = \"40ms\", qdisc = { kind = \"fifo\", limit = \"4bdp\" }";
+    let bottleneck =
+        "rate = \"20Mbit/s\", rtt = \"40ms\", qdisc = { kind = \"fifo\", limit = \"4bdp\" }";
     let batched = evaluation("8s", bottleneck, &format!("{reverse}{}", greedy("")));
     let rate = of_flow(&batched, "goodput_mbps").unwrap();
     assert!((12.0..20.0).contains(&rate), "{rate}");
