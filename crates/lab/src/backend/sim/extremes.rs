@@ -90,7 +90,9 @@ fn an_acknowledgement_filter_is_counted_by_its_reason() {
     let reverse = "[reverse]\nrate = \"100kbit/s\"\nack_filter = true\n";
     let filtered = evaluation("8s", USUAL, &format!("{reverse}{}", greedy("ack_every = 1")));
     assert!(of_link(&filtered, "reverse", "drops_superseded_packets") > 1000.0);
-    assert!(of_flow(&filtered, "goodput_mbps").unwrap() > 15.0);
+    // Unfiltered, 189 acknowledgements a second would let 2.2 Mbit/s through.
+    let rate = of_flow(&filtered, "goodput_mbps").unwrap();
+    assert!(rate > 8.0, "{rate}");
 }
 
 #[test]
