@@ -218,7 +218,7 @@ mod tests {
     fn a_window_that_changes_is_told_in_bytes() {
         let mut it = conversation();
         let mut window = |window| it.tell(0, true, &Segment { window, ..ack(0, &[]) }).tcp.window;
-        assert_eq!([window(Some(0)), window(Some(44))], [0, 44 * 1448 >> 8]);
+        assert_eq!([window(Some(0)), window(Some(44))], [0, (44 * 1448) >> 8]);
     }
 
     #[test]
