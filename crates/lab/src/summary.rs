@@ -369,12 +369,10 @@ fn paired_ratio(arm: &Arm, other: &Arm) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::metrics::evaluate;
     use crate::metrics::testing::{invented_rows, invented_run};
-    use crate::store::{NewRun, RunKey};
+    use crate::store::testing::put;
 
     /// Runs of three arms whose requests all have the slowdown given, with as many seeds.
     fn stored(arms: &[(&str, &[f64])]) -> (tempfile::TempDir, Store, Vec<Run>) {
@@ -389,16 +387,7 @@ mod tests {
                 experiment.seed = seed as u64;
                 let rows = invented_rows(&experiment, *slowdown);
                 let evaluation = evaluate(&experiment, &rows).unwrap();
-                let key = RunKey::of(&experiment, "emu", "abc");
-                let run = NewRun {
-                    key: &key,
-                    experiment: &experiment,
-                    commit: "c",
-                    attempt: 1,
-                    evaluation: &evaluation,
-                    host: &json!({}),
-                };
-                let id = store.put_run(&run).unwrap();
+                let id = put(&mut store, &experiment, "emu", &evaluation);
                 runs.push(store.run(id).unwrap());
             }
         }

@@ -91,10 +91,6 @@ impl Clock {
 /// Runs what `arguments` ask for, and writes the table of all claims after each part. Exit code 1 unless every claim
 /// that was asked for is met, 2 where it cannot be asked for, 3 if something is left: another call goes on.
 pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
-    // Intervals of all claims are a second's work of optimised code, and a minute's of other.
-    if cfg!(debug_assertions) {
-        return in_release(arguments);
-    }
     let arguments = match Arguments::parse(arguments) {
         Ok(arguments) => arguments,
         Err(refusal) => return Ok(refused(&refusal.to_string())),
@@ -150,15 +146,6 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
 fn refused(refusal: &str) -> ExitCode {
     eprintln!("error: {refusal}");
     ExitCode::from(2)
-}
-
-fn in_release(arguments: &[String]) -> Result<ExitCode> {
-    let status = Command::new(env!("CARGO"))
-        .current_dir(crate::repository())
-        .args(["run", "--quiet", "--release", "--locked", "--package", "xtask", "--", "evaluate"])
-        .args(arguments)
-        .status()?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
 /// Plans in the order of the claims, each in the simulator first, beside which the testbed is judged.

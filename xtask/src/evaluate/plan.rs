@@ -102,9 +102,14 @@ impl<'a> PlanPart<'a> {
         let (name, seed) = (self.name(), seed.to_string());
         // An emulation needs the machine for itself.
         let jobs = if self.backend == "sim" { jobs().to_string() } else { "1".into() };
-        let arms = self.plan.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(",");
-        let of_plan = ["run", &self.claims.name, "--backend", self.backend, "--arms", &arms];
-        let arguments = [&of_plan[..], &["--seed", &seed, "--jobs", &jobs]].concat();
+        let arms: Vec<&str> = self.plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let (aut, arms) = (format!("aut={arms:?}"), arms.join(","));
+        let selected = match self.claims.as_published {
+            true => vec!["--as-published", "--set", &aut],
+            false => vec!["--arms", &arms],
+        };
+        let of_plan = ["run", &self.claims.name, "--backend", self.backend];
+        let arguments = [&of_plan[..], &selected, &["--seed", &seed, "--jobs", &jobs]].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
         ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use forebay_lab::bench::{Benchmark, Request, bench};
+use forebay_lab::judge::table;
 use forebay_lab::output::text_table;
 use forebay_lab::plan::Seeds;
 use forebay_lab::{Options, progress};
@@ -31,7 +32,8 @@ pub struct Bench {
     /// or the seeds have run out.
     #[arg(long, value_parser = share, value_name = "SHARE")]
     until: Option<f64>,
-    /// Settings of whoever published the experiments instead of those of this project.
+    /// Settings of whoever published the experiments instead of those of this project. What was published of them stands
+    /// beside what is found, and whether that is met.
     #[arg(long)]
     as_published: bool,
     /// Replaces a value in every experiment, such as stop=90s; may be repeated. What was tested with other values is not
@@ -57,7 +59,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Runs the benchmark; exit code 1 unless every experiment came to its end.
+    /// Runs the benchmark; exit code 1 unless every experiment came to its end, and found what was published of it.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let request = Request {
             algorithms: match self.list {
@@ -96,8 +98,15 @@ impl Bench {
 }
 
 fn text(found: &Benchmark) -> String {
-    let table = found.scorecard.table();
-    let mut text = format!("{}{}\n", text_table(&table.columns, &table.rows), table.caption);
+    let scores = found.scorecard.table();
+    let mut text = format!("{}{}\n", text_table(&scores.columns, &scores.rows), scores.caption);
+    for experiment in &found.experiments {
+        let title = format!("\n{}: {}", experiment.plan, experiment.title);
+        text += &table::titled(&title, &table::of_claims(&experiment.published));
+    }
+    if found.published().next().is_some() {
+        text += &format!("{}\n", table::counts(found.published()));
+    }
     let failed = found.experiments.iter().filter_map(|it| Some((&it.plan, it.failed.as_ref()?)));
     failed.for_each(|(plan, reason)| text += &format!("{plan} failed: {reason}\n"));
     text + &format!("report: {}\n", found.report.display())

@@ -12,7 +12,7 @@ use super::{BadInput, print, refuse, share, within};
 /// Arguments of `forebay compare`.
 #[derive(clap::Args)]
 pub struct Compare {
-    /// A folder that `forebay run --out` wrote.
+    /// A folder that `forebay run --out` wrote, or that of all experiments of `forebay bench` or `reproduce`.
     #[arg(value_name = "OLD")]
     old: PathBuf,
     /// Another one, such as that of a later commit.

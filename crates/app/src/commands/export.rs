@@ -11,7 +11,7 @@ use super::{BadInput, print, refuse};
 /// Arguments of `forebay export`.
 #[derive(clap::Args)]
 pub struct Export {
-    /// A folder that `forebay run --out` wrote.
+    /// A folder that `forebay run --out` wrote, or that of all experiments of `forebay bench` or `reproduce`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Format of the files, one for each table and one for the summary of the arms.
@@ -42,7 +42,7 @@ enum Format {
 impl Export {
     /// Writes the files and prints their paths.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let store = Store::open(&self.folder).map_err(refuse)?;
+        let stores = Store::all_in(&self.folder).map_err(refuse)?;
         let format = match self.format {
             Format::Csv => export::Format::Csv,
             Format::Parquet => export::Format::Parquet,
@@ -52,7 +52,7 @@ impl Export {
         let refused = |error: ExportError| -> anyhow::Error {
             if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
         };
-        for path in export::export(&store, &choice, format, &out).map_err(refused)? {
+        for path in export::export(&stores, &choice, format, &out).map_err(refused)? {
             print(&format!("{}\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)

@@ -66,7 +66,7 @@ pub struct Measurement {
     pub lost: Option<ByteCount>,
     /// Bytes newly reported as marked congestion experienced.
     pub ecn_ce: Option<ByteCount>,
-    /// Bytes newly reported as come with ECT(1), and so without a mark (RFC 9768 section 3.2.1, r.e1b).
+    /// Bytes newly reported as come with ECT(1), and so without a mark (RFC 9768 section 3.2, s.e1b).
     pub ect1: Option<ByteCount>,
     /// Round-trip times; in a sendbox composed of the one-way delay and the window minimum of the
     /// return leg.

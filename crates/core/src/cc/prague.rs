@@ -15,8 +15,8 @@
 //! reduction waits for the next of them. Slow start counts only what came unmarked, too. States: those of
 //! [`super::window`].
 //!
-//! Sources: draft-briscoe-iccrg-prague-congestion-control-04, section 2.4; RFC 9331, section 4; the L4S team's
-//! net/ipv4/tcp_prague.c for growth after a mark and for the pace.
+//! Sources: draft-briscoe-iccrg-prague-congestion-control-04, sections 2.3 and 2.4; RFC 9331, section 4; the L4S
+//! team's net/ipv4/tcp_prague.c for growth after a mark and for the pace.
 //!
 //! Departures, with reasons:
 //! - v is 25 ms or more from the end of slow start on. The draft waits for 500 round trips and Linux for four,
@@ -57,7 +57,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// Least virtual round trip (draft, section 2.4.4; RFC 9331, section 4.3).
 const VIRTUAL_RTT_MIN: Duration = Duration::from_millis(25);
-/// Weight of a round in alpha (draft, section 2.4).
+/// Weight of a round in alpha (draft, section 2.3.2).
 const GAIN: f64 = 1.0 / 16.0;
 /// Weight of a sample in the smoothed round trip (RFC 6298, section 2).
 const RTT_PARTS: u32 = 8;

@@ -10,13 +10,13 @@
 mod page;
 pub mod scorecard;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::judge::VALUES_MIN;
+use crate::judge::{Claims, Judged, PlanClaims, Results, VALUES_MIN};
 use crate::plan::library::benchmark;
 use crate::plan::{Override, Plan, Seeds};
 use crate::run::{Step, run_each};
@@ -63,6 +63,9 @@ pub struct Experiment {
     pub description: String,
     /// Valid runs of all algorithms that the folder has.
     pub runs: usize,
+    /// What others published of it, and what was found here; of runs as published.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Judged>,
     /// Why it was not run to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
@@ -81,14 +84,21 @@ impl Request {
     /// No plan is called so, none of them was published, or a plan refuses an algorithm or an override.
     pub fn plans(&self) -> Result<Vec<Plan>, RunError> {
         let names = self.names()?;
-        let quoted: Vec<String> = self.algorithms.iter().map(|name| format!("{name:?}")).collect();
-        let aut = Override::parse(&format!("aut=[{}]", quoted.join(", ")))?;
+        let aut = Override::algorithms(self.algorithms.iter().map(String::as_str));
         let sets: Vec<Override> = std::iter::once(aut).chain(self.sets.iter().cloned()).collect();
         let load = |name: &&str| match self.as_published {
             true => Plan::load_as_published(name, &sets),
             false => Plan::load(name, &sets),
         };
         Ok(names.iter().map(load).collect::<Result<_, _>>()?)
+    }
+
+    /// What others published of the plans: of their own settings, so nothing where one is replaced.
+    fn published(&self) -> Vec<PlanClaims> {
+        if !self.as_published || !self.sets.is_empty() {
+            return Vec::new();
+        }
+        Claims::builtin().plan.into_iter().filter(|plan| plan.as_published).collect()
     }
 
     fn names(&self) -> Result<Vec<&'static str>, RunError> {
@@ -126,6 +136,7 @@ pub fn bench(
     let names = request.names()?;
     let mut experiments: Vec<Experiment> =
         names.iter().zip(&plans).map(|(name, plan)| Experiment::new(name, plan, &root)).collect();
+    let published = request.published();
     let mut runs = runs_of(&plans, &experiments, options, request.until, 0);
     for round in 1.. {
         let places: Vec<usize> = runs.iter().map(|(place, ..)| *place).collect();
@@ -134,14 +145,17 @@ pub fn bench(
         run_each(&of_round, progress, &mut |place, failed| {
             let experiment = &mut experiments[places[place]];
             experiment.failed = failed;
-            experiment.read(&of_round[place].0, options).map_err(RunError::Report)
+            experiment.read(&of_round[place].0, options).map_err(RunError::Report)?;
+            experiment.judge(&published, options).map_err(RunError::Report)
         })?;
         runs = runs_of(&plans, &experiments, options, request.until, round);
         if runs.is_empty() {
             break;
         }
     }
-    let scorecard = Scorecard::of(&experiments);
+    let arms = plans.iter().take(1).flat_map(|plan| &plan.arms);
+    let named: Vec<String> = arms.map(|arm| arm.name.clone()).collect();
+    let scorecard = Scorecard::of(&experiments, &named);
     let report = page::write(&experiments, &scorecard, &root).map_err(RunError::Report)?;
     Ok(Benchmark { experiments, scorecard, report })
 }
@@ -189,6 +203,7 @@ impl Experiment {
             title: plan.title.clone(),
             description: plan.description.clone(),
             runs: 0,
+            published: Vec::new(),
             failed: None,
             folder: root.join(&plan.name),
             valid: Vec::new(),
@@ -225,6 +240,25 @@ impl Experiment {
         self.runs = self.valid.len();
         Ok(())
     }
+
+    /// Judges what others published of the plan by the runs that count, of whichever algorithms there are any.
+    fn judge(&mut self, published: &[PlanClaims], options: &Options) -> anyhow::Result<()> {
+        let backend = options.backend.as_str();
+        let is_its = |it: &&PlanClaims| it.name == self.plan && it.seeds.contains_key(backend);
+        let Some(claims) = published.iter().find(is_its) else { return Ok(()) };
+        let arms: BTreeSet<&str> = self.valid.iter().map(|run| run.key.arm.as_str()).collect();
+        let claims = claims.clone().of_arms(&arms);
+        if claims.claim.is_empty() {
+            return Ok(());
+        }
+        let plan = claims.plan(backend)?;
+        let (sources, seeds) =
+            (options.build.sources(backend), options.seeds.unwrap_or(plan.seeds));
+        let store = Store::open(&self.folder)?;
+        let results = Results::read(&store, &plan, backend, sources, seeds)?;
+        self.published = claims.judge(backend, &results, None);
+        Ok(())
+    }
 }
 
 /// The parameters of a run but for the algorithm under test.
@@ -234,9 +268,15 @@ fn without_aut(parameters: &BTreeMap<String, String>) -> BTreeMap<String, String
 }
 
 impl Benchmark {
-    /// Whether every plan came to its end.
+    /// What others published of all experiments, and what was found here.
+    pub fn published(&self) -> impl Iterator<Item = &Judged> + Clone {
+        self.experiments.iter().flat_map(|experiment| &experiment.published)
+    }
+
+    /// Whether every plan came to its end, and found what others published of it.
     pub fn is_fine(&self) -> bool {
         self.experiments.iter().all(|experiment| experiment.failed.is_none())
+            && self.published().all(|it| it.verdict.is_fine())
     }
 }
 

@@ -7,11 +7,13 @@ use forebay_core::units::parse_duration;
 
 use super::Experiment;
 use super::scorecard::Scorecard;
+use crate::judge::table::counts;
 use crate::metrics::Address;
 use crate::metrics::statistics::mean;
 use crate::report::figure::{Axis, Point, heat, parallel, plane};
 use crate::report::page::{Block, Figure, Page, Section};
 use crate::report::{self, spanning_figures};
+use crate::reproduce::claims;
 use crate::store::{self, Run};
 
 /// The plan in which algorithms meet rivals, a cell a rival.
@@ -33,20 +35,30 @@ fn page(
     points: usize,
 ) -> anyhow::Result<Page> {
     let runs: usize = experiments.iter().map(|experiment| experiment.runs).sum();
+    let published = experiments.iter().flat_map(|experiment| &experiment.published);
+    let published = match published.clone().next() {
+        Some(_) => format!(" What was published of them: {}.", counts(published)),
+        None => String::new(),
+    };
     let lead = format!(
         "{} through {} experiments, {runs} runs. Every algorithm meets the same links, the same traffic and the same \
-         seeds.",
+         seeds.{published}",
         scorecard.algorithms.join(", "),
         experiments.len()
     );
-    let mut sections = vec![at_a_glance(experiments, scorecard)];
-    sections.extend(duels(experiments));
+    let mut sections = vec![at_a_glance(scorecard)];
+    sections.extend(operating_plane(experiments, scorecard));
+    sections.extend(duels(experiments, &scorecard.algorithms));
     for experiment in experiments {
         let mut blocks = vec![Block::Text(experiment.description.clone())];
         let failed = experiment.failed.as_ref();
         blocks.extend(failed.map(|reason| Block::Text(format!("Not run to its end: {reason}."))));
+        if !experiment.published.is_empty() {
+            blocks.push(claims(&experiment.published));
+        }
         if experiment.folder.join(store::FILE).is_file() {
-            blocks.extend(spanning_figures(&experiment.folder, points)?);
+            let names = &scorecard.algorithms;
+            blocks.extend(spanning_figures(&experiment.folder, points, names)?);
             blocks.push(report::link_to(&experiment.folder, root));
         }
         sections.push(Section { heading: experiment.title.clone(), blocks });
@@ -54,7 +66,8 @@ fn page(
     Ok(Page { title: "Benchmark of congestion control".into(), lead, sections })
 }
 
-fn at_a_glance(experiments: &[Experiment], scorecard: &Scorecard) -> Section {
+/// What a printed page has room for, by the style of pages.
+fn at_a_glance(scorecard: &Scorecard) -> Section {
     let mut blocks = vec![Block::Table(scorecard.table())];
     let of_score = |score: &super::scorecard::Score| {
         let answers = score.answers.iter();
@@ -65,17 +78,17 @@ fn at_a_glance(experiments: &[Experiment], scorecard: &Scorecard) -> Section {
     };
     let lines: Vec<_> = scorecard.scores.iter().flat_map(of_score).collect();
     if !lines.is_empty() {
-        let spec = parallel(&lines, &scorecard.algorithms, "score");
+        let y = "place on the scale of the score";
+        let spec = parallel(&lines, &scorecard.algorithms, ["score", y]);
         let caption = "All scores side by side: the higher the better. What counts as 0 and as 1 is the same for every \
                        algorithm, whoever else is tested.";
         blocks.push(Block::Figure(Figure { caption: caption.into(), spec }));
     }
-    blocks.extend(operating_plane(experiments, scorecard));
     Section { heading: "Scorecard".into(), blocks }
 }
 
 /// Where each algorithm operates in each experiment: the mean of its runs.
-fn operating_plane(experiments: &[Experiment], scorecard: &Scorecard) -> Option<Block> {
+fn operating_plane(experiments: &[Experiment], scorecard: &Scorecard) -> Option<Section> {
     let of_link = |quantity: &str| format!("links/forward/{quantity}").parse::<Address>();
     let (used, waited) = (of_link("utilisation").ok()?, of_link("sojourn_mean_ms").ok()?);
     let mut points = Vec::new();
@@ -98,11 +111,12 @@ fn operating_plane(experiments: &[Experiment], scorecard: &Scorecard) -> Option<
     let spec = plane(&points, &[best], order, Axis::linear(x), Axis::linear(y));
     let caption = "Where each algorithm operates, a point an experiment: the mean of its runs. The cross is the optimum: \
                    all of the rate and no queue.";
-    (!points.is_empty()).then(|| Block::Figure(Figure { caption: caption.into(), spec }))
+    let blocks = vec![Block::Figure(Figure { caption: caption.into(), spec })];
+    (!points.is_empty()).then(|| Section { heading: "Operating points".into(), blocks })
 }
 
-/// What algorithms have of what they and a rival have together: a figure a buffer.
-fn duels(experiments: &[Experiment]) -> Option<Section> {
+/// What `algorithms` have of what they and a rival have together: a figure a buffer.
+fn duels(experiments: &[Experiment], algorithms: &[String]) -> Option<Section> {
     let duel = experiments.iter().find(|experiment| experiment.plan == DUEL)?;
     let share = |run: &Run| {
         let of = |flow: &str| run.get(&format!("flows/{flow}/goodput_mbps").parse().ok()?);
@@ -126,9 +140,11 @@ fn duels(experiments: &[Experiment]) -> Option<Section> {
                 Some((arm.to_string(), rival.to_string(), mean(shares.iter().copied())?))
             })
             .collect();
-        cells
-            .sort_by_key(|(arm, rival, _)| (arm.clone(), rivals.iter().position(|it| it == rival)));
-        let spec = heat(&cells, ["under test", "rival"], 1.0);
+        cells.sort_by_key(|(arm, rival, _)| {
+            let row = algorithms.iter().position(|it| it == arm);
+            (row, rivals.iter().position(|it| it == rival))
+        });
+        let spec = heat(&cells, ["under test", "rival"], ("share", 1.0));
         let with = if buffer.is_empty() { String::new() } else { format!(", with {buffer}") };
         let caption = format!(
             "What an algorithm has of what it and one flow of a rival have together{with}: 0.5 is an equal share, mean of \

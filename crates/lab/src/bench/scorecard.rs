@@ -77,7 +77,8 @@ impl Question {
 /// What the plans say of all algorithms.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scorecard {
-    /// The algorithms, in the order of their names.
+    /// The algorithms: those that were asked for, then those that were tested before. Each has the colour of its place
+    /// in all figures.
     pub algorithms: Vec<String>,
     /// The questions that there are answers to.
     pub scores: Vec<Score>,
@@ -121,8 +122,8 @@ impl Score {
 }
 
 impl Scorecard {
-    /// Of what the experiments found.
-    pub fn of(experiments: &[Experiment]) -> Self {
+    /// Of what the experiments found; the algorithms called `named` come first.
+    pub fn of(experiments: &[Experiment], named: &[String]) -> Self {
         let mut scores = Vec::new();
         let mut values = Vec::new();
         for question in Question::all() {
@@ -140,8 +141,14 @@ impl Scorecard {
                 values.push(found);
             }
         }
-        let names = values.iter().flat_map(BTreeMap::keys).collect::<BTreeSet<_>>();
-        let algorithms: Vec<String> = names.into_iter().cloned().collect();
+        let scored: BTreeSet<&String> = values.iter().flat_map(BTreeMap::keys).collect();
+        let tested = experiments.iter().flat_map(|it| it.valid.iter().map(|run| &run.key.arm));
+        let mut algorithms: Vec<String> = Vec::new();
+        for name in named.iter().chain(tested).filter(|name| scored.contains(name)) {
+            if !algorithms.contains(name) {
+                algorithms.push(name.clone());
+            }
+        }
         let is_told_apart = tell_apart(&mut scores, &values);
         Self { algorithms, scores, is_told_apart }
     }
@@ -311,6 +318,7 @@ mod tests {
             title: String::new(),
             description: String::new(),
             runs: valid.len(),
+            published: Vec::new(),
             failed: None,
             folder: Default::default(),
             valid,
@@ -319,15 +327,22 @@ mod tests {
 
     #[test]
     fn the_best_is_marked_and_what_is_not_told_apart_from_it() {
-        let found = Scorecard::of(&[experiment(&[("bbr", 0.95), ("cubic", 0.95), ("vegas", 0.8)])]);
-        assert_eq!(found.algorithms, ["bbr", "cubic", "vegas"]);
+        let found = Scorecard::of(
+            &[experiment(&[("bbr", 0.95), ("cubic", 0.95), ("vegas", 0.8)])],
+            &["vegas".to_string(), "never_run".to_string()],
+        );
+        assert_eq!(
+            found.algorithms,
+            ["vegas", "bbr", "cubic"],
+            "the one that was asked for is first"
+        );
         let answers = &found.scores[0].answers;
         assert!(found.is_told_apart && answers["bbr"].best && answers["cubic"].best);
         assert!(!answers["vegas"].best && (answers["vegas"].value.median - 0.8).abs() < 0.01);
         let table = found.table();
-        assert_eq!(table.columns, ["score", "bbr", "cubic", "vegas"]);
-        assert!(table.rows[0][1].starts_with("● 0.9") && table.rows[0][3].starts_with("0.8"));
-        let alone = Scorecard::of(&[experiment(&[("bbr", 0.95)])]).table();
+        assert_eq!(table.columns, ["score", "vegas", "bbr", "cubic"]);
+        assert!(table.rows[0][1].starts_with("0.8") && table.rows[0][2].starts_with("● 0.9"));
+        let alone = Scorecard::of(&[experiment(&[("bbr", 0.95)])], &[]).table();
         assert!(!alone.rows[0][1].contains(BEST) && !alone.caption.contains(BEST));
     }
 

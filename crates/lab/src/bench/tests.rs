@@ -54,6 +54,8 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
     for experiment in &both.experiments {
         assert!(experiment.folder.join(FILE).is_file() && page.contains(&experiment.title));
     }
+    let (turned, _) = test(&["vegas"]);
+    assert_eq!(turned.scorecard.algorithms, ["vegas", "cubic"], "what is asked for is first");
     let (again, reused) = test(&["cubic", "vegas"]);
     let runs: usize = again.experiments.iter().map(|experiment| experiment.runs).sum();
     assert_eq!(reused, runs, "nothing is simulated twice");
@@ -63,6 +65,39 @@ fn algorithms_are_tested_scored_and_reported_and_a_later_one_joins_them() {
     assert_eq!(found.scorecard.algorithms, ["cubic"], "vegas was tested with other settings");
     let scores = |it: &Benchmark| serde_json::to_string(&it.scorecard).unwrap();
     assert_eq!(scores(&again), scores(&both));
+}
+
+#[test]
+fn what_was_published_stands_beside_what_is_found_unless_something_else_is_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = |names: &[&str], sets: &[&str]| {
+        let options = Options {
+            backend: "sim".into(),
+            out: Some(folder.path().join(sets.join(","))),
+            ..Options::default()
+        };
+        let request = Request {
+            as_published: true,
+            only: vec!["deep_buffers".into()],
+            sets: sets.iter().map(|set| Override::parse(set).unwrap()).collect(),
+            ..request(names)
+        };
+        bench(&request, &options, &mut |_| {}).unwrap()
+    };
+    let places = |found: &Benchmark| {
+        let places: BTreeSet<String> = found.published().map(|it| it.place.clone()).collect();
+        places.into_iter().collect::<Vec<_>>()
+    };
+    let one = test(&["newreno"], &[]);
+    assert_eq!(places(&one), ["newreno limit=20p", "newreno limit=80p"]);
+    assert!(one.published().all(|it| it.figure.is_some()), "{:?}", one.experiments);
+    let page = std::fs::read_to_string(&one.report).unwrap();
+    assert!(page.contains("What was published of them") && page.contains("ns-3.44"));
+    let json = serde_json::to_value(&one).unwrap();
+    assert_eq!(json["experiments"][0]["published"][0]["published"]["value"], 15.39);
+    let both = test(&["vegas"], &[]);
+    assert!(places(&both).contains(&"vegas limit=80p".to_string()) && places(&both).len() == 3);
+    assert!(places(&test(&["newreno"], &["stop=2s"])).is_empty(), "nobody published that");
 }
 
 #[test]

@@ -176,12 +176,15 @@ impl Comparison {
 type Figures = BTreeMap<Place, BTreeMap<u64, BTreeMap<String, f64>>>;
 
 impl Side {
-    /// The newest runs in `folder`.
+    /// The newest runs in `folder`, of a plan, or of all experiments of a benchmark or study.
     ///
     /// # Errors
     /// There is no store, or none of this version.
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
-        let mut runs = newest_runs(&Store::open(folder)?)?;
+        let mut runs = Vec::new();
+        for store in Store::all_in(folder)? {
+            runs.extend(newest_runs(&store)?);
+        }
         runs.retain(Run::is_valid);
         let commits = runs.iter().map(|run| run.commit.clone()).collect();
         Ok(Self { folder: folder.into(), commits, runs })

@@ -1,12 +1,11 @@
 //! Invented results in which it is known what differs.
 
 use forebay_core::random::Streams;
-use serde_json::json;
 
 use super::*;
+use crate::metrics::evaluate;
 use crate::metrics::testing::{invented_rows, invented_run};
-use crate::metrics::{Evaluation, evaluate};
-use crate::store::{NewRun, RunKey};
+use crate::store::testing::put;
 
 /// A folder with a run a seed, whose every request takes so many times its ideal.
 fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
@@ -16,18 +15,8 @@ fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
     for (seed, slowdown) in runs {
         let mut experiment = experiment.clone();
         experiment.seed = *seed;
-        let evaluation: Evaluation =
-            evaluate(&experiment, &invented_rows(&experiment, *slowdown)).unwrap();
-        let key = RunKey::of(&experiment, "sim", "abc");
-        let run = NewRun {
-            key: &key,
-            experiment: &experiment,
-            commit: "c",
-            attempt: 1,
-            evaluation: &evaluation,
-            host: &json!({}),
-        };
-        store.put_run(&run).unwrap();
+        let evaluation = evaluate(&experiment, &invented_rows(&experiment, *slowdown)).unwrap();
+        put(&mut store, &experiment, "sim", &evaluation);
     }
     folder
 }

@@ -1,4 +1,4 @@
-//! The tables of a store, and what [`summary`](crate::summary) makes of its runs, as files for other programs.
+//! The tables of stores, and what [`summary`](crate::summary) makes of their runs, as files for other programs.
 
 mod csv;
 mod parquet;
@@ -14,7 +14,7 @@ use self::parquet::Parquet;
 use self::summaries::{SUMMARY, summary_columns, summary_rows};
 use crate::store::{Cell, Column, Run, Store, StoreError, TABLES};
 
-/// What of a store is exported; an empty list stands for all.
+/// What of the stores is exported; an empty list stands for all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Names of plans.
@@ -89,23 +89,27 @@ impl ExportError {
     }
 }
 
-/// Writes each table into a file of its own in `out`, which is made if it does not exist. Gives the paths.
+/// Writes each table of all `stores` into a file of its own in `out`, which is made if it does not exist. Gives the
+/// paths. Runs and series of further stores are numbered behind those of the first.
 pub fn export(
-    store: &Store,
+    stores: &[Store],
     choice: &Choice,
     format: Format,
     out: &Path,
 ) -> Result<Vec<PathBuf>, ExportError> {
-    let chosen = Chosen::of(store, choice)?;
+    let chosen = Chosen::all(stores, choice)?;
+    let Some(first) = chosen.first() else { return Ok(Vec::new()) };
     let refused = |source| ExportError::Folder { path: out.into(), source };
     std::fs::create_dir_all(out).map_err(refused)?;
     let mut paths = Vec::new();
     for table in TABLES.into_iter().chain([SUMMARY]) {
         let path = out.join(format!("{table}.{}", format.extension()));
         let failed = |source| ExportError::File { path: path.clone(), source };
-        let columns = chosen.columns(table)?;
+        let columns = first.columns(table)?;
         let mut sink = open(format, &path, table, &columns).map_err(failed)?;
-        chosen.rows(table, &columns, &mut |cells| sink.row(cells).map_err(failed))?;
+        for one in &chosen {
+            one.rows(table, &columns, &mut |cells| sink.row(cells).map_err(failed))?;
+        }
         sink.finish().map_err(failed)?;
         paths.push(path);
     }
@@ -135,7 +139,7 @@ fn open(format: Format, path: &Path, table: &str, columns: &[Column]) -> io::Res
     })
 }
 
-/// A choice that is known to name what is there.
+/// What a choice, which is known to name what is there, takes of one of the stores.
 struct Chosen<'a> {
     store: &'a Store,
     choice: &'a Choice,
@@ -143,45 +147,71 @@ struct Chosen<'a> {
     /// The ids of the runs, and of the series.
     run_ids: BTreeSet<i64>,
     series_ids: BTreeSet<i64>,
+    /// Greatest id of any run of the stores before, and of any series there.
+    before: Last,
+}
+
+/// The greatest ids.
+#[derive(Clone, Copy, Default)]
+struct Last {
+    run: i64,
+    series: i64,
 }
 
 impl<'a> Chosen<'a> {
-    fn of(store: &'a Store, choice: &'a Choice) -> Result<Self, ExportError> {
-        let ids = store.run_ids()?;
-        let runs = ids.into_iter().map(|id| store.run(id)).collect::<Result<Vec<_>, _>>()?;
-        check("plan", &choice.plans, &names(runs.iter().map(|run| &run.key.plan)))?;
-        let runs: Vec<Run> =
-            runs.into_iter().filter(|run| has(&choice.plans, &run.key.plan)).collect();
-        check("arm", &choice.arms, &names(runs.iter().map(|run| &run.key.arm)))?;
-        let runs: Vec<Run> =
-            runs.into_iter().filter(|run| has(&choice.arms, &run.key.arm)).collect();
-        let run_ids = runs.iter().map(|run| run.id).collect();
-        let mut chosen = Self { store, choice, runs, run_ids, series_ids: BTreeSet::new() };
-        let quantities = chosen.choose_series()?;
-        let of_parts = chosen.runs.iter().flat_map(|run| {
+    fn all(stores: &'a [Store], choice: &'a Choice) -> Result<Vec<Self>, ExportError> {
+        let all = stores.iter().map(|store| Self::whole(store, choice));
+        let mut all = all.collect::<Result<Vec<_>, _>>()?;
+        let of_runs = |all: &[Self], name: fn(&Run) -> &String| -> BTreeSet<String> {
+            all.iter().flat_map(|one| one.runs.iter().map(name).cloned()).collect()
+        };
+        check("plan", &choice.plans, &of_runs(&all, |run| &run.key.plan))?;
+        for one in &mut all {
+            one.runs.retain(|run| has(&choice.plans, &run.key.plan));
+        }
+        check("arm", &choice.arms, &of_runs(&all, |run| &run.key.arm))?;
+        let (mut quantities, mut last) = (BTreeSet::new(), Last::default());
+        for one in &mut all {
+            one.runs.retain(|run| has(&choice.arms, &run.key.arm));
+            one.run_ids = one.runs.iter().map(|run| run.id).collect();
+            one.before = last;
+            last.run += one.store.run_ids()?.into_iter().max().unwrap_or(0);
+            last.series += one.choose_series(&mut quantities)?;
+        }
+        let runs = || all.iter().flat_map(|one| &one.runs);
+        let of_parts = runs().flat_map(|run| {
             run.flows.iter().chain(&run.links).chain(&run.bundles).map(|part| &part.metrics)
         });
-        let of_runs = chosen.runs.iter().map(|run| &run.metrics);
-        let metrics = names(of_runs.chain(of_parts).flat_map(|metrics| metrics.0.keys()));
-        check("metric", &choice.metrics, &metrics.union(&quantities).cloned().collect())?;
-        Ok(chosen)
+        let metrics = runs().map(|run| &run.metrics).chain(of_parts);
+        quantities.extend(metrics.flat_map(|metrics| metrics.0.keys().cloned()));
+        check("metric", &choice.metrics, &quantities)?;
+        Ok(all)
     }
 
-    /// Finds the series that are chosen; gives the quantities that there are.
-    fn choose_series(&mut self) -> Result<BTreeSet<String>, ExportError> {
-        let mut quantities = BTreeSet::new();
+    /// All runs of `store`.
+    fn whole(store: &'a Store, choice: &'a Choice) -> Result<Self, StoreError> {
+        let ids = store.run_ids()?.into_iter();
+        let runs = ids.map(|id| store.run(id)).collect::<Result<Vec<_>, _>>()?;
+        let (run_ids, series_ids) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Self { store, choice, runs, run_ids, series_ids, before: Last::default() })
+    }
+
+    /// Finds the series that are chosen, and adds the quantities that there are; gives the greatest id of any series.
+    fn choose_series(&mut self, quantities: &mut BTreeSet<String>) -> Result<i64, ExportError> {
+        let mut last = 0;
         self.store.rows("series", |cells| {
-            if let [Cell::Integer(id), Cell::Integer(run), .., Cell::Text(quantity)] = cells
-                && self.run_ids.contains(run)
-            {
-                quantities.insert(quantity.to_string());
-                if has(&self.choice.metrics, quantity) {
-                    self.series_ids.insert(*id);
+            if let [Cell::Integer(id), Cell::Integer(run), .., Cell::Text(quantity)] = cells {
+                last = last.max(*id);
+                if self.run_ids.contains(run) {
+                    quantities.insert(quantity.to_string());
+                    if has(&self.choice.metrics, quantity) {
+                        self.series_ids.insert(*id);
+                    }
                 }
             }
             Ok::<(), ExportError>(())
         })?;
-        Ok(quantities)
+        Ok(last)
     }
 
     fn columns(&self, table: &str) -> Result<Vec<Column>, StoreError> {
@@ -194,15 +224,35 @@ impl<'a> Chosen<'a> {
         columns: &[Column],
         visit: &mut dyn FnMut(&[Cell<'_>]) -> Result<(), ExportError>,
     ) -> Result<(), ExportError> {
+        let shifts: Vec<i64> = columns.iter().map(|it| self.shift(table, &it.name)).collect();
+        let is_as_stored = shifts.iter().all(|shift| *shift == 0);
         let mut visit = |cells: &[Cell<'_>]| {
             let mut named = columns.iter().zip(cells);
-            let keeps = named.all(|(column, cell)| self.keeps(table, &column.name, cell));
-            if keeps { visit(cells) } else { Ok(()) }
+            if !named.all(|(column, cell)| self.keeps(table, &column.name, cell)) {
+                return Ok(());
+            }
+            if is_as_stored {
+                return visit(cells);
+            }
+            let shifted = cells.iter().zip(&shifts).map(|(cell, shift)| match cell {
+                Cell::Integer(number) => Cell::Integer(number + shift),
+                other => other.clone(),
+            });
+            visit(&shifted.collect::<Vec<_>>())
         };
         if table == SUMMARY {
             return summary_rows(self.store, &self.runs, &mut visit);
         }
         self.store.rows(table, visit)
+    }
+
+    /// What is added to the ids under `column`.
+    fn shift(&self, table: &str, column: &str) -> i64 {
+        match (table, column) {
+            ("runs", "id") | (_, "run") => self.before.run,
+            ("series", "id") | ("samples", "series") => self.before.series,
+            _ => 0,
+        }
     }
 
     /// Whether a row with `cell` under `column` is chosen by it.
@@ -220,10 +270,6 @@ impl<'a> Chosen<'a> {
             _ => true,
         }
     }
-}
-
-fn names<'a>(names: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
-    names.cloned().collect()
 }
 
 fn has(chosen: &[String], name: &str) -> bool {

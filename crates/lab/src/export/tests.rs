@@ -1,14 +1,13 @@
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::RowAccessor;
-use serde_json::json;
 
 use super::*;
 use crate::metrics::evaluate;
 use crate::metrics::testing::{invented_rows, invented_run};
-use crate::store::{NewRun, RunKey};
+use crate::store::testing::put;
 
 /// A store with two seeds of two arms, one of whose runs tells what CSV would break on.
-fn stored() -> (tempfile::TempDir, Store) {
+fn stored() -> (tempfile::TempDir, [Store; 1]) {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
     let (experiment, _) = invented_run();
@@ -20,18 +19,9 @@ fn stored() -> (tempfile::TempDir, Store) {
         if (arm, seed) == ("copa_sfq", 2) {
             evaluation.invalid = vec!["late, \"very\"".into()];
         }
-        let key = RunKey::of(&experiment, "emu", "abc");
-        let run = NewRun {
-            key: &key,
-            experiment: &experiment,
-            commit: "c",
-            attempt: 1,
-            evaluation: &evaluation,
-            host: &json!({}),
-        };
-        store.put_run(&run).unwrap();
+        put(&mut store, &experiment, "emu", &evaluation);
     }
-    (folder, store)
+    (folder, [store])
 }
 
 fn choice(plans: &[&str], arms: &[&str], metrics: &[&str]) -> Choice {
@@ -40,9 +30,9 @@ fn choice(plans: &[&str], arms: &[&str], metrics: &[&str]) -> Choice {
 }
 
 /// The lines of each table's file, by the name of the table.
-fn lines(store: &Store, choice: &Choice) -> impl Fn(&str) -> Vec<String> + use<> {
+fn lines(stores: &[Store], choice: &Choice) -> impl Fn(&str) -> Vec<String> + use<> {
     let out = tempfile::tempdir().unwrap();
-    let paths = export(store, choice, Format::Csv, &out.path().join("made")).unwrap();
+    let paths = export(stores, choice, Format::Csv, &out.path().join("made")).unwrap();
     let texts: Vec<String> =
         paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
     move |table| {
@@ -108,7 +98,7 @@ fn what_is_not_there_is_refused_with_what_is() {
     assert!(refusal(&choice(&["none"], &[], &[])).starts_with("--plan none: allowed is one of "));
     assert!(refusal(&choice(&[], &[], &["slow"])).contains(", slowdown_p50, "));
     let empty = Store::create(&folder.path().join("empty")).unwrap();
-    let error = export(&empty, &choice(&["none"], &[], &[]), Format::Csv, folder.path());
+    let error = export(&[empty], &choice(&["none"], &[], &[]), Format::Csv, folder.path());
     assert_eq!(error.unwrap_err().to_string(), "--plan none: allowed is none: there are no runs");
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -145,4 +135,22 @@ fn parquet_holds_the_rows_of_csv_with_their_types() {
         assert_eq!(finished, cells[7], "nothing where it did not finish");
         assert_eq!(row.get_double(10).unwrap().to_string(), cells[10]);
     }
+}
+
+#[test]
+fn stores_of_a_benchmark_make_one_table_in_which_runs_and_series_stay_apart() {
+    let ((_one, one), (_two, two)) = (stored(), stored());
+    let alone = lines(&one, &Choice::default());
+    let [one, two] = [one, two].map(|[store]| store);
+    let both = lines(&[one, two], &Choice::default());
+    for table in ["runs", "requests", "series", "samples", "summary"] {
+        assert_eq!(both(table).len() - 1, 2 * (alone(table).len() - 1), "{table}");
+    }
+    let first = |line: &String| line.split(',').next().unwrap().parse::<i64>().unwrap();
+    let ids = |table: &str| both(table)[1..].iter().map(first).collect::<Vec<_>>();
+    assert_eq!(ids("runs"), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(ids("requests").into_iter().max(), Some(8));
+    let series: BTreeSet<i64> = ids("series").into_iter().collect();
+    assert_eq!(series.len(), both("series").len() - 1, "no two have one number");
+    assert!(ids("samples").iter().all(|id| series.contains(id)));
 }

@@ -48,6 +48,9 @@ pub struct PlanClaims {
     pub name: String,
     /// Where the experiment was published; absent: nobody has.
     pub paper: Option<String>,
+    /// The plan is run with what its `as_published` sets, and the arms are algorithms under test.
+    #[serde(default)]
+    pub as_published: bool,
     /// The back ends on which it runs, each with the seeds that it runs at most.
     pub seeds: BTreeMap<String, Seeds>,
     /// The claims.
@@ -87,6 +90,8 @@ pub struct Claim {
     pub at_least: Option<f64>,
     /// Upper bound.
     pub at_most: Option<f64>,
+    /// How far it may be from what others report, instead: from the one figure that is `published` of it.
+    pub near: Option<Within>,
     /// How far it may be on the testbed from the figure of the same seed in the simulator.
     pub within: Option<Within>,
     /// On the testbed the arms must stand in the order in which they stand in the simulator.
@@ -160,9 +165,10 @@ impl Claims {
     }
 
     fn read(text: &str, file: &str) -> Result<Self> {
-        let claims: Self = toml::from_str(text).with_context(|| file.to_string())?;
-        for plan in &claims.plan {
+        let mut claims: Self = toml::from_str(text).with_context(|| file.to_string())?;
+        for plan in &mut claims.plan {
             plan.check().with_context(|| format!("{file}: {}", plan.name))?;
+            plan.claim.iter_mut().for_each(Claim::settle_near);
         }
         Ok(claims)
     }
@@ -208,15 +214,23 @@ impl Claim {
     fn check(&self, has_both: bool) -> Result<()> {
         let has_bound = self.at_least.is_some() || self.at_most.is_some();
         let is_beside = self.within.is_some() || self.same_order.is_some();
-        let kinds = [has_bound, self.within.is_some(), self.same_order.is_some(), self.report_only];
+        let kinds = [
+            has_bound,
+            self.near.is_some(),
+            self.within.is_some(),
+            self.same_order.is_some(),
+            self.report_only,
+        ];
         ensure!(
             kinds.iter().filter(|is_kind| **is_kind).count() == 1,
-            "one of at_least and at_most, within, same_order, or report_only is needed"
+            "one of at_least and at_most, near, within, same_order, or report_only is needed"
         );
+        ensure!(self.near.is_none() || self.published.len() == 1, "near needs one published");
         ensure!(has_both || !is_beside, "within and same_order need seeds of emu and of sim");
+        let is_distance = |it: Within| it.share > 0.0 || it.least > 0.0;
         ensure!(
-            self.within.is_none_or(|within| within.share > 0.0 || within.least > 0.0),
-            "within needs a share or a least"
+            [self.near, self.within].into_iter().flatten().all(is_distance),
+            "near and within need a share or a least"
         );
         ensure!(
             self.same_order.is_none() || self.arms.len() > 1,
@@ -233,6 +247,15 @@ impl Claim {
             ensure!(is_judged, "published.cell = {cell:?}: allowed is a cell of the claim");
         }
         Ok(())
+    }
+
+    /// Makes a distance from what others report the bound that it is.
+    fn settle_near(&mut self) {
+        if let (Some(near), [published]) = (self.near, &self.published[..]) {
+            let distance = near.allowed(published.value);
+            self.at_least = Some(published.value - distance);
+            self.at_most = Some(published.value + distance);
+        }
     }
 
     /// What others report of the figure of `arms` in `cell`.
@@ -280,10 +303,15 @@ impl Gap {
 }
 
 impl Within {
+    /// How far a figure may be from `there`.
+    fn allowed(self, there: f64) -> f64 {
+        (self.share * there.abs()).max(self.least)
+    }
+
     /// How far `here` is from `there`, as a share of what is allowed.
     pub(super) fn distance(self, here: f64, there: f64) -> f64 {
         let distance = here - there;
-        if distance == 0.0 { 0.0 } else { distance / (self.share * there.abs()).max(self.least) }
+        if distance == 0.0 { 0.0 } else { distance / self.allowed(there) }
     }
 }
 
@@ -309,12 +337,16 @@ mod tests {
             assert!(!check(kind.clone(), &["copa_sfq", "copa_fifo"], false));
         }
         assert!(!check(order, &["copa_sfq"], true));
+        let near =
+            json!({ "near": { "share": 0.1 }, "published": [{ "value": 2.0, "source": "s" }] });
+        assert!(check(near, &["copa_sfq"], false));
         assert!(check(json!({ "at_most": 1.0, "at_least": 0.0 }), &["copa_sfq"], false));
         for kind in [
             json!({}),
             json!({ "at_most": 1.0, "report_only": true }),
             json!({ "at_most": 1.0, "within": { "share": 0.1 } }),
             json!({ "same_order": { "apart": 0.05 }, "within": { "share": 0.1 } }),
+            json!({ "near": { "share": 0.1 } }),
             json!({ "within": {} }),
             json!({ "report_only": true, "over_value": ["goodput_mbps"] }),
         ] {
@@ -356,6 +388,19 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_about_what_others_report_is_a_bound_about_that() {
+        let bound = |value: f64, near: Value| {
+            let json = json!({ "text": "t", "arms": ["newreno"], "value": ["goodput_mbps"],
+                               "near": near, "published": [{ "value": value, "source": "s" }] });
+            let mut claim: Claim = serde_json::from_value(json).unwrap();
+            claim.settle_near();
+            claim.bound().to_string()
+        };
+        assert_eq!(bound(27.72, json!({ "share": 0.02 })), "≥ 27.1656, ≤ 28.2744");
+        assert_eq!(bound(-0.05, json!({ "least": 0.003 })), "≥ -0.053, ≤ -0.047");
+    }
+
+    #[test]
     fn the_claims_of_the_repository_name_arms_cells_and_metrics_that_there_are() {
         let claims = Claims::builtin();
         assert!(claims.plan.len() > 5);
@@ -364,7 +409,10 @@ mod tests {
             assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
         }
         for claims in &claims.plan {
-            let plan = Plan::load(&claims.name, &[]).unwrap();
+            let plan = match claims.as_published {
+                true => claims.plan(BESIDE).unwrap(),
+                false => Plan::load(&claims.name, &[]).unwrap(),
+            };
             let has_arm = |name: &String| plan.arms.iter().any(|arm| arm.name == *name);
             let has_cell = |name: &String| plan.cells.iter().any(|cell| cell.name == *name);
             for claim in &claims.claim {

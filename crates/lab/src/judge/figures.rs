@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::claims::{Claim, PlanClaims, SameOrder};
 use super::{Behind, Judged, Results, SEED, VALUES_MIN, Verdict, Why};
 use crate::metrics::{Pooling, describe};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Override, Plan, PlanError};
 use crate::summary::baselines;
 
 #[cfg(test)]
@@ -51,10 +51,26 @@ impl PlanClaims {
     /// # Errors
     /// There is no such plan, or it cannot be resolved.
     pub fn plan(&self, backend: &str) -> Result<Plan, PlanError> {
-        let mut plan = Plan::load(&self.name, &[])?;
         let needed = self.arms(backend);
+        if self.as_published {
+            return Plan::load_as_published(&self.name, &[Override::algorithms(needed)]);
+        }
+        let mut plan = Plan::load(&self.name, &[])?;
         plan.arms.retain(|arm| needed.contains(arm.name.as_str()));
         Ok(plan)
+    }
+
+    /// What is claimed of these arms alone.
+    pub fn of_arms(mut self, names: &BTreeSet<&str>) -> Self {
+        for claim in &mut self.claim {
+            claim.arms.retain(|arm| names.contains(arm.as_str()));
+        }
+        let is_of_some = |claim: &Claim| {
+            let arms: Vec<&str> = claim.arms.iter().map(String::as_str).collect();
+            !arms.is_empty() && claim.needed(&arms).iter().all(|arm| names.contains(arm))
+        };
+        self.claim.retain(is_of_some);
+        self
     }
 
     /// Whether more seeds would hardly change a verdict: there are [`VALUES_MIN`], and every interval lies on one side

@@ -47,7 +47,8 @@ pub struct Plan {
     /// The cells of the grid; one without a name where the plan has no grid.
     pub cells: Vec<Cell>,
     algorithms: Registry,
-    /// What the report draws; without published numbers where the user replaces something of the plan.
+    /// What the report draws; without published numbers where the user replaces something of the plan but for the
+    /// algorithms under test.
     pub figures: Vec<Figure>,
     source: Source,
     tree: Table,
@@ -89,6 +90,14 @@ impl Override {
             return Err(PlanError::file("--set", format!("{text:?}: allowed is KEY=VALUE")));
         };
         Ok(Self { key: key.trim().into(), node: tree::parse_argument(value.trim())? })
+    }
+
+    /// Has these algorithms tested, each called as flows call it: `aut=["cubic", "bbr"]`.
+    pub(crate) fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let origin = tree::Origin { file: "--set".into(), line: None };
+        let node = |value| Node { value, origin: origin.clone() };
+        let names = names.into_iter().map(|name| node(Value::Text(name.into())));
+        Self { key: "aut".into(), node: node(Value::List(names.collect())) }
     }
 
     /// Whether both have the same key, or the key of one is a part of the other's value.
@@ -193,14 +202,19 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let mut tree = tree::parse_document(&source.text, &source.file)?;
         extend(&mut tree, &source)?;
-        // What others published is of the plan's own link and traffic, or of those that it says were theirs.
-        let is_published = sets.is_empty() && tree.contains_key("as_published") == as_published;
+        // What others published is of the plan's own link and traffic, or of those that it says were theirs, and of its
+        // algorithm, whichever are tested beside it.
+        let is_published = sets.iter().all(|set| set.key == "aut")
+            && tree.contains_key("as_published") == as_published;
         if as_published {
             let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
             let table = reader.require("as_published", reader.raw_table("as_published")?)?;
             let own = dotted(table);
             apply_all(&mut tree, &own)?;
         }
+        let mut known = figures::Known::default();
+        let of_plan = Reader::document(&tree, &schema::PLAN, &source.file)?;
+        arms_of_aut(&of_plan, &algorithms)?.into_iter().for_each(|arm| known.add_arm(arm.name));
         let mut replacements = Vec::new();
         for set in sets {
             let old = overrides::apply(&mut tree, &set.key, set.node.clone())?;
@@ -221,7 +235,6 @@ impl Plan {
             replacements,
             tree: tree.clone(),
         };
-        let mut known = figures::Known::default();
         plan.experiments().try_for_each(|run| run.map(|run| known.add(&run)))?;
         for arm in reader.tables("arm", &schema::ARM)? {
             known.add_arm(arm.require("name", arm.name("name")?)?);

@@ -1234,7 +1234,8 @@ fn a_plan_is_run_as_published_with_what_it_says_of_that() {
     assert_eq!(facts(Plan::load(file, &[]).unwrap()), (10, fast, 0));
     assert_eq!(facts(Plan::load_as_published(file, &[]).unwrap()), (15, slow.clone(), 1));
     assert_eq!(facts(Plan::load_as_published(file, &faster).unwrap()), (15, set, 0));
-    assert_eq!(facts(Plan::load_as_published(file, &other).unwrap()), (15, slow, 0));
+    // A report draws it where the algorithm that it is of was run, by whichever call.
+    assert_eq!(facts(Plan::load_as_published(file, &other).unwrap()), (15, slow, 1));
     let error = Plan::load_as_published("bundler/main", &[]).unwrap_err().to_string();
     assert!(error.starts_with("bundler/main:1: as_published is missing"), "{error}");
 }
@@ -1270,7 +1271,7 @@ fn the_runs_that_ccperf_published_are_among_those_as_published() {
         assert_eq!(found.map(|start| start.as_millis()).collect::<Vec<_>>(), starts, "{name}");
         let (stop, is_newreno) =
             (run.stop.as_secs(), run.flows.iter().all(|it| it.cc.kind == "newreno"));
-        assert_eq!((stop, plan.seeds.to_string(), is_newreno), (15, "42".into(), true), "{name}");
+        assert_eq!((stop, plan.seeds.first, is_newreno), (15, 42, true), "{name}");
         assert_eq!((run.stack, run.warmup), (Stack::Ns3, Duration::ZERO), "{name}");
     }
     let step = Plan::load_as_published("ccperf/responsiveness_step", &[]).unwrap();

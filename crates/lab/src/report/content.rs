@@ -92,6 +92,8 @@ pub struct PlanResults<'a> {
     pub summaries: Vec<ArmSummary>,
     /// What is drawn.
     pub figures: Vec<Figure>,
+    /// The labels of the sides, each at the place of its colour.
+    names: Vec<String>,
 }
 
 impl<'a> PlanResults<'a> {
@@ -119,15 +121,25 @@ impl<'a> PlanResults<'a> {
             let has = |side: &Side| side.arm == summary.arm && side.backend == summary.backend;
             sides.iter().position(has)
         };
-        summaries.sort_by(|a, b| (&a.cell, place(a)).cmp(&(&b.cell, place(b))));
+        let cells = cells_of(&runs);
+        let column = |summary: &ArmSummary| cells.iter().position(|cell| *cell == summary.cell);
+        summaries.sort_by_key(|summary| (column(summary), place(summary)));
         let title = if title.is_empty() { name.to_string() } else { title };
         let figures = store.figures(name)?;
-        Ok(Self { title, description, arms, sides, runs, summaries, figures })
+        let names = sides.iter().map(|side| side.label.clone()).collect();
+        Ok(Self { title, description, arms, sides, runs, summaries, figures, names })
+    }
+
+    /// With the colours of a page on which `names` have the first ones, whether the plan has them or not.
+    pub fn coloured_as(mut self, names: &[String]) -> Self {
+        let others = self.names.into_iter().filter(|name| !names.contains(name));
+        self.names = names.iter().cloned().chain(others).collect();
+        self
     }
 
     /// The labels of the sides, which keep their colour in every figure.
     pub fn order(&self) -> Vec<String> {
-        self.sides.iter().map(|side| side.label.clone()).collect()
+        self.names.clone()
     }
 
     /// The label of the side that `arm` on `backend` is.
@@ -144,13 +156,7 @@ impl<'a> PlanResults<'a> {
 
     /// The cells, in the order of their first run.
     pub fn cells(&self) -> Vec<&'a str> {
-        let mut cells: Vec<&str> = Vec::new();
-        for run in &self.runs {
-            if !cells.contains(&run.key.cell.as_str()) {
-                cells.push(&run.key.cell);
-            }
-        }
-        cells
+        cells_of(&self.runs)
     }
 
     /// The valid runs of a side in a cell.
@@ -203,4 +209,15 @@ impl<'a> PlanResults<'a> {
         sections.push(Section { heading: titled("Parameters"), blocks: tables::parameters(self) });
         Ok(sections)
     }
+}
+
+/// The cells of `runs`, in the order of their first run, which is that of the plan.
+fn cells_of<'a>(runs: &[&'a Run]) -> Vec<&'a str> {
+    let mut cells: Vec<&str> = Vec::new();
+    for run in runs {
+        if !cells.contains(&run.key.cell.as_str()) {
+            cells.push(&run.key.cell);
+        }
+    }
+    cells
 }

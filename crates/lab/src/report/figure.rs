@@ -1,10 +1,15 @@
 //! Vega-Lite documents from rows: the one place where figures are made.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 /// Points that one series has at the most: what a screen can show, and a report stays small.
 pub const POINTS_MAX: usize = 2000;
 
+/// Width of a bar, and about that of a letter below it.
+const BAR_PX: usize = 26;
+const LETTER_PX: usize = 7;
 /// Points up to which each of a ribbon's is marked.
 const SPARSE: usize = 30;
 /// Okabe and Ito's palette, told apart by colour-blind readers too.
@@ -135,6 +140,7 @@ pub fn curves(
         "encoding": {
             "x": x.encoding("x"), "y": y.encoding("y"),
             "color": colour(order),
+            "strokeDash": dash(order),
             "tooltip": [
                 { "field": "s", "title": "series" },
                 { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
@@ -163,13 +169,14 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -
     let encoding = |y: Value| json!({ "x": x.encoding("x"), "y": y, "color": colour(order) });
     let mut band = encoding(y.encoding("l"));
     band["y2"] = json!({ "field": "h" });
+    let mut line = encoding(y.encoding("y"));
+    line["strokeDash"] = dash(order);
     let unit = json!({
         "width": 760,
         "height": if panels.len() > 1 { 120 } else { 280 },
         "layer": [
             { "mark": { "type": "area", "opacity": 0.25 }, "encoding": band },
-            { "mark": { "type": "line", "strokeWidth": 1.5, "point": is_sparse },
-              "encoding": encoding(y.encoding("y")) },
+            { "mark": { "type": "line", "strokeWidth": 1.5, "point": is_sparse }, "encoding": line },
         ],
     });
     let mut document = document(rows, unit, &panels);
@@ -185,13 +192,17 @@ pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis<'_>) -> 
         .iter()
         .map(|(group, name, value)| json!({ "p": group, "s": name, "y": rounded(*value) }))
         .collect();
+    let title = values.iter().any(|(group, ..)| !group.is_empty()).then_some("cell");
+    let bars = values.iter().map(|(_, name, _)| name).collect::<BTreeSet<_>>().len();
+    let letters = values.iter().map(|(group, ..)| group.chars().count()).max().unwrap_or(0);
+    let leans = letters * LETTER_PX > bars * BAR_PX;
     let unit = json!({
-        "width": { "step": 26 },
+        "width": { "step": BAR_PX },
         "height": 260,
         "mark": "bar",
         "encoding": {
-            "x": { "field": "p", "type": "nominal", "sort": null, "title": null,
-                   "axis": { "labelAngle": 0 } },
+            "x": { "field": "p", "type": "nominal", "sort": null, "title": title,
+                   "axis": { "labelAngle": if leans { -40 } else { 0 } } },
             "xOffset": { "field": "s", "sort": order },
             "y": { "field": "y", "type": "quantitative", "title": y.title },
             "color": colour(order),
@@ -292,8 +303,12 @@ fn shapes(names: usize) -> Vec<&'static str> {
     (0..names).map(|index| SHAPES[index % SHAPES.len()]).collect()
 }
 
-/// A cell a row and column, the darker the greater, with its number in it; `most` is the darkest.
-pub fn heat(cells: &[(String, String, f64)], [row, column]: [&str; 2], most: f64) -> Value {
+/// A cell a row and column, the darker the greater, with its number, a `what`, in it; `most` is the darkest.
+pub fn heat(
+    cells: &[(String, String, f64)],
+    [row, column]: [&str; 2],
+    (what, most): (&str, f64),
+) -> Value {
     let rows: Vec<Value> = cells
         .iter()
         .map(|(row, column, value)| json!({ "r": row, "c": column, "v": rounded(*value) }))
@@ -308,7 +323,7 @@ pub fn heat(cells: &[(String, String, f64)], [row, column]: [&str; 2], most: f64
         encoding
     };
     let scale = json!({ "scheme": "viridis", "reverse": true, "domain": [0, most], "clamp": true });
-    let ground = json!({ "field": "v", "type": "quantitative", "title": null, "scale": scale });
+    let ground = json!({ "field": "v", "type": "quantitative", "title": what, "scale": scale });
     let mut text =
         encoding(("text", json!({ "field": "v", "type": "quantitative", "format": ".2f" })));
     text["color"] = json!({
@@ -327,24 +342,22 @@ pub fn heat(cells: &[(String, String, f64)], [row, column]: [&str; 2], most: f64
 }
 
 /// A line a name over axes side by side, each from 0 to 1.
-pub fn parallel(values: &[(String, String, f64)], order: &[String], y: &str) -> Value {
+pub fn parallel(values: &[(String, String, f64)], order: &[String], [axes, y]: [&str; 2]) -> Value {
     let rows: Vec<Value> = values
         .iter()
         .map(|(name, axis, value)| json!({ "s": name, "a": axis, "y": rounded(*value) }))
         .collect();
-    let mut dash = colour(order);
-    dash["scale"]["range"] = json!(dashes(order.len()));
     let unit = json!({
         "width": { "step": 64 },
         "height": 320,
         "mark": { "type": "line", "point": { "size": 50 }, "strokeWidth": 2 },
         "encoding": {
-            "x": { "field": "a", "type": "nominal", "sort": null, "title": null,
+            "x": { "field": "a", "type": "nominal", "sort": null, "title": axes,
                    "axis": { "labelAngle": -40, "grid": true, "labelLimit": 180 } },
             "y": { "field": "y", "type": "quantitative", "title": y, "scale": { "domain": [0, 1] } },
             "color": colour(order),
-            "strokeDash": dash,
-            "tooltip": [{ "field": "s", "title": "algorithm" }, { "field": "a", "title": "of" },
+            "strokeDash": dash(order),
+            "tooltip": [{ "field": "s", "title": "algorithm" }, { "field": "a", "title": axes },
                         { "field": "y", "title": y }],
         },
     });
@@ -352,9 +365,11 @@ pub fn parallel(values: &[(String, String, f64)], order: &[String], y: &str) -> 
 }
 
 /// Strokes that are told apart without colours.
-fn dashes(names: usize) -> Vec<Value> {
+fn dash(order: &[String]) -> Value {
     let dashes = [json!([1, 0]), json!([8, 3]), json!([3, 3]), json!([8, 3, 2, 3]), json!([2, 5])];
-    (0..names).map(|index| dashes[index % dashes.len()].clone()).collect()
+    let mut dash = colour(order);
+    dash["scale"]["range"] = dashes.iter().cycle().take(order.len()).cloned().collect();
+    dash
 }
 
 /// A point with its interval a name, one below the other, and a line where x is 0.
@@ -395,7 +410,7 @@ fn colour(order: &[String]) -> Value {
     json!({
         "field": "s", "type": "nominal", "title": null,
         "scale": { "domain": order, "range": palette(order.len()) },
-        "legend": { "orient": "top", "symbolStrokeWidth": 4, "columns": 5, "labelLimit": 320 },
+        "legend": { "orient": "top", "symbolStrokeWidth": 4, "labelLimit": 320 },
     })
 }
 
@@ -406,7 +421,7 @@ fn document(rows: Vec<Value>, unit: Value, panels: &[&str]) -> Value {
         "config": {
             "font": "system-ui, sans-serif",
             "axis": { "labelFontSize": 12, "titleFontSize": 12, "gridColor": "#eaeef2" },
-            "legend": { "labelFontSize": 12 },
+            "legend": { "labelFontSize": 12, "columns": 5 },
             "header": { "labelFontSize": 13, "labelFontWeight": "bold" },
             "view": { "stroke": "#d8dee4" },
         },

@@ -1,6 +1,6 @@
 //! The figures of a plan, drawn from their descriptions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_core::units::{ByteCount, parse_duration};
 
@@ -232,6 +232,7 @@ impl Drawing<'_> {
                     let (panel, curve) = match figure.facet {
                         // The curves of an arm are its quantities, or the parts that have the same one.
                         Some(Facet::Arm) if is_one => (side.label.clone(), part.trim_end().into()),
+                        Some(Facet::Arm) if is_laid_over(figure) => (side.label.clone(), label(of)),
                         Some(Facet::Arm) => {
                             (format!("{}, {}", side.label, part.trim_end()), label(of))
                         }
@@ -273,7 +274,8 @@ impl Drawing<'_> {
         let mut values: Vec<_> = ours.iter().map(bar).collect();
         let mut order = self.plan.order();
         let mut rows = Vec::new();
-        for published in &figure.published {
+        let has = |arm: &str| self.plan.sides.iter().any(|side| side.arm == arm);
+        for published in figure.published.iter().filter(|it| has(&it.arm)) {
             if !order.contains(&published.label) {
                 order.push(published.label.clone());
             }
@@ -397,6 +399,12 @@ fn optimum(run: &Run) -> Option<(f64, f64)> {
 /// Whether it is a quantity over time.
 fn is_series(of: &Address) -> bool {
     SERIES.iter().any(|entry| entry.name == of.quantity && entry.is_of(&of.part))
+}
+
+/// Whether each quantity is of one part, so that its name tells its curve from the others in one panel.
+fn is_laid_over(figure: &Figure) -> bool {
+    let quantities: BTreeSet<&String> = figure.of.iter().map(|of| &of.quantity).collect();
+    quantities.len() == figure.of.len() && figure.of.iter().all(|of| of.name != "*")
 }
 
 /// Where a part is, in words.

@@ -63,14 +63,20 @@ pub(crate) fn fitting(
     }
 }
 
-/// The figures that the plans in `folder` have for themselves, of all their cells.
-pub(crate) fn spanning_figures(folder: &Path, points: usize) -> anyhow::Result<Vec<Block>> {
+/// The figures that the plans in `folder` have for themselves, of all their cells; `names` have their colours first, so
+/// that these are the same in all folders.
+pub(crate) fn spanning_figures(
+    folder: &Path,
+    points: usize,
+    names: &[String],
+) -> anyhow::Result<Vec<Block>> {
     let store = Store::open(folder)?;
     let requests = Requests::new(&store);
     let runs = newest_runs(&store)?;
     let general = defaults();
     let mut blocks = Vec::new();
     for plan in PlanResults::all(&requests, &runs)? {
+        let plan = plan.coloured_as(names);
         let cells = plan.cells();
         let is_shown = |figure: &&Figure| {
             !general.contains(*figure) && (cells.len() < 2 || figure.spans_cells())

@@ -76,13 +76,25 @@ const SCRIPTS: [&str; 3] = [
     include_str!("../../assets/vega-embed.min.js"),
 ];
 
-/// Draws every figure, with links that save it; a failure is shown in its place and marks the page, for tests and
-/// readers.
+/// Draws every figure as wide as there is room, with links that save it; a failure is shown in its place and marks the
+/// page, for tests and readers.
 const DRAW: &str = r#"
 const cells = (rows) => {
   const names = [...new Set(rows.flatMap(Object.keys))];
   const cell = (it) => it === null || it === undefined ? "" : '"' + String(it).replaceAll('"', '""') + '"';
   return [names, ...rows.map((row) => names.map((name) => row[name]))].map((row) => row.map(cell).join(",")).join("\n");
+};
+const fitted = (spec, room) => {
+  const unit = spec.spec ?? spec;
+  const { x, xOffset } = unit.encoding ?? {};
+  const count = (channel) => channel ? new Set(spec.data.values.map((row) => row[channel.field])).size : 1;
+  if (typeof unit.width === "number") unit.width = Math.min(unit.width, Math.max(240, room - 90));
+  else if (x) unit.width.step = Math.min(unit.width.step, Math.max(12, (room - 90) / count(x) / count(xOffset)));
+  if (room < 600) {
+    spec.config.legend.columns = 2;
+    if (x?.axis) x.axis.labelAngle = -40;
+  }
+  return spec;
 };
 const save = (name, url) => Object.assign(document.createElement("a"), { download: name, href: url }).click();
 const offer = (holder, id, spec, view) => {
@@ -101,7 +113,7 @@ const offer = (holder, id, spec, view) => {
 };
 for (const holder of document.querySelectorAll("[data-figure]")) {
   const id = holder.dataset.figure;
-  const spec = JSON.parse(document.getElementById(id).textContent);
+  const spec = fitted(JSON.parse(document.getElementById(id).textContent), holder.parentElement.clientWidth);
   vegaEmbed(holder, spec, { actions: false, renderer: "svg" }).then(
     (drawn) => { offer(holder, id, spec, drawn.view); holder.dataset.drawn = "yes"; },
     (error) => { holder.dataset.drawn = "no"; holder.textContent = "figure failed: " + error; });

@@ -13,6 +13,7 @@ use crate::metrics::testing::{invented_rows, invented_run};
 use crate::metrics::{Transition, evaluate};
 use crate::plan::library::Source;
 use crate::plan::{Override, Plan};
+use crate::store::testing::put;
 use crate::store::{NewRun, RunKey};
 
 /// What a browser says of a file.
@@ -84,8 +85,8 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
         boxes(&boxed, &order, Axis::linear("score"), 1.0),
         ribbons(&bands, &order, x, Axis::linear("cwnd (segments)")),
         plane(&points, &optima, &order, Axis::linear("RTT (ms)"), Axis::linear("Mbit/s")),
-        heat(&cells, ["under test", "beside"], 1.0),
-        parallel(&cells, &order, "score"),
+        heat(&cells, ["under test", "beside"], ("share", 1.0)),
+        parallel(&cells, &order, ["score", "place"]),
         intervals(&[("slowdown_p50".into(), [-3.0, 1.0, 2.5])], Axis::linear("change (%)")),
     ];
     let blocks = figures
@@ -225,6 +226,25 @@ fn a_report_shows_everything_a_reader_asks_for() {
     if let Some(seen) = Seen::in_browser(&html) {
         seen.assert_all_drawn(html.matches("data-figure=").count());
     }
+}
+
+#[test]
+fn cells_stand_in_the_order_of_their_runs_and_the_names_of_a_page_have_their_colours_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = store(folder.path(), &["emu"], &[]);
+    for cell in ["limit=2p", "limit=10p"] {
+        let (mut experiment, evaluation) = invented_run();
+        experiment.cell = cell.into();
+        put(&mut store, &experiment, "emu", &evaluation);
+    }
+    let runs = newest_runs(&store).unwrap();
+    let plan = PlanResults::all(&Requests::new(&store), &runs).unwrap().remove(0);
+    let mut cells: Vec<&str> = plan.summaries.iter().map(|arm| arm.cell.as_str()).collect();
+    cells.dedup();
+    assert_eq!(cells, ["", "limit=2p", "limit=10p"]);
+    assert_eq!(plan.order(), ["status_quo", "copa_sfq", "default"]);
+    let coloured = plan.coloured_as(&["bbr".to_string(), "copa_sfq".into()]);
+    assert_eq!(coloured.order(), ["bbr", "copa_sfq", "status_quo", "default"]);
 }
 
 #[test]

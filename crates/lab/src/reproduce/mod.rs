@@ -19,6 +19,7 @@ use crate::plan::{Plan, Seeds};
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
 use crate::store::{self, Build, Store};
+pub(crate) use page::claims;
 
 /// Published work of which plans repeat the experiments.
 #[derive(Clone, Debug)]

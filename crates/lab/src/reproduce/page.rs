@@ -29,7 +29,7 @@ fn page(
     for experiment in experiments {
         let mut blocks = head(experiment);
         if experiment.folder.join(store::FILE).is_file() {
-            blocks.extend(spanning_figures(&experiment.folder, points)?);
+            blocks.extend(spanning_figures(&experiment.folder, points, &[])?);
             blocks.push(report::link_to(&experiment.folder, root));
         }
         sections.push(Section { heading: experiment.title.clone(), blocks });
@@ -77,7 +77,7 @@ fn head(experiment: &Experiment) -> Vec<Block> {
 type Row<'a> = [Option<&'a Judged>; backend::NAMES.len()];
 
 /// Each claim with its figure on each back end, beside what others report.
-fn claims(judged: &[Judged]) -> Block {
+pub fn claims(judged: &[Judged]) -> Block {
     let mut rows: Vec<Row<'_>> = Vec::new();
     for claim in judged {
         let Some(column) = backend::NAMES.iter().position(|name| backend_of(claim) == *name) else {

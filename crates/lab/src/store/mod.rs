@@ -4,6 +4,8 @@ mod connections;
 mod read;
 mod samples;
 mod tables;
+#[cfg(test)]
+pub(crate) mod testing;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -36,7 +38,10 @@ pub enum StoreError {
         reason: String,
     },
     /// There are no results.
-    #[error("{}: no {FILE} in it: allowed is a folder that `forebay run` wrote", .0.display())]
+    #[error(
+        "{}: no {FILE} in it: allowed is a folder that `forebay run`, `bench` or `reproduce` wrote", 
+        .0.display()
+    )]
     Absent(PathBuf),
     /// Another version wrote it.
     #[error(
@@ -90,6 +95,24 @@ impl Store {
             return Err(StoreError::Absent(folder.into()));
         }
         Self::open_file(folder)
+    }
+
+    /// The store in `folder` or, where there is none, those in the folders directly below, in the order of their names: a
+    /// benchmark and a study have a folder an experiment.
+    ///
+    /// # Errors
+    /// There is none, or one of them is not of this version.
+    pub fn all_in(folder: &Path) -> Result<Vec<Self>, StoreError> {
+        let absent = || StoreError::Absent(folder.into());
+        if folder.join(FILE).is_file() {
+            return Ok(vec![Self::open_file(folder)?]);
+        }
+        let entries = std::fs::read_dir(folder).map_err(|_| absent())?;
+        let folders = entries.flatten().map(|entry| entry.path());
+        let mut folders: Vec<PathBuf> = folders.filter(|it| it.join(FILE).is_file()).collect();
+        folders.sort();
+        let stores = folders.iter().map(|folder| Self::open_file(folder));
+        if folders.is_empty() { Err(absent()) } else { stores.collect() }
     }
 
     fn open_file(folder: &Path) -> Result<Self, StoreError> {

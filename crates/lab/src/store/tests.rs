@@ -125,6 +125,24 @@ fn only_stores_of_this_schema_are_opened() {
 }
 
 #[test]
+fn the_stores_of_a_benchmark_are_found_below_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = || {
+        let stores = Store::all_in(folder.path())?;
+        let names = stores.iter().map(|store| store.folder().file_name().unwrap().to_owned());
+        Ok::<_, StoreError>(names.collect::<Vec<_>>())
+    };
+    assert!(matches!(found(), Err(StoreError::Absent(_))));
+    for name in ["second", "first"] {
+        Store::create(&folder.path().join(name)).unwrap();
+    }
+    std::fs::create_dir(folder.path().join("no results")).unwrap();
+    assert_eq!(found().unwrap(), ["first", "second"]);
+    Store::create(folder.path()).unwrap();
+    assert_eq!(found().unwrap().len(), 1, "that of the folder itself alone");
+}
+
+#[test]
 fn rows_have_a_cell_for_each_column() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();

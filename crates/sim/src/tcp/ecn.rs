@@ -13,7 +13,7 @@
 //!            receiver: counts what comes with CE and with ECT(1), and tells both counts with each
 //!            acknowledgement. The first CE behind another segment is acknowledged at once
 //!                                                                            (RFC 9768, 3.2.2.5.1)
-//!            sender: the algorithm is told by how much the counts have grown       (RFC 9768, 3.2.1)
+//!            sender: the algorithm is told by how much the counts have grown     (RFC 9768, 3.2.3.1)
 //! ```
 //! Which of them a connection has is its algorithm's need, else the stack's switch. It is not negotiated:
 //! both ends are of one stack.

@@ -20,9 +20,9 @@
 
 use alloc::vec::Vec;
 
-use super::{Common, TICKS_MAX, cube_root, ticks};
+use super::{Common, Decrease, TICKS_MAX, cube_root, ticks};
 use crate::cc::Measurement;
-use crate::cc::law::{Beta, Law};
+use crate::cc::law::Law;
 use crate::cc::window::{CWND_MAX, MinRtt, Window, WindowLaw};
 use crate::units::{ByteCount, Duration, Timestamp};
 
@@ -62,13 +62,15 @@ pub(super) struct Linux {
 impl Linux {
     /// Before the first window.
     pub fn new(common: Common) -> Self {
-        Self { common, ..Self::default() }
+        let growth = Growth { scale: Scale::of(common.decrease), ..Growth::default() };
+        Self { common, growth, ..Self::default() }
     }
 
     /// cubictcp_state, bictcp_reset.
     fn forget(&mut self) {
         self.common.on_rto();
-        (self.growth, self.common.min_rtt) = (Growth::default(), MinRtt::default());
+        self.growth = Growth { scale: self.growth.scale, ..Growth::default() };
+        self.common.min_rtt = MinRtt::default();
     }
 }
 
@@ -107,7 +109,7 @@ impl WindowLaw for Linux {
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         self.common.on_loss(window.cwnd());
         self.growth.end_epoch();
-        window.whole_segments(window.segments() * 717 / 1024)
+        window.whole_segments(window.segments() * parts(self.common.decrease) / 1024)
     }
 
     fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
@@ -142,7 +144,7 @@ impl WindowLaw for Linux {
         Law {
             growth: ByteCount::new(from / self.growth.count(windows, self.common.min_rtt())),
             slow_start: self.common.hystart.host_slow_start(),
-            beta: Some(Beta::of(717, 1024)),
+            beta: Some(self.common.decrease.beta()),
             ..Law::HOLD
         }
     }
@@ -157,9 +159,32 @@ impl WindowLaw for Linux {
     }
 }
 
+/// What a loss leaves of a window, in 1/1024 (`beta`).
+fn parts(decrease: Decrease) -> u64 {
+    decrease.beta().parts().into()
+}
+
+/// Eighths of a window that are acknowledged for a segment of W_est (`beta_scale`).
+#[derive(Clone, Copy, Debug)]
+struct Scale(u64);
+
+impl Scale {
+    fn of(decrease: Decrease) -> Self {
+        let beta = parts(decrease);
+        Self(8 * (1024 + beta) / 3 / (1024 - beta))
+    }
+}
+
+impl Default for Scale {
+    fn default() -> Self {
+        Self::of(Decrease::default())
+    }
+}
+
 /// What struct bictcp holds beside W_max and HyStart's part.
 #[derive(Clone, Debug, Default)]
 struct Growth {
+    scale: Scale,
     epoch: Option<Epoch>,
     /// Segments acknowledged for one more.
     count: u64,
@@ -198,7 +223,8 @@ impl Growth {
             return self.count;
         }
         let (cwnd, w_max) = (cwnd.clamp(1, SEGMENTS_MAX), w_max.min(SEGMENTS_MAX));
-        Epoch::new(Timestamp::ZERO, 0, cwnd, w_max).count(ticks(min_rtt), cwnd, w_max)
+        let mut epoch = Epoch::new(Timestamp::ZERO, 0, cwnd, w_max);
+        epoch.count(ticks(min_rtt), (cwnd, w_max), self.scale)
     }
 
     /// Segments to add to a window of `cwnd` of them for `bytes` acknowledged in segments of `mss`,
@@ -234,7 +260,7 @@ impl Growth {
         (self.counted_for, self.counted_at) = (cwnd, now);
         let mut epoch = self.epoch.unwrap_or_else(|| Epoch::new(now, acked, cwnd, w_max));
         let at = ticks(now.saturating_since(epoch.began_at).saturating_add(min_rtt));
-        self.count = epoch.count(at, cwnd, w_max);
+        self.count = epoch.count(at, (cwnd, w_max), self.scale);
         self.epoch = Some(epoch);
     }
 }
@@ -247,7 +273,7 @@ impl Epoch {
     }
 
     /// Segments acknowledged for one more, by what is wanted at `at`; at least 2.
-    fn count(&mut self, at: u64, cwnd: u64, w_max: u64) -> u64 {
+    fn count(&mut self, at: u64, (cwnd, w_max): (u64, u64), scale: Scale) -> u64 {
         let mut count = match self.target(at).checked_sub(cwnd) {
             None | Some(0) => 100 * cwnd,
             Some(more) => cwnd / more,
@@ -255,7 +281,7 @@ impl Epoch {
         if w_max == 0 {
             count = count.min(EARLY_COUNT);
         }
-        if let Some(more) = self.estimate(cwnd).checked_sub(cwnd).filter(|more| *more > 0) {
+        if let Some(more) = self.estimate(cwnd, scale).checked_sub(cwnd).filter(|more| *more > 0) {
             count = count.min(cwnd / more);
         }
         count.max(2)
@@ -269,8 +295,8 @@ impl Epoch {
     }
 
     /// W_est after what was acknowledged.
-    fn estimate(&mut self, cwnd: u64) -> u64 {
-        let each = cwnd * 15 / 8;
+    fn estimate(&mut self, cwnd: u64, Scale(eighths): Scale) -> u64 {
+        let each = cwnd * eighths / 8;
         while self.acked > each {
             self.acked -= each;
             self.estimate += 1;

@@ -8,8 +8,8 @@
 //! W_est   += a mss for each window acknowledged, from W_epoch on; cwnd is at least that
 //!         a = 3 (1 - b) / (1 + b) = 9/17 until W_est reaches the window of the last loss, then 1
 //!                                                                              (4.3)
-//! loss    W_max = cwnd, or 0.85 cwnd where cwnd < W_max (fast convergence, 4.7)
-//!         ssthresh = b cwnd, b = 0.7                                           (4.6)
+//! loss    W_max = cwnd, or (1 + b) / 2 cwnd where cwnd < W_max (fast convergence, 4.7)
+//!         ssthresh = b cwnd, b = 0.7 unless `beta` says otherwise              (4.6)
 //! Rto     the same, and no W_max: K = 0, W_max = W_epoch in the next epoch     (4.8)
 //! ```
 //! An epoch begins with the first growth above ssthresh after a loss. t leaves out times in which
@@ -39,7 +39,7 @@ use super::ns3::GROWTH;
 use super::window::{CWND_MAX, MIN_WINDOW_MSS, MinRtt, Window, WindowControl, WindowLaw};
 use super::{Algorithm, CongestionControl, Measurement};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Timestamp};
+use crate::units::{ByteCount, Duration, Ratio, Timestamp};
 
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
@@ -48,6 +48,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     sources: &["RFC 9438", "RFC 9406"],
     params: &[
         &Kind::PARAM,
+        &BETA,
         &FAST_CONVERGENCE,
         &RENO_FRIENDLY,
         &GROWTH,
@@ -60,6 +61,10 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
+const BETA: Param<Ratio> =
+    Param::new("beta", "what a loss leaves of the window, to a tenth of a percent (section 4.6)")
+        .or(Ratio::new(0.7).unwrap())
+        .within(Ratio::new(0.1).unwrap()..=Ratio::new(0.95).unwrap());
 const FAST_CONVERGENCE: Param<bool> = Param::new(
     "fast_convergence",
     "aim lower after a loss below the last, to make room for others",
@@ -81,6 +86,7 @@ const EST_BITS: u32 = 8;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let common = Common {
+        decrease: Decrease::read(spec)?,
         fast_convergence: FAST_CONVERGENCE.of(spec)?,
         hystart: HyStart::new(Kind::read(spec)?),
         ..Common::default()
@@ -94,9 +100,51 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     if growth { ns3::cubic(law, spec) } else { Ok(WindowControl::boxed(law)) }
 }
 
+/// What a loss leaves of the window, in thousandths: b.
+#[derive(Clone, Copy, Debug)]
+struct Decrease(u64);
+
+impl Default for Decrease {
+    fn default() -> Self {
+        Self(700)
+    }
+}
+
+impl Decrease {
+    fn read(spec: &Spec) -> Result<Self, SpecError> {
+        Ok(Self((BETA.of(spec)?.as_f64() * 1000.0 + 0.5) as u64))
+    }
+
+    /// What is left of a window, in bytes or segments.
+    const fn of(self, window: u64) -> u64 {
+        window * self.0 / 1000
+    }
+
+    /// What W_max becomes by fast convergence.
+    const fn converging(self, window: u64) -> u64 {
+        window * (1000 + self.0) / 2000
+    }
+
+    /// `amount` times a.
+    const fn friendly(self, amount: u64) -> u64 {
+        (amount as u128 * (3 * (1000 - self.0)) as u128 / (1000 + self.0) as u128) as u64
+    }
+
+    /// `segments` over a: acknowledged for one more of W_est.
+    const fn each(self, segments: u64) -> u64 {
+        segments * (1000 + self.0) / (3 * (1000 - self.0))
+    }
+
+    /// The same share as hosts have it.
+    const fn beta(self) -> Beta {
+        Beta::of(self.0 as u32, 1000)
+    }
+}
+
 /// What CUBIC is beside its growth, however that is computed.
 #[derive(Clone, Default)]
 struct Common {
+    decrease: Decrease,
     fast_convergence: bool,
     hystart: HyStart,
     min_rtt: MinRtt,
@@ -123,7 +171,7 @@ impl Common {
 
     fn on_loss(&mut self, cwnd: u64) {
         let is_below = self.fast_convergence && cwnd < self.w_max;
-        self.w_max = if is_below { cwnd * 17 / 20 } else { cwnd };
+        self.w_max = if is_below { self.decrease.converging(cwnd) } else { cwnd };
     }
 
     fn on_rto(&mut self) {
@@ -265,16 +313,18 @@ impl Cubic {
         self.friendly = match (self.reno_friendly && window.cwnd() <= reno, self.is_slower(&epoch))
         {
             (false, _) => 0,
-            (true, true) => window.mss() * 9 / 17,
+            (true, true) => self.common.decrease.friendly(window.mss()),
             (true, false) => window.mss(),
         };
     }
 
     /// W_est after `acked` bytes, in bytes.
     fn reno_window(&mut self, epoch: Epoch, acked: u64, window: &Window) -> u64 {
-        // 9 acked mss 256 < 2^64: acked is below 2^36 and mss at most 2^16.
+        // acked mss 256 < 2^61: acked is below 2^36 and mss at most 2^16.
         let growth = (acked * window.mss()) << EST_BITS;
-        let growth = if self.is_slower(&epoch) { growth * 9 / 17 } else { growth } / window.cwnd();
+        let decrease = self.common.decrease;
+        let growth = if self.is_slower(&epoch) { decrease.friendly(growth) } else { growth };
+        let growth = growth / window.cwnd();
         let estimate = (epoch.estimate + growth).min(CWND_MAX << EST_BITS);
         self.epoch = Some(Epoch { estimate, ..epoch });
         estimate >> EST_BITS
@@ -313,8 +363,9 @@ impl WindowLaw for Cubic {
         self.before_loss = cwnd;
         self.epoch = None;
         self.friendly = 0;
-        self.target = self.first_target(cwnd * 7 / 10, window.mss());
-        cwnd * 7 / 10
+        let left = self.common.decrease.of(cwnd);
+        self.target = self.first_target(left, window.mss());
+        left
     }
 
     fn on_rto(&mut self, ssthresh: u64, _window: &Window) -> u64 {
@@ -343,7 +394,7 @@ impl WindowLaw for Cubic {
             growth: ByteCount::new(growth.max(self.friendly)),
             cap: ByteCount::new(cap),
             slow_start: self.common.hystart.host_slow_start(),
-            beta: Some(Beta::of(7, 10)),
+            beta: Some(self.common.decrease.beta()),
             ..Law::HOLD
         }
     }

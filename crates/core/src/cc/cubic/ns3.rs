@@ -42,7 +42,7 @@ fn count(law: &mut Cubic, now: Timestamp, acked: u64, window: &Window) -> u64 {
     }
     if law.reno_friendly {
         epoch.acked += acked;
-        let each = (segments * 17 / 9).max(1);
+        let each = law.common.decrease.each(segments).max(1);
         epoch.estimate += (epoch.acked / each * mss) << EST_BITS;
         epoch.acked %= each;
         law.epoch = Some(epoch);
@@ -72,7 +72,7 @@ fn avoid(law: &mut Cubic, now: Timestamp, acked: u64, window: &mut Window) {
 fn on_loss(law: &mut Cubic, now: Timestamp, window: &Window) -> u64 {
     law.on_loss(now, window);
     law.common.w_max -= law.common.w_max % window.mss();
-    window.whole_segments(window.segments() * 7 / 10)
+    window.whole_segments(law.common.decrease.of(window.segments()))
 }
 
 fn on_rto(law: &mut Cubic, ssthresh: u64, window: &Window) -> u64 {

@@ -91,6 +91,21 @@ fn a_second_loss_below_the_first_aims_at_85_percent() {
 }
 
 #[test]
+fn a_loss_leaves_beta_of_the_window_however_growth_is_counted() {
+    for growth in ["reno_friendly", "linux_growth", "ns3_growth"] {
+        let mut fed = Fed::new(&ALGORITHM, &[("beta", "77%"), (growth, "true")]);
+        fed.ack(90);
+        let before = fed.cwnd();
+        fed.lose();
+        let left = fed.cwnd() as f64 / before as f64;
+        assert!((left - 0.77).abs() < 0.011, "{growth}: {left}");
+    }
+    // 3 (1 - b) / (1 + b), and (1 + b) / 2.
+    let wide = Decrease(770);
+    assert_eq!((wide.friendly(1770), wide.each(690), wide.converging(2000)), (690, 1770, 1770));
+}
+
+#[test]
 fn linux_aims_for_nothing_after_a_timeout_within_a_recovery_either() {
     for (linux, expected) in [("true", 0.0), ("false", 100_000.0)] {
         let mut fed = Fed::new(&ALGORITHM, &[("linux_growth", linux)]);

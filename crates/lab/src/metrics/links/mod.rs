@@ -352,7 +352,9 @@ fn in_use_after(counted: &Counted, link: &Link) -> Option<f64> {
     for bytes in counted.carried.sums() {
         let end = start + BIN_NS;
         let ns = Duration::from_nanos;
-        if *bytes as f64 * 8.0 >= IN_USE * link.capacity_bits(ns(start), ns(end))? {
+        let capacity = link.capacity_bits(ns(start), ns(end))?;
+        // A link that is stopped carries all of nothing.
+        if capacity > 0.0 && *bytes as f64 * 8.0 >= IN_USE * capacity {
             return Some((end - counted.from) as f64 / 1e9);
         }
         start = end;

@@ -1,9 +1,11 @@
 use std::time::Duration;
 
 use forebay_core::record::{BundleRecord, EpochRecord, Fate, PacketRecord, RunRecord};
+use forebay_core::units::Rate;
 
 use super::super::statistics::{Sorted, Timeline};
 use super::*;
+use crate::experiment::Change;
 use crate::metrics::testing::{experiment, packet};
 use crate::rows::PacketLog;
 
@@ -72,6 +74,12 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
     let get = |name: &str| metrics.get(name).unwrap();
     assert_eq!([get("in_use_after_s"), get("queue_back_after_s")], [0.2, 0.4]);
     assert!((get("queue_back_after_use_s") - 0.2).abs() < 1e-9);
+    // Without a rate until then it could carry nothing.
+    let mut stopped = experiment();
+    let change = |ms, rate| Change { at: Duration::from_millis(ms), rate, ..Change::default() };
+    stopped.forward.changes = vec![change(0, Some(Rate::ZERO)), change(100, stopped.forward.rate)];
+    let metrics = truths[0].metrics(&stopped, &rows.run.links[0], &window);
+    assert_eq!(metrics.get("in_use_after_s"), Some(0.2));
 }
 
 #[test]

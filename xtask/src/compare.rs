@@ -1,0 +1,89 @@
+//! Whether `forebay compare` calls what differs, and nothing else.
+//!
+//! ```text
+//! Cubic beside itself, the same seeds      ──► nothing may differ
+//! Cubic beside one whose beta is 10 % off  ──► something must, seed by seed and on other seeds
+//! Cubic beside itself on other seeds, often ──► how often anything is called that does not differ
+//! ```
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use forebay_lab::Options;
+use forebay_lab::compare::{self, Comparison, Side, compare};
+use forebay_lab::plan::{Override, Plan, Seeds};
+
+/// Plans whose runs differ from seed to seed, by where flows start and by what is lost at random, and two of the cells
+/// of each.
+const PLANS: [(&str, &str); 2] = [
+    ("ccperf/shallow_buffers", "cells.bottleneck.qdisc.limit=[\"5p\", \"15p\"]"),
+    ("ccperf/loss_resilience", "cells.bottleneck.loss=[0.001, 0.01]"),
+];
+/// What all runs have: short ones of Cubic.
+const SETS: [&str; 3] = ["aut=cubic", "stop=10s", "warmup=2s"];
+/// Betas that are 10 % off the 0.7 of RFC 9438 section 4.6.
+const OFF: [&str; 2] = ["77%", "63%"];
+/// Seeds of a side.
+const SEEDS: u64 = 10;
+/// Chance that anything is called where nothing differs, which is the default of `forebay compare`.
+const LEVEL: f64 = 0.01;
+/// Comparisons of what does not differ, and how many of them may call something: with a chance of 1 % each, more than
+/// five do in one case of two thousand.
+const COMPARISONS: u64 = 100;
+const FALSE_MAX: u64 = 5;
+
+/// Prints what was called, and fails unless it is what had to be.
+pub fn check(arguments: &[String]) -> Result<()> {
+    ensure!(arguments.is_empty(), "{}: compare-check takes no arguments", arguments.join(" "));
+    let found = beside("same", (1, "70%"), (1, "70%"))?;
+    ensure!(found.is_equal(), "the same seeds: {}", found.in_a_sentence());
+    for beta in OFF {
+        for (of, first) in [("the same seeds", 1), ("other seeds", SEEDS + 1)] {
+            let name = format!("beta {beta} for 70%, {of}");
+            let found = beside(&name, (1, "70%"), (first, beta))?;
+            ensure!(!found.changed.is_empty(), "{name}: nothing is called");
+        }
+    }
+    let mut called = 0;
+    for number in 0..COMPARISONS {
+        let first = 1 + 2 * SEEDS * number;
+        let name = format!("equal, {} of {COMPARISONS}", number + 1);
+        let found = beside(&name, (first, "70%"), (first + SEEDS, "70%"))?;
+        called += u64::from(!found.changed.is_empty());
+    }
+    println!("{called} of {COMPARISONS} comparisons of what does not differ call something");
+    ensure!(called <= FALSE_MAX, "allowed are {FALSE_MAX}");
+    Ok(())
+}
+
+/// Sets two Cubics beside each other, each by its first seed and its beta, and prints what that says.
+fn beside(name: &str, old: (u64, &str), new: (u64, &str)) -> Result<Comparison> {
+    let folder = tempfile::tempdir()?;
+    let [old, new] = [("old", old), ("new", new)].map(|(side, (first, beta))| {
+        let seeds = Seeds { first, last: first + SEEDS - 1 };
+        run(&folder.path().join(side), seeds, beta).with_context(|| format!("{name}, {side}"))
+    });
+    // Changes of any size, where the command leaves out small ones.
+    let options = compare::Options { level: LEVEL, above: 0.0, metric: String::new() };
+    let found = compare(old?, new?, &options);
+    println!("{name}: {}", found.in_a_sentence());
+    Ok(found)
+}
+
+/// The results of all plans with these seeds, made in `folder`.
+fn run(folder: &Path, seeds: Seeds, beta: &str) -> Result<Side> {
+    let law = format!("flow.aut.cc={{ kind = \"cubic\", beta = \"{beta}\" }}");
+    for (name, cells) in PLANS {
+        let sets = SETS.into_iter().chain([cells, &law]).map(Override::parse);
+        let plan = Plan::load(name, &sets.collect::<Result<Vec<_>, _>>()?)?;
+        let options = Options {
+            backend: "sim".into(),
+            out: Some(folder.join(&plan.name)),
+            seeds: Some(seeds),
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            ..Options::default()
+        };
+        forebay_lab::run(&plan, &options, &mut |_| {})?;
+    }
+    Ok(Side::read(folder)?)
+}
