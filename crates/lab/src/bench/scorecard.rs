@@ -237,6 +237,11 @@ fn tell_apart(scores: &mut [Score], values: &[BTreeMap<String, BTreeMap<u64, f64
         }
     }
     for (place, score) in scores.iter_mut().enumerate() {
+        // A score of a plan with fewer seeds tells of nobody.
+        let seeds = values[place].values().map(BTreeMap::len).min().unwrap_or(0);
+        if Units::Pairs(seeds).p_min() * pairs > LEVEL {
+            continue;
+        }
         let scaled = |answer: &Answer, score: &Score| score.scaled(answer.value.median);
         let all = score.answers.iter().map(|(name, answer)| (name.clone(), scaled(answer, score)));
         let scaled: BTreeMap<String, f64> = all.collect();

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 /// Points that one series has at the most: what a screen can show, and a report stays small.
 pub const POINTS_MAX: usize = 2000;
 
+/// What the legend of a plane calls the optimum.
+const OPTIMUM: &str = "optimum";
 /// Width of a bar, and about that of a letter below it.
 const BAR_PX: usize = 26;
 const LETTER_PX: usize = 7;
@@ -258,40 +260,37 @@ pub fn plane(
 ) -> Value {
     let mut panels: Vec<&str> = Vec::new();
     let mut rows = Vec::new();
-    for (is_optimum, point) in
-        points.iter().map(|it| (false, it)).chain(optima.iter().map(|it| (true, it)))
-    {
+    let points = points.iter().map(|it| (it.name.as_str(), it));
+    for (name, point) in points.chain(optima.iter().map(|it| (OPTIMUM, it))) {
         if !panels.contains(&point.panel.as_str()) {
             panels.push(&point.panel);
         }
         let [at_x, at_y] = [point.at.0, point.at.1].map(rounded);
-        rows.push(json!({
-            "s": point.name, "p": point.panel, "x": at_x, "y": at_y, "o": is_optimum,
-        }));
+        rows.push(json!({ "s": name, "p": point.panel, "x": at_x, "y": at_y }));
     }
-    let tooltip = json!([
-        { "field": "s", "title": "arm" },
-        { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
-    ]);
-    let mut shape = colour(order);
-    shape["scale"]["range"] = json!(shapes(order.len()));
-    let layer = |mark: Value, which: &str, more: Value| {
-        let mut encoding =
-            json!({ "x": x.encoding("x"), "y": y.encoding("y"), "tooltip": tooltip });
-        for (channel, value) in more.as_object().into_iter().flatten() {
-            encoding[channel] = value.clone();
-        }
-        json!({ "transform": [{ "filter": which }], "mark": mark, "encoding": encoding })
-    };
+    let mut names = order.to_vec();
+    let (mut colours, mut marks) = (palette(order.len()), shapes(order.len()));
+    if !optima.is_empty() {
+        names.push(OPTIMUM.into());
+        colours.push("#57606a");
+        marks.push("cross");
+    }
+    let [mut colour, mut shape] = [&names, &names].map(|names| colour(names));
+    colour["scale"]["range"] = json!(colours);
+    shape["scale"]["range"] = json!(marks);
+    let size = json!({ "condition": { "test": { "field": "s", "equal": OPTIMUM }, "value": 160 }, "value": 60 });
     let unit = json!({
         "width": 460,
         "height": 320,
-        "layer": [
-            layer(json!({ "type": "point", "filled": true, "size": 60, "opacity": 0.7 }),
-                  "!datum.o", json!({ "color": colour(order), "shape": shape })),
-            layer(json!({ "type": "point", "shape": "cross", "filled": true, "size": 160, "color": "#57606a" }),
-                  "datum.o", json!({})),
-        ],
+        "mark": { "type": "point", "filled": true, "opacity": 0.7 },
+        "encoding": {
+            "x": x.encoding("x"), "y": y.encoding("y"),
+            "color": colour, "shape": shape, "size": size,
+            "tooltip": [
+                { "field": "s", "title": "arm" },
+                { "field": "x", "title": x.title }, { "field": "y", "title": y.title },
+            ],
+        },
     });
     document(rows, unit, &panels)
 }
@@ -353,7 +352,7 @@ pub fn parallel(values: &[(String, String, f64)], order: &[String], [axes, y]: [
         "mark": { "type": "line", "point": { "size": 50 }, "strokeWidth": 2 },
         "encoding": {
             "x": { "field": "a", "type": "nominal", "sort": null, "title": axes,
-                   "axis": { "labelAngle": -40, "grid": true, "labelLimit": 180 } },
+                   "axis": { "labelAngle": -40, "grid": true, "labelLimit": 260 } },
             "y": { "field": "y", "type": "quantitative", "title": y, "scale": { "domain": [0, 1] } },
             "color": colour(order),
             "strokeDash": dash(order),
