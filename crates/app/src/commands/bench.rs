@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_lab::bench::{Benchmark, Request, bench};
+use forebay_lab::bench::{Benchmark, Request, Suite, bench};
 use forebay_lab::judge::table;
 use forebay_lab::output::text_table;
 use forebay_lab::plan::Seeds;
+use forebay_lab::report::page::Table;
 use forebay_lab::{Options, progress};
 use serde_json::json;
 
@@ -19,6 +20,10 @@ pub struct Bench {
     /// What is tested, as flows name it: newreno, cubic, "copa(mode_switching=true)", agent:bbr, bpf:cubic ..
     #[arg(value_name = "ALGORITHM", required_unless_present = "list")]
     algorithms: Vec<String>,
+    /// Which experiments: ccperf, ccperf's, with a scorecard; or rfc9743, by which the IETF's evaluation criteria are
+    /// judged, with a verdict on each.
+    #[arg(long, default_value = "ccperf", value_name = "NAME")]
+    suite: Suite,
     /// Only these experiments, such as loss_resilience,competition_duel; --list names them all.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     only: Vec<String>,
@@ -44,9 +49,9 @@ pub struct Bench {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
     /// Where results go, a folder an experiment, and the report over all. Algorithms that were tested there before stay
-    /// in the report.
-    #[arg(long, default_value = "out/bench", value_name = "DIR")]
-    out: PathBuf,
+    /// in the report [default: out/bench, of rfc9743 out/rfc9743].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Print one JSON document on stdout and nothing else there.
     #[arg(long)]
     json: bool,
@@ -62,6 +67,7 @@ impl Bench {
     /// Runs the benchmark; exit code 1 unless every experiment came to its end, and found what was published of it.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let request = Request {
+            suite: self.suite,
             algorithms: match self.list {
                 true => vec!["newreno".into()],
                 false => self.algorithms.clone(),
@@ -84,7 +90,7 @@ impl Bench {
         let options = Options {
             jobs: self.jobs.map_or_else(|| jobs(&self.backend), usize::from),
             backend: self.backend.clone(),
-            out: Some(self.out.clone()),
+            out: self.out.clone(),
             seeds: self.seeds,
             force: self.force,
             build: BUILD,
@@ -98,8 +104,10 @@ impl Bench {
 }
 
 fn text(found: &Benchmark) -> String {
-    let scores = found.scorecard.table();
-    let mut text = format!("{}{}\n", text_table(&scores.columns, &scores.rows), scores.caption);
+    let mut text = String::new();
+    if !found.scorecard.is_empty() {
+        text += &captioned(&found.scorecard.table());
+    }
     for experiment in &found.experiments {
         let title = format!("\n{}: {}", experiment.plan, experiment.title);
         text += &table::titled(&title, &table::of_claims(&experiment.published));
@@ -107,7 +115,17 @@ fn text(found: &Benchmark) -> String {
     if found.published().next().is_some() {
         text += &format!("{}\n", table::counts(found.published()));
     }
+    if !found.criteria.is_empty() {
+        text += &captioned(&found.criteria.table());
+        let lines = found.criteria.unmet().chain(found.criteria.contradictions());
+        text += &lines.map(|line| format!("{line}\n")).collect::<String>();
+        text += &format!("{}\n", found.criteria.known_table().caption);
+    }
     let failed = found.experiments.iter().filter_map(|it| Some((&it.plan, it.failed.as_ref()?)));
     failed.for_each(|(plan, reason)| text += &format!("{plan} failed: {reason}\n"));
     text + &format!("report: {}\n", found.report.display())
+}
+
+fn captioned(table: &Table) -> String {
+    format!("{}{}\n", text_table(&table.columns, &table.rows), table.caption)
 }

@@ -3,12 +3,15 @@
 //! ```text
 //! plans/ccperf, aut = [ALGORITHM, ..] ──► run() of each plan ──► its own store and report
 //!                                           └──► scorecard ──► Benchmark ──► report.html over all, table, --json
+//! plans/rfc9743, likewise             ──► ..  └──► criteria ──┘
 //! ```
 //! Each plan has a folder of its own. An algorithm that is tested later stands in the same report beside those that were
 //! tested before.
 
+pub mod criteria;
 mod page;
 pub mod scorecard;
+mod suite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,16 +20,19 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::judge::{Claims, Judged, PlanClaims, Results, VALUES_MIN};
-use crate::plan::library::benchmark;
 use crate::plan::{Override, Plan, Seeds};
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
 use crate::store::{self, Run, Store};
+use criteria::{Criteria, Criterion};
 use scorecard::Scorecard;
+pub use suite::Suite;
 
 /// What is tested, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
+    /// The plans, and what is said of an algorithm by them.
+    pub suite: Suite,
     /// The algorithms, as flows name them.
     pub algorithms: Vec<String>,
     /// Only these plans, with or without their folder; all if it is empty.
@@ -36,7 +42,7 @@ pub struct Request {
     /// Overrides of every plan.
     pub sets: Vec<Override>,
     /// Seeds are added until the interval of each score is at most this share of its scale, 0 to 1, or there are no
-    /// more; `None`: all seeds are run.
+    /// more; `None`: all seeds are run. With [`Suite::Ccperf`] alone, which has scores.
     pub until: Option<f64>,
 }
 
@@ -45,8 +51,12 @@ pub struct Request {
 pub struct Benchmark {
     /// The plans that were run.
     pub experiments: Vec<Experiment>,
-    /// What the plans say of each algorithm.
+    /// What the plans of [`Suite::Ccperf`] say of each algorithm.
+    #[serde(skip_serializing_if = "Scorecard::is_empty")]
     pub scorecard: Scorecard,
+    /// What the plans of [`Suite::Rfc9743`] say of each algorithm.
+    #[serde(skip_serializing_if = "Criteria::is_empty")]
+    pub criteria: Criteria,
     /// Path of the report.
     #[serde(skip)]
     pub report: PathBuf,
@@ -105,8 +115,8 @@ impl Request {
         let short = |name: &'static str| name.rsplit('/').next().unwrap_or(name);
         let is_called = |name: &'static str, wanted: &str| wanted == name || wanted == short(name);
         for wanted in &self.only {
-            if !benchmark().any(|name| is_called(name, wanted)) {
-                let known = benchmark().map(short).collect::<Vec<_>>().join(", ");
+            if !self.suite.plans().any(|name| is_called(name, wanted)) {
+                let known = self.suite.plans().map(short).collect::<Vec<_>>().join(", ");
                 let refusal = format!("--only {wanted}: allowed is {known}");
                 return Err(RunError::Options(refusal));
             }
@@ -114,15 +124,29 @@ impl Request {
         let is_wanted = |name: &&'static str| {
             self.only.is_empty() || self.only.iter().any(|wanted| is_called(name, wanted))
         };
-        Ok(benchmark().filter(is_wanted).collect())
+        Ok(self.suite.plans().filter(is_wanted).collect())
+    }
+
+    /// What is asked of the plans beside scores.
+    fn criteria(&self) -> Result<Vec<Criterion>, RunError> {
+        match self.suite {
+            Suite::Ccperf => Ok(Vec::new()),
+            Suite::Rfc9743 if self.until.is_some() => {
+                let refusal = "--until: allowed with --suite ccperf, whose scores have a scale";
+                Err(RunError::Options(refusal.into()))
+            }
+            Suite::Rfc9743 => {
+                Criterion::builtin().map_err(|error| RunError::Options(format!("{error:#}")))
+            }
+        }
     }
 }
 
 /// Runs what the folder of results lacks of the benchmark, scores every algorithm that has runs there, and writes a
 /// report over it. A plan that fails is told and keeps no other from its turn.
 ///
-/// `options.out` is the folder of the benchmark, by default `out/bench`; seeds are those of each plan where `options`
-/// has none.
+/// `options.out` is the folder of the benchmark, by default [`Suite::default_out`]; seeds are those of each plan where
+/// `options` has none.
 ///
 /// # Errors
 /// Before anything is written, what no run could do without: a plan, an algorithm, the back end and its options.
@@ -131,7 +155,8 @@ pub fn bench(
     options: &Options,
     progress: &mut dyn FnMut(Step<'_>),
 ) -> Result<Benchmark, RunError> {
-    let root = options.out.clone().unwrap_or_else(|| Path::new("out").join("bench"));
+    let root = options.out.clone().unwrap_or_else(|| request.suite.default_out());
+    let criteria = request.criteria()?;
     let plans = request.plans()?;
     let names = request.names()?;
     let mut experiments: Vec<Experiment> =
@@ -156,8 +181,13 @@ pub fn bench(
     let arms = plans.iter().take(1).flat_map(|plan| &plan.arms);
     let named: Vec<String> = arms.map(|arm| arm.name.clone()).collect();
     let scorecard = Scorecard::of(&experiments, &named);
-    let report = page::write(&experiments, &scorecard, &root).map_err(RunError::Report)?;
-    Ok(Benchmark { experiments, scorecard, report })
+    let criteria = Criteria::of(criteria, &plans, &experiments);
+    let report = match request.suite {
+        Suite::Ccperf => page::write(&experiments, &scorecard, &root),
+        Suite::Rfc9743 => criteria::page::write(&experiments, &criteria, &root),
+    };
+    let report = report.map_err(RunError::Report)?;
+    Ok(Benchmark { experiments, scorecard, criteria, report })
 }
 
 /// What is run in a round: the place of a plan, the plan and how. In the first all plans; then, where seeds are added

@@ -50,20 +50,29 @@ fn page(
     sections.extend(operating_plane(experiments, scorecard));
     sections.extend(duels(experiments, &scorecard.algorithms));
     for experiment in experiments {
-        let mut blocks = vec![Block::Text(experiment.description.clone())];
-        let failed = experiment.failed.as_ref();
-        blocks.extend(failed.map(|reason| Block::Text(format!("Not run to its end: {reason}."))));
-        if !experiment.published.is_empty() {
-            blocks.push(claims(&experiment.published));
-        }
-        if experiment.folder.join(store::FILE).is_file() {
-            let names = &scorecard.algorithms;
-            blocks.extend(spanning_figures(&experiment.folder, points, names)?);
-            blocks.push(report::link_to(&experiment.folder, root));
-        }
-        sections.push(Section { heading: experiment.title.clone(), blocks });
+        sections.push(of_experiment(experiment, &scorecard.algorithms, root, points)?);
     }
     Ok(Page { title: "Benchmark of congestion control".into(), lead, sections })
+}
+
+/// What one plan shows of the algorithms of these names, in figures of at most `points` points a series.
+pub fn of_experiment(
+    experiment: &Experiment,
+    names: &[String],
+    root: &Path,
+    points: usize,
+) -> anyhow::Result<Section> {
+    let mut blocks = vec![Block::Text(experiment.description.clone())];
+    let failed = experiment.failed.as_ref();
+    blocks.extend(failed.map(|reason| Block::Text(format!("Not run to its end: {reason}."))));
+    if !experiment.published.is_empty() {
+        blocks.push(claims(&experiment.published));
+    }
+    if experiment.folder.join(store::FILE).is_file() {
+        blocks.extend(spanning_figures(&experiment.folder, points, names)?);
+        blocks.push(report::link_to(&experiment.folder, root));
+    }
+    Ok(Section { heading: experiment.title.clone(), blocks })
 }
 
 /// What a printed page has room for, by the style of pages.

@@ -153,6 +153,11 @@ impl Scorecard {
         Self { algorithms, scores, is_told_apart }
     }
 
+    /// Whether there is no answer to any question.
+    pub fn is_empty(&self) -> bool {
+        self.scores.is_empty()
+    }
+
     /// The scorecard as a table: a row a question, a column an algorithm.
     pub fn table(&self) -> Table {
         let columns = std::iter::once("score".to_string()).chain(self.algorithms.iter().cloned());

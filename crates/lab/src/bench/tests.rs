@@ -1,6 +1,7 @@
 //! A benchmark of two plans, cut short.
 
 use super::*;
+use crate::plan::library::benchmark;
 use crate::report::FILE;
 
 fn request(algorithms: &[&str]) -> Request {
@@ -126,4 +127,47 @@ fn seeds_are_added_until_scores_are_known() {
     };
     assert_eq!(runs(1.0), 6, "no interval is wider than the scale");
     assert!(runs(0.0) == 20);
+}
+
+#[test]
+fn a_suite_has_plans_a_folder_and_an_answer_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        backend: "sim".into(),
+        out: Some(folder.path().into()),
+        seeds: Some("1..2".parse().unwrap()),
+        ..Options::default()
+    };
+    let request = |only: &str| Request {
+        suite: "rfc9743".parse().unwrap(),
+        only: vec![only.into()],
+        sets: ["stop=3s", "warmup=1s"].map(|set| Override::parse(set).unwrap()).to_vec(),
+        ..request(&["newreno"])
+    };
+    let found = bench(&request("policer"), &options, &mut |_| {}).unwrap();
+    assert!(found.is_fine() && found.experiments[0].runs == 4, "{found:?}");
+    let json = serde_json::to_value(&found).unwrap();
+    assert!(json.get("scorecard").is_none());
+    assert_eq!(json["criteria"]["findings"][17]["section"], "7.2");
+    assert_eq!(json["criteria"]["findings"][17]["verdicts"]["newreno"], "met");
+    let page = std::fs::read_to_string(&found.report).unwrap();
+    for text in [
+        "7.2 Operation with",
+        "Not applicable: every",
+        "Evidence: A token bucket",
+        "not shown: not run",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("href=\"policer/report.html\""));
+    let refusal =
+        |request: Request| bench(&request, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(refusal(request("parking_lot")).contains("--only parking_lot: allowed is collapse"));
+    let until = Request { until: Some(0.1), ..request("policer") };
+    assert!(refusal(until).contains("--until: allowed with --suite ccperf"));
+    let published = Request { as_published: true, ..request("policer") };
+    assert!(refusal(published).contains("as_published"));
+    let error = "rfc9744".parse::<Suite>().unwrap_err();
+    assert_eq!(error, "allowed is one of ccperf, rfc9743");
+    assert_ne!(Suite::Ccperf.default_out(), Suite::Rfc9743.default_out());
 }

@@ -86,6 +86,27 @@ pub static PLANS: &[(&str, &str)] = plans![
     "ccperf/competition_duel",
     "ccperf/competition_cross_traffic",
     "ccperf/parking_lot",
+    "rfc9743/base",
+    "rfc9743/collapse",
+    "rfc9743/feedback_loss",
+    "rfc9743/buffers",
+    "rfc9743/paths",
+    "rfc9743/fairness",
+    "rfc9743/short_flows",
+    "rfc9743/competition",
+    "rfc9743/real_time",
+    "rfc9743/tunnels",
+    "rfc9743/wireless",
+    "rfc9743/aqm",
+    "rfc9743/policer",
+    "rfc9743/varying_delay",
+    "rfc9743/constrained",
+    "rfc9743/high_delay",
+    "rfc9743/misbehaving_senders",
+    "rfc9743/reordering",
+    "rfc9743/transients",
+    "rfc9743/path_changes",
+    "rfc9743/data_centre",
     "l4s/coexistence",
     "platforms/behaviour",
     "platforms/safety",
@@ -187,7 +208,12 @@ pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
 
 /// The built-in plans that an algorithm under test is put through, in the order in which a benchmark runs them.
 pub fn benchmark() -> impl Iterator<Item = &'static str> {
-    runnable_plans().filter(|name| name.starts_with("ccperf/"))
+    in_folder("ccperf")
+}
+
+/// The built-in plans of a folder that have traffic of their own, in the order of [`PLANS`].
+pub fn in_folder(folder: &str) -> impl Iterator<Item = &'static str> {
+    runnable_plans().filter(move |name| name.split_once('/').is_some_and(|(of, _)| of == folder))
 }
 
 /// `reference` seen from the built-in plan `file`: `../arms.toml` from `bundler/dynamics/idle` is

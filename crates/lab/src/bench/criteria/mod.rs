@@ -1,0 +1,318 @@
+//! Verdicts on the evaluation criteria of RFC 9743 (BCP 133).
+//!
+//! ```text
+//! rfc9743.toml ──► Criterion ──► Test ──► figure of each cell and seed ──► Verdict of the worst cell ──► Finding
+//! ```
+//! The RFC sets no thresholds, so the bounds are this project's. A test is judged as claims are ([`crate::judge`]): met
+//! where the median of the seeds meets the bound, failed where the whole 95 % interval lies outside, else open.
+
+mod document;
+pub mod page;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::Experiment;
+use crate::judge::{Bound, Interval, SEED, Verdict, Why, table};
+use crate::metrics::statistics::share;
+use crate::plan::Plan;
+use crate::report::page::Table;
+use crate::store::Run;
+pub use document::{Criterion, Known, Level, Test};
+
+/// What a suite found of all criteria.
+#[derive(Debug, Default, Serialize)]
+pub struct Criteria {
+    /// The algorithms that have runs: those that were asked for, and then those that were tested earlier.
+    pub algorithms: Vec<String>,
+    /// The criteria in the order of the RFC.
+    pub findings: Vec<Finding>,
+    /// Published verdicts on these algorithms.
+    pub known: Vec<Comparison>,
+}
+
+/// A criterion, and what was found of it.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// What the RFC asks.
+    #[serde(flatten)]
+    pub criterion: Criterion,
+    /// The worst verdict of all tests, by algorithm; empty where nothing is tested.
+    pub verdicts: BTreeMap<String, Verdict>,
+    /// What was found in each test.
+    pub tests: Vec<Tested>,
+}
+
+/// A test, and what was found in it.
+#[derive(Debug, Serialize)]
+pub struct Tested {
+    /// What was asked of the runs.
+    #[serde(flatten)]
+    pub test: Test,
+    /// By algorithm.
+    pub answers: BTreeMap<String, Answer>,
+}
+
+/// What one algorithm does in a test.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    /// The cell that is worst.
+    #[serde(flatten)]
+    pub worst: AtCell,
+    /// All cells in the order of the plan.
+    pub cells: Vec<AtCell>,
+}
+
+/// What was found in a cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct AtCell {
+    /// Name of the cell.
+    pub cell: String,
+    /// Median of the seeds with its 95 % interval.
+    pub figure: Option<Interval>,
+    /// Seeds that have a figure.
+    pub seeds: usize,
+    /// What that says.
+    pub verdict: Verdict,
+}
+
+/// A published verdict beside that of this benchmark.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// Section of the criterion.
+    pub section: String,
+    /// What the algorithm must do.
+    pub text: String,
+    /// What is published.
+    #[serde(flatten)]
+    pub known: Known,
+    /// What was found.
+    pub found: Verdict,
+}
+
+impl Criteria {
+    /// Judges `criteria` by what `experiments` found; `plans` are those of the experiments, in the same order.
+    pub fn of(criteria: Vec<Criterion>, plans: &[Plan], experiments: &[Experiment]) -> Self {
+        let runs = experiments.iter().flat_map(|experiment| &experiment.valid);
+        let tested: BTreeSet<&String> = runs.map(|run| &run.key.arm).collect();
+        let named = plans.first().into_iter().flat_map(|plan| &plan.arms).map(|arm| &arm.name);
+        let named: Vec<&String> = named.filter(|name| tested.contains(name)).collect();
+        let earlier = tested.iter().copied().filter(|name| !named.contains(name));
+        let algorithms: Vec<String> = named.iter().copied().chain(earlier).cloned().collect();
+        let sources: Vec<Source<'_>> = plans.iter().zip(experiments).collect();
+        let finding = |criterion| Finding::of(criterion, &algorithms, &sources);
+        let findings: Vec<Finding> = criteria.into_iter().map(finding).collect();
+        let known = findings.iter().flat_map(Finding::known).collect();
+        Self { algorithms, findings, known }
+    }
+
+    /// Whether nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// A row a criterion, a column an algorithm.
+    pub fn table(&self) -> Table {
+        let columns = ["section", "criterion", "level"].map(String::from).into_iter();
+        let row = |finding: &Finding| {
+            let Criterion { section, title, level, .. } = &finding.criterion;
+            let head = [section.clone(), title.clone(), level.word().into()].into_iter();
+            head.chain(self.algorithms.iter().map(|it| finding.word(it).into())).collect()
+        };
+        let caption = "Met where the median of the seeds meets every bound of the criterion, not met where the whole 95 % \
+                       interval lies outside of one, open otherwise.";
+        Table {
+            columns: columns.chain(self.algorithms.iter().cloned()).collect(),
+            rows: self.findings.iter().map(row).collect(),
+            caption: caption.into(),
+        }
+    }
+
+    /// Each published verdict beside what was found.
+    pub fn known_table(&self) -> Table {
+        let columns = ["section", "algorithm", "test", "published", "found", "source"];
+        let row = |it: &Comparison| {
+            let [published, found] =
+                [it.known.verdict, it.found].map(|verdict| words(verdict).into());
+            let (algorithm, source) = (it.known.algorithm.clone(), it.known.source.clone());
+            vec![it.section.clone(), algorithm, it.text.clone(), published, found, source]
+        };
+        let reproduced = self.known.iter().filter(|it| it.known.verdict == it.found).count();
+        Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: self.known.iter().map(row).collect(),
+            caption: format!(
+                "{reproduced} of {} published verdicts are found here.",
+                self.known.len()
+            ),
+        }
+    }
+
+    /// Every published verdict that is not found here, in a line each.
+    pub fn contradictions(&self) -> impl Iterator<Item = String> {
+        let others = self.known.iter().filter(|it| it.known.verdict != it.found);
+        others.map(|Comparison { section, text, known, found }| {
+            let [published, found] = [known.verdict, *found].map(words);
+            let Known { algorithm, source, .. } = known;
+            format!("{section}, {algorithm}: {text}: {found}, published: {published} ({source})")
+        })
+    }
+
+    /// Every test that is not met, in a line each.
+    pub fn unmet(&self) -> impl Iterator<Item = String> {
+        let tests = self.findings.iter().flat_map(|it| it.tests.iter().map(move |test| (it, test)));
+        let answers = tests.flat_map(|(finding, tested)| {
+            tested.answers.iter().map(move |(name, answer)| (finding, tested, name, answer))
+        });
+        let unmet = answers.filter(|(.., answer)| !answer.worst.verdict.is_fine());
+        unmet.map(|(finding, Tested { test, .. }, name, answer)| {
+            let section = &finding.criterion.section;
+            format!("{section}, {name}: {} {}: {answer}", test.text, test.bound_words())
+        })
+    }
+}
+
+/// A plan, and what its runs found.
+type Source<'a> = (&'a Plan, &'a Experiment);
+
+impl Finding {
+    fn of(criterion: Criterion, algorithms: &[String], sources: &[Source<'_>]) -> Self {
+        let tested = |test: &Test| Tested::of(test, algorithms, sources);
+        let tests: Vec<Tested> = criterion.tests.iter().map(tested).collect();
+        let worst = |name: &String| {
+            let verdicts = tests.iter().filter_map(|it| Some(it.answers.get(name)?.worst.verdict));
+            Some((name.clone(), verdicts.max_by_key(|verdict| rank(*verdict))?))
+        };
+        let verdicts = algorithms.iter().filter_map(worst).collect();
+        Self { criterion, verdicts, tests }
+    }
+
+    /// The verdict on `algorithm`, or what the criterion is instead of tested, in a word or two.
+    pub fn word(&self, algorithm: &str) -> &'static str {
+        let Criterion { documentation, not_applicable, .. } = &self.criterion;
+        match self.verdicts.get(algorithm) {
+            Some(verdict) => words(*verdict),
+            None if documentation.is_some() => "documentation",
+            None if not_applicable.is_some() => "not applicable",
+            None => words(Verdict::NotShown(Why::NotRun)),
+        }
+    }
+
+    fn known(&self) -> impl Iterator<Item = Comparison> {
+        let all =
+            self.tests.iter().flat_map(|it| it.test.known.iter().map(move |known| (it, known)));
+        all.filter_map(move |(tested, known)| {
+            Some(Comparison {
+                section: self.criterion.section.clone(),
+                text: tested.test.text.clone(),
+                found: tested.answers.get(&known.algorithm)?.worst.verdict,
+                known: known.clone(),
+            })
+        })
+    }
+}
+
+impl Tested {
+    fn of(test: &Test, algorithms: &[String], sources: &[Source<'_>]) -> Self {
+        let source = sources.iter().find(|(_, experiment)| experiment.plan == test.plan);
+        let answer = |name: &String| (name.clone(), Answer::of(test, name, source.copied()));
+        Self { test: test.clone(), answers: algorithms.iter().map(answer).collect() }
+    }
+}
+
+impl Answer {
+    fn of(test: &Test, algorithm: &str, source: Option<Source<'_>>) -> Self {
+        let cells = source.map_or(Vec::new(), |(plan, experiment)| {
+            let cells = plan.cells.iter().map(|cell| &cell.name).filter(|name| test.is_of(name));
+            cells.map(|cell| AtCell::of(test, algorithm, cell, &experiment.valid)).collect()
+        });
+        let badness = |at: &AtCell| {
+            let outside = at.figure.map_or(0.0, |it| outside(test.bound(), it.median));
+            (rank(at.verdict), outside)
+        };
+        let worse = |a: &&AtCell, b: &&AtCell| {
+            let (a, b) = (badness(a), badness(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        };
+        let worst = cells.iter().max_by(worse).cloned().unwrap_or_default();
+        Self { worst, cells }
+    }
+}
+
+impl AtCell {
+    fn of(test: &Test, algorithm: &str, cell: &str, runs: &[Run]) -> Self {
+        let by_seed = |cell: &str| -> BTreeMap<u64, f64> {
+            let is_its = |run: &&Run| run.key.arm == algorithm && run.key.cell == cell;
+            let figures = runs.iter().filter(is_its);
+            figures.filter_map(|run| Some((run.key.seed, figure(test, run)?))).collect()
+        };
+        let mut figures = by_seed(cell);
+        if let Some(beside) = test.beside(cell).map(|cell| by_seed(&cell)) {
+            let ratio =
+                |(seed, figure): (u64, f64)| Some((seed, share(figure, *beside.get(&seed)?)?));
+            figures = figures.into_iter().filter_map(ratio).collect();
+        }
+        let figures: Vec<f64> = figures.into_values().collect();
+        let (interval, verdict) = test.bound().judge(&figures, 0, SEED);
+        Self { cell: cell.into(), figure: interval, seeds: figures.len(), verdict }
+    }
+}
+
+impl Default for AtCell {
+    /// A cell that was not run.
+    fn default() -> Self {
+        let verdict = Verdict::NotShown(Why::NotRun);
+        Self { cell: String::new(), figure: None, seeds: 0, verdict }
+    }
+}
+
+impl std::fmt::Display for Answer {
+    /// `not met: 0.210 [0.180, 0.250] at cubic limit=4bdp`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let AtCell { cell, figure, verdict, .. } = &self.worst;
+        f.write_str(words(*verdict))?;
+        if figure.is_some() {
+            write!(f, ": {}", table::interval(*figure))?;
+        }
+        if self.cells.len() > 1 { write!(f, " at {cell}") } else { Ok(()) }
+    }
+}
+
+/// The figure of a run; `None` without one of the metrics, or where it is nothing over nothing.
+fn figure(test: &Test, run: &Run) -> Option<f64> {
+    let sum = |metrics: &[String]| -> Option<f64> {
+        metrics.iter().map(|metric| run.get(&metric.parse().ok()?)).sum()
+    };
+    let value = sum(&test.value)?;
+    if test.over.is_empty() { Some(value) } else { share(value, sum(&test.over)?) }
+}
+
+/// How far `value` is outside of `bound`; below 0 within it.
+fn outside(bound: Bound, value: f64) -> f64 {
+    let below = bound.at_least.map(|least| least - value);
+    let above = bound.at_most.map(|most| value - most);
+    below.into_iter().chain(above).reduce(f64::max).unwrap_or(0.0)
+}
+
+/// Of two verdicts the one of the higher rank stands for both.
+const fn rank(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Reported => 0,
+        Verdict::Met => 1,
+        Verdict::Open => 2,
+        Verdict::NotShown(_) => 3,
+        Verdict::Failed => 4,
+    }
+}
+
+/// A verdict as the RFC speaks of criteria.
+const fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Failed => "not met",
+        other => other.words(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
