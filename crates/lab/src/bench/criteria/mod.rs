@@ -28,7 +28,7 @@ pub struct Criteria {
     pub algorithms: Vec<String>,
     /// The criteria in the order of the RFC.
     pub findings: Vec<Finding>,
-    /// Published verdicts on these algorithms.
+    /// Published verdicts on these algorithms in tests that were run.
     pub known: Vec<Comparison>,
 }
 
@@ -92,8 +92,11 @@ pub struct Comparison {
 }
 
 impl Criteria {
-    /// Judges `criteria` by what `experiments` found; `plans` are those of the experiments, in the same order.
-    pub fn of(criteria: Vec<Criterion>, plans: &[Plan], experiments: &[Experiment]) -> Self {
+    /// Judges `criteria` by what `experiments` found; `plans` are those of the experiments, in the same order. Criteria
+    /// about other plans alone are left out.
+    pub fn of(mut criteria: Vec<Criterion>, plans: &[Plan], experiments: &[Experiment]) -> Self {
+        let is_run = |test: &Test| experiments.iter().any(|it| it.plan == test.plan);
+        criteria.retain(|it| it.tests.is_empty() || it.tests.iter().any(is_run));
         let runs = experiments.iter().flat_map(|experiment| &experiment.valid);
         let tested: BTreeSet<&String> = runs.map(|run| &run.key.arm).collect();
         let named = plans.first().into_iter().flat_map(|plan| &plan.arms).map(|arm| &arm.name);
@@ -159,13 +162,14 @@ impl Criteria {
         })
     }
 
-    /// Every test that is not met, in a line each.
+    /// Every test that was run and is not met, in a line each.
     pub fn unmet(&self) -> impl Iterator<Item = String> {
         let tests = self.findings.iter().flat_map(|it| it.tests.iter().map(move |test| (it, test)));
         let answers = tests.flat_map(|(finding, tested)| {
             tested.answers.iter().map(move |(name, answer)| (finding, tested, name, answer))
         });
-        let unmet = answers.filter(|(.., answer)| !answer.worst.verdict.is_fine());
+        let is_unmet = |answer: &Answer| answer.is_run() && !answer.worst.verdict.is_fine();
+        let unmet = answers.filter(move |(.., answer)| is_unmet(answer));
         unmet.map(|(finding, Tested { test, .. }, name, answer)| {
             let section = &finding.criterion.section;
             format!("{section}, {name}: {} {}: {answer}", test.text, test.bound_words())
@@ -203,10 +207,11 @@ impl Finding {
         let all =
             self.tests.iter().flat_map(|it| it.test.known.iter().map(move |known| (it, known)));
         all.filter_map(move |(tested, known)| {
+            let answer = tested.answers.get(&known.algorithm).filter(|it| it.is_run())?;
             Some(Comparison {
                 section: self.criterion.section.clone(),
                 text: tested.test.text.clone(),
-                found: tested.answers.get(&known.algorithm)?.worst.verdict,
+                found: answer.worst.verdict,
                 known: known.clone(),
             })
         })
@@ -237,6 +242,11 @@ impl Answer {
         };
         let worst = cells.iter().max_by(worse).cloned().unwrap_or_default();
         Self { worst, cells }
+    }
+
+    /// Whether a cell of the test is in a plan that was run.
+    fn is_run(&self) -> bool {
+        !self.cells.is_empty()
     }
 }
 

