@@ -16,7 +16,7 @@ fn main() -> std::io::Result<()> {
         }
     }
     println!("cargo:rustc-env=FOREBAY_COMMIT={}", commit());
-    for (name, backend) in [("SIM", "sim"), ("EMU", "emu")] {
+    for (name, backend) in [("SIM", "sim"), ("EMU", "emu"), ("NS3", "ns3")] {
         let digest = forebay_sources::digest(Path::new("../.."), backend)?;
         println!("cargo:rustc-env=FOREBAY_SOURCES_{name}={digest}");
     }

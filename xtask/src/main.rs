@@ -29,8 +29,14 @@ chores:
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim);
                all without one. After N minutes it stops with exit code 3; another call goes on.
                --list says what is left, and how long it takes
-  ns3-runs [--install] [NAME..]   makes the runs of traces/ns3/more_runs.json whose names contain a NAME
-               (all without one) anew in ns-3 and writes their figures there (libns3-dev; 10 minutes)
+  ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   makes the runs of FILE
+               (traces/ns3/more_runs.json) whose names contain a NAME (all without one) anew in ns-3, N at
+               a time, and in the ns-3 whose ns3-core.pc is in DIR, too, and writes their figures there
+               (libns3-dev; 10 minutes)
+  ns3-runs --seed S [--count N] [--jobs N] [--file FILE] [--also DIR]   draws N runs (80) from the space of
+               xtask/src/ns3/space.rs, makes those in ns-3 that FILE lacks (traces/ns3/drawn_S.json), and
+               compares them with the simulator's: what holds now, beside what held at the first look
+               (libns3-dev; 20 minutes)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   test         runs every test, and then says which were skipped and why; as root it fails where one
                was skipped for another reason than what the machine lacks

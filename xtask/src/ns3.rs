@@ -1,6 +1,9 @@
 //! The simulator beside ns-3: the same scenarios, interleaved, in CPU seconds.
 
+mod drawn;
+mod params;
 mod runs;
+mod space;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +13,7 @@ use forebay_lab::judge::{Bound, Judged, SEED};
 use forebay_lab::metrics::statistics::Sorted;
 use serde::Deserialize;
 
-pub use runs::make;
+pub use drawn::make;
 
 /// A scenario of both programs, and what is asked of the simulator there.
 #[derive(Debug, PartialEq)]
@@ -70,7 +73,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         install()?;
     }
     let root = crate::repository();
-    let driver = build_driver(&root, "dumbbell")?;
+    let driver = build_driver(&root)?;
     let ours = build_ours(&root)?;
     println!(
         "| scenario | ns-3 CPU s | forebay CPU s | ratio | ns-3 packets | forebay packets \
@@ -156,20 +159,20 @@ fn parse(arguments: &[String]) -> Result<(usize, Vec<&'static Scenario>)> {
     Ok((runs, wanted))
 }
 
-/// Builds the program `name` of `benches/ns3`.
-fn build_driver(root: &Path, name: &str) -> Result<PathBuf> {
+/// Builds the program of `benches/ns3`.
+fn build_driver(root: &Path) -> Result<PathBuf> {
     ensure!(
         Path::new("/usr/include/ns3/core-module.h").exists(),
         "ns-3 is not installed: apt-get install libns3-dev g++, or --install"
     );
     let out = root.join("target/ns3");
     std::fs::create_dir_all(&out)?;
-    let driver = out.join(name);
+    let driver = out.join("dumbbell");
     let libraries = MODULES.map(|module| format!("-lns3-{module}"));
     let status = Command::new("g++")
         .args(["-std=c++17", "-O2", "-o"])
         .arg(&driver)
-        .arg(root.join("benches/ns3").join(name).with_extension("cc"))
+        .arg(root.join("benches/ns3/dumbbell.cc"))
         .args(libraries)
         .status()
         .context("g++ (apt-get install g++)")?;

@@ -57,7 +57,7 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     for (arguments, expected) in [
-        (&["--backend", "ns3"][..], "--backend ns3: allowed is one of sim, emu"),
+        (&["--backend", "ns2"][..], "--backend ns2: allowed is one of sim, emu"),
         (&["--seeds", "5..1"], "is no range"),
         (&["--out", "file/deeper"], "--out file/deeper: "),
     ] {

@@ -52,6 +52,7 @@ pub struct Done {
 /// with another arm each time, so that slow drifts of the machine hit all arms alike.
 pub fn jobs(plan: &Plan, backend: &dyn Backend, options: &Options) -> Result<Vec<Job>, RunError> {
     let mut jobs = Vec::new();
+    let sources = options.sources(backend);
     let seeds = options.seeds.unwrap_or(plan.seeds);
     for (place, cell) in plan.cells.iter().enumerate() {
         for (turn, seed) in seeds.iter().enumerate() {
@@ -59,8 +60,7 @@ pub fn jobs(plan: &Plan, backend: &dyn Backend, options: &Options) -> Result<Vec
             for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
                 let experiment = plan.experiment(arm, cell, seed)?;
                 backend.check(&experiment)?;
-                let key =
-                    RunKey::of(&experiment, backend.name(), options.build.sources(backend.name()));
+                let key = RunKey::of(&experiment, backend.name(), &sources);
                 jobs.push(Job { experiment, key });
             }
         }

@@ -45,7 +45,7 @@ mod written;
 
 pub use self::bundle::BundleMetrics;
 pub use self::bundle_log::BundleLog;
-pub use self::metrics::{BIN_NS, Bin, FlowMetrics, LinkMetrics};
+pub use self::metrics::{BIN_NS, Bin, FlowMeter, FlowMetrics, Integral, LinkMetrics, Observed};
 pub use self::packet_log::Owner;
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, Requests};
 pub use self::shapes::Balance;

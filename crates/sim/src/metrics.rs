@@ -20,7 +20,7 @@ const GAP_SHIFT: u32 = 3;
 
 /// The integral of a value over time, from its first value on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Integral {
+pub struct Integral {
     value: u64,
     first: Timestamp,
     since: Timestamp,
@@ -123,9 +123,9 @@ pub struct Bin {
     pub srtt_us: u32,
 }
 
-/// What is measured of one connection while it runs.
+/// What is measured of one connection while it runs, told in order of time.
 #[derive(Debug)]
-pub(crate) struct FlowMeter {
+pub struct FlowMeter {
     start: Timestamp,
     windows: Windows,
     srtt: Integral,
@@ -141,7 +141,7 @@ pub(crate) struct FlowMeter {
 
 /// State of a sender, as the meter takes it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Observed {
+pub struct Observed {
     /// Window in bytes.
     pub cwnd: u64,
     /// Bytes in flight.

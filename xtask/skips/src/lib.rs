@@ -21,6 +21,8 @@ pub enum Need {
     Chromium,
     /// The reader of captures of `packaging/test.txt`.
     Tshark,
+    /// ns-3 with headers, which no program of ours needs.
+    Ns3,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
     StructOpsLinks,
     /// TUN devices.
@@ -33,10 +35,11 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
+        Self::Ns3,
         Self::StructOpsLinks,
         Self::Tun,
         Self::Steering,
@@ -49,6 +52,7 @@ impl Need {
             Self::Root => "no root",
             Self::Chromium => "no chromium (apt-get install chromium)",
             Self::Tshark => "no tshark (apt-get install tshark)",
+            Self::Ns3 => "no ns-3 (apt-get install libns3-dev)",
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tun => "no /dev/net/tun",
             Self::Steering => "no net.core.rps_default_mask",
@@ -60,7 +64,7 @@ impl Need {
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
             Self::Root | Self::Chromium | Self::Tshark => false,
-            Self::StructOpsLinks | Self::Tun | Self::Steering | Self::NoAccount => true,
+            Self::Ns3 | Self::StructOpsLinks | Self::Tun | Self::Steering | Self::NoAccount => true,
         }
     }
 
@@ -70,6 +74,10 @@ impl Need {
             Self::Root => nix::unistd::geteuid().is_root(),
             Self::Chromium => Command::new("chromium").arg("--version").output().is_ok(),
             Self::Tshark => Command::new("tshark").arg("--version").output().is_ok(),
+            Self::Ns3 => {
+                let found = Command::new("pkg-config").args(["--exists", "ns3-core"]).status();
+                found.is_ok_and(|status| status.success())
+            }
             Self::StructOpsLinks => {
                 let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
                 let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();

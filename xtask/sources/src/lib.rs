@@ -15,6 +15,13 @@ const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "t
 const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
+/// Sources that runs of ns-3 alone pass.
+const ORACLE: &str = "crates/lab/src/backend/ns3/";
+/// What runs of ns-3 pass of the simulator: its meters, and how walks of links are drawn.
+const OF_ORACLE: [&str; 2] = ["crates/sim/src/metrics.rs", "crates/sim/src/walk.rs"];
+/// What they do not pass of core: ns-3 has laws and queues of its own.
+const BESIDE_ORACLE: [&str; 3] =
+    ["crates/core/src/bundle/", "crates/core/src/cc/", "crates/core/src/qdisc/"];
 /// What reads results after they have been stored, and what shows them.
 const READERS: [&str; 14] = [
     "crates/lab/assets/",
@@ -35,12 +42,16 @@ const READERS: [&str; 14] = [
 /// Folders and files that hold tests, or what tests and examples alone use.
 const TESTS: [&str; 6] = ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches"];
 /// Ends of the names of sources and data, which an editor's copies do not have.
-const ENDS: [&str; 8] = ["rs", "toml", "lock", "c", "h", "sql", "cdf", "trace"];
+const ENDS: [&str; 9] = ["rs", "toml", "lock", "c", "cc", "h", "sql", "cdf", "trace"];
 
-/// The digest, in hex, of what can influence a run of the back end `sim` or `emu`, from the files below `repository`.
-/// Fails where a file cannot be read.
+/// The digest, in hex, of what can influence a run of the back end `sim`, `emu` or `ns3`, from the files below
+/// `repository`. Fails where a file cannot be read.
 pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
-    let is_meant = if backend == "sim" { reaches_simulator } else { reaches_testbed };
+    let is_meant = match backend {
+        "sim" => reaches_simulator,
+        "ns3" => reaches_oracle,
+        _ => reaches_testbed,
+    };
     let mut files = Vec::new();
     for path in BESIDE.into_iter().chain(["crates"]) {
         collect(repository, path, is_meant, &mut files)?;
@@ -79,8 +90,13 @@ fn collect(
     Ok(())
 }
 
-/// Whether the file at `path` is in the program, and is passed by a run or by a trial of `forebay platforms`.
+/// Whether the file at `path` is in the program, and is passed by a run of our own or by a trial of `forebay platforms`.
 fn reaches_testbed(path: &str) -> bool {
+    is_passed(path) && !path.starts_with(ORACLE)
+}
+
+/// Whether the file at `path` is in the program, and any run passes it.
+fn is_passed(path: &str) -> bool {
     let is_test = || path.split('/').any(|part| TESTS.contains(&part));
     let is_reader = || READERS.iter().any(|reader| path.starts_with(reader));
     let is_source = path.rsplit_once('.').is_some_and(|(_, end)| ENDS.contains(&end));
@@ -92,6 +108,13 @@ fn reaches_simulator(path: &str) -> bool {
     let is_simulated = || SIMULATOR.iter().any(|name| path.starts_with(name));
     let is_of_testbed = || TESTBED.iter().any(|name| path.starts_with(name));
     reaches_testbed(path) && (!is_crate || is_simulated() && !is_of_testbed())
+}
+
+/// A change of the simulator makes no run of ns-3 another.
+fn reaches_oracle(path: &str) -> bool {
+    let is_beside = BESIDE_ORACLE.iter().any(|beside| path.starts_with(beside))
+        || path.starts_with("crates/sim/") && !OF_ORACLE.contains(&path);
+    path.starts_with(ORACLE) && is_passed(path) || reaches_simulator(path) && !is_beside
 }
 
 #[cfg(test)]
@@ -136,8 +159,30 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_ns3_pass_their_driver_and_neither_laws_nor_queues_of_ours() {
+        for path in
+            ["Cargo.lock", "crates/lab/src/metrics/mod.rs", "crates/core/src/traffic/mod.rs"]
+        {
+            assert!(reaches_oracle(path) && reaches_simulator(path), "{path}");
+        }
+        let driver = "crates/lab/src/backend/ns3/cpp/driver.cc";
+        assert!(reaches_oracle(driver) && !reaches_simulator(driver) && !reaches_testbed(driver));
+        for path in [
+            "crates/core/src/cc/cubic/mod.rs",
+            "crates/core/src/qdisc/pie.rs",
+            "crates/sim/src/link.rs",
+        ] {
+            assert!(!reaches_oracle(path) && reaches_simulator(path), "{path}");
+        }
+        assert!(reaches_oracle("crates/sim/src/metrics.rs"));
+        assert!(!reaches_oracle("crates/lab/src/backend/emu.rs"));
+    }
+
+    #[test]
     fn every_path_that_is_named_is_there() {
-        for path in BESIDE.iter().chain(&SIMULATOR).chain(&TESTBED).chain(&READERS) {
+        let of_oracle = OF_ORACLE.iter().chain(&BESIDE_ORACLE).chain([&ORACLE]);
+        let named = BESIDE.iter().chain(&SIMULATOR).chain(&TESTBED).chain(&READERS);
+        for path in named.chain(of_oracle) {
             let path = repository().join(path);
             assert!(path.exists() || path.with_extension("rs").exists(), "{}", path.display());
         }

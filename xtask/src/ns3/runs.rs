@@ -1,87 +1,189 @@
 //! Runs of ns-3 as data, which `--example ns3_ground_truth` of forebay-sim compares with.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use forebay_lab::backend::ns3::{Driver, Outcome};
 use serde_json::{Map, Value, json};
 
-/// The runs, each with all that is set in it.
-const FILE: &str = "traces/ns3/more_runs.json";
+use super::params::Params;
+
+/// Runs that were chosen, each with all that is set in it.
+pub const CHOSEN: &str = "traces/ns3/more_runs.json";
 /// When the flow of a run starts, in round trips: what changes with this is chance.
 const STARTS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.75];
-/// Metrics of the link; the others are the flow's.
-const LINK: [&str; 2] = ["mean_qdisc_length_l2", "total_qdisc_drops_l2"];
+/// How often a run with random losses is made, whose means are compared.
+const SEEDS: u64 = 10;
 /// Largest half range of the throughput, as a share of its median, of runs that are tight and loose.
 const CLASSES: [(&str, f64); 3] = [("tight", 0.02), ("loose", 0.08), ("unstable", f64::INFINITY)];
+/// What runs with random losses have of each version of ns-3, the first being 3.37.
+const BY_SEEDS: [&str; 2] = ["seeds_1_10", "seeds_1_10_ns3_44"];
+/// Figures have so many parts of one.
+const PARTS: f64 = 1e4;
 
-/// Makes the runs whose names contain one of `arguments` (all without one) anew and writes least and greatest
-/// value of each metric into the file. Fails without `libns3-dev` (`--install` installs it).
-pub fn make(arguments: &[String]) -> Result<()> {
-    let (flags, names): (Vec<&String>, _) = arguments.iter().partition(|it| *it == "--install");
-    if !flags.is_empty() {
-        super::install()?;
-    }
-    let root = crate::repository();
-    let driver = super::build_driver(&root, "run")?;
-    let path = root.join(FILE);
-    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(&path)?).context(FILE)?;
-    let is_wanted = |run: &&mut Value| {
-        let name = run["name"].as_str().unwrap_or_default();
-        names.is_empty() || names.iter().any(|part: &&String| name.contains(part.as_str()))
-    };
-    let runs = file["runs"].as_array_mut().context(FILE)?;
-    for run in runs.iter_mut().filter(is_wanted) {
-        println!("{}", run["name"]);
-        let figures = repeat(&driver, &run["params"])?;
-        put(run, &figures)?;
-    }
-    Ok(std::fs::write(path, text(&file)?)?)
+/// What one start of a run came to.
+struct Figures {
+    /// Metrics of each flow.
+    flows: Vec<Map<String, Value>>,
+    /// Metrics of the link.
+    link: Map<String, Value>,
 }
 
-/// What one run comes to, a start each.
-fn repeat(driver: &Path, params: &Value) -> Result<Vec<Map<String, Value>>> {
-    let params = params.as_object().context("a run without params")?;
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
-    let rtt_ms: f64 = params.get("rtts_ms").map(plain).context("no rtts_ms")?.parse()?;
-    let start = |part: f64| {
-        let values = params.iter().map(|(name, value)| format!("{name}={}", plain(value)));
-        let late = format!("start_s={}", part * rtt_ms / 1e3);
-        let mut command = Command::new(driver);
-        command.args(values.chain([late])).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+/// Makes the runs at the places `wanted` of `file` in the ns-3 of each of `drivers`, `jobs` at a time, and writes least
+/// and greatest value of each metric into them: into the file at `path`, too, after each run.
+pub fn make(
+    path: &Path,
+    file: &mut Value,
+    wanted: &[usize],
+    drivers: &[Driver],
+    jobs: usize,
+) -> Result<()> {
+    let runs = file["runs"].as_array().cloned().unwrap_or_default();
+    let queue = Mutex::new(wanted.iter());
+    let made = Mutex::new((file, 0));
+    let work = || -> Result<()> {
+        loop {
+            let next = queue.lock().ok().and_then(|mut queue| queue.next().copied());
+            let Some(place) = next else { return Ok(()) };
+            let run = complete(runs[place].clone(), drivers)?;
+            // Another thread that panics ends all.
+            let Ok(mut made) = made.lock() else { return Ok(()) };
+            made.1 += 1;
+            println!("{} of {}: {}", made.1, wanted.len(), run["name"]);
+            made.0["runs"][place] = run;
+            write(path, &*made.0)?;
+        }
     };
-    let started = STARTS.map(start).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let figures = |child: std::process::Child| {
-        let output = child.wait_with_output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "ns-3 ended with {}\n{errors}", output.status);
-        Ok(serde_json::from_slice(&output.stdout)?)
-    };
-    started.into_iter().map(figures).collect()
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let ended = threads.into_iter().map(|it| it.join().expect("a thread does not panic"));
+        ended.collect()
+    })
 }
 
-/// Writes into a run what its starts came to.
-fn put(run: &mut Value, figures: &[Map<String, Value>]) -> Result<()> {
-    let (mut flow, mut link) = (Map::new(), Map::new());
-    for name in figures.first().context("no start")?.keys() {
-        let values = sorted(figures, name)?;
-        let range = json!({ "min": values[0], "max": values[values.len() - 1] });
-        let of = if LINK.contains(&name.as_str()) { &mut link } else { &mut flow };
-        of.insert(name.clone(), range);
+/// `run` with what its starts come to.
+fn complete(mut run: Value, drivers: &[Driver]) -> Result<Value> {
+    let name = run["name"].to_string();
+    let params = Params::of(&run).context(name.clone())?;
+    let rtt = params.rtt()?;
+    let is_lossy = params.is_lossy()?;
+    let once = |driver: &Driver, late: Duration, number: u64| {
+        let folder = tempfile::tempdir()?;
+        let network = params.network(late, number)?;
+        let outcome = driver.run(&network, folder.path(), &mut |_| ());
+        anyhow::Ok(figures(&outcome?))
+    };
+    let mut versions = Vec::new();
+    for driver in drivers {
+        let starts: Result<Vec<Figures>> = match is_lossy {
+            true => (1..=SEEDS).map(|seed| once(driver, Duration::ZERO, seed)).collect(),
+            false => STARTS.iter().map(|part| once(driver, rtt.mul_f64(*part), 1)).collect(),
+        };
+        versions.push(starts.context(name.clone())?);
     }
-    let rates = sorted(figures, "mean_throughput_l4")?;
-    let rates: Vec<f64> = rates.iter().filter_map(|rate| rate.as_f64()).collect();
-    let half_range = (rates[rates.len() - 1] - rates[0]) / 2.0 / rates[rates.len() / 2];
-    // Digits beyond are not read back as they were written.
-    let half_range = (half_range * 1e9).round() / 1e9;
+    if !is_lossy {
+        put(&mut run, &versions)?;
+        return Ok(run);
+    }
+    for (key, seeds) in BY_SEEDS.into_iter().zip(&versions) {
+        run[key] = by_seed(seeds);
+    }
+    // It is judged by its means.
+    run["stability"] = json!({ "class": "loss" });
+    Ok(run)
+}
+
+fn figures(outcome: &Outcome) -> Figures {
+    let rounded = |value: f64| json!((value * PARTS).round() / PARTS);
+    let map = |pairs: &[(&str, Value)]| -> Map<String, Value> {
+        pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    };
+    let flows = outcome.flows.iter().map(|flow| {
+        let metrics = &flow.metrics;
+        map(&[
+            ("mean_throughput_l4", rounded(metrics.mean_throughput_l4)),
+            ("mean_cwnd_l4", rounded(metrics.mean_cwnd_l4)),
+            ("mean_in_flight_l4", rounded(metrics.mean_in_flight_l4)),
+            ("mean_srtt_l4", rounded(metrics.mean_srtt_l4)),
+            ("total_rtos_l4", json!(metrics.total_rtos_l4)),
+            ("total_retransmissions_l4", json!(metrics.total_retransmissions_l4)),
+        ])
+    });
+    let link = outcome.links.first().copied().unwrap_or_default();
+    Figures {
+        flows: flows.collect(),
+        link: map(&[
+            ("mean_qdisc_length_l2", rounded(link.mean_qdisc_length_l2)),
+            ("total_qdisc_drops_l2", json!(link.total_qdisc_drops_l2)),
+        ]),
+    }
+}
+
+/// The values of each metric of a run with one flow.
+fn by_seed(seeds: &[Figures]) -> Value {
+    let mut values = Map::new();
+    for figures in seeds {
+        for (name, value) in figures.flows.iter().flatten().chain(&figures.link) {
+            let of = values.entry(name.clone()).or_insert_with(|| json!({ "values": [] }));
+            if let Some(list) = of["values"].as_array_mut() {
+                list.push(value.clone());
+            }
+        }
+    }
+    Value::Object(values)
+}
+
+/// Writes into a run what its starts came to with each version of ns-3.
+fn put(run: &mut Value, versions: &[Vec<Figures>]) -> Result<()> {
+    let all: Vec<&Figures> = versions.iter().flatten().collect();
+    let first: Vec<&Figures> = versions.iter().take(1).flatten().collect();
+    let half_range = half_range(&all)?;
     let class = CLASSES.iter().find(|(_, most)| half_range <= *most).context("no throughput")?.0;
-    run["stability"] = json!({ "throughput_half_range_3_37": half_range, "class": class });
-    run["ensemble_with_3_44"] = json!({ "flows": [flow], "link": link });
+    let count = all.first().map_or(0, |start| start.flows.len());
+    let flows = (0..count).map(|flow| ranges(&of_flow(&all, flow)?)).collect::<Result<Vec<_>>>()?;
+    let link = ranges(&all.iter().map(|start| &start.link).collect::<Vec<_>>())?;
+    run["stability"] =
+        json!({ "throughput_half_range_3_37": self::half_range(&first)?, "class": class });
+    if versions.len() > 1 {
+        run["stability"]["throughput_half_range_with_3_44"] = half_range.into();
+    }
+    run["ensemble_with_3_44"] = json!({ "flows": flows, "link": link });
     Ok(())
 }
 
+/// Half of what the throughput differs by between starts, over its median, of the flow where that is most.
+fn half_range(starts: &[&Figures]) -> Result<f64> {
+    let of = |flow| {
+        let rates = of_flow(starts, flow)?;
+        let rates = sorted(&rates, "mean_throughput_l4")?;
+        let rates: Vec<f64> = rates.into_iter().map(number).collect();
+        anyhow::Ok((rates[rates.len() - 1] - rates[0]) / 2.0 / rates[rates.len() / 2])
+    };
+    let count = starts.first().context("no start")?.flows.len();
+    let all = (0..count).map(of).collect::<Result<Vec<f64>>>()?;
+    let most = all.into_iter().reduce(f64::max).context("no flow")?;
+    // Digits beyond are not read back as they were written.
+    Ok((most * 1e9).round() / 1e9)
+}
+
+fn of_flow<'a>(starts: &[&'a Figures], flow: usize) -> Result<Vec<&'a Map<String, Value>>> {
+    starts.iter().map(|start| start.flows.get(flow).context("flows differ")).collect()
+}
+
+/// Least and greatest value of each metric.
+fn ranges(starts: &[&Map<String, Value>]) -> Result<Map<String, Value>> {
+    let first = starts.first().context("no start")?;
+    let range = |name: &String| {
+        let values = sorted(starts, name)?;
+        Ok((name.clone(), json!({ "min": values[0], "max": values[values.len() - 1] })))
+    };
+    first.keys().map(range).collect()
+}
+
 /// A metric of all starts, the least first.
-fn sorted<'a>(figures: &'a [Map<String, Value>], name: &str) -> Result<Vec<&'a Value>> {
+fn sorted<'a>(figures: &[&'a Map<String, Value>], name: &str) -> Result<Vec<&'a Value>> {
     let values = figures.iter().map(|it| it.get(name).filter(|value| value.is_number()));
     let mut values = values.collect::<Option<Vec<_>>>().with_context(|| format!("no {name}"))?;
     values.sort_by(|one, other| f64::total_cmp(&number(one), &number(other)));
@@ -92,38 +194,86 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
 
-/// The file: a run a line.
+/// Reads a file of runs.
+pub fn read(path: &Path) -> Result<Value> {
+    let name = || path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(name)?;
+    let file: Value = serde_json::from_str(&text).with_context(name)?;
+    ensure!(file["runs"].is_array(), "{}: no runs", path.display());
+    Ok(file)
+}
+
+/// Writes a file of runs, all of it or nothing.
+pub fn write(path: &Path, file: &Value) -> Result<()> {
+    let half = path.with_extension("part");
+    std::fs::write(&half, text(file)?).with_context(|| half.display().to_string())?;
+    std::fs::rename(&half, path).with_context(|| path.display().to_string())
+}
+
+/// The file: what it is about, and a run a line.
 fn text(file: &Value) -> Result<String> {
-    let runs = file["runs"].as_array().context(FILE)?;
+    let runs = file["runs"].as_array().context("no runs")?;
     let lines: Vec<String> = runs.iter().map(Value::to_string).collect();
-    Ok(format!("{{\"about\":{},\"runs\":[\n{}\n]}}\n", file["about"], lines.join(",\n")))
+    let others = file.as_object().into_iter().flatten().filter(|(key, _)| *key != "runs");
+    let head: String = others.map(|(key, value)| format!("{key:?}:{value},")).collect();
+    Ok(format!("{{{head}\"runs\":[\n{}\n]}}\n", lines.join(",\n")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn map(json: Value) -> Map<String, Value> {
+        json.as_object().unwrap().clone()
+    }
+
+    fn start<const FLOWS: usize>(rates: [f64; FLOWS], drops: u64) -> Figures {
+        Figures {
+            flows: rates.map(|rate| map(json!({ "mean_throughput_l4": rate }))).into(),
+            link: map(json!({ "total_qdisc_drops_l2": drops })),
+        }
+    }
+
     #[test]
     fn a_run_has_the_least_and_the_greatest_of_its_starts() {
-        let start = |rate: f64, drops: u64| {
-            let json = json!({ "mean_throughput_l4": rate, "total_qdisc_drops_l2": drops });
-            json.as_object().unwrap().clone()
-        };
         let mut run = json!({ "name": "r" });
-        put(&mut run, &[start(9.8, 7), start(10.0, 9), start(10.4, 8)]).unwrap();
+        put(&mut run, &[vec![start([9.8], 7), start([10.0], 9), start([10.4], 8)]]).unwrap();
         let ensemble = &run["ensemble_with_3_44"];
         let range = json!({ "min": 9.8, "max": 10.4 });
         assert_eq!(ensemble["flows"], json!([{ "mean_throughput_l4": range }]));
         assert_eq!(ensemble["link"]["total_qdisc_drops_l2"], json!({ "min": 7, "max": 9 }));
         assert_eq!(run["stability"]["class"], "loose");
-        let without = json!({ "total_qdisc_drops_l2": 7 });
-        assert!(put(&mut run, &[without.as_object().unwrap().clone()]).is_err());
+        put(&mut run, &[vec![start([8.0, 1.0], 7), start([8.0, 2.0], 7)]]).unwrap();
+        assert_eq!(run["stability"]["class"], "unstable", "as the second flow is");
+        let without = Figures { flows: vec![Map::new()], ..start([1.0], 7) };
+        assert!(put(&mut run, &[vec![without]]).is_err());
+    }
+
+    #[test]
+    fn versions_make_one_ensemble() {
+        let mut run = json!({ "name": "r" });
+        put(&mut run, &[vec![start([10.0], 7), start([10.1], 7)], vec![start([11.0], 3)]]).unwrap();
+        let stability = &run["stability"];
+        assert_eq!(stability["throughput_half_range_3_37"], 0.00495049505);
+        assert_eq!(stability["throughput_half_range_with_3_44"], 0.04950495);
+        assert_eq!(stability["class"], "loose");
+        let drops = &run["ensemble_with_3_44"]["link"]["total_qdisc_drops_l2"];
+        assert_eq!(*drops, json!({ "min": 3, "max": 7 }));
+    }
+
+    #[test]
+    fn each_seed_of_a_run_with_losses_is_kept() {
+        let expected = json!({
+            "mean_throughput_l4": { "values": [4.0, 5.0] },
+            "total_qdisc_drops_l2": { "values": [3, 3] },
+        });
+        assert_eq!(by_seed(&[start([4.0], 3), start([5.0], 3)]), expected);
     }
 
     #[test]
     fn the_file_is_as_it_is_written() {
-        let path = crate::repository().join(FILE);
-        let there = std::fs::read_to_string(path).unwrap();
-        assert_eq!(text(&serde_json::from_str(&there).unwrap()).unwrap(), there);
+        let path = crate::repository().join(CHOSEN);
+        let there = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text(&read(&path).unwrap()).unwrap(), there);
     }
 }

@@ -80,7 +80,7 @@ pub fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
 /// Runs at a time where nobody says: an emulation needs the machine for itself.
 pub fn jobs(backend: &str) -> usize {
     match backend {
-        "sim" => std::thread::available_parallelism().map_or(1, usize::from),
+        "sim" | "ns3" => std::thread::available_parallelism().map_or(1, usize::from),
         _ => 1,
     }
 }

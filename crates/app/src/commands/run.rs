@@ -16,6 +16,7 @@ pub const BUILD: Build = Build {
     commit: env!("FOREBAY_COMMIT"),
     sim: env!("FOREBAY_SOURCES_SIM"),
     emu: env!("FOREBAY_SOURCES_EMU"),
+    ns3: env!("FOREBAY_SOURCES_NS3"),
 };
 
 /// Arguments of `forebay run`.
@@ -24,7 +25,8 @@ pub struct Run {
     /// A plan: the path of a file, or a name that `forebay list plans` shows.
     #[arg(required = true, value_name = "PLAN")]
     plans: Vec<String>,
-    /// What runs it: sim, the packet simulator, or emu, real kernels over an emulated link.
+    /// What runs it: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that simulator where
+    /// libns3-dev is installed.
     #[arg(long, default_value = backend::DEFAULT, value_name = "NAME")]
     backend: String,
     /// One seed instead of the plan's.
@@ -43,7 +45,7 @@ pub struct Run {
     /// Settings of whoever published the experiment, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time; more than 1 only with sim, an emulation needs the machine for itself.
+    /// Runs at a time; more than 1 not with emu, an emulation needs the machine for itself.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
           value_name = "N")]
     jobs: u16,
@@ -56,7 +58,7 @@ pub struct Run {
     /// Run again what is in the store. What is there stays; the newest valid run counts.
     #[arg(long)]
     force: bool,
-    /// Keep the emulator's packet logs and the boxes' traces below this folder.
+    /// Keep packet logs of the emulator and of ns-3, and the boxes' traces, below this folder.
     #[arg(long, value_name = "DIR")]
     keep_logs: Option<PathBuf>,
 }

@@ -81,7 +81,7 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
     for (arguments, reason) in [
         (&["nonesuch"][..], "allowed is bundler"),
         (&["bundler", "--only", "nonesuch"], "allowed is main, "),
-        (&["bundler", "--backend", "ns3"], "allowed is one of sim, emu"),
+        (&["bundler", "--backend", "ns2"], "allowed is one of sim, emu"),
         (&["bundler", "--only", "low_load", "--backend", "emu"], "none of them runs with"),
     ] {
         let error = refusal_of(&[&["reproduce"], arguments].concat());
@@ -441,7 +441,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         assert!(error.contains(expected), "{error}\nlacks\n{expected}");
         assert!(!out.exists());
     };
-    refused(plan, &["ns3"], "--backend ns3: allowed is one of sim, emu");
+    refused(plan, &["ns2"], "--backend ns2: allowed is one of sim, emu, ns3");
     let attack = "[attack]: the back end sim has no such thing, allowed with emu";
     refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
@@ -463,6 +463,19 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
             "stack = ns3: the back end emu runs the kernel",
         );
     }
+}
+
+#[test]
+fn without_ns3_its_back_end_says_what_to_install() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut command =
+        forebay(&["run", "ccperf/deep_buffers", "--as-published", "--backend", "ns3"]);
+    let output = command.arg("--out").arg(&out).env("PATH", "").output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("apt-get install libns3-dev g++ pkg-config"), "{error}");
+    assert!(!out.exists());
 }
 
 #[cfg(feature = "host")]

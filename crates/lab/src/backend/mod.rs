@@ -2,6 +2,7 @@
 
 #[cfg(feature = "host")]
 mod emu;
+pub mod ns3;
 mod sim;
 
 use std::path::Path;
@@ -41,8 +42,14 @@ pub enum BackendError {
 
 /// Runs experiments, several at once where [`Backend::jobs_max`] allows.
 pub trait Backend: Sync {
-    /// Name in results: `emu` or `sim`.
+    /// Name in results: `emu`, `ns3` or `sim`.
     fn name(&self) -> &'static str;
+
+    /// Name and version of what runs experiments if that is somebody else's program, and so a part of what
+    /// makes two runs the same.
+    fn version(&self) -> Option<String> {
+        None
+    }
 
     /// Most runs at a time; `None`: any number.
     fn jobs_max(&self) -> Option<usize>;
@@ -66,8 +73,11 @@ pub trait Backend: Sync {
     ) -> Result<RunRows, BackendError>;
 }
 
-/// The names that [`open`] knows.
+/// The names of our own, which claims are made of.
 pub const NAMES: [&str; 2] = ["sim", "emu"];
+
+/// The name of the one that ours are compared with.
+pub const ORACLE: &str = "ns3";
 
 /// The one that runs plans when none is named: real kernels where this build has them.
 pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
@@ -85,8 +95,9 @@ pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
              runs everywhere"
                 .into(),
         )),
+        ORACLE => Ok(Box::new(ns3::Ns3::find()?)),
         _ => Err(BackendError::Unavailable(format!(
-            "--backend {name}: allowed is one of {}",
+            "--backend {name}: allowed is one of {}, {ORACLE}",
             NAMES.join(", ")
         ))),
     }

@@ -251,7 +251,7 @@ impl Experiment {
             let run = plan.experiment(&plan.arms[0], cell, plan.seeds.first)?;
             settings.insert(&cell.name, without_aut(&run.parameters));
         }
-        let sources = options.build.sources(&options.backend);
+        let sources = options.sources(&*options.open()?);
         let store = Store::open(&self.folder);
         let store = store.with_context(|| self.folder.display().to_string())?;
         let mut valid: BTreeMap<(String, String, u64), Run> = BTreeMap::new();

@@ -108,6 +108,14 @@ pub fn capture(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Captured, CaptureError> {
     let backend = backend::open(&capture.backend)?;
+    if backend.name() == backend::ORACLE {
+        let reason = format!(
+            "--backend {}: allowed is one of {}",
+            backend::ORACLE,
+            backend::NAMES.join(", ")
+        );
+        return Err(BackendError::Unsupported(reason).into());
+    }
     let is_simulated = backend.name() == "sim";
     if capture.qlog.is_some() && !is_simulated {
         return Err(CaptureError::NoQlog);

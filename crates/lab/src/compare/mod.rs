@@ -57,7 +57,7 @@ pub struct Place {
     pub cell: String,
     /// Name of the arm.
     pub arm: String,
-    /// Back end.
+    /// Back end, or those of both sides: `sim to ns3`.
     pub backend: String,
 }
 
@@ -190,7 +190,15 @@ impl Side {
         Ok(Self { folder: folder.into(), commits, runs })
     }
 
-    fn figures(&self) -> Figures {
+    /// The back end of its runs, if all have the same.
+    fn backend(&self) -> Option<&str> {
+        let mut names = self.runs.iter().map(|run| run.key.backend.as_str());
+        let first = names.next()?;
+        names.all(|name| name == first).then_some(first)
+    }
+
+    /// The figures at places on `backend`, or on that of each run.
+    fn figures(&self, backend: Option<&str>) -> Figures {
         let mut figures = Figures::new();
         for run in &self.runs {
             let key = &run.key;
@@ -198,7 +206,7 @@ impl Side {
                 plan: key.plan.clone(),
                 cell: key.cell.clone(),
                 arm: key.arm.clone(),
-                backend: key.backend.clone(),
+                backend: backend.unwrap_or(&key.backend).into(),
             };
             figures.entry(place).or_default().insert(key.seed, figures_of(run));
         }
@@ -289,7 +297,10 @@ fn settled(old: f64, new: f64) -> f64 {
 
 /// Sets `new` beside `old`.
 pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
-    let (before, after) = (old.figures(), new.figures());
+    // Where each side has a back end of its own, that is what is compared.
+    let both = old.backend().zip(new.backend()).filter(|(old, new)| old != new);
+    let both = both.map(|(old, new)| format!("{old} to {new}"));
+    let (before, after) = (old.figures(both.as_deref()), new.figures(both.as_deref()));
     let lone = |one: &Figures, other: &Figures| -> Vec<Place> {
         one.keys().filter(|place| !other.contains_key(place)).cloned().collect()
     };

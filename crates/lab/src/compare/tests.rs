@@ -9,6 +9,10 @@ use crate::store::testing::put;
 
 /// A folder with a run a seed, whose every request takes so many times its ideal.
 fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
+    stored_of("sim", runs)
+}
+
+fn stored_of(backend: &str, runs: &[(u64, f64)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
     let (experiment, _) = invented_run();
@@ -16,7 +20,7 @@ fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
         let mut experiment = experiment.clone();
         experiment.seed = *seed;
         let evaluation = evaluate(&experiment, &invented_rows(&experiment, *slowdown)).unwrap();
-        put(&mut store, &experiment, "sim", &evaluation);
+        put(&mut store, &experiment, backend, &evaluation);
     }
     folder
 }
@@ -68,6 +72,17 @@ fn changes_smaller_than_asked_for_are_counted_and_too_few_seeds_are_told() {
     let reason = few.blind.as_ref().unwrap();
     assert!(few.changed.is_empty() && reason.contains("3 seeds on both sides, 8"), "{reason}");
     assert!(few.in_a_sentence().contains("8 are needed"));
+}
+
+#[test]
+fn two_back_ends_stand_side_by_side() {
+    let (ours, theirs) =
+        (stored_of("sim", &noisy(1..11, 1.5)), stored_of("ns3", &noisy(1..11, 1.65)));
+    let [old, new] = [&ours, &theirs].map(|folder| Side::read(folder.path()).unwrap());
+    let options = Options { level: 0.01, above: 0.02, metric: String::new() };
+    let found = compare(old, new, &options);
+    assert!(found.paired && found.only_old.is_empty() && found.only_new.is_empty());
+    assert_eq!(found.changed[0].place.backend, "sim to ns3");
 }
 
 #[test]

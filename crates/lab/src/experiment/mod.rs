@@ -204,7 +204,7 @@ pub enum Balance {
 pub enum Stack {
     /// The testbed's kernel.
     Linux,
-    /// ns-3 as ccperf sets it up: in a simulator only.
+    /// ns-3 as ccperf sets it up: in a simulator only, ours or ns-3 itself.
     Ns3,
 }
 

@@ -117,8 +117,8 @@ pub static PLAN: Section = Section {
         key("warmup", TIME, "\"0s\"", "requests arriving and bytes moving before are not counted"),
         key(
             "stack",
-            "\"linux\" (the testbed's kernel) or \"ns3\" (ns-3 as ccperf sets it up; back end sim \
-             only)",
+            "\"linux\" (the testbed's kernel) or \"ns3\" (ns-3 as ccperf sets it up; back ends sim and \
+             ns3)",
             "\"linux\"",
             "how TCP's switches stand in the simulator",
         ),

@@ -10,7 +10,7 @@ use crate::store::{Build, StoreError};
 /// How a plan is run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What runs the plan, one of [`backend::NAMES`]. Default: [`backend::DEFAULT`].
+    /// What runs the plan, one of [`backend::NAMES`] or [`backend::ORACLE`]. Default: [`backend::DEFAULT`].
     pub backend: String,
     /// Folder of the store and of the report, made if it does not exist. Default: the plan's name, below `out`.
     pub out: Option<PathBuf>,
@@ -57,11 +57,19 @@ impl Options {
             return Err(RunError::Options(refusal));
         }
         if self.keep_logs.is_some() && !backend.writes_files() {
-            let refusal =
-                format!("--keep-logs: the back end {name} writes no files, allowed with emu");
+            let refusal = format!(
+                "--keep-logs: the back end {name} writes no files, allowed with emu and ns3"
+            );
             return Err(RunError::Options(refusal));
         }
         Ok(backend)
+    }
+
+    /// What tells the runs of `backend` from those of another program, or of another version of what runs them:
+    /// [`RunKey::sources`](crate::store::RunKey::sources).
+    pub(crate) fn sources(&self, backend: &dyn Backend) -> String {
+        let digest = self.build.sources(backend.name()).to_string();
+        backend.version().into_iter().fold(digest, |sources, version| sources + " " + &version)
     }
 }
 

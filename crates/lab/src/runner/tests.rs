@@ -11,11 +11,15 @@ use crate::store::Build;
 /// A back end whose runs end as told.
 struct Told {
     outcomes: Mutex<Vec<Result<bool, BackendError>>>,
+    version: Option<String>,
 }
 
 impl Backend for Told {
     fn name(&self) -> &'static str {
         "told"
+    }
+    fn version(&self) -> Option<String> {
+        self.version.clone()
     }
     fn jobs_max(&self) -> Option<usize> {
         None
@@ -71,19 +75,20 @@ struct Bench {
     store: Store,
     options: Options,
     log: Vec<String>,
+    version: Option<String>,
 }
 
 impl Bench {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::create(folder.path()).unwrap();
-        let build = Build { commit: "abc", sim: "def", emu: "def" };
+        let build = Build { commit: "abc", sim: "def", emu: "def", ns3: "def" };
         let options = Options { build, ..Options::default() };
-        Self { _folder: folder, store, options, log: Vec::new() }
+        Self { _folder: folder, store, options, log: Vec::new(), version: None }
     }
 
     fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunError> {
-        let backend = Told { outcomes: Mutex::new(outcomes) };
+        let backend = Told { outcomes: Mutex::new(outcomes), version: self.version.clone() };
         let jobs = jobs(&plan(), &backend, &self.options).unwrap();
         self.log.clear();
         let mut note = |progress: Progress<'_>| {
@@ -100,6 +105,19 @@ impl Bench {
             }
         };
         run(&jobs, &backend, &mut self.store, &self.options, &mut note)
+    }
+}
+
+#[test]
+fn another_version_of_somebody_elses_program_makes_other_runs() {
+    let mut bench = Bench::new();
+    for (version, runs) in [("ns-3.37", 4), ("ns-3.37", 4), ("ns-3.44", 8)] {
+        bench.version = Some(version.into());
+        bench.run(vec![]).unwrap();
+        let ids = bench.store.run_ids().unwrap();
+        assert_eq!(ids.len(), runs);
+        let last = bench.store.run(ids[runs - 1]).unwrap();
+        assert_eq!(last.key.sources, format!("def {version}"));
     }
 }
 

@@ -16,12 +16,18 @@ pub struct Build {
     pub sim: &'static str,
     /// Digest of the sources that runs on the testbed pass, and trials of platforms.
     pub emu: &'static str,
+    /// Digest of the sources that runs of ns-3 pass.
+    pub ns3: &'static str,
 }
 
 impl Build {
     /// Digest of the sources that runs of `backend` pass.
     pub fn sources(&self, backend: &str) -> &'static str {
-        if backend == "sim" { self.sim } else { self.emu }
+        match backend {
+            "sim" => self.sim,
+            "ns3" => self.ns3,
+            _ => self.emu,
+        }
     }
 }
 
@@ -38,7 +44,8 @@ pub struct RunKey {
     pub seed: u64,
     /// Back end.
     pub backend: String,
-    /// Digest of the sources that the back end's runs pass.
+    /// Digest of the sources that the back end's runs pass, and behind it the name and version of what runs them
+    /// if that is not ours.
     pub sources: String,
     /// Every number of the experiment.
     pub experiment_sha256: String,

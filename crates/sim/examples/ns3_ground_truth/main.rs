@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-ns3_ground_truth [--file FILE] [--series] [NAME..]
+ns3_ground_truth [--file FILE] [--series | --json] [NAME..]
   --file FILE  the runs; default traces/ns3/ground_truth.json
   --series     second by second: ours (median jitter) beside ns-3.37 and 3.44, where FILE has them
+  --json       nothing but how many pairs hold, of all, for each class
   NAME         only runs whose name contains it";
 
 struct Options {
     file: PathBuf,
     series: bool,
+    json: bool,
     names: Vec<String>,
 }
 
@@ -29,6 +31,7 @@ fn options() -> Result<Options, String> {
     let mut options = Options {
         file: root.join("traces/ns3/ground_truth.json"),
         series: false,
+        json: false,
         names: Vec::new(),
     };
     let mut arguments = std::env::args().skip(1);
@@ -36,6 +39,7 @@ fn options() -> Result<Options, String> {
         match argument.as_str() {
             "--file" => options.file = arguments.next().ok_or(USAGE)?.into(),
             "--series" => options.series = true,
+            "--json" => options.json = true,
             flag if flag.starts_with('-') => return Err(USAGE.into()),
             name => options.names.push(name.into()),
         }
@@ -54,19 +58,26 @@ fn compare() -> Result<bool, String> {
         let ours = match run::repeat(truth) {
             Ok(ours) => ours,
             Err(error) => {
-                println!("{} ({:?})\n  not run: {error}", truth.name, truth.class);
+                eprintln!("{} ({:?})\n  not run: {error}", truth.name, truth.class);
                 totals.add_not_run(truth.class);
                 continue;
             }
         };
         let verdicts = verdict::judge(truth, &ours);
-        table::print(truth, &verdicts);
+        if !options.json {
+            table::print(truth, &verdicts);
+        }
         if options.series {
             table::print_series(truth, &ours);
         }
         totals.add(truth.class, &verdicts);
     }
+    if options.json {
+        println!("{}", table::json(&totals, all.len()));
+        return Ok(true);
+    }
     table::print_totals(&totals);
+    table::print_first_look(&truth::first_look(&options.file)?);
     Ok(totals.holds())
 }
 

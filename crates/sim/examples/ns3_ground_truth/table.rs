@@ -1,6 +1,6 @@
 //! What the terminal sees.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::run::Ours;
 use crate::truth::{Class, Truth};
@@ -51,10 +51,33 @@ fn number(value: &Value) -> String {
     value.as_f64().map_or("-".into(), |number| format!("{number:.3}"))
 }
 
+const CLASSES: [Class; 4] = [Class::Tight, Class::Loose, Class::Loss, Class::Unstable];
+
+/// What a class is called in files.
+fn name(class: Class) -> String {
+    format!("{class:?}").to_lowercase()
+}
+
+/// How many of the pairs of each class hold, and of how many; and of how many runs all of them are.
+pub fn json(totals: &Totals, runs: usize) -> Value {
+    let pairs = CLASSES.map(|class| (name(class), json!(totals.of(class))));
+    pairs.into_iter().chain([("runs".to_string(), json!(runs))]).collect()
+}
+
+/// What held when the file was first compared, where that stands in it.
+pub fn print_first_look(first: &Value) {
+    let Some(commit) = first["commit"].as_str() else { return };
+    let pairs = |class: Class| {
+        let [holding, all] = [0, 1].map(|place| first[name(class)][place].as_u64().unwrap_or(0));
+        format!("{} {holding} of {all}", name(class))
+    };
+    println!("at the first look ({commit}): {}", CLASSES.map(pairs).join(", "));
+}
+
 /// The sums over all runs.
 pub fn print_totals(totals: &Totals) {
     println!();
-    for class in [Class::Tight, Class::Loose, Class::Loss, Class::Unstable] {
+    for class in CLASSES {
         let (holding, all) = totals.of(class);
         let share = if all == 0 { 100.0 } else { holding as f64 / all as f64 * 100.0 };
         print!("{:<9} {holding:>4} of {all:>4} pairs hold  {share:>5.1} %", format!("{class:?}"));

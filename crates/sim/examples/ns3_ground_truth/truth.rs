@@ -31,11 +31,20 @@ pub struct Truth {
     pub flows: [Value; 2],
 }
 
-/// Reads all runs of `file`.
-pub fn read(file: &Path) -> Result<Vec<Truth>, String> {
+fn document(file: &Path) -> Result<Value, String> {
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
-    let all: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// The pairs that held when `file` was first compared; null where it does not say.
+pub fn first_look(file: &Path) -> Result<Value, String> {
+    Ok(document(file)?["first_look"].clone())
+}
+
+/// Reads all runs of `file`.
+pub fn read(file: &Path) -> Result<Vec<Truth>, String> {
+    let all = document(file)?;
     let runs = all["runs"].as_array().ok_or("no runs in this file")?;
     runs.iter().map(truth).collect()
 }

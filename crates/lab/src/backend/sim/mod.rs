@@ -28,6 +28,7 @@ use crate::plan::experiment as plan;
 use crate::rows::RunRows;
 use packets::Packets;
 use rows::Rows;
+pub(super) use rows::{of_connection, of_link, payload, scheduled};
 use setup::{Place, Setup, link_names};
 use watch::Watch;
 

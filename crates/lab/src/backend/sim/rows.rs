@@ -7,8 +7,9 @@ use forebay_core::record::{
     BundleRecord, DecisionRecord, EpochRecord, FlowRecord, HostRecord, LinkRecord, QueueSample,
     RequestRecord, RunRecord, TcpSample,
 };
+use forebay_core::traffic::Request;
 use forebay_core::units::Timestamp;
-use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, Requests, Simulation};
+use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Requests, Simulation};
 
 use super::setup::Place;
 use crate::metrics::LinkTruth;
@@ -73,12 +74,10 @@ impl Rows<'_> {
                 rows.push(RequestRecord {
                     flow: place,
                     index: index as u32,
-                    connection: request.connection,
-                    size_bytes: request.size.as_u64(),
-                    scheduled_ns: (flow.start + request.at).as_nanos() as u64,
                     sent_ns: outcome.sent.map(Timestamp::as_nanos),
                     queued_behind: outcome.queued_behind,
                     finished_ns: outcome.finished.map(Timestamp::as_nanos),
+                    ..scheduled(flow, request)
                 });
             }
         }
@@ -157,23 +156,7 @@ impl Rows<'_> {
     }
 
     fn link_row(&self, index: usize, name: &str) -> LinkRecord {
-        let metrics = self.simulation.link_metrics(index);
-        LinkRecord {
-            name: name.into(),
-            packets_out: metrics.packets,
-            drops_queue: metrics.total_qdisc_drops_l2,
-            marks_queue: metrics.total_qdisc_marks_l2,
-            drops_by_reason: metrics.drops,
-            marks_by_reason: metrics.marks,
-            drops_loss: metrics.total_loss_drops,
-            rate_achieved: 1.0,
-            // The packet log ends a packet's wait when it has been sent, and not when it left the qdisc.
-            measured: vec![
-                ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
-                ("mean_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
-            ],
-            ..LinkRecord::default()
-        }
+        of_link(name, &self.simulation.link_metrics(index))
     }
 
     fn bundle_rows(&mut self) -> Vec<BundleRecord> {
@@ -199,7 +182,7 @@ impl Rows<'_> {
 }
 
 /// ccperf's figures of a connection.
-fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
+pub(in crate::backend) fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
     let mut all = vec![
         ("mean_cwnd_l4", metrics.mean_cwnd_l4),
         ("mean_in_flight_l4", metrics.mean_in_flight_l4),
@@ -225,8 +208,38 @@ fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static str, f64)> {
     all
 }
 
+/// The row of a link of a simulator.
+pub(in crate::backend) fn of_link(name: &str, metrics: &LinkMetrics) -> LinkRecord {
+    LinkRecord {
+        name: name.into(),
+        packets_out: metrics.packets,
+        drops_queue: metrics.total_qdisc_drops_l2,
+        marks_queue: metrics.total_qdisc_marks_l2,
+        drops_by_reason: metrics.drops,
+        marks_by_reason: metrics.marks,
+        drops_loss: metrics.total_loss_drops,
+        rate_achieved: 1.0,
+        // The packet log ends a packet's wait when it has been sent, and not when it left the qdisc.
+        measured: vec![
+            ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
+            ("mean_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
+        ],
+        ..LinkRecord::default()
+    }
+}
+
+/// What the schedule of `flow` says of a request.
+pub(in crate::backend) fn scheduled(flow: &plan::Flow, request: &Request) -> RequestRecord {
+    RequestRecord {
+        connection: request.connection,
+        size_bytes: request.size.as_u64(),
+        scheduled_ns: (flow.start + request.at).as_nanos() as u64,
+        ..RequestRecord::default()
+    }
+}
+
 /// What receivers read of frames of `frame` bytes, which is what the simulator counts.
-fn payload(bytes: u64, frame: u64) -> u64 {
+pub(in crate::backend) fn payload(bytes: u64, frame: u64) -> u64 {
     bytes / frame * (frame - DATAGRAM_HEADERS)
 }
 
