@@ -4,7 +4,7 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build install packages test-packages check lint deny \
-        test-fresh test-kernels clean
+        test-fresh test-kernels test-own clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,9 @@ deny: ## licences, duplicates and origins of all dependencies, and known holes (
 
 test-fresh: ## proves in a bare Debian 12 root that the lists of packages are complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
+
+test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (five minutes)
+	$(CARGO) test --locked -p forebay --test own -- --include-ignored
 
 test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)
 	@sh packaging/install-packages.sh packaging/test-kernels.txt

@@ -1,5 +1,6 @@
 //! Plans, back ends, metrics, store and reports; [`run()`] takes a plan through all of them.
 
+pub mod algorithms;
 pub mod backend;
 pub mod bench;
 pub mod capture;

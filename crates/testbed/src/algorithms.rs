@@ -110,6 +110,7 @@ fn own_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_core::cc::Registry;
     use forebay_host::agent::rules::{Choice, NAME_MAX};
 
     #[test]
@@ -117,7 +118,8 @@ mod tests {
         let [one, other] = [own_name(), own_name()];
         assert_ne!(one, other);
         assert!("fx3fffff_fffff".len() <= NAME_MAX);
-        let offer = Choice::offered(&format!("{one}=cubic(hystart=off)")).unwrap();
+        let text = format!("{one}=cubic(hystart=off)");
+        let offer = Choice::offered(&Registry::BUILTIN, &text).unwrap();
         assert_eq!((offer.kernel_name(), offer.to_string()), (one, "cubic(hystart=off)".into()));
     }
 

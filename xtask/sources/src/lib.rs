@@ -12,7 +12,7 @@ const LENGTH: usize = 16;
 /// What the compiler reads beside the crates: versions, profiles, and data that crates include.
 const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
 /// The crates that a simulation consists of.
-const SIMULATOR: [&str; 3] = ["crates/core/", "crates/sim/", "crates/lab/"];
+const SIMULATOR: [&str; 4] = ["crates/capi/", "crates/core/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// Sources that runs of ns-3 alone pass.
@@ -39,8 +39,9 @@ const READERS: [&str; 14] = [
     "crates/lab/src/search/",
     "crates/lab/src/summary.rs",
 ];
-/// Folders and files that hold tests, or what tests and examples alone use.
-const TESTS: [&str; 6] = ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches"];
+/// Folders and files that hold tests, or what tests, examples and other programs alone use.
+const TESTS: [&str; 7] =
+    ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches", "templates"];
 /// Ends of the names of sources and data, which an editor's copies do not have.
 const ENDS: [&str; 9] = ["rs", "toml", "lock", "c", "cc", "h", "sql", "cdf", "trace"];
 
@@ -56,10 +57,33 @@ pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
     for path in BESIDE.into_iter().chain(["crates"]) {
         collect(repository, path, is_meant, &mut files)?;
     }
+    hash(repository, files)
+}
+
+/// The digest, in hex, of a crate outside the repository: of all files below `folder` but for hidden ones, notes
+/// and what cargo writes there. Fails where a file cannot be read.
+pub fn of_crate(folder: &Path) -> io::Result<String> {
+    let is_meant = |path: &str| !is_hidden(path) && !path.ends_with(".md");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        if name != "target" && name != "Cargo.lock" && !is_hidden(&name) {
+            collect(folder, &name, is_meant, &mut files)?;
+        }
+    }
+    hash(folder, files)
+}
+
+fn is_hidden(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with('.'))
+}
+
+/// The digest of these `files`, paths below `folder`.
+fn hash(folder: &Path, mut files: Vec<String>) -> io::Result<String> {
     files.sort();
     let mut hasher = Sha256::new();
     for path in files {
-        let text = std::fs::read(repository.join(&path))?;
+        let text = std::fs::read(folder.join(&path))?;
         hasher.update(format!("{path}\n{}\n", text.len()));
         hasher.update(text);
     }
@@ -152,6 +176,7 @@ mod tests {
             "crates/core/src/qdisc/codel/tests.rs",
             "crates/core/src/testing/cc.rs",
             "crates/sim/examples/speed.rs",
+            "crates/app/templates/rust/lib.rs",
             "crates/sim/src/line.rs~",
         ] {
             assert!(!reaches_simulator(path) && !reaches_testbed(path), "{path}");
@@ -188,14 +213,33 @@ mod tests {
         }
     }
 
+    fn write(folder: &Path, path: &str, text: &str) {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn the_digest_of_a_crate_is_of_its_sources() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path, text| write(folder.path(), path, text);
+        write("src/lib.rs", "1");
+        let first = of_crate(folder.path()).unwrap();
+        for path in ["target/debug/x", ".git/index", "src/.lib.rs.swp", "Cargo.lock", "README.md"] {
+            write(path, "2");
+        }
+        assert_eq!(of_crate(folder.path()).unwrap(), first);
+        write("my_cc.c", "2");
+        let second = of_crate(folder.path()).unwrap();
+        assert_ne!(second, first);
+        write("src/target/table.csv", "2");
+        assert_ne!(of_crate(folder.path()).unwrap(), second);
+    }
+
     #[test]
     fn a_digest_changes_with_what_a_run_passes_and_with_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let write = |path, text| write(folder.path(), path, text);
         let digests = || ["sim", "emu"].map(|backend| digest(folder.path(), backend).unwrap());
         for path in ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces/a.cdf"] {
             write(path, "1");

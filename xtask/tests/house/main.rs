@@ -34,8 +34,9 @@ fn packages() -> Vec<Value> {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("forebay-core", &[]),
+    ("forebay-capi", &["forebay-core"]),
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),

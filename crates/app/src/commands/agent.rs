@@ -23,8 +23,9 @@ use forebay_core::units::{ByteCount, parse_duration};
     forebay agent --algorithm copa --record copa.recording && forebay replay copa.recording\n\n\
     `forebay list algorithms` lists the algorithms and their parameters.")]
 pub struct Agent {
-    /// An algorithm, such as cubic or 'cubic(hystart=off)'; may be given several times. NAME=ALGORITHM
-    /// registers it under a name of your own instead of fb_ALGORITHM.
+    /// An algorithm, such as cubic or 'cubic(hystart=off)', or the folder of a crate with one of your own, such as
+    /// ./my_cc; may be given several times. NAME=ALGORITHM registers it under a name of your own instead of
+    /// fb_ALGORITHM.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
     /// Connections to a destination get this algorithm, whichever name they selected:
@@ -69,15 +70,23 @@ pub struct Agent {
     control: Option<PathBuf>,
 }
 
+impl Agent {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        self.algorithms.iter_mut().collect()
+    }
+}
+
 #[cfg(feature = "host")]
 pub(super) use with_host::exit;
 
 #[cfg(feature = "host")]
 mod with_host {
     use forebay_core::spec::SpecError;
-    use forebay_host::agent::rules::{Choice, Rule, Rules};
+    use forebay_host::agent::rules::{Choice, Rule, RuleError, Rules};
     use forebay_host::agent::{self, AgentError, Cadence, Config};
     use forebay_host::log;
+    use forebay_lab::algorithms;
 
     use super::*;
     use crate::commands::BadInput;
@@ -96,10 +105,11 @@ mod with_host {
         fn config(self) -> Result<Config, BadInput> {
             let choices = self.algorithms.iter().map(|text| {
                 let refused = |error: SpecError| BadInput(format!("--algorithm {text}: {error}"));
-                Choice::offered(text).map_err(refused)
+                Choice::offered(algorithms::known(), text).map_err(refused)
             });
             let rules = self.rules.iter().map(|text| {
-                text.parse::<Rule>().map_err(|error| BadInput(format!("--rule {text}: {error}")))
+                let refused = |error: RuleError| BadInput(format!("--rule {text}: {error}"));
+                Rule::read(algorithms::known(), text).map_err(refused)
             });
             let rules =
                 Rules::new(choices.collect::<Result<_, _>>()?, rules.collect::<Result<_, _>>()?)

@@ -11,13 +11,16 @@ use forebay_lab::report::page::Table;
 use forebay_lab::{Options, progress};
 use serde_json::json;
 
+use super::own::in_sets;
 use super::run::{BUILD, parse_sets};
 use super::{jobs, print, refuse, share};
 
 /// Arguments of `forebay bench`.
 #[derive(clap::Args)]
 pub struct Bench {
-    /// What is tested, as flows name it: newreno, cubic, "copa(mode_switching=true)", agent:bbr, bpf:cubic ..
+    /// What is tested, as flows name it: newreno, cubic, "copa(mode_switching=true)", agent:bbr, bpf:cubic,
+    /// kernel:NAME .. or the folder of a crate with an algorithm of your own, such as ./my_cc, which
+    /// `forebay new-algorithm` writes.
     #[arg(value_name = "ALGORITHM", required_unless_present = "list")]
     algorithms: Vec<String>,
     /// Which experiments: ccperf, ccperf's, with a scorecard; or rfc9743, by which the IETF's evaluation criteria are
@@ -64,6 +67,11 @@ pub struct Bench {
 }
 
 impl Bench {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        self.algorithms.iter_mut().chain(in_sets(&mut self.sets)).collect()
+    }
+
     /// Runs the benchmark; exit code 1 unless every experiment came to its end, and found what was published of it.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let request = Request {

@@ -7,6 +7,7 @@ use forebay_core::units::{ByteCount, Duration, format_duration};
 use forebay_lab::capture::{self, CaptureError, Written};
 use forebay_lab::plan::{Experiment, Plan};
 
+use super::own::{With, in_sets};
 use super::run::{note_replacements, parse_sets};
 use super::{BadInput, print, refuse};
 
@@ -37,6 +38,8 @@ pub struct Capture {
     /// Override a value of the plan, such as bottleneck.rate=48Mbit/s.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    #[command(flatten)]
+    with: With,
     /// Write the packets to this file, headers alone.
     #[arg(long, value_name = "FILE", required_unless_present = "qlog")]
     pcapng: Option<PathBuf>,
@@ -53,6 +56,11 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        in_sets(&mut self.sets).chain(self.with.mentions()).collect()
+    }
+
     /// Makes the run and prints what was written.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let plan =

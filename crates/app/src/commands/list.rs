@@ -3,16 +3,17 @@
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
-use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
 use forebay_core::traffic::RECEIVERS;
+use forebay_lab::algorithms;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::runnable_plans;
 use forebay_lab::plan::paths::{PATHS, Path};
 use serde_json::{Value, json};
 
+use super::own::With;
 use super::{print, refuse};
 
 /// Arguments of `forebay list`.
@@ -20,6 +21,8 @@ use super::{print, refuse};
 pub struct List {
     /// What to list.
     what: What,
+    #[command(flatten)]
+    with: With,
     /// As one JSON array on stdout.
     #[arg(long)]
     json: bool,
@@ -44,6 +47,11 @@ enum What {
 }
 
 impl List {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        self.with.mentions()
+    }
+
     /// Prints the list on stdout.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         if self.json {
@@ -62,7 +70,7 @@ impl List {
                 }
             }
             What::Algorithms => {
-                for algorithm in ALGORITHMS {
+                for algorithm in algorithms::known().algorithms() {
                     let (params, sources) = (algorithm.params, algorithm.sources);
                     kind(&mut list, algorithm.name, algorithm.summary, params, sources)?;
                 }
@@ -116,7 +124,7 @@ impl What {
                 PATHS.iter().map(path).collect()
             }
             Self::Algorithms => {
-                let kinds = ALGORITHMS.iter();
+                let kinds = algorithms::known().algorithms().iter();
                 kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
             }
             Self::Qdiscs => {

@@ -15,8 +15,10 @@ mod link;
 mod list;
 mod man;
 mod native;
+mod new_algorithm;
 #[cfg(feature = "host")]
 mod observe;
+pub mod own;
 mod plan;
 mod platforms;
 #[cfg(feature = "host")]
@@ -114,6 +116,8 @@ pub enum Command {
     Report(report::Report),
     /// Compare two folders of results.
     Compare(compare::Compare),
+    /// Write a crate with an algorithm of your own, for `forebay bench ./NAME`.
+    NewAlgorithm(new_algorithm::NewAlgorithm),
     /// Write results as files for other programs.
     Export(export::Export),
     /// Write the packets of a run for Wireshark, and its connections for viewers of qlog.
@@ -169,6 +173,20 @@ pub enum Command {
 }
 
 impl Command {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Run(arguments) => arguments.mentions(),
+            Self::Bench(arguments) => arguments.mentions(),
+            Self::Search(arguments) => arguments.mentions(),
+            Self::Capture(arguments) => arguments.mentions(),
+            Self::List(arguments) => arguments.mentions(),
+            Self::Plan(arguments) => arguments.mentions(),
+            Self::Agent(arguments) => arguments.mentions(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Runs the subcommand.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
@@ -180,6 +198,7 @@ impl Command {
             Self::Search(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),
+            Self::NewAlgorithm(arguments) => arguments.execute(),
             Self::Export(arguments) => arguments.execute(),
             Self::Capture(arguments) => arguments.execute(),
             Self::List(arguments) => arguments.execute(),

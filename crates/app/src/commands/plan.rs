@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use forebay_core::cc::Registry;
+use forebay_lab::algorithms;
 use forebay_lab::plan::experiment::{Flow, Platform};
 use forebay_lab::plan::{Plan as LabPlan, schema};
 
+use super::own::{With, in_sets};
 use super::run::{note_replacements, parse_sets};
 use super::{print, refuse};
 
@@ -27,16 +28,26 @@ enum Action {
         /// Override a value of the plan.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         sets: Vec<String>,
+        #[command(flatten)]
+        with: With,
     },
     /// Show every key that a plan may have.
     Schema,
 }
 
 impl Plan {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        match &mut self.action {
+            Action::Check { sets, with, .. } => in_sets(sets).chain(with.mentions()).collect(),
+            Action::Schema => Vec::new(),
+        }
+    }
+
     /// Prints on stdout; exit code 2 if the plan is wrong.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.action {
-            Action::Check { file, sets } => {
+            Action::Check { file, sets, with: _ } => {
                 let sets = parse_sets(&sets).map_err(refuse)?;
                 let plan = LabPlan::load(&file, &sets).map_err(refuse)?;
                 let seeds = plan.seeds.iter().count();
@@ -91,7 +102,7 @@ fn warn_of_names(plan: &LabPlan) -> anyhow::Result<()> {
 fn is_unknown(flow: &Flow, names: &[&str]) -> bool {
     let kind = if flow.cc.kind == "newreno" { "reno" } else { &flow.cc.kind };
     let is_of_kernel = match flow.platform {
-        None => kind != "reno" && Registry::BUILTIN.named(kind).is_none(),
+        None => kind != "reno" && algorithms::known().named(kind).is_none(),
         Some(platform) => platform == Platform::Kernel,
     };
     flow.is_tcp() && is_of_kernel && !names.contains(&kind)

@@ -9,6 +9,7 @@ use forebay_lab::summary::ArmSummary;
 use forebay_lab::{Options, Results, backend, output, progress};
 use serde_json::json;
 
+use super::own::{With, in_sets};
 use super::{print, refuse};
 
 /// What this program was built from.
@@ -42,6 +43,8 @@ pub struct Run {
     /// cell sets itself stays.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    #[command(flatten)]
+    with: With,
     /// Settings of whoever published the experiment, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
@@ -64,6 +67,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        in_sets(&mut self.sets).chain(self.with.mentions()).collect()
+    }
+
     /// Runs the plans; exit code 1 if a run was not valid, or ended with a box.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let plans = self.plans().map_err(refuse)?;

@@ -25,7 +25,8 @@ use super::{BadInput, print, refuse};
     forebay run out/search/bbr-queueing.toml --backend sim"
 )]
 pub struct Search {
-    /// The algorithm, as flows of plans have it: bbr, or cubic(hystart=off).
+    /// The algorithm, as flows of plans have it: bbr, or cubic(hystart=off), or the folder of a crate with one of
+    /// your own, such as ./my_cc.
     #[arg(required_unless_present = "list", value_name = "ALGORITHM")]
     algorithm: Option<String>,
     /// What is to be worst; --list says what there is.
@@ -61,6 +62,11 @@ pub struct Search {
 }
 
 impl Search {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        self.algorithm.iter_mut().collect()
+    }
+
     /// Searches; exit code 2 if algorithm, metric or space are wrong.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         if self.list {

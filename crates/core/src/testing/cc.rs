@@ -5,14 +5,19 @@
 //! - The same algorithm fed once a packet, once a round trip or every 10 ms keeps nearly the same
 //!   window, with every field that it does not need unknown.
 //! - Parameters that are unknown or out of range are refused.
+//!
+//! [`conform`] asks all of this of one algorithm, of whatever crate.
 
 mod feeding;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
+use self::feeding::PATH_RTT;
 pub use self::feeding::{Feeding, mean_window};
 use crate::bundle::control::{Control, Peer};
 use crate::bundle::sendbox::SendboxConfig;
@@ -301,60 +306,140 @@ impl SendboxModel {
     }
 }
 
+/// Cases that each property is tried with.
+const CASES: u32 = 128;
+/// Largest [`Algorithm::batch_tolerance`], a share of the mean window.
+const TOLERANCE_MAX: f64 = 0.2;
+
+/// Every rule of this module for `algorithm`, with its defaults and with its switches turned: what the tests of a
+/// crate with an algorithm of its own call. Takes about a second with optimisation.
+///
+/// # Panics
+///
+/// Where a rule is broken; the message has the smallest sequence of calls that breaks the rule.
+pub fn conform(algorithm: &'static Algorithm) {
+    always(&operations(), |operations| keeps_a_window(algorithm, operations));
+    always(&sendbox_operations(), |operations| keeps_a_rate(algorithm, operations));
+    let moved = moved_by_feeding(algorithm);
+    assert!(moved.is_empty(), "{moved:#?}");
+    refuses_what_it_does_not_know(algorithm);
+}
+
+/// Applies `rule` to what `strategy` draws.
+fn always<S: Strategy>(strategy: &S, rule: impl Fn(&S::Value)) {
+    let config = ProptestConfig {
+        cases: CASES,
+        // A failure is told in full, and leaves no file behind.
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let tried = TestRunner::new(config).run(strategy, |drawn| {
+        rule(&drawn);
+        Ok(())
+    });
+    if let Err(error) = tried {
+        panic!("{error}");
+    }
+}
+
+fn keeps_a_window(algorithm: &'static Algorithm, operations: &[Operation]) {
+    for mut model in [Model::new(algorithm), Model::switched(algorithm)] {
+        operations.iter().for_each(|operation| model.apply(operation));
+    }
+}
+
+fn keeps_a_rate(algorithm: &'static Algorithm, operations: &[SendboxOperation]) {
+    let mut model = SendboxModel::new(algorithm);
+    operations.iter().for_each(|operation| model.apply(operation));
+}
+
+/// By how much other feeding moves the mean window, where that is beyond the tolerance.
+fn moved_by_feeding(algorithm: &'static Algorithm) -> Vec<String> {
+    let Algorithm { name, batch_tolerance, .. } = algorithm;
+    assert!(*batch_tolerance <= TOLERANCE_MAX, "{name}: {batch_tolerance}");
+    let Some(packet) = mean_window(algorithm, Feeding::Packet) else {
+        return Vec::new(); // It sets a rate and no window.
+    };
+    let mut moved = Vec::new();
+    for period in [Duration::from_millis(10), PATH_RTT] {
+        let batch = mean_window(algorithm, Feeding::Every(period)).expect("as above");
+        if (batch / packet - 1.0).abs() > *batch_tolerance {
+            moved.push(alloc::format!(
+                "{name}: {packet:.1} packets per packet, {batch:.1} every {period:?}"
+            ));
+        }
+    }
+    moved
+}
+
+fn refuses_what_it_does_not_know(algorithm: &Algorithm) {
+    let spec = Spec::named(algorithm.name).with("wrong", Value::Integer(1));
+    let error = algorithm.build(&spec).err().expect("refused");
+    assert_eq!(error.key, "wrong", "{}", algorithm.name);
+}
+
 #[cfg(test)]
 mod tests {
-    use super::feeding::PATH_RTT;
     use super::*;
-    use crate::cc::ALGORITHMS;
+    use crate::cc::{ALGORITHMS, SendLimits, State, constant, newreno};
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
         #[test]
         fn any_measurements_leave_a_valid_window(operations in operations()) {
-            for algorithm in ALGORITHMS {
-                for mut model in [Model::new(algorithm), Model::switched(algorithm)] {
-                    operations.iter().for_each(|operation| model.apply(operation));
-                }
-            }
+            ALGORITHMS.iter().for_each(|algorithm| keeps_a_window(algorithm, &operations));
         }
 
         #[test]
         fn any_reports_leave_the_rate_within_its_bounds(operations in sendbox_operations()) {
-            for algorithm in ALGORITHMS {
-                let mut model = SendboxModel::new(algorithm);
-                operations.iter().for_each(|operation| model.apply(operation));
-            }
+            ALGORITHMS.iter().for_each(|algorithm| keeps_a_rate(algorithm, &operations));
         }
     }
 
     #[test]
     fn how_often_an_algorithm_is_fed_hardly_moves_its_window() {
-        let mut moved = Vec::new();
-        for algorithm in ALGORITHMS {
-            assert!(algorithm.batch_tolerance <= 0.2, "{}", algorithm.name);
-            let Some(packet) = mean_window(algorithm, Feeding::Packet) else {
-                continue; // It sets a rate and no window.
-            };
-            for period in [Duration::from_millis(10), PATH_RTT] {
-                let batch = mean_window(algorithm, Feeding::Every(period)).expect("as above");
-                if (batch / packet - 1.0).abs() > algorithm.batch_tolerance {
-                    let name = algorithm.name;
-                    moved.push(alloc::format!(
-                        "{name}: {packet:.1} packets per packet, {batch:.1} every {period:?}"
-                    ));
-                }
-            }
-        }
+        let moved: Vec<String> = ALGORITHMS.iter().flat_map(moved_by_feeding).collect();
         assert!(moved.is_empty(), "{moved:#?}");
     }
 
     #[test]
     fn unknown_parameters_are_refused_by_every_algorithm() {
-        for algorithm in ALGORITHMS {
-            let spec = Spec::named(algorithm.name).with("wrong", Value::Integer(1));
-            let error = algorithm.build(&spec).err().expect("refused");
-            assert_eq!(error.key, "wrong", "{}", algorithm.name);
+        ALGORITHMS.iter().for_each(refuses_what_it_does_not_know);
+    }
+
+    /// Closes its window at a timeout.
+    struct Closing(bool);
+
+    impl CongestionControl for Closing {
+        fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+        fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {}
+        fn on_event(&mut self, _now: Timestamp, event: CongestionEvent) {
+            self.0 |= event == CongestionEvent::Rto;
         }
+        fn send_limits(&self) -> SendLimits {
+            let cwnd = if self.0 { ByteCount::ZERO } else { MSS * 10 };
+            SendLimits { cwnd: Some(cwnd), ..SendLimits::default() }
+        }
+        fn state(&self) -> State {
+            State { phase: "closing", ..State::default() }
+        }
+    }
+
+    const CLOSING: Algorithm = Algorithm {
+        name: "closing",
+        build: &|_| Ok(Box::new(Closing(false))),
+        ..constant::ALGORITHM
+    };
+
+    #[test]
+    #[should_panic(expected = "closing: window of ")]
+    fn what_breaks_a_rule_does_not_conform() {
+        conform(&CLOSING);
+    }
+
+    #[test]
+    fn what_breaks_none_conforms() {
+        conform(&newreno::ALGORITHM);
     }
 }

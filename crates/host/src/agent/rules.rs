@@ -71,12 +71,14 @@ impl Choice {
         Ok(Self(Arc::new(Offer { algorithm, name: name.into(), spec: spec.clone() })))
     }
 
-    /// Reads an algorithm that is offered: `copa` under its own name, `mine=copa` under another.
-    pub fn offered(text: &str) -> Result<Self, SpecError> {
+    /// Reads one of `algorithms` that is offered: `copa` under its own name, `mine=copa` under another.
+    pub fn offered(algorithms: &Registry, text: &str) -> Result<Self, SpecError> {
         // Parameters have signs of equality, too.
         match text.split_once('=').filter(|(name, _)| !name.contains('(')) {
-            Some((name, algorithm)) => algorithm.parse::<Self>()?.named(name.trim()),
-            None => text.parse(),
+            Some((name, algorithm)) => {
+                Self::new(algorithms, algorithm.parse()?)?.named(name.trim())
+            }
+            None => Self::new(algorithms, text.parse()?),
         }
     }
 
@@ -148,11 +150,9 @@ impl Rule {
         self.prefix.is_none_or(|prefix| prefix.contains(&address))
             && self.port.is_none_or(|port| port == destination.port())
     }
-}
 
-impl FromStr for Rule {
-    type Err = RuleError;
-    fn from_str(text: &str) -> Result<Self, RuleError> {
+    /// Reads a rule that gives one of `algorithms`.
+    pub fn read(algorithms: &Registry, text: &str) -> Result<Self, RuleError> {
         let wrong = || RuleError::Destination(text.to_string());
         let (destination, algorithm) = text.split_once('=').ok_or_else(wrong)?;
         let (prefix, port) = split_port(destination.trim()).ok_or_else(wrong)?;
@@ -164,7 +164,16 @@ impl FromStr for Rule {
         if prefix.is_none() && port.is_none() {
             return Err(wrong());
         }
-        Ok(Self { prefix, port, choice: algorithm.trim().parse()? })
+        let choice = Choice::new(algorithms, algorithm.trim().parse()?)?;
+        Ok(Self { prefix, port, choice })
+    }
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+    /// With one of [`Registry::BUILTIN`].
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        Self::read(&Registry::BUILTIN, text)
     }
 }
 
@@ -338,13 +347,14 @@ mod tests {
             ("mine=cubic", "mine", "cubic"),
             ("no-hystart_1 = cubic(hystart=off)", "no-hystart_1", "cubic(hystart=off)"),
         ] {
-            let choice = Choice::offered(text).unwrap();
+            let choice = Choice::offered(&Registry::BUILTIN, text).unwrap();
             assert_eq!((choice.kernel_name().as_str(), choice.to_string().as_str()), (name, spec));
         }
         for text in ["=cubic", "sixteen_letters_=cubic", "a b=cubic", "mine=nonesuch"] {
-            assert!(Choice::offered(text).is_err(), "{text}");
+            assert!(Choice::offered(&Registry::BUILTIN, text).is_err(), "{text}");
         }
-        let both = ["cubic", "plain=cubic(hystart=off)"].map(|it| Choice::offered(it).unwrap());
+        let both = ["cubic", "plain=cubic(hystart=off)"]
+            .map(|it| Choice::offered(&Registry::BUILTIN, it).unwrap());
         assert!(Rules::new(both.to_vec(), vec![]).is_ok());
     }
 

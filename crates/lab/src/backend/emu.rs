@@ -6,10 +6,9 @@ use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_core::cc::Registry;
 use forebay_core::random::Streams;
 use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::spec::{Spec, SpecError, nearest};
 use forebay_core::traffic::Receiving;
 use forebay_core::units::Ratio;
 use forebay_host::agent;
@@ -26,6 +25,7 @@ use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 
 use super::{Backend, BackendError, Progress};
+use crate::algorithms::known;
 use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
 use crate::rows::{PacketLog, RunRows};
@@ -295,9 +295,7 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     };
     match flow.platform {
         None | Some(Platform::Kernel) => {}
-        Some(Platform::Agent) => {
-            drop(Choice::new(&Registry::BUILTIN, flow.cc.clone()).map_err(within)?)
-        }
+        Some(Platform::Agent) => drop(Choice::new(known(), flow.cc.clone()).map_err(within)?),
         Some(Platform::Bpf) => {}
     }
     if !matches!(flow.platform, None | Some(Platform::Kernel)) {
@@ -316,10 +314,24 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     if answer == Err(Errno::ENOENT) {
         let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         let available = std::fs::read_to_string(available).unwrap_or_default();
-        let names = available.split_whitespace().collect::<Vec<_>>().join(", ");
-        return refused(&format!("one that this kernel has: {names}"));
+        return refused(&of_kernel(&flow.cc, &available));
     }
     Ok(())
+}
+
+/// What is allowed instead of `cc`, which is neither in the kernel nor a module of it; `available`: names as the
+/// kernel lists them.
+fn of_kernel(cc: &Spec, available: &str) -> String {
+    let names: Vec<&str> = available.split_whitespace().collect();
+    let mut allowed =
+        format!("one that this kernel, or a module installed for it, has: {}", names.join(", "));
+    if let Some(name) = nearest(kernel_name(cc), &names) {
+        allowed += &format!("; nearest is {name}");
+    }
+    if known().named(&cc.kind).is_some() {
+        allowed += &format!("; agent:{cc} has an agent decide for the kernel's TCP");
+    }
+    allowed
 }
 
 fn ns(duration: Duration) -> u64 {

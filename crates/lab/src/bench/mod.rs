@@ -19,8 +19,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
+use crate::algorithms::is_version;
 use crate::judge::{Claims, Judged, PlanClaims, Results, VALUES_MIN};
 use crate::plan::{Override, Plan, Seeds};
+use crate::report::current_runs;
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
 use crate::store::{self, Run, Store};
@@ -255,8 +257,7 @@ impl Experiment {
         let store = Store::open(&self.folder);
         let store = store.with_context(|| self.folder.display().to_string())?;
         let mut valid: BTreeMap<(String, String, u64), Run> = BTreeMap::new();
-        for id in store.run_ids()? {
-            let run = store.run(id)?;
+        for run in current_runs(&store)? {
             let key = &run.key;
             let is_of_program = key.backend == options.backend && key.sources == sources;
             let has_settings =
@@ -291,9 +292,11 @@ impl Experiment {
     }
 }
 
-/// The parameters of a run but for the algorithm under test.
+/// The parameters of a run but for the algorithm under test, and for versions, which [`current_runs`] has looked at.
 fn without_aut(parameters: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_another = |(key, _): &(&String, &String)| *key != "aut" && !key.starts_with("aut.");
+    let is_another = |(key, _): &(&String, &String)| {
+        *key != "aut" && !key.starts_with("aut.") && !is_version(key)
+    };
     parameters.iter().filter(is_another).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

@@ -7,7 +7,6 @@ pub mod library;
 mod overrides;
 pub mod paths;
 pub(crate) mod reader;
-mod registry;
 mod resolve;
 pub mod schema;
 pub mod setup;
@@ -24,6 +23,8 @@ use forebay_core::spec::{self, Spec};
 use library::Source;
 use reader::Reader;
 use tree::{Node, Table, Value};
+
+use crate::algorithms;
 
 /// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
 const MAX_ARMS: usize = 64;
@@ -177,12 +178,12 @@ impl Plan {
     ///
     /// Those of [`Plan::load`], or the plan has no `as_published`.
     pub fn load_as_published(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
-        Self::read(Source::plan(reference)?, sets, Registry::BUILTIN, true)
+        Self::read(Source::plan(reference)?, sets, algorithms::known().clone(), true)
     }
 
     /// Reads a plan from its text; see [`Plan::load`].
     pub fn from_source(source: Source, sets: &[Override]) -> Result<Self, PlanError> {
-        Self::with_algorithms(source, sets, Registry::BUILTIN)
+        Self::with_algorithms(source, sets, algorithms::known().clone())
     }
 
     /// Reads a plan whose flows and bundles may name any of `algorithms`; see [`Plan::load`].

@@ -28,9 +28,9 @@ use super::error::PlanError;
 use super::library::Source;
 use super::paths;
 use super::reader::Reader;
-use super::registry;
 use super::schema;
 use super::tree::{Node, Table, Value, flatten};
+use crate::algorithms::{LINUX_ONLY, version};
 use crate::experiment::schedule::{Connections, RequestLoad, fixed_size, size_cdf};
 use crate::experiment::{
     Agent, Bundle, Experiment, Flow, INITIAL_WINDOW, Link, OwnLink, Platform, Report, Stack,
@@ -107,7 +107,8 @@ pub fn experiment(
     let faults = faults(&plan, stop, &declared, &flows, uplink.is_some())?;
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
-    let all = flatten(&tree);
+    let mut all = flatten(&tree);
+    all.extend(versions(&flows, &declared));
     // Windows change no run, but what is known of it.
     let sha256 = files.finish(all.iter().filter(|(key, _)| {
         let part = first_part(key);
@@ -149,6 +150,14 @@ pub fn experiment(
 }
 
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
+
+/// The version of each algorithm of somebody's own that decides for a flow or a bundle.
+fn versions(flows: &[Flow], bundles: &[DeclaredBundle]) -> Vec<(String, String)> {
+    let is_own = |flow: &&Flow| matches!(flow.platform, None | Some(Platform::Agent));
+    let of_flows = flows.iter().filter(is_own).map(|flow| &flow.cc.kind);
+    let of_bundles = bundles.iter().filter(|it| it.enabled).map(|it| &it.bundle.cc.kind);
+    of_flows.chain(of_bundles).filter_map(|name| version(name)).collect()
+}
 
 fn first_part(key: &str) -> &str {
     key.split('.').next().unwrap_or_default()
@@ -457,9 +466,9 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowC
             let kind = if cc.kind == "reno" { "newreno".into() } else { cc.kind.clone() };
             check(&Spec { kind, params: cc.params.clone() })?;
         }
-        None if !registry::LINUX_ONLY.contains(&cc.kind.as_str()) => {
+        None if !LINUX_ONLY.contains(&cc.kind.as_str()) => {
             let names = algorithms.algorithms().iter().map(|algorithm| algorithm.name);
-            let names: Vec<&str> = names.chain(registry::LINUX_ONLY).collect();
+            let names: Vec<&str> = names.chain(LINUX_ONLY).collect();
             let Some(name) = nearest(&cc.kind, &names) else { return Err(table.wrong(key)) };
             return Err(table.wrong_but_near(key, name));
         }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::algorithms::Versions;
 use crate::plan::figures::{Figure, defaults};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::Requests;
@@ -97,12 +98,20 @@ pub(crate) fn link_to(folder: &Path, root: &Path) -> Block {
     Block::Link { text, to }
 }
 
-/// Of every plan, arm, cell, seed and back end the newest valid run, or the newest attempt if none
-/// is valid; in the order of the store.
+/// Every run, oldest first, without those in which a version of an algorithm decides that counts no more.
+pub fn current_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
+    let all = store.run_ids()?.into_iter().map(|id| store.run(id));
+    let mut runs = all.collect::<Result<Vec<_>, _>>()?;
+    let versions = Versions::among(runs.iter().map(|run| &run.parameters));
+    runs.retain(|run| versions.count(&run.parameters));
+    Ok(runs)
+}
+
+/// Of every plan, arm, cell, seed and back end the newest valid one of [`current_runs`], or the newest attempt if
+/// none is valid; in the order of the store.
 pub fn newest_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
     let mut newest: BTreeMap<(String, String, String, u64, String), Run> = BTreeMap::new();
-    for id in store.run_ids()? {
-        let run = store.run(id)?;
+    for run in current_runs(store)? {
         let key = run.key.clone();
         let key = (key.plan, key.cell, key.arm, key.seed, key.backend);
         match newest.get(&key) {

@@ -31,6 +31,7 @@ pub use space::{SPACES, Space, check_algorithm};
 pub use trials::Judged;
 use trials::{Trials, unusable};
 
+use crate::algorithms;
 use crate::runner::RunError;
 use crate::store::Build;
 
@@ -146,8 +147,11 @@ impl Request {
     fn heading(&self, plain: &Judged, found: &Judged) -> String {
         let Self { algorithm, objective, space, budget, seed, .. } = self;
         let (name, metric) = (self.name(), objective.name);
-        let algorithm =
-            if algorithm.contains('(') { format!("'{algorithm}'") } else { algorithm.clone() };
+        let (kind, parameters) = algorithm.split_at(algorithm.find('(').unwrap_or(algorithm.len()));
+        let own = algorithms::own().iter().find(|own| own.algorithm.name == kind);
+        let with = own.map_or_else(String::new, |own| format!(" --with {}", own.folder));
+        let algorithm = format!("{}{parameters}", own.map_or(kind, |own| own.folder));
+        let algorithm = if parameters.is_empty() { algorithm } else { format!("'{algorithm}'") };
         let times = objective.times_worse(found.value, plain.value);
         let times = times.map_or_else(String::new, |it| format!(": this is {it:.1} times worse"));
         format!(
@@ -155,7 +159,7 @@ impl Request {
              # Found by: forebay search {algorithm} --metric {metric} --space {} --seed {seed} {budget}\n\
              # {}: {}, the median of seeds {SEEDS}, which have {:?}.\n\
              # The worst plain cell, {}, has {}{times}.\n\
-             # Again: forebay run {name}.toml --backend sim\n\n",
+             # Again: forebay run {name}.toml --backend sim{with}\n\n",
             found.case.words(),
             space.name,
             objective.heading(),

@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_core::cc::Registry;
 use forebay_core::spec::Spec;
 use forebay_core::units::{Rate, Ratio, parse_duration};
 use forebay_sim::SUPPLIED;
 
 use super::case::{Case, Event};
 use super::objective::rounded;
+use crate::algorithms;
 use crate::plan::PlanError;
 use crate::plan::library::Source;
 use crate::plan::tree::{Node, Value};
@@ -248,7 +248,7 @@ pub fn check_algorithm(text: &str) -> Result<(), String> {
     if spec.kind == "reno" {
         spec.kind = "newreno".into();
     }
-    let registry = Registry::BUILTIN;
+    let registry = algorithms::known();
     let built = registry.build(&registry.of_single_flow(spec), SUPPLIED);
     built.map(drop).map_err(|error| error.to_string())
 }

@@ -188,3 +188,12 @@ fn receivers_other_than_the_kernels_are_refused_by_name() {
     let reading = Reading { rate_bps: Some(1_000_000), buffer_bytes: Some(64_000) };
     assert_eq!(made.pairs[0].workloads[0].reading, reading);
 }
+
+#[test]
+fn who_names_what_the_kernel_lacks_is_told_the_nearest_and_the_agent() {
+    let allowed = |kind| of_kernel(&Spec::named(kind), "reno cubic bbr\n");
+    let has = "one that this kernel, or a module installed for it, has: reno, cubic, bbr";
+    assert_eq!(allowed("brutal"), has);
+    assert_eq!(allowed("bbbr"), format!("{has}; nearest is bbr"));
+    assert!(allowed("copa").ends_with("; agent:copa has an agent decide for the kernel's TCP"));
+}

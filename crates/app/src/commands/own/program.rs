@@ -1,0 +1,217 @@
+//! Forebay with algorithms of somebody's own: a crate of a few lines, where cargo puts what it makes.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use serde_json::Value;
+use toml::Table;
+
+use super::manifest::Crate;
+use crate::commands::BadInput;
+
+/// Builds forebay with the algorithms of `crates`, as this program was built; gives the path of the program. Cargo
+/// tells on stderr how far it is, and what is wrong with a crate.
+///
+/// # Errors
+///
+/// Bad input: crates that have forebay from different places, no cargo, what the compiler refuses.
+pub fn build(crates: &[Crate]) -> anyhow::Result<PathBuf> {
+    let forebay = &crates[0].forebay;
+    if let Some(other) = crates.iter().find(|it| it.forebay != *forebay) {
+        let (one, another) = (forebay.display(), other.forebay.display());
+        let paths = format!("{} and {}", crates[0].path, other.path);
+        let reason = format!("{paths}: one has forebay from {one}, one from {another}");
+        return Err(BadInput(format!("{reason}: allowed is one place for all")).into());
+    }
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(target) => std::path::absolute(target)?,
+        None => forebay.join("target"),
+    };
+    let lock = read(&forebay.join("Cargo.lock"))?;
+    let name = name(crates, &lock);
+    let home = target.join("own").join(&name);
+    write(&home, &name, crates, &lock).with_context(|| home.display().to_string())?;
+    run_cargo(&name, &home, &target, crates)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| file.display().to_string())
+}
+
+/// A name for programs with these crates and no others, whatever their sources.
+fn name(crates: &[Crate], lock: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    crates.iter().for_each(|it| it.folder.hash(&mut hasher));
+    lock.hash(&mut hasher);
+    let packages: Vec<&str> = crates.iter().map(|it| it.package.as_str()).take(3).collect();
+    format!("forebay-with-{}-{:08x}", packages.join("-"), hasher.finish() as u32)
+}
+
+/// Writes the crate of the program.
+fn write(home: &Path, name: &str, crates: &[Crate], lock: &str) -> anyhow::Result<()> {
+    std::fs::create_dir_all(home.join("src"))?;
+    let file = home.join("Cargo.lock");
+    if !file.exists() {
+        // The versions that forebay is built with: nothing has to be looked up.
+        std::fs::write(file, lock)?;
+    }
+    place(&home.join("Cargo.toml"), &manifest(name, crates)?)?;
+    place(&home.join("src/main.rs"), &main(crates))?;
+    Ok(())
+}
+
+/// Writes what has changed only: cargo goes by the times of files.
+fn place(file: &Path, text: &str) -> io::Result<()> {
+    match std::fs::read(file) {
+        Ok(there) if there == text.as_bytes() => Ok(()),
+        _ => std::fs::write(file, text),
+    }
+}
+
+/// `Cargo.toml`: forebay with the features of this program, the crates, and the profiles of forebay's workspace, so
+/// that the program is as fast as this one.
+fn manifest(name: &str, crates: &[Crate]) -> anyhow::Result<String> {
+    let path = |path: &Path| toml::Value::from(path.display().to_string());
+    let forebay = &crates[0].forebay;
+    let features = if cfg!(feature = "host") { "[\"host\"]" } else { "[]" };
+    let mut text = format!(
+        "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
+         [workspace]\n\n[dependencies]\n\
+         forebay = {{ path = {}, default-features = false, features = {features} }}\n",
+        path(&forebay.join("crates/app"))
+    );
+    for (place, it) in crates.iter().enumerate() {
+        let package = toml::Value::from(it.package.as_str());
+        let folder = path(&it.folder);
+        text += &format!("own{place} = {{ package = {package}, path = {folder} }}\n");
+    }
+    let file = forebay.join("Cargo.toml");
+    let workspace: Table = read(&file)?.parse().with_context(|| file.display().to_string())?;
+    let profiles = workspace.into_iter().filter(|(key, _)| key == "profile");
+    Ok(format!("{text}\n{}", profiles.collect::<Table>()))
+}
+
+/// `main.rs`.
+fn main(crates: &[Crate]) -> String {
+    let mut entries = String::new();
+    for (place, Crate { folder, sources, .. }) in crates.iter().enumerate() {
+        entries += &format!(
+            "        forebay::Own {{\n            algorithm: own{place}::ALGORITHM,\n            \
+             folder: {:?},\n            sources: {sources:?},\n        }},\n",
+            folder.display().to_string()
+        );
+    }
+    format!(
+        "//! Forebay with algorithms of somebody's own. Written by `forebay`.\n\n\
+         fn main() -> std::process::ExitCode {{\n    forebay::main(&[\n{entries}    ])\n}}\n"
+    )
+}
+
+fn run_cargo(name: &str, home: &Path, target: &Path, crates: &[Crate]) -> anyhow::Result<PathBuf> {
+    let paths: Vec<&str> = crates.iter().map(|it| it.path.as_str()).collect();
+    let paths = paths.join(", ");
+    eprintln!("building forebay with {paths}, which takes minutes the first time");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // There lies the file that says which toolchain.
+    cargo.current_dir(&crates[0].forebay).env("CARGO_TARGET_DIR", target);
+    cargo.args(["build", "--message-format", "json-render-diagnostics", "--manifest-path"]);
+    cargo.arg(home.join("Cargo.toml"));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| {
+        let reason = "cargo builds algorithms of one's own: https://rustup.rs has it";
+        BadInput(format!("{paths}: cargo: {error}: {reason}"))
+    })?;
+    let program = executable(name, &String::from_utf8_lossy(&output.stdout));
+    program.filter(|_| output.status.success()).ok_or_else(|| {
+        let entry = "`pub const ALGORITHM: forebay_core::cc::Algorithm`";
+        let reason = format!("cargo could not build it, see above; its root exports {entry}");
+        BadInput(format!("{paths}: {reason}")).into()
+    })
+}
+
+/// Path of the program `name`, as cargo's messages tell it.
+fn executable(name: &str, messages: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| message["target"]["name"] == name);
+    programs.find_map(|message| Some(message["executable"].as_str()?.into()))
+}
+
+/// Runs `program` with the arguments of this one in place of this one; returns only why it does not.
+pub fn exec(program: &Path) -> anyhow::Error {
+    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    anyhow::Error::new(error).context(program.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crates() -> [Crate; 2] {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        ["one", "the \"other\""].map(|name| Crate {
+            path: format!("./{name}"),
+            folder: format!("/home/me/{name}").into(),
+            package: "my-cc".into(),
+            forebay: std::fs::canonicalize(&root).unwrap(),
+            sources: "0123456789abcdef".into(),
+        })
+    }
+
+    #[test]
+    fn the_manifest_has_forebay_each_crate_and_the_profiles() {
+        let text = manifest("forebay-with-x", &crates()).unwrap();
+        let manifest: Table = text.parse().unwrap();
+        let dependencies = &manifest["dependencies"];
+        assert!(dependencies["forebay"]["path"].as_str().unwrap().ends_with("/crates/app"));
+        assert_eq!(dependencies["own1"]["path"].as_str(), Some("/home/me/the \"other\""));
+        assert_eq!(dependencies["own1"]["package"].as_str(), Some("my-cc"));
+        let optimised = &manifest["profile"]["release"]["package"]["forebay-sim"];
+        assert_eq!(optimised["codegen-units"].as_integer(), Some(1));
+        assert!(manifest["workspace"].as_table().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_program_hands_over_each_entry_with_its_folder_and_digest() {
+        let text = main(&crates());
+        assert!(
+            text.contains("algorithm: own0::ALGORITHM,\n            folder: \"/home/me/one\",\n")
+        );
+        assert!(text.contains("folder: \"/home/me/the \\\"other\\\"\",\n"));
+        assert!(text.contains("sources: \"0123456789abcdef\",\n        },\n    ])\n}\n"), "{text}");
+    }
+
+    #[test]
+    fn a_program_has_a_name_of_its_crates_and_versions() {
+        let [one, other] = crates();
+        let both = name(&[one, other], "lock");
+        assert!(both.starts_with("forebay-with-my-cc-my-cc-"), "{both}");
+        let names =
+            [name(&crates(), "lock"), name(&crates()[..1], "lock"), name(&crates(), "other")];
+        assert!(names[0] == both && names[1] != both && names[2] != both);
+    }
+
+    #[test]
+    fn crates_that_have_forebay_from_two_places_are_refused() {
+        let [one, other] = crates();
+        let other = Crate { forebay: "/elsewhere".into(), ..other };
+        let error = build(&[one, other]).unwrap_err();
+        assert!(error.downcast_ref::<BadInput>().is_some());
+        assert!(error.to_string().contains("one from /elsewhere: allowed is one place for all"));
+    }
+
+    #[test]
+    fn cargo_tells_where_the_program_is() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"x\"},\"executable\":null}\n\
+                        {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"x\"},\"executable\":\"/t/x\"}\n\
+                        {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(executable("x", messages), Some("/t/x".into()));
+        assert_eq!(executable("y", messages), None);
+    }
+}

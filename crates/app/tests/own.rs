@@ -1,0 +1,124 @@
+//! Algorithms of somebody's own: written by `forebay new-algorithm`, built into forebay, and told apart by their sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn forebay(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    // Whatever is built was built before, but for forebay itself.
+    command.env("CARGO_NET_OFFLINE", "true");
+    command.current_dir(folder).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a command that must refuse its input; gives its stderr.
+fn refusal_of(folder: &Path, arguments: &[&str]) -> String {
+    let output = forebay(folder, arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+    assert!(output.stdout.is_empty(), "{output:?}");
+    stderr(&output)
+}
+
+#[test]
+fn what_is_no_crate_of_an_algorithm_is_refused_wherever_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["bench", "./nonesuch", "cubic"][..],
+        &["search", "agent:./nonesuch(x=1)"],
+        &["run", "ccperf/deep_buffers", "--set", "aut=[\"cubic\", \"./nonesuch\"]"],
+        &["plan", "check", "ccperf/deep_buffers", "--with", "nonesuch"],
+        &["agent", "--algorithm", "mine=./nonesuch"],
+    ] {
+        let error = refusal_of(folder.path(), arguments);
+        assert!(error.starts_with("error: ./nonesuch: No such file"), "{arguments:?}: {error}");
+    }
+    let error = refusal_of(folder.path(), &["bench", "."]);
+    assert!(error.contains("./Cargo.toml: ") && error.contains("forebay new-algorithm"), "{error}");
+    // A file that is no algorithm.
+    let trace = ["plan", "check", "ccperf/deep_buffers", "--set", "bottleneck.trace=./nonesuch"];
+    let error = refusal_of(folder.path(), &trace);
+    assert!(error.contains("bottleneck.trace"), "{error}");
+}
+
+/// Runs cargo's tests of a crate that was written.
+fn cargo_test(folder: &Path) {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--offline"]).env("CARGO_TARGET_DIR", target("tests-of-own"));
+    let output = cargo.current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// A folder that stays: the next time little has to be built.
+fn target(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Puts both crates and cubic through an experiment that is cut short.
+fn bench(folder: &Path) -> Output {
+    let algorithms = ["./in_rust", "in_c/", "cubic"];
+    let settings = ["--only", "deep_buffers", "--seeds", "1", "--json", "--out", "out"];
+    let sets = ["--set", "stop=2s", "--set", "warmup=500ms"];
+    forebay(folder, &[&["bench"], &algorithms[..], &settings, &sets].concat())
+}
+
+/// What the benchmark printed, and how many runs of each of the three it made for that.
+fn benched(folder: &Path) -> (Value, [usize; 3]) {
+    let output = bench(folder);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told = stderr(&output);
+    let made = ["in_rust", "in_c", "cubic"].map(|name| {
+        let of = format!("deep_buffers {name} ");
+        told.lines().filter(|line| line.contains(&of) && !line.ends_with("in the store")).count()
+    });
+    (serde_json::from_slice(&output.stdout).unwrap(), made)
+}
+
+#[test]
+#[ignore = "builds forebay anew, for minutes: make test-own"]
+fn algorithms_in_rust_and_in_c_are_tested_benchmarked_and_run_again_once_they_change() {
+    let folder = &target("own");
+    // The crates have the same paths each time, so that one program is built and not another one each time.
+    let _ = fs::remove_dir_all(folder);
+    fs::create_dir_all(folder).unwrap();
+    for arguments in [&["new-algorithm", "in_rust"][..], &["new-algorithm", "in_c", "--c"]] {
+        let output = forebay(folder, arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    ["in_rust", "in_c"].iter().for_each(|name| cargo_test(&folder.join(name)));
+
+    let (first, made) = benched(folder);
+    assert_eq!(made, [5; 3]);
+    assert_eq!(first["scorecard"]["algorithms"], serde_json::json!(["cubic", "in_c", "in_rust"]));
+    for score in first["scorecard"]["scores"].as_array().unwrap() {
+        let answers = &score["answers"];
+        assert_eq!(answers["in_rust"], answers["in_c"], "what both templates do is the same");
+    }
+    assert_eq!(benched(folder).1, [0; 3], "nothing is run twice");
+
+    let file = folder.join("in_rust/src/lib.rs");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace(".or(0.5)", ".or(0.8)")).unwrap();
+    let (second, made) = benched(folder);
+    assert_eq!(made, [5, 0, 0], "what changed is run again");
+    assert_eq!(second["experiments"][0]["runs"], 15, "what it did before counts no more");
+    assert_ne!(second["scorecard"], first["scorecard"]);
+
+    fs::write(&file, text.replace("name: \"in_rust\"", "name: \"in_c\"")).unwrap();
+    let refused = bench(folder);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("ALGORITHM: name = in_c: allowed is a name"), "{refused:?}");
+    fs::write(&file, text.replace("pub const ALGORITHM", "const ALGORITHM")).unwrap();
+    let refused = bench(folder);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = stderr(&refused);
+    assert!(
+        told.contains("error[E0603]") && told.contains("exports `pub const ALGORITHM"),
+        "{told}"
+    );
+}

@@ -1,0 +1,147 @@
+//! An algorithm within bounds: whatever it answers, a simulation ends and a window lets something go.
+
+use forebay_core::cc::window::CWND_MAX;
+use forebay_core::cc::{
+    Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State,
+};
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Least pacing rate, a full packet in about 1.5 s, as that of `const`.
+const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
+/// Least time from one call of a timer to the next: what asks for none would be called for ever at one instant.
+const TIMER_MIN: Duration = Duration::from_micros(10);
+
+/// `algorithm`, each instance of which is bounded. The entry lives as long as the program.
+pub fn bounded(algorithm: Algorithm) -> Algorithm {
+    let least_mss = algorithm.min_window_mss.max(1.0);
+    let build = move |spec: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
+        let cc = (algorithm.build)(spec)?;
+        let (least, waits) = (ByteCount::new(1), Timestamp::ZERO);
+        Ok(Box::new(Bounded { cc, least_mss, least, waits }))
+    };
+    Algorithm { build: Box::leak(Box::new(build)), ..algorithm }
+}
+
+struct Bounded {
+    cc: Box<dyn CongestionControl>,
+    /// Least window in segments.
+    least_mss: f64,
+    /// Least window, and least ssthresh.
+    least: ByteCount,
+    /// No timer is due before.
+    waits: Timestamp,
+}
+
+impl CongestionControl for Bounded {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        let least = (self.least_mss * mss.as_f64()) as u64;
+        self.least = ByteCount::new(least.clamp(1, CWND_MAX));
+        self.cc.init(now, mss, initial_cwnd);
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.cc.set_seed(seed);
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.cc.on_measurement(now, measurement);
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        self.cc.on_event(now, event);
+    }
+
+    fn on_timer(&mut self, now: Timestamp) {
+        self.waits = now + TIMER_MIN;
+        self.cc.on_timer(now);
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.cc.next_timer().map(|at| at.max(self.waits))
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        let limits = self.cc.send_limits();
+        let window = |bytes: ByteCount| bytes.clamp(self.least, ByteCount::new(CWND_MAX));
+        SendLimits {
+            cwnd: limits.cwnd.map(window),
+            ssthresh: limits.ssthresh.map(window),
+            pacing_rate: limits.pacing_rate.map(|rate| rate.max(RATE_MIN)),
+            ..limits
+        }
+    }
+
+    fn law(&self) -> Law {
+        self.cc.law()
+    }
+
+    fn state(&self) -> State {
+        self.cc.state()
+    }
+
+    fn copied(&self) -> Option<Box<dyn CongestionControl>> {
+        let Self { least_mss, least, waits, .. } = *self;
+        Some(Box::new(Self { cc: self.cc.copied()?, least_mss, least, waits }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::cc::constant;
+    use forebay_core::spec::Value;
+
+    use super::*;
+
+    /// Answers with nonsense, and asks to be called at once.
+    struct Nonsense;
+
+    impl CongestionControl for Nonsense {
+        fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+        fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {}
+        fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+        fn next_timer(&self) -> Option<Timestamp> {
+            Some(Timestamp::ZERO)
+        }
+        fn send_limits(&self) -> SendLimits {
+            SendLimits {
+                cwnd: Some(ByteCount::ZERO),
+                ssthresh: Some(ByteCount::new(u64::MAX)),
+                pacing_rate: Some(Rate::ZERO),
+                app_limited: None,
+            }
+        }
+        fn state(&self) -> State {
+            State::default()
+        }
+        fn copied(&self) -> Option<Box<dyn CongestionControl>> {
+            Some(Box::new(Self))
+        }
+    }
+
+    #[test]
+    fn nonsense_is_brought_within_bounds_and_sense_stays() {
+        let nonsense = Algorithm {
+            params: &[],
+            min_window_mss: 2.0,
+            build: &|_| Ok(Box::new(Nonsense)),
+            ..constant::ALGORITHM
+        };
+        let spec = Spec::named("const");
+        let mut cc = bounded(nonsense).build(&spec).unwrap();
+        let now = Timestamp::from_nanos(1_000_000);
+        cc.init(now, ByteCount::new(1000), ByteCount::new(10_000));
+        for cc in [&cc, &cc.copied().unwrap()] {
+            let limits = cc.send_limits();
+            assert_eq!(limits.cwnd, Some(ByteCount::new(2000)));
+            assert_eq!(limits.ssthresh, Some(ByteCount::new(CWND_MAX)));
+            assert_eq!(limits.pacing_rate, Some(RATE_MIN));
+        }
+        cc.on_timer(now);
+        assert_eq!(cc.next_timer(), Some(now + TIMER_MIN));
+
+        let window = Value::Text("30000B".into());
+        let sane = bounded(constant::ALGORITHM).build(&spec.with("cwnd", window)).unwrap();
+        assert_eq!(sane.send_limits().cwnd, Some(ByteCount::new(30_000)));
+    }
+}

@@ -1,0 +1,45 @@
+//! An algorithm of somebody's own, which a process has from its start on.
+
+use forebay_core::cc::{self, Algorithm};
+use forebay_core::spec::{Spec, Value};
+use forebay_lab::algorithms::{self, Own};
+use forebay_lab::plan::{Override, Plan};
+use forebay_lab::{Options, run};
+
+/// Half of the link, whatever happens.
+const HALF: Algorithm = Algorithm {
+    name: "half",
+    build: &|_| {
+        let rate = Value::Text("12Mbit/s".into());
+        cc::build(&Spec::named("const").with("rate", rate), &[])
+    },
+    ..cc::constant::ALGORITHM
+};
+
+#[test]
+fn plans_name_it_runs_tell_its_version_and_another_s_runs_do_not() {
+    let own = Own { algorithm: HALF, folder: "/home/me/half", sources: "0123456789abcdef" };
+    algorithms::add(&[own]).unwrap();
+    assert!(algorithms::known().named("half").is_some());
+
+    let sets = ["aut=[\"half\", \"cubic\", \"agent:half\"]", "stop=2s", "warmup=500ms"];
+    let sets = sets.map(|set| Override::parse(set).unwrap());
+    let mut plan = Plan::load("ccperf/steady_state_single_flow", &sets).unwrap();
+    plan.cells.truncate(1);
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        backend: "sim".into(),
+        out: Some(folder.path().into()),
+        seeds: Some("1".parse().unwrap()),
+        ..Options::default()
+    };
+    let results = run(&plan, &options, &mut |_| {}).unwrap();
+    let told = |arm: &str| {
+        let run = results.runs.iter().find(|run| run.key.arm == arm).unwrap();
+        run.parameters.get("sources.half").map(String::as_str)
+    };
+    assert_eq!(told("half"), Some("0123456789abcdef"));
+    assert_eq!((told("agent-half"), told("cubic")), (Some("0123456789abcdef"), None));
+    let page = std::fs::read_to_string(&results.report).unwrap();
+    assert!(page.contains("sources.half"), "the report says which version it was");
+}
