@@ -109,11 +109,61 @@ fn a_wrong_file_ends_every_command_with_2_and_its_place() {
 #[test]
 fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["status", "top", "reload"] {
-        let output = forebay(folder.path(), &[command, "--socket", "none.sock"]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
+    for command in [&["status"][..], &["top"], &["reload"], &["explain", "b"]] {
+        let output = forebay(folder.path(), &[command, &["--socket", "none.sock"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{command:?}");
         assert!(text(&output.stderr).contains("none.sock"), "{output:?}");
     }
+}
+
+#[test]
+fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = CONFIG.replace("[[bundle]]", "control = \"box.sock\"\n\n[[bundle]]");
+    fs::write(folder.path().join("box.toml"), own).unwrap();
+    let planned = forebay(folder.path(), &["plan", "box.toml"]);
+    assert_eq!(planned.status.code(), Some(1), "{planned:?}");
+    let told = text(&planned.stdout);
+    for part in [
+        "box.toml: a receivebox would be started",
+        "wan0: XDP program",
+        "UDP 192.0.2.2:61476",
+        "The kernel forwards all packets, before, meanwhile and after.",
+        "no device wan0",
+        "bundle.key: No such file",
+    ] {
+        assert!(told.contains(part), "{part:?} is missing in\n{told}");
+    }
+    let document = forebay(folder.path(), &["plan", "box.toml", "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&document.stdout).unwrap();
+    assert!(document["running"].is_null() && document["role"] == "receivebox", "{document}");
+    let files = fs::read_dir(folder.path()).unwrap();
+    assert_eq!(files.count(), 1, "nothing was made");
+    fs::write(folder.path().join("wrong.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
+    for arguments in [&["plan", "wrong.toml"][..], &["apply", "wrong.toml"]] {
+        let refused = forebay(folder.path(), arguments);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains("wrong.toml:9: bundle.id = -1"), "{refused:?}");
+    }
+    assert_eq!(forebay(folder.path(), &["plan"]).status.code(), Some(2));
+}
+
+#[test]
+fn nothing_is_applied_or_confirmed_where_no_box_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
+    let refused = |arguments: &[&str], part: &str| {
+        let output = forebay(folder.path(), &[arguments, &["--socket", "none.sock"]].concat());
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains(part), "{output:?}");
+    };
+    refused(
+        &["apply", "box.toml"],
+        "no box answers at none.sock: start it with `forebay receivebox",
+    );
+    refused(&["apply", "box.toml", "--confirm", "1.5s"], "allowed is a time of whole seconds");
+    refused(&["confirm"], "nothing is on trial");
+    refused(&["revert"], "nothing is on trial");
 }
 
 #[test]

@@ -155,37 +155,61 @@ impl Sampler {
     /// Watches a bundle from now on, or changes one. The counters of a bundle that is changed go
     /// on; a key change may give the packets of one instant neither the old hash nor the new one.
     ///
-    /// Refused, with everything as before: bundles that overlap in both source and destination
-    /// where neither destination prefix is the longer one, and more than 256 bundles.
+    /// # Errors
+    ///
+    /// As of [`Sampler::change`].
     pub fn set_bundle(&mut self, id: BundleId, bundle: SamplerBundle) -> Result<(), Error> {
-        let index = match self.bundles.get(&id) {
-            Some(slot) => slot.index,
-            None => self.free_slot()?,
-        };
-        let sites = Sites { source: bundle.source, destination: bundle.destination };
-        self.check(id, &sites)?;
-        let before = self.bundles.remove(&id).map(|slot| slot.senders);
-        let is_new = before.is_none();
-        self.bundles.insert(id, Slot { index, sites, senders: before.unwrap_or_default() });
-        if is_new {
-            self.zero_counters(index)?;
-        }
-        let key = u128::from_le_bytes(bundle.key.0);
-        let settings = types::bundle {
-            key: [key as u64, (key >> 64) as u64],
-            epoch_mask: u64::from(bundle.epoch_size.packets() - 1),
-            id: u64::from(id.0),
-        };
-        for (to, from) in self.settings_of(index).iter().zip(settings.words()) {
-            to.store(from, Ordering::Relaxed);
-        }
-        self.install()
+        self.change(&[], vec![(id, bundle)])
     }
 
     /// Stops watching a bundle; nothing happens if it is not watched.
     pub fn remove_bundle(&mut self, id: BundleId) -> Result<(), Error> {
-        self.set_senders(id, &[])?;
-        self.bundles.remove(&id);
+        self.change(&[id], Vec::new())
+    }
+
+    /// Stops watching the bundles `gone`, and watches or changes those of `set`, as
+    /// [`Sampler::set_bundle`] would: all at once, so that prefixes may go from one bundle to another.
+    ///
+    /// # Errors
+    ///
+    /// Refused, with everything as before: bundles that overlap in both source and destination
+    /// where neither destination prefix is the longer one, and more than 256 bundles.
+    pub fn change(
+        &mut self,
+        gone: &[BundleId],
+        set: Vec<(BundleId, SamplerBundle)>,
+    ) -> Result<(), Error> {
+        self.check(gone, &set)?;
+        for id in gone {
+            self.set_senders(*id, &[])?;
+            self.bundles.remove(id);
+        }
+        if !gone.is_empty() {
+            // Before another bundle has the slot.
+            self.install()?;
+        }
+        for (id, bundle) in set {
+            let before = self.bundles.remove(&id);
+            let is_new = before.is_none();
+            let (index, senders) = match before {
+                Some(slot) => (slot.index, slot.senders),
+                None => (self.free_slot()?, BTreeSet::new()),
+            };
+            let sites = Sites { source: bundle.source, destination: bundle.destination };
+            self.bundles.insert(id, Slot { index, sites, senders });
+            if is_new {
+                self.zero_counters(index)?;
+            }
+            let key = u128::from_le_bytes(bundle.key.0);
+            let settings = types::bundle {
+                key: [key as u64, (key >> 64) as u64],
+                epoch_mask: u64::from(bundle.epoch_size.packets() - 1),
+                id: u64::from(id.0),
+            };
+            for (to, from) in self.settings_of(index).iter().zip(settings.words()) {
+                to.store(from, Ordering::Relaxed);
+            }
+        }
         self.install()
     }
 
@@ -268,21 +292,34 @@ impl Sampler {
             .ok_or(Error::TooManyBundles { max: MAX_BUNDLES })
     }
 
-    /// Whether the bundle can join the others.
-    fn check(&self, id: BundleId, sites: &Sites) -> Result<(), Error> {
-        for prefix in sites.source.iter().chain(&sites.destination) {
-            prefix_key(*prefix)?;
+    /// Whether the bundles can be watched together.
+    fn check(&self, gone: &[BundleId], set: &[(BundleId, SamplerBundle)]) -> Result<(), Error> {
+        let named = gone.iter().chain(set.iter().map(|(id, _)| id));
+        let named: BTreeSet<BundleId> = named.copied().collect();
+        let stay = self.bundles.iter().filter(|(id, _)| !named.contains(id));
+        let mut all: Vec<(BundleId, Sites)> = set
+            .iter()
+            .map(|(id, SamplerBundle { source, destination, .. })| {
+                (*id, Sites { source: source.clone(), destination: destination.clone() })
+            })
+            .collect();
+        all.extend(stay.map(|(id, slot)| (*id, slot.sites.clone())));
+        if all.len() > MAX_BUNDLES {
+            return Err(Error::TooManyBundles { max: MAX_BUNDLES });
         }
-        for (other, slot) in self.bundles.iter().filter(|(other, _)| **other != id) {
-            if let Some(destination) = sites.conflict(&slot.sites) {
-                return Err(Error::Overlap { first: other.0, second: id.0, destination });
+        // Those that stay go together already.
+        for (place, (second, sites)) in all[..set.len()].iter().enumerate() {
+            for prefix in sites.source.iter().chain(&sites.destination) {
+                prefix_key(*prefix)?;
+            }
+            for (first, others) in &all[place + 1..] {
+                if let Some(destination) = sites.conflict(others) {
+                    return Err(Error::Overlap { first: first.0, second: second.0, destination });
+                }
             }
         }
-        let mut destinations = sites.destination.clone();
-        for (_, slot) in self.bundles.iter().filter(|(other, _)| **other != id) {
-            destinations.extend(&slot.sites.destination);
-        }
-        destinations.iter_mut().for_each(|prefix| *prefix = prefix.trunc());
+        let destinations = all.iter().flat_map(|(_, sites)| &sites.destination);
+        let mut destinations: Vec<IpNet> = destinations.map(IpNet::trunc).collect();
         destinations.sort();
         destinations.dedup();
         if nesting(&destinations) > MAX_NESTING {
@@ -563,6 +600,27 @@ mod tests {
         };
         assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 7, 200]), Some(1));
         assert_eq!(bundle_of([192, 0, 2, 1], [192, 0, 2, 2]), None);
+    }
+
+    #[test]
+    fn a_prefix_goes_from_one_bundle_to_another_in_one_change() {
+        let Some(mut sampler) = sampler() else { return };
+        let (site, [one, other]) = ("10.1.0.0/16", ["10.2.0.0/16", "10.3.0.0/16"]);
+        let of = |id, destination| (BundleId(id), bundle(site, destination));
+        sampler.change(&[], vec![of(1, one), of(2, other)]).unwrap();
+        let bundle_of = |sampler: &mut Sampler, part| {
+            let seen = boundaries(sampler, &udp([10, 1, 0, 1], [10, part, 0, 1], 0, 60));
+            seen.first().map(|boundary| boundary.bundle.0)
+        };
+        assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(2)]);
+        let twice = sampler.change(&[], vec![of(1, other)]).unwrap_err();
+        assert!(matches!(twice, Error::Overlap { first: 2, second: 1, .. }), "{twice}");
+        sampler.change(&[], vec![of(1, other), of(2, one)]).unwrap();
+        assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(2), Some(1)]);
+        assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 2, "they go on");
+        sampler.change(&[BundleId(1), BundleId(2)], vec![of(1, one), of(7, other)]).unwrap();
+        assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(7)]);
+        assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 1, "it begins anew");
     }
 
     #[test]

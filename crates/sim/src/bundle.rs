@@ -304,7 +304,7 @@ impl Sendbox {
     /// The bundle's share of an uplink from now on; then [`Sendbox::plan`].
     pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
         if self.process.is_running() {
-            self.control.set_ceiling(now, ceiling);
+            self.control.set_ceiling(now, Some(ceiling));
             self.decide(now);
         }
     }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 /// Arguments of `forebay sendbox`.
 ///
 /// Its two ports must be of one bridge, which forwards whatever this process does not take. Ends
-/// cleanly on SIGTERM and SIGINT: what is queued is sent and the kernel takes over. SIGHUP
-/// reads the key files again.
+/// cleanly on SIGTERM and SIGINT: what is queued is sent and the kernel takes over. SIGHUP has it
+/// take its files as they are then, as `forebay reload` does.
 #[derive(clap::Args)]
 pub struct Sendbox {
     /// The configuration file; check it with `forebay check-config`.
@@ -20,7 +20,8 @@ pub struct Sendbox {
 
 /// Arguments of `forebay receivebox`.
 ///
-/// It only watches: the kernel forwards, whatever becomes of this process.
+/// It only watches: the kernel forwards, whatever becomes of this process. SIGHUP has it take its
+/// files as they are then, as `forebay reload` does.
 #[derive(clap::Args)]
 pub struct Receivebox {
     /// The configuration file; check it with `forebay check-config`.

@@ -1,14 +1,17 @@
 //! One file per subcommand.
 
 mod agent;
+mod apply;
 mod bench;
 mod capture;
 mod chaos;
 mod check_config;
 mod compare;
+mod confirm;
 mod daemons;
 mod demo;
 mod doctor;
+mod explain;
 mod export;
 mod keygen;
 mod link;
@@ -23,6 +26,7 @@ mod plan;
 mod platforms;
 #[cfg(feature = "host")]
 mod read_keys;
+mod reload;
 mod replay;
 mod report;
 mod reproduce;
@@ -124,7 +128,7 @@ pub enum Command {
     Capture(capture::Capture),
     /// List plans, algorithms, queueing disciplines or metrics.
     List(list::List),
-    /// Check plans and show what they may contain.
+    /// Show what a configuration would change on this machine; check plans of experiments.
     Plan(plan::Plan),
     /// Run a sendbox: queue, schedule and pace the traffic of bundles.
     Sendbox(daemons::Sendbox),
@@ -146,8 +150,16 @@ pub enum Command {
     Status(status::Status),
     /// Show the status of running boxes and agents live.
     Top(status::Top),
-    /// Have running boxes read their key files again.
-    Reload(status::Reload),
+    /// Say why the rate of a bundle is what it is, and what limits it.
+    Explain(explain::Explain),
+    /// Have running boxes take their configuration and key files as they are now.
+    Reload(reload::Reload),
+    /// Have a running box take another configuration, and go back unless that is confirmed in time.
+    Apply(apply::Apply),
+    /// Keep what is on trial.
+    Confirm(confirm::Confirm),
+    /// Go back from what is on trial, at once.
+    Revert(confirm::Revert),
     /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
     /// Run a command behind an emulated link.
@@ -213,7 +225,11 @@ impl Command {
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),
             Self::Top(arguments) => arguments.execute(),
+            Self::Explain(arguments) => arguments.execute(),
             Self::Reload(arguments) => arguments.execute(),
+            Self::Apply(arguments) => arguments.execute(),
+            Self::Confirm(arguments) => arguments.execute(),
+            Self::Revert(arguments) => arguments.execute(),
             Self::Doctor(arguments) => arguments.execute(),
             Self::Link(arguments) => arguments.execute(),
             Self::Trace(arguments) => arguments.execute(),

@@ -1,7 +1,8 @@
-//! `forebay plan`.
+//! `forebay plan`: what a configuration would change on this machine; and plans of experiments.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_lab::algorithms;
@@ -13,15 +14,26 @@ use super::run::{note_replacements, parse_sets};
 use super::{print, refuse};
 
 /// Arguments of `forebay plan`.
+///
+/// `forebay plan FILE` compares the configuration FILE of a sendbox or receivebox with what is there: the box that
+/// runs, if one does, and else devices, programs, qdiscs, filters, addresses, sockets and files. It says what
+/// becomes of traffic meanwhile, what would keep the box from starting, and what it could not see, as when it
+/// is not root. Nothing is changed. Exit code 1: the box would not start.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Plan {
+    /// The configuration file of a sendbox or receivebox.
+    file: Option<PathBuf>,
+    /// Print one JSON document, and nothing else, on stdout.
+    #[arg(long)]
+    json: bool,
     #[command(subcommand)]
-    action: Action,
+    action: Option<Action>,
 }
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Check a plan: every arm and cell is resolved, nothing is run.
+    /// Check a plan of experiments: every arm and cell is resolved, nothing is run.
     Check {
         /// The path of a plan, or its name.
         file: String,
@@ -31,7 +43,7 @@ enum Action {
         #[command(flatten)]
         with: With,
     },
-    /// Show every key that a plan may have.
+    /// Show every key that a plan of experiments may have.
     Schema,
 }
 
@@ -39,14 +51,23 @@ impl Plan {
     /// The arguments that may name algorithms.
     pub fn mentions(&mut self) -> Vec<&mut String> {
         match &mut self.action {
-            Action::Check { sets, with, .. } => in_sets(sets).chain(with.mentions()).collect(),
-            Action::Schema => Vec::new(),
+            Some(Action::Check { sets, with, .. }) => in_sets(sets).chain(with.mentions()).collect(),
+            Some(Action::Schema) | None => Vec::new(),
         }
     }
 
-    /// Prints on stdout; exit code 2 if the plan is wrong.
+    /// Prints on stdout; exit code 2 if the file or plan is wrong.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        match self.action {
+        let action = match (self.action, self.file) {
+            (Some(action), _) => action,
+            (None, Some(file)) => return of_box(&file, self.json),
+            (None, None) => {
+                let allowed =
+                    "FILE is missing: allowed is the configuration of a box, `check` or `schema`";
+                return Err(super::BadInput(allowed.into()).into());
+            }
+        };
+        match action {
             Action::Check { file, sets, with: _ } => {
                 let sets = parse_sets(&sets).map_err(refuse)?;
                 let plan = LabPlan::load(&file, &sets).map_err(refuse)?;
@@ -74,6 +95,21 @@ impl Plan {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What the configuration of a box would change on this machine.
+#[cfg(feature = "host")]
+fn of_box(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let plan = forebay_host::daemon::plan::Plan::of(file);
+    let plan = plan.map_err(|error| super::BadInput(error.to_string()))?;
+    let text = if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
+    print(&text)?;
+    Ok(if plan.blockers.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(not(feature = "host"))]
+fn of_box(_file: &Path, _json: bool) -> anyhow::Result<ExitCode> {
+    Err(super::needs_host("plan FILE"))
 }
 
 /// Says on stderr which congestion controls the kernel here has not loaded: they are no mistake on the

@@ -1,4 +1,4 @@
-//! `forebay read-keys`: the process that reads the key files of a box which is no longer root.
+//! `forebay read-keys`: the process that reads the files of a box which is no longer root.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,15 +14,15 @@ pub struct ReadKeys {
     /// Group of that user.
     #[arg(long)]
     gid: u32,
-    /// The files.
-    #[arg(last = true, required = true)]
-    files: Vec<PathBuf>,
+    /// The configuration file of the box, which names the key files.
+    #[arg(last = true)]
+    file: PathBuf,
 }
 
 impl ReadKeys {
     /// Answers until the box ends.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        reader::serve(&self.files, self.uid, self.gid)?;
+        reader::serve(&self.file, self.uid, self.gid)?;
         Ok(ExitCode::SUCCESS)
     }
 }

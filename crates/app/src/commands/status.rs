@@ -1,4 +1,4 @@
-//! `forebay status`, `forebay top` and `forebay reload`: asking a running box or agent.
+//! `forebay status` and `forebay top`: asking a running box or agent.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,11 +10,11 @@ use super::print;
 
 /// Which daemon is asked.
 #[derive(clap::Args)]
-struct Target {
+pub struct Target {
     /// Control socket of the daemon (`box.control` in its configuration, or `agent --control`).
     /// Without it, every socket in /run/forebay is asked.
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
 }
 
 /// Arguments of `forebay status`.
@@ -34,18 +34,15 @@ pub struct Top {
     target: Target,
 }
 
-/// Arguments of `forebay reload`.
-#[derive(clap::Args)]
-pub struct Reload {
-    #[command(flatten)]
-    target: Target,
-}
+/// What is said of a daemon whose answer does not fit.
+#[cfg(feature = "host")]
+pub const ANOTHER_QUESTION: &str = "the daemon answered another question";
 
 /// What the daemons that were asked say of themselves.
 #[cfg(feature = "host")]
 #[derive(Default)]
-struct Answers {
-    boxes: Vec<forebay_host::daemon::status::Status>,
+pub struct Answers {
+    pub boxes: Vec<forebay_host::daemon::status::Status>,
     agents: Vec<forebay_host::agent::status::AgentStatus>,
 }
 
@@ -61,17 +58,17 @@ impl Answers {
 #[cfg(feature = "host")]
 #[derive(Debug, PartialEq, serde::Deserialize)]
 #[serde(untagged)]
-enum State {
+pub enum State {
     Box(forebay_host::daemon::status::Status),
     Agent(forebay_host::agent::status::AgentStatus),
 }
 
 #[cfg(feature = "host")]
-type Answer = forebay_host::service::control::Answer<State>;
+pub type Answer = forebay_host::service::control::Answer<State>;
 
 #[cfg(feature = "host")]
 impl Target {
-    fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
+    pub fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
         const FOLDER: &str = "/run/forebay";
         if let Some(socket) = &self.socket {
             return Ok(vec![socket.clone()]);
@@ -88,11 +85,14 @@ impl Target {
         Ok(sockets)
     }
 
-    fn ask(&self, request: forebay_host::service::control::Request) -> anyhow::Result<Vec<Answer>> {
+    pub fn ask(
+        &self,
+        request: forebay_host::service::control::Request,
+    ) -> anyhow::Result<Vec<Answer>> {
         ask_all(&self.sockets()?, self.socket.is_some(), request)
     }
 
-    fn status(&self) -> anyhow::Result<Answers> {
+    pub fn status(&self) -> anyhow::Result<Answers> {
         use forebay_host::service::control::Request;
         let mut answers = Answers::default();
         for answer in self.ask(Request::Status)? {
@@ -102,7 +102,7 @@ impl Target {
                     State::Agent(status) => answers.agents.push(status),
                 },
                 Answer::Failed(reason) => anyhow::bail!(reason),
-                Answer::Done(_) => anyhow::bail!("the daemon answered another question"),
+                Answer::Done(_) | Answer::Changed(_) => anyhow::bail!(ANOTHER_QUESTION),
             }
         }
         Ok(answers)
@@ -173,28 +173,6 @@ impl Top {
     }
 }
 
-#[cfg(feature = "host")]
-impl Reload {
-    /// Has each daemon read its key files again.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
-        use forebay_host::service::control::Request;
-        let mut code = ExitCode::SUCCESS;
-        for answer in self.target.ask(Request::ReloadKeys)? {
-            match answer {
-                Answer::Done(what) => eprintln!("{what}"),
-                Answer::Failed(reason) => {
-                    eprintln!("error: {reason}");
-                    code = ExitCode::FAILURE;
-                }
-                Answer::Status(_) => {
-                    anyhow::bail!("the daemon answered another question")
-                }
-            }
-        }
-        Ok(code)
-    }
-}
-
 #[cfg(not(feature = "host"))]
 mod without_host {
     use super::*;
@@ -212,14 +190,6 @@ mod without_host {
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let _ = self.target.socket;
             Err(crate::commands::needs_host("top"))
-        }
-    }
-
-    impl Reload {
-        /// Says what is missing.
-        pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = self.target.socket;
-            Err(crate::commands::needs_host("reload"))
         }
     }
 }

@@ -240,22 +240,24 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     };
     let answer = asked(STRANGER, group, Request::Status).unwrap();
     assert!(matches!(answer, Answer::Status(_)), "{answer:?}");
-    let refused = asked(STRANGER, group, Request::ReloadKeys).unwrap();
+    let refused = asked(STRANGER, group, Request::Reload).unwrap();
     assert!(matches!(&refused, Answer::Failed(why) if why.contains("root")), "{refused:?}");
     let error = asked(STRANGER, Gid::from_raw(STRANGER), Request::Status).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 
     // Files that root alone reads are read again: a wrong one, another's, and then the same at both.
-    let reload = |index: usize| ask(&scene.sockets[index], Request::ReloadKeys).unwrap();
+    let reload = |index: usize| match ask(&scene.sockets[index], Request::Reload).unwrap() {
+        Answer::Changed(outcome) => *outcome,
+        other => panic!("{other:?}"),
+    };
     let folder = scene.folder.path();
     fs::write(folder.join("four.key"), "no key\n").unwrap();
     let failed = reload(1);
-    assert!(
-        matches!(&failed, Answer::Failed(why) if why.contains("four.key: line 1")),
-        "{failed:?}"
-    );
+    assert!(failed.refused.join("").contains("four.key: line 1"), "{failed}");
     new_keys(folder, &["four", "six"]);
-    assert_eq!(reload(1), Answer::Done("2 key files read".into()));
+    let renewed = reload(1);
+    assert_eq!(renewed.summary(), "2 changed", "{renewed}");
+    assert!(renewed.listing().contains("four.key with other keys"), "{renewed}");
     const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
     for (index, role) in ROLES.into_iter().enumerate() {
         await_that(&format!("the {role} asks for the keys"), || {

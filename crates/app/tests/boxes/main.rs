@@ -16,6 +16,7 @@ mod routed;
 mod scope;
 mod two_bundles;
 mod unwritable_log;
+mod way_back;
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};

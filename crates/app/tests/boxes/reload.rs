@@ -1,10 +1,13 @@
 //! Keys that are read again at one box while the other one starts anew.
 
+use std::fs;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{Site, Topology};
@@ -33,6 +36,7 @@ fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
     give_ipv6(sites);
     let folder = tempfile::tempdir().unwrap();
     let configs = write_configs(folder.path());
+    give_second_keys(folder.path());
     let namespaces = [&sites.right_box, &sites.left_box];
     let start = |index: usize| start(namespaces[index], ROLES[index], &configs[index]);
     let mut boxes = [start(0), start(1)];
@@ -64,6 +68,7 @@ fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
                     let began = Instant::now();
                     boxes[restarted] = start(restarted);
                     thread::sleep(Duration::from_millis(offset));
+                    turn_keys(folder.path());
                     let reloaded = boxes[1 - restarted].id() as i32;
                     kill(Pid::from_raw(reloaded), Signal::SIGHUP).unwrap();
                     // Whatever was on its way of the sessions before has come.
@@ -83,6 +88,29 @@ fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
     for one in &mut boxes {
         one.kill().unwrap();
         one.wait().unwrap();
+    }
+}
+
+/// Has both boxes know two keys of each bundle.
+fn give_second_keys(folder: &Path) {
+    let more = folder.join("more.key");
+    keys::generate(&more).unwrap();
+    for name in ["four.key", "six.key"] {
+        let both = [folder.join(name), more.clone()].map(|file| fs::read_to_string(file).unwrap());
+        fs::write(folder.join(name), both.concat()).unwrap();
+    }
+}
+
+/// Has boxes that read their keys from now on send with the other one. A file changes whole: the box that was
+/// restarted may be reading it.
+fn turn_keys(folder: &Path) {
+    for name in ["four.key", "six.key"] {
+        let (file, turned) = (folder.join(name), folder.join("turned.key"));
+        fs::copy(&file, &turned).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = text.lines().rev().collect();
+        fs::write(&turned, lines.join("\n")).unwrap();
+        fs::rename(&turned, &file).unwrap();
     }
 }
 

@@ -382,10 +382,17 @@ impl Control {
         self.enforce(now);
     }
 
-    /// This holds from now on.
-    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
+    /// This holds from now on; `None`: there is no ceiling.
+    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Option<Ceiling>) {
         self.start(now);
-        self.ceiling = Some(ceiling);
+        self.ceiling = ceiling;
+        self.bound(now);
+    }
+
+    /// These bounds of the operator's hold from now on.
+    pub fn set_bounds(&mut self, now: Timestamp, min_rate: Option<Rate>, max_rate: Option<Rate>) {
+        self.start(now);
+        self.config = SendboxConfig { min_rate, max_rate, ..self.config };
         self.bound(now);
     }
 

@@ -133,11 +133,18 @@ impl Sendbox {
         self.control.on_queue(now, backlog);
     }
 
-    /// This holds from now on: the bundle's share of an [`uplink`](super::uplink) at this time.
-    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
+    /// This holds from now on: the bundle's share of an [`uplink`](super::uplink) at this time; `None`: it
+    /// shares none.
+    pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Option<Ceiling>) {
         let before = self.rate();
         self.control.set_ceiling(now, ceiling);
         self.is_undecided |= self.rate() != before;
+    }
+
+    /// The operator's bounds ([`SendboxConfig`]) are these from now on; session and control loop go on.
+    pub fn set_bounds(&mut self, now: Timestamp, min_rate: Option<Rate>, max_rate: Option<Rate>) {
+        self.control.set_bounds(now, min_rate, max_rate);
+        self.is_undecided = true;
     }
 
     /// What the bundle would send, where so much waits.

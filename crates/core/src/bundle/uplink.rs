@@ -148,9 +148,34 @@ impl Uplink {
         Ok(uplink)
     }
 
+    /// An uplink of another configuration, in the place of this one: what is known of the bundles that stay is
+    /// kept. `before` has for each bundle of `config` its place here; `None`: it is new.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Uplink::new`].
+    pub fn succeeded_by(
+        &self,
+        config: &UplinkConfig,
+        before: &[Option<usize>],
+    ) -> Result<Self, UplinkError> {
+        let mut uplink = Self::new(config)?;
+        for (standing, place) in uplink.bundles.iter_mut().zip(before) {
+            *standing = place.map_or_else(Standing::default, |place| self.bundles[place]);
+        }
+        uplink.ticked_at = self.ticked_at;
+        uplink.divide();
+        Ok(uplink)
+    }
+
     /// What all bundles send together at the most.
     pub const fn rate(&self) -> Rate {
         self.rate
+    }
+
+    /// Weight of the bundle of this place among its siblings, and what it is guaranteed.
+    pub fn share(&self, bundle: usize) -> (u32, Option<Rate>) {
+        self.tree.share(bundle)
     }
 
     /// What the bundle of this place may send.

@@ -10,6 +10,7 @@
 //! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. An idle
 //! sleep, of which the kernel's side is told, ends with the first record of any kind.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -30,7 +31,9 @@ use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
 use crate::lateness::Lateness;
 use crate::service::control::{Answer, Request};
 use crate::service::privileges;
-use crate::service::supervisor::{Command, Handle, Mailbox, Worker, block_signals, supervise};
+use crate::service::supervisor::{
+    Command, Desk, Handle, Mailbox, Worker, block_signals, supervise,
+};
 use crate::{clock, log};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
@@ -66,16 +69,23 @@ pub fn run(
     log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
     let worker = AgentWorker::open(config, Box::new(started))?;
     let control = config.control_path();
-    supervise(&control, &"agent", signals, None, worker, answer).map_err(AgentError::Failed)
+    supervise(&control, &"agent", signals, None, worker, AgentDesk).map_err(AgentError::Failed)
 }
 
-fn answer(worker: &Handle<AgentStatus>, request: Request) -> Answer<AgentStatus> {
-    match request {
-        Request::Status => match worker.status() {
+/// Tells the state; nothing of an agent can be changed while it runs.
+struct AgentDesk;
+
+impl Desk<AgentWorker> for AgentDesk {
+    fn answer(&mut self, worker: &Handle<AgentWorker>, request: Request) -> Answer<AgentStatus> {
+        if request != Request::Status {
+            const REASON: &str = "an agent has no configuration file: start it again to change it";
+            tracing::warn!(target: "reload", "{REASON}");
+            return Answer::Failed(REASON.into());
+        }
+        match worker.status() {
             Ok(status) => Answer::Status(Box::new(status)),
             Err(reason) => Answer::Failed(reason.into()),
-        },
-        Request::ReloadKeys => Answer::Failed("an agent has no keys".into()),
+        }
     }
 }
 
@@ -291,12 +301,12 @@ impl AgentWorker {
     }
 
     /// False: stop.
-    fn obey(&mut self, mailbox: &Mailbox<AgentStatus>) -> bool {
+    fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
         while let Some(command) = mailbox.take() {
             match command {
                 // Whoever asked may have lost patience.
                 Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Keys(_) => {}
+                Command::Change(never, _) => match never {},
                 Command::Stop => return false,
             }
         }
@@ -332,8 +342,9 @@ impl AgentWorker {
 
 impl Worker for AgentWorker {
     type Status = AgentStatus;
+    type Change = Infallible;
 
-    fn run(mut self, mailbox: Mailbox<AgentStatus>) -> io::Result<AgentStatus> {
+    fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<AgentStatus> {
         privileges::set_timer_slack(slack(self.period));
         if self.period < PROMPT {
             privileges::shorten_slices();

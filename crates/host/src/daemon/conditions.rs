@@ -156,6 +156,9 @@ impl std::fmt::Display for Void {
 
 impl std::error::Error for Void {}
 
+/// How what was found begins where the kernel was asked and did not answer.
+pub(super) const NOT_SAID: &str = "the kernel does not say";
+
 const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
 
 const FORWARDING: &str = "forwarding";
@@ -415,7 +418,7 @@ impl From<io::Error> for Fault {
             io::ErrorKind::PermissionDenied => "run it with sudo",
             _ => "look at `ip link`",
         };
-        Self::new(format!("the kernel does not say: {error}"), fix)
+        Self::new(format!("{NOT_SAID}: {error}"), fix)
     }
 }
 

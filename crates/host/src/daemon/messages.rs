@@ -13,7 +13,7 @@ use forebay_core::bundle::BundleId;
 use forebay_core::bundle::wire::{MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, Sealed};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::config::Config;
+use super::config::{BundleConfig, Config};
 use super::status::MessageCounters;
 use super::udp;
 
@@ -65,7 +65,7 @@ impl Messages {
         };
         Ok(Self {
             socket: bound().map_err(named)?.into(),
-            peers: Peers::new(config.bundles.iter().map(|bundle| (bundle.id, bundle.peer))),
+            peers: Peers::of(&config.bundles),
             buffer: Box::new([0; MAX_DATAGRAM + 1]),
             counters: MessageCounters::default(),
         })
@@ -92,6 +92,18 @@ impl Messages {
                 // silence says the same.
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Messages are of these bundles from now on.
+    pub fn set_bundles(&mut self, bundles: &[BundleConfig]) {
+        self.peers = Peers::of(bundles);
+    }
+
+    /// Keeps what the session of a bundle that goes has rejected.
+    pub fn retire(&mut self, rejects: &RejectCounts) {
+        for (reject, count) in rejects.iter() {
+            self.counters.add_rejected(reject.name(), count);
         }
     }
 
@@ -126,8 +138,9 @@ impl AsFd for Messages {
 struct Peers(BTreeMap<BundleId, (usize, SocketAddr)>);
 
 impl Peers {
-    fn new(peers: impl Iterator<Item = (BundleId, SocketAddr)>) -> Self {
-        Self(peers.enumerate().map(|(index, (id, peer))| (id, (index, peer))).collect())
+    fn of(bundles: &[BundleConfig]) -> Self {
+        let peer = |(index, bundle): (usize, &BundleConfig)| (bundle.id, (index, bundle.peer));
+        Self(bundles.iter().enumerate().map(peer).collect())
     }
 
     /// The bundle of a datagram; `Err`: why it cannot be a message of a peer.

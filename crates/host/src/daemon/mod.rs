@@ -8,11 +8,14 @@
 pub mod conditions;
 pub mod config;
 pub mod doctor;
+pub mod explain;
 pub mod keys;
 mod messages;
 pub mod observer;
 mod peer;
+pub mod plan;
 pub mod receivebox;
+pub mod reload;
 mod schedule;
 mod scope;
 pub mod sendbox;

@@ -3,10 +3,13 @@
 //! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
 //! and this process turns what it sampled into reports. Its death touches no traffic.
 
+mod change;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
@@ -21,11 +24,13 @@ use nix::sys::time::TimeSpec;
 
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
+use super::keys::reader::{Loaded, Source};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
 use super::peer::News;
+use super::reload::Change;
 use super::schedule::Schedule;
-use super::starting::{Prepared, prepare, supervise};
+use super::starting::{prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::trace::{self, Row, Tracer};
 use super::{DaemonError, scope, unguessable};
@@ -77,13 +82,17 @@ pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonErr
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
-    let worker = ReceiveboxWorker::open(config, &prepared, Box::new(clock))?;
-    supervise(config, prepared, worker).map_err(DaemonError::Failed)
+    let loaded = prepared.reader.load(Source::Own)?;
+    loaded.config.expect_role(Role::Receivebox)?;
+    let worker = ReceiveboxWorker::open(&loaded, &prepared.confinement, Box::new(clock))?;
+    supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
 /// One bundle.
 struct Watch {
     config: BundleConfig,
+    /// Name in rows.
+    name: Arc<str>,
     receivebox: Receivebox,
     /// What the sampler was set to.
     sampled_with: (SamplingKey, EpochSize),
@@ -118,19 +127,17 @@ struct ReceiveboxWorker {
 
 impl ReceiveboxWorker {
     fn open(
-        config: &Config,
-        prepared: &Prepared,
+        loaded: &Loaded,
+        confinement: &Confinement,
         clock: Box<dyn BoxClock>,
     ) -> Result<Self, DaemonError> {
-        let keys = prepared.keys.load()?;
+        let Loaded { config, keys, .. } = loaded;
         let now = clock::now();
-        let left_out = BTreeSet::from([config.listen.ip()]);
-        let scopes = scope::scopes(config.bundles.iter(), &left_out, &BTreeSet::new());
         let bundles: Vec<Watch> = config
             .bundles
             .iter()
-            .zip(&keys)
-            .zip(scopes)
+            .zip(keys)
+            .zip(scopes(config))
             .map(|((bundle, keys), scope)| Watch::new(bundle, keys, scope, now))
             .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
@@ -141,16 +148,16 @@ impl ReceiveboxWorker {
         let mut sampler = attach(&devices, ifindex)?;
         // A sendbox counts what goes to this machine's other addresses: so does the sampler.
         sampler.add_own_address(config.listen.ip())?;
+        sampler.change(&[], bundles.iter().map(Watch::sampled).collect())?;
         for bundle in &bundles {
-            sampler.set_bundle(bundle.config.id, bundle.sampling())?;
             sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
         }
         let (tracer, trace_writer) =
-            trace::start(config, &prepared.confinement).map_err(DaemonError::Trace)?;
+            trace::start(config, confinement).map_err(DaemonError::Trace)?;
         Ok(Self {
             sampler,
             messages,
-            by_id: bundles.iter().enumerate().map(|(i, watch)| (watch.config.id, i)).collect(),
+            by_id: by_id(&bundles),
             schedule: Schedule::new(bundles.len()),
             bundles,
             tracer,
@@ -161,7 +168,7 @@ impl ReceiveboxWorker {
             ifindex: Some(ifindex),
             wan: config.wan.clone(),
             realtime: config.realtime,
-            confinement: prepared.confinement.clone(),
+            confinement: confinement.clone(),
             started: now,
             clock,
             scratch: Vec::new(),
@@ -254,7 +261,7 @@ impl ReceiveboxWorker {
         Ok(())
     }
 
-    fn sleep(&self, mailbox: &Mailbox<Status>) -> io::Result<()> {
+    fn sleep(&self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         let now = self.now();
         let due = self.schedule.next().map_or(IDLE, |at| at.saturating_since(now));
         let due = self.clock.wait(clock::now(), due);
@@ -272,38 +279,32 @@ impl ReceiveboxWorker {
     }
 
     /// False: stop.
-    fn obey(&mut self, mailbox: &Mailbox<Status>) -> bool {
+    fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
         while let Some(command) = mailbox.take() {
             match command {
                 // Whoever asked may have lost patience.
                 Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Keys(keys) => self.set_keys(&keys),
+                Command::Change(change, reply) => {
+                    let changed = self.change(&change).map_err(|error| error.to_string());
+                    drop(reply.try_send(changed));
+                }
                 Command::Stop => return false,
             }
         }
         true
     }
 
-    fn set_keys(&mut self, keys: &[KeyRing]) {
-        let now = self.now();
-        for (index, (watch, keys)) in self.bundles.iter_mut().zip(keys).enumerate() {
-            watch.receivebox.restart(keys, unguessable(), unguessable(), now);
-            self.schedule.set(index, now);
-        }
-    }
-
-    fn say_farewell(&mut self) {
-        let now = self.now();
-        for watch in &mut self.bundles {
-            watch.receivebox.stop();
-            while watch.receivebox.poll(now, &mut self.scratch) {
-                self.messages.send(watch.config.peer, &self.scratch);
-            }
+    /// Tells the sendbox of the bundle of this place that it goes.
+    fn say_farewell(&mut self, now: Timestamp, place: usize) {
+        let watch = &mut self.bundles[place];
+        watch.receivebox.stop();
+        while watch.receivebox.poll(now, &mut self.scratch) {
+            self.messages.send(watch.config.peer, &self.scratch);
         }
     }
 
     fn put_counters(&self) {
-        for (index, watch) in self.bundles.iter().enumerate() {
+        for watch in &self.bundles {
             // A map that cannot be read shows in the status.
             let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
             let row = BundleCounters {
@@ -312,7 +313,7 @@ impl ReceiveboxWorker {
                 message_bytes: watch.receivebox.counters().message_bytes.as_u64(),
                 ..BundleCounters::default()
             };
-            self.tracer.put(index, Row::Counters(row));
+            self.tracer.put(&watch.name, Row::Counters(row));
         }
     }
 
@@ -380,7 +381,8 @@ impl ReceiveboxWorker {
 
 impl Worker for ReceiveboxWorker {
     type Status = Status;
-    fn run(mut self, mailbox: Mailbox<Status>) -> io::Result<Status> {
+    type Change = Change;
+    fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(Task::Packets)?;
@@ -388,13 +390,25 @@ impl Worker for ReceiveboxWorker {
             self.round()?;
             self.sleep(&mailbox)?;
         }
-        self.say_farewell();
+        let now = self.now();
+        (0..self.bundles.len()).for_each(|place| self.say_farewell(now, place));
         let status = self.status();
         self.put_counters();
         drop(std::mem::take(&mut self.tracer));
         self.trace_writer.finish()?;
         Ok(status)
     }
+}
+
+/// What a receivebox takes into its bundles.
+fn scopes(config: &Config) -> Vec<Scope> {
+    let left_out = BTreeSet::from([config.listen.ip()]);
+    scope::scopes(config.bundles.iter(), &left_out, &BTreeSet::new())
+}
+
+/// Places of the bundles by their numbers.
+fn by_id(bundles: &[Watch]) -> BTreeMap<BundleId, usize> {
+    bundles.iter().enumerate().map(|(place, watch)| (watch.config.id, place)).collect()
 }
 
 /// Watches a device, and leaves it to merge packets or not as before.
@@ -418,6 +432,7 @@ impl Watch {
         receivebox.set_scope(now, scope);
         Self {
             config: config.clone(),
+            name: config.name.as_str().into(),
             sampled_with: (receivebox.sampling_key(), receivebox.sampling_size()),
             senders: AddressSet::default(),
             news: News::default(),
@@ -425,10 +440,16 @@ impl Watch {
         }
     }
 
-    fn sampling(&self) -> SamplerBundle {
+    /// What the sampler is told of the bundle.
+    fn sampled(&self) -> (BundleId, SamplerBundle) {
+        (self.config.id, self.sampling(&self.config))
+    }
+
+    /// How the sampler counts the bundle, whose configuration says this.
+    fn sampling(&self, config: &BundleConfig) -> SamplerBundle {
         SamplerBundle {
-            source: self.config.from.clone(),
-            destination: self.config.to.clone(),
+            source: config.from.clone(),
+            destination: config.to.clone(),
             key: self.receivebox.sampling_key(),
             epoch_size: self.receivebox.sampling_size(),
         }
@@ -480,7 +501,7 @@ impl Watch {
             return Ok(());
         }
         if wanted.0 != self.sampled_with.0 {
-            sampler.set_bundle(self.config.id, self.sampling())?;
+            sampler.set_bundle(self.config.id, self.sampling(&self.config))?;
         } else {
             sampler.set_epoch_size(self.config.id, wanted.1);
         }

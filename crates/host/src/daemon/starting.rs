@@ -6,21 +6,21 @@ use caps::{CapSet, Capability};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::{Group, geteuid};
 
-use super::keys::reader::KeyReader;
+use super::keys::reader::{KeyReader, Loaded};
+use super::reload::{Change, Reloader};
 use super::status::Status;
 use super::{Config, ConfigError, DaemonError};
-use crate::service::control::{Answer, Request};
 use crate::service::privileges::{Account, Confinement};
-use crate::service::supervisor::{self, Command, Handle, Worker, block_signals};
+use crate::service::supervisor::{self, Worker, block_signals};
 
 /// The account of a box whose configuration names none, where there is one.
-const DEFAULT_USER: &str = "forebay";
+pub(super) const DEFAULT_USER: &str = "forebay";
 
 /// What a box has before it touches a device.
 pub struct Prepared {
     signals: SignalFd,
-    /// Reads the keys, now and at a reload.
-    pub keys: KeyReader,
+    /// Reads configuration and keys, now and at a reload.
+    pub reader: KeyReader,
     /// What its threads go over to.
     pub confinement: Confinement,
 }
@@ -30,29 +30,23 @@ pub struct Prepared {
 pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     let confinement = confinement(config)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
-    let files = config.bundles.iter().map(|bundle| bundle.key_file.clone()).collect();
-    let keys = KeyReader::start(files, &confinement).map_err(DaemonError::SetUp)?;
+    let file = config.file.clone();
+    let reader = KeyReader::start(file, &confinement).map_err(DaemonError::SetUp)?;
     confinement.start_log().map_err(DaemonError::SetUp)?;
-    Ok(Prepared { signals, keys, confinement })
+    Ok(Prepared { signals, reader, confinement })
 }
 
-/// Runs the worker of a box until SIGTERM or SIGINT; answers its last state. SIGHUP reloads the key
-/// files.
+/// Runs the worker of a box, which has begun with what is `loaded`, until SIGTERM or SIGINT; answers its last
+/// state. SIGHUP has the box take its files as they are then.
 pub fn supervise(
-    config: &Config,
+    loaded: Loaded,
     prepared: Prepared,
-    worker: impl Worker<Status = Status>,
+    worker: impl Worker<Status = Status, Change = Change>,
 ) -> io::Result<Status> {
-    let Prepared { signals, keys, confinement } = prepared;
-    let answer = |worker: &Handle<Status>, request| answer(&keys, worker, request);
-    supervisor::supervise(
-        &config.control,
-        &config.role,
-        signals,
-        Some(&confinement),
-        worker,
-        answer,
-    )
+    let Prepared { signals, reader, confinement } = prepared;
+    let (control, role) = (loaded.config.control.clone(), loaded.config.role);
+    let desk = Reloader::new(reader, loaded)?;
+    supervisor::supervise(&control, &role, signals, Some(&confinement), worker, desk)
 }
 
 /// What the threads of a box go over to, by its configuration.
@@ -96,20 +90,6 @@ fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
         (_, None) => {}
     }
     Ok(confinement)
-}
-
-fn answer(keys: &KeyReader, worker: &Handle<Status>, request: Request) -> Answer<Status> {
-    let answer = match request {
-        Request::Status => worker.status().map(|status| Answer::Status(Box::new(status))),
-        Request::ReloadKeys => match keys.load() {
-            Err(error) => return Answer::Failed(error.to_string()),
-            Ok(keys) => {
-                let done = Answer::Done(format!("{} key files read", keys.len()));
-                worker.send(Command::Keys(keys)).map(|()| done)
-            }
-        },
-    };
-    answer.unwrap_or_else(|reason| Answer::Failed(reason.into()))
 }
 
 #[cfg(test)]

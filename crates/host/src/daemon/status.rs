@@ -1,5 +1,7 @@
 //! What a running box says of itself: one document, the same for `forebay status` and `--json`.
 
+use forebay_core::bundle::sendbox::Ceiling;
+use forebay_core::bundle::uplink::Uplink;
 use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
 use forebay_core::units::Rate;
 use serde::{Deserialize, Serialize};
@@ -46,8 +48,23 @@ pub struct Status {
     /// What all bundles of a sendbox share (bits per second); `None`: nothing is shared out.
     #[serde(default)]
     pub uplink_bps: Option<u64>,
+    /// The configuration file of the box.
+    #[serde(default)]
+    pub config_file: String,
+    /// What goes back by itself unless it is confirmed.
+    #[serde(default)]
+    pub trial: Option<TrialStatus>,
     /// The bundles, in the order of the configuration.
     pub bundles: Vec<BundleStatus>,
+}
+
+/// A change that nobody has confirmed yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialStatus {
+    /// Time until it goes back (s).
+    pub left_s: u64,
+    /// What was changed.
+    pub what: String,
 }
 
 /// One device of a box.
@@ -144,6 +161,10 @@ pub struct ShapingStatus {
     pub cc: String,
     /// Qdisc with its parameters.
     pub qdisc: String,
+    /// The operator's lower bound of the rate (bits per second).
+    pub min_rate_bps: u64,
+    /// The operator's upper bound of the rate (bits per second), if there is one.
+    pub max_rate_bps: Option<u64>,
     /// The newest decision: rate, window, estimates, state and reason.
     pub decision: DecisionRecord,
     /// What the bundle may send of the uplink, where there is one.
@@ -186,18 +207,32 @@ pub struct LastSecond {
 
 /// A bundle's share of the uplink, as it is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ShareStatus {
     /// What the bundle may send (bits per second).
     pub rate_bps: u64,
     /// What the bundle may send as part of the uplink's rate (0 to 1).
     pub share: f64,
+    /// Weight among its siblings.
+    pub weight: u32,
+    /// What the bundle is guaranteed (bits per second).
+    pub guarantee_bps: Option<u64>,
+    /// The bundle asks for more, which others have.
+    pub is_short: bool,
 }
 
 impl ShareStatus {
-    /// A bundle that may send `allocation` of an uplink of `rate`.
-    pub fn of(allocation: Rate, rate: Rate) -> Self {
-        let share = allocation.as_bytes_per_sec_f64() / rate.as_bytes_per_sec_f64();
-        Self { rate_bps: allocation.as_bits_per_sec(), share }
+    /// The share that the bundle of this place has of an uplink.
+    pub fn of(uplink: &Uplink, bundle: usize) -> Self {
+        let Ceiling { rate, is_short } = uplink.ceiling(bundle);
+        let (weight, guarantee) = uplink.share(bundle);
+        Self {
+            rate_bps: rate.as_bits_per_sec(),
+            share: rate.as_bytes_per_sec_f64() / uplink.rate().as_bytes_per_sec_f64(),
+            weight,
+            guarantee_bps: guarantee.map(Rate::as_bits_per_sec),
+            is_short,
+        }
     }
 }
 
@@ -235,6 +270,8 @@ impl Status {
             trace_rows_lost: 0,
             log_lines_lost: 0,
             uplink_bps: None,
+            config_file: String::new(),
+            trial: None,
             bundles: Vec::new(),
         }
     }
@@ -257,6 +294,9 @@ impl Status {
             self.pid,
             seconds(self.uptime_ns)
         )?;
+        if let Some(TrialStatus { left_s, what }) = &self.trial {
+            writeln!(out, "on trial: {what}: goes back in {left_s} s, unless confirmed")?;
+        }
         for void in &self.void {
             writeln!(out, "{} does not hold: {void}", void.condition)?;
         }
@@ -331,7 +371,7 @@ impl BundleStatus {
             row("unseen", format!("{:.0} % of what leaves", 100.0 * shaping.unseen))?;
         }
         row("rate", decision.rate_bps.map_or("unshaped".into(), mbit))?;
-        if let Some(ShareStatus { rate_bps, share }) = shaping.share {
+        if let Some(ShareStatus { rate_bps, share, .. }) = shaping.share {
             row("share", format!("{}, {:.1} % of the uplink", mbit(rate_bps), 100.0 * share))?;
         }
         let LastSecond { sent_bps, delivered_bps, queue_delay_ns } = shaping.last_second;
@@ -410,7 +450,7 @@ pub(super) fn millis(ns: Option<u64>) -> String {
     ns.map_or("unknown".into(), |ns| format!("{:.2} ms", ns as f64 / 1e6))
 }
 
-fn seconds(ns: u64) -> String {
+pub(super) fn seconds(ns: u64) -> String {
     format!("{:.1} s", ns as f64 / 1e9)
 }
 
@@ -441,12 +481,17 @@ mod tests {
             messages,
             log_lines_lost: 6,
             uplink_bps: Some(400_000_000),
+            trial: Some(TrialStatus { left_s: 34, what: "1 changed".into() }),
             bundles: vec![BundleStatus {
                 name: "b".into(),
                 differences: Some(vec!["`to` differs".into()]),
                 shaping: Some(ShapingStatus {
                     decision: decision.clone(),
-                    share: Some(ShareStatus { rate_bps: 100_000_000, share: 0.25 }),
+                    share: Some(ShareStatus {
+                        rate_bps: 100_000_000,
+                        share: 0.25,
+                        ..ShareStatus::default()
+                    }),
                     alarm: None,
                     decisions: vec![decision],
                     counters: BundleCounters {
@@ -511,6 +556,7 @@ mod tests {
             "dry run",
             "2 forged",
             "\n6 lines of the log could not be written\n",
+            "\non trial: 1 changed: goes back in 34 s, unless confirmed\n",
             "bundle b",
             "never heard",
             "difference        `to` differs",

@@ -58,7 +58,7 @@ struct Line {
 /// Where the packet thread puts its rows. Without a trace it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer {
-    rows: Option<SyncSender<(usize, Row)>>,
+    rows: Option<SyncSender<(Arc<str>, Row)>>,
     lost: Arc<AtomicU64>,
 }
 
@@ -68,10 +68,10 @@ impl Tracer {
         self.rows.is_some()
     }
 
-    /// Hands over a row of the bundle with this place in the configuration.
-    pub fn put(&self, bundle: usize, row: Row) {
+    /// Hands over a row of the bundle of this name.
+    pub fn put(&self, bundle: &Arc<str>, row: Row) {
         if let Some(rows) = &self.rows
-            && rows.try_send((bundle, row)).is_err()
+            && rows.try_send((bundle.clone(), row)).is_err()
         {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -96,19 +96,13 @@ impl Writer {
 
 /// Creates the trace file and starts its writer, which ends when the last [`Tracer`] is dropped.
 pub fn start(config: &Config, confinement: &Confinement) -> io::Result<(Tracer, Writer)> {
-    let names = config.bundles.iter().map(|bundle| bundle.name.clone()).collect();
     match &config.trace {
-        Some(trace) => start_writer(trace, names, confinement.clone()),
+        Some(trace) => start_writer(trace, confinement.clone()),
         None => Ok((Tracer::default(), Writer(None))),
     }
 }
 
-/// `names` are the bundles in the order of the configuration.
-fn start_writer(
-    config: &TraceConfig,
-    names: Vec<String>,
-    confinement: Confinement,
-) -> io::Result<(Tracer, Writer)> {
+fn start_writer(config: &TraceConfig, confinement: Confinement) -> io::Result<(Tracer, Writer)> {
     let lost = Arc::<AtomicU64>::default();
     let mut file = TraceFile::create(config, lost.clone(), &confinement).map_err(|error| {
         let file = config.file.display();
@@ -117,7 +111,7 @@ fn start_writer(
     let (sender, receiver) = sync_channel(QUEUE);
     let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
         match confinement.confine(Task::Trace) {
-            Ok(()) => file.write_all(&names, &receiver),
+            Ok(()) => file.write_all(&receiver),
             // The box goes on without a trace; its rows count as lost from here.
             Err(error) => {
                 tracing::error!(target: "trace", %error, "trace {} ends", file.path.display());
@@ -158,12 +152,11 @@ impl TraceFile {
         Ok(Self { path, limit, file, written, pending, pending_rows, lost, is_failing })
     }
 
-    fn write_all(&mut self, names: &[String], rows: &Receiver<(usize, Row)>) {
+    fn write_all(&mut self, rows: &Receiver<(Arc<str>, Row)>) {
         loop {
             match rows.recv_timeout(PAUSE) {
                 Ok((bundle, row)) => {
-                    let bundle = names.get(bundle).cloned().unwrap_or_default();
-                    self.put(&Line { bundle, row });
+                    self.put(&Line { bundle: bundle.to_string(), row });
                     if self.pending.len() >= PART {
                         self.flush();
                     }
@@ -358,14 +351,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace");
         let config = TraceConfig { file: file.clone(), limit: ByteCount::new(1_000_000) };
-        let (tracer, writer) =
-            start_writer(&config, vec!["a".into(), "b".into()], Confinement::default()).unwrap();
-        tracer.put(1, queue(10));
-        tracer.put(0, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
-        tracer
-            .put(1, Row::Counters(BundleCounters { drops_queue: 2, ..BundleCounters::default() }));
-        tracer
-            .put(1, Row::Counters(BundleCounters { drops_queue: 5, ..BundleCounters::default() }));
+        let (tracer, writer) = start_writer(&config, Confinement::default()).unwrap();
+        let [a, b] = ["a", "b"].map(Arc::from);
+        tracer.put(&b, queue(10));
+        tracer.put(&a, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
+        for drops_queue in [2, 5] {
+            tracer.put(&b, Row::Counters(BundleCounters { drops_queue, ..Default::default() }));
+        }
         assert_eq!(tracer.lost(), 0);
         drop(tracer);
         writer.finish().unwrap();
@@ -423,8 +415,7 @@ mod tests {
         let limit = ByteCount::new(1000);
         let config = TraceConfig { file: file.clone(), limit };
         let refused = |what: &str| {
-            let error =
-                start_writer(&config, vec![], Confinement::default()).err().unwrap().to_string();
+            let error = start_writer(&config, Confinement::default()).err().unwrap().to_string();
             assert!(error.starts_with("trace.file = ") && error.contains(what), "{error}");
         };
         for target in [&victim, &folder.path().join("not there")] {

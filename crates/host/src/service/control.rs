@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::outcome::Outcome;
 use super::privileges::Confinement;
 
 /// Longest request.
@@ -42,8 +43,25 @@ const CLIENTS: u16 = 8;
 pub enum Request {
     /// The state of the box or agent.
     Status,
-    /// Read the key files again.
-    ReloadKeys,
+    /// The text of the configuration in force.
+    Config,
+    /// Read the configuration and the key files again, and go over to what they say.
+    Reload,
+    /// Go over to the configuration that stands beside the box's own as its candidate, and back again
+    /// unless [`Request::Confirm`] comes within so many seconds.
+    Apply {
+        /// From now on (s).
+        within_s: u32,
+    },
+    /// End, unless [`Request::Confirm`] comes within so many seconds.
+    Trial {
+        /// From now on (s).
+        within_s: u32,
+    },
+    /// What is on trial stays.
+    Confirm,
+    /// What is on trial goes at once.
+    Revert,
 }
 
 /// What is answered; `S` is the state of the box or agent.
@@ -52,7 +70,9 @@ pub enum Request {
 pub enum Answer<S> {
     /// The state.
     Status(Box<S>),
-    /// Done; what was done.
+    /// What came of going over to another configuration.
+    Changed(Box<Outcome>),
+    /// Done; what was done, or the text that was asked for.
     Done(String),
     /// Not done; why.
     Failed(String),
@@ -253,8 +273,8 @@ mod tests {
         let path = folder.path().join("run/box.sock");
         let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let answer: Answer<()> = ask(&path, Request::ReloadKeys).unwrap();
-        assert_eq!(answer, Answer::Done("ReloadKeys".into()));
+        let answer: Answer<()> = ask(&path, Request::Apply { within_s: 60 }).unwrap();
+        assert_eq!(answer, Answer::Done("Apply { within_s: 60 }".into()));
         drop(server.join().unwrap());
         assert!(!path.exists(), "the path goes with the socket");
     }

@@ -2,5 +2,6 @@
 //! socket by which others ask ([`control`]), and what each thread may do ([`privileges`]).
 
 pub mod control;
+pub mod outcome;
 pub mod privileges;
 pub mod supervisor;

@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_core::bundle::keys::KeyRing;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -29,38 +28,59 @@ const COMMANDS: usize = 8;
 /// for them, within a few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long the worker may take to go over to something else: hundreds of bundles at once, beside packets.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// How long the worker may take to stop. A sendbox paces what it queues for a second and then sends
 /// the rest at once; a trace may have to reach the disk. A worker that takes longer hangs, and the
 /// process ends without it: the kernel detaches its programs, and the bridge forwards.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the main thread asks of the worker; `S` is the state it answers.
-pub enum Command<S> {
+/// What the main thread asks of the worker.
+pub enum Command<W: Worker> {
     /// Asks for the worker's state.
-    Status(SyncSender<S>),
-    /// Use these keys, in the order of the configured bundles.
-    Keys(Vec<KeyRing>),
+    Status(SyncSender<W::Status>),
+    /// Go over to this, and say why if that cannot be: then all is as before.
+    Change(W::Change, SyncSender<Result<(), String>>),
     /// Send what is queued and end.
     Stop,
 }
 
 /// A thread that does a daemon's work.
-pub trait Worker: Send + 'static {
+pub trait Worker: Send + Sized + 'static {
     /// What it tells of itself.
     type Status: Send + 'static;
+    /// What it can go over to while it works.
+    type Change: Send + 'static;
     /// Works until [`Command::Stop`]; answers the state at the end.
-    fn run(self, mailbox: Mailbox<Self::Status>) -> io::Result<Self::Status>;
+    fn run(self, mailbox: Mailbox<Self>) -> io::Result<Self::Status>;
+}
+
+/// What a daemon does on its main thread: for those who ask, and when a time has come.
+pub trait Desk<W: Worker> {
+    /// Answers a request.
+    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Answer<W::Status>;
+
+    /// When [`Desk::on_timer`] is next needed.
+    fn next_timer(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what is due. False: the daemon is to end.
+    fn on_timer(&mut self, _worker: &Handle<W>) -> bool {
+        true
+    }
 }
 
 /// Where the worker finds its commands.
-pub struct Mailbox<S> {
-    commands: Receiver<Command<S>>,
+pub struct Mailbox<W: Worker> {
+    commands: Receiver<Command<W>>,
     wake: Arc<EventFd>,
 }
 
-impl<S> Mailbox<S> {
+impl<W: Worker> Mailbox<W> {
     /// The next command, without waiting. A main thread that is gone stops the worker that looks.
-    pub fn take(&self) -> Option<Command<S>> {
+    pub fn take(&self) -> Option<Command<W>> {
         match self.commands.try_recv() {
             Ok(command) => Some(command),
             Err(TryRecvError::Disconnected) => Some(Command::Stop),
@@ -75,7 +95,7 @@ impl<S> Mailbox<S> {
 }
 
 /// Readable when a command may wait.
-impl<S> AsFd for Mailbox<S> {
+impl<W: Worker> AsFd for Mailbox<W> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -92,16 +112,16 @@ impl Drop for Farewell {
 }
 
 /// A running worker.
-pub struct Handle<S> {
-    commands: SyncSender<Command<S>>,
+pub struct Handle<W: Worker> {
+    commands: SyncSender<Command<W>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
-    thread: JoinHandle<io::Result<S>>,
+    thread: JoinHandle<io::Result<W::Status>>,
 }
 
-impl<S: Send + 'static> Handle<S> {
+impl<W: Worker> Handle<W> {
     /// Starts the thread of a worker.
-    pub(crate) fn start(worker: impl Worker<Status = S>) -> io::Result<Self> {
+    pub(crate) fn start(worker: W) -> io::Result<Self> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
         let (sender, commands) = sync_channel(COMMANDS);
@@ -115,7 +135,7 @@ impl<S: Send + 'static> Handle<S> {
     }
 
     /// Hands the worker a command; says so if it takes none.
-    pub fn send(&self, command: Command<S>) -> Result<(), &'static str> {
+    fn send(&self, command: Command<W>) -> Result<(), &'static str> {
         self.commands.try_send(command).map_err(|_| "the packet thread takes no commands")?;
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
@@ -123,15 +143,23 @@ impl<S: Send + 'static> Handle<S> {
     }
 
     /// Asks the worker for its state; says so if it does not answer.
-    pub fn status(&self) -> Result<S, &'static str> {
+    pub fn status(&self) -> Result<W::Status, &'static str> {
         let (sender, receiver) = sync_channel(1);
         self.send(Command::Status(sender))?;
         receiver.recv_timeout(PATIENCE).map_err(|_| "the packet thread does not answer: it hangs")
     }
 
+    /// Has the worker go over to something else; says why, if all is as before.
+    pub fn change(&self, change: W::Change) -> Result<(), String> {
+        let (sender, receiver) = sync_channel(1);
+        self.send(Command::Change(change, sender))?;
+        let answer = receiver.recv_timeout(CHANGE_PATIENCE);
+        answer.map_err(|_| "the packet thread does not say whether it obeys: it hangs")?
+    }
+
     /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
     /// left to the end of the process.
-    pub(crate) fn stop(self, patience: Duration) -> io::Result<S> {
+    pub(crate) fn stop(self, patience: Duration) -> io::Result<W::Status> {
         // A worker that takes no command may still have ended by itself.
         let told = self.send(Command::Stop);
         let mut fds = [PollFd::new(self.ended.as_fd(), PollFlags::POLLIN)];
@@ -145,7 +173,7 @@ impl<S: Send + 'static> Handle<S> {
         )))
     }
 
-    fn join(self) -> io::Result<S> {
+    fn join(self) -> io::Result<W::Status> {
         match self.thread.join() {
             Ok(result) => result,
             Err(_) => Err(io::Error::other("the packet thread panicked")),
@@ -165,17 +193,17 @@ pub fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, flags)?)
 }
 
-/// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT; answers its last state. Clients of
-/// the control socket at `control` get what `answer` says, and SIGHUP asks it for
-/// [`Request::ReloadKeys`]. Without a `confinement` it only gives up capabilities.
-pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
+/// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT, or until `desk` says so; answers its last
+/// state. Clients of the control socket at `control` get what `desk` answers, and SIGHUP asks it for
+/// [`Request::Reload`]. Without a `confinement` it only gives up capabilities.
+pub fn supervise<W: Worker<Status: serde::Serialize>>(
     control: &Path,
     name: &dyn Display,
     signals: SignalFd,
     confinement: Option<&Confinement>,
-    worker: impl Worker<Status = S>,
-    answer: impl Fn(&Handle<S>, Request) -> Answer<S>,
-) -> io::Result<S> {
+    worker: W,
+    mut desk: impl Desk<W>,
+) -> io::Result<W::Status> {
     let path = control;
     // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
     // the socket's queue until it is served.
@@ -188,17 +216,17 @@ pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
     notify_systemd("READY=1");
     let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
     tracing::info!(target: "started", version, control = %path.display(), "{name} runs");
-    let answer = |request| {
-        let answer = answer(&worker, request);
-        if request == Request::ReloadKeys {
-            say_reloaded(&answer);
-        }
-        answer
+    let stop = |worker: Handle<W>| -> io::Result<W::Status> {
+        notify_systemd("STOPPING=1");
+        let status = worker.stop(STOP_PATIENCE)?;
+        let up_s = started.elapsed().as_secs_f64();
+        tracing::info!(target: "stopped", "{name} has ended, as told, after {up_s:.1} s");
+        Ok(status)
     };
     loop {
         let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut fds, PollTimeout::NONE) {
+        match poll(&mut fds, timeout(desk.next_timer())) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -207,34 +235,30 @@ pub fn supervise<S: std::fmt::Debug + serde::Serialize + Send + 'static>(
             return worker.join();
         }
         if asked {
-            control.serve(&answer);
+            control.serve(|request| desk.answer(&worker, request));
+        }
+        let is_due = desk.next_timer().is_some_and(|at| at <= Instant::now());
+        if is_due && !desk.on_timer(&worker) {
+            return stop(worker);
         }
         if signalled && let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
-                answer(Request::ReloadKeys);
+                desk.answer(&worker, Request::Reload);
                 continue;
             }
-            notify_systemd("STOPPING=1");
             let signal =
                 Signal::try_from(signal.ssi_signo as i32).map_or("a signal", Signal::as_str);
             tracing::info!(target: "stopping", "{name} was told to end by {signal}");
-            let status = worker.stop(STOP_PATIENCE)?;
-            let up_s = started.elapsed().as_secs_f64();
-            tracing::info!(target: "stopped", "{name} has ended, as told, after {up_s:.1} s");
-            return Ok(status);
+            return stop(worker);
         }
     }
 }
 
-/// Says in the log what came of a reload, whoever asked for it.
-fn say_reloaded<S>(answer: &Answer<S>) {
-    match answer {
-        Answer::Done(what) => tracing::info!(target: "reload", "{what}"),
-        Answer::Failed(reason) => {
-            tracing::warn!(target: "reload", "{reason}: what was in force before stays so");
-        }
-        Answer::Status(_) => {}
-    }
+/// How long poll(2) may wait for what is due then: not less, as its milliseconds are cut off.
+fn timeout(due: Option<Instant>) -> PollTimeout {
+    let Some(due) = due else { return PollTimeout::NONE };
+    let left = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).
@@ -259,7 +283,8 @@ mod tests {
 
     impl Worker for Echo {
         type Status = u64;
-        fn run(self, mailbox: Mailbox<u64>) -> io::Result<u64> {
+        type Change = &'static str;
+        fn run(self, mailbox: Mailbox<Self>) -> io::Result<u64> {
             let mut status = 0;
             loop {
                 let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
@@ -271,7 +296,10 @@ mod tests {
                             status += 1;
                             reply.send(status).unwrap();
                         }
-                        Command::Keys(_) => self.seen.send("keys").unwrap(),
+                        Command::Change(what, reply) => {
+                            self.seen.send(what).unwrap();
+                            reply.send(Err("not now".into())).unwrap();
+                        }
                         Command::Stop => return Ok(status),
                     }
                 }
@@ -280,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_answers_takes_keys_and_stops() {
+    fn a_worker_answers_says_what_it_cannot_go_over_to_and_stops() {
         let (seen, received) = channel();
         let handle = Handle::start(Echo { seen, panics: false }).unwrap();
         assert_eq!(handle.status().unwrap(), 1);
-        handle.send(Command::Keys(vec![])).unwrap();
+        assert_eq!(handle.change("keys"), Err("not now".into()));
         assert_eq!(received.recv().unwrap(), "keys");
         assert_eq!(handle.stop(Duration::from_secs(10)).unwrap(), 1);
     }
@@ -294,7 +322,8 @@ mod tests {
 
     impl Worker for Hung {
         type Status = u64;
-        fn run(self, _mailbox: Mailbox<u64>) -> io::Result<u64> {
+        type Change = ();
+        fn run(self, _mailbox: Mailbox<Self>) -> io::Result<u64> {
             let _ = self.0.recv();
             Ok(0)
         }

@@ -217,7 +217,7 @@ fn a_ceiling_binds_in_every_state_and_is_no_path() {
     bench.run(1000, 1);
     assert!(!bench.control.app_limited && bench.control.rate() > Some(short.rate));
     let wanted = bench.control.wanted_rate();
-    bench.control.set_ceiling(bench.now(), short);
+    bench.control.set_ceiling(bench.now(), Some(short));
     let seen = |bench: &Bench| [bench.control.rate(), bench.control.wanted_rate()];
     assert_eq!(seen(&bench), [Some(short.rate), wanted]);
     bench.run(500, 1);
@@ -226,9 +226,25 @@ fn a_ceiling_binds_in_every_state_and_is_no_path() {
     assert_eq!(seen(&bench), [Some(short.rate), None]);
     bench.control.on_peer(bench.now(), Peer::Alive);
     // Lower than the loop wants, but by the bundle's own last word.
-    bench.control.set_ceiling(bench.now(), Ceiling { is_short: false, ..short });
+    bench.control.set_ceiling(bench.now(), Some(Ceiling { is_short: false, ..short }));
     bench.run(500, 1);
     assert!(!bench.control.app_limited && bench.control.rate() == Some(short.rate));
+    bench.control.set_ceiling(bench.now(), None);
+    assert!(bench.control.rate() > Some(short.rate));
+}
+
+#[test]
+fn bounds_that_an_operator_changes_hold_at_once_and_leave_the_loop_as_it_is() {
+    let mut bench = Bench::new(&fixed("cwnd", "75000B"), 50, None);
+    bench.run(1000, 1);
+    let (wanted, measured) = (bench.control.wanted_rate(), bench.control.decision());
+    let [low, high] = [6, 60].map(|mbit| Some(Rate::from_mbit_per_sec(mbit)));
+    bench.control.set_bounds(bench.now(), None, low);
+    assert_eq!((bench.control.rate(), bench.control.wanted_rate()), (low, wanted));
+    bench.control.set_bounds(bench.now(), high, None);
+    assert_eq!(bench.control.rate(), high);
+    bench.control.set_bounds(bench.now(), None, None);
+    assert_eq!(bench.control.decision(), measured);
 }
 
 #[test]

@@ -115,6 +115,21 @@ fn what_makes_no_tree_is_refused_by_place_and_key() {
     }
 }
 
+#[test]
+fn a_successor_keeps_what_is_known_of_the_bundles_that_stay() {
+    let mut bench = Bench::new(&flat(mbit(100), &[share(1), share(1)]));
+    bench.run(500, &[mbit(200), mbit(200)]);
+    let config = flat(mbit(80), &[share(1), share(3), share(1)]);
+    let uplink = bench.uplink.succeeded_by(&config, &[Some(1), Some(0), None]).unwrap();
+    assert_eq!((uplink.rate(), uplink.next_timer()), (mbit(80), bench.uplink.next_timer()));
+    for (bundle, expected) in [mbit(20), mbit(60), Rate::ZERO].into_iter().enumerate() {
+        let Ceiling { rate, is_short } = uplink.ceiling(bundle);
+        let off = rate.as_bits_per_sec().abs_diff(expected.as_bits_per_sec());
+        assert!(off <= ROUNDING && is_short == (bundle < 2), "{bundle}: {rate}");
+    }
+    assert_eq!(uplink.share(1), (3, None));
+}
+
 /// Bundles of an uplink whose packets leave at what they are given and at what their paths carry.
 struct Bench {
     uplink: Uplink,

@@ -70,6 +70,12 @@ impl Tree {
         Ok(Self { nodes, order, first_bundle: 1 + config.groups.len() })
     }
 
+    /// Weight of a bundle, and what it is guaranteed.
+    pub fn share(&self, bundle: usize) -> (u32, Option<Rate>) {
+        let Node { weight, guarantee, .. } = self.nodes[self.first_bundle + bundle];
+        (weight as u32, (guarantee > 0).then(|| Rate::from_bits_per_sec(guarantee)))
+    }
+
     /// What each bundle gets where they ask for `demands`, one of each bundle.
     pub fn divide(&self, demands: &[Rate]) -> Vec<Rate> {
         let served = self.fill(|node| {

@@ -36,6 +36,8 @@ mod uplink;
 mod value;
 
 use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -53,7 +55,7 @@ pub use uplink::Uplink;
 pub const MAX_BUNDLES: usize = 256;
 
 /// Longest configuration file: `MAX_BUNDLES` generous entries.
-const MAX_FILE: u64 = 4 << 20;
+pub(super) const MAX_FILE: u64 = 4 << 20;
 
 /// What a box does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
@@ -180,13 +182,26 @@ pub struct Shaping {
 impl Config {
     /// Reads and checks `file`.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |reason| ConfigError::of(file, format!("cannot read it: {reason}"));
-        let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?.len();
-        if length > MAX_FILE {
-            return Err(unreadable(format!("{length} bytes, allowed are at most {MAX_FILE}")));
+        Self::parse(file, &Self::read(file, |_| Ok(()))?)
+    }
+
+    /// The text of `file`, unless `check` says what is wrong with the open file.
+    pub fn read(
+        file: &Path,
+        check: impl FnOnce(&Metadata) -> Result<(), String>,
+    ) -> Result<String, ConfigError> {
+        let refused = |reason: String| ConfigError::of(file, format!("cannot read it: {reason}"));
+        let unreadable = |error: io::Error| refused(error.to_string());
+        let opened = File::open(file).map_err(unreadable)?;
+        let metadata = opened.metadata().map_err(unreadable)?;
+        check(&metadata).map_err(refused)?;
+        if metadata.len() > MAX_FILE {
+            let length = metadata.len();
+            return Err(refused(format!("{length} bytes, allowed are at most {MAX_FILE}")));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
-        Self::parse(file, &text)
+        let mut text = String::new();
+        opened.take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
+        Ok(text)
     }
 
     /// Checks `text` as the contents of `file`, which relative paths start from.

@@ -1,5 +1,6 @@
 //! One bundle at the sendbox: its control loop and its session, and what is told of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bundle::Departures;
@@ -12,7 +13,7 @@ use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::qdisc::Backlog;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
 use forebay_core::spec::SpecError;
-use forebay_core::units::Timestamp;
+use forebay_core::units::{Rate, Timestamp};
 use forebay_core::{cc, random::Streams};
 
 use super::datapath::{Datapath, Listener, Steering};
@@ -62,6 +63,8 @@ pub struct Bundle {
     index: usize,
     config: BundleConfig,
     shaping: Shaping,
+    /// Name in rows.
+    name: Arc<str>,
     is_traced: bool,
     stopping: Stopping,
     is_handed_back: bool,
@@ -110,6 +113,7 @@ impl Bundle {
             index,
             config: config.clone(),
             shaping: shaping.clone(),
+            name: config.name.as_str().into(),
             is_traced: mode.is_traced,
             stopping: Stopping::No,
             is_handed_back: false,
@@ -133,6 +137,30 @@ impl Bundle {
         self.control.rejects()
     }
 
+    /// The bundle has this place from now on, and its configuration says this. Name, number, peer and law are as
+    /// before: session and control loop go on.
+    pub fn set_config(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        config: &BundleConfig,
+        shaping: &Shaping,
+    ) {
+        let bounds = |shaping: &Shaping| (shaping.min_rate, shaping.max_rate);
+        if bounds(shaping) != bounds(&self.shaping) {
+            self.control.set_bounds(now, Some(shaping.min_rate), shaping.max_rate);
+        }
+        self.index = index;
+        self.config = config.clone();
+        self.shaping = shaping.clone();
+    }
+
+    /// Tells the peer that the bundle goes.
+    pub fn say_farewell(&mut self, now: Timestamp, messages: &mut Messages) {
+        self.control.stop();
+        self.send_messages(now, messages);
+    }
+
     /// Begins a new session under other keys.
     pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
         self.control.restart(keys, [unguessable(), unguessable()], now);
@@ -154,7 +182,7 @@ impl Bundle {
         let is_accepted = self.control.on_datagram(now, datagram, &mut unguessable).is_ok();
         while let Some(epoch) = self.control.take_epoch() {
             if self.is_traced {
-                tracer.put(self.index, Row::Epoch(EpochRecord::of(now, &epoch)));
+                tracer.put(&self.name, Row::Epoch(EpochRecord::of(now, &epoch)));
             }
         }
         self.say_news();
@@ -251,11 +279,11 @@ impl Bundle {
         self.control.load(datapath.backlog(self.index))
     }
 
-    /// The bundle's share of the uplink from now on; whether packets leave at another rate then.
+    /// The bundle's share of the uplink from now on, if there is one; whether packets leave at another rate then.
     pub fn set_ceiling(
         &mut self,
         now: Timestamp,
-        ceiling: Ceiling,
+        ceiling: Option<Ceiling>,
         datapath: &mut impl Datapath,
     ) -> bool {
         self.control.set_ceiling(now, ceiling);
@@ -294,11 +322,11 @@ impl Bundle {
         if let Some(decision) = self.control.take_decision() {
             self.log.note(now, decision, &self.config.name);
             if self.is_traced && self.rows.takes(now, &decision) {
-                tracer.put(self.index, Row::Decision(DecisionRecord::of(now, &decision)));
+                tracer.put(&self.name, Row::Decision(DecisionRecord::of(now, &decision)));
             }
         }
         if self.is_traced && now >= self.next_queue_sample {
-            tracer.put(self.index, Row::Queue(QueueSample::of(now, datapath.backlog(self.index))));
+            tracer.put(&self.name, Row::Queue(QueueSample::of(now, datapath.backlog(self.index))));
             // Evenly spaced, unless the box was held up for longer.
             self.next_queue_sample = (self.next_queue_sample + QUEUE_SAMPLE).max(now);
         }
@@ -310,7 +338,7 @@ impl Bundle {
 
     /// Writes the counters as they are now.
     pub fn put_counters(&self, datapath: &impl Datapath, tracer: &Tracer) {
-        tracer.put(self.index, Row::Counters(self.counters(datapath)));
+        tracer.put(&self.name, Row::Counters(self.counters(datapath)));
     }
 
     fn counters(&self, datapath: &impl Datapath) -> BundleCounters {
@@ -348,9 +376,10 @@ impl Bundle {
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
                 qdisc: self.shaping.qdisc.to_string(),
+                min_rate_bps: self.shaping.min_rate.as_bits_per_sec(),
+                max_rate_bps: self.shaping.max_rate.map(Rate::as_bits_per_sec),
                 decision: DecisionRecord::of(now, &self.control.decision()),
-                share: uplink
-                    .map(|uplink| ShareStatus::of(uplink.ceiling(self.index).rate, uplink.rate())),
+                share: uplink.map(|uplink| ShareStatus::of(uplink, self.index)),
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
                 queue: QueueSample::of(now, datapath.backlog(self.index)),

@@ -17,6 +17,7 @@
 //! (maps), and what its datapath adds.
 
 mod bundle;
+mod change;
 mod datapath;
 mod decisions;
 mod meter;
@@ -42,9 +43,11 @@ use self::datapath::xdp::Xdp;
 use self::datapath::{BATCH, Datapath, STALE_AFTER};
 use self::progress::{Cause, Change, Progress};
 use super::conditions::{self, Devices, Void};
-use super::config::{Config, Role};
+use super::config::{BundleConfig, Config, Role, Shaping};
+use super::keys::reader::{Loaded, Source};
 use super::messages::Messages;
 use super::observer::{Observation, Observer};
+use super::reload;
 use super::schedule::Schedule;
 use super::starting::{prepare, supervise};
 use super::status::Status;
@@ -76,7 +79,9 @@ pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
-    let keys = prepared.keys.load()?;
+    let loaded = prepared.reader.load(Source::Own)?;
+    let Loaded { config, keys, .. } = &loaded;
+    config.expect_role(Role::Sendbox)?;
     let devices = Devices::of(config);
     devices.require()?;
     let lan = config.lan.as_deref().expect("a sendbox has one, as checked");
@@ -86,23 +91,25 @@ pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     let observed = Observer::start(&devices).map_err(DaemonError::SetUp)?;
     let datapath = |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed);
     let worker =
-        SendboxWorker::open(config, &keys, &prepared.confinement, dry_run, observed, datapath)?;
-    supervise(config, prepared, worker).map_err(DaemonError::Failed)
+        SendboxWorker::open(config, keys, &prepared.confinement, dry_run, observed, datapath)?;
+    supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
-/// The bundles of a configuration, under these keys.
-fn bundles(
-    config: &Config,
-    keys: &[KeyRing],
+/// How a bundle of a sendbox is treated.
+fn shaping(bundle: &BundleConfig) -> &Shaping {
+    bundle.shaping.as_ref().expect("a sendbox's bundles are shaped")
+}
+
+/// A new bundle of this place, under these keys.
+fn new_bundle(
+    index: usize,
+    config: &BundleConfig,
+    keys: &KeyRing,
     seed: u64,
     mode: Mode,
-) -> Result<Vec<Bundle>, DaemonError> {
-    let bundles = config.bundles.iter().zip(keys).enumerate().map(|(index, (bundle, keys))| {
-        let shaping = bundle.shaping.as_ref().expect("a sendbox's bundles are shaped");
-        let built = Bundle::new(index, bundle, shaping, keys, seed, mode);
-        built.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))
-    });
-    bundles.collect()
+) -> Result<Bundle, DaemonError> {
+    Bundle::new(index, config, shaping(config), keys, seed, mode)
+        .map_err(|error| DaemonError::Spec(config.name.clone(), error))
 }
 
 /// Everything the packet thread owns.
@@ -121,6 +128,8 @@ struct SendboxWorker<D> {
     progress: Progress,
     realtime: bool,
     dry_run: bool,
+    /// Of all that is random and may be known.
+    seed: u64,
     started: Timestamp,
     tracer: Tracer,
     trace_writer: trace::Writer,
@@ -140,7 +149,10 @@ impl<D: Datapath> SendboxWorker<D> {
     ) -> Result<Self, DaemonError> {
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
         let mode = Mode { dry_run, is_traced: config.trace.is_some() };
-        let bundles = bundles(config, keys, seed, mode)?;
+        let all = config.bundles.iter().zip(keys).enumerate();
+        let bundles =
+            all.map(|(place, (bundle, keys))| new_bundle(place, bundle, keys, seed, mode));
+        let bundles = bundles.collect::<Result<Vec<Bundle>, DaemonError>>()?;
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let datapath = datapath(&seen, seed)?;
         let (tracer, trace_writer) =
@@ -159,6 +171,7 @@ impl<D: Datapath> SendboxWorker<D> {
             progress: Progress::new(STALE_AFTER),
             realtime: config.realtime,
             dry_run,
+            seed,
             started: clock::now(),
             tracer,
             trace_writer,
@@ -299,13 +312,13 @@ impl<D: Datapath> SendboxWorker<D> {
             return;
         }
         for (index, bundle) in bundles.iter_mut().enumerate() {
-            if bundle.set_ceiling(now, uplink.ceiling(index), datapath) {
+            if bundle.set_ceiling(now, Some(uplink.ceiling(index)), datapath) {
                 schedule.set(index, now);
             }
         }
     }
 
-    fn sleep(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
+    fn sleep(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         let now = clock::now();
         let division = self.uplink.as_ref().map(Uplink::next_timer);
         let next = self.schedule.next().into_iter().chain(division).min();
@@ -327,24 +340,19 @@ impl<D: Datapath> SendboxWorker<D> {
     }
 
     /// False: stop.
-    fn obey(&mut self, mailbox: &Mailbox<Status>) -> bool {
+    fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
         while let Some(command) = mailbox.take() {
             match command {
                 // Whoever asked may have lost patience.
                 Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Keys(keys) => self.set_keys(&keys),
+                Command::Change(change, reply) => {
+                    let changed = self.change(&change).map_err(|error| error.to_string());
+                    drop(reply.try_send(changed));
+                }
                 Command::Stop => return false,
             }
         }
         true
-    }
-
-    fn set_keys(&mut self, keys: &[KeyRing]) {
-        let now = clock::now();
-        for (bundle, keys) in self.bundles.iter_mut().zip(keys) {
-            bundle.set_keys(now, keys);
-        }
-        self.serve_all(now);
     }
 
     /// Leaves the traffic to the kernel without losing what was captured, and nearly in order.
@@ -355,7 +363,7 @@ impl<D: Datapath> SendboxWorker<D> {
     /// in the LAN's ring those of one round, mostly less than 100 us, and of the receive poll (NAPI,
     /// at most 64 packets) that is under way. More than this is overtaken only if the WAN did not take
     /// the queues in [`RUSH`].
-    fn drain(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
+    fn drain(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         for (how, patience) in [(Stopping::Paced, DRAIN), (Stopping::AtOnce, RUSH)] {
             self.stop(how);
             self.run_until_empty(mailbox, patience)?;
@@ -377,7 +385,7 @@ impl<D: Datapath> SendboxWorker<D> {
         (0..self.bundles.len()).map(|bundle| self.datapath.backlog(bundle).packets).sum()
     }
 
-    fn run_until_empty(&mut self, mailbox: &Mailbox<Status>, patience: Duration) -> io::Result<()> {
+    fn run_until_empty(&mut self, mailbox: &Mailbox<Self>, patience: Duration) -> io::Result<()> {
         let deadline = clock::now() + patience;
         while clock::now() < deadline {
             // Less than a batch: no more waits to be taken in either.
@@ -393,7 +401,7 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// Sends what was captured up to the last beat. It has all come in when nothing came for
     /// [`IDLE`]: no receive poll of the kernel takes that long.
-    fn send_the_rest(&mut self, mailbox: &Mailbox<Status>) -> io::Result<()> {
+    fn send_the_rest(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         let started = clock::now();
         let mut busy_at = started;
         loop {
@@ -439,7 +447,8 @@ impl<D: Datapath> SendboxWorker<D> {
 
 impl<D: Datapath> Worker for SendboxWorker<D> {
     type Status = Status;
-    fn run(mut self, mailbox: Mailbox<Status>) -> io::Result<Status> {
+    type Change = reload::Change;
+    fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(Task::Packets)?;

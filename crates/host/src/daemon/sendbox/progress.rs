@@ -146,6 +146,11 @@ impl Progress {
         self.handed_back.is_none()
     }
 
+    /// Why the kernel forwards, if it does.
+    pub fn handed_back(&self) -> Option<Cause> {
+        self.handed_back.map(|(cause, _)| cause)
+    }
+
     /// How long no stall must be seen until the traffic, handed back, is taken again.
     pub fn recovery(&self) -> Duration {
         self.recovery

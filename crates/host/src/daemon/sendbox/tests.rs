@@ -16,6 +16,7 @@ use forebay_core::units::Rate;
 use super::datapath::Health;
 use super::datapath::stub::{Kernel, PATH, Stub};
 use super::*;
+use crate::daemon::reload::difference::Origin;
 use crate::daemon::status::{ShapingStatus, ShareStatus};
 use crate::daemon::{config as file, keys, unguessable};
 use crate::service::supervisor::Handle;
@@ -51,7 +52,9 @@ max_rate = "10Mbit/s"
 /// A sendbox that runs, and its receivebox.
 struct Running {
     stub: Stub,
-    handle: Handle<Status>,
+    config: Config,
+    keys: KeyRing,
+    handle: Handle<SendboxWorker<Stub>>,
     peer: JoinHandle<()>,
     is_over: Arc<AtomicBool>,
     _folder: tempfile::TempDir,
@@ -95,7 +98,7 @@ impl Running {
             thread::spawn(move || answer(&socket, receivebox, &stub, &is_over))
         };
         let handle = Handle::start(worker.unwrap()).unwrap();
-        Self { stub, handle, peer, is_over, _folder: folder }
+        Self { stub, config, keys, handle, peer, is_over, _folder: folder }
     }
 
     /// Waits for the kernel and the state of the bundle to be as wanted.
@@ -110,6 +113,15 @@ impl Running {
             assert!(Instant::now() < deadline, "{what}: {status:#?}");
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Has the worker go over to a configuration in which the bundle goes on.
+    fn change(&self, edit: impl FnOnce(&mut Config)) -> Result<(), String> {
+        let mut config = self.config.clone();
+        edit(&mut config);
+        let origins = vec![Origin::Kept { place: 0, has_other_keys: false }];
+        let keys = vec![self.keys.clone()];
+        self.handle.change(reload::Change { config, keys, origins })
     }
 
     fn stop(self) -> Status {
@@ -184,12 +196,85 @@ fn a_bundle_keeps_to_its_share_of_the_uplink_and_status_tells_it() {
         config.uplink = Some(file::Uplink { shares, groups: Vec::new() });
     });
     running.stub.kernel().queued = 1_000_000;
-    let share = ShareStatus { rate_bps: rate.as_bits_per_sec(), share: 1.0 };
+    let share = ShareStatus {
+        rate_bps: rate.as_bits_per_sec(),
+        share: 1.0,
+        weight: 1,
+        guarantee_bps: None,
+        is_short: true,
+    };
     running.wait_for("held to the line's rate", |kernel, shaping| {
         rate_bps(kernel) == Some(share.rate_bps) && shaping.share == Some(share)
     });
     running.stub.kernel().queued = 0;
     assert_eq!(running.stop().uplink_bps, Some(share.rate_bps));
+}
+
+#[test]
+fn a_running_bundle_takes_other_bounds_and_shares_and_nothing_of_it_begins_anew() {
+    let running = Running::start();
+    running.stub.kernel().queued = 1_000_000;
+    running.wait_for("measured", |_, shaping| shaping.counters.boundaries_matched > 20);
+    let before = running.handle.status().unwrap();
+    let max_rate = Rate::from_mbit_per_sec(2);
+    let bound = |config: &mut Config| {
+        config.bundles[0].shaping.as_mut().unwrap().max_rate = Some(max_rate);
+    };
+    running.change(bound).unwrap();
+    running.wait_for("held to the new bound", |kernel, shaping| {
+        rate_bps(kernel) == Some(2_000_000) && shaping.max_rate_bps == Some(2_000_000)
+    });
+    let (rate, bundles) = (Rate::from_mbit_per_sec(1), vec![Member::default()]);
+    let share = |config: &mut Config| {
+        bound(config);
+        let shares = UplinkConfig { rate, groups: Vec::new(), bundles };
+        config.uplink = Some(file::Uplink { shares, groups: Vec::new() });
+    };
+    running.change(share).unwrap();
+    running.wait_for("held to its share", |kernel, _| rate_bps(kernel) == Some(1_000_000));
+    running.change(bound).unwrap();
+    running.wait_for("held to the bound alone", |kernel, shaping| {
+        rate_bps(kernel) == Some(2_000_000) && shaping.share.is_none()
+    });
+    assert_eq!(running.stub.kernel().rearranged, 3);
+    running.stub.kernel().queued = 0;
+    let after = running.stop();
+    let [before, after] = [&before, &after].map(|status| &status.bundles[0]);
+    assert!(after.packets > before.packets && after.peer.state == "alive", "{after:?}");
+    let [before, after] = [before, after].map(|it| it.shaping.as_ref().unwrap());
+    assert!(after.counters.boundaries_matched > before.counters.boundaries_matched);
+    assert_eq!(after.reports_unmatched, 0);
+    assert_eq!(after.decision.min_rtt_ns.is_some(), before.decision.min_rtt_ns.is_some());
+}
+
+#[test]
+fn what_the_datapath_cannot_take_changes_nothing() {
+    let running = Running::start();
+    running.wait_for("carried", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
+    running.stub.kernel().is_full = true;
+    let edit = |config: &mut Config| {
+        config.bundles[0].shaping.as_mut().unwrap().max_rate = Some(Rate::from_mbit_per_sec(2));
+    };
+    assert_eq!(running.change(edit), Err("the table is full".into()));
+    let status = running.handle.status().unwrap();
+    assert_eq!(status.bundles[0].shaping.as_ref().unwrap().max_rate_bps, Some(10_000_000));
+    assert_eq!(rate_bps(&running.stub.kernel()), Some(10_000_000));
+    running.stop();
+}
+
+#[test]
+fn a_bundle_that_begins_while_the_kernel_forwards_is_told_so_and_one_that_goes_is_no_more() {
+    let running = Running::start();
+    running.stub.kernel().health = Health { is_overrun: true, ..Health::default() };
+    running.wait_for("handed back", |_, shaping| shaping.decision.state == "handed_back");
+    let mut config = running.config.clone();
+    config.bundles[0].name = "c".into();
+    let (keys, origins) = (vec![running.keys.clone()], vec![Origin::New]);
+    running.handle.change(reload::Change { config, keys, origins }).unwrap();
+    let status = running.stop();
+    let names: Vec<&str> = status.bundles.iter().map(|bundle| bundle.name.as_str()).collect();
+    assert_eq!(names, ["c"]);
+    assert_eq!(status.bundles[0].shaping.as_ref().unwrap().decision.state, "handed_back");
 }
 
 #[test]

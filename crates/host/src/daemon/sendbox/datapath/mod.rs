@@ -24,9 +24,12 @@ use forebay_core::units::{Rate, Timestamp};
 use nix::poll::PollFd;
 
 use super::super::conditions::Void;
+use super::super::config::Config;
 use super::super::observer::Observation;
+use super::super::reload::difference::Origin;
 use super::super::schedule::{Next, Schedule};
 use super::super::status::PortStatus;
+use crate::daemon::DaemonError;
 
 /// Age of the last beat from which the kernel forwards what comes, whatever became of this process.
 pub const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -91,6 +94,22 @@ pub trait Datapath: Send + 'static {
 
     /// Has the kernel forward what comes from now on, until the next beat. What is queued still leaves.
     fn hand_back(&mut self);
+
+    /// From `now` on the bundles are those of another configuration, with the devices of the one before: each comes
+    /// from where `origins` says, with what is queued. What is queued of a bundle that goes leaves at once, and
+    /// what comes for it is forwarded by the kernel; a bundle that begins is unshaped until it is steered. `seen`
+    /// is what was seen last.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from that; then all is as before.
+    fn rearrange(
+        &mut self,
+        now: Timestamp,
+        config: &Config,
+        origins: &[Origin],
+        seen: &Observation,
+    ) -> Result<(), DaemonError>;
 
     /// Does what changes of the devices and of the machine's addresses ask for: packets to the machine itself
     /// are in no bundle, and a device that was made again is attached to.

@@ -14,8 +14,11 @@ use forebay_core::units::{ByteCount, Rate, Timestamp};
 use nix::poll::PollFd;
 
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
+use crate::daemon::DaemonError;
 use crate::daemon::conditions::Void;
+use crate::daemon::config::Config;
 use crate::daemon::observer::Observation;
+use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
 
@@ -41,6 +44,10 @@ pub struct Kernel {
     pub health: Health,
     /// What does not hold.
     pub void: Vec<Void>,
+    /// No bundles can be rearranged.
+    pub is_full: bool,
+    /// How often they were.
+    pub rearranged: u64,
     /// Boundaries on the path, and when they come to its end.
     crossing: VecDeque<Seen>,
     path_free_at: Timestamp,
@@ -166,6 +173,21 @@ impl Datapath for Stub {
         let mut kernel = self.kernel();
         kernel.is_carrying = false;
         kernel.queued_at_hand_back = Some(kernel.queued);
+    }
+
+    fn rearrange(
+        &mut self,
+        _now: Timestamp,
+        _config: &Config,
+        _origins: &[Origin],
+        _seen: &Observation,
+    ) -> Result<(), DaemonError> {
+        let mut kernel = self.kernel();
+        if kernel.is_full {
+            return Err(DaemonError::SetUp(io::Error::other("the table is full")));
+        }
+        kernel.rearranged += 1;
+        Ok(())
     }
 
     fn follow(&mut self, _seen: &Observation) {}

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
+use ipnet::IpNet;
 
 use super::super::{BATCH, STALE_AFTER};
 use crate::daemon::config::Config;
@@ -19,6 +20,8 @@ use crate::port::{Direction, Port, XdpPort};
 pub struct Lan {
     /// The socket that the program redirects to.
     pub port: XdpPort,
+    /// Destinations that the program captures packets to.
+    prefixes: BTreeSet<IpNet>,
     /// Addresses of the boxes' messages, which are in no bundle.
     message_addresses: BTreeSet<IpAddr>,
 }
@@ -36,17 +39,45 @@ impl Lan {
         let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
         let capture = Capture::attach(port.ifindex(), options)?;
         capture.set_longest_frame(frame_bytes.min(port.longest_frame()));
-        for prefix in config.bundles.iter().flat_map(|bundle| &bundle.to) {
-            capture.add_prefix(*prefix)?;
-        }
         capture.set_socket(port.queue(), port.as_fd())?;
         port.hold(capture);
         // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): packets
         // that pass would be merged from then on.
         offload::disable_all(device)?;
-        let lan = Self { port, message_addresses: message_addresses(config) };
+        let (prefixes, message_addresses) = (BTreeSet::new(), BTreeSet::new());
+        let mut lan = Self { port, prefixes, message_addresses };
+        lan.set_bundles(config)?;
         lan.set_own(seen)?;
         Ok(lan)
+    }
+
+    /// Captures the packets of these bundles and of no others from now on. Call [`Lan::set_own`] then.
+    ///
+    /// # Errors
+    ///
+    /// That the program has no room for another prefix; then all is as before.
+    pub fn set_bundles(&mut self, config: &Config) -> Result<(), forebay_ebpf::Error> {
+        let wanted: BTreeSet<IpNet> =
+            config.bundles.iter().flat_map(|bundle| &bundle.to).copied().collect();
+        let added: Vec<IpNet> = wanted.difference(&self.prefixes).copied().collect();
+        for (count, prefix) in added.iter().enumerate() {
+            if let Err(error) = self.capture().add_prefix(*prefix) {
+                self.forget(&added[..count]);
+                return Err(error);
+            }
+        }
+        let stale: Vec<IpNet> = self.prefixes.difference(&wanted).copied().collect();
+        self.forget(&stale);
+        self.prefixes = wanted;
+        self.message_addresses = message_addresses(config);
+        Ok(())
+    }
+
+    fn forget(&self, prefixes: &[IpNet]) {
+        for prefix in prefixes {
+            // What is captured still is in no bundle, and goes its way.
+            let _ = self.capture().remove_prefix(*prefix);
+        }
     }
 
     fn capture(&self) -> &Capture {

@@ -23,9 +23,11 @@ mod queue;
 use std::io;
 use std::os::fd::AsFd;
 
+use forebay_core::bundle::Departures;
 use forebay_core::bundle::table::BundleTable;
 use forebay_core::qdisc::{self, Backlog};
 use forebay_core::random::Streams;
+use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags};
 
@@ -34,10 +36,12 @@ use self::frame::{Frame, Pool};
 use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
+use crate::clock;
 use crate::daemon::DaemonError;
 use crate::daemon::conditions::Void;
 use crate::daemon::config::Config;
 use crate::daemon::observer::Observation;
+use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
 use crate::port::{Direction, Port, XdpPort};
@@ -51,6 +55,10 @@ pub struct Xdp {
     pool: Pool,
     table: BundleTable,
     queues: Vec<Queue>,
+    /// Queues of bundles that are gone, until they are empty.
+    leaving: Vec<Queue>,
+    /// Of what is random in the queues.
+    seed: u64,
     /// Checksums that some device of the LAN had left unfinished.
     finished_checksums: u64,
     unclaimed: u64,
@@ -74,7 +82,9 @@ impl Xdp {
         let attaching = Attaching::prepare().map_err(DaemonError::SetUp)?;
         let wan = XdpPort::open(&names[1], Direction::Transmit)?;
         Ok(Self {
-            queues: queues(config, seed)?,
+            queues: qdiscs(config, seed).map(new_queue).collect::<Result<_, _>>()?,
+            leaving: Vec::new(),
+            seed,
             table: bundle_table(config)?,
             lan: Lan::open(config, &names[0], frame_bytes, seen)?,
             wan,
@@ -87,6 +97,36 @@ impl Xdp {
             oversized: 0,
         })
     }
+
+    fn set_own(&self, seen: &Observation) {
+        // More addresses than the program holds: what is to the others is captured, as before they came.
+        if let Err(error) = self.lan.set_own(seen) {
+            tracing::warn!(target: "device", %error, "addresses of this machine");
+        }
+    }
+
+    /// Sends what bundles that are gone have left, as far as the WAN has room.
+    fn let_go(&mut self, now: Timestamp) {
+        let Self { leaving, wan, pool, .. } = self;
+        leaving.retain_mut(|queue| {
+            let mut left = u64::MAX;
+            // A discipline may keep packets for a while.
+            while wan.has_room() && queue.backlog().packets < left {
+                left = queue.backlog().packets;
+                queue.serve(now, wan, pool, &mut Nobody);
+            }
+            queue.backlog().packets > 0
+        });
+    }
+}
+
+/// Who listens to a bundle that is gone.
+struct Nobody;
+
+impl Listener for Nobody {
+    fn on_departures(&mut self, _sent: &Departures) {}
+
+    fn on_queue(&mut self, _now: Timestamp, _backlog: Backlog) {}
 }
 
 impl Datapath for Xdp {
@@ -134,6 +174,9 @@ impl Datapath for Xdp {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if !self.leaving.is_empty() {
+            self.let_go(clock::now());
+        }
         match self.wan.flush() {
             // Its device is gone: what waits is lost with it.
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()),
@@ -150,7 +193,8 @@ impl Datapath for Xdp {
     }
 
     fn pending(&mut self) -> u64 {
-        self.wan.pending().into()
+        let leaving = self.leaving.iter().map(|queue| queue.backlog().packets);
+        u64::from(self.wan.pending()) + leaving.sum::<u64>()
     }
 
     fn health(&mut self) -> Health {
@@ -165,12 +209,43 @@ impl Datapath for Xdp {
         self.lan.stop_beating();
     }
 
+    fn rearrange(
+        &mut self,
+        now: Timestamp,
+        config: &Config,
+        origins: &[Origin],
+        seen: &Observation,
+    ) -> Result<(), DaemonError> {
+        // What can fail comes first: the queues of new bundles, and of those with another discipline.
+        let table = bundle_table(config)?;
+        let is_kept = |origin: &Origin, qdisc: &Spec| {
+            origin.place().is_some_and(|place| self.queues[place].qdisc() == qdisc)
+        };
+        let fresh = qdiscs(config, self.seed).zip(origins).map(|(qdisc, origin)| {
+            (!is_kept(origin, &qdisc.1)).then(|| new_queue(qdisc)).transpose()
+        });
+        let fresh = fresh.collect::<Result<Vec<Option<Queue>>, DaemonError>>()?;
+        self.lan.set_bundles(config)?;
+        self.table = table;
+        let mut before: Vec<Option<Queue>> = self.queues.drain(..).map(Some).collect();
+        for (fresh, origin) in fresh.into_iter().zip(origins) {
+            let earlier = origin.place().and_then(|place| before[place].take());
+            self.queues.extend(match (fresh, earlier) {
+                (Some(fresh), Some(earlier)) => Some(fresh.succeed(now, earlier, &mut self.pool)),
+                (fresh, earlier) => fresh.or(earlier),
+            });
+        }
+        for mut queue in before.into_iter().flatten() {
+            queue.release(now);
+            self.leaving.push(queue);
+        }
+        self.set_own(seen);
+        Ok(())
+    }
+
     fn follow(&mut self, seen: &Observation) {
         self.attaching.follow(seen, [&mut self.lan.port, &mut self.wan], &self.names);
-        // More addresses than the program holds: what is to the others is captured, as before they came.
-        if let Err(error) = self.lan.set_own(seen) {
-            tracing::warn!(target: "device", %error, "addresses of this machine");
-        }
+        self.set_own(seen);
     }
 
     fn void(&self) -> &[Void] {
@@ -225,14 +300,17 @@ fn bundle_of(table: &BundleTable, frame: &Frame) -> Option<usize> {
     table.find(headers.source, headers.destination)
 }
 
-fn queues(config: &Config, seed: u64) -> Result<Vec<Queue>, DaemonError> {
-    let queues = config.bundles.iter().map(|bundle| {
+/// Name and discipline of each bundle.
+fn qdiscs(config: &Config, seed: u64) -> impl Iterator<Item = (&str, Spec)> {
+    config.bundles.iter().map(move |bundle| {
         let shaping = bundle.shaping.as_ref().expect("a sendbox's bundles are shaped");
         let chance = Streams::new(seed).part(&bundle.name).stream("qdisc").bits();
-        Queue::new(&qdisc::seeded(&shaping.qdisc, chance))
-            .map_err(|error| DaemonError::Spec(bundle.name.clone(), error))
-    });
-    queues.collect()
+        (bundle.name.as_str(), qdisc::seeded(&shaping.qdisc, chance))
+    })
+}
+
+fn new_queue((bundle, qdisc): (&str, Spec)) -> Result<Queue, DaemonError> {
+    Queue::new(&qdisc).map_err(|error| DaemonError::Spec(bundle.into(), error))
 }
 
 fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {

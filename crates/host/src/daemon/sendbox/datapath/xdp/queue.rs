@@ -17,6 +17,8 @@ use crate::port::{Port, XdpPort};
 
 /// The queue of one bundle.
 pub struct Queue {
+    /// The discipline, as it was specified.
+    qdisc: Spec,
     classifier: Classifier,
     shaper: Shaper<Frame>,
     epoch_size: EpochSize,
@@ -30,6 +32,7 @@ impl Queue {
     /// An empty and unshaped queue of this discipline, which samples nothing before it is steered.
     pub fn new(qdisc: &Spec) -> Result<Self, SpecError> {
         Ok(Self {
+            qdisc: qdisc.clone(),
             classifier: Classifier::from_spec(qdisc)?,
             shaper: Shaper::new(qdisc::build(qdisc)?, ShaperParams::default()),
             epoch_size: EpochSize::MAX,
@@ -38,6 +41,33 @@ impl Queue {
             given_up: GivenUp::default(),
             lateness: Lateness::default(),
         })
+    }
+
+    /// The discipline, as it was specified.
+    pub const fn qdisc(&self) -> &Spec {
+        &self.qdisc
+    }
+
+    /// Goes on in the place of a queue of another discipline, with all that waits there, in the order in which it
+    /// would have left. What is beyond the limit here is dropped.
+    pub fn succeed(self, now: Timestamp, before: Self, pool: &mut Pool) -> Self {
+        let Self { qdisc, classifier, mut shaper, .. } = self;
+        let Self { shaper: mut earlier, mut given_up, .. } = before;
+        shaper.set_rate(now, earlier.rate());
+        earlier.set_rate(now, None);
+        let mut drops = Drops { pool, given_up: &mut given_up };
+        while let Some(mut frame) = earlier.dequeue(now, &mut drops) {
+            if let Some(headers) = frame.headers() {
+                frame.set_class(classifier.classify(headers));
+            }
+            shaper.enqueue(now, frame, &mut drops);
+        }
+        Self { qdisc, classifier, shaper, given_up, ..before }
+    }
+
+    /// What waits leaves at once from now on, and is no bundle's any more.
+    pub fn release(&mut self, now: Timestamp) {
+        self.shaper.set_rate(now, None);
     }
 
     /// As for [`Datapath::steer`](super::super::Datapath::steer).
@@ -160,5 +190,43 @@ impl DropSink<Frame> for Drops<'_> {
 
     fn marked(&mut self, _reason: DropReason) {
         self.given_up.marked += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::spec::Value;
+    use forebay_core::units::Rate;
+
+    use super::super::Nobody;
+    use super::*;
+
+    #[test]
+    fn a_queue_of_another_discipline_takes_over_what_waits_in_order_and_up_to_its_limit() {
+        let (now, mut pool) = (Timestamp::from_nanos(1), Pool::new(1518, BATCH));
+        let fifo = |limit: &str| {
+            Queue::new(&Spec::named("fifo").with("limit", Value::Text(limit.into()))).unwrap()
+        };
+        let mut queue = fifo("40p");
+        let steering = Steering {
+            rate: Some(Rate::from_mbit_per_sec(1)),
+            epoch_size: EpochSize::MAX,
+            sampling_key: SamplingKey::IDENTITY,
+        };
+        queue.steer(now, &steering);
+        for number in 0..20 {
+            let frame = pool.copy(&[number; 60]).unwrap();
+            queue.enqueue(now, frame, &mut pool, &mut Nobody);
+        }
+        let same = fifo("50p").succeed(now, queue, &mut pool);
+        assert_eq!((same.backlog().packets, same.counters().dropped), (20, 0));
+        let mut next = fifo("5p").succeed(now, same, &mut pool);
+        assert_eq!((next.backlog().packets, next.counters().dropped), (5, 15));
+        assert_eq!(next.shaper.rate(), steering.rate);
+        next.release(now);
+        let mut drops = Drops { pool: &mut pool, given_up: &mut next.given_up };
+        let left = std::iter::from_fn(|| next.shaper.dequeue(now, &mut drops));
+        let left: Vec<u8> = left.map(|frame| frame.bytes()[0]).collect();
+        assert_eq!(left, [0, 1, 2, 3, 4]);
     }
 }

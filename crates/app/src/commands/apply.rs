@@ -1,0 +1,235 @@
+//! `forebay apply`: another configuration on trial, with a way back that needs nobody.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_core::units::parse_duration;
+
+/// Arguments of `forebay apply`.
+///
+/// The box that runs takes FILE in the place of its own, as `forebay reload` would, and goes back to what was
+/// before unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
+/// too, when this terminal or the way to it is gone. Its own file changes only with the confirmation, so a box
+/// that is started again meanwhile begins with what was before. FILE is read as though it stood in the place
+/// of the box's file, from which its paths start.
+///
+/// Where no box runs, and FILE is that of the unit (/etc/forebay/sendbox.toml or receivebox.toml), the unit is
+/// started, and the box ends again unless that is confirmed.
+///
+/// Exit code 2: FILE was refused, and nothing is changed; 1: it was not confirmed.
+#[derive(clap::Args)]
+pub struct Apply {
+    /// The configuration that the box is to take.
+    file: PathBuf,
+    /// Time in which it must be confirmed, 5s to 86400s.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
+    confirm: u32,
+    /// Control socket of the box [default: box.control of FILE].
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print one JSON document, and nothing else, on stdout, and do not wait for Enter.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads a time in whole seconds; the box knows how many are allowed.
+fn seconds(text: &str) -> Result<u32, String> {
+    let time = parse_duration(text).ok().filter(|time| time.subsec_nanos() == 0);
+    let seconds = time.and_then(|time| u32::try_from(time.as_secs()).ok());
+    seconds.ok_or_else(|| "allowed is a time of whole seconds, such as \"60s\"".into())
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use std::fs::{self, OpenOptions};
+    use std::io::{self, IsTerminal, Write};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+    use std::process::Command;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use anyhow::Context;
+    use forebay_host::daemon::Config;
+    use forebay_host::daemon::keys::reader::candidate_of;
+    use forebay_host::daemon::status::Status;
+    use forebay_host::service::control::{Answer, Request, ask};
+    use forebay_host::service::outcome::Outcome;
+
+    use super::*;
+    use crate::commands::status::ANOTHER_QUESTION;
+    use crate::commands::{BadInput, confirm, print};
+
+    /// How long a box that was just started may take to answer.
+    const START_PATIENCE: Duration = Duration::from_secs(10);
+
+    impl Apply {
+        /// Says of each bundle what became of it, and waits for Enter where somebody can press it.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let refused = |error: forebay_host::daemon::ConfigError| BadInput(error.to_string());
+            let text = Config::read(&self.file, |_| Ok(())).map_err(refused)?;
+            let config = Config::parse(&self.file, &text).map_err(refused)?;
+            let socket = self.socket.as_deref().unwrap_or(&config.control);
+            let status = match ask::<Status>(socket, Request::Status) {
+                Ok(Answer::Status(status)) => status,
+                Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
+                Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
+                Err(error) => {
+                    use io::ErrorKind::{ConnectionRefused, NotFound};
+                    if [ConnectionRefused, NotFound].contains(&error.kind()) {
+                        return self.start(&config, socket);
+                    }
+                    return Err(error)
+                        .with_context(|| format!("no answer on {}", socket.display()));
+                }
+            };
+            let own = Path::new(&status.config_file);
+            if fs::canonicalize(own)? == fs::canonicalize(&self.file)? {
+                let own = own.display();
+                let reason = format!(
+                    "{own} is the file that the box starts with, and a way back would not change it: give the \
+                     name of a copy with your changes, or take {own} as it is with `forebay reload`"
+                );
+                return Err(BadInput(reason).into());
+            }
+            let outcome = self.put_on_trial(own, &text, socket)?;
+            if !outcome.refused.is_empty() {
+                if self.json {
+                    self.show(&outcome)?;
+                    return Ok(ExitCode::from(2));
+                }
+                return Err(BadInput(outcome.to_string().trim_end().into()).into());
+            }
+            self.show(&outcome)?;
+            match outcome.confirm_within_s {
+                Some(_) => self.wait(socket),
+                None => Ok(ExitCode::SUCCESS),
+            }
+        }
+
+        fn show(&self, outcome: &Outcome) -> anyhow::Result<()> {
+            let text = if self.json {
+                format!("{}\n", serde_json::json!(outcome))
+            } else {
+                outcome.to_string()
+            };
+            print(&text)?;
+            Ok(())
+        }
+
+        /// Has the box take the text as the candidate of its `own` file, which stands there no longer than that.
+        fn put_on_trial(&self, own: &Path, text: &str, socket: &Path) -> anyhow::Result<Outcome> {
+            let candidate = candidate_of(own);
+            let cannot = || format!("cannot write {}", candidate.display());
+            write_like(own, &candidate, text).with_context(cannot)?;
+            let answer = ask::<Status>(socket, Request::Apply { within_s: self.confirm });
+            fs::remove_file(&candidate)?;
+            match answer.with_context(|| format!("no answer on {}", socket.display()))? {
+                Answer::Changed(outcome) => Ok(*outcome),
+                Answer::Failed(reason) => anyhow::bail!(reason),
+                Answer::Status(_) | Answer::Done(_) => anyhow::bail!(ANOTHER_QUESTION),
+            }
+        }
+
+        /// Starts the unit of a box, which ends again unless that is confirmed.
+        fn start(&self, config: &Config, socket: &Path) -> anyhow::Result<ExitCode> {
+            let (role, file) = (config.role, self.file.display());
+            let unit = format!("forebay-{role}");
+            let of_unit = fs::canonicalize(format!("/etc/forebay/{role}.toml")).ok();
+            let is_of_unit =
+                of_unit.is_some_and(|it| fs::canonicalize(&self.file).ok() == Some(it));
+            if !is_of_unit || !Path::new("/run/systemd/system").exists() {
+                let reason = format!(
+                    "no box answers at {}: start it with `forebay {role} --config {file}`, or put the file at \
+                     /etc/forebay/{role}.toml, where this command can start the unit {unit} on trial",
+                    socket.display()
+                );
+                return Err(BadInput(reason).into());
+            }
+            let started = Command::new("systemctl").args(["start", &unit]).status();
+            if !started.context("cannot run systemctl")?.success() {
+                anyhow::bail!("{unit} did not start: `journalctl -u {unit}` says why");
+            }
+            let deadline = Instant::now() + START_PATIENCE;
+            let trial = Request::Trial { within_s: self.confirm };
+            let said = loop {
+                match ask::<Status>(socket, trial) {
+                    Ok(Answer::Done(said)) => break said,
+                    Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
+                    Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
+                    Err(_) if Instant::now() < deadline => {
+                        thread::sleep(Duration::from_millis(50));
+                    }
+                    Err(error) => {
+                        return Err(error)
+                            .with_context(|| format!("no answer on {}", socket.display()));
+                    }
+                }
+            };
+            print(&format!("{unit} runs: {said}\n"))?;
+            self.wait(socket)
+        }
+
+        /// Waits for Enter as long as the trial lasts, where somebody can press it.
+        fn wait(&self, socket: &Path) -> anyhow::Result<ExitCode> {
+            if self.json || !io::stdin().is_terminal() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            print("press Enter to confirm\n")?;
+            let (pressed, enter) = mpsc::channel();
+            // It ends with the process: nobody can end its read.
+            thread::spawn(move || {
+                let mut line = String::new();
+                let _ = pressed.send(io::stdin().read_line(&mut line).is_ok_and(|len| len > 0));
+            });
+            match enter.recv_timeout(Duration::from_secs(self.confirm.into())) {
+                Ok(true) => {
+                    print(&(confirm::keep(socket)? + "\n"))?;
+                    Ok(ExitCode::SUCCESS)
+                }
+                // The terminal is gone; the box keeps the time.
+                Ok(false) => Ok(ExitCode::FAILURE),
+                Err(_) => {
+                    eprintln!("not confirmed: what was before is in force again");
+                    Ok(ExitCode::FAILURE)
+                }
+            }
+        }
+    }
+
+    /// Writes a new file at `path`, in the place of one that was left there, which the same may read as `own`.
+    fn write_like(own: &Path, path: &Path, text: &str) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(fs::metadata(own)?.permissions())
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Apply {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.file, self.confirm, self.socket, self.json);
+        Err(super::needs_host("apply"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_whole_seconds() {
+        for (text, expected) in [("60s", 60), ("5s", 5), ("2min", 120), ("90000ms", 90)] {
+            assert_eq!(seconds(text), Ok(expected));
+        }
+        for text in ["60", "5500ms", "", "-60s", "1e10s"] {
+            assert!(seconds(text).unwrap_err().contains("whole seconds"), "{text}");
+        }
+    }
+}

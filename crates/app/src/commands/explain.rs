@@ -1,0 +1,58 @@
+//! `forebay explain`: why the rate of a bundle is what it is.
+
+use std::process::ExitCode;
+
+use super::status::Target;
+
+/// Arguments of `forebay explain`.
+///
+/// Says in sentences at what rate the packets of a bundle leave, what limits that rate (the path, a bound or share
+/// of the configuration, the hosts, other traffic, missing feedback), and what was measured.
+#[derive(clap::Args)]
+pub struct Explain {
+    /// Name of the bundle.
+    bundle: String,
+    #[command(flatten)]
+    target: Target,
+    /// Print one JSON document, and nothing else, on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+#[cfg(feature = "host")]
+impl Explain {
+    /// Explains the bundle at each box that has it; exit code 2 if none has.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use forebay_host::daemon::explain::{Explanation, explain};
+
+        use super::{BadInput, print};
+
+        let boxes = self.target.status()?.boxes;
+        let all = boxes.iter().flat_map(|status| status.bundles.iter().map(move |it| (status, it)));
+        let named = all.clone().filter(|(_, bundle)| bundle.name == self.bundle);
+        let explanations: Vec<Explanation> =
+            named.map(|(status, bundle)| explain(status, bundle)).collect();
+        if explanations.is_empty() {
+            let names: Vec<&str> = all.map(|(_, bundle)| bundle.name.as_str()).collect();
+            let (bundle, names) = (&self.bundle, names.join(", "));
+            return Err(BadInput(format!("bundle {bundle:?}: allowed is one of {names}")).into());
+        }
+        if self.json {
+            print(&format!("{}\n", serde_json::json!({ "bundles": explanations })))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let texts: Vec<String> =
+            explanations.iter().map(|it| it.sentences.join("\n") + "\n").collect();
+        print(&texts.join("\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Explain {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.bundle, self.target.socket, self.json);
+        Err(super::needs_host("explain"))
+    }
+}

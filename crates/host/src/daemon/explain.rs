@@ -1,0 +1,426 @@
+//! Why the rate of a bundle is what it is, and what limits it, in sentences: made of a [`Status`] and of
+//! nothing else, for `forebay explain` and whoever else shows a bundle.
+
+use serde::{Deserialize, Serialize};
+
+use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, millis, seconds};
+
+/// Two rates that differ by less (share) are the same for people.
+const SAME: f64 = 0.005;
+/// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
+const USED: f64 = 0.9;
+
+/// What limits the rate at which packets of a bundle leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// This box is a receivebox: the other one decides.
+    OtherBox,
+    /// Nothing is ever shaped in a dry run.
+    DryRun,
+    /// The kernel forwards the packets, past the box.
+    HandedBack,
+    /// Nothing is known of what arrives: the receivebox is silent, blind, or has never been heard.
+    NoFeedback,
+    /// The paths of the bundle differ in delay.
+    SeveralPaths,
+    /// Traffic outside the bundle fills the bottleneck's buffer.
+    Competition,
+    /// The law has not measured enough yet.
+    Measuring,
+    /// The share of the uplink that others leave.
+    Share,
+    /// The operator's `max_rate`.
+    MaxRate,
+    /// The operator's `min_rate`, below which the law would go.
+    MinRate,
+    /// The hosts send less than they may.
+    Application,
+    /// The path, as the law sees it.
+    Path,
+}
+
+/// Why the rate of a bundle is what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Name of the bundle.
+    pub bundle: String,
+    /// Rate at which its packets leave (bits per second); `None`: as they come.
+    pub rate_bps: Option<u64>,
+    /// What limits it.
+    pub limit: Limit,
+    /// Rate, limit and what was measured, in sentences.
+    pub sentences: Vec<String>,
+}
+
+/// Explains a bundle of `status`.
+pub fn explain(status: &Status, bundle: &BundleStatus) -> Explanation {
+    let name = bundle.name.clone();
+    let Some(shaping) = &bundle.shaping else {
+        let (limit, sentences) = (Limit::OtherBox, watched(bundle));
+        return Explanation { bundle: name, rate_bps: None, limit, sentences };
+    };
+    let limit = limit(status, bundle, shaping);
+    let mut sentences = vec![rate(status, bundle, shaping), why(status, bundle, shaping, limit)];
+    sentences.extend(share(status, shaping));
+    sentences.extend(delay(shaping));
+    sentences.extend(traffic(shaping));
+    sentences.extend(oddities(bundle, shaping));
+    let is_enforced = limit != Limit::DryRun;
+    let rate_bps = shaping.decision.rate_bps.filter(|_| is_enforced);
+    Explanation { bundle: name, rate_bps, limit, sentences }
+}
+
+fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Limit {
+    let ShapingStatus { decision, share, last_second, .. } = shaping;
+    let is = |bound: Option<u64>| match (decision.rate_bps, bound) {
+        (Some(rate), Some(bound)) => is_same(rate, bound),
+        _ => false,
+    };
+    let unused = |rate: u64| (last_second.sent_bps as f64) < USED * rate as f64;
+    let is_unused = decision.rate_bps.is_some_and(unused) && shaping.queue.packets == 0;
+    match decision.state.as_str() {
+        "handed_back" => Limit::HandedBack,
+        _ if status.dry_run => Limit::DryRun,
+        "silent" => Limit::NoFeedback,
+        _ if bundle.peer.state != "alive" => Limit::NoFeedback,
+        "imbalanced" => Limit::SeveralPaths,
+        "competing" => Limit::Competition,
+        "measuring" => Limit::Measuring,
+        _ if is(share.filter(|share| share.is_short).map(|share| share.rate_bps)) => Limit::Share,
+        _ if is_unused => Limit::Application,
+        _ if is(shaping.max_rate_bps) => Limit::MaxRate,
+        _ if is(share.map(|share| share.rate_bps)) => Limit::Share,
+        "app_limited" => Limit::Application,
+        _ if is(Some(shaping.min_rate_bps)) => Limit::MinRate,
+        _ => Limit::Path,
+    }
+}
+
+fn is_same(one: u64, other: u64) -> bool {
+    one.abs_diff(other) as f64 <= SAME * other as f64
+}
+
+fn rate(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> String {
+    let (name, rate) = (&bundle.name, shaping.decision.rate_bps.map(mbit));
+    match (status.dry_run, rate) {
+        (true, Some(rate)) => format!(
+            "Packets of {name} leave as they come, for this is a dry run: they would leave at {rate}."
+        ),
+        (false, Some(rate)) => format!("Packets of {name} leave at up to {rate}."),
+        (_, None) => format!("Packets of {name} leave as they come: nothing is shaped."),
+    }
+}
+
+fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: Limit) -> String {
+    let ShapingStatus { cc, decision, .. } = shaping;
+    let (state, reason) = (&decision.state, &decision.reason);
+    let peer = &bundle.peer.address;
+    let law = format!("The law {cc} is in the state {state}: {reason}.");
+    match limit {
+        Limit::OtherBox | Limit::DryRun | Limit::Path => law,
+        Limit::HandedBack => {
+            let void: Vec<String> = status.void.iter().map(ToString::to_string).collect();
+            let more =
+                if void.is_empty() { String::new() } else { format!(" ({})", void.join("; ")) };
+            format!("The kernel forwards them past this box, since {reason}{more}.")
+        }
+        Limit::NoFeedback => match (bundle.peer.state.as_str(), bundle.peer.heard_ns) {
+            ("alive", _) => format!(
+                "The receivebox {peer} is there, but nothing tells when packets arrive: {reason}. \
+                 Without reports the law sets no rate."
+            ),
+            (_, Some(ns)) => format!(
+                "The receivebox {peer} was last heard {} ago: {reason}. Without reports the law sets no rate.",
+                seconds(ns)
+            ),
+            (_, None) => format!(
+                "The receivebox {peer} has never been heard: {reason}. Is it started, with the same key, and \
+                 does the network let UDP pass between {peer} and this box?"
+            ),
+        },
+        Limit::SeveralPaths => format!(
+            "The bundle takes several paths: {:.1} % of its boundary packets arrived out of order in the last \
+             4 s, and above 5 % no queue can be told. {reason}.",
+            100.0 * shaping.out_of_order
+        ),
+        Limit::Competition => format!(
+            "Traffic outside the bundle fills the buffer at the bottleneck ({reason}): a bundle that kept the \
+             queue short would lose its share. A short test now and then shows when the others have left."
+        ),
+        Limit::Measuring => {
+            format!("The law {cc} has not measured enough to set a rate yet: {reason}.")
+        }
+        Limit::Share => {
+            let rate = shaping.share.map_or("unknown".into(), |share| mbit(share.rate_bps));
+            format!("The uplink is the limit: its other bundles leave {rate} to this one. {law}")
+        }
+        Limit::MaxRate => format!("The limit is max_rate in the configuration. {law}"),
+        Limit::MinRate => {
+            format!(
+                "The law would send less, and min_rate in the configuration forbids that. {law}"
+            )
+        }
+        Limit::Application => format!(
+            "The hosts are the limit: they send {} and the bundle's own queue is empty. {law}",
+            mbit(shaping.last_second.sent_bps)
+        ),
+    }
+}
+
+fn share(status: &Status, shaping: &ShapingStatus) -> Option<String> {
+    let (share, uplink) = (shaping.share?, status.uplink_bps?);
+    let guaranteed = share.guarantee_bps.map(|rate| format!(", {} guaranteed", mbit(rate)));
+    let short = if share.is_short { ", less than it asks for" } else { "" };
+    Some(format!(
+        "Of the uplink of {} the bundle may have {}, {:.1} %{short} (weight {}{}).",
+        mbit(uplink),
+        mbit(share.rate_bps),
+        100.0 * share.share,
+        share.weight,
+        guaranteed.unwrap_or_default()
+    ))
+}
+
+fn delay(shaping: &ShapingStatus) -> Vec<String> {
+    let decision = &shaping.decision;
+    let mut sentences = Vec::new();
+    if let Some(min_rtt) = decision.min_rtt_ns {
+        let beyond = decision.queue_delay_ns.map_or(String::new(), |ns| {
+            format!("; packets wait {} in queues on the way", millis(Some(ns)))
+        });
+        let least = millis(Some(min_rtt));
+        sentences.push(format!("A round trip takes {least} without queues{beyond}."));
+    }
+    let waited = shaping.last_second.queue_delay_ns;
+    if let Some(ns) = waited.filter(|_| decision.rate_bps.is_some()) {
+        sentences.push(format!(
+            "In the bundle's own queue bytes stood for {} in the last second; {} packets wait there now.",
+            millis(Some(ns)),
+            shaping.queue.packets
+        ));
+    }
+    let bottleneck = decision.bottleneck_bps.map(|rate| format!("the path carries {}", mbit(rate)));
+    let window = decision.cwnd_bytes.zip(decision.in_flight_bytes).map(|(window, in_flight)| {
+        format!("the window is {window} bytes, of which {in_flight} are on their way")
+    });
+    let known: Vec<String> = bottleneck.into_iter().chain(window).collect();
+    if !known.is_empty() {
+        sentences.push(format!("By what was measured {}.", known.join(", and ")));
+    }
+    sentences
+}
+
+fn traffic(shaping: &ShapingStatus) -> Option<String> {
+    let LastSecond { sent_bps, delivered_bps, .. } = shaping.last_second;
+    (sent_bps > 0).then(|| {
+        let (sent, delivered) = (mbit(sent_bps), mbit(delivered_bps));
+        format!("In the last second {sent} left, and {delivered} were reported to have arrived.")
+    })
+}
+
+/// What an operator should look into, beside the limit.
+fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
+    let alarm = shaping.alarm.iter().map(|alarm| format!("Look into this: {alarm}."));
+    let unseen = (shaping.unseen > 0.0).then(|| {
+        format!("Of what leaves {:.0} % never comes to the receivebox.", 100.0 * shaping.unseen)
+    });
+    alarm.chain(unseen).chain(differences(bundle)).collect()
+}
+
+fn differences(bundle: &BundleStatus) -> impl Iterator<Item = String> {
+    bundle.differences.iter().flatten().map(|difference| format!("The boxes differ: {difference}."))
+}
+
+/// What a receivebox can say of a bundle.
+fn watched(bundle: &BundleStatus) -> Vec<String> {
+    let (name, peer) = (&bundle.name, &bundle.peer);
+    let mut sentences = vec![format!(
+        "This box only reports when packets of {name} arrive: the sendbox {} decides, and \
+         `forebay explain {name}` says why there.",
+        peer.address
+    )];
+    sentences.push(match (peer.state.as_str(), peer.heard_ns) {
+        ("alive", _) => {
+            let doing = peer.doing.as_deref().unwrap_or("nothing that is known");
+            format!("That box is there; what it does, it says, is {doing}.")
+        }
+        (_, Some(ns)) => format!("That box was last heard {} ago.", seconds(ns)),
+        (_, None) => "That box has never been heard.".into(),
+    });
+    if let Some(watching) = &bundle.watching {
+        sentences.push(format!(
+            "{} packets have come, and {} reports of them were sent.",
+            bundle.packets, watching.reports
+        ));
+        sentences.extend(watching.alarm.iter().map(|alarm| format!("Look into this: {alarm}.")));
+    }
+    sentences.extend(differences(bundle));
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::record::{DecisionRecord, QueueSample};
+
+    use super::*;
+    use crate::daemon::config::Role;
+    use crate::daemon::status::{PeerStatus, ShareStatus, WatchingStatus};
+
+    /// A bundle under a law in this state and at this rate, with a queue.
+    fn bundle(state: &str, rate_mbit: Option<u64>) -> BundleStatus {
+        let rate_bps = rate_mbit.map(|mbit| mbit * 1_000_000);
+        let shaping = ShapingStatus {
+            cc: "copa".into(),
+            decision: DecisionRecord {
+                rate_bps,
+                state: state.into(),
+                reason: "as the test says".into(),
+                min_rtt_ns: Some(50_000_000),
+                queue_delay_ns: Some(3_200_000),
+                bottleneck_bps: Some(96_000_000),
+                cwnd_bytes: Some(615_000),
+                in_flight_bytes: Some(600_000),
+                ..DecisionRecord::default()
+            },
+            min_rate_bps: 1_200_000,
+            queue: QueueSample { packets: 34, ..QueueSample::default() },
+            last_second: LastSecond {
+                sent_bps: rate_bps.unwrap_or(5_000_000),
+                delivered_bps: 4_900_000,
+                queue_delay_ns: Some(12_300_000),
+            },
+            ..ShapingStatus::default()
+        };
+        let peer = PeerStatus {
+            address: "192.0.2.2:61476".into(),
+            state: "alive".into(),
+            heard_ns: Some(1_500_000_000),
+            ..PeerStatus::default()
+        };
+        BundleStatus { name: "b".into(), peer, shaping: Some(shaping), ..BundleStatus::default() }
+    }
+
+    fn explained(status: &Status, bundle: &BundleStatus, limit: Limit, parts: &[&str]) {
+        let explanation = explain(status, bundle);
+        assert_eq!(explanation.limit, limit, "{explanation:?}");
+        let text = explanation.sentences.join(" ");
+        for part in parts {
+            assert!(text.contains(part), "{part:?} is missing in {text}");
+        }
+        assert!(
+            explanation.sentences.iter().all(|sentence| sentence.ends_with(['.', '?'])),
+            "{text}"
+        );
+        let document = serde_json::to_string(&explanation).unwrap();
+        assert_eq!(serde_json::from_str::<Explanation>(&document).unwrap(), explanation);
+    }
+
+    fn sendbox() -> Status {
+        Status::new(Role::Sendbox, false)
+    }
+
+    #[test]
+    fn a_bundle_that_its_path_limits_is_told_with_law_delay_and_window() {
+        let bundle = bundle("shaping", Some(90));
+        explained(
+            &sendbox(),
+            &bundle,
+            Limit::Path,
+            &[
+                "Packets of b leave at up to 90.000 Mbit/s.",
+                "The law copa is in the state shaping: as the test says.",
+                "A round trip takes 50.00 ms without queues; packets wait 3.20 ms in queues",
+                "own queue bytes stood for 12.30 ms in the last second; 34 packets",
+                "the path carries 96.000 Mbit/s, and the window is 615000 bytes, of which 600000",
+                "90.000 Mbit/s left, and 4.900 Mbit/s were reported",
+            ],
+        );
+    }
+
+    #[test]
+    fn bounds_and_shares_are_named_where_they_bind() {
+        let with = |edit: fn(&mut ShapingStatus)| {
+            let mut bundle = bundle("shaping", Some(20));
+            edit(bundle.shaping.as_mut().unwrap());
+            bundle
+        };
+        let max = with(|it| it.max_rate_bps = Some(20_000_000));
+        explained(&sendbox(), &max, Limit::MaxRate, &["The limit is max_rate"]);
+        let min = with(|it| it.min_rate_bps = 20_000_000);
+        explained(&sendbox(), &min, Limit::MinRate, &["min_rate in the configuration forbids"]);
+        let status = Status { uplink_bps: Some(80_000_000), ..sendbox() };
+        let share = with(|it| {
+            it.max_rate_bps = Some(20_000_000);
+            it.share = Some(ShareStatus {
+                rate_bps: 20_000_000,
+                share: 0.25,
+                weight: 3,
+                guarantee_bps: Some(10_000_000),
+                is_short: true,
+            });
+        });
+        let parts = [
+            "its other bundles leave 20.000 Mbit/s to this one",
+            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it asks \
+             for (weight 3, 10.000 Mbit/s guaranteed).",
+        ];
+        explained(&status, &share, Limit::Share, &parts);
+        let idle = with(|it| {
+            it.queue = QueueSample::default();
+            it.last_second.sent_bps = 3_000_000;
+        });
+        explained(&sendbox(), &idle, Limit::Application, &["they send 3.000 Mbit/s and"]);
+    }
+
+    #[test]
+    fn an_unshaped_bundle_is_told_why() {
+        let silent = |state: &str, heard_ns| {
+            let mut bundle = bundle("silent", None);
+            bundle.peer = PeerStatus { state: state.into(), heard_ns, ..bundle.peer };
+            bundle
+        };
+        let unshaped = "Packets of b leave as they come: nothing is shaped.";
+        let none = Limit::NoFeedback;
+        let waiting = silent("waiting", None);
+        explained(&sendbox(), &waiting, none, &[unshaped, "192.0.2.2:61476 has never been heard"]);
+        let lost = silent("silent", Some(1_500_000_000));
+        explained(&sendbox(), &lost, none, &[unshaped, "was last heard 1.5 s ago"]);
+        let blind = silent("alive", Some(1));
+        explained(&sendbox(), &blind, none, &[unshaped, "is there, but nothing tells when"]);
+        for (state, limit, part) in [
+            ("competing", Limit::Competition, "Traffic outside the bundle fills the buffer"),
+            ("imbalanced", Limit::SeveralPaths, "The bundle takes several paths"),
+            ("measuring", Limit::Measuring, "has not measured enough"),
+            ("handed_back", Limit::HandedBack, "past this box, since as the test says."),
+        ] {
+            explained(&sendbox(), &bundle(state, None), limit, &[unshaped, part]);
+        }
+    }
+
+    #[test]
+    fn a_dry_run_says_what_would_be() {
+        let status = Status::new(Role::Sendbox, true);
+        let bundle = bundle("shaping", Some(20));
+        let part = "this is a dry run: they would leave at 20.000 Mbit/s.";
+        explained(&status, &bundle, Limit::DryRun, &[part]);
+        assert_eq!(explain(&status, &bundle).rate_bps, None);
+    }
+
+    #[test]
+    fn a_receivebox_says_who_decides_and_what_is_odd() {
+        let mut bundle = bundle("", None);
+        bundle.shaping = None;
+        bundle.differences = Some(vec!["`to` differs".into()]);
+        bundle.packets = 12;
+        let alarm = Some("the keys differ".into());
+        bundle.watching = Some(WatchingStatus { reports: 3, alarm, ..WatchingStatus::default() });
+        let parts = [
+            "the sendbox 192.0.2.2:61476 decides",
+            "12 packets have come, and 3 reports",
+            "Look into this: the keys differ.",
+            "The boxes differ: `to` differs.",
+        ];
+        explained(&Status::new(Role::Receivebox, false), &bundle, Limit::OtherBox, &parts);
+    }
+}

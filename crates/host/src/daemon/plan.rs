@@ -1,0 +1,476 @@
+//! What a configuration would change on this machine, compared with what is there now; nothing is changed.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::{Condition, Devices, Fault, NOT_SAID};
+use super::config::{Config, ConfigError, Role};
+use super::keys::reader::Loaded;
+use super::keys::{self, KeyFileError};
+use super::reload::difference;
+use super::starting::DEFAULT_USER;
+use super::status::Status;
+use super::{machine_addresses, udp};
+use crate::egress;
+use crate::offload;
+use crate::port::xdp_program;
+use crate::service::control::{Answer, Request, ask};
+use crate::service::outcome::{Fate, Outcome};
+
+/// One thing of the machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// What the thing is.
+    pub object: String,
+    /// How the thing is now.
+    pub now: String,
+    /// How the thing would be.
+    pub then: String,
+}
+
+/// The box that runs already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// Process of the box.
+    pub pid: u32,
+    /// The file that the box runs with.
+    pub file: String,
+    /// What becomes of the box by difference, or why the box has to be started again.
+    pub outcome: Outcome,
+}
+
+/// What a configuration would change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The configuration file.
+    pub file: String,
+    /// The box that the file is for.
+    pub role: Role,
+    /// The box that the file would change or replace; `None`: a box would be started.
+    pub running: Option<Running>,
+    /// Devices, programs, qdiscs, filters, addresses, sockets and files; none where a running box goes on.
+    pub steps: Vec<Step>,
+    /// What becomes of traffic meanwhile.
+    pub traffic: Vec<String>,
+    /// What would keep the box from that, with what to do.
+    pub blockers: Vec<String>,
+    /// What could not be looked at, and why.
+    pub unseen: Vec<String>,
+}
+
+impl Plan {
+    /// Looks at the machine for what the configuration `file` would change.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file.
+    pub fn of(file: &Path) -> Result<Self, ConfigError> {
+        let text = Config::read(file, |_| Ok(()))?;
+        let config = Config::parse(file, &text)?;
+        let mut plan = Self {
+            file: file.display().to_string(),
+            role: config.role,
+            running: None,
+            steps: Vec::new(),
+            traffic: Vec::new(),
+            blockers: Vec::new(),
+            unseen: Vec::new(),
+        };
+        let (before, config) = match plan.look_for_running(&config, &text) {
+            Some([before, after]) => (Some(before), after),
+            None => (None, config),
+        };
+        match &plan.running {
+            Some(running) if running.outcome.refused.is_empty() => {
+                plan.traffic = meanwhile_reloaded(&running.outcome);
+            }
+            running => {
+                plan.traffic = meanwhile_started(&config, running.is_some());
+                plan.look_at_machine(&config, before.as_ref());
+            }
+        }
+        plan.look_at_keys(&config);
+        Ok(plan)
+    }
+
+    /// Asks for the box that runs; answers what is in force there, and what the file says in its place.
+    fn look_for_running(&mut self, config: &Config, text: &str) -> Option<[Config; 2]> {
+        let socket = config.control.display();
+        let status: Status = match ask(&config.control, Request::Status) {
+            Ok(Answer::Status(status)) => *status,
+            Ok(_) => {
+                self.unseen.push(format!("the box at {socket}: no state was answered"));
+                return None;
+            }
+            Err(error) => {
+                use io::ErrorKind::{ConnectionRefused, NotFound};
+                if ![ConnectionRefused, NotFound].contains(&error.kind()) {
+                    self.unseen.push(format!("whether a box runs: {socket}: {error}"));
+                }
+                return None;
+            }
+        };
+        let file = Path::new(&status.config_file);
+        let in_force = match ask::<Status>(&config.control, Request::Config) {
+            Ok(Answer::Done(in_force)) => Ok(in_force),
+            // For others than its user and root: what is in the file now.
+            _ => {
+                let what =
+                    "the configuration in force, which root may ask for: compared with its file";
+                self.unseen.push(what.into());
+                Config::read(file, |_| Ok(()))
+            }
+        };
+        self.unseen.push("whether keys differ from those in force".into());
+        // As though it stood in the place of that file, from which its paths start.
+        let both = in_force.and_then(|before| Ok([loaded(file, &before)?, loaded(file, text)?]));
+        match both {
+            Ok([before, after]) => {
+                let (outcome, _) = difference::between(&before, &after);
+                let (pid, file) = (status.pid, status.config_file);
+                self.running = Some(Running { pid, file, outcome });
+                Some([before.config, after.config])
+            }
+            Err(error) => {
+                self.unseen.push(format!("what the box that runs would change: {error}"));
+                None
+            }
+        }
+    }
+
+    fn look_at_machine(&mut self, config: &Config, before: Option<&Config>) {
+        for (condition, held) in Devices::of(config).examine() {
+            if let Err(fault) = held {
+                self.note(condition, fault);
+            }
+        }
+        match config.role {
+            Role::Sendbox => self.plan_sendbox(config, before),
+            Role::Receivebox => self.plan_receivebox(config, before),
+        }
+        self.step("qdiscs, filters", "as they are".into(), "as they are: none is added or changed");
+        self.step("addresses", "as they are".into(), "as they are: none is added");
+        self.plan_sockets(config, before);
+        self.plan_process(config);
+    }
+
+    fn note(&mut self, condition: &Condition, fault: Fault) {
+        let (name, Fault { found, fix }) = (condition.name, fault);
+        if found.starts_with(NOT_SAID) {
+            self.unseen.push(format!("{name}: {found}"));
+        } else {
+            let reason = condition.reason;
+            self.blockers.push(format!("{name}: {found}: {reason}; to mend it: {fix}"));
+        }
+    }
+
+    fn step(&mut self, object: &str, now: String, then: &str) {
+        self.steps.push(Step { object: object.into(), now, then: then.into() });
+    }
+
+    fn plan_sendbox(&mut self, config: &Config, before: Option<&Config>) {
+        let lan = config.lan.as_deref().unwrap_or_default();
+        let wan = &config.wan;
+        let then = "the program `capture`, held by a link: it goes with the process";
+        self.program(lan, then, before);
+        self.offloads(lan);
+        let then = "an AF_XDP socket that receives, on queue 0";
+        self.step(&format!("{lan}: sockets"), "none of this box".into(), then);
+        let then = "an AF_XDP socket that transmits, on queue 0";
+        self.step(&format!("{wan}: sockets"), "none of this box".into(), then);
+        let now = match egress::root_qdisc(wan) {
+            Ok(Some(qdisc)) => qdisc.kind,
+            Ok(None) => "none".into(),
+            Err(error) => return self.unseen.push(format!("{wan}: qdisc: {error}")),
+        };
+        let then = "the same: bundles wait in queues of the box, which pass it by";
+        self.step(&format!("{wan}: qdisc"), now, then);
+    }
+
+    fn plan_receivebox(&mut self, config: &Config, before: Option<&Config>) {
+        let then = "the program `sampler`, which passes everything, held by a link: it goes with the process";
+        self.program(&config.wan, then, before);
+        self.offloads(&config.wan);
+    }
+
+    fn program(&mut self, device: &str, then: &str, before: Option<&Config>) {
+        let is_theirs = |it: &Config| it.lan.as_deref() == Some(device) || it.wan == device;
+        let now = match xdp_program(device) {
+            Ok(Some(_)) if before.is_some_and(is_theirs) => "that of the box that runs".into(),
+            Ok(Some(_)) => {
+                let fix = format!("stop its owner, or `ip link set dev {device} xdp off`");
+                self.blockers
+                    .push(format!("{device}: an XDP program is there already; to mend it: {fix}"));
+                "a program of somebody else".into()
+            }
+            Ok(None) => "none".into(),
+            Err(error) => return self.unseen.push(format!("{device}: XDP program: {error}")),
+        };
+        self.step(&format!("{device}: XDP program"), now, then);
+    }
+
+    fn offloads(&mut self, device: &str) {
+        match offload::active(device) {
+            Ok(active) => {
+                let active: Vec<String> = active.iter().map(ToString::to_string).collect();
+                let now = if active.is_empty() { "off".into() } else { active.join(" ") };
+                let then =
+                    "the same: what the kernel switches on with the program is switched off again";
+                self.step(&format!("{device}: offloads"), now, then);
+            }
+            Err(error) => self.unseen.push(format!("{device}: offloads: {error}")),
+        }
+    }
+
+    fn plan_sockets(&mut self, config: &Config, before: Option<&Config>) {
+        let listen = config.listen;
+        let now = match udp::holder(listen) {
+            Some(_) if before.is_some_and(|it| it.listen == listen) => {
+                "that of the box that runs".into()
+            }
+            Some(holder) => {
+                let fix = "another port for one of the two";
+                self.blockers
+                    .push(format!("box.listen {listen}: {holder} has it; to mend it: {fix}"));
+                format!("{holder} has it")
+            }
+            None => "free".into(),
+        };
+        self.step(&format!("UDP {listen}"), now, "a socket of the box, for messages");
+        if let Ok(own) = machine_addresses()
+            && !own.contains(&listen.ip())
+        {
+            let (ip, wan) = (listen.ip(), &config.wan);
+            self.blockers.push(format!(
+                "box.listen {ip}: not an address of this machine; to mend it: `ip address add` it, to the bridge \
+                 or to {wan}, or have box.listen name one that is there"
+            ));
+        }
+        let control = &config.control;
+        let now = if control.exists() { "there" } else { "not there" };
+        let then = "a socket of mode 0600, or 0660 with box.status_group";
+        self.step(&format!("control socket {}", control.display()), now.into(), then);
+    }
+
+    fn plan_process(&mut self, config: &Config) {
+        let now = self.running.as_ref().map_or("none".into(), |it| format!("pid {}", it.pid));
+        let user = config.user.as_deref().unwrap_or(DEFAULT_USER);
+        let then = format!(
+            "`forebay {}` as user {user} if it is there, with `forebay observe` (watches devices) and, as \
+             another user than root, `forebay read-keys`",
+            config.role
+        );
+        self.step("processes", now, &then);
+        if let Some(trace) = &config.trace {
+            let file = trace.file.display();
+            let (now, then) = match trace.file.exists() {
+                true => ("there", format!("a new file; what is there becomes {file}.1")),
+                false => ("not there", "a new file".to_string()),
+            };
+            self.step(&format!("trace {file}"), now.into(), &then);
+        }
+    }
+
+    fn look_at_keys(&mut self, config: &Config) {
+        for bundle in &config.bundles {
+            match keys::load(&bundle.key_file) {
+                Ok(_) => {}
+                Err(KeyFileError::Io { file, error })
+                    if error.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    self.unseen.push(format!("the key file {}: {error}", file.display()));
+                }
+                Err(error) => self.blockers.push(format!("bundle {}: {error}", bundle.name)),
+            }
+        }
+    }
+}
+
+/// A configuration whose keys are not looked at.
+fn loaded(file: &Path, text: &str) -> Result<Loaded, ConfigError> {
+    let config = Config::parse(file, text)?;
+    let keys = vec![KeyRing::new(PresharedKey::new([0; 32]), None); config.bundles.len()];
+    Ok(Loaded { text: text.into(), config, keys })
+}
+
+fn meanwhile_reloaded(outcome: &Outcome) -> Vec<String> {
+    let has = |fate: Fate| outcome.bundles.iter().any(|bundle| bundle.fate == fate);
+    let all = [
+        (
+            Fate::Unchanged,
+            "Bundles that are unchanged are not touched: their packets, rates and sessions go on.",
+        ),
+        (
+            Fate::Changed,
+            "Bundles that are changed go on at their rates, with what they have queued.",
+        ),
+        (
+            Fate::Renewed,
+            "Bundles that begin anew send what they have queued at once, and are unshaped until they have \
+             measured again.",
+        ),
+        (Fate::Added, "Bundles that are added are unshaped until they have measured."),
+        (
+            Fate::Removed,
+            "Bundles that are removed send what they have queued at once; then the kernel forwards their packets.",
+        ),
+    ];
+    all.into_iter().filter(|(fate, _)| has(*fate)).map(|(_, text)| text.into()).collect()
+}
+
+fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
+    if config.role == Role::Receivebox {
+        let mut traffic =
+            vec!["The kernel forwards all packets, before, meanwhile and after.".into()];
+        if is_running {
+            traffic.push(
+                "Until it runs again its sendboxes hear nothing and let their bundles go unshaped."
+                    .into(),
+            );
+        }
+        return traffic;
+    }
+    let now = if is_running {
+        "The box that runs sends what it has queued, within 1.5 s, and ends; until it runs again the bridge \
+         forwards all packets, unshaped."
+    } else {
+        "Until the box runs, and whenever it does not, the bridge forwards all packets as now."
+    };
+    let to: Vec<String> =
+        config.bundles.iter().flat_map(|bundle| &bundle.to).map(ToString::to_string).collect();
+    vec![
+        now.into(),
+        format!(
+            "Then packets to {} pass the queues of the box, and all others go as now.",
+            to.join(", ")
+        ),
+        "Bundles are unshaped until they have measured their paths.".into(),
+    ]
+}
+
+/// What is printed for people.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, role, .. } = self;
+        match &self.running {
+            None => writeln!(f, "{file}: a {role} would be started")?,
+            Some(Running { pid, file: own, outcome }) => {
+                let how = match (outcome.refused.is_empty(), outcome.is_nothing()) {
+                    (true, true) => "changes nothing of",
+                    (true, false) => "would change",
+                    (false, _) => "needs a new start of",
+                };
+                writeln!(f, "{file}: {how} the {role} that runs with {own} (pid {pid})")?;
+                f.write_str(&outcome.listing())?;
+                outcome.refused.iter().try_for_each(|reason| writeln!(f, "  {reason}"))?;
+            }
+        }
+        for Step { object, now, then } in &self.steps {
+            writeln!(f, "  {object}\n      now:  {now}\n      then: {then}")?;
+        }
+        for (title, lines) in [
+            ("traffic", &self.traffic),
+            ("in the way", &self.blockers),
+            ("could not be seen", &self.unseen),
+        ] {
+            if !lines.is_empty() {
+                writeln!(f, "{title}:")?;
+            }
+            lines.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::service::control::ControlSocket;
+    use crate::service::privileges::Confinement;
+
+    fn file(folder: &Path) -> std::path::PathBuf {
+        let text = "[box]\nrole = \"sendbox\"\nlan = \"no-lan\"\nwan = \"no-wan\"\nlisten = \
+                    \"192.0.2.1\"\ncontrol = \"box.sock\"\n\n[[bundle]]\nname = \"b\"\nid = 1\npeer = \
+                    \"192.0.2.2\"\nto = [\"10.1.2.0/24\"]\nkey_file = \"b.key\"\ncc = \"copa\"\n";
+        let file = folder.join("box.toml");
+        fs::write(&file, text).unwrap();
+        keys::generate(&folder.join("b.key")).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_first_start_is_told_with_what_would_keep_the_box_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(folder.path());
+        let plan = Plan::of(&file).unwrap();
+        assert_eq!(plan.running, None);
+        let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
+        for object in ["no-lan: sockets", "qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"] {
+            assert!(objects.contains(&object), "{object}: {objects:?}");
+        }
+        let blockers = plan.blockers.join("\n");
+        assert!(blockers.contains("no device no-lan"), "{blockers}");
+        assert!(blockers.contains("192.0.2.1: not an address of this machine"), "{blockers}");
+        assert!(!blockers.contains("b.key"), "{blockers}");
+        let text = plan.to_string();
+        assert!(text.contains("a sendbox would be started") && text.contains("then: "), "{text}");
+        let document = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&document).unwrap(), plan);
+        fs::remove_file(folder.path().join("b.key")).unwrap();
+        assert!(Plan::of(&file).unwrap().blockers.join("\n").contains("b.key: No such file"));
+        fs::write(&file, "role = 1\n").unwrap();
+        assert!(Plan::of(&file).is_err());
+    }
+
+    /// The plan of a file for a box that runs and is served here.
+    fn beside_a_box(own: &Path, file: &Path) -> Plan {
+        let socket = Config::load(own).unwrap().control;
+        let control = ControlSocket::bind(&socket, &Confinement::default()).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let own = own.to_owned();
+        let server = std::thread::spawn(move || {
+            while stopped.try_recv().is_err() {
+                control.serve(|request| match request {
+                    Request::Status => {
+                        let config_file = own.display().to_string();
+                        let status = Status::new(Role::Sendbox, false);
+                        Answer::Status(Box::new(Status { config_file, ..status }))
+                    }
+                    _ => Answer::Done(fs::read_to_string(&own).unwrap()),
+                });
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let plan = Plan::of(file).unwrap();
+        stop.send(()).unwrap();
+        server.join().unwrap();
+        plan
+    }
+
+    #[test]
+    fn beside_a_box_that_runs_the_difference_is_told_or_why_it_must_start_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = file(folder.path());
+        let text = fs::read_to_string(&own).unwrap();
+        let other = folder.path().join("other.toml");
+        fs::write(&other, text.replace("cc =", "max_rate = \"9Mbit/s\"\ncc =")).unwrap();
+        let plan = beside_a_box(&own, &other);
+        assert_eq!(plan.steps, [], "nothing of the machine changes");
+        let told = plan.to_string();
+        assert!(told.contains("would change the sendbox that runs with "), "{told}");
+        assert!(told.contains("  bundle b changed: max_rate none -> 9Mbit/s\n"), "{told}");
+        assert!(told.contains("go on at their rates"), "{told}");
+        fs::write(&other, text.replace("no-wan", "wan")).unwrap();
+        let told = beside_a_box(&own, &other).to_string();
+        assert!(told.contains("needs a new start of") && told.contains("box.wan no-wan -> wan"));
+        assert!(told.contains("within 1.5 s") && told.contains("no-lan: sockets"), "{told}");
+        let told = beside_a_box(&own, &own).to_string();
+        assert!(told.contains("changes nothing of the sendbox"), "{told}");
+    }
+}

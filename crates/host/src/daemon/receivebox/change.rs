@@ -1,0 +1,69 @@
+//! A receivebox goes over to another configuration: all of it, or nothing.
+
+use std::collections::BTreeMap;
+
+use forebay_core::bundle::BundleId;
+
+use super::{ReceiveboxWorker, Watch, by_id, scopes};
+use crate::daemon::reload::Change;
+use crate::daemon::reload::difference::Origin;
+use crate::daemon::schedule::Schedule;
+use crate::daemon::unguessable;
+
+impl ReceiveboxWorker {
+    /// Goes over to another configuration.
+    ///
+    /// # Errors
+    ///
+    /// What keeps the sampler from that; then all is as before.
+    pub(super) fn change(&mut self, change: &Change) -> Result<(), forebay_ebpf::Error> {
+        let now = self.now();
+        let Change { config, keys, origins } = change;
+        let gone = change.gone(self.bundles.len());
+        let ids: Vec<BundleId> = gone.iter().map(|place| self.bundles[*place].config.id).collect();
+        let (mut fresh, mut sampled) = (BTreeMap::new(), Vec::new());
+        let scopes = scopes(config);
+        for (place, (bundle, origin)) in config.bundles.iter().zip(origins).enumerate() {
+            let Some(earlier) = origin.place() else {
+                let watch = Watch::new(bundle, &keys[place], scopes[place].clone(), now);
+                sampled.push(watch.sampled());
+                fresh.insert(place, watch);
+                continue;
+            };
+            let watch = &self.bundles[earlier];
+            if (&watch.config.to, &watch.config.from) != (&bundle.to, &bundle.from) {
+                sampled.push((bundle.id, watch.sampling(bundle)));
+            }
+        }
+        self.sampler.change(&ids, sampled)?;
+        for Watch { config, .. } in fresh.values() {
+            // There is room for the addresses of as many bundles as there are.
+            self.sampler.set_senders(config.id, &[config.peer.ip()])?;
+        }
+        // Nothing fails from here on.
+        for place in gone {
+            self.say_farewell(now, place);
+            self.messages.retire(self.bundles[place].receivebox.rejects());
+        }
+        let mut before: Vec<Option<Watch>> = self.bundles.drain(..).map(Some).collect();
+        for (place, (bundle, scope)) in config.bundles.iter().zip(scopes).enumerate() {
+            self.bundles.push(match origins[place] {
+                Origin::New => fresh.remove(&place).expect("made above"),
+                Origin::Kept { place: earlier, has_other_keys } => {
+                    let mut kept = before[earlier].take().expect("one comes from each");
+                    kept.config = bundle.clone();
+                    kept.receivebox.set_scope(now, scope);
+                    if has_other_keys {
+                        let [session, nonce] = [unguessable(), unguessable()];
+                        kept.receivebox.restart(&keys[place], session, nonce, now);
+                    }
+                    kept
+                }
+            });
+        }
+        self.by_id = by_id(&self.bundles);
+        self.messages.set_bundles(&config.bundles);
+        self.schedule = Schedule::new(self.bundles.len());
+        Ok(())
+    }
+}

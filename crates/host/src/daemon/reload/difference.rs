@@ -1,0 +1,402 @@
+//! In what two configurations of a box differ, and what of that it can go over to while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use forebay_core::bundle::uplink::Member;
+use forebay_core::units::Rate;
+use ipnet::IpNet;
+
+use crate::daemon::config::{BundleConfig, Config, Role, Shaping, Uplink};
+use crate::daemon::keys::reader::Loaded;
+use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
+
+/// Where a bundle of the new configuration comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The bundle begins with nothing.
+    New,
+    /// The bundle goes on.
+    Kept {
+        /// Place of the bundle in the configuration before.
+        place: usize,
+        /// The keys of the bundle are others.
+        has_other_keys: bool,
+    },
+}
+
+impl Origin {
+    /// Place in the configuration before of a bundle that goes on.
+    pub const fn place(self) -> Option<usize> {
+        match self {
+            Self::New => None,
+            Self::Kept { place, .. } => Some(place),
+        }
+    }
+}
+
+/// What a box is told that is to go over from `before` to `after`: what becomes of what, refused if something
+/// cannot change while it runs, and where each bundle of `after` comes from.
+pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<Origin>) {
+    let places: BTreeMap<&str, usize> = before.config.bundles.iter().zip(0..).map(named).collect();
+    let fixed = [before, after].map(|loaded| fixed(&loaded.config));
+    let fixed = differing(fixed.each_ref().map(Vec::as_slice));
+    let mut outcome = Outcome {
+        file: after.config.file.display().to_string(),
+        refused: fixed.iter().map(|setting| refusal(setting, after.config.role)).collect(),
+        settings: shares(before.config.uplink.as_ref(), after.config.uplink.as_ref()),
+        ..Outcome::default()
+    };
+    let mut origins = Vec::with_capacity(after.config.bundles.len());
+    for (place, bundle) in after.config.bundles.iter().enumerate() {
+        let (fate, settings, origin) = match places.get(bundle.name.as_str()) {
+            None => (Fate::Added, Vec::new(), Origin::New),
+            Some(&earlier) => follow(before, earlier, after, place),
+        };
+        outcome.bundles.push(BundleOutcome { name: bundle.name.clone(), fate, settings });
+        origins.push(origin);
+    }
+    let stays: BTreeMap<&str, usize> = after.config.bundles.iter().zip(0..).map(named).collect();
+    let gone = before.config.bundles.iter().filter(|it| !stays.contains_key(it.name.as_str()));
+    outcome.bundles.extend(gone.map(|bundle| {
+        let (name, fate) = (bundle.name.clone(), Fate::Removed);
+        BundleOutcome { name, fate, settings: Vec::new() }
+    }));
+    (outcome, origins)
+}
+
+fn named((bundle, place): (&BundleConfig, usize)) -> (&str, usize) {
+    (&bundle.name, place)
+}
+
+/// What becomes of a bundle that is in both, at these places.
+fn follow(
+    before: &Loaded,
+    earlier: usize,
+    after: &Loaded,
+    place: usize,
+) -> (Fate, Vec<Setting>, Origin) {
+    let [one, other] = [&before.config.bundles[earlier], &after.config.bundles[place]];
+    let both = [one, other].map(values);
+    let anew: Vec<Setting> = differing(both.each_ref().map(|(anew, _)| anew.as_slice()));
+    let live = differing(both.each_ref().map(|(_, live)| live.as_slice()));
+    let member = |loaded: &Loaded, place: usize| share(loaded.config.uplink.as_ref(), place);
+    let shares = [member(before, earlier), member(after, place)];
+    let shares = differing(shares.each_ref().map(<[_; 3]>::as_slice));
+    let has_other_keys = before.keys[earlier] != after.keys[place];
+    let keys = [&one.key_file, &other.key_file].map(|file| file.display().to_string());
+    let keys = match (has_other_keys, keys) {
+        (true, [one, other]) if one == other => {
+            Setting::new("key_file", [one, format!("{other} with other keys")])
+        }
+        (_, keys) => Setting::new("key_file", keys),
+    };
+    let begins_anew = !anew.is_empty();
+    let settings: Vec<Setting> = anew.into_iter().chain(live).chain(shares).chain(keys).collect();
+    let kept = Origin::Kept { place: earlier, has_other_keys };
+    match (begins_anew, settings.is_empty()) {
+        (true, _) => (Fate::Renewed, settings, Origin::New),
+        (false, true) => (Fate::Unchanged, settings, kept),
+        (false, false) => (Fate::Changed, settings, kept),
+    }
+}
+
+/// Values by key.
+type Values = Vec<(&'static str, String)>;
+
+/// What of a bundle makes another session or loop, and what the bundle can take while it goes on; shares and keys
+/// apart.
+fn values(bundle: &BundleConfig) -> (Values, Values) {
+    // Nothing is left out: a key that is new does not compile before it stands here.
+    let BundleConfig { name: _, id, peer, to, from, key_file: _, shaping } = bundle;
+    let mut anew = vec![("id", id.0.to_string()), ("peer", peer.to_string())];
+    let mut live = vec![("to", prefixes(to)), ("from", prefixes(from))];
+    if let Some(Shaping { cc, qdisc, min_rate, max_rate }) = shaping {
+        anew.push(("cc", cc.to_string()));
+        live.push(("qdisc", qdisc.to_string()));
+        live.push(("min_rate", min_rate.to_string()));
+        live.push(("max_rate", shown(max_rate.as_ref())));
+    }
+    (anew, live)
+}
+
+/// What a box takes at its start alone: devices, sockets, files and identities that it has given up the
+/// privileges for.
+fn fixed(config: &Config) -> Values {
+    // As for `values`.
+    let Config {
+        file: _,
+        role,
+        lan,
+        wan,
+        listen,
+        control,
+        realtime,
+        user,
+        status_group,
+        trace,
+        uplink: _,
+        bundles: _,
+    } = config;
+    vec![
+        ("box.role", role.to_string()),
+        ("box.lan", shown(lan.as_ref())),
+        ("box.wan", wan.clone()),
+        ("box.listen", listen.to_string()),
+        ("box.control", control.display().to_string()),
+        ("box.realtime", realtime.to_string()),
+        ("box.user", shown(user.as_ref())),
+        ("box.status_group", shown(status_group.as_ref())),
+        ("trace.file", shown(trace.as_ref().map(|trace| trace.file.display()))),
+        ("trace.limit", shown(trace.as_ref().map(|trace| trace.limit))),
+    ]
+}
+
+/// The settings that differ between two lists of the same keys.
+fn differing([before, after]: [&[(&'static str, String)]; 2]) -> Vec<Setting> {
+    let setting = |((key, one), (_, other)): (&(&'static str, String), &(&'static str, String))| {
+        Setting::new(key, [one.clone(), other.clone()])
+    };
+    before.iter().zip(after).filter_map(setting).collect()
+}
+
+fn refusal(setting: &Setting, role: Role) -> String {
+    format!(
+        "{setting}: a box takes this at its start alone: leave it as it is, or start the box again \
+         (`systemctl restart forebay-{role}`)"
+    )
+}
+
+/// What differs of the uplink and its groups, by name.
+fn shares(before: Option<&Uplink>, after: Option<&Uplink>) -> Vec<Setting> {
+    let both = [before, after];
+    let rate = both.map(|uplink| shown(uplink.map(|uplink| uplink.shares.rate)));
+    let groups = both.map(|uplink| uplink.map(groups).unwrap_or_default());
+    let names: BTreeSet<&String> = groups.iter().flat_map(BTreeMap::keys).collect();
+    let group = |name: &&String| {
+        let values = groups.each_ref().map(|groups| shown(groups.get(*name)));
+        Setting::new(&format!("group {name}"), values)
+    };
+    let settings = Setting::new("uplink.rate", rate).into_iter();
+    settings.chain(names.iter().filter_map(group)).collect()
+}
+
+/// Each group, in the words of a file.
+fn groups(uplink: &Uplink) -> BTreeMap<String, String> {
+    let values = |place| {
+        let values = member(uplink, &uplink.shares.groups[place], "parent");
+        values.map(|(key, value)| format!("{key} {value}")).join(", ")
+    };
+    uplink.groups.iter().zip(0..).map(|(name, place)| (name.clone(), values(place))).collect()
+}
+
+/// What a bundle has of an uplink, by key.
+fn share(uplink: Option<&Uplink>, place: usize) -> [(&'static str, String); 3] {
+    let none = || shown(None::<&str>);
+    match uplink {
+        None => ["weight", "guarantee", "group"].map(|key| (key, none())),
+        Some(uplink) => {
+            let [weight, guarantee, _, group] =
+                member(uplink, &uplink.shares.bundles[place], "group");
+            [weight, guarantee, group]
+        }
+    }
+}
+
+fn member(uplink: &Uplink, member: &Member, parent: &'static str) -> [(&'static str, String); 4] {
+    let share = member.share;
+    [
+        ("weight", share.weight.to_string()),
+        ("guarantee", shown(share.guarantee)),
+        ("max_rate", shown::<Rate>(share.max_rate)),
+        (parent, shown(member.group.map(|group| &uplink.groups[group]))),
+    ]
+}
+
+fn prefixes(prefixes: &[IpNet]) -> String {
+    // In whatever order: it has no meaning.
+    let mut sorted: Vec<&IpNet> = prefixes.iter().collect();
+    sorted.sort();
+    let texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+fn shown<T: Display>(value: Option<T>) -> String {
+    value.map_or_else(|| "none".into(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+
+    use super::*;
+
+    const FILE: &str = r#"
+[box]
+role = "sendbox"
+lan = "s0"
+wan = "s1"
+listen = "10.1.3.1"
+
+[[bundle]]
+name = "a"
+id = 1
+peer = "10.1.3.2"
+to = ["10.1.2.0/24", "10.1.4.0/24"]
+key_file = "a.key"
+cc = "copa"
+max_rate = "20Mbit/s"
+weight = 3
+
+[[bundle]]
+name = "b"
+id = 2
+peer = "10.1.3.2"
+to = ["10.1.5.0/24"]
+key_file = "b.key"
+cc = "copa"
+group = "g"
+
+[uplink]
+rate = "100Mbit/s"
+[[group]]
+name = "g"
+weight = 2
+"#;
+
+    fn loaded(text: &str) -> Loaded {
+        let config = Config::parse(Path::new("/etc/forebay/box.toml"), text).unwrap();
+        let keys = config.bundles.iter().map(|_| KeyRing::new(PresharedKey::new([1; 32]), None));
+        Loaded { text: text.into(), keys: keys.collect(), config }
+    }
+
+    fn edited(edits: &[(&str, &str)]) -> Loaded {
+        let text = edits.iter().fold(FILE.to_string(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        });
+        loaded(&text)
+    }
+
+    fn kept(place: usize) -> Origin {
+        Origin::Kept { place, has_other_keys: false }
+    }
+
+    #[test]
+    fn what_is_the_same_in_other_words_is_unchanged() {
+        let edits = [
+            ("\"10.1.2.0/24\", \"10.1.4.0/24\"", "\"10.1.4.0/24\", \"10.1.2.0/24\""),
+            ("\"20Mbit/s\"", "\"20000kbit/s\""),
+            ("weight = 2", "weight = 2 # as before"),
+            ("peer = \"10.1.3.2\"", "peer = \"10.1.3.2:61476\""),
+        ];
+        let (outcome, origins) = between(&loaded(FILE), &edited(&edits));
+        assert!(outcome.is_nothing() && outcome.refused.is_empty(), "{outcome}");
+        assert_eq!(origins, [kept(0), kept(1)]);
+    }
+
+    #[test]
+    fn each_value_that_a_running_box_can_take_is_a_change_of_its_bundle_alone() {
+        for (from, to, key, before, after) in [
+            ("weight = 3", "weight = 5", "weight", "3", "5"),
+            ("weight = 3", "", "weight", "3", "1"),
+            ("weight = 3", "guarantee = \"5Mbit/s\"\nweight = 3", "guarantee", "none", "5Mbit/s"),
+            ("weight = 3", "weight = 3\ngroup = \"g\"", "group", "none", "g"),
+            ("max_rate = \"20Mbit/s\"\n", "", "max_rate", "20Mbit/s", "none"),
+            ("max_rate = \"20", "max_rate = \"30", "max_rate", "20Mbit/s", "30Mbit/s"),
+            (", \"10.1.4.0/24\"", "", "to", "[10.1.2.0/24, 10.1.4.0/24]", "[10.1.2.0/24]"),
+            ("cc =", "from = [\"10.0.0.0/8\"]\ncc =", "from", "[]", "[10.0.0.0/8]"),
+            ("cc =", "min_rate = \"2Mbit/s\"\ncc =", "min_rate", "1200kbit/s", "2Mbit/s"),
+            ("a.key", "c.key", "key_file", "/etc/forebay/a.key", "/etc/forebay/c.key"),
+        ] {
+            let (outcome, origins) = between(&loaded(FILE), &edited(&[(from, to)]));
+            assert_eq!(outcome.refused, [""; 0], "{to}");
+            assert_eq!(origins, [kept(0), kept(1)], "{to}");
+            let [first, second] = &outcome.bundles[..] else { panic!("{outcome}") };
+            assert_eq!((first.fate, second.fate), (Fate::Changed, Fate::Unchanged), "{to}");
+            let [setting] = &first.settings[..] else { panic!("{to}: {outcome}") };
+            assert_eq!([&setting.key, &setting.before, &setting.after], [key, before, after]);
+        }
+        let edit = ("cc = \"copa\"\nmax", "cc = \"copa\"\nqdisc = \"sfq\"\nmax");
+        let (outcome, _) = between(&loaded(FILE), &edited(&[edit]));
+        assert_eq!(outcome.bundles[0].settings[0].key, "qdisc", "{outcome}");
+    }
+
+    #[test]
+    fn other_keys_are_told_without_a_word_of_them() {
+        let mut after = loaded(FILE);
+        after.keys[1] = KeyRing::new(PresharedKey::new([7; 32]), None);
+        let (outcome, origins) = between(&loaded(FILE), &after);
+        assert_eq!(origins, [kept(0), Origin::Kept { place: 1, has_other_keys: true }]);
+        let text = outcome.listing();
+        assert!(text.contains("-> /etc/forebay/b.key with other keys") && !text.contains("07"));
+    }
+
+    #[test]
+    fn what_makes_another_session_or_loop_begins_anew_and_bundles_come_and_go() {
+        for edit in [
+            ("id = 1", "id = 7"),
+            ("10.1.3.2\"\nto = [\"10.1.2", "10.1.3.9\"\nto = [\"10.1.2"),
+            ("\"copa\"\nmax", "\"bbr\"\nmax"),
+        ] {
+            let (outcome, origins) = between(&loaded(FILE), &edited(&[edit]));
+            assert_eq!(outcome.bundles[0].fate, Fate::Renewed, "{edit:?}");
+            assert_eq!(origins, [Origin::New, kept(1)]);
+        }
+        // The order of bundles has no meaning.
+        let (outcome, origins) =
+            between(&loaded(FILE), &edited(&[("name = \"a\"", "name = \"c\"")]));
+        let fates: Vec<(&str, Fate)> =
+            outcome.bundles.iter().map(|it| (it.name.as_str(), it.fate)).collect();
+        assert_eq!(fates, [("c", Fate::Added), ("b", Fate::Unchanged), ("a", Fate::Removed)]);
+        assert_eq!(origins, [Origin::New, kept(1)]);
+        let second = FILE.find("[[bundle]]\nname = \"b\"").unwrap();
+        let (head, tail) = (FILE.find("[[bundle]]").unwrap(), FILE.find("[uplink]").unwrap());
+        let turned = [&FILE[..head], &FILE[second..tail], &FILE[head..second], &FILE[tail..]];
+        let (outcome, origins) = between(&loaded(FILE), &loaded(&turned.concat()));
+        assert!(outcome.is_nothing(), "{outcome}");
+        assert_eq!(origins, [kept(1), kept(0)]);
+    }
+
+    #[test]
+    fn what_a_box_takes_at_its_start_is_refused_each_by_name_with_what_to_do() {
+        for (from, to, named) in [
+            ("\"s0\"", "\"s2\"", "box.lan s0 -> s2: "),
+            ("\"s1\"", "\"s3\"", "box.wan s1 -> s3: "),
+            ("10.1.3.1\"", "10.1.3.1:7000\"", "box.listen 10.1.3.1:61475 -> 10.1.3.1:7000: "),
+            ("lan =", "control = \"c\"\nlan =", "box.control /run/forebay/sendbox.sock -> "),
+            ("lan =", "realtime = false\nlan =", "box.realtime true -> false: "),
+            ("lan =", "user = \"u\"\nlan =", "box.user none -> u: "),
+            ("lan =", "status_group = \"g\"\nlan =", "box.status_group none -> g: "),
+            ("[uplink]", "[trace]\nfile = \"t\"\n[uplink]", "trace.file none -> /etc/forebay/t: "),
+        ] {
+            let edits = [(from, to), ("weight = 3", "weight = 5")];
+            let (outcome, _) = between(&loaded(FILE), &edited(&edits));
+            let all = outcome.refused.join("\n");
+            assert!(
+                all.contains(named) && all.contains("restart forebay-sendbox"),
+                "{named}: {all}"
+            );
+        }
+        let edits = [("\"s0\"", "\"s2\""), ("\"s1\"", "\"s3\"")];
+        assert_eq!(between(&loaded(FILE), &edited(&edits)).0.refused.len(), 2);
+    }
+
+    #[test]
+    fn shares_of_uplink_and_groups_are_told_by_name() {
+        let edits = [("100Mbit/s", "50Mbit/s"), ("weight = 2", "weight = 4")];
+        let (outcome, _) = between(&loaded(FILE), &edited(&edits));
+        let told: Vec<String> = outcome.settings.iter().map(Setting::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "uplink.rate 100Mbit/s -> 50Mbit/s",
+                "group g weight 2, guarantee none, max_rate none, parent none -> weight 4, guarantee none, \
+                 max_rate none, parent none",
+            ]
+        );
+        assert!(outcome.bundles.iter().all(|bundle| bundle.fate == Fate::Unchanged));
+    }
+}

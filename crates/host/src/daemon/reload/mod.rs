@@ -1,0 +1,422 @@
+//! Another configuration for a box that runs.
+//!
+//! ```text
+//! files ──► reader ──► difference ──► the worker's Change      what did not change is not touched
+//!                          └── refused: nothing is changed
+//! ```
+//! All is checked before anything is touched, and the worker goes over to all of it or to nothing. A change on
+//! [`trial`] goes back by itself: the main thread of the box keeps what was before, and the time.
+
+pub mod difference;
+pub mod trial;
+
+use std::io;
+use std::time::Instant;
+
+use forebay_core::bundle::keys::KeyRing;
+
+use self::difference::Origin;
+use self::trial::Trial;
+use super::config::Config;
+use super::keys::reader::{KeyReader, Loaded, Source};
+use super::status::{Status, TrialStatus};
+use crate::service::control::{Answer, Request};
+use crate::service::outcome::Outcome;
+use crate::service::supervisor::{Desk, Handle, Worker};
+
+/// Changes of which each has a line in the log.
+const CHANGES_TOLD: usize = 20;
+
+/// What a worker goes over to, whole or not at all.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The configuration, whose devices, sockets and trace are those of the one before.
+    pub config: Config,
+    /// The keys of its bundles.
+    pub keys: Vec<KeyRing>,
+    /// Where each of its bundles comes from; those before that nothing comes from go.
+    pub origins: Vec<Origin>,
+}
+
+impl Change {
+    /// Places in the configuration before of the bundles that go, of `count` there.
+    pub fn gone(&self, count: usize) -> Vec<usize> {
+        let stays = |place: &usize| self.origins.iter().any(|it| it.place() == Some(*place));
+        (0..count).filter(|place| !stays(place)).collect()
+    }
+}
+
+/// What there was before a trial.
+#[derive(Debug)]
+enum Before {
+    /// Another configuration.
+    Other(Box<Loaded>),
+    /// No box: it was started on trial, and ends.
+    Nothing,
+}
+
+/// Answers those who operate a box.
+pub struct Reloader {
+    reader: KeyReader,
+    /// The configuration file, whatever the folder that another process works in.
+    file: String,
+    in_force: Loaded,
+    trial: Option<Trial<Before>>,
+}
+
+impl Reloader {
+    /// For a box that has begun with what is `in_force`. Call it before the box is confined: it asks for the
+    /// working folder.
+    pub fn new(reader: KeyReader, in_force: Loaded) -> io::Result<Self> {
+        let file = std::path::absolute(&in_force.config.file)?.display().to_string();
+        Ok(Self { reader, file, in_force, trial: None })
+    }
+
+    /// Adds to the state of a worker what only this knows.
+    fn complete(&self, status: Status) -> Status {
+        let now = Instant::now();
+        let trial = self.trial.as_ref();
+        let trial =
+            trial.map(|trial| TrialStatus { left_s: trial.left_s(now), what: trial.what.clone() });
+        Status { config_file: self.file.clone(), trial, ..status }
+    }
+
+    /// Goes over to what `source` says; a trial, if it is to be confirmed `within_s`.
+    fn load<W>(&mut self, worker: &Handle<W>, source: Source, within_s: Option<u32>) -> Outcome
+    where
+        W: Worker<Change = Change>,
+    {
+        let refused = |reason| Outcome::refused(self.file.clone(), reason);
+        let now = Instant::now();
+        if let Some(trial) = &self.trial {
+            let left_s = trial.left_s(now);
+            return refused(format!(
+                "what is in force is on trial for {left_s} s more: `forebay confirm` or `forebay revert` first"
+            ));
+        }
+        if let Some(Err(reason)) = within_s.map(trial::check) {
+            return refused(reason);
+        }
+        let loaded = match self.reader.load(source) {
+            Ok(loaded) => loaded,
+            Err(error) => return refused(error.to_string()),
+        };
+        let (mut outcome, before) = self.go_over(worker, loaded);
+        if let (Some(before), Some(within_s)) = (before, within_s.filter(|_| !outcome.is_nothing()))
+        {
+            let before = Before::Other(Box::new(before));
+            let trial = Trial::new(before, outcome.summary(), now, within_s);
+            self.trial = Some(trial.expect("its time was checked"));
+            outcome.confirm_within_s = Some(within_s);
+        }
+        outcome
+    }
+
+    /// Has the worker go over to another configuration; answers what came of it and, if that is in force now,
+    /// what was before.
+    fn go_over<W>(&mut self, worker: &Handle<W>, to: Loaded) -> (Outcome, Option<Loaded>)
+    where
+        W: Worker<Change = Change>,
+    {
+        let (mut outcome, origins) = difference::between(&self.in_force, &to);
+        if !outcome.refused.is_empty() {
+            return (outcome, None);
+        }
+        if !outcome.is_nothing() {
+            let change = Change { config: to.config.clone(), keys: to.keys.clone(), origins };
+            if let Err(reason) = worker.change(change) {
+                outcome.refused.push(reason);
+                return (outcome, None);
+            }
+        }
+        (outcome, Some(std::mem::replace(&mut self.in_force, to)))
+    }
+
+    /// Begins a trial of the box itself, which ends unless it is confirmed.
+    fn begin_trial(&mut self, within_s: u32) -> Result<String, String> {
+        if let Some(trial) = &self.trial {
+            return Err(format!("already on trial: {}", trial.what));
+        }
+        let trial = Trial::new(Before::Nothing, "the start".into(), Instant::now(), within_s)?;
+        self.trial = Some(trial);
+        tracing::info!(target: "reload", "the box ends in {within_s} s, unless that is confirmed");
+        Ok(format!("the box ends in {within_s} s, unless `forebay confirm` comes before"))
+    }
+
+    fn confirm(&mut self) -> Result<String, String> {
+        let trial = self.trial.take().ok_or_else(nothing_on_trial)?;
+        tracing::info!(target: "reload", "confirmed: {}", trial.what);
+        Ok(format!("confirmed: {}", trial.what))
+    }
+
+    fn cut_short(&mut self) -> Result<String, String> {
+        let trial = self.trial.as_mut().ok_or_else(nothing_on_trial)?;
+        trial.end(Instant::now());
+        Ok(format!("goes back: {}", trial.what))
+    }
+
+    /// Goes back to what was before a trial that nobody has confirmed. False: the box is to end.
+    fn go_back<W>(&mut self, worker: &Handle<W>, before: Before) -> bool
+    where
+        W: Worker<Change = Change>,
+    {
+        match before {
+            Before::Nothing => {
+                tracing::info!(target: "reload", "its start was not confirmed: the box ends");
+                false
+            }
+            Before::Other(before) => {
+                let (outcome, _) = self.go_over(worker, *before);
+                say(&outcome, "not confirmed, and what was before is in force again");
+                // Whoever asked for a trial rather has no box than one that stays with it.
+                outcome.refused.is_empty()
+            }
+        }
+    }
+}
+
+fn nothing_on_trial() -> String {
+    "nothing is on trial: either it was confirmed, or what was before is in force again".into()
+}
+
+/// Tells the log, whoever asked for it.
+fn say(outcome: &Outcome, how: &str) {
+    let file = &outcome.file;
+    if outcome.refused.is_empty() {
+        let what = if outcome.is_nothing() { "nothing differs".into() } else { outcome.summary() };
+        tracing::info!(target: "reload", "{file}: {how}: {what}");
+        for change in outcome.changes().take(CHANGES_TOLD) {
+            tracing::info!(target: "reload", "{change}");
+        }
+    } else {
+        let reasons = outcome.refused.join("; ");
+        tracing::warn!(target: "reload", "{file}: {reasons}: what was in force before stays so");
+    }
+}
+
+impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
+    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Answer<Status> {
+        let done = |result: Result<String, String>| result.map(Answer::Done);
+        let answer = match request {
+            Request::Status => {
+                let status = worker.status().map_err(String::from);
+                status.map(|status| Answer::Status(Box::new(self.complete(status))))
+            }
+            Request::Config => done(Ok(self.in_force.text.clone())),
+            Request::Reload => {
+                let outcome = self.load(worker, Source::Own, None);
+                say(&outcome, "read again");
+                Ok(Answer::Changed(Box::new(outcome)))
+            }
+            Request::Apply { within_s } => {
+                let outcome = self.load(worker, Source::Candidate, Some(within_s));
+                say(&outcome, &format!("its candidate is on trial for {within_s} s"));
+                Ok(Answer::Changed(Box::new(outcome)))
+            }
+            Request::Trial { within_s } => done(self.begin_trial(within_s)),
+            Request::Confirm => done(self.confirm()),
+            Request::Revert => done(self.cut_short()),
+        };
+        answer.unwrap_or_else(Answer::Failed)
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        self.trial.as_ref().map(Trial::until)
+    }
+
+    fn on_timer(&mut self, worker: &Handle<W>) -> bool {
+        let now = Instant::now();
+        let over = self.trial.take_if(|trial| trial.is_over(now));
+        over.is_none_or(|trial| self.go_back(worker, trial.before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::AsFd;
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+    use crate::daemon::config::Role;
+    use crate::daemon::keys;
+    use crate::daemon::keys::reader::candidate_of;
+    use crate::service::outcome::Fate;
+    use crate::service::privileges::Confinement;
+    use crate::service::supervisor::{Command, Mailbox};
+
+    /// Tells what it was to go over to, and obeys unless a bundle has the name `refused`.
+    struct Told(Sender<Change>);
+
+    impl Worker for Told {
+        type Status = Status;
+        type Change = Change;
+        fn run(self, mailbox: Mailbox<Self>) -> io::Result<Status> {
+            loop {
+                let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
+                poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
+                while let Some(command) = mailbox.take() {
+                    match command {
+                        Command::Status(reply) => {
+                            reply.send(Status::new(Role::Receivebox, false)).unwrap();
+                        }
+                        Command::Change(change, reply) => {
+                            let is_bad =
+                                change.config.bundles.iter().any(|it| it.name == "refused");
+                            let answer = if is_bad { Err("no room".into()) } else { Ok(()) };
+                            self.0.send(change).unwrap();
+                            reply.send(answer).unwrap();
+                        }
+                        Command::Stop => return Ok(Status::new(Role::Receivebox, false)),
+                    }
+                }
+            }
+        }
+    }
+
+    struct Bench {
+        reloader: Reloader,
+        worker: Handle<Told>,
+        told: Receiver<Change>,
+        file: PathBuf,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("box.toml");
+            write(&file, &["a"]);
+            keys::generate(&folder.path().join("key")).unwrap();
+            let reader = KeyReader::start(file.clone(), &Confinement::default()).unwrap();
+            let loaded = reader.load(Source::Own).unwrap();
+            let (sender, told) = channel();
+            let worker = Handle::start(Told(sender)).unwrap();
+            let reloader = Reloader::new(reader, loaded).unwrap();
+            Self { reloader, worker, told, file, _folder: folder }
+        }
+
+        fn ask(&mut self, request: Request) -> Answer<Status> {
+            self.reloader.answer(&self.worker, request)
+        }
+
+        fn change(&mut self, request: Request) -> Outcome {
+            match self.ask(request) {
+                Answer::Changed(outcome) => *outcome,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn is_on_trial(&mut self) -> bool {
+            match self.ask(Request::Status) {
+                Answer::Status(status) => status.trial.is_some(),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn next_timer(&self) -> Option<Instant> {
+            Desk::<Told>::next_timer(&self.reloader)
+        }
+
+        /// Names of the bundles that the worker has gone over to since this was asked last.
+        fn told(&self) -> Vec<Vec<String>> {
+            let names =
+                |change: Change| change.config.bundles.into_iter().map(|it| it.name).collect();
+            self.told.try_iter().map(names).collect()
+        }
+    }
+
+    /// A file with these bundles.
+    fn write(file: &Path, names: &[&str]) {
+        let mut text =
+            "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"192.0.2.9\"\n".to_string();
+        for (id, name) in names.iter().enumerate() {
+            text += &format!(
+                "[[bundle]]\nname = \"{name}\"\nid = {id}\npeer = \"192.0.2.1\"\nto = \
+                 [\"10.{id}.0.0/16\"]\nfrom = [\"192.0.2.0/24\"]\nkey_file = \"key\"\n"
+            );
+        }
+        fs::write(file, text).unwrap();
+    }
+
+    #[test]
+    fn a_reload_reaches_the_worker_with_what_differs_and_not_at_all_without() {
+        let mut bench = Bench::new();
+        assert!(bench.change(Request::Reload).is_nothing());
+        assert!(bench.told().is_empty());
+        write(&bench.file, &["a", "b"]);
+        let outcome = bench.change(Request::Reload);
+        let fates: Vec<Fate> = outcome.bundles.iter().map(|bundle| bundle.fate).collect();
+        assert_eq!(fates, [Fate::Unchanged, Fate::Added]);
+        assert_eq!(bench.told(), [["a", "b"]]);
+        let Answer::Done(text) = bench.ask(Request::Config) else { panic!("no text") };
+        assert_eq!(text, fs::read_to_string(&bench.file).unwrap());
+    }
+
+    #[test]
+    fn what_is_wrong_or_refused_changes_nothing() {
+        let mut bench = Bench::new();
+        write(&bench.file, &["a", "refused"]);
+        assert_eq!(bench.change(Request::Reload).refused, ["no room"]);
+        assert_eq!(bench.told().len(), 1);
+        fs::write(&bench.file, "[box]\n").unwrap();
+        let refused = bench.change(Request::Reload).refused.concat();
+        assert!(refused.contains("box.role is missing"), "{refused}");
+        write(&bench.file, &["a", "b"]);
+        let text = fs::read_to_string(&bench.file).unwrap();
+        fs::write(&bench.file, text.replace("s0", "s1")).unwrap();
+        let refused = bench.change(Request::Reload).refused.concat();
+        assert!(refused.starts_with("box.wan s0 -> s1: "), "{refused}");
+        assert!(bench.told().is_empty());
+        write(&bench.file, &["a"]);
+        assert!(bench.change(Request::Reload).is_nothing(), "as at the start");
+    }
+
+    #[test]
+    fn what_is_on_trial_goes_back_unless_it_is_confirmed() {
+        let mut bench = Bench::new();
+        let candidate = candidate_of(&bench.file);
+        let apply = Request::Apply { within_s: 60 };
+        let refused = bench.change(apply).refused.concat();
+        assert!(refused.contains("box.toml.candidate: cannot read it"), "{refused}");
+        write(&candidate, &["a", "b"]);
+        assert!(
+            bench.change(Request::Apply { within_s: 1 }).refused[0].contains("allowed are 5 to")
+        );
+        assert_eq!(bench.change(apply).confirm_within_s, Some(60));
+        assert_eq!(bench.told(), [["a", "b"]]);
+        assert!(bench.is_on_trial() && bench.next_timer().is_some());
+        assert!(bench.reloader.on_timer(&bench.worker), "its time has not come");
+        // Nobody changes what is on trial meanwhile.
+        for request in [apply, Request::Reload] {
+            assert!(bench.change(request).refused[0].contains("on trial for 60 s more"));
+        }
+        assert!(matches!(bench.ask(Request::Revert), Answer::Done(_)));
+        assert!(bench.reloader.on_timer(&bench.worker));
+        assert_eq!(bench.told(), [["a"]]);
+        assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        assert!(
+            matches!(bench.ask(Request::Confirm), Answer::Failed(why) if why.contains("nothing is on"))
+        );
+        bench.change(apply);
+        assert!(matches!(bench.ask(Request::Confirm), Answer::Done(_)));
+        assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        assert_eq!(bench.told(), [["a", "b"]], "and it stays");
+    }
+
+    #[test]
+    fn a_box_that_was_started_on_trial_ends_unless_that_is_confirmed() {
+        for (word, stays) in [(Request::Confirm, true), (Request::Revert, false)] {
+            let mut bench = Bench::new();
+            let trial = Request::Trial { within_s: 5 };
+            assert!(matches!(bench.ask(trial), Answer::Done(_)));
+            assert!(matches!(bench.ask(trial), Answer::Failed(why) if why.contains("already")));
+            assert!(matches!(bench.ask(word), Answer::Done(_)));
+            assert_eq!(bench.reloader.on_timer(&bench.worker), stays);
+            assert!(bench.told().is_empty());
+        }
+    }
+}

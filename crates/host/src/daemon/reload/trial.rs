@@ -1,0 +1,90 @@
+//! What goes back unless it is confirmed in time. The time is kept by the daemon, and not by the command that
+//! asked for it, whose terminal may go away with the change.
+
+use std::time::{Duration, Instant};
+
+/// Times that may be asked for: enough to log in again, and a day.
+pub const WITHIN: std::ops::RangeInclusive<u32> = 5..=86_400;
+
+/// Something on trial.
+#[derive(Debug)]
+pub struct Trial<T> {
+    /// What was before.
+    pub before: T,
+    /// What is on trial, for people.
+    pub what: String,
+    until: Instant,
+}
+
+impl<T> Trial<T> {
+    /// A trial that begins at `now` and is over `within_s` seconds later.
+    ///
+    /// # Errors
+    ///
+    /// That `within_s` is none of [`WITHIN`].
+    pub fn new(before: T, what: String, now: Instant, within_s: u32) -> Result<Self, String> {
+        check(within_s)?;
+        Ok(Self { before, what, until: now + Duration::from_secs(within_s.into()) })
+    }
+
+    /// When the trial is over.
+    pub const fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Seconds until the trial is over, rounded up.
+    pub fn left_s(&self, now: Instant) -> u64 {
+        self.until.saturating_duration_since(now).as_millis().div_ceil(1000) as u64
+    }
+
+    /// Ends the trial at `now`, if it was not over before.
+    pub fn end(&mut self, now: Instant) {
+        self.until = self.until.min(now);
+    }
+
+    /// Whether the trial is over.
+    pub fn is_over(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+}
+
+/// Whether a trial may take so long.
+pub fn check(within_s: u32) -> Result<(), String> {
+    if WITHIN.contains(&within_s) {
+        return Ok(());
+    }
+    let (least, most) = (WITHIN.start(), WITHIN.end());
+    Err(format!("to be confirmed within {within_s} s: allowed are {least} to {most} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_is_over_at_its_time_and_not_before() {
+        let start = Instant::now();
+        let mut trial = Trial::new("before", "one changed".into(), start, 60).unwrap();
+        let after = |ms| start + Duration::from_millis(ms);
+        assert_eq!(
+            [0, 1, 59_000, 59_999, 60_000].map(|ms| trial.left_s(after(ms))),
+            [60, 60, 1, 1, 0]
+        );
+        assert!(!trial.is_over(after(59_999)) && trial.is_over(after(60_000)));
+        assert_eq!(trial.until(), after(60_000));
+        assert_eq!(trial.left_s(after(90_000)), 0);
+        trial.end(after(90_000));
+        assert_eq!(trial.until(), after(60_000));
+        trial.end(after(7));
+        assert!(trial.is_over(after(7)));
+    }
+
+    #[test]
+    fn nobody_can_have_a_trial_that_ends_at_once_or_never() {
+        for within_s in [0, 4, 86_401, u32::MAX] {
+            let error = Trial::new((), String::new(), Instant::now(), within_s).unwrap_err();
+            assert!(error.ends_with("allowed are 5 to 86400 s"), "{error}");
+        }
+        assert!(Trial::new((), String::new(), Instant::now(), 86_400).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! A sendbox goes over to another configuration: all of it, or nothing.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use forebay_core::bundle::uplink::Uplink;
+
+use super::bundle::{Bundle, Mode};
+use super::datapath::Datapath;
+use super::{SendboxWorker, new_bundle, shaping};
+use crate::clock;
+use crate::daemon::reload::Change;
+use crate::daemon::reload::difference::Origin;
+use crate::daemon::schedule::Schedule;
+use crate::daemon::{DaemonError, message_addresses};
+
+impl<D: Datapath> SendboxWorker<D> {
+    /// Goes over to another configuration.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from that; then all is as before.
+    pub(super) fn change(&mut self, change: &Change) -> Result<(), DaemonError> {
+        let now = clock::now();
+        let Change { config, keys, origins } = change;
+        let mut fresh = self.fresh(change)?;
+        let uplink = self.next_uplink(change)?;
+        self.datapath.rearrange(now, config, origins, &self.seen)?;
+        // Nothing fails from here on.
+        for place in change.gone(self.bundles.len()) {
+            let bundle = &mut self.bundles[place];
+            bundle.say_farewell(now, &mut self.messages);
+            self.messages.retire(bundle.rejects());
+        }
+        let mut before: Vec<Option<Bundle>> = self.bundles.drain(..).map(Some).collect();
+        for (place, (bundle, keys)) in config.bundles.iter().zip(keys).enumerate() {
+            self.bundles.push(match origins[place] {
+                Origin::New => fresh.remove(&place).expect("made above"),
+                Origin::Kept { place: earlier, has_other_keys } => {
+                    let mut kept = before[earlier].take().expect("one comes from each");
+                    kept.set_config(now, place, bundle, shaping(bundle));
+                    if has_other_keys {
+                        kept.set_keys(now, keys);
+                    }
+                    kept
+                }
+            });
+        }
+        self.messages.set_bundles(&config.bundles);
+        self.message_addresses = message_addresses(config);
+        self.schedule = Schedule::new(self.bundles.len());
+        self.uplink = uplink;
+        if self.uplink.is_none() {
+            for bundle in &mut self.bundles {
+                bundle.set_ceiling(now, None, &mut self.datapath);
+            }
+        }
+        if let Some(cause) = self.progress.handed_back() {
+            self.set_handed_back(now, Some(cause));
+        }
+        self.set_scopes(now);
+        self.share_uplink(now, true);
+        Ok(())
+    }
+
+    /// The bundles that begin, by their places.
+    fn fresh(&self, change: &Change) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
+        let mode = Mode { dry_run: self.dry_run, is_traced: self.tracer.is_on() };
+        let Change { config, keys, origins } = change;
+        let places = (0..origins.len()).filter(|place| origins[*place] == Origin::New);
+        let fresh = places.map(|place| {
+            let made = new_bundle(place, &config.bundles[place], &keys[place], self.seed, mode)?;
+            Ok((place, made))
+        });
+        fresh.collect()
+    }
+
+    /// The uplink of another configuration, with what is known of the bundles that stay.
+    fn next_uplink(&self, change: &Change) -> Result<Option<Uplink>, DaemonError> {
+        let Some(file) = &change.config.uplink else { return Ok(None) };
+        let before: Vec<Option<usize>> = change.origins.iter().map(|it| it.place()).collect();
+        let next = match &self.uplink {
+            Some(uplink) => uplink.succeeded_by(&file.shares, &before),
+            None => Uplink::new(&file.shares),
+        };
+        next.map(Some).map_err(|error| DaemonError::SetUp(io::Error::other(error)))
+    }
+}
