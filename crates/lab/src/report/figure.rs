@@ -292,7 +292,15 @@ pub fn plane(
             ],
         },
     });
-    document(rows, unit, &panels)
+    apart(document(rows, unit, &panels))
+}
+
+/// The figure with an x of its own in each panel.
+pub fn apart(mut figure: Value) -> Value {
+    if figure.get("facet").is_some() {
+        figure["resolve"]["scale"]["x"] = json!("independent");
+    }
+    figure
 }
 
 /// Marks that are told apart without colours.
@@ -409,7 +417,7 @@ fn colour(order: &[String]) -> Value {
     json!({
         "field": "s", "type": "nominal", "title": null,
         "scale": { "domain": order, "range": palette(order.len()) },
-        "legend": { "orient": "top", "symbolStrokeWidth": 4, "labelLimit": 320 },
+        "legend": { "orient": "top", "symbolStrokeWidth": 4, "symbolOpacity": 1, "labelLimit": 320 },
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_core::units::{ByteCount, parse_duration};
 
 use super::content::{PlanResults, Side};
-use super::figure::{Axis, Point, Ribbon, Series, bars, curves, plane, ribbons, thinned};
+use super::figure::{Axis, Point, Ribbon, Series, apart, bars, curves, plane, ribbons, thinned};
 use super::page::{self, Block};
 use super::tables;
 use crate::judge::Interval;
@@ -112,7 +112,7 @@ impl Drawing<'_> {
         })?;
         let x = unit(figure);
         let y = Axis::linear("share of the time");
-        let draw = || curves(&series, &self.plan.order(), Axis::linear(&x), y, true);
+        let draw = || apart(curves(&series, &self.plan.order(), Axis::linear(&x), y, true));
         Ok((!series.is_empty()).then(draw))
     }
 

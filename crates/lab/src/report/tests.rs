@@ -73,9 +73,11 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
         let points = vec![(0.0, [1.0, 2.0, 3.0]), (0.1, [1.5, 2.5, 2.5])];
         Ribbon { name: name.into(), panel: name.into(), points }
     });
-    let point = |name: &str, at| Point { name: name.into(), panel: String::new(), at };
-    let points = [point("copa_sfq", (55.0, 90.0)), point("status_quo", (140.0, 95.0))];
-    let optima = [point("optimum", (50.0, 96.0))];
+    let point = |name: &str, panel: &str, at| Point { name: name.into(), panel: panel.into(), at };
+    // Of a trace there is no optimum.
+    let points =
+        [point("copa_sfq", "rate", (55.0, 90.0)), point("status_quo", "trace", (140.0, 95.0))];
+    let optima = [point("optimum", "rate", (50.0, 96.0))];
     let cells = ["status_quo", "copa_sfq"].map(|name| (name.to_string(), "cubic".to_string(), 0.7));
     let x = Axis::linear("time (s)");
     let figures = [
