@@ -135,7 +135,7 @@ impl Decrease {
         segments * (1000 + self.0) / (3 * (1000 - self.0))
     }
 
-    /// The same share as hosts have it.
+    /// What is left, as hosts have it.
     const fn beta(self) -> Beta {
         Beta::of(self.0 as u32, 1000)
     }
