@@ -69,6 +69,8 @@ pub struct Figure {
     pub spec: Value,
 }
 
+/// Longest text, in characters, that a cell of a table has in one line.
+const LINE_MAX: usize = 40;
 const STYLE: &str = include_str!("style.css");
 const SCRIPTS: [&str; 3] = [
     include_str!("../../assets/vega.min.js"),
@@ -179,15 +181,19 @@ impl Table {
     fn render(&self, html: &mut String) {
         html.push_str("<div class=\"wide\"><table>\n<thead><tr>");
         let text: Vec<bool> = (0..self.columns.len()).map(|column| self.is_text(column)).collect();
-        let class = |column| if text.get(column) == Some(&true) { " class=\"text\"" } else { "" };
+        let class = |column: usize, cell: &str| match text.get(column) {
+            Some(true) if cell.chars().count() > LINE_MAX => " class=\"text long\"",
+            Some(true) => " class=\"text\"",
+            _ => "",
+        };
         for (column, title) in self.columns.iter().enumerate() {
-            let _ = write!(html, "<th{}>{}</th>", class(column), escape(title));
+            let _ = write!(html, "<th{}>{}</th>", class(column, title), escape(title));
         }
         html.push_str("</tr></thead>\n<tbody>\n");
         for row in &self.rows {
             html.push_str("<tr>");
             for (column, cell) in row.iter().enumerate() {
-                let _ = write!(html, "<td{}>{}</td>", class(column), escape(cell));
+                let _ = write!(html, "<td{}>{}</td>", class(column, cell), escape(cell));
             }
             html.push_str("</tr>\n");
         }
