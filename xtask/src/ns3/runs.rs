@@ -254,7 +254,7 @@ mod tests {
         let mut run = json!({ "name": "r" });
         put(&mut run, &[vec![start([10.0], 7), start([10.1], 7)], vec![start([11.0], 3)]]).unwrap();
         let stability = &run["stability"];
-        assert_eq!(stability["throughput_half_range_3_37"], 0.00495049505);
+        assert_eq!(stability["throughput_half_range_3_37"], 0.004950495);
         assert_eq!(stability["throughput_half_range_with_3_44"], 0.04950495);
         assert_eq!(stability["class"], "loose");
         let drops = &run["ensemble_with_3_44"]["link"]["total_qdisc_drops_l2"];
