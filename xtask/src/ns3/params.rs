@@ -30,7 +30,7 @@ const UNNOTICED: &str = "1000000p";
 pub struct Params<'a>(&'a Map<String, Value>);
 
 impl<'a> Params<'a> {
-    /// Those of `run`. Fails where there are none.
+    /// The parameters of `run`. Fails where there are none.
     pub fn of(run: &'a Value) -> Result<Self> {
         run["params"].as_object().map(Self).context("a run without params")
     }

@@ -94,7 +94,7 @@ pub enum Traffic {
         /// Segments in flight before the first acknowledgement.
         initial_window: u32,
     },
-    /// UDP.
+    /// Datagrams of UDP.
     Datagrams {
         /// Bytes of payload of each.
         payload: u32,
