@@ -62,7 +62,7 @@ deny: ## licences, duplicates and origins of all dependencies, and known holes (
 test-fresh: ## proves in a bare Debian 12 root that the lists of packages are complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
 
-test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (five minutes)
+test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay --test own -- --include-ignored
 
 test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)
