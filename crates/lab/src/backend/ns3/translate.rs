@@ -143,6 +143,8 @@ fn link(
         ("trace", link.trace.is_some()),
         ("jitter", !link.jitter.is_zero()),
         ("batch", !link.batch.is_zero()),
+        ("ack_filter", link.ack_filter),
+        ("clears_ecn", link.clears_ecn),
         ("reorder", link.reorder > 0.0),
     ];
     if let Some((key, _)) = keys.iter().find(|(_, is_set)| *is_set) {
@@ -180,6 +182,10 @@ fn flow(
     if flow.ttl.is_some() {
         let why = "packets of the back end ns3 arrive, allowed with sim and emu";
         return unsupported(&format!("flow.{}.ttl", flow.name), why);
+    }
+    if let Some(key) = flow.receiving.first_given() {
+        let why = "receivers of the back end ns3 are ns-3's, allowed with sim";
+        return unsupported(&format!("flow.{}.{key}", flow.name), why);
     }
     let traffic = match &flow.traffic {
         plan::Traffic::Greedy { .. } => Traffic::Greedy {
@@ -387,11 +393,13 @@ mod tests {
         let ping = flow("{ kind = \"ping\" }");
         let web = "{ kind = \"requests\", sizes = \"30KB\", load = \"5%\", connections = 3 }";
         let web = flow(web);
-        let cases: [(&str, &[&str], &str); 9] = [
+        let cases: [(&str, &[&str], &str); 11] = [
             ("", &["stack=linux"], "stack = linux: the back end ns3 has ns-3's own TCP"),
             (bundle, &[], "bundle.a: the back end ns3 has no boxes, allowed with sim and emu"),
             ("", &["bottleneck.paths=2"], "bottleneck.paths: the back end ns3 has no such thing"),
             ("", &["bottleneck.jitter=1ms"], "bottleneck.jitter: links of the back end ns3 have"),
+            ("", &["bottleneck.clears_ecn=true"], "bottleneck.clears_ecn: links of the back end"),
+            ("", &["flow.bulk.ack_every=4"], "flow.bulk.ack_every: receivers of the back end ns3"),
             ("", &["bottleneck.qdisc=sfq"], "p: bottleneck.qdisc.kind = sfq: allowed is fifo"),
             ("", &["flow.bulk.cc=copa"], "flow.bulk.cc = copa: allowed is one that ns-3 has: bbr"),
             (
