@@ -51,7 +51,9 @@ impl Plan {
     /// The arguments that may name algorithms.
     pub fn mentions(&mut self) -> Vec<&mut String> {
         match &mut self.action {
-            Some(Action::Check { sets, with, .. }) => in_sets(sets).chain(with.mentions()).collect(),
+            Some(Action::Check { sets, with, .. }) => {
+                in_sets(sets).chain(with.mentions()).collect()
+            }
             Some(Action::Schema) | None => Vec::new(),
         }
     }
