@@ -49,7 +49,9 @@ impl Queue {
         match self {
             Self::Fifo(fifo) => fifo.enqueue(now, packet, drops),
             Self::Filtering(fifo) => {
-                if let Some(needless) = fifo.take_out(|earlier| packet.supersedes(earlier)) {
+                if packet.kind() == Kind::Ack
+                    && let Some(needless) = fifo.take_out(|earlier| packet.supersedes(earlier))
+                {
                     drops.dropped(needless, DropReason::Superseded);
                 }
                 fifo.enqueue(now, packet, drops);

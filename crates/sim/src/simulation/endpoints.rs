@@ -417,7 +417,7 @@ impl Simulation {
     pub(super) fn send_ack(&mut self, flow: u32, ack: Ack) {
         let blocks = self.connections[flow as usize].receiver.block_count(&ack);
         if blocks > 0 || !ack.is_plain {
-            return self.send_answers(flow, ack);
+            return self.send_answers(flow, ack, blocks);
         }
         let packet = Packet::new(Kind::Ack, flow, ack.number, self.stack.tcp.overhead, ack.echo);
         self.send_back(packet.with_marks(Marks::of_ack(ack.is_ece)));
@@ -448,9 +448,13 @@ impl Simulation {
             let blocks = self.sacks.get(packet.sack());
             sender.learn_one_way(blocks.one_way_ms());
             sender.learn_counts(blocks.counts());
+            let edge = blocks.window().map(|window| packet.number() + window);
+            if let Some(edge) = edge {
+                sender.expect_window(edge);
+            }
             sender.on_ack(self.now, packet.number(), packet.sent, blocks.as_slice(), is_ece);
-            if let Some(window) = blocks.window() {
-                sender.learn_window(self.now, packet.number() + window);
+            if let Some(edge) = edge {
+                sender.learn_window(self.now, edge);
             }
             self.sacks.free(packet.sack());
         }

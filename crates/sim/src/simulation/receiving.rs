@@ -40,20 +40,25 @@ pub(super) fn with_receiving(tcp: Tcp, receiving: &Receiving) -> Tcp {
 }
 
 impl Simulation {
-    /// Sends what a receiver makes of `ack`, which has just been made.
+    /// Sends what a receiver makes of `ack`, which has just been made and has so many SACK blocks.
     #[inline(never)]
-    pub(super) fn send_answers(&mut self, flow: u32, ack: Ack) {
+    pub(super) fn send_answers(&mut self, flow: u32, ack: Ack, blocks: usize) {
         match self.connections[flow as usize].receiver.answers(ack) {
-            Some(answers) => answers.for_each(|answer| self.send_telling(flow, answer)),
-            None => self.send_telling(flow, ack),
+            Some(answers) => answers.for_each(|answer| {
+                let blocks = self.connections[flow as usize].receiver.block_count(&answer);
+                self.send_telling(flow, answer, blocks);
+            }),
+            None => self.send_telling(flow, ack, blocks),
         }
     }
 
     /// Sends `ack` with all that it tells beside its number.
-    fn send_telling(&mut self, flow: u32, ack: Ack) {
-        let Connection { receiver, reading, .. } = &mut self.connections[flow as usize];
-        let blocks = receiver.block_count(&ack) as u16;
-        let edge = reading.as_deref_mut().map(Reading::announce);
+    fn send_telling(&mut self, flow: u32, mut ack: Ack, blocks: usize) {
+        let blocks = blocks as u16;
+        let reading = self.connections[flow as usize].reading.as_deref_mut();
+        let edge = reading.map(Reading::announce);
+        // Whoever claims more than there is room for would announce the room behind that.
+        ack.number = edge.map_or(ack.number, |edge| ack.number.min(edge));
         // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         let counts = if ack.tells_counts { COUNTS_BYTES } else { 0 };

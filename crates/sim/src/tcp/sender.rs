@@ -419,7 +419,8 @@ impl Sender {
 
     /// Without SACK: true for a duplicate, which is taken for a segment that has arrived.
     fn guess(&mut self, has_advanced: bool) -> bool {
-        let is_duplicate = !has_advanced && self.board.outstanding() > 0;
+        let is_duplicate =
+            !has_advanced && self.board.outstanding() > 0 && !self.is_window_update();
         if has_advanced {
             self.board.correct_head();
         } else if is_duplicate && self.state.recovery.phase() != Phase::Loss {

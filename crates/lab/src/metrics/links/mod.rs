@@ -94,8 +94,8 @@ pub const METRICS: &[Entry] = &[
         "dropped by a policer for want of tokens, whole run",
         "#{drops}", LINUX_QDISC),
     entry("drops_superseded_packets", "link", "packets", Mean,
-        "acknowledgements that a filter dropped because a later one made them needless, whole run; where \
-         there were some",
+        "acknowledgements that a filter dropped because a later one made them needless, whole run; among \
+         the queue's drops, as in CAKE; where there were some",
         "#{drops}", "Linux net/sched/sch_cake.c (cake_ack_filter)"),
     entry("marks_codel_packets", "link", "packets", Mean, "marked by CoDel's law, whole run",
         "#{marks}", "RFC 8289"),

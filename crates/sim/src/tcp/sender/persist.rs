@@ -24,6 +24,8 @@ pub(super) struct PeerWindow {
     sent_segments: u32,
     /// The number behind the last segment that the receiver has room for.
     edge: u32,
+    /// The acknowledgement that is being taken announces more room than was known of.
+    is_update: bool,
     is_probe_due: bool,
     /// The window was shut before what is sent next.
     has_opened: bool,
@@ -39,12 +41,26 @@ impl Sender {
         self.window = Some(Box::new(PeerWindow {
             sent_segments: self.tcp.sent_segments(),
             edge: self.tcp.received_segments(),
+            is_update: false,
             is_probe_due: false,
             has_opened: false,
             limited_since: None,
             limited_ns: 0,
             probes: 0,
         }));
+    }
+
+    /// The next acknowledgement announces room up to segment `edge`: one that announces more than was known of
+    /// repeats nothing (RFC 5681 section 2).
+    pub fn expect_window(&mut self, edge: u32) {
+        if let Some(window) = self.window.as_deref_mut() {
+            window.is_update = edge > window.edge;
+        }
+    }
+
+    /// The acknowledgement that is being taken announces more room than was known of.
+    pub(super) fn is_window_update(&self) -> bool {
+        self.window.as_deref().is_some_and(|window| window.is_update)
     }
 
     /// An acknowledgement, which has been taken, announced room up to segment `edge`.
