@@ -79,15 +79,22 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
     };
     let unused = |rate: u64| (last_second.sent_bps as f64) < USED * rate as f64;
     let is_unused = decision.rate_bps.is_some_and(unused) && shaping.queue.packets == 0;
+    let is_short = is(share.filter(|share| share.is_short).map(|share| share.rate_bps));
+    // A law that sets no rate leaves the bounds of the configuration, if there are any.
+    let has_no_rate = bundle.peer.state != "alive"
+        || ["silent", "imbalanced", "competing", "measuring"].contains(&decision.state.as_str());
     match decision.state.as_str() {
         "handed_back" => Limit::HandedBack,
         _ if status.dry_run => Limit::DryRun,
+        _ if has_no_rate && is_short => Limit::Share,
+        _ if has_no_rate && is(shaping.max_rate_bps) => Limit::MaxRate,
+        _ if has_no_rate && is(share.map(|share| share.rate_bps)) => Limit::Share,
         "silent" => Limit::NoFeedback,
         _ if bundle.peer.state != "alive" => Limit::NoFeedback,
         "imbalanced" => Limit::SeveralPaths,
         "competing" => Limit::Competition,
         "measuring" => Limit::Measuring,
-        _ if is(share.filter(|share| share.is_short).map(|share| share.rate_bps)) => Limit::Share,
+        _ if is_short => Limit::Share,
         _ if is_unused => Limit::Application,
         _ if is(shaping.max_rate_bps) => Limit::MaxRate,
         _ if is(share.map(|share| share.rate_bps)) => Limit::Share,
@@ -118,7 +125,8 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
     let peer = &bundle.peer.address;
     let law = format!("The law {cc} is in the state {state}: {reason}.");
     match limit {
-        Limit::OtherBox | Limit::DryRun | Limit::Path => law,
+        Limit::OtherBox | Limit::DryRun => law,
+        Limit::Path => format!("The path is the limit, as the law sees it. {law}"),
         Limit::HandedBack => {
             let void: Vec<String> = status.void.iter().map(ToString::to_string).collect();
             let more =
@@ -153,7 +161,13 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
         }
         Limit::Share => {
             let rate = shaping.share.map_or("unknown".into(), |share| mbit(share.rate_bps));
-            format!("The uplink is the limit: its other bundles leave {rate} to this one. {law}")
+            if shaping.share.is_some_and(|share| share.is_short) {
+                format!(
+                    "The uplink is the limit: its other bundles leave {rate} to this one. {law}"
+                )
+            } else {
+                format!("The bundle's share of the uplink is the limit: {rate}. {law}")
+            }
         }
         Limit::MaxRate => format!("The limit is max_rate in the configuration. {law}"),
         Limit::MinRate => {
@@ -161,10 +175,12 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
                 "The law would send less, and min_rate in the configuration forbids that. {law}"
             )
         }
-        Limit::Application => format!(
-            "The hosts are the limit: they send {} and the bundle's own queue is empty. {law}",
-            mbit(shaping.last_second.sent_bps)
-        ),
+        Limit::Application => {
+            let is_empty = shaping.queue.packets == 0;
+            let queue = if is_empty { " and the bundle's own queue is empty" } else { "" };
+            let sent = mbit(shaping.last_second.sent_bps);
+            format!("The hosts are the limit: they send {sent}{queue}. {law}")
+        }
     }
 }
 
@@ -329,7 +345,7 @@ mod tests {
             Limit::Path,
             &[
                 "Packets of b leave at up to 90.000 Mbit/s.",
-                "The law copa is in the state shaping: as the test says.",
+                "The path is the limit, as the law sees it. The law copa is in the state shaping: as the test says.",
                 "A round trip takes 50.00 ms without queues; packets wait 3.20 ms in queues",
                 "own queue bytes stood for 12.30 ms in the last second; 34 packets",
                 "the path carries 96.000 Mbit/s, and the window is 615000 bytes, of which 600000",
@@ -371,6 +387,29 @@ mod tests {
             it.last_second.sent_bps = 3_000_000;
         });
         explained(&sendbox(), &idle, Limit::Application, &["they send 3.000 Mbit/s and"]);
+        let mut waiting = bundle("app_limited", Some(20));
+        explained(&sendbox(), &waiting, Limit::Application, &["they send 20.000 Mbit/s. The law"]);
+        let own = ShareStatus { rate_bps: 20_000_000, share: 0.25, ..ShareStatus::default() };
+        waiting.shaping.as_mut().unwrap().share = Some(own);
+        explained(&status, &waiting, Limit::Share, &["share of the uplink is the limit: 20.000"]);
+    }
+
+    #[test]
+    fn a_law_that_sets_no_rate_leaves_the_bounds_of_the_configuration() {
+        let status = Status { uplink_bps: Some(80_000_000), ..sendbox() };
+        for state in ["silent", "imbalanced", "competing", "measuring"] {
+            let mut bundle = bundle(state, Some(20));
+            bundle.shaping.as_mut().unwrap().max_rate_bps = Some(20_000_000);
+            let parts = ["leave at up to 20.000 Mbit/s", "The limit is max_rate", state];
+            explained(&status, &bundle, Limit::MaxRate, &parts);
+            let share = ShareStatus { rate_bps: 20_000_000, share: 0.25, ..ShareStatus::default() };
+            let shaping = bundle.shaping.as_mut().unwrap();
+            (shaping.max_rate_bps, shaping.share) = (None, Some(share));
+            let parts = ["share of the uplink is the limit: 20.000 Mbit/s.", state];
+            explained(&status, &bundle, Limit::Share, &parts);
+            bundle.shaping.as_mut().unwrap().share = Some(ShareStatus { is_short: true, ..share });
+            explained(&status, &bundle, Limit::Share, &["its other bundles leave 20.000 Mbit/s"]);
+        }
     }
 
     #[test]
