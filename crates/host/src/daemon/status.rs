@@ -65,6 +65,9 @@ pub struct TrialStatus {
     pub left_s: u64,
     /// What was changed.
     pub what: String,
+    /// The box itself is on trial, which ends unless its start is confirmed.
+    #[serde(default)]
+    pub is_start: bool,
 }
 
 /// One device of a box.
@@ -294,8 +297,9 @@ impl Status {
             self.pid,
             seconds(self.uptime_ns)
         )?;
-        if let Some(TrialStatus { left_s, what }) = &self.trial {
-            writeln!(out, "on trial: {what}: goes back in {left_s} s, unless confirmed")?;
+        if let Some(TrialStatus { left_s, what, is_start }) = &self.trial {
+            let then = if *is_start { "the box ends" } else { "goes back" };
+            writeln!(out, "on trial: {what}: {then} in {left_s} s, unless confirmed")?;
         }
         for void in &self.void {
             writeln!(out, "{} does not hold: {void}", void.condition)?;
@@ -481,7 +485,7 @@ mod tests {
             messages,
             log_lines_lost: 6,
             uplink_bps: Some(400_000_000),
-            trial: Some(TrialStatus { left_s: 34, what: "1 changed".into() }),
+            trial: Some(TrialStatus { left_s: 34, what: "1 changed".into(), is_start: false }),
             bundles: vec![BundleStatus {
                 name: "b".into(),
                 differences: Some(vec!["`to` differs".into()]),

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,7 +29,8 @@ const COMMANDS: usize = 8;
 /// for them, within a few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long the worker may take to go over to something else: hundreds of bundles at once, beside packets.
+/// How long the worker may take to answer that it goes over to something else: hundreds of bundles at once,
+/// beside packets. One that has begun by then is waited for.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long the worker may take to stop. A sendbox paces what it queues for a second and then sends
@@ -67,28 +69,49 @@ pub trait Desk<W: Worker> {
     }
 
     /// Does what is due. False: the daemon is to end.
-    fn on_timer(&mut self, _worker: &Handle<W>) -> bool {
-        true
+    ///
+    /// # Errors
+    ///
+    /// Why the daemon ends, since what was due could not be done.
+    fn on_timer(&mut self, _worker: &Handle<W>) -> io::Result<bool> {
+        Ok(true)
     }
+}
+
+/// A command on its way to the worker.
+struct Letter<W: Worker> {
+    command: Command<W>,
+    /// Set by whoever comes first: the worker that takes the command, or the sender who takes it back.
+    is_settled: Arc<AtomicBool>,
 }
 
 /// Where the worker finds its commands.
 pub struct Mailbox<W: Worker> {
-    commands: Receiver<Command<W>>,
+    commands: Receiver<Letter<W>>,
     wake: Arc<EventFd>,
 }
 
 impl<W: Worker> Mailbox<W> {
     /// The next command, without waiting. A main thread that is gone stops the worker that looks.
     pub fn take(&self) -> Option<Command<W>> {
-        match self.commands.try_recv() {
+        match self.open() {
             Ok(command) => Some(command),
             Err(TryRecvError::Disconnected) => Some(Command::Stop),
             Err(TryRecvError::Empty) => {
                 // Reading resets it. It cannot be full, and empty is fine.
                 let _ = self.wake.read();
                 // A command that came between the two would otherwise wait for the next one.
-                self.commands.try_recv().ok()
+                self.open().ok()
+            }
+        }
+    }
+
+    /// The next command that was not taken back.
+    fn open(&self) -> Result<Command<W>, TryRecvError> {
+        loop {
+            let letter = self.commands.try_recv()?;
+            if !letter.is_settled.swap(true, Ordering::AcqRel) {
+                return Ok(letter.command);
             }
         }
     }
@@ -113,7 +136,7 @@ impl Drop for Farewell {
 
 /// A running worker.
 pub struct Handle<W: Worker> {
-    commands: SyncSender<Command<W>>,
+    commands: SyncSender<Letter<W>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
     thread: JoinHandle<io::Result<W::Status>>,
@@ -134,12 +157,15 @@ impl<W: Worker> Handle<W> {
         Ok(Self { commands: sender, wake, ended, thread })
     }
 
-    /// Hands the worker a command; says so if it takes none.
-    fn send(&self, command: Command<W>) -> Result<(), &'static str> {
-        self.commands.try_send(command).map_err(|_| "the packet thread takes no commands")?;
+    /// Hands the worker a command; says so if it takes none. What is answered takes the command back if it is set
+    /// before the worker sets it.
+    fn send(&self, command: Command<W>) -> Result<Arc<AtomicBool>, &'static str> {
+        let is_settled = Arc::new(AtomicBool::new(false));
+        let letter = Letter { command, is_settled: is_settled.clone() };
+        self.commands.try_send(letter).map_err(|_| "the packet thread takes no commands")?;
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
-        Ok(())
+        Ok(is_settled)
     }
 
     /// Asks the worker for its state; says so if it does not answer.
@@ -151,10 +177,22 @@ impl<W: Worker> Handle<W> {
 
     /// Has the worker go over to something else; says why, if all is as before.
     pub fn change(&self, change: W::Change) -> Result<(), String> {
+        self.change_within(change, CHANGE_PATIENCE)
+    }
+
+    fn change_within(&self, change: W::Change, patience: Duration) -> Result<(), String> {
         let (sender, receiver) = sync_channel(1);
-        self.send(Command::Change(change, sender))?;
-        let answer = receiver.recv_timeout(CHANGE_PATIENCE);
-        answer.map_err(|_| "the packet thread does not say whether it obeys: it hangs")?
+        let is_settled = self.send(Command::Change(change, sender))?;
+        if let Ok(answer) = receiver.recv_timeout(patience) {
+            return answer;
+        }
+        if !is_settled.swap(true, Ordering::AcqRel) {
+            return Err("the packet thread does not look at its commands: it hangs".into());
+        }
+        // It has begun, and nobody could say what is in force before it is done. One that ends instead drops
+        // the sender.
+        let answer = receiver.recv();
+        answer.map_err(|_| "the packet thread has ended in the middle of a change")?
     }
 
     /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
@@ -238,8 +276,16 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
             control.serve(|request| desk.answer(&worker, request));
         }
         let is_due = desk.next_timer().is_some_and(|at| at <= Instant::now());
-        if is_due && !desk.on_timer(&worker) {
-            return stop(worker);
+        if is_due {
+            match desk.on_timer(&worker) {
+                Ok(true) => {}
+                Ok(false) => return stop(worker),
+                Err(error) => {
+                    notify_systemd("STOPPING=1");
+                    worker.stop(STOP_PATIENCE)?;
+                    return Err(error);
+                }
+            }
         }
         if signalled && let Some(signal) = signals.read_signal()? {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
@@ -327,6 +373,58 @@ mod tests {
             let _ = self.0.recv();
             Ok(0)
         }
+    }
+
+    /// Begins to take commands when the test lets it, and answers a change when the test lets it again.
+    struct Late {
+        go_on: Receiver<()>,
+        begun: std::sync::mpsc::Sender<&'static str>,
+    }
+
+    impl Worker for Late {
+        type Status = ();
+        type Change = &'static str;
+        fn run(self, mailbox: Mailbox<Self>) -> io::Result<()> {
+            let _ = self.go_on.recv();
+            loop {
+                let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
+                poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
+                while let Some(command) = mailbox.take() {
+                    match command {
+                        Command::Status(reply) => reply.send(()).unwrap(),
+                        Command::Change(what, reply) => {
+                            self.begun.send(what).unwrap();
+                            let _ = self.go_on.recv();
+                            reply.send(Ok(())).unwrap();
+                        }
+                        Command::Stop => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_told_as_refused_never_comes_and_one_that_has_begun_is_waited_for() {
+        let ((go_on, held), (sender, begun)) = (channel(), channel());
+        let handle = Handle::start(Late { go_on: held, begun: sender }).unwrap();
+        let error = handle.change_within("first", Duration::from_millis(1)).unwrap_err();
+        assert!(error.contains("hangs"), "{error}");
+        let answer = std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                go_on.send(()).unwrap();
+                let what = begun.recv().unwrap();
+                // Longer than the patience of who asks.
+                std::thread::sleep(Duration::from_millis(1500));
+                go_on.send(()).unwrap();
+                what
+            });
+            let answer = handle.change_within("second", Duration::from_secs(1));
+            assert_eq!(other.join().unwrap(), "second", "the first was taken back");
+            answer
+        });
+        assert_eq!(answer, Ok(()));
+        handle.stop(Duration::from_secs(10)).unwrap();
     }
 
     #[test]

@@ -76,8 +76,11 @@ impl Reloader {
     fn complete(&self, status: Status) -> Status {
         let now = Instant::now();
         let trial = self.trial.as_ref();
-        let trial =
-            trial.map(|trial| TrialStatus { left_s: trial.left_s(now), what: trial.what.clone() });
+        let trial = trial.map(|trial| TrialStatus {
+            left_s: trial.left_s(now),
+            what: trial.what.clone(),
+            is_start: matches!(trial.before, Before::Nothing),
+        });
         Status { config_file: self.file.clone(), trial, ..status }
     }
 
@@ -156,20 +159,30 @@ impl Reloader {
     }
 
     /// Goes back to what was before a trial that nobody has confirmed. False: the box is to end.
-    fn go_back<W>(&mut self, worker: &Handle<W>, before: Before) -> bool
+    ///
+    /// # Errors
+    ///
+    /// That it cannot go back: whoever asked for a trial rather has no box than one that stays with it.
+    fn go_back<W>(&mut self, worker: &Handle<W>, before: Before) -> io::Result<bool>
     where
         W: Worker<Change = Change>,
     {
         match before {
             Before::Nothing => {
                 tracing::info!(target: "reload", "its start was not confirmed: the box ends");
-                false
+                Ok(false)
             }
             Before::Other(before) => {
                 let (outcome, _) = self.go_over(worker, *before);
+                if !outcome.refused.is_empty() {
+                    let reasons = outcome.refused.join("; ");
+                    return Err(io::Error::other(format!(
+                        "not confirmed, and the box cannot go back to what was before: {reasons}: it ends \
+                         rather than stay with what nobody has confirmed"
+                    )));
+                }
                 say(&outcome, "not confirmed, and what was before is in force again");
-                // Whoever asked for a trial rather has no box than one that stays with it.
-                outcome.refused.is_empty()
+                Ok(true)
             }
         }
     }
@@ -224,10 +237,10 @@ impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
         self.trial.as_ref().map(Trial::until)
     }
 
-    fn on_timer(&mut self, worker: &Handle<W>) -> bool {
+    fn on_timer(&mut self, worker: &Handle<W>) -> io::Result<bool> {
         let now = Instant::now();
         let over = self.trial.take_if(|trial| trial.is_over(now));
-        over.is_none_or(|trial| self.go_back(worker, trial.before))
+        over.map_or(Ok(true), |trial| self.go_back(worker, trial.before))
     }
 }
 
@@ -389,13 +402,13 @@ mod tests {
         assert_eq!(bench.change(apply).confirm_within_s, Some(60));
         assert_eq!(bench.told(), [["a", "b"]]);
         assert!(bench.is_on_trial() && bench.next_timer().is_some());
-        assert!(bench.reloader.on_timer(&bench.worker), "its time has not come");
+        assert!(bench.reloader.on_timer(&bench.worker).unwrap(), "its time has not come");
         // Nobody changes what is on trial meanwhile.
         for request in [apply, Request::Reload] {
             assert!(bench.change(request).refused[0].contains("on trial for 60 s more"));
         }
         assert!(matches!(bench.ask(Request::Revert), Answer::Done(_)));
-        assert!(bench.reloader.on_timer(&bench.worker));
+        assert!(bench.reloader.on_timer(&bench.worker).unwrap());
         assert_eq!(bench.told(), [["a"]]);
         assert!(!bench.is_on_trial() && bench.next_timer().is_none());
         assert!(
@@ -408,6 +421,20 @@ mod tests {
     }
 
     #[test]
+    fn a_box_that_cannot_go_back_ends_and_says_so() {
+        let mut bench = Bench::new();
+        write(&candidate_of(&bench.file), &["a", "b"]);
+        bench.change(Request::Apply { within_s: 60 });
+        // As if the worker had not what it had before.
+        let Some(trial) = &mut bench.reloader.trial else { panic!("nothing is on trial") };
+        let Before::Other(before) = &mut trial.before else { panic!("its start is on trial") };
+        before.config.bundles[0].name = "refused".into();
+        bench.ask(Request::Revert);
+        let error = bench.reloader.on_timer(&bench.worker).unwrap_err().to_string();
+        assert!(error.contains("cannot go back") && error.contains("no room"), "{error}");
+    }
+
+    #[test]
     fn a_box_that_was_started_on_trial_ends_unless_that_is_confirmed() {
         for (word, stays) in [(Request::Confirm, true), (Request::Revert, false)] {
             let mut bench = Bench::new();
@@ -415,7 +442,7 @@ mod tests {
             assert!(matches!(bench.ask(trial), Answer::Done(_)));
             assert!(matches!(bench.ask(trial), Answer::Failed(why) if why.contains("already")));
             assert!(matches!(bench.ask(word), Answer::Done(_)));
-            assert_eq!(bench.reloader.on_timer(&bench.worker), stays);
+            assert_eq!(bench.reloader.on_timer(&bench.worker).unwrap(), stays);
             assert!(bench.told().is_empty());
         }
     }
