@@ -2,8 +2,17 @@
 #![cfg(feature = "host")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use forebay_host::daemon::config::Role;
+use forebay_host::daemon::status::{Status, TrialStatus};
+use forebay_host::service::control::{Answer, ControlSocket, Request};
+use forebay_host::service::privileges::Confinement;
 
 const CONFIG: &str = r#"
 [box]
@@ -162,8 +171,76 @@ fn nothing_is_applied_or_confirmed_where_no_box_runs() {
         "no box answers at none.sock: start it with `forebay receivebox",
     );
     refused(&["apply", "box.toml", "--confirm", "1.5s"], "allowed is a time of whole seconds");
-    refused(&["confirm"], "nothing is on trial");
-    refused(&["revert"], "nothing is on trial");
+    for time in ["4s", "86401s"] {
+        refused(&["apply", "box.toml", "--confirm", time], "allowed are 5 to 86400 s");
+    }
+    // What could not be asked may have something on trial.
+    for command in ["confirm", "revert"] {
+        let output = forebay(folder.path(), &[command, "--socket", "none.sock"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(text(&output.stderr).contains("no answer on none.sock"), "{output:?}");
+    }
+}
+
+#[test]
+fn nothing_that_a_box_answers_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, other, candidate] =
+        ["box.toml", "other.toml", "box.toml.candidate"].map(|name| folder.path().join(name));
+    let socket = ControlSocket::bind(&folder.path().join("box.sock"), &Confinement::default());
+    let (socket, is_over) = (socket.unwrap(), AtomicBool::new(false));
+    let says = |it: &Path, text: &'static str, is_start: bool, arguments: &[&str]| {
+        let (left_s, what) = (60, "1 changed".to_string());
+        let status = Status {
+            config_file: it.display().to_string(),
+            trial: Some(TrialStatus { left_s, what, is_start }),
+            ..Status::new(Role::Receivebox, false)
+        };
+        is_over.store(false, Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    socket.serve(|request| match request {
+                        Request::Status => Answer::Status(Box::new(status.clone())),
+                        Request::Config => Answer::Done(text.into()),
+                        _ => Answer::Done("done".into()),
+                    });
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let output = forebay(folder.path(), &[arguments, &["--socket", "box.sock"]].concat());
+            is_over.store(true, Ordering::Relaxed);
+            output
+        })
+    };
+    let confirm = &["confirm", "--config", "box.toml"][..];
+    let unwritten = |output: &Output, code: i32, part: &str| {
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(text(&output.stderr).contains(part), "{output:?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+        assert_eq!(fs::read_to_string(&other).unwrap(), "another's");
+    };
+    fs::write(&file, "before").unwrap();
+    fs::write(&other, "another's").unwrap();
+    // Another file than the operator has named, or the unit's.
+    unwritten(&says(&other, "evil", false, confirm), 2, "is not the file that the box says");
+    unwritten(&says(&other, "evil", false, &["confirm"]), 2, "/etc/forebay/receivebox.toml is not");
+    // No candidate, another one, and a link.
+    unwritten(&says(&file, "evil", false, confirm), 1, "cannot take");
+    fs::write(&candidate, "good").unwrap();
+    fs::set_permissions(&candidate, fs::Permissions::from_mode(0o600)).unwrap();
+    unwritten(&says(&file, "evil", false, confirm), 1, "is not what the box has in force");
+    unwritten(&says(&file, "good", true, confirm), 0, "");
+    fs::remove_file(&candidate).unwrap();
+    std::os::unix::fs::symlink(&other, &candidate).unwrap();
+    unwritten(&says(&file, "another's", false, confirm), 1, "cannot take");
+    fs::remove_file(&candidate).unwrap();
+    fs::write(&candidate, "good").unwrap();
+    fs::set_permissions(&candidate, fs::Permissions::from_mode(0o600)).unwrap();
+    let output = says(&file, "good", false, confirm);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "good");
+    assert!(!candidate.exists());
 }
 
 #[test]

@@ -9,9 +9,9 @@ use forebay_core::units::parse_duration;
 ///
 /// The box that runs takes FILE in the place of its own, as `forebay reload` would, and goes back to what was
 /// before unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
-/// too, when this terminal or the way to it is gone. Its own file changes only with the confirmation, so a box
-/// that is started again meanwhile begins with what was before. FILE is read as though it stood in the place
-/// of the box's file, from which its paths start.
+/// too, when this terminal or the way to it is gone. FILE is copied beside the box's own file, as its candidate.
+/// That file changes only with the confirmation, so a box that is started again meanwhile begins with what was
+/// before. FILE is read as though it stood in the place of the box's file, from which its paths start.
 ///
 /// Where no box runs, and FILE is that of the unit (/etc/forebay/sendbox.toml or receivebox.toml), the unit is
 /// started, and the box ends again unless that is confirmed.
@@ -24,6 +24,9 @@ pub struct Apply {
     /// Time in which it must be confirmed, 5s to 86400s.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     confirm: u32,
+    /// The file that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Control socket of the box [default: box.control of FILE].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -41,34 +44,38 @@ fn seconds(text: &str) -> Result<u32, String> {
 
 #[cfg(feature = "host")]
 mod with_host {
-    use std::fs::{self, OpenOptions};
-    use std::io::{self, IsTerminal, Write};
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::fs;
+    use std::io::{self, IsTerminal};
     use std::path::Path;
     use std::process::Command;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, RecvTimeoutError};
     use std::thread;
     use std::time::{Duration, Instant};
 
     use anyhow::Context;
     use forebay_host::daemon::Config;
-    use forebay_host::daemon::keys::reader::candidate_of;
+    use forebay_host::daemon::reload::trial;
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
     use forebay_host::service::outcome::Outcome;
 
     use super::*;
+    use crate::commands::candidate::{Candidate, file_of};
     use crate::commands::status::ANOTHER_QUESTION;
     use crate::commands::{BadInput, confirm, print};
 
     /// How long a box that was just started may take to answer.
     const START_PATIENCE: Duration = Duration::from_secs(10);
+    /// How long after the end of a trial its box may be silent.
+    const LATENESS: Duration = Duration::from_secs(10);
 
     impl Apply {
         /// Says of each bundle what became of it, and waits for Enter where somebody can press it.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let refused = |error: forebay_host::daemon::ConfigError| BadInput(error.to_string());
-            let text = Config::read(&self.file, |_| Ok(())).map_err(refused)?;
+            trial::check(self.confirm)
+                .map_err(|reason| BadInput(format!("--confirm: {reason}")))?;
+            let text = Config::read(&self.file).map_err(refused)?;
             let config = Config::parse(&self.file, &text).map_err(refused)?;
             let socket = self.socket.as_deref().unwrap_or(&config.control);
             let status = match ask::<Status>(socket, Request::Status) {
@@ -84,8 +91,11 @@ mod with_host {
                         .with_context(|| format!("no answer on {}", socket.display()));
                 }
             };
-            let own = Path::new(&status.config_file);
-            if fs::canonicalize(own)? == fs::canonicalize(&self.file)? {
+            let own = file_of(&status, self.config.as_deref())?;
+            let place = |file: &Path| {
+                fs::canonicalize(file).with_context(|| format!("cannot find {}", file.display()))
+            };
+            if place(&own)? == place(&self.file)? {
                 let own = own.display();
                 let reason = format!(
                     "{own} is the file that the box starts with, and a way back would not change it: give the \
@@ -93,7 +103,7 @@ mod with_host {
                 );
                 return Err(BadInput(reason).into());
             }
-            let outcome = self.put_on_trial(own, &text, socket)?;
+            let outcome = self.put_on_trial(&own, &text, socket)?;
             if !outcome.refused.is_empty() {
                 if self.json {
                     self.show(&outcome)?;
@@ -103,7 +113,7 @@ mod with_host {
             }
             self.show(&outcome)?;
             match outcome.confirm_within_s {
-                Some(_) => self.wait(socket),
+                Some(_) => self.wait(socket, status.pid, Some(&text)),
                 None => Ok(ExitCode::SUCCESS),
             }
         }
@@ -118,13 +128,28 @@ mod with_host {
             Ok(())
         }
 
-        /// Has the box take the text as the candidate of its `own` file, which stands there no longer than that.
+        /// Has the box take the text as the candidate of its `own` file, which stays there for `forebay confirm`.
         fn put_on_trial(&self, own: &Path, text: &str, socket: &Path) -> anyhow::Result<Outcome> {
-            let candidate = candidate_of(own);
-            let cannot = || format!("cannot write {}", candidate.display());
-            write_like(own, &candidate, text).with_context(cannot)?;
+            let candidate = Candidate::of(own)?;
+            // The candidate that is there is needed until then.
+            if let Some(trial) = confirm::state(socket)?.trial {
+                let (what, left_s) = (trial.what, trial.left_s);
+                let reason = format!(
+                    "{what} is on trial for {left_s} s more: `forebay confirm` or `forebay revert` first"
+                );
+                return Ok(Outcome::refused(own.display().to_string(), reason));
+            }
+            candidate.write(text)?;
             let answer = ask::<Status>(socket, Request::Apply { within_s: self.confirm });
-            fs::remove_file(&candidate)?;
+            let may_be_on_trial = match &answer {
+                Ok(Answer::Changed(outcome)) => outcome.confirm_within_s.is_some(),
+                Ok(_) => false,
+                // A box that answers too late may have it.
+                Err(_) => true,
+            };
+            if !may_be_on_trial {
+                candidate.remove()?;
+            }
             match answer.with_context(|| format!("no answer on {}", socket.display()))? {
                 Answer::Changed(outcome) => Ok(*outcome),
                 Answer::Failed(reason) => anyhow::bail!(reason),
@@ -136,7 +161,8 @@ mod with_host {
         fn start(&self, config: &Config, socket: &Path) -> anyhow::Result<ExitCode> {
             let (role, file) = (config.role, self.file.display());
             let unit = format!("forebay-{role}");
-            let of_unit = fs::canonicalize(format!("/etc/forebay/{role}.toml")).ok();
+            let own = PathBuf::from(format!("/etc/forebay/{role}.toml"));
+            let of_unit = fs::canonicalize(&own).ok();
             let is_of_unit =
                 of_unit.is_some_and(|it| fs::canonicalize(&self.file).ok() == Some(it));
             if !is_of_unit || !Path::new("/run/systemd/system").exists() {
@@ -147,10 +173,40 @@ mod with_host {
                 );
                 return Err(BadInput(reason).into());
             }
-            let started = Command::new("systemctl").args(["start", &unit]).status();
-            if !started.context("cannot run systemctl")?.success() {
-                anyhow::bail!("{unit} did not start: `journalctl -u {unit}` says why");
-            }
+            // What is left there of an earlier trial is not on trial now.
+            Candidate::of(&own)?.remove()?;
+            let systemctl =
+                |verb: &str| Command::new("systemctl").args([verb, unit.as_str()]).status();
+            let is_started = systemctl("start").context("cannot run systemctl")?.success();
+            let begun = if is_started {
+                self.begin_trial(socket)
+            } else {
+                Err(anyhow::anyhow!("{unit} did not start: `journalctl -u {unit}` says why"))
+            };
+            let (said, pid) = match begun {
+                Ok(begun) => begun,
+                Err(error) => {
+                    // Else the unit would stay, or be started again, with no way back.
+                    let is_stopped = systemctl("stop").is_ok_and(|status| status.success());
+                    let then = if is_stopped { "is stopped again" } else { "could not be stopped" };
+                    return Err(error.context(format!("{unit} {then}")));
+                }
+            };
+            let text = if self.json {
+                let within_s = self.confirm;
+                format!(
+                    "{}\n",
+                    serde_json::json!({ "started": unit, "confirm_within_s": within_s })
+                )
+            } else {
+                format!("{unit} runs: {said}\n")
+            };
+            print(&text)?;
+            self.wait(socket, pid, None)
+        }
+
+        /// Puts a box that was just started on trial; answers what it says and its process.
+        fn begin_trial(&self, socket: &Path) -> anyhow::Result<(String, u32)> {
             let deadline = Instant::now() + START_PATIENCE;
             let trial = Request::Trial { within_s: self.confirm };
             let said = loop {
@@ -167,12 +223,12 @@ mod with_host {
                     }
                 }
             };
-            print(&format!("{unit} runs: {said}\n"))?;
-            self.wait(socket)
+            Ok((said, confirm::state(socket)?.pid))
         }
 
-        /// Waits for Enter as long as the trial lasts, where somebody can press it.
-        fn wait(&self, socket: &Path) -> anyhow::Result<ExitCode> {
+        /// Waits for Enter as long as the trial lasts, where somebody can press it. On trial is this text at the
+        /// process `pid`, or its start.
+        fn wait(&self, socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<ExitCode> {
             if self.json || !io::stdin().is_terminal() {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -183,30 +239,72 @@ mod with_host {
                 let mut line = String::new();
                 let _ = pressed.send(io::stdin().read_line(&mut line).is_ok_and(|len| len > 0));
             });
-            match enter.recv_timeout(Duration::from_secs(self.confirm.into())) {
-                Ok(true) => {
-                    print(&(confirm::keep(socket)? + "\n"))?;
-                    Ok(ExitCode::SUCCESS)
+            let deadline = Instant::now() + Duration::from_secs(self.confirm.into()) + LATENESS;
+            loop {
+                match enter.recv_timeout(Duration::from_secs(1)) {
+                    Ok(true) => {
+                        print(&(confirm::keep(socket, self.config.as_deref())? + "\n"))?;
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                    // The terminal is gone; the box keeps the time.
+                    Ok(false) | Err(RecvTimeoutError::Disconnected) => {
+                        return Ok(ExitCode::FAILURE);
+                    }
                 }
-                // The terminal is gone; the box keeps the time.
-                Ok(false) => Ok(ExitCode::FAILURE),
-                Err(_) => {
-                    eprintln!("not confirmed: what was before is in force again");
-                    Ok(ExitCode::FAILURE)
+                match seen(socket, pid, text) {
+                    Ok(Seen::OnTrial) => {}
+                    Ok(Seen::Confirmed) => {
+                        print("confirmed elsewhere\n")?;
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                    Ok(Seen::Over(what)) => {
+                        eprintln!("not confirmed: {what}");
+                        return Ok(ExitCode::FAILURE);
+                    }
+                    // It may be busy.
+                    Err(_) if Instant::now() < deadline => {}
+                    Err(error) => return Err(error),
                 }
             }
         }
     }
 
-    /// Writes a new file at `path`, in the place of one that was left there, which the same may read as `own`.
-    fn write_like(own: &Path, path: &Path, text: &str) -> io::Result<()> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    /// What has become of a trial.
+    enum Seen {
+        OnTrial,
+        Confirmed,
+        Over(&'static str),
+    }
+
+    /// What has become of the trial of this text at the process `pid`, or of its start.
+    fn seen(socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<Seen> {
+        let status = match ask::<Status>(socket, Request::Status) {
+            Ok(Answer::Status(status)) => status,
+            Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
+            Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
+            Err(error) => {
+                use io::ErrorKind::{ConnectionRefused, NotFound};
+                if [ConnectionRefused, NotFound].contains(&error.kind()) {
+                    return Ok(Seen::Over("the box has ended"));
+                }
+                return Err(error).with_context(|| format!("no answer on {}", socket.display()));
+            }
+        };
+        if status.pid != pid {
+            return Ok(Seen::Over("the box was started again, with its own file and no trial"));
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(fs::metadata(own)?.permissions())
+        if status.trial.is_some() {
+            return Ok(Seen::OnTrial);
+        }
+        let is_in_force = match text {
+            Some(text) => confirm::told(socket, Request::Config)? == text,
+            None => true,
+        };
+        if is_in_force {
+            return Ok(Seen::Confirmed);
+        }
+        Ok(Seen::Over("what was before is in force again"))
     }
 }
 
@@ -214,7 +312,7 @@ mod with_host {
 impl Apply {
     /// Says what is missing.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let _ = (self.file, self.confirm, self.socket, self.json);
+        let _ = (self.file, self.confirm, self.config, self.socket, self.json);
         Err(super::needs_host("apply"))
     }
 }

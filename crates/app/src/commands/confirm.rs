@@ -1,17 +1,22 @@
 //! `forebay confirm` and `forebay revert`: what is on trial stays, or goes at once.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::status::Target;
 
 /// Arguments of `forebay confirm`.
 ///
-/// What `forebay apply` has put on trial stays: the configuration in force becomes the text of the box's file,
-/// and what was there before stands beside it as FILE.before.
+/// What `forebay apply` has put on trial stays: the candidate that it has written beside the box's file becomes
+/// the text of that, and what was there before stands beside it as FILE.before. Where the start of a box is on
+/// trial, no file changes.
 #[derive(clap::Args)]
 pub struct Confirm {
     #[command(flatten)]
     target: Target,
+    /// The file that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Arguments of `forebay revert`.
@@ -24,48 +29,63 @@ pub struct Revert {
 }
 
 #[cfg(feature = "host")]
-pub use with_host::keep;
+pub use with_host::{keep, state, told};
 
 #[cfg(feature = "host")]
 mod with_host {
     use std::fs::{self, OpenOptions};
     use std::io::{self, Write};
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use anyhow::Context;
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
 
     use super::*;
-    use crate::commands::status::ANOTHER_QUESTION;
+    use crate::commands::candidate::{Candidate, file_of};
+    use crate::commands::status::{ANOTHER_QUESTION, State};
     use crate::commands::{BadInput, print};
 
     impl Target {
         /// Sockets of the boxes that have something on trial.
         fn on_trial(&self) -> anyhow::Result<Vec<PathBuf>> {
-            let mut found = Vec::new();
+            let (mut found, mut failed) = (Vec::new(), None);
             for socket in self.sockets()? {
-                // One that does not answer has nothing that could be confirmed.
-                if let Ok(Answer::<Status>::Status(status)) = ask(&socket, Request::Status)
-                    && status.trial.is_some()
-                {
-                    found.push(socket);
+                let no_answer = || format!("no answer on {}", socket.display());
+                let status = match ask::<State>(&socket, Request::Status).with_context(no_answer) {
+                    Ok(Answer::Status(state)) => Ok(*state),
+                    Ok(Answer::Failed(reason)) => Err(anyhow::anyhow!(reason)),
+                    Ok(_) => Err(anyhow::anyhow!(ANOTHER_QUESTION)),
+                    Err(error) => Err(error),
+                };
+                match status {
+                    Ok(State::Box(status)) if status.trial.is_some() => found.push(socket),
+                    Ok(_) => {}
+                    Err(error) => failed = Some(error),
                 }
             }
-            if found.is_empty() {
-                let reason = "nothing is on trial: either it was confirmed, or what was before is in force again";
-                return Err(BadInput(reason.into()).into());
+            match failed {
+                // It may have something on trial, or not.
+                Some(error) if found.is_empty() => Err(error),
+                Some(error) => {
+                    eprintln!("warning: {error:#}");
+                    Ok(found)
+                }
+                None if found.is_empty() => Err(BadInput(NOTHING.into()).into()),
+                None => Ok(found),
             }
-            Ok(found)
         }
     }
+
+    const NOTHING: &str =
+        "nothing is on trial: either it was confirmed, or what was before is in force again";
 
     impl Confirm {
         /// Confirms at each box that waits for it.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             for socket in self.target.on_trial()? {
-                print(&(keep(&socket)? + "\n"))?;
+                print(&(keep(&socket, self.config.as_deref())? + "\n"))?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -81,27 +101,48 @@ mod with_host {
         }
     }
 
-    /// Confirms what is on trial at a box, and has the box's file say the same.
-    pub fn keep(socket: &Path) -> anyhow::Result<String> {
-        let status = match ask::<Status>(socket, Request::Status)? {
-            Answer::Status(status) => status,
-            _ => anyhow::bail!(ANOTHER_QUESTION),
-        };
-        let file = PathBuf::from(status.config_file);
-        let text = told(socket, Request::Config)?;
+    /// Confirms what is on trial at a box, and has the box's file, which the operator may have `named`, say the
+    /// same.
+    pub fn keep(socket: &Path, named: Option<&Path>) -> anyhow::Result<String> {
+        let status = state(socket)?;
+        let trial = status.trial.as_ref().context(NOTHING)?;
+        if trial.is_start {
+            return told(socket, Request::Confirm);
+        }
+        let file = file_of(&status, named)?;
+        let candidate = Candidate::of(&file)?;
+        let text = candidate.text()?;
+        if told(socket, Request::Config)? != text {
+            anyhow::bail!(
+                "the candidate beside {} is not what the box has in force: it is not confirmed, and nothing is \
+                 written",
+                file.display()
+            );
+        }
         let said = told(socket, Request::Confirm)?;
-        let named = || {
+        let not_written = || {
             format!(
                 "{said}, but {} does not say so yet: the box would take what is there at its next start",
                 file.display()
             )
         };
-        replace(&file, &text).with_context(named)?;
+        replace(&file, &text).with_context(not_written)?;
+        candidate.remove()?;
         Ok(format!("{said}: {} says so", file.display()))
     }
 
+    /// What a box says of itself.
+    pub fn state(socket: &Path) -> anyhow::Result<Box<Status>> {
+        let no_answer = || format!("no answer on {}", socket.display());
+        match ask::<Status>(socket, Request::Status).with_context(no_answer)? {
+            Answer::Status(status) => Ok(status),
+            Answer::Failed(reason) => anyhow::bail!(reason),
+            Answer::Done(_) | Answer::Changed(_) => anyhow::bail!(ANOTHER_QUESTION),
+        }
+    }
+
     /// What a box says to a request.
-    fn told(socket: &Path, request: Request) -> anyhow::Result<String> {
+    pub fn told(socket: &Path, request: Request) -> anyhow::Result<String> {
         let no_answer = || format!("no answer on {}", socket.display());
         match ask::<Status>(socket, request).with_context(no_answer)? {
             Answer::Done(said) => Ok(said),
@@ -171,7 +212,7 @@ mod with_host {
 impl Confirm {
     /// Says what is missing.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let _ = self.target.socket;
+        let _ = (self.target.socket, self.config);
         Err(super::needs_host("confirm"))
     }
 }

@@ -3,6 +3,8 @@
 mod agent;
 mod apply;
 mod bench;
+#[cfg(feature = "host")]
+mod candidate;
 mod capture;
 mod chaos;
 mod check_config;

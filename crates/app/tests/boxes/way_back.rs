@@ -71,6 +71,9 @@ impl Scene {
     fn forebay(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(forebay());
         command.args(arguments).arg("--socket").arg(&self.sockets[1]);
+        if ["apply", "confirm"].contains(&arguments[0]) {
+            command.arg("--config").arg(&self.configs[1]);
+        }
         command.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -270,9 +273,9 @@ fn what_did_not_change_is_untouched_and_what_cannot_change_is_refused_whole() {
 
 /// `forebay apply` at a terminal of its own, which ends with the process that is answered.
 fn at_a_terminal(scene: &Scene, file: &Path, within: &str) -> Child {
-    let socket = scene.sockets[1].display();
+    let (socket, own) = (scene.sockets[1].display(), scene.configs[1].display());
     let line = format!(
-        "{} apply {} --confirm {within} --socket {socket}",
+        "{} apply {} --confirm {within} --socket {socket} --config {own}",
         forebay().display(),
         file.display()
     );
@@ -301,7 +304,6 @@ fn a_change_goes_back_by_itself_when_its_terminal_is_killed() {
     await_that("it has gone back", || scene.max_rate_bps() == Some(8_000_000));
     assert!(began.elapsed() >= Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(await_status(&scene.sockets[1]).trial, None);
-    assert!(!scene.folder.path().join("sendbox.toml.candidate").exists());
     assert_eq!(scene.forebay(&["confirm"]).status.code(), Some(2), "too late");
     await_both(&scene.sockets, are_alive);
 }
@@ -332,6 +334,7 @@ fn a_change_that_is_confirmed_stays_and_is_in_the_file() {
     let read = |file: &Path| fs::read_to_string(file).unwrap();
     assert_eq!(read(&scene.configs[1]), read(&candidate));
     assert_eq!(read(&scene.folder.path().join("sendbox.toml.before")), before);
+    assert!(!scene.folder.path().join("sendbox.toml.candidate").exists());
     let again = scene.reload(1);
     assert!(again.is_nothing(), "{again}");
 }

@@ -69,7 +69,7 @@ impl Plan {
     ///
     /// What is wrong with the file.
     pub fn of(file: &Path) -> Result<Self, ConfigError> {
-        let text = Config::read(file, |_| Ok(()))?;
+        let text = Config::read(file)?;
         let config = Config::parse(file, &text)?;
         let mut plan = Self {
             file: file.display().to_string(),
@@ -122,7 +122,7 @@ impl Plan {
                 let what =
                     "the configuration in force, which root may ask for: compared with its file";
                 self.unseen.push(what.into());
-                Config::read(file, |_| Ok(()))
+                Config::read(file)
             }
         };
         self.unseen.push("whether keys differ from those in force".into());
@@ -310,10 +310,13 @@ fn meanwhile_reloaded(outcome: &Outcome) -> Vec<String> {
         ),
         (
             Fate::Renewed,
-            "Bundles that begin anew send what they have queued at once, and are unshaped until they have \
-             measured again.",
+            "Bundles that begin anew send what they have queued at once, and leave as they come, or at max_rate \
+             or their share, until they have measured again.",
         ),
-        (Fate::Added, "Bundles that are added are unshaped until they have measured."),
+        (
+            Fate::Added,
+            "Bundles that are added leave as they come, or at max_rate or their share, until they have measured.",
+        ),
         (
             Fate::Removed,
             "Bundles that are removed send what they have queued at once; then the kernel forwards their packets.",
@@ -348,7 +351,8 @@ fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
             "Then packets to {} pass the queues of the box, and all others go as now.",
             to.join(", ")
         ),
-        "Bundles are unshaped until they have measured their paths.".into(),
+        "Bundles leave as they come, or at max_rate or their share, until they have measured their paths."
+            .into(),
     ]
 }
 

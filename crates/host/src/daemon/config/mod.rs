@@ -36,9 +36,10 @@ mod uplink;
 mod value;
 
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -182,26 +183,35 @@ pub struct Shaping {
 impl Config {
     /// Reads and checks `file`.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(file, &Self::read(file, |_| Ok(()))?)
+        Self::parse(file, &Self::read(file)?)
     }
 
-    /// The text of `file`, unless `check` says what is wrong with the open file.
-    pub fn read(
+    /// The text of `file`.
+    pub fn read(file: &Path) -> Result<String, ConfigError> {
+        Self::read_checked(file, 0, |_| Ok(()))
+    }
+
+    /// The text of `file`, opened with these flags (`O_*`), unless `check` says what is wrong with the open file.
+    pub(super) fn read_checked(
         file: &Path,
+        flags: i32,
         check: impl FnOnce(&Metadata) -> Result<(), String>,
     ) -> Result<String, ConfigError> {
         let refused = |reason: String| ConfigError::of(file, format!("cannot read it: {reason}"));
         let unreadable = |error: io::Error| refused(error.to_string());
-        let opened = File::open(file).map_err(unreadable)?;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(file);
+        let opened = opened.map_err(unreadable)?;
         let metadata = opened.metadata().map_err(unreadable)?;
         check(&metadata).map_err(refused)?;
-        if metadata.len() > MAX_FILE {
-            let length = metadata.len();
-            return Err(refused(format!("{length} bytes, allowed are at most {MAX_FILE}")));
+        let mut bytes = Vec::new();
+        // A pipe has no length, and a file may grow.
+        opened.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(refused(format!(
+                "longer than {MAX_FILE} bytes, which is the most allowed"
+            )));
         }
-        let mut text = String::new();
-        opened.take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
-        Ok(text)
+        String::from_utf8(bytes).map_err(|error| refused(error.to_string()))
     }
 
     /// Checks `text` as the contents of `file`, which relative paths start from.

@@ -1,10 +1,12 @@
 //! Who reads the configuration file again, and the key files that it names: the box itself, or, once it is
 //! another user's, a process that keeps the one capability for that.
 //!
-//! The process is told the configuration file when it is started, as root. It answers each byte on its stdin, a
+//! The process is told the configuration file when it is started, as root. It answers each request on its stdin, a
 //! socket, with the texts of the file (or of its candidate) and of the key files as one line, and ends with
-//! the box. What it answers of a key file is a key file's: nothing else that root alone may read gets out.
+//! the box. A request has a number, which comes back: an answer that came too late is not taken for the next.
+//! What it answers of a key file is a key file's: nothing else that root alone may read gets out.
 
+use std::cell::Cell;
 use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -29,6 +31,9 @@ use crate::service::supervisor::block_signals;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest answer: each byte of a file may be escaped (JSON) into six.
 const MAX_ANSWER: u64 = 6 * config::MAX_FILE + MAX_BUNDLES as u64 * (6 * MAX_FILE + 64);
+
+/// Bytes of a request: its source and its number.
+const REQUEST: usize = 9;
 
 /// Which file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +70,22 @@ struct Texts {
     keys: Vec<String>,
 }
 
+/// What the process answers: the number of the request, and the texts or why there are none.
+type Numbered = (u64, Result<Texts, String>);
+
 /// Where a box gets its configuration and its keys from.
 #[derive(Debug)]
 pub struct KeyReader {
     file: PathBuf,
     process: Option<UnixStream>,
+    /// Number of the last request.
+    asked: Cell<u64>,
 }
 
 impl KeyReader {
     /// Who is to read the configuration `file` and its keys: another process where the box will be another user.
     pub fn start(file: PathBuf, confinement: &Confinement) -> io::Result<Self> {
-        let Some(account) = &confinement.account else { return Ok(Self { file, process: None }) };
+        let Some(account) = &confinement.account else { return Ok(Self::with(file, None)) };
         let (own, other) = UnixStream::pair()?;
         own.set_read_timeout(Some(PATIENCE))?;
         own.set_write_timeout(Some(PATIENCE))?;
@@ -87,16 +97,22 @@ impl KeyReader {
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .spawn()?;
-        Ok(Self { file, process: Some(own) })
+        Ok(Self::with(file, Some(own)))
+    }
+
+    const fn with(file: PathBuf, process: Option<UnixStream>) -> Self {
+        Self { file, process, asked: Cell::new(0) }
     }
 
     /// Reads the configuration and all its keys.
     pub fn load(&self, source: Source) -> Result<Loaded, DaemonError> {
         let Texts { config: text, keys: texts } = match &self.process {
-            None => read_texts(&self.file, source, |_| Ok(()))?,
+            None => read_texts(&self.file, source, 0, |_| Ok(()))?,
             Some(process) => {
+                let number = self.asked.get() + 1;
+                self.asked.set(number);
                 let failed = |error| format!("the reader of the key files: {error}");
-                let answer = ask(process, source).map_err(failed);
+                let answer = ask(process, source, number).map_err(failed);
                 answer.flatten().map_err(KeyFileError::Reader)?
             }
         };
@@ -112,14 +128,24 @@ impl KeyReader {
     }
 }
 
-fn ask(mut process: &UnixStream, source: Source) -> io::Result<Result<Texts, String>> {
-    process.write_all(&[source as u8])?;
-    let mut answer = Vec::new();
-    BufReader::new(process).take(MAX_ANSWER).read_until(b'\n', &mut answer)?;
-    if answer.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
+fn ask(mut process: &UnixStream, source: Source, number: u64) -> io::Result<Result<Texts, String>> {
+    let mut request = [source as u8; REQUEST];
+    request[1..].copy_from_slice(&number.to_be_bytes());
+    process.write_all(&request)?;
+    let mut answers = BufReader::new(process);
+    loop {
+        let mut answer = Vec::new();
+        answers.by_ref().take(MAX_ANSWER).read_until(b'\n', &mut answer)?;
+        if answer.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
+        }
+        // Others, and the rest of one of which a part was read, are of requests that nobody waits for.
+        if let Ok((of, texts)) = serde_json::from_slice::<Numbered>(&answer)
+            && of == number
+        {
+            return Ok(texts);
+        }
     }
-    Ok(serde_json::from_slice(&answer)?)
 }
 
 /// Is that process, for this configuration file, as this user, until stdin ends.
@@ -133,27 +159,47 @@ pub fn serve(file: &Path, uid: u32, gid: u32) -> io::Result<()> {
     serve_on(&stream, file)
 }
 
-fn serve_on(mut stream: &UnixStream, file: &Path) -> io::Result<()> {
+fn serve_on(stream: &UnixStream, file: &Path) -> io::Result<()> {
     // What root has started the box with is root's word, whoever owns it. Later the box asks, and whoever may
     // write the file has a say in what is read for it.
     let mut check: fn(&Metadata) -> Result<(), String> = |_| Ok(());
-    loop {
-        let mut request = [0];
-        if stream.read(&mut request)? == 0 {
-            return Ok(());
-        }
-        let is_candidate = request[0] == Source::Candidate as u8;
-        let source = if is_candidate { Source::Candidate } else { Source::Own };
-        let texts = read_texts(file, source, check).map_err(|error| error.to_string());
-        let mut answer = serde_json::to_vec(&texts)?;
-        answer.push(b'\n');
-        stream.write_all(&answer)?;
-        check = require_of_root;
+    let mut flags = 0;
+    while let Some((source, number)) = next_request(stream)? {
+        let texts = read_texts(file, source, flags, check).map_err(|error| error.to_string());
+        answer(stream, &(number, texts))?;
+        // Nothing may keep the one waiting who reads for the box.
+        (flags, check) = (libc::O_NONBLOCK, require_of_root);
     }
+    Ok(())
+}
+
+/// The source and the number of the next request; `None`: the box has ended.
+fn next_request(mut stream: &UnixStream) -> io::Result<Option<(Source, u64)>> {
+    let mut request = [0; REQUEST];
+    match stream.read_exact(&mut request) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        result => result?,
+    }
+    let [kind, number @ ..] = request;
+    let is_candidate = kind == Source::Candidate as u8;
+    let source = if is_candidate { Source::Candidate } else { Source::Own };
+    Ok(Some((source, u64::from_be_bytes(number))))
+}
+
+fn answer(mut stream: &UnixStream, answer: &Numbered) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Refuses what is no file, such as a pipe, which may have no end.
+fn require_file(file: &Metadata) -> Result<(), String> {
+    if file.is_file() { Ok(()) } else { Err("allowed is a regular file".into()) }
 }
 
 /// Refuses a file that others than root may write.
 fn require_of_root(file: &Metadata) -> Result<(), String> {
+    require_file(file)?;
     let (owner, mode) = (file.uid(), file.mode() & 0o7777);
     if owner == 0 && mode & 0o022 == 0 {
         return Ok(());
@@ -168,11 +214,17 @@ fn require_of_root(file: &Metadata) -> Result<(), String> {
 fn read_texts(
     file: &Path,
     source: Source,
+    flags: i32,
     check: impl FnOnce(&Metadata) -> Result<(), String>,
 ) -> Result<Texts, DaemonError> {
     let text = match source {
-        Source::Own => Config::read(file, check)?,
-        Source::Candidate => Config::read(&candidate_of(file), check)?,
+        Source::Own => Config::read_checked(file, flags, check)?,
+        // `forebay apply` writes it, and no link.
+        Source::Candidate => {
+            Config::read_checked(&candidate_of(file), libc::O_NOFOLLOW | libc::O_NONBLOCK, |it| {
+                require_file(it).and_then(|()| check(it))
+            })?
+        }
     };
     let config = Config::parse(file, &text)?;
     let key_text = |bundle: &config::BundleConfig| {
@@ -187,7 +239,10 @@ fn read_texts(
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::super::generate;
     use super::*;
@@ -221,8 +276,8 @@ mod tests {
         let (own, other) = UnixStream::pair().unwrap();
         let served = file.clone();
         let server = std::thread::spawn(move || serve_on(&other, &served));
-        let direct = KeyReader { file: file.clone(), process: None };
-        let reader = KeyReader { file: file.clone(), process: Some(own) };
+        let direct = KeyReader::with(file.clone(), None);
+        let reader = KeyReader::with(file.clone(), Some(own));
         let first = told(&reader, Source::Own).unwrap();
         assert_eq!(Ok(first.clone()), told(&direct, Source::Own));
         // Later reads are of files of root's.
@@ -252,7 +307,48 @@ mod tests {
         drop(reader);
         server.join().unwrap().unwrap();
         let (own, _) = UnixStream::pair().unwrap();
-        let error = told(&KeyReader { file, process: Some(own) }, Source::Own).unwrap_err();
+        let error = told(&KeyReader::with(file, Some(own)), Source::Own).unwrap_err();
         assert!(error.starts_with("the reader of the key files: "), "{error}");
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = files(folder.path());
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(candidate_of(&file), &text[..text.rfind("[[bundle]]").unwrap()]).unwrap();
+        let (own, other) = UnixStream::pair().unwrap();
+        own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let waiting = own.try_clone().unwrap();
+        let reader = KeyReader::with(file.clone(), Some(own));
+        assert!(told(&reader, Source::Own).is_err(), "nobody answers");
+        let server = std::thread::spawn(move || serve_on(&other, &file));
+        // The answer to the first is there before the second is asked for.
+        waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut fds = [PollFd::new(waiting.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
+        // Later reads are of files of root's.
+        let second = told(&reader, Source::Candidate);
+        if nix::unistd::geteuid().is_root() {
+            assert_eq!(second.unwrap().0.bundles.len(), 1);
+        } else {
+            assert!(second.unwrap_err().contains("owned by user"));
+        }
+        drop((reader, waiting));
+        server.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_candidate_is_a_file_and_no_link_or_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = files(folder.path());
+        let reader = KeyReader::with(file.clone(), None);
+        let candidate = candidate_of(&file);
+        std::os::unix::fs::symlink(&file, &candidate).unwrap();
+        assert!(told(&reader, Source::Candidate).unwrap_err().contains("cannot read it"));
+        fs::remove_file(&candidate).unwrap();
+        nix::unistd::mkfifo(&candidate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = told(&reader, Source::Candidate).unwrap_err();
+        assert!(error.contains("allowed is a regular file"), "{error}");
     }
 }
