@@ -326,9 +326,17 @@ fn a_change_that_is_confirmed_stays_and_is_in_the_file() {
     assert!(text(&applied.stdout).contains("goes back in 30 s, unless"), "{applied:?}");
     assert!(scene.forebay(&["revert"]).status.success());
     await_that("it has gone back", || scene.max_rate_bps() == Some(8_000_000));
-    assert!(apply(&candidate).status.success());
+    let mut terminal = at_a_terminal(&scene, &candidate, "30s");
+    // Else its end would be the end of the terminal.
+    let stdin = terminal.stdin.take();
+    await_that("the change is on trial", || await_status(&scene.sockets[1]).trial.is_some());
+    assert_eq!(apply(&candidate).status.code(), Some(2), "another is on trial");
     let confirmed = scene.forebay(&["confirm"]);
     assert!(confirmed.status.success(), "{confirmed:?}");
+    let began = Instant::now();
+    assert!(terminal.wait().unwrap().success(), "another has confirmed it");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    drop(stdin);
     assert_eq!(await_status(&scene.sockets[1]).trial, None);
     assert_eq!(scene.max_rate_bps(), Some(5_000_000));
     let read = |file: &Path| fs::read_to_string(file).unwrap();
