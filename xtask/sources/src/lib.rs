@@ -17,11 +17,12 @@ const SIMULATOR: [&str; 4] = ["crates/capi/", "crates/core/", "crates/sim/", "cr
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// Sources that runs of ns-3 alone pass.
 const ORACLE: &str = "crates/lab/src/backend/ns3/";
-/// What runs of ns-3 pass of the simulator: its meters, and how walks of links are drawn.
-const OF_ORACLE: [&str; 2] = ["crates/sim/src/metrics.rs", "crates/sim/src/walk.rs"];
-/// What they do not pass of core: ns-3 has laws and queues of its own.
-const BESIDE_ORACLE: [&str; 3] =
-    ["crates/core/src/bundle/", "crates/core/src/cc/", "crates/core/src/qdisc/"];
+/// What runs of ns-3 pass of the simulator: its meters, the values that its TCP begins with, and how walks of links are
+/// drawn.
+const OF_ORACLE: [&str; 3] =
+    ["crates/sim/src/metrics.rs", "crates/sim/src/tcp/stack.rs", "crates/sim/src/walk.rs"];
+/// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
+const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
 /// What reads results after they have been stored, and what shows them.
 const READERS: [&str; 14] = [
     "crates/lab/assets/",
@@ -42,6 +43,13 @@ const READERS: [&str; 14] = [
 /// Folders and files that hold tests, or what tests, examples and other programs alone use.
 const TESTS: [&str; 7] =
     ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches", "templates"];
+/// What lies in the folder of a crate and is none of its sources: what cargo writes, and results where nothing else is
+/// asked for.
+const BESIDE_CRATE: [&str; 3] = ["target", "Cargo.lock", "out"];
+/// Files by which a folder of results is known, of runs and of cases that a search tried.
+const STORES: [&str; 2] = ["results.sqlite", "cases.jsonl"];
+/// The report over several folders of results, which lies beside them.
+const REPORT: &str = "report.html";
 /// Ends of the names of sources and data, which an editor's copies do not have.
 const ENDS: [&str; 9] = ["rs", "toml", "lock", "c", "cc", "h", "sql", "cdf", "trace"];
 
@@ -60,17 +68,27 @@ pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
     hash(repository, files)
 }
 
-/// The digest, in hex, of a crate outside the repository: of all files below `folder` but for hidden ones, notes
-/// and what cargo writes there. Fails where a file cannot be read.
+/// The digest, in hex, of a crate outside the repository: of all files below `folder` but for hidden ones, notes,
+/// what cargo writes there, and results: with those in it, every run would make the crate another. Fails where a file
+/// cannot be read.
 pub fn of_crate(folder: &Path) -> io::Result<String> {
-    let is_meant = |path: &str| !is_hidden(path) && !path.ends_with(".md");
+    let is_meant = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        !is_hidden(path) && !name.ends_with(".md") && name != REPORT
+    };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
-        if name != "target" && name != "Cargo.lock" && !is_hidden(&name) {
+        if !BESIDE_CRATE.contains(&name.as_str()) && !is_hidden(&name) {
             collect(folder, &name, is_meant, &mut files)?;
         }
     }
+    let folder_of_store = |path: &String| {
+        let (folder, name) = path.rsplit_once('/')?;
+        STORES.contains(&name).then(|| format!("{folder}/"))
+    };
+    let results: Vec<String> = files.iter().filter_map(folder_of_store).collect();
+    files.retain(|path| !results.iter().any(|folder| path.starts_with(folder.as_str())));
     hash(folder, files)
 }
 
@@ -184,19 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_ns3_pass_their_driver_and_neither_laws_nor_queues_of_ours() {
-        for path in
-            ["Cargo.lock", "crates/lab/src/metrics/mod.rs", "crates/core/src/traffic/mod.rs"]
-        {
+    fn runs_of_ns3_pass_their_driver_and_defaults_of_ours_but_no_laws() {
+        for path in [
+            "Cargo.lock",
+            "crates/lab/src/metrics/mod.rs",
+            "crates/core/src/qdisc/pie.rs",
+            "crates/core/src/traffic/mod.rs",
+            "crates/sim/src/tcp/stack.rs",
+        ] {
             assert!(reaches_oracle(path) && reaches_simulator(path), "{path}");
         }
         let driver = "crates/lab/src/backend/ns3/cpp/driver.cc";
         assert!(reaches_oracle(driver) && !reaches_simulator(driver) && !reaches_testbed(driver));
-        for path in [
-            "crates/core/src/cc/cubic/mod.rs",
-            "crates/core/src/qdisc/pie.rs",
-            "crates/sim/src/link.rs",
-        ] {
+        for path in ["crates/core/src/cc/cubic/mod.rs", "crates/sim/src/link.rs"] {
             assert!(!reaches_oracle(path) && reaches_simulator(path), "{path}");
         }
         assert!(reaches_oracle("crates/sim/src/metrics.rs"));
@@ -222,18 +240,26 @@ mod tests {
     #[test]
     fn the_digest_of_a_crate_is_of_its_sources() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |path, text| write(folder.path(), path, text);
+        let write = |path: &str, text: &str| write(folder.path(), path, text);
         write("src/lib.rs", "1");
         let first = of_crate(folder.path()).unwrap();
         for path in ["target/debug/x", ".git/index", "src/.lib.rs.swp", "Cargo.lock", "README.md"] {
             write(path, "2");
         }
+        for path in ["bench/report.html", "bench/duel/results.sqlite", "bench/duel/table.csv"] {
+            write(&format!("out/{path}"), "2");
+            write(&format!("before/{path}"), "2");
+        }
+        write("found/cases.jsonl", "2");
         assert_eq!(of_crate(folder.path()).unwrap(), first);
         write("my_cc.c", "2");
         let second = of_crate(folder.path()).unwrap();
         assert_ne!(second, first);
         write("src/target/table.csv", "2");
-        assert_ne!(of_crate(folder.path()).unwrap(), second);
+        let third = of_crate(folder.path()).unwrap();
+        assert_ne!(third, second);
+        write("src/out/table.csv", "2");
+        assert_ne!(of_crate(folder.path()).unwrap(), third);
     }
 
     #[test]

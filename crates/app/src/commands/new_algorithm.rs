@@ -44,7 +44,7 @@ macro_rules! template {
 
 const MANIFEST: &str = template!("manifest.toml");
 const USING: &str = template!("using.md");
-const GITIGNORE: File = (".gitignore", &["/target\n"]);
+const GITIGNORE: File = (".gitignore", &["/target\n/out\n"]);
 
 const RUST: [File; 4] = [
     ("Cargo.toml", &[MANIFEST]),
