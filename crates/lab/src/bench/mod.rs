@@ -59,6 +59,9 @@ pub struct Benchmark {
     /// What the plans of [`Suite::Rfc9743`] say of each algorithm.
     #[serde(skip_serializing_if = "Criteria::is_empty")]
     pub criteria: Criteria,
+    /// The arms that were asked for; the folder may have others, which were tested earlier.
+    #[serde(skip)]
+    pub asked: Vec<String>,
     /// Path of the report.
     #[serde(skip)]
     pub report: PathBuf,
@@ -78,6 +81,9 @@ pub struct Experiment {
     /// What others published of it, and what was found here; of runs as published.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Judged>,
+    /// Whether what others published of the arms that were asked for was found.
+    #[serde(skip)]
+    pub is_found: bool,
     /// Why it was not run to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
@@ -147,8 +153,8 @@ impl Request {
 /// Runs what the folder of results lacks of the benchmark, scores every algorithm that has runs there, and writes a
 /// report over it. A plan that fails is told and keeps no other from its turn.
 ///
-/// `options.out` is the folder of the benchmark, by default [`Suite::default_out`]; seeds are those of each plan where
-/// `options` has none.
+/// `options.out` is the folder of the benchmark, by default [`Suite::default_out`]; seeds are those of each plan, or
+/// of what was published of it, where `options` has none.
 ///
 /// # Errors
 /// Before anything is written, what no run could do without: a plan, an algorithm, the back end and its options.
@@ -159,11 +165,16 @@ pub fn bench(
 ) -> Result<Benchmark, RunError> {
     let root = options.out.clone().unwrap_or_else(|| request.suite.default_out());
     let criteria = request.criteria()?;
-    let plans = request.plans()?;
+    let mut plans = request.plans()?;
     let names = request.names()?;
+    let published = request.published();
+    for (name, plan) in names.iter().zip(&mut plans) {
+        let claims = published.iter().find(|claims| claims.name == *name);
+        let of_claims = claims.and_then(|claims| claims.seeds.get(&options.backend).copied());
+        plan.seeds = options.seeds.or(of_claims).unwrap_or(plan.seeds);
+    }
     let mut experiments: Vec<Experiment> =
         names.iter().zip(&plans).map(|(name, plan)| Experiment::new(name, plan, &root)).collect();
-    let published = request.published();
     let mut runs = runs_of(&plans, &experiments, options, request.until, 0);
     for round in 1.. {
         let places: Vec<usize> = runs.iter().map(|(place, ..)| *place).collect();
@@ -173,7 +184,7 @@ pub fn bench(
             let experiment = &mut experiments[places[place]];
             experiment.failed = failed;
             experiment.read(&of_round[place].0, options).map_err(RunError::Report)?;
-            experiment.judge(&published, options).map_err(RunError::Report)
+            experiment.judge(&published, &of_round[place].0, options).map_err(RunError::Report)
         })?;
         runs = runs_of(&plans, &experiments, options, request.until, round);
         if runs.is_empty() {
@@ -183,13 +194,13 @@ pub fn bench(
     let arms = plans.iter().take(1).flat_map(|plan| &plan.arms);
     let named: Vec<String> = arms.map(|arm| arm.name.clone()).collect();
     let scorecard = Scorecard::of(&experiments, &named);
-    let criteria = Criteria::of(criteria, &plans, &experiments);
+    let criteria = Criteria::of(criteria, &plans, &experiments, &request.sets);
     let report = match request.suite {
         Suite::Ccperf => page::write(&experiments, &scorecard, &root),
         Suite::Rfc9743 => criteria::page::write(&experiments, &criteria, &root),
     };
     let report = report.map_err(RunError::Report)?;
-    Ok(Benchmark { experiments, scorecard, criteria, report })
+    Ok(Benchmark { experiments, scorecard, criteria, asked: named, report })
 }
 
 /// What is run in a round: the place of a plan, the plan and how. In the first all plans; then, where seeds are added
@@ -236,6 +247,7 @@ impl Experiment {
             description: plan.description.clone(),
             runs: 0,
             published: Vec::new(),
+            is_found: true,
             failed: None,
             folder: root.join(&plan.name),
             valid: Vec::new(),
@@ -272,8 +284,14 @@ impl Experiment {
         Ok(())
     }
 
-    /// Judges what others published of the plan by the runs that count, of whichever algorithms there are any.
-    fn judge(&mut self, published: &[PlanClaims], options: &Options) -> anyhow::Result<()> {
+    /// Judges what others published of the plan by the runs that count, of whichever algorithms there are any, with the
+    /// seeds of the claims. Whether that was found is a matter of the arms of `plan` alone, those that were asked for.
+    fn judge(
+        &mut self,
+        published: &[PlanClaims],
+        plan: &Plan,
+        options: &Options,
+    ) -> anyhow::Result<()> {
         let backend = options.backend.as_str();
         let is_its = |it: &&PlanClaims| it.name == self.plan && it.seeds.contains_key(backend);
         let Some(claims) = published.iter().find(is_its) else { return Ok(()) };
@@ -282,12 +300,13 @@ impl Experiment {
         if claims.claim.is_empty() {
             return Ok(());
         }
-        let plan = claims.plan(backend)?;
-        let (sources, seeds) =
-            (options.build.sources(backend), options.seeds.unwrap_or(plan.seeds));
+        let (sources, seeds) = (options.build.sources(backend), claims.seeds[backend]);
         let store = Store::open(&self.folder)?;
-        let results = Results::read(&store, &plan, backend, sources, seeds)?;
+        let results = Results::read(&store, &claims.plan(backend)?, backend, sources, seeds)?;
         self.published = claims.judge(backend, &results, None);
+        let asked: BTreeSet<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
+        let of_asked = claims.of_arms(&asked).judge(backend, &results, None);
+        self.is_found = of_asked.iter().all(|judged| judged.verdict.is_fine());
         Ok(())
     }
 }
@@ -306,10 +325,12 @@ impl Benchmark {
         self.experiments.iter().flat_map(|experiment| &experiment.published)
     }
 
-    /// Whether every plan came to its end, and found what others published of it.
+    /// Whether every plan came to its end, and found what others published of the algorithms that were asked for.
     pub fn is_fine(&self) -> bool {
-        self.experiments.iter().all(|experiment| experiment.failed.is_none())
-            && self.published().all(|it| it.verdict.is_fine())
+        let is_asked = |name: &String| self.asked.contains(name);
+        let mut known = self.criteria.known.iter().filter(|it| is_asked(&it.known.algorithm));
+        self.experiments.iter().all(|it| it.failed.is_none() && it.is_found)
+            && known.all(|it| it.is_found())
     }
 }
 

@@ -329,6 +329,7 @@ mod tests {
             description: String::new(),
             runs: valid.len(),
             published: Vec::new(),
+            is_found: true,
             failed: None,
             folder: Default::default(),
             valid,

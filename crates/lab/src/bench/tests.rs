@@ -1,6 +1,7 @@
 //! A benchmark of two plans, cut short.
 
 use super::*;
+use crate::judge::Verdict;
 use crate::plan::library::benchmark;
 use crate::report::FILE;
 
@@ -99,6 +100,31 @@ fn what_was_published_stands_beside_what_is_found_unless_something_else_is_run()
     let both = test(&["vegas"], &[]);
     assert!(places(&both).contains(&"vegas limit=80p".to_string()) && places(&both).len() == 3);
     assert!(places(&test(&["newreno"], &["stop=2s"])).is_empty(), "nobody published that");
+}
+
+#[test]
+fn what_an_algorithm_of_an_earlier_call_does_is_no_fault_of_this_one() {
+    let known = criteria::Comparison {
+        section: "5.1.2".into(),
+        text: "t".into(),
+        known: criteria::Known {
+            algorithm: "bbr".into(),
+            verdict: Verdict::Failed,
+            source: "s".into(),
+        },
+        found: Verdict::Met,
+    };
+    let criteria = Criteria { known: vec![known], ..Criteria::default() };
+    let mut found = Benchmark {
+        experiments: Vec::new(),
+        scorecard: Scorecard::of(&[], &[]),
+        criteria,
+        asked: vec!["vegas".into()],
+        report: PathBuf::new(),
+    };
+    assert!(found.is_fine());
+    found.asked.push("bbr".into());
+    assert!(!found.is_fine(), "a suite must find what is known");
 }
 
 #[test]

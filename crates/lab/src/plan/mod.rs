@@ -93,6 +93,11 @@ impl Override {
         Ok(Self { key: key.trim().into(), node: tree::parse_argument(value.trim())? })
     }
 
+    /// What is replaced.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// Has these algorithms tested, each called as flows call it: `aut=["cubic", "bbr"]`.
     pub(crate) fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let origin = tree::Origin { file: "--set".into(), line: None };

@@ -4,7 +4,8 @@
 //! rfc9743.toml ──► Criterion ──► Test ──► figure of each cell and seed ──► Verdict of the worst cell ──► Finding
 //! ```
 //! The RFC sets no thresholds, so the bounds are this project's. A test is judged as claims are ([`crate::judge`]): met
-//! where the median of the seeds meets the bound, failed where the whole 95 % interval lies outside, else open.
+//! where the median of the seeds meets the bound, failed where the whole 95 % interval lies outside, else open; not shown
+//! where a seed that was asked for has no figure.
 
 mod document;
 pub mod page;
@@ -16,7 +17,7 @@ use serde::Serialize;
 use super::Experiment;
 use crate::judge::{Bound, Interval, SEED, Verdict, Why, table};
 use crate::metrics::statistics::share;
-use crate::plan::Plan;
+use crate::plan::{Override, Plan};
 use crate::report::page::Table;
 use crate::store::Run;
 pub use document::{Criterion, Known, Level, Test};
@@ -28,8 +29,12 @@ pub struct Criteria {
     pub algorithms: Vec<String>,
     /// The criteria in the order of the RFC.
     pub findings: Vec<Finding>,
-    /// Published verdicts on these algorithms in tests that were run.
+    /// Published verdicts on these algorithms in tests that were run; none where `replaced` has a value, since nobody
+    /// published anything of such runs.
     pub known: Vec<Comparison>,
+    /// Keys of values of the plans that were replaced: bounds hold for the plans as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<String>,
 }
 
 /// A criterion, and what was found of it.
@@ -73,6 +78,8 @@ pub struct AtCell {
     pub figure: Option<Interval>,
     /// Seeds that have a figure.
     pub seeds: usize,
+    /// Seeds that were asked for, or that the algorithm has a run of anywhere in the plan.
+    pub wanted: usize,
     /// What that says.
     pub verdict: Verdict,
 }
@@ -92,9 +99,14 @@ pub struct Comparison {
 }
 
 impl Criteria {
-    /// Judges `criteria` by what `experiments` found; `plans` are those of the experiments, in the same order. Criteria
-    /// about other plans alone are left out.
-    pub fn of(mut criteria: Vec<Criterion>, plans: &[Plan], experiments: &[Experiment]) -> Self {
+    /// Judges `criteria` by what `experiments` found; `plans` are those of the experiments, in the same order, with the
+    /// seeds that were asked for and `sets` in them. Criteria about other plans alone are left out.
+    pub fn of(
+        mut criteria: Vec<Criterion>,
+        plans: &[Plan],
+        experiments: &[Experiment],
+        sets: &[Override],
+    ) -> Self {
         let is_run = |test: &Test| experiments.iter().any(|it| it.plan == test.plan);
         criteria.retain(|it| it.tests.is_empty() || it.tests.iter().any(is_run));
         let runs = experiments.iter().flat_map(|experiment| &experiment.valid);
@@ -106,8 +118,10 @@ impl Criteria {
         let sources: Vec<Source<'_>> = plans.iter().zip(experiments).collect();
         let finding = |criterion| Finding::of(criterion, &algorithms, &sources);
         let findings: Vec<Finding> = criteria.into_iter().map(finding).collect();
-        let known = findings.iter().flat_map(Finding::known).collect();
-        Self { algorithms, findings, known }
+        let replaced: Vec<String> = sets.iter().map(|set| set.key().to_string()).collect();
+        let known = findings.iter().filter(|_| replaced.is_empty()).flat_map(Finding::known);
+        let known = known.collect();
+        Self { algorithms, findings, known, replaced }
     }
 
     /// Whether nothing was asked.
@@ -128,8 +142,19 @@ impl Criteria {
         Table {
             columns: columns.chain(self.algorithms.iter().cloned()).collect(),
             rows: self.findings.iter().map(row).collect(),
-            caption: caption.into(),
+            caption: format!("{caption}{}", self.replaced_words()),
         }
+    }
+
+    /// A sentence about the values that were replaced, with a space before it; empty without any.
+    pub fn replaced_words(&self) -> String {
+        if self.replaced.is_empty() {
+            return String::new();
+        }
+        format!(
+            " Replaced here: {}. The bounds are for the plans as they are, and may mean nothing of these runs.",
+            self.replaced.join(", ")
+        )
     }
 
     /// Each published verdict beside what was found.
@@ -141,7 +166,7 @@ impl Criteria {
             let (algorithm, source) = (it.known.algorithm.clone(), it.known.source.clone());
             vec![it.section.clone(), algorithm, it.text.clone(), published, found, source]
         };
-        let reproduced = self.known.iter().filter(|it| it.known.verdict == it.found).count();
+        let reproduced = self.known.iter().filter(|it| it.is_found()).count();
         Table {
             columns: columns.map(String::from).to_vec(),
             rows: self.known.iter().map(row).collect(),
@@ -154,7 +179,7 @@ impl Criteria {
 
     /// Every published verdict that is not found here, in a line each.
     pub fn contradictions(&self) -> impl Iterator<Item = String> {
-        let others = self.known.iter().filter(|it| it.known.verdict != it.found);
+        let others = self.known.iter().filter(|it| !it.is_found());
         others.map(|Comparison { section, text, known, found }| {
             let [published, found] = [known.verdict, *found].map(words);
             let Known { algorithm, source, .. } = known;
@@ -174,6 +199,13 @@ impl Criteria {
             let section = &finding.criterion.section;
             format!("{section}, {name}: {} {}: {answer}", test.text, test.bound_words())
         })
+    }
+}
+
+impl Comparison {
+    /// Whether what is published was found.
+    pub fn is_found(&self) -> bool {
+        self.known.verdict == self.found
     }
 }
 
@@ -229,8 +261,14 @@ impl Tested {
 impl Answer {
     fn of(test: &Test, algorithm: &str, source: Option<Source<'_>>) -> Self {
         let cells = source.map_or(Vec::new(), |(plan, experiment)| {
+            let its = || experiment.valid.iter().filter(|run| run.key.arm == algorithm);
+            let is_asked = plan.arms.iter().any(|arm| arm.name == algorithm);
+            let asked = plan.seeds.iter().filter(|_| is_asked);
+            // Of an algorithm that was tested earlier the seeds of then count.
+            let seeds: BTreeSet<u64> = its().map(|run| run.key.seed).chain(asked).collect();
+            let runs: Vec<&Run> = its().collect();
             let cells = plan.cells.iter().map(|cell| &cell.name).filter(|name| test.is_of(name));
-            cells.map(|cell| AtCell::of(test, algorithm, cell, &experiment.valid)).collect()
+            cells.map(|cell| AtCell::of(test, cell, &runs, &seeds)).collect()
         });
         let badness = |at: &AtCell| {
             let outside = at.figure.map_or(0.0, |it| outside(test.bound(), it.median));
@@ -251,51 +289,75 @@ impl Answer {
 }
 
 impl AtCell {
-    fn of(test: &Test, algorithm: &str, cell: &str, runs: &[Run]) -> Self {
-        let by_seed = |cell: &str| -> BTreeMap<u64, f64> {
-            let is_its = |run: &&Run| run.key.arm == algorithm && run.key.cell == cell;
-            let figures = runs.iter().filter(is_its);
-            figures.filter_map(|run| Some((run.key.seed, figure(test, run)?))).collect()
+    /// Judges a cell by `runs`, those of the algorithm, of which there should be one of each of `seeds`.
+    fn of(test: &Test, cell: &str, runs: &[&Run], seeds: &BTreeSet<u64>) -> Self {
+        let of_seed = |cell: &str, seed: u64| {
+            let mut runs = runs.iter().filter(|run| run.key.cell == cell && run.key.seed == seed);
+            runs.find_map(|run| figure(test, run))
         };
-        let mut figures = by_seed(cell);
-        if let Some(beside) = test.beside(cell).map(|cell| by_seed(&cell)) {
-            let ratio =
-                |(seed, figure): (u64, f64)| Some((seed, share(figure, *beside.get(&seed)?)?));
-            figures = figures.into_iter().filter_map(ratio).collect();
-        }
-        let figures: Vec<f64> = figures.into_values().collect();
-        let (interval, verdict) = test.bound().judge(&figures, 0, SEED);
-        Self { cell: cell.into(), figure: interval, seeds: figures.len(), verdict }
+        let beside = test.beside(cell);
+        let value = |seed: &u64| {
+            let figure = of_seed(cell, *seed)?;
+            match &beside {
+                Some(beside) => Some(ratio(test.bound(), figure, of_seed(beside, *seed)?)),
+                None => Some(figure),
+            }
+        };
+        let values: Vec<f64> = seeds.iter().filter_map(value).collect();
+        let (interval, verdict) = test.bound().judge(&values, 0, SEED);
+        let is_whole = values.len() == seeds.len();
+        let verdict = if is_whole { verdict } else { Verdict::NotShown(Why::NotRun) };
+        let (found, wanted) = (values.len(), seeds.len());
+        Self { cell: cell.into(), figure: interval, seeds: found, wanted, verdict }
     }
+}
+
+/// `figure` over that of the cell beside. Where that is nothing, nothing is as much, and anything more infinitely much.
+/// What missed the bound by itself in either cell misses it here.
+fn ratio(bound: Bound, figure: f64, beside: f64) -> f64 {
+    if figure.is_infinite() || beside.is_infinite() {
+        return bound.missed();
+    }
+    let of_nothing = if figure > 0.0 { f64::INFINITY } else { 1.0 };
+    share(figure, beside).unwrap_or(of_nothing)
 }
 
 impl Default for AtCell {
     /// A cell that was not run.
     fn default() -> Self {
         let verdict = Verdict::NotShown(Why::NotRun);
-        Self { cell: String::new(), figure: None, seeds: 0, verdict }
+        Self { cell: String::new(), figure: None, seeds: 0, wanted: 0, verdict }
     }
 }
 
 impl std::fmt::Display for Answer {
-    /// `not met: 0.210 [0.180, 0.250] at cubic limit=4bdp`.
+    /// `not met: 0.210 [0.180, 0.250], 10 seeds at cubic limit=4bdp`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let AtCell { cell, figure, verdict, .. } = &self.worst;
+        let AtCell { cell, figure, seeds, wanted, verdict } = &self.worst;
         f.write_str(words(*verdict))?;
         if figure.is_some() {
-            write!(f, ": {}", table::interval(*figure))?;
+            write!(f, ": {}, ", table::interval(*figure))?;
+            match seeds < wanted {
+                true => write!(f, "{seeds} of {wanted} seeds")?,
+                false => write!(f, "{seeds} seeds")?,
+            }
         }
         if self.cells.len() > 1 { write!(f, " at {cell}") } else { Ok(()) }
     }
 }
 
-/// The figure of a run; `None` without one of the metrics, or where it is nothing over nothing.
+/// The figure of a run; `None` without one of the metrics. Over nothing, anything is infinitely much; nothing over nothing
+/// misses the bound, for nobody had anything there.
 fn figure(test: &Test, run: &Run) -> Option<f64> {
     let sum = |metrics: &[String]| -> Option<f64> {
         metrics.iter().map(|metric| run.get(&metric.parse().ok()?)).sum()
     };
     let value = sum(&test.value)?;
-    if test.over.is_empty() { Some(value) } else { share(value, sum(&test.over)?) }
+    if test.over.is_empty() {
+        return Some(value);
+    }
+    let of_nothing = if value > 0.0 { f64::INFINITY } else { test.bound().missed() };
+    Some(share(value, sum(&test.over)?).unwrap_or(of_nothing))
 }
 
 /// How far `value` is outside of `bound`; below 0 within it.

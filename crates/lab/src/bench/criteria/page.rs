@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use forebay_core::cc::{ALGORITHMS, Algorithm};
+use forebay_core::cc::Algorithm;
 
 use super::{Criteria, Criterion, Finding, Tested};
+use crate::algorithms;
 use crate::bench::Experiment;
 use crate::bench::page::of_experiment;
 use crate::report::page::{Block, Page, Section, Table};
@@ -30,8 +31,9 @@ fn page(
     let runs: usize = experiments.iter().map(|experiment| experiment.runs).sum();
     let lead = format!(
         "{} by the evaluation criteria of RFC 9743 (BCP 133), {runs} runs. The RFC sets no thresholds: the bounds here are \
-         this project's, and each stands beside what was found.",
-        criteria.algorithms.join(", ")
+         this project's, and each stands beside what was found.{}",
+        criteria.algorithms.join(", "),
+        criteria.replaced_words()
     );
     let mut sections = vec![at_a_glance(criteria)];
     let of_finding = |finding| section(finding, criteria, experiments);
@@ -83,7 +85,7 @@ fn specifications(criteria: &Criteria) -> Block {
     let row = |name: &String| {
         // An arm is called by its platform, its algorithm and the parameters of that.
         let is_named = |it: &&Algorithm| name.split('-').any(|word| word == it.name);
-        let known = ALGORITHMS.iter().find(is_named);
+        let known = algorithms::known().algorithms().iter().find(is_named);
         vec![name.clone(), known.map_or("-".into(), |algorithm| algorithm.sources.join("; "))]
     };
     let rows = criteria.algorithms.iter().map(row).collect();
@@ -100,7 +102,8 @@ fn tests(finding: &Finding, criteria: &Criteria) -> Table {
             |name: &String| tested.answers.get(name).map_or("-".into(), ToString::to_string);
         head.into_iter().chain(criteria.algorithms.iter().map(answer)).collect()
     };
-    let caption = "Median of the seeds with its 95 % interval, in the cell where it is worst.";
+    let caption = "Median of the seeds with its 95 % interval, in the cell where it is worst. Not shown where a \
+                   seed that was asked for has no figure.";
     Table {
         columns: columns.chain(criteria.algorithms.iter().cloned()).collect(),
         rows: finding.tests.iter().map(row).collect(),

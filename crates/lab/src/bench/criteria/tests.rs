@@ -5,7 +5,6 @@ use crate::backend;
 use crate::bench::{Request, Suite};
 use crate::experiment::Traffic;
 use crate::metrics::{Metrics, Part};
-use crate::plan::Override;
 use crate::runner::Options;
 
 /// The sections of RFC 9743 that say what a congestion control is evaluated by, from its table of contents: all of 5, 6
@@ -59,6 +58,14 @@ fn every_section_of_the_rfc_is_a_criterion_and_every_plan_is_asked() {
     let tests = || criteria.iter().flat_map(|it| &it.tests);
     for plan in Suite::Rfc9743.plans() {
         assert!(tests().any(|test| test.plan == plan), "{plan} answers nothing");
+        let first_word = |cell: &str| cell.split(' ').next().unwrap_or_default().to_string();
+        for cell in Plan::load(plan, &[]).unwrap().cells {
+            let is_asked = |test: &Test| {
+                let is_beside = test.beside.as_ref() == Some(&first_word(&cell.name));
+                test.plan == plan && (test.is_of(&cell.name) || is_beside)
+            };
+            assert!(tests().any(is_asked), "{plan}: {} answers nothing", cell.name);
+        }
     }
     let known: Vec<&Known> = tests().flat_map(|test| &test.known).collect();
     assert!(known.len() >= 12 && known.iter().all(|it| !it.source.is_empty()), "{known:?}");
@@ -129,7 +136,7 @@ fn the_worst_cell_is_judged_by_its_ratio_to_the_cell_beside_it() {
     let median = found.worst.figure.unwrap().median;
     assert!((median - 2.35 / 10.35).abs() < 0.01, "{median}");
     assert!(found.to_string().starts_with("not met: 0.22"), "{found}");
-    assert!(found.to_string().ends_with("] at cubic limit=0.5bdp"), "{found}");
+    assert!(found.to_string().ends_with("], 6 seeds at cubic limit=0.5bdp"), "{found}");
     let deep = Test { cells: vec!["cubic limit=4bdp".into()], ..test() };
     let found = answer(&deep, rival);
     assert_eq!((found.worst.verdict, found.to_string().contains(" at ")), (Verdict::Met, false));
@@ -172,7 +179,7 @@ fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
     let text =
         Criterion { tests: Vec::new(), documentation: Some("d".into()), ..criterion.clone() };
     let (plan, experiment) = experiment(|_, _| Some(8.0));
-    let found = Criteria::of(vec![criterion, text], &[plan], &[experiment]);
+    let found = Criteria::of(vec![criterion, text], &[plan], &[experiment], &[]);
     assert_eq!(found.algorithms, ["bbr"]);
     assert_eq!(found.findings[0].verdicts["bbr"], Verdict::Failed);
     let table = found.table();
@@ -182,7 +189,7 @@ fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
     let unmet: Vec<String> = found.unmet().collect();
     assert_eq!(unmet.len(), 1);
     assert!(
-        unmet[0].starts_with("5.2.1, bbr: t ≥ 1.5: not met: 1.000 [1.000, 1.000] at"),
+        unmet[0].starts_with("5.2.1, bbr: t ≥ 1.5: not met: 1.000 [1.000, 1.000], 6 seeds at"),
         "{unmet:?}"
     );
     assert_eq!(found.known_table().caption, "1 of 2 published verdicts are found here.");
@@ -191,6 +198,55 @@ fn without_runs_there_is_no_verdict_and_one_test_that_fails_decides() {
     let json = serde_json::to_value(&found).unwrap();
     assert_eq!(json["findings"][0]["tests"][1]["answers"]["bbr"]["verdict"], "failed");
     assert_eq!(json["findings"][1]["documentation"], "d");
+}
+
+#[test]
+fn a_seed_without_a_figure_leaves_a_cell_not_shown() {
+    let some = |cell: &str, seed: u64| (cell != "cubic limit=2bdp" || seed > 2).then_some(8.0);
+    let found = answer(&test(), some);
+    let AtCell { seeds, wanted, verdict, .. } = found.worst;
+    assert_eq!((seeds, wanted, verdict), (4, 6, Verdict::NotShown(Why::NotRun)));
+    assert!(found.to_string().ends_with("], 4 of 6 seeds at cubic limit=2bdp"), "{found}");
+    let (mut plan, experiment) = experiment(|_, _| Some(8.0));
+    plan.arms[0].name = "bbr".into();
+    plan.seeds = "1..8".parse().unwrap();
+    let found = Answer::of(&test(), "bbr", Some((&plan, &experiment)));
+    assert_eq!((found.worst.seeds, found.worst.wanted), (6, 8), "two that were asked for failed");
+    assert_eq!(found.worst.verdict, Verdict::NotShown(Why::NotRun));
+}
+
+#[test]
+fn what_is_compared_with_nothing_is_as_much_or_infinitely_much() {
+    let beside_nothing = |goodput: f64| {
+        move |cell: &str, _| Some(if cell.starts_with("cubic-cubic") { 0.0 } else { goodput })
+    };
+    let most = Test { at_least: None, at_most: Some(2.0), ..test() };
+    for (test, goodput, verdict) in [
+        (test(), 8.0, Verdict::Met),
+        (test(), 0.0, Verdict::Met),
+        (most.clone(), 8.0, Verdict::Failed),
+        (most, 0.0, Verdict::Met),
+    ] {
+        assert_eq!(answer(&test, beside_nothing(goodput)).worst.verdict, verdict, "{goodput}");
+    }
+    let share = Test { beside: None, over: test().value, ..test() };
+    assert_eq!(answer(&share, |_, _| Some(0.0)).worst.verdict, Verdict::Failed, "of nothing");
+}
+
+#[test]
+fn runs_with_replaced_values_are_compared_with_nothing_published() {
+    let known = Known { algorithm: "bbr".into(), verdict: Verdict::Failed, source: "s".into() };
+    let criterion = || Criterion {
+        tests: vec![Test { known: vec![known.clone()], ..test() }],
+        ..Criterion::builtin().unwrap().remove(0)
+    };
+    let (plan, experiment) = experiment(|_, _| Some(8.0));
+    let (plans, experiments) = ([plan], [experiment]);
+    let of = |sets: &[Override]| Criteria::of(vec![criterion()], &plans, &experiments, sets);
+    assert_eq!((of(&[]).known.len(), of(&[]).replaced_words().as_str()), (1, ""));
+    let found = of(&[Override::parse("bottleneck.rate=9Mbit/s").unwrap()]);
+    assert!(found.known.is_empty());
+    assert!(found.table().caption.contains("Replaced here: bottleneck.rate. The bounds"));
 }
 
 #[test]
@@ -241,19 +297,19 @@ fn simulated(name: &str, cells: &[&str], algorithms: &[&str], sets: &[&str]) -> 
         ..Request::default()
     };
     let mut plan = request.plans().unwrap().remove(0);
+    plan.seeds = "1..2".parse().unwrap();
     plan.cells.retain(|cell| cells.contains(&cell.name.as_str()));
     assert_eq!(plan.cells.len(), cells.len(), "{name}");
     let options = Options {
         backend: "sim".into(),
         out: Some(folder.path().join(&plan.name)),
-        seeds: Some("1..2".parse().unwrap()),
         jobs: 2,
         ..Options::default()
     };
     assert!(crate::run(&plan, &options, &mut |_| {}).unwrap().valid);
     let mut experiment = Experiment::new(name, &plan, folder.path());
     experiment.read(&plan, &options).unwrap();
-    Criteria::of(Criterion::builtin().unwrap(), &[plan], &[experiment])
+    Criteria::of(Criterion::builtin().unwrap(), &[plan], &[experiment], &[])
 }
 
 /// Asserts that all published verdicts on `algorithms`, of which there are so many in these cells, are found.
