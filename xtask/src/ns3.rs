@@ -127,11 +127,12 @@ impl Scenario {
     }
 }
 
-/// ns-3's headers and libraries, and the compiler for the driver; as root.
+/// ns-3's headers and libraries, the compiler for the driver, and what tells that where they are; as root.
 fn install() -> Result<()> {
-    let packages = ["install", "--yes", "--no-install-recommends", "libns3-dev", "g++"];
-    let status = Command::new("apt-get").args(packages).status().context("apt-get")?;
-    ensure!(status.success(), "apt-get {} ended with {status}", packages.join(" "));
+    let packages = ["libns3-dev", "g++", "pkg-config"];
+    let arguments = [&["install", "--yes", "--no-install-recommends"][..], &packages].concat();
+    let status = Command::new("apt-get").args(&arguments).status().context("apt-get")?;
+    ensure!(status.success(), "apt-get {} ended with {status}", arguments.join(" "));
     Ok(())
 }
 

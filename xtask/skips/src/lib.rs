@@ -12,6 +12,10 @@ use std::process::Command;
 /// path, since tests run in the folders of their packages.
 pub const RECORD: &str = "FOREBAY_SKIPS";
 
+/// The modules of ns-3 that the driver of the back end ns3 is linked with.
+const NS3_MODULES: [&str; 5] =
+    ["ns3-core", "ns3-network", "ns3-internet", "ns3-point-to-point", "ns3-traffic-control"];
+
 /// Something that a test may need of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -21,7 +25,7 @@ pub enum Need {
     Chromium,
     /// The reader of captures of `packaging/test.txt`.
     Tshark,
-    /// ns-3 with headers, which no program of ours needs.
+    /// ns-3 with headers and a compiler, which no program of ours needs.
     Ns3,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
     StructOpsLinks,
@@ -52,7 +56,7 @@ impl Need {
             Self::Root => "no root",
             Self::Chromium => "no chromium (apt-get install chromium)",
             Self::Tshark => "no tshark (apt-get install tshark)",
-            Self::Ns3 => "no ns-3 (apt-get install libns3-dev)",
+            Self::Ns3 => "no ns-3 (apt-get install libns3-dev g++ pkg-config)",
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tun => "no /dev/net/tun",
             Self::Steering => "no net.core.rps_default_mask",
@@ -75,8 +79,10 @@ impl Need {
             Self::Chromium => Command::new("chromium").arg("--version").output().is_ok(),
             Self::Tshark => Command::new("tshark").arg("--version").output().is_ok(),
             Self::Ns3 => {
-                let found = Command::new("pkg-config").args(["--exists", "ns3-core"]).status();
+                let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+                let found = Command::new("pkg-config").arg("--exists").args(NS3_MODULES).status();
                 found.is_ok_and(|status| status.success())
+                    && Command::new(compiler).arg("--version").output().is_ok()
             }
             Self::StructOpsLinks => {
                 let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

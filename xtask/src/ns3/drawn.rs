@@ -57,8 +57,7 @@ pub fn make(arguments: &[String]) -> Result<()> {
     let wanted = places(&file, |run| run["stability"].is_null());
     runs::make(&path, &mut file, &wanted, &drivers, options.jobs)?;
     let now = look(&root, &path)?;
-    // A look at fewer runs was no look at these.
-    if file["first_look"]["runs"] != now["runs"] {
+    if file["first_look"].is_null() {
         file["first_look"] = now.clone();
         runs::write(&path, &file)?;
     }
@@ -134,6 +133,16 @@ fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> 
             *run = known.clone();
         }
     }
+    let known = there["runs"].as_array().map_or(0, Vec::len);
+    let has_look = !there["first_look"].is_null();
+    // A look at these and others would be no first look, and runs that were made are not thrown away.
+    let is_allowed = if has_look { count == known } else { count >= known };
+    let allowed =
+        if has_look { "of which there was a look: allowed is" } else { "allowed is at least" };
+    ensure!(
+        is_allowed,
+        "--count {count}: {name} has {known} runs, {allowed} {known}, or another --file"
+    );
     let mut file = json!({ "about": about, "runs": runs });
     if !there["first_look"].is_null() {
         file["first_look"] = there["first_look"].clone();
@@ -238,11 +247,18 @@ mod tests {
         let mut file = drawn(&path, 7, 3, "ns-3.37").unwrap();
         assert_eq!(places(&file, |run| run["stability"].is_null()), [0, 1, 2]);
         file["runs"][1]["stability"] = json!({ "class": "tight" });
-        file["first_look"] = json!({ "runs": 3 });
         runs::write(&path, &file).unwrap();
         let again = drawn(&path, 7, 5, "ns-3.37").unwrap();
         assert_eq!(places(&again, |run| run["stability"].is_null()), [0, 2, 3, 4]);
+        let refused = |count| drawn(&path, 7, count, "ns-3.37").unwrap_err().to_string();
+        let fewer = refused(2);
+        assert!(fewer.starts_with("--count 2: ") && fewer.contains("allowed is at least 3, or"));
+        file["first_look"] = json!({ "runs": 3 });
+        runs::write(&path, &file).unwrap();
+        let again = drawn(&path, 7, 3, "ns-3.37").unwrap();
         assert_eq!(again["first_look"]["runs"], 3);
+        let more = refused(5);
+        assert!(more.contains("3 runs, of which there was a look: allowed is 3, or"), "{more}");
         let error = drawn(&path, 8, 3, "ns-3.37").unwrap_err().to_string();
         assert!(error.contains("of another seed or ns-3"), "{error}");
     }
