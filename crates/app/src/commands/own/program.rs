@@ -36,18 +36,32 @@ pub fn build(crates: &[Crate]) -> anyhow::Result<PathBuf> {
     let name = name(crates, &lock);
     let home = target.join("own").join(&name);
     write(&home, &name, crates, &lock).with_context(|| home.display().to_string())?;
-    run_cargo(&name, &home, &target, crates)
+    let program = run_cargo(&name, &home, &target, crates)?;
+    crates.iter().try_for_each(is_unchanged)?;
+    Ok(program)
+}
+
+/// Refuses a crate whose sources have changed since it was read: the program would tell a digest of sources that it was
+/// not built from.
+fn is_unchanged(it: &Crate) -> anyhow::Result<()> {
+    let sources = forebay_sources::of_crate(&it.folder).with_context(|| it.path.clone())?;
+    if sources == it.sources {
+        return Ok(());
+    }
+    Err(BadInput(format!("{}: changed while it was built: allowed is another try", it.path)).into())
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| file.display().to_string())
 }
 
-/// A name for programs with these crates and no others, whatever their sources.
+/// A name for programs with these crates and no others, whatever their sources. Programs of another profile, or with
+/// other features, have another: whoever builds one while the other runs replaces nothing of it.
 fn name(crates: &[Crate], lock: &str) -> String {
     let mut hasher = DefaultHasher::new();
     crates.iter().for_each(|it| it.folder.hash(&mut hasher));
     lock.hash(&mut hasher);
+    (cfg!(feature = "host"), cfg!(debug_assertions)).hash(&mut hasher);
     let packages: Vec<&str> = crates.iter().map(|it| it.package.as_str()).take(3).collect();
     format!("forebay-with-{}-{:08x}", packages.join("-"), hasher.finish() as u32)
 }
@@ -58,7 +72,10 @@ fn write(home: &Path, name: &str, crates: &[Crate], lock: &str) -> anyhow::Resul
     let file = home.join("Cargo.lock");
     if !file.exists() {
         // The versions that forebay is built with: nothing has to be looked up.
-        std::fs::write(file, lock)?;
+        // Whoever builds at the same time sees all of the file or none.
+        let whole = home.join(format!("Cargo.lock.{}", std::process::id()));
+        std::fs::write(&whole, lock)?;
+        std::fs::rename(whole, file)?;
     }
     place(&home.join("Cargo.toml"), &manifest(name, crates)?)?;
     place(&home.join("src/main.rs"), &main(crates))?;
@@ -195,6 +212,19 @@ mod tests {
         let names =
             [name(&crates(), "lock"), name(&crates()[..1], "lock"), name(&crates(), "other")];
         assert!(names[0] == both && names[1] != both && names[2] != both);
+    }
+
+    #[test]
+    fn a_crate_that_changed_while_it_was_built_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, _] = crates();
+        let sources = forebay_sources::of_crate(folder.path()).unwrap();
+        let one = Crate { folder: folder.path().into(), sources, ..one };
+        is_unchanged(&one).unwrap();
+        std::fs::write(folder.path().join("lib.rs"), "1").unwrap();
+        let error = is_unchanged(&one).unwrap_err();
+        assert!(error.downcast_ref::<BadInput>().is_some());
+        assert_eq!(error.to_string(), "./one: changed while it was built: allowed is another try");
     }
 
     #[test]
