@@ -30,7 +30,8 @@ pub struct Bench {
     /// Only these experiments, such as loss_resilience,competition_duel; --list names them all.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     only: Vec<String>,
-    /// What runs them: sim, the packet simulator, or emu, real kernels over an emulated link.
+    /// What runs them: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that simulator where
+    /// libns3-dev is installed.
     #[arg(long, default_value = "sim", value_name = "NAME")]
     backend: String,
     /// Seeds instead of those of each experiment, both ends included.
@@ -48,7 +49,7 @@ pub struct Bench {
     /// compared.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Runs at a time [default: one a processor with sim, 1 with emu].
+    /// Runs at a time [default: one a processor with sim and ns3, 1 with emu].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
     /// Where results go, a folder an experiment, and the report over all. Algorithms that were tested there before stay
@@ -127,7 +128,9 @@ fn text(found: &Benchmark) -> String {
         text += &captioned(&found.criteria.table());
         let lines = found.criteria.unmet().chain(found.criteria.contradictions());
         text += &lines.map(|line| format!("{line}\n")).collect::<String>();
-        text += &format!("{}\n", found.criteria.known_table().caption);
+        if !found.criteria.known.is_empty() {
+            text += &format!("{}\n", found.criteria.known_table().caption);
+        }
     }
     let failed = found.experiments.iter().filter_map(|it| Some((&it.plan, it.failed.as_ref()?)));
     failed.for_each(|(plan, reason)| text += &format!("{plan} failed: {reason}\n"));

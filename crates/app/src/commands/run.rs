@@ -48,7 +48,7 @@ pub struct Run {
     /// Settings of whoever published the experiment, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time; more than 1 not with emu, an emulation needs the machine for itself.
+    /// Runs at a time. With emu 1 alone is allowed, since an emulation needs the machine for itself.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
           value_name = "N")]
     jobs: u16,

@@ -149,9 +149,8 @@ impl Request {
         let (name, metric) = (self.name(), objective.name);
         let (kind, parameters) = algorithm.split_at(algorithm.find('(').unwrap_or(algorithm.len()));
         let own = algorithms::own().iter().find(|own| own.algorithm.name == kind);
-        let with = own.map_or_else(String::new, |own| format!(" --with {}", own.folder));
-        let algorithm = format!("{}{parameters}", own.map_or(kind, |own| own.folder));
-        let algorithm = if parameters.is_empty() { algorithm } else { format!("'{algorithm}'") };
+        let with = own.map_or_else(String::new, |own| format!(" --with {}", quoted(own.folder)));
+        let algorithm = quoted(&format!("{}{parameters}", own.map_or(kind, |own| own.folder)));
         let times = objective.times_worse(found.value, plain.value);
         let times = times.map_or_else(String::new, |it| format!(": this is {it:.1} times worse"));
         format!(
@@ -161,7 +160,7 @@ impl Request {
              # The worst plain cell, {}, has {}{times}.\n\
              # Again: forebay run {name}.toml --backend sim{with}\n\n",
             found.case.words(),
-            space.name,
+            quoted(&space.name),
             objective.heading(),
             found.value,
             found.by_seed,
@@ -169,6 +168,15 @@ impl Request {
             plain.value,
         )
     }
+}
+
+/// `text` as a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A search under way.

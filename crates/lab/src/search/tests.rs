@@ -100,6 +100,19 @@ fn the_plan_gives_the_same_figures_when_it_is_run() {
 }
 
 #[test]
+fn a_path_in_a_command_is_one_word_of_a_shell() {
+    for (text, word) in [
+        ("/home/me/my_cc", "/home/me/my_cc"),
+        ("cubic(hystart=off)", "'cubic(hystart=off)'"),
+        ("/home/me/my cc", "'/home/me/my cc'"),
+        ("it's", r"'it'\''s'"),
+        ("", "''"),
+    ] {
+        assert_eq!(quoted(text), word);
+    }
+}
+
+#[test]
 fn a_plan_says_how_many_times_worse_it_is_unless_the_plain_cells_have_nothing() {
     let request = request(Path::new(""), "stall", 1);
     let judged =
