@@ -78,18 +78,8 @@ mod with_host {
             let text = Config::read(&self.file).map_err(refused)?;
             let config = Config::parse(&self.file, &text).map_err(refused)?;
             let socket = self.socket.as_deref().unwrap_or(&config.control);
-            let status = match ask::<Status>(socket, Request::Status) {
-                Ok(Answer::Status(status)) => status,
-                Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
-                Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
-                Err(error) => {
-                    use io::ErrorKind::{ConnectionRefused, NotFound};
-                    if [ConnectionRefused, NotFound].contains(&error.kind()) {
-                        return self.start(&config, socket);
-                    }
-                    return Err(error)
-                        .with_context(|| format!("no answer on {}", socket.display()));
-                }
+            let Some(status) = status_of(socket)? else {
+                return self.start(&config, socket);
             };
             let own = file_of(&status, self.config.as_deref())?;
             let place = |file: &Path| {
@@ -277,19 +267,22 @@ mod with_host {
         Over(&'static str),
     }
 
-    /// What has become of the trial of this text at the process `pid`, or of its start.
-    fn seen(socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<Seen> {
-        let status = match ask::<Status>(socket, Request::Status) {
-            Ok(Answer::Status(status)) => status,
+    /// The status of the box at `socket`; `None` if no box is there.
+    fn status_of(socket: &Path) -> anyhow::Result<Option<Status>> {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        match ask::<Status>(socket, Request::Status) {
+            Ok(Answer::Status(status)) => Ok(Some(*status)),
             Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
             Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
-            Err(error) => {
-                use io::ErrorKind::{ConnectionRefused, NotFound};
-                if [ConnectionRefused, NotFound].contains(&error.kind()) {
-                    return Ok(Seen::Over("the box has ended"));
-                }
-                return Err(error).with_context(|| format!("no answer on {}", socket.display()));
-            }
+            Err(error) if [ConnectionRefused, NotFound].contains(&error.kind()) => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("no answer on {}", socket.display())),
+        }
+    }
+
+    /// What has become of the trial of this text at the process `pid`, or of its start.
+    fn seen(socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<Seen> {
+        let Some(status) = status_of(socket)? else {
+            return Ok(Seen::Over("the box has ended"));
         };
         if status.pid != pid {
             return Ok(Seen::Over("the box was started again, with its own file and no trial"));
