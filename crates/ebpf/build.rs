@@ -4,8 +4,16 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: [&str; 6] =
-    ["capture", "sampler", "tcp_check", "tcp_datapath", "tcp_empty", "tcp_native"];
+const PROGRAMS: [&str; 8] = [
+    "capture",
+    "classes",
+    "merged",
+    "sampler",
+    "tcp_check",
+    "tcp_datapath",
+    "tcp_empty",
+    "tcp_native",
+];
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -1,15 +1,17 @@
 //! Any frame is parsed, sampled and marked within its bounds, and alike before and after a mark.
 
-use forebay_core::bundle::SampleBlock;
+use forebay_core::bundle::{BlockVersion, SampleBlock};
 use forebay_core::packet::{self, ETHERNET_HEADER, Ecn, Headers};
 
 /// The bytes are a frame.
 pub fn run(frame: &[u8]) {
     let headers = Headers::parse(frame);
-    let block = SampleBlock::from_frame(frame);
+    let blocks = |frame: &[u8]| {
+        [BlockVersion::V1, BlockVersion::V2].map(|version| SampleBlock::from_frame(version, frame))
+    };
     let mut marked = frame.to_vec();
     let is_marked = packet::set_ce(&mut marked);
-    assert_eq!(SampleBlock::from_frame(&marked), block);
+    assert_eq!(blocks(&marked), blocks(frame));
     match (headers, Headers::parse(&marked)) {
         (Ok(before), Ok(after)) => {
             assert_eq!(before.ecn, packet::ecn(frame));

@@ -6,7 +6,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::table::PrefixTable;
 use forebay_core::bundle::wire::{Message, Reports};
-use forebay_core::bundle::{BundleId, EpochSize, Report, SampleBlock, SamplingKey};
+use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Report, SampleBlock, SamplingKey};
 use forebay_core::packet::{self, Headers};
 use forebay_core::testing::{Role, Session};
 use forebay_core::units::{ByteCount, Timestamp};
@@ -30,9 +30,16 @@ fn per_packet(criterion: &mut Criterion) {
     criterion.bench_function("flow_hash", |bencher| {
         bencher.iter(|| black_box(&headers).flow_hash(1));
     });
-    criterion.bench_function("sampling_hash", |bencher| {
-        bencher.iter(|| SampleBlock::from_frame(black_box(&frame)).map(|block| block.hash(&key)));
-    });
+    for (name, version) in
+        [("sampling_hash", BlockVersion::V1), ("sampling_hash_v2", BlockVersion::V2)]
+    {
+        criterion.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                let block = SampleBlock::from_frame(version, black_box(&frame));
+                block.map(|block| block.hash(&key))
+            });
+        });
+    }
     let prefixes: Vec<_> = (0..1000_u32)
         .map(|n| (format!("10.{}.{}.0/24", n / 256, n % 256).parse().expect("a prefix"), n))
         .collect();

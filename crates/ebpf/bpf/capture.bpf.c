@@ -9,6 +9,7 @@
  * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole. Nor
  * for what it could not carry: frames that are addressed to the box itself or too long.
  */
+#include "heartbeat.h"
 #include "packet.h"
 
 /* Receive queues; more than any device we drive has. */
@@ -32,8 +33,6 @@ enum fate {
 
 /* Frames are captured whatever they carry. */
 const volatile bool capture_all;
-/* Age of the last beat from which everything passes; 0: the process need not beat. */
-const volatile __u64 stale_after_ns;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -84,15 +83,6 @@ struct {
 	__type(value, __u64);
 } longest_frame SEC(".maps");
 
-/* When the process last made progress, CLOCK_MONOTONIC. User space writes it through mmap. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, __u64);
-} heartbeat SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FATES);
@@ -115,20 +105,6 @@ static __always_inline bool stamp(struct xdp_md *ctx)
 		return false;
 	*arrived = bpf_ktime_get_ns();
 	return true;
-}
-
-static __always_inline bool beating(void)
-{
-	__u32 zero = 0;
-	__u64 *beat;
-
-	if (!stale_after_ns)
-		return true;
-	beat = bpf_map_lookup_elem(&heartbeat, &zero);
-	if (!beat)
-		return false;
-	/* Signed: the beat may come between reading the clock and reading the word. */
-	return (__s64)(bpf_ktime_get_ns() - *(volatile __u64 *)beat) < (__s64)stale_after_ns;
 }
 
 /* The socket would drop it, or the process. */
@@ -156,7 +132,7 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct packet packet;
 
-	switch (parse(data, data_end, &packet)) {
+	switch (parse(data, data_end, data_end - data, &packet)) {
 	case PARSED_IP:
 		break;
 	case PARSED_MALFORMED:

@@ -13,6 +13,8 @@
 #define ETH_P_IP 0x0800
 #define ETH_P_IPV6 0x86dd
 #define IPPROTO_HOPOPTS 0
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
@@ -95,7 +97,8 @@ enum parsed {
 	PARSED_MALFORMED,
 };
 
-static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct packet *packet)
+static __always_inline enum parsed parse_ipv4(void *data, void *data_end, __u64 len,
+					     struct packet *packet)
 {
 	struct iphdr *ip = data + sizeof(struct ethhdr);
 	__u32 header_len, total_len;
@@ -113,7 +116,7 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct
 	packet->payload_len = total_len - header_len;
 	/* In numbers, not pointers: verifiers up to 6.1 lose the bounds of the length. */
 	packet->frame_len = sizeof(struct ethhdr) + total_len;
-	if (packet->frame_len > (__u64)(data_end - data))
+	if (packet->frame_len > len)
 		return PARSED_MALFORMED;
 	packet->id = ip->id;
 	packet->frag_off = ip->frag_off;
@@ -122,7 +125,8 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, struct
 	return PARSED_IP;
 }
 
-static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct packet *packet)
+static __always_inline enum parsed parse_ipv6(void *data, void *data_end, __u64 len,
+					     struct packet *packet)
 {
 	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
 
@@ -136,11 +140,11 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct
 	packet->payload = ip + 1;
 	packet->payload_len = be16(ip->payload_len);
 	packet->frame_len = sizeof(struct ethhdr) + sizeof(*ip) + packet->payload_len;
-	if (packet->frame_len > (__u64)(data_end - data))
+	if (packet->frame_len > len)
 		return PARSED_MALFORMED;
 	/* A jumbogram says its length in an option (RFC 2675). */
 	if (!packet->payload_len && ip->nexthdr == IPPROTO_HOPOPTS)
-		packet->frame_len = data_end - data;
+		packet->frame_len = len;
 	packet->id = 0;
 	packet->frag_off = 0;
 	packet->protocol = ip->nexthdr;
@@ -148,16 +152,18 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, struct
 	return PARSED_IP;
 }
 
-static __always_inline enum parsed parse(void *data, void *data_end, struct packet *packet)
+/* Reads the headers at `data`, of a frame of `len` bytes that may go on elsewhere behind `data_end`. */
+static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
+					 struct packet *packet)
 {
 	struct ethhdr *eth = data;
 
 	if ((void *)(eth + 1) > data_end || eth->h_dest[0] & 1)
 		return PARSED_OTHER;
 	if (eth->h_proto == be16(ETH_P_IP))
-		return parse_ipv4(data, data_end, packet);
+		return parse_ipv4(data, data_end, len, packet);
 	if (eth->h_proto == be16(ETH_P_IPV6))
-		return parse_ipv6(data, data_end, packet);
+		return parse_ipv6(data, data_end, len, packet);
 	return PARSED_OTHER;
 }
 

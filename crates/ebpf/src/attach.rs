@@ -1,4 +1,4 @@
-//! Attaching XDP programs through BPF links.
+//! Attaching XDP programs, and those at tc and at tracepoints, through BPF links.
 
 use std::ffi::CStr;
 use std::io;
@@ -57,7 +57,7 @@ impl XdpLink {
         for (mode, flags) in
             [(XdpMode::Native, XDP_FLAGS_DRV_MODE), (XdpMode::Generic, XDP_FLAGS_SKB_MODE)]
         {
-            match link_create(program, ifindex, flags) {
+            match link_create(program, ifindex, libbpf_sys::BPF_XDP, flags) {
                 Ok(fd) => return Ok(Self { _fd: fd, mode }),
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                     return Err(Error::Privilege);
@@ -66,26 +66,86 @@ impl XdpLink {
                     tracing::debug!(target: "device", %device, %error, "driver refuses native XDP");
                     refuse()?;
                 }
-                Err(source) => return Err(Error::Attach { device: device.to_string(), source }),
+                Err(source) => {
+                    let device = device.to_string();
+                    return Err(Error::Attach { device, program: "an XDP program", source });
+                }
             }
         }
         unreachable!("the last mode returns")
     }
 }
 
-fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
+/// Where at tc a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TcxSide {
+    /// On what has come in, behind what merges packets.
+    Ingress,
+    /// On what goes out, in front of the qdisc.
+    Egress,
+}
+
+impl TcxSide {
+    const fn attach_type(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Self::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
+}
+
+/// A program at tc, behind those that are there already; dropping it detaches.
+#[derive(Debug)]
+pub(crate) struct TcxLink {
+    _fd: OwnedFd,
+}
+
+impl TcxLink {
+    /// Attaches `program` to the device, which takes bpf(2) alone. Kernels before 6.6 refuse it.
+    pub(crate) fn attach(
+        program: BorrowedFd<'_>,
+        ifindex: u32,
+        side: TcxSide,
+    ) -> Result<Self, Error> {
+        let device = device_name(ifindex)?;
+        match link_create(program, ifindex, side.attach_type(), 0) {
+            Ok(fd) => Ok(Self { _fd: fd }),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege),
+            Err(source) => Err(Error::Attach { device, program: "a program at tc (tcx)", source }),
+        }
+    }
+}
+
+/// A program at a tracepoint of the kernel, of which it says itself; dropping it detaches.
+#[derive(Debug)]
+pub(crate) struct TracepointLink {
+    _fd: OwnedFd,
+}
+
+impl TracepointLink {
+    /// Attaches a program, one of those called `name` in errors.
+    pub(crate) fn attach(program: BorrowedFd<'_>, name: &'static str) -> Result<Self, Error> {
+        match link_create(program, 0, libbpf_sys::BPF_TRACE_RAW_TP, 0) {
+            Ok(fd) => Ok(Self { _fd: fd }),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege),
+            Err(error) => Err(Error::Kernel { program: name, reason: error.to_string() }),
+        }
+    }
+}
+
+fn link_create(
+    program: BorrowedFd<'_>,
+    target: u32,
+    attach_type: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     // SAFETY: the options are plain numbers and null pointers, for which zero is valid.
     let mut options: libbpf_sys::bpf_link_create_opts = unsafe { std::mem::zeroed() };
     options.sz = size_of_val(&options) as _;
     options.flags = flags;
     // SAFETY: the program is an open descriptor and the options outlive the call.
     let fd = unsafe {
-        libbpf_sys::bpf_link_create(
-            program.as_raw_fd(),
-            ifindex as i32,
-            libbpf_sys::BPF_XDP,
-            &options,
-        )
+        libbpf_sys::bpf_link_create(program.as_raw_fd(), target as i32, attach_type, &options)
     };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
@@ -114,12 +174,14 @@ fn refuse_foreign(device: &str, ifindex: u32) -> Result<(), Error> {
 /// Whether programs stand at a device's way in or out (tcx), of the current network namespace: its
 /// filters since Linux 6.6. Needs `CAP_NET_ADMIN`.
 pub fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
-    let kind = if is_egress { libbpf_sys::BPF_TCX_EGRESS } else { libbpf_sys::BPF_TCX_INGRESS };
+    let side = if is_egress { TcxSide::Egress } else { TcxSide::Ingress };
     // SAFETY: the options are plain numbers and null pointers, for which zero is valid.
     let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { std::mem::zeroed() };
     options.sz = size_of_val(&options) as _;
     // SAFETY: the options outlive the call.
-    let status = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex as i32, kind, &mut options) };
+    let status = unsafe {
+        libbpf_sys::bpf_prog_query_opts(ifindex as i32, side.attach_type(), &mut options)
+    };
     match -status {
         // Kernels before know no such place.
         0 | libc::ENOENT | libc::EINVAL => {

@@ -41,12 +41,14 @@ pub enum Error {
         /// Kernel id of the attached program, as `bpftool prog` shows it.
         program_id: u32,
     },
-    /// The device takes XDP programs neither in its driver nor generically.
-    #[error("{device} refuses an XDP program: {source}")]
+    /// The device does not take a program, an XDP program neither in its driver nor generically.
+    #[error("{device} refuses {program}: {source}")]
     Attach {
         /// Device name.
         device: String,
-        /// What the kernel said of generic mode.
+        /// What kind of program it is.
+        program: &'static str,
+        /// What the kernel said, of an XDP program in generic mode.
         source: io::Error,
     },
     /// A congestion control cannot have this name.
@@ -171,5 +173,10 @@ impl Error {
 
 /// The oldest kernel that can run a program.
 fn oldest(program: &str) -> &'static str {
-    if program.starts_with("tcp_") { "6.4" } else { "5.15" }
+    match program {
+        "classes" => "6.12",
+        "merged" => "6.6",
+        _ if program.starts_with("tcp_") => "6.4",
+        _ => "5.15",
+    }
 }

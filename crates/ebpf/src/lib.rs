@@ -13,6 +13,7 @@
 
 mod attach;
 mod capture;
+mod classes;
 mod error;
 mod key;
 mod mapped;
@@ -24,5 +25,6 @@ pub mod tcp;
 
 pub use attach::{XdpMode, has_tcx};
 pub use capture::{Capture, CaptureCounters, CaptureOptions, STAMP_LEN};
+pub use classes::{Classes, ClassesOptions, ClassifiedCounters, QDISC, Standing};
 pub use error::Error;
-pub use sampler::{Boundary, BundleCounters, MAX_SENDERS, Sampler, SamplerBundle};
+pub use sampler::{Boundary, BundleCounters, MAX_SENDERS, Sampler, SamplerBundle, SamplerPlace};

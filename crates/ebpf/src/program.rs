@@ -110,7 +110,7 @@ pub(crate) mod tests {
 
     /// What a program did with a frame.
     pub(crate) struct Run {
-        /// XDP action.
+        /// XDP action, or that of tc.
         pub(crate) action: u32,
         /// Mean duration of one run, in ns.
         pub(crate) duration_ns: u32,
@@ -138,15 +138,48 @@ pub(crate) mod tests {
         assert!(!is_privileged("", whole));
     }
 
+    /// `struct __sk_buff` by its words (include/uapi/linux/bpf.h).
+    pub(crate) type Buffer = [u32; 48];
+    pub(crate) const PRIORITY: usize = 8;
+    pub(crate) const INGRESS_IFINDEX: usize = 9;
+    pub(crate) const GSO_SEGS: usize = 41;
+    pub(crate) const GSO_SIZE: usize = 44;
+
     /// Runs an XDP program `repeat` times on a frame, without a device (BPF_PROG_TEST_RUN).
     pub(crate) fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> Run {
+        run_with(program, frame, repeat, None)
+    }
+
+    /// Runs a program at tc on a frame, which the kernel has in a buffer that says so, and says then what it
+    /// has become.
+    pub(crate) fn run_at_tc(
+        program: BorrowedFd<'_>,
+        frame: &[u8],
+        repeat: u32,
+        buffer: &mut Buffer,
+    ) -> Run {
+        run_with(program, frame, repeat, Some(buffer))
+    }
+
+    fn run_with(
+        program: BorrowedFd<'_>,
+        frame: &[u8],
+        repeat: u32,
+        buffer: Option<&mut Buffer>,
+    ) -> Run {
         // SAFETY: plain numbers and null pointers, for which zero is valid.
         let mut options: libbpf_sys::bpf_test_run_opts = unsafe { std::mem::zeroed() };
         options.sz = size_of_val(&options) as _;
+        if let Some(buffer) = buffer {
+            options.ctx_size_in = size_of_val(buffer) as u32;
+            options.ctx_size_out = options.ctx_size_in;
+            options.ctx_out = buffer.as_mut_ptr().cast();
+            options.ctx_in = options.ctx_out;
+        }
         options.data_in = frame.as_ptr().cast();
         options.data_size_in = frame.len() as u32;
         options.repeat = repeat as i32;
-        // SAFETY: the options and the frame outlive the call.
+        // SAFETY: the options, the frame and the buffer outlive the call.
         let status =
             unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
         assert_eq!(status, 0, "BPF_PROG_TEST_RUN of {} bytes", frame.len());

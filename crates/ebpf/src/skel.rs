@@ -16,6 +16,8 @@ macro_rules! skeletons {
 
 skeletons! {
     capture
+    classes
+    merged
     sampler
     #[cfg(test)]
     tcp_check
@@ -63,6 +65,7 @@ macro_rules! plain {
 
 plain! {
     capture: mac;
+    classes: standing;
     sampler: address, boundary, bundle, counters, destination, members, prefix, sender;
     tcp_datapath: counters, law, opened, report, slot;
 }

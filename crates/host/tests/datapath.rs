@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use forebay_core::bundle::sample::{SampleBlock, SamplingKey};
-use forebay_core::bundle::{BundleId, EpochSize};
+use forebay_core::bundle::{BlockVersion, BundleId, EpochSize};
 use forebay_core::units::ByteCount;
-use forebay_ebpf::{Capture, CaptureOptions, Sampler, SamplerBundle, XdpMode};
+use forebay_ebpf::{Capture, CaptureOptions, Sampler, SamplerBundle, SamplerPlace, XdpMode};
 use forebay_host::port::{Direction, PacketPort, Port, XdpPort, open_all};
 
 /// Longer than a loaded machine lets a test wait between a beat and its packets.
@@ -259,7 +259,7 @@ fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sende
         let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
         let mut sink = open_all("sink", Direction::Receive).unwrap();
         let mut sampler = Sampler::attach(ifindex("lan")).unwrap();
-        assert_eq!(sampler.mode(), Some(XdpMode::Native));
+        assert_eq!(sampler.place(), Some(SamplerPlace::Xdp(XdpMode::Native)));
         let (id, key) = (BundleId(5), SamplingKey(*b"0123456789abcdef"));
         let size = EpochSize::from_log2(4).unwrap();
         let bundle = SamplerBundle {
@@ -267,6 +267,7 @@ fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sende
             destination: vec!["10.2.0.0/16".parse().unwrap()],
             key,
             epoch_size: size,
+            version: BlockVersion::V1,
         };
         sampler.set_bundle(id, bundle).unwrap();
         sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
@@ -277,7 +278,7 @@ fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sende
             let message = self::frame(number, 9, 0, 60);
             send(&mut source, &[frame.clone(), message]);
             bytes += frame.len() as u64;
-            let hash = SampleBlock::from_frame(&frame).unwrap().hash(&key);
+            let hash = SampleBlock::from_frame(BlockVersion::V1, &frame).unwrap().hash(&key);
             if size.is_boundary(hash) {
                 let ce = u64::from((number + 1) / 4);
                 expected.push((hash, u64::from(number) + 1, bytes, ce));
@@ -320,6 +321,7 @@ fn a_boundary_wakes_its_reader() {
             destination: everywhere,
             key: SamplingKey::IDENTITY,
             epoch_size: EpochSize::from_log2(0).unwrap(),
+            version: BlockVersion::V1,
         };
         sampler.set_bundle(BundleId(1), bundle).unwrap();
         for number in 0..10 {

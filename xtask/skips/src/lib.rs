@@ -29,6 +29,10 @@ pub enum Need {
     Ns3,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
     StructOpsLinks,
+    /// Links of programs at tc (tcx).
+    Tcx,
+    /// Programs behind a qdisc that may read what lies in several pieces of a packet.
+    QueueSampling,
     /// TUN devices.
     Tun,
     /// A default for receive packet steering, from Linux 6.3 on.
@@ -39,12 +43,14 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
         Self::Ns3,
         Self::StructOpsLinks,
+        Self::Tcx,
+        Self::QueueSampling,
         Self::Tun,
         Self::Steering,
         Self::NoAccount,
@@ -58,6 +64,8 @@ impl Need {
             Self::Tshark => "no tshark (apt-get install tshark)",
             Self::Ns3 => "no ns-3 (apt-get install libns3-dev g++ pkg-config)",
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
+            Self::Tcx => "Linux before 6.6",
+            Self::QueueSampling => "Linux before 6.12",
             Self::Tun => "no /dev/net/tun",
             Self::Steering => "no net.core.rps_default_mask",
             Self::NoAccount => "an account forebay is there",
@@ -68,7 +76,13 @@ impl Need {
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
             Self::Root | Self::Chromium | Self::Tshark => false,
-            Self::Ns3 | Self::StructOpsLinks | Self::Tun | Self::Steering | Self::NoAccount => true,
+            Self::Ns3
+            | Self::StructOpsLinks
+            | Self::Tcx
+            | Self::QueueSampling
+            | Self::Tun
+            | Self::Steering
+            | Self::NoAccount => true,
         }
     }
 
@@ -85,10 +99,11 @@ impl Need {
                     && Command::new(compiler).arg("--version").output().is_ok()
             }
             Self::StructOpsLinks => {
-                let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
                 let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-                has_struct_ops_links(&release, &types)
+                has_struct_ops_links(&release(), &types)
             }
+            Self::Tcx => version(&release()) >= (6, 6),
+            Self::QueueSampling => version(&release()) >= (6, 12),
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
             Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
@@ -96,13 +111,21 @@ impl Need {
     }
 }
 
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// The two numbers that a release begins with.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 /// Of a kernel of this release that tells these types (BTF). Before 6.4 it may have them from its
 /// distributor, where forebay does not look for them.
 fn has_struct_ops_links(release: &str, types: &[u8]) -> bool {
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let name = b"\0bpf_struct_ops_link\0";
-    version >= (6, 4) && types.windows(name.len()).any(|part| part == name)
+    version(release) >= (6, 4) && types.windows(name.len()).any(|part| part == name)
 }
 
 /// True where `need` is not met: the calling test then returns. This is printed, and recorded in the

@@ -16,19 +16,12 @@
 mod tests;
 
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use super::scope::{AddressSet, Difference, Scope, compare};
 use super::session::Role;
+use super::telling::Telling;
 use super::wire::{ScopeMessage, ToldScope};
 use crate::units::Timestamp;
-
-/// Shortest time between two scopes: ten a second.
-const SPACING: Duration = Duration::from_millis(100);
-/// Wait for an answer, doubled each time up to the longest. A peer that knows no scopes costs a datagram in ten
-/// seconds.
-const WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A scope, and how it is told.
 #[derive(Clone, Debug)]
@@ -52,13 +45,7 @@ pub struct Exchange {
     mine: Option<Mine>,
     theirs: Option<Theirs>,
     is_established: bool,
-    /// The peer has said that it has what was told last.
-    is_held: bool,
-    /// The peer waits to hear that what it told has come.
-    is_asked: bool,
-    sent_at: Option<Timestamp>,
-    wait: Duration,
-    next: Timestamp,
+    telling: Telling,
     /// What differed the last time that both scopes were known.
     differences: Vec<Difference>,
 }
@@ -71,11 +58,7 @@ impl Exchange {
             mine: None,
             theirs: None,
             is_established: false,
-            is_held: false,
-            is_asked: false,
-            sent_at: None,
-            wait: WAIT,
-            next: Timestamp::MAX,
+            telling: Telling::new(),
             differences: Vec::new(),
         }
     }
@@ -95,47 +78,41 @@ impl Exchange {
     pub fn on_session(&mut self, now: Timestamp) {
         self.is_established = true;
         self.theirs = None;
-        self.is_asked = false;
+        self.telling.end();
         self.begin(now);
     }
 
     /// The box begins another session.
     pub const fn restart(&mut self) {
         self.is_established = false;
-        self.next = Timestamp::MAX;
+        self.telling.end();
     }
 
     /// Takes what the peer told; true if the boxes differ otherwise than before.
     pub fn on_message(&mut self, now: Timestamp, message: &ScopeMessage) -> bool {
-        self.is_held = self.mine.as_ref().is_some_and(|mine| mine.told.identity() == message.held);
-        self.is_asked |= message.asks;
+        let is_held = self.mine.as_ref().is_some_and(|mine| mine.told.identity() == message.held);
+        self.telling.on_message(now, is_held, message.asks);
         let is_new = self.theirs.as_ref().is_none_or(|theirs| theirs.told != message.told);
         if is_new {
             self.theirs = Some(Theirs { told: message.told, scope: message.told.scope() });
         }
-        self.plan(now);
         is_new && self.compare()
     }
 
     /// What is to be told now.
     pub fn poll(&mut self, now: Timestamp) -> Option<ScopeMessage> {
-        if now < self.next {
+        if now < self.next_timer() {
             return None;
         }
         let told = self.mine.as_ref()?.told;
         let held = self.theirs.as_ref().map_or(0, |theirs| theirs.told.identity());
-        let asks = !self.is_held;
-        self.is_asked = false;
-        if self.sent_at.replace(now).is_some() {
-            self.wait = (self.wait * 2).min(LONGEST_WAIT);
-        }
-        self.plan(now);
+        let asks = self.telling.poll(now)?;
         Some(ScopeMessage { held, asks, told })
     }
 
     /// When [`Exchange::poll`] is next needed.
     pub const fn next_timer(&self) -> Timestamp {
-        self.next
+        self.telling.next_timer()
     }
 
     /// In what the boxes differ; `None` before both scopes are known.
@@ -149,22 +126,9 @@ impl Exchange {
     }
 
     fn begin(&mut self, now: Timestamp) {
-        self.is_held = false;
-        self.wait = WAIT;
-        self.plan(now);
-    }
-
-    fn plan(&mut self, now: Timestamp) {
-        let after = |wait| self.sent_at.map_or(now, |sent_at| sent_at + wait);
-        self.next = if self.mine.is_none() || !self.is_established {
-            Timestamp::MAX
-        } else if self.is_asked {
-            after(SPACING)
-        } else if !self.is_held {
-            after(self.wait)
-        } else {
-            Timestamp::MAX
-        };
+        if self.mine.is_some() && self.is_established {
+            self.telling.begin(now);
+        }
     }
 
     /// Whether the result is another.

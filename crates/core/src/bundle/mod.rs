@@ -15,6 +15,7 @@ pub(crate) mod exchange;
 pub(crate) mod feedback;
 pub mod keys;
 pub(crate) mod monitor;
+pub(crate) mod negotiation;
 pub(crate) mod order;
 pub mod peer;
 pub(crate) mod rate;
@@ -22,14 +23,17 @@ pub mod receivebox;
 pub(crate) mod replay;
 pub mod sample;
 pub mod scope;
+pub mod segments;
 pub mod sendbox;
 pub(crate) mod session;
 pub mod table;
+pub(crate) mod telling;
 pub mod uplink;
 pub(crate) mod visibility;
 pub mod wire;
 
-pub use sample::{SampleBlock, SamplingKey};
+pub use negotiation::BlockVersions;
+pub use sample::{BlockVersion, SampleBlock, SamplingKey};
 
 use crate::units::{ByteCount, Timestamp};
 

@@ -11,14 +11,16 @@ use core::time::Duration;
 
 use super::exchange::Exchange;
 use super::keys::KeyRing;
-use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
+use super::monitor::Liveness;
+use super::negotiation::Negotiation;
+use super::peer::{KEYS_DIFFER, NO_COMMON_VERSION, PeerEvent, PeerWatch};
 use super::scope::{AddressSet, Difference, Scope};
 use super::session::{Event, Role, Session};
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts, Reports,
     reports_len,
 };
-use super::{BundleId, EpochSize, Report, SamplingKey};
+use super::{BlockVersion, BlockVersions, BundleId, EpochSize, Report, SamplingKey};
 use crate::units::{ByteCount, Timestamp};
 
 /// Shortest mean time between datagrams with reports: at most 200 a second.
@@ -63,7 +65,7 @@ pub struct Counters {
     pub message_bytes: ByteCount,
     /// Packets handed up that are no boundary of the size in force: the sampler lags behind.
     pub not_boundaries: u64,
-    /// Boundaries seen while there was no sendbox to tell.
+    /// Boundaries seen while there was no sendbox to tell, or none that would have known them.
     pub without_sendbox: u64,
     /// Reports given up because too many waited.
     pub dropped: u64,
@@ -75,6 +77,7 @@ pub struct Receivebox {
     session: Session,
     peer: PeerWatch,
     scope: Exchange,
+    versions: Negotiation,
     epoch_size: Option<EpochSize>,
     /// What keepalives say: watching or stopping.
     state: BoxState,
@@ -97,6 +100,7 @@ impl Receivebox {
             session: Session::new(Role::Receivebox, bundle, keys, session_id, nonce, now),
             peer: PeerWatch::new(now),
             scope: Exchange::new(Role::Receivebox),
+            versions: Negotiation::new(),
             epoch_size: None,
             state: BoxState::Watching,
             waiting: VecDeque::with_capacity(MAX_WAITING),
@@ -111,6 +115,7 @@ impl Receivebox {
         self.epoch_size = None;
         self.waiting.clear();
         self.scope.restart();
+        self.versions.restart();
     }
 
     /// The host counts these packets of the bundle from now on, as for
@@ -121,9 +126,15 @@ impl Receivebox {
         }
     }
 
+    /// The sampler can build these versions of the sampling block, as for
+    /// [`Sendbox::set_versions`](super::sendbox::Sendbox::set_versions).
+    pub fn set_versions(&mut self, now: Timestamp, versions: BlockVersions) {
+        self.versions.offer(now, versions);
+    }
+
     /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
-    /// Afterwards set the sampler to [`Receivebox::sampling_size`] and [`Receivebox::sampling_key`] if
-    /// they changed, and send what [`Receivebox::poll`] has.
+    /// Afterwards set the sampler to [`Receivebox::sampling_size`], [`Receivebox::sampling_key`] and
+    /// [`Receivebox::block_version`] if they changed, and send what [`Receivebox::poll`] has.
     pub fn on_datagram(
         &mut self,
         now: Timestamp,
@@ -134,14 +145,10 @@ impl Receivebox {
         while let Some(event) = self.session.take_event() {
             self.waiting.clear();
             match event {
-                Event::PeerAlive => {
-                    self.epoch_size = None;
-                    self.scope.on_session(now);
-                }
+                Event::PeerAlive => self.begin_session(now),
                 // Nobody there knows the boundaries that the predecessor sent.
                 Event::PeerRestarted => {
-                    self.epoch_size = None;
-                    self.scope.on_session(now);
+                    self.begin_session(now);
                     self.peer.renewed(now);
                 }
                 Event::SamplingKeyChanged => {}
@@ -159,6 +166,7 @@ impl Receivebox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
+            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
             Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
             | None => {}
         }
@@ -174,7 +182,8 @@ impl Receivebox {
     /// [`Receivebox::poll`] has: reports of the same instant share a datagram.
     pub fn on_boundary(&mut self, now: Timestamp, seen: &Seen) {
         self.budget.earn(seen.received_bytes);
-        let Some(epoch_size) = self.epoch_size.filter(|_| self.has_sendbox(now)) else {
+        let is_understood = self.has_sendbox(now) && self.block_version().is_some();
+        let Some(epoch_size) = self.epoch_size.filter(|_| is_understood) else {
             self.counters.without_sendbox += 1;
             return;
         };
@@ -210,6 +219,8 @@ impl Receivebox {
             self.budget.spend(now, out.len());
         } else if let Some(scope) = self.scope.poll(now) {
             self.session.seal(now, &Message::Scope(scope), out);
+        } else if let Some(versions) = self.versions.poll(now) {
+            self.session.seal(now, &Message::Versions(versions), out);
         } else if !self.session.poll(now, out) {
             return false;
         }
@@ -223,7 +234,8 @@ impl Receivebox {
             0 => Timestamp::MAX,
             waiting => self.budget.next_datagram(waiting),
         };
-        reports.min(self.session.next_timer()).min(self.scope.next_timer())
+        let told = self.scope.next_timer().min(self.versions.next_timer());
+        reports.min(self.session.next_timer()).min(told)
     }
 
     /// Says farewell with the next [`Receivebox::poll`]: the sendbox need not wait for silence.
@@ -245,6 +257,12 @@ impl Receivebox {
     /// The key to sample with.
     pub fn sampling_key(&self) -> SamplingKey {
         self.session.sampling_key()
+    }
+
+    /// The version of the sampling block to sample with; `None`: the sendbox builds none that this box does, as far as
+    /// it has told, and nothing is reported.
+    pub fn block_version(&self) -> Option<BlockVersion> {
+        self.versions.version()
     }
 
     /// News of the sendbox, oldest first.
@@ -270,7 +288,11 @@ impl Receivebox {
 
     /// What an operator should look into.
     pub fn alarm(&self) -> Option<&'static str> {
-        self.peer.is_unverified().then_some(KEYS_DIFFER)
+        if self.peer.is_unverified() {
+            return Some(KEYS_DIFFER);
+        }
+        let is_alive = self.peer.liveness() == Liveness::Alive;
+        (is_alive && self.block_version().is_none()).then_some(NO_COMMON_VERSION)
     }
 
     /// When the sendbox was last heard.
@@ -286,6 +308,12 @@ impl Receivebox {
     /// Datagrams that were rejected.
     pub const fn rejects(&self) -> &RejectCounts {
         self.session.rejects()
+    }
+
+    fn begin_session(&mut self, now: Timestamp) {
+        self.epoch_size = None;
+        self.scope.on_session(now);
+        self.versions.on_session(now);
     }
 
     fn has_sendbox(&self, now: Timestamp) -> bool {

@@ -11,17 +11,35 @@
 //! | 36 | IPv4 protocol, or the next header of the fixed IPv6 header |
 //! | 37 | zero |
 //! | 38..40 | IP payload length in bytes, big endian: IPv4 total length minus header length, IPv6 payload length |
-//! | 40..64 | the first 24 bytes after the IPv4 header with its options, or after the fixed IPv6 header; zero padded where the IP payload is shorter (Ethernet padding is not read) |
+//! | 40..64 | of the IP payload, which begins after the IPv4 header with its options or after the fixed IPv6 header; see below |
 //!
-//! TTL, TOS, ECN and the IP checksum may change on the way and are not in it. What makes the
-//! packets of a flow differ is the identification where there is one, and the 24 bytes: sequence
-//! number and checksum of TCP, length and checksum of UDP with the packet number of QUIC, SPI and
-//! sequence number of ESP. A retransmission without identification (IPv6) differs by the TCP
-//! checksum, which covers the timestamp option.
+//! The last 24 bytes are the first 24 of the IP payload, zero padded where there are fewer (Ethernet padding is not
+//! read). So it is in version 1 of any packet, and in version 2 of any but TCP and UDP:
+//!
+//! | bytes | version 2, TCP of 20 bytes and more | version 2, UDP of 8 bytes and more |
+//! |---|---|---|
+//! | 40..46 | ports, sequence number | ports, length |
+//! | 46..48 | (sequence number) | zeros |
+//! | 48..52 | acknowledgement number | the first 8 bytes of data, zero padded |
+//! | 52..54 | zeros | (data) |
+//! | 54..56 | window | (data) |
+//! | 56..64 | bytes 24..32 of a header that has them, else zeros | the last 8 bytes of data, or zeros where there are fewer |
+//!
+//! A fragment is neither, for its bytes are those of version 1. TTL, TOS, ECN and the IP checksum may change on the
+//! way and are in no version. What makes the packets of a flow differ is the identification where there is one, and
+//! the 24 bytes: sequence number and checksum of TCP, length and checksum of UDP with the packet number of QUIC, SPI
+//! and sequence number of ESP. A retransmission without identification (IPv6) differs by the TCP checksum, which
+//! covers the timestamp option.
+//!
+//! Version 2 is for boxes that see super-packets (`segments`), of which checksums and flags are not known packet by
+//! packet. There it is the timestamp option itself that a retransmission differs by: bytes 24..32 are its values
+//! where it stands as RFC 7323 appendix A advises. UDP's data differ at their end, in the tag of what is encrypted, if
+//! not at their beginning.
 //!
 //! Packets that differ in none of these have one hash. Of UDP with a constant payload that is every
 //! 65,536th packet with an identification and every packet without one; behind QUIC connection ids
-//! of 15 bytes and more nothing but the UDP checksum differs besides. What that costs is in
+//! of 15 bytes and more nothing but the UDP checksum differs besides in version 1, and without identification and
+//! timestamps nothing tells retransmissions of TCP apart in version 2. What that costs is in
 //! `boundary` and [`sendbox`](super::sendbox).
 
 use siphasher::sip::SipHasher13;
@@ -44,9 +62,30 @@ impl core::fmt::Debug for SamplingKey {
     }
 }
 
-/// The 64 bytes of a packet that are hashed; see the module's table.
+/// Which bytes of a packet are hashed, see the module's tables: both boxes of a bundle must do alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum BlockVersion {
+    /// With checksum and flags of the transport: tells most packets apart.
+    #[default]
+    V1 = 1,
+    /// Without them: known of each packet that a super-packet becomes, and whatever merges packets on the way.
+    V2 = 2,
+}
+
+/// The 64 bytes of a packet that are hashed; see the module's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleBlock([u8; 64]);
+
+/// Bytes of the IP payload in a block.
+pub(super) const SAMPLED: usize = 24;
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+/// Bytes of a TCP header without options (RFC 9293 section 3.1) ...
+pub(super) const TCP_HEADER: usize = 20;
+/// ... and of a UDP header (RFC 768).
+pub(super) const UDP_HEADER: usize = 8;
 
 /// More-fragments flag and fragment offset. Don't-fragment may be cleared on the way (RFC 791 only
 /// asks that it be honoured; some tunnels do), so it is left out with the reserved bit.
@@ -55,8 +94,8 @@ const FRAGMENT_MASK: u16 = 0x3fff;
 impl SampleBlock {
     /// The block of an untagged Ethernet frame that holds one whole IP packet; `None` for any
     /// other frame (VLAN-tagged, not IP, truncated, malformed): such packets are not sampled.
-    pub fn from_frame(frame: &[u8]) -> Option<Self> {
-        Headers::parse(frame).ok().map(|headers| Self::new(&headers, frame))
+    pub fn from_frame(version: BlockVersion, frame: &[u8]) -> Option<Self> {
+        Headers::parse(frame).ok().map(|headers| Self::new(version, &headers, frame))
     }
 
     /// The block of a frame with these headers, of which a mark may have come since they were read.
@@ -64,7 +103,28 @@ impl SampleBlock {
     /// # Panics
     ///
     /// If the frame is too short to have them.
-    pub fn new(headers: &Headers, frame: &[u8]) -> Self {
+    pub fn new(version: BlockVersion, headers: &Headers, frame: &[u8]) -> Self {
+        let mut block = Self::of_network(headers, frame);
+        let payload = headers.payload(frame);
+        let sampled = match (version, block.transport()) {
+            (BlockVersion::V2, TCP) if payload.len() >= TCP_HEADER => sampled_of_tcp(payload),
+            (BlockVersion::V2, UDP) if payload.len() >= UDP_HEADER => {
+                let (header, data) = payload.split_at(UDP_HEADER);
+                sampled_of_udp(header, data)
+            }
+            _ => {
+                let mut sampled = [0; SAMPLED];
+                let len = payload.len().min(SAMPLED);
+                sampled[..len].copy_from_slice(&payload[..len]);
+                sampled
+            }
+        };
+        block.set_payload(headers.payload_len, &sampled);
+        block
+    }
+
+    /// The bytes that are of the IP header: all but the payload's length and the last 24.
+    pub(super) fn of_network(headers: &Headers, frame: &[u8]) -> Self {
         let mut block = [0; 64];
         block[..16].copy_from_slice(&v6_form(headers.source).octets());
         block[16..32].copy_from_slice(&v6_form(headers.destination).octets());
@@ -76,11 +136,26 @@ impl SampleBlock {
         } else {
             block[36] = ip[6];
         }
-        block[38..40].copy_from_slice(&headers.payload_len.to_be_bytes());
-        let payload = headers.payload(frame);
-        let sampled = payload.len().min(24);
-        block[40..40 + sampled].copy_from_slice(&payload[..sampled]);
         Self(block)
+    }
+
+    /// The protocol whose header the payload begins with; of a fragment, which may have none, 59: no next header (RFC
+    /// 8200 section 4.7).
+    pub(super) const fn transport(&self) -> u8 {
+        const NONE: u8 = 59;
+        if self.0[34] | self.0[35] == 0 { self.0[36] } else { NONE }
+    }
+
+    /// The packet has so many bytes of IP payload, and these of them are sampled.
+    pub(super) fn set_payload(&mut self, payload_len: u16, sampled: &[u8; SAMPLED]) {
+        self.0[38..40].copy_from_slice(&payload_len.to_be_bytes());
+        self.0[40..].copy_from_slice(sampled);
+    }
+
+    /// Makes it that of the packet which is so many later in a row of identifications (IPv4).
+    pub(super) fn advance_identification(&mut self, packets: u16) {
+        let identification = be16(&self.0, 32).wrapping_add(packets);
+        self.0[32..34].copy_from_slice(&identification.to_be_bytes());
     }
 
     /// The bytes that are hashed.
@@ -100,6 +175,33 @@ impl SampleBlock {
     }
 }
 
+/// What version 2 samples of a TCP header, which data may follow.
+pub(super) fn sampled_of_tcp(header: &[u8]) -> [u8; SAMPLED] {
+    const FLAGS: core::ops::Range<usize> = 12..14;
+    const TIMESTAMPS: core::ops::Range<usize> = 24..32;
+    let mut sampled = [0; SAMPLED];
+    sampled[..16].copy_from_slice(&header[..16]);
+    sampled[FLAGS].fill(0);
+    let header_len = usize::from(header[12] >> 4) * 4;
+    let timestamps = header.get(TIMESTAMPS).filter(|_| header_len >= TIMESTAMPS.end);
+    if let Some(timestamps) = timestamps {
+        sampled[16..].copy_from_slice(timestamps);
+    }
+    sampled
+}
+
+/// What version 2 samples of a UDP header and the data behind it.
+pub(super) fn sampled_of_udp(header: &[u8], data: &[u8]) -> [u8; SAMPLED] {
+    let mut sampled = [0; SAMPLED];
+    sampled[..6].copy_from_slice(&header[..6]);
+    let first = data.len().min(8);
+    sampled[8..8 + first].copy_from_slice(&data[..first]);
+    if let Some(last) = data.last_chunk::<8>() {
+        sampled[16..].copy_from_slice(last);
+    }
+    sampled
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,8 +218,14 @@ mod tests {
         (0..text.len()).step_by(2).map(byte).collect()
     }
 
+    const VERSIONS: [BlockVersion; 2] = [BlockVersion::V1, BlockVersion::V2];
+
+    fn hash_of(version: BlockVersion, frame: &[u8]) -> u64 {
+        SampleBlock::from_frame(version, frame).unwrap().hash(&KEY)
+    }
+
     fn hash(frame: &[u8]) -> u64 {
-        SampleBlock::from_frame(frame).unwrap().hash(&KEY)
+        hash_of(BlockVersion::V1, frame)
     }
 
     /// The hashes of the packets with IP identification 0, 1, 2, .. of one TCP flow.
@@ -131,20 +239,25 @@ mod tests {
     #[test]
     fn golden_vectors_hold() {
         let mut frames = 0;
-        let mut block = None;
+        let (mut block, mut block2) = (None, None);
         for line in GOLDEN.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let (name, value) = line.split_once(' ').unwrap();
             match name {
                 "frame" => {
-                    block = SampleBlock::from_frame(&unhex(value));
+                    [block, block2] =
+                        VERSIONS.map(|version| SampleBlock::from_frame(version, &unhex(value)));
                     frames += 1;
                 }
-                "block" if value == "none" => assert_eq!(block, None, "frame {frames}"),
+                "block" if value == "none" => {
+                    assert_eq!((block, block2), (None, None), "frame {frames}");
+                }
                 "block" => assert_eq!(block.unwrap().as_bytes()[..], unhex(value)[..]),
+                "block2" => assert_eq!(block2.unwrap().as_bytes()[..], unhex(value)[..]),
                 "identity" => {
                     assert_eq!(alloc::format!("{:016x}", block.unwrap().identity()), value)
                 }
                 "hash" => assert_eq!(alloc::format!("{:016x}", block.unwrap().hash(&KEY)), value),
+                "hash2" => assert_eq!(alloc::format!("{:016x}", block2.unwrap().hash(&KEY)), value),
                 other => panic!("unknown line {other}"),
             }
         }
@@ -155,8 +268,62 @@ mod tests {
     fn what_changes_on_the_way_does_not_change_the_hash() {
         let sent = V4 { id: 7, payload: &tcp(1), ..V4::default() };
         let seen = V4 { ttl: 3, tos: 0xff, fragment_field: 0, ..sent };
-        assert_eq!(hash(&sent.frame()), hash(&seen.frame()));
-        assert_eq!(hash(&v6(0, 6, &tcp(1))), hash(&v6(0xff, 6, &tcp(1))));
+        for version in VERSIONS {
+            let hash = |frame: &[u8]| hash_of(version, frame);
+            assert_eq!(hash(&sent.frame()), hash(&seen.frame()));
+            assert_eq!(hash(&v6(0, 6, &tcp(1))), hash(&v6(0xff, 6, &tcp(1))));
+        }
+    }
+
+    /// A TCP header of 32 bytes with timestamps as RFC 7323 appendix A has them, and data.
+    fn stamped(sequence: u32, tsval: u32, flags: u8) -> Vec<u8> {
+        let mut header = tcp(sequence);
+        header.truncate(20);
+        header[12..14].copy_from_slice(&[0x80, flags]);
+        header.extend_from_slice(&[1, 1, 8, 10]);
+        header.extend_from_slice(&tsval.to_be_bytes());
+        header.extend_from_slice(&[0; 104]);
+        header
+    }
+
+    #[test]
+    fn version_2_does_without_checksums_and_flags_and_tells_retransmissions_apart() {
+        let hash = |frame: &[u8]| hash_of(BlockVersion::V2, frame);
+        let first = v6(0, 6, &stamped(1, 7, 0x10));
+        let mut other_checksum = first.clone();
+        other_checksum[14 + 40 + 16] ^= 0xff;
+        assert_eq!(hash(&first), hash(&other_checksum));
+        assert_eq!(hash(&first), hash(&v6(0, 6, &stamped(1, 7, 0x18))), "pushed");
+        assert_ne!(hash(&first), hash(&v6(0, 6, &stamped(1, 8, 0x10))), "sent again");
+        // Data is no option.
+        let without = |data: u8| {
+            let mut segment = tcp(1);
+            segment.resize(60, data);
+            hash(&v6(0, 6, &segment))
+        };
+        assert_eq!(without(1), without(2));
+        let udp = |checksum: u8, first: u8, last: u8| {
+            let mut datagram = alloc::vec![0, 1, 0, 2, 0, 40, checksum, 0, first];
+            datagram.resize(39, 0);
+            datagram.push(last);
+            hash(&v6(0, 17, &datagram))
+        };
+        assert_eq!(udp(0, 0, 0), udp(9, 0, 0));
+        assert!(udp(0, 0, 0) != udp(0, 1, 0) && udp(0, 0, 0) != udp(0, 0, 1));
+    }
+
+    #[test]
+    fn a_fragment_and_what_is_neither_tcp_nor_udp_have_one_block_in_both_versions() {
+        let payload: Vec<u8> = (0..60).collect();
+        let fragment = |fragment_field, protocol| {
+            V4 { fragment_field, protocol, payload: &payload, ..V4::default() }.frame()
+        };
+        let (first, later) = (fragment(0x2000, 6), fragment(0x2001, 17));
+        let short = V4 { payload: &payload[..19], ..V4::default() }.frame();
+        for frame in [first, later, fragment(0, 50), v6(0, 44, &payload), short] {
+            let [one, two] = VERSIONS.map(|version| SampleBlock::from_frame(version, &frame));
+            assert_eq!(one, two);
+        }
     }
 
     #[test]
@@ -249,7 +416,8 @@ mod tests {
     fn another_key_chooses_other_boundaries() {
         let size = EpochSize::from_log2(4).unwrap();
         let blocks = (0..16_000).map(|id| {
-            SampleBlock::from_frame(&V4 { id, payload: &tcp(0), ..V4::default() }.frame()).unwrap()
+            let frame = V4 { id, payload: &tcp(0), ..V4::default() }.frame();
+            SampleBlock::from_frame(BlockVersion::V1, &frame).unwrap()
         });
         let both = blocks.filter(|block| {
             size.is_boundary(block.hash(&KEY)) && size.is_boundary(block.identity())

@@ -24,15 +24,16 @@ use super::decision::Decision;
 use super::exchange::Exchange;
 use super::keys::KeyRing;
 use super::monitor::Liveness;
+use super::negotiation::Negotiation;
 use super::order::Tally;
-use super::peer::{KEYS_DIFFER, PeerEvent, PeerWatch};
+use super::peer::{KEYS_DIFFER, NO_COMMON_VERSION, PeerEvent, PeerWatch};
 use super::scope::{Difference, Scope};
 use super::session::{Event as SessionEvent, Role, Session};
 pub use super::visibility::Alarm;
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
 };
-use super::{BundleId, Departures, EpochSize, SamplingKey};
+use super::{BlockVersion, BlockVersions, BundleId, Departures, EpochSize, SamplingKey};
 use crate::cc::CongestionControl;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -68,6 +69,7 @@ pub struct Sendbox {
     /// Size of the latest notice, and when it left.
     notified: (Option<EpochSize>, Timestamp),
     scope: Exchange,
+    versions: Negotiation,
     dry_run: bool,
     is_stopping: bool,
     /// Why the kernel forwards the packets, past this box.
@@ -99,6 +101,7 @@ impl Sendbox {
             peer_size: None,
             notified: (None, Timestamp::ZERO),
             scope: Exchange::new(Role::Sendbox),
+            versions: Negotiation::new(),
             dry_run: config.dry_run,
             is_stopping: false,
             handed_back: None,
@@ -113,6 +116,7 @@ impl Sendbox {
         self.session.restart(keys, session_id, nonce, now);
         self.notified.0 = None;
         self.scope.restart();
+        self.versions.restart();
     }
 
     /// The host takes these packets into the bundle from now on: the receivebox is told, and what it counts is
@@ -121,6 +125,12 @@ impl Sendbox {
         if self.scope.set(now, scope) {
             self.peer.tell(PeerEvent::Scope);
         }
+    }
+
+    /// The datapath can build these versions of the sampling block: the receivebox is told. A box that does not say
+    /// builds version 1.
+    pub fn set_versions(&mut self, now: Timestamp, versions: BlockVersions) {
+        self.versions.offer(now, versions);
     }
 
     /// So much has left by now. True if the last packet is a boundary of the size in force.
@@ -186,6 +196,7 @@ impl Sendbox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
+            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
             Some(
                 Message::EpochNotice(_) | Message::Challenge { .. } | Message::Response { .. },
             )
@@ -206,15 +217,20 @@ impl Sendbox {
     fn on_session_event(&mut self, now: Timestamp, event: SessionEvent) {
         match event {
             SessionEvent::SamplingKeyChanged => {}
-            SessionEvent::PeerAlive => self.scope.on_session(now),
+            SessionEvent::PeerAlive => self.begin_session(now),
             SessionEvent::PeerRestarted => {
-                self.scope.on_session(now);
+                self.begin_session(now);
                 self.peer.renewed(now);
                 self.tell_control(now, Peer::Restarted);
             }
         }
         // A new session at the receivebox knows no epoch size.
         self.notified.0 = None;
+    }
+
+    fn begin_session(&mut self, now: Timestamp) {
+        self.scope.on_session(now);
+        self.versions.on_session(now);
     }
 
     fn tell_control(&mut self, now: Timestamp, peer: Peer) {
@@ -246,7 +262,7 @@ impl Sendbox {
 
     /// When [`Sendbox::poll`] is next needed.
     pub fn next_message(&self) -> Timestamp {
-        self.session.next_timer().min(self.scope.next_timer())
+        self.session.next_timer().min(self.scope.next_timer()).min(self.versions.next_timer())
     }
 
     /// Replaces `out` by the next datagram that is due. False if none is; call until then.
@@ -256,6 +272,8 @@ impl Sendbox {
             self.notified = (Some(size), now);
         } else if let Some(scope) = self.scope.poll(now) {
             self.session.seal(now, &Message::Scope(scope), out);
+        } else if let Some(versions) = self.versions.poll(now) {
+            self.session.seal(now, &Message::Versions(versions), out);
         } else {
             if now < self.session.next_timer() {
                 return false;
@@ -323,6 +341,12 @@ impl Sendbox {
         self.session.sampling_key()
     }
 
+    /// The version of the sampling block to sample with; `None`: the receivebox builds none that this box does, as far
+    /// as it has told.
+    pub fn block_version(&self) -> Option<BlockVersion> {
+        self.versions.version()
+    }
+
     /// The decision in force: of a dry run the one that would be.
     pub fn decision(&self) -> Decision {
         let decision = self.control.decision();
@@ -331,6 +355,9 @@ impl Sendbox {
         }
         if self.peer.is_unverified() {
             return Decision { reason: KEYS_DIFFER, ..decision };
+        }
+        if self.peer.liveness() == Liveness::Alive && self.block_version().is_none() {
+            return Decision { reason: NO_COMMON_VERSION, ..decision };
         }
         decision
     }

@@ -19,6 +19,7 @@
 //! | 4 epoch notice | to the receivebox | log2 of the epoch size (1) |
 //! | 5 reports | to the sendbox | count (1), then 1 to 8 of: hash (8), log2 of the epoch size (1), and as varints received at (ns), bytes, packets, of them CE-marked |
 //! | 6 scope | both | identity of the peer's scope, or 0 (8), whether an answer is asked for (1), own scope ([`ToldScope`]) |
+//! | 7 versions | both | versions of the sampling block that the peer has told, or 0 (1), whether an answer is asked for (1), those that the sender builds (1); a bit for each version |
 //!
 //! A varint is seven bits a byte, the lowest first, with the highest bit set in all but the last, and no longer than
 //! it need be. Counters that begin at zero are short: a report of a minute is 107 bytes with all headers, and 124
@@ -27,6 +28,9 @@
 //! The length of a datagram follows from its type and counts; any other length is refused. A type that a
 //! version does not know is counted and has no effect, so that a box of another version works on. Whether a
 //! message is fresh is for the session to say.
+//!
+//! What differs between versions of forebay is negotiated in messages of their own, 6 and 7, and the version in the
+//! header stays: boxes refuse any other, and an upgrade of one box must not silence it.
 
 mod scope;
 #[cfg(test)]
@@ -37,7 +41,7 @@ use alloc::vec::Vec;
 pub use scope::{ScopeMessage, ToldScope};
 
 use super::keys::{MessageKey, TAG_LEN};
-use super::{BundleId, EpochSize, Report};
+use super::{BlockVersions, BundleId, EpochSize, Report};
 use crate::units::{ByteCount, Timestamp};
 
 /// The version of the format that this file reads and writes.
@@ -133,6 +137,17 @@ impl Reports {
     }
 }
 
+/// Which versions of the sampling block the boxes build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionsMessage {
+    /// What the sender has of the receiver; `None`: nothing yet.
+    pub held: Option<BlockVersions>,
+    /// The sender does not know that its own versions have come, and wants to be answered.
+    pub asks: bool,
+    /// The versions that the sender builds, at least one.
+    pub offered: BlockVersions,
+}
+
 /// One message: 550 bytes on the stack, 200 times a second at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -158,6 +173,8 @@ pub enum Message {
     Reports(Reports),
     /// What the sender takes for the bundle's packets.
     Scope(ScopeMessage),
+    /// What the sender can sample by.
+    Versions(VersionsMessage),
 }
 
 /// What stands before the payload.
@@ -337,6 +354,7 @@ impl Message {
             Self::EpochNotice(_) => 4,
             Self::Reports(_) => 5,
             Self::Scope(_) => 6,
+            Self::Versions(_) => 7,
         }
     }
 
@@ -359,6 +377,10 @@ impl Message {
                 reports.as_slice().iter().for_each(|report| write_report(report, out));
             }
             Self::Scope(scope) => scope.write(out),
+            Self::Versions(VersionsMessage { held, asks, offered }) => {
+                let held = held.map_or(0, BlockVersions::bits);
+                out.extend_from_slice(&[held, u8::from(*asks), offered.bits()]);
+            }
         }
     }
 }
@@ -411,6 +433,7 @@ fn payload_len(kind: u8, payload: &[u8]) -> Result<usize, Reject> {
             }
         },
         6 => ScopeMessage::payload_len(payload).ok_or(Reject::Truncated),
+        7 => Ok(3),
         _ => Err(Reject::UnknownType),
     }
 }
@@ -448,6 +471,24 @@ fn read_payload(kind: u8, payload: &[u8]) -> Option<Message> {
             Some(Message::Reports(reports))
         }
         6 => ScopeMessage::read(payload).map(Message::Scope),
+        7 => {
+            let held = some_versions(fields.u8());
+            let asks = flag(fields.u8())?;
+            let offered = some_versions(fields.u8())?;
+            Some(Message::Versions(VersionsMessage { held, asks, offered }))
+        }
+        _ => None,
+    }
+}
+
+const fn some_versions(bits: u8) -> Option<BlockVersions> {
+    if bits == 0 { None } else { Some(BlockVersions::from_bits(bits)) }
+}
+
+const fn flag(byte: u8) -> Option<bool> {
+    match byte {
+        0 => Some(false),
+        1 => Some(true),
         _ => None,
     }
 }

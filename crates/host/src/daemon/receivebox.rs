@@ -2,6 +2,10 @@
 //!
 //! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
 //! and this process turns what it sampled into reports. Its death touches no traffic.
+//!
+//! Where packets are merged before an XDP program would see them, for the device's driver runs none, a program at tc
+//! counts and samples the packets that they were merged of. For that the sendbox must build version 2 of the sampling
+//! block.
 
 mod change;
 
@@ -15,10 +19,10 @@ use std::time::Duration;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
 use forebay_core::bundle::scope::{AddressSet, Scope};
-use forebay_core::bundle::{BundleId, EpochSize, SamplingKey};
+use forebay_core::bundle::{BlockVersion, BlockVersions, BundleId, EpochSize, SamplingKey};
 use forebay_core::record::BundleCounters;
 use forebay_core::units::Timestamp;
-use forebay_ebpf::{Boundary, MAX_SENDERS, Sampler, SamplerBundle, XdpMode};
+use forebay_ebpf::{Boundary, MAX_SENDERS, Sampler, SamplerBundle, SamplerPlace, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -95,7 +99,7 @@ struct Watch {
     name: Arc<str>,
     receivebox: Receivebox,
     /// What the sampler was set to.
-    sampled_with: (SamplingKey, EpochSize),
+    sampled_with: (SamplingKey, BlockVersion, EpochSize),
     /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
     senders: AddressSet,
     /// What the log tells of the sendbox.
@@ -133,13 +137,6 @@ impl ReceiveboxWorker {
     ) -> Result<Self, DaemonError> {
         let Loaded { config, keys, .. } = loaded;
         let now = clock::now();
-        let bundles: Vec<Watch> = config
-            .bundles
-            .iter()
-            .zip(keys)
-            .zip(scopes(config))
-            .map(|((bundle, keys), scope)| Watch::new(bundle, keys, scope, now))
-            .collect();
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let devices = Devices::of(config);
         devices.require()?;
@@ -148,6 +145,14 @@ impl ReceiveboxWorker {
         let mut sampler = attach(&devices, ifindex)?;
         // A sendbox counts what goes to this machine's other addresses: so does the sampler.
         sampler.add_own_address(config.listen.ip())?;
+        let versions = versions(&sampler);
+        let bundles: Vec<Watch> = config
+            .bundles
+            .iter()
+            .zip(keys)
+            .zip(scopes(config))
+            .map(|((bundle, keys), scope)| Watch::new(bundle, keys, scope, versions, now))
+            .collect();
         sampler.change(&[], bundles.iter().map(Watch::sampled).collect())?;
         for bundle in &bundles {
             sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
@@ -319,9 +324,10 @@ impl ReceiveboxWorker {
 
     fn status(&self) -> Status {
         let now = self.now();
-        let mode = match self.sampler.mode() {
-            Some(XdpMode::Native) => "xdp native",
-            Some(XdpMode::Generic) => "xdp generic",
+        let mode = match self.sampler.place() {
+            Some(SamplerPlace::Xdp(XdpMode::Native)) => "xdp native",
+            Some(SamplerPlace::Xdp(XdpMode::Generic)) => "xdp generic",
+            Some(SamplerPlace::Tcx) => "tcx",
             None => "detached",
         };
         let lost = self.sampler.lost_boundaries().unwrap_or_default();
@@ -421,19 +427,39 @@ fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
     if !is_merging && offload::is_on(wan, Offload::Gro)? {
         offload::disable(wan, Offload::Gro)?;
     }
-    // What merges before a generic program is found only now.
-    devices.require()?;
-    Ok(sampler)
+    // What merges before a generic program is found only now: nothing else has changed.
+    let Err(void) = devices.require() else { return Ok(sampler) };
+    drop(sampler);
+    // A kernel without tcx leaves it at that.
+    Sampler::attach_at_tc(ifindex).map_err(|error| match error {
+        forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. } => void.into(),
+        other => other.into(),
+    })
+}
+
+/// The versions of the sampling block that a sampler builds.
+fn versions(sampler: &Sampler) -> BlockVersions {
+    match sampler.place() {
+        Some(SamplerPlace::Tcx) => BlockVersions::of(BlockVersion::V2),
+        Some(SamplerPlace::Xdp(_)) | None => BlockVersions::ALL,
+    }
 }
 
 impl Watch {
-    fn new(config: &BundleConfig, keys: &KeyRing, scope: Scope, now: Timestamp) -> Self {
+    fn new(
+        config: &BundleConfig,
+        keys: &KeyRing,
+        scope: Scope,
+        versions: BlockVersions,
+        now: Timestamp,
+    ) -> Self {
         let mut receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
         receivebox.set_scope(now, scope);
+        receivebox.set_versions(now, versions);
         Self {
             config: config.clone(),
             name: config.name.as_str().into(),
-            sampled_with: (receivebox.sampling_key(), receivebox.sampling_size()),
+            sampled_with: sampled_with(&receivebox),
             senders: AddressSet::default(),
             news: News::default(),
             receivebox,
@@ -447,12 +473,9 @@ impl Watch {
 
     /// How the sampler counts the bundle, whose configuration says this.
     fn sampling(&self, config: &BundleConfig) -> SamplerBundle {
-        SamplerBundle {
-            source: config.from.clone(),
-            destination: config.to.clone(),
-            key: self.receivebox.sampling_key(),
-            epoch_size: self.receivebox.sampling_size(),
-        }
+        let (key, version, epoch_size) = sampled_with(&self.receivebox);
+        let (source, destination) = (config.from.clone(), config.to.clone());
+        SamplerBundle { source, destination, key, epoch_size, version }
     }
 
     fn on_boundary(&mut self, now: Timestamp, clock: &dyn BoxClock, boundary: &Boundary) {
@@ -496,18 +519,26 @@ impl Watch {
             let senders: Vec<IpAddr> = [peer].into_iter().chain(others).take(MAX_SENDERS).collect();
             sampler.set_senders(self.config.id, &senders)?;
         }
-        let wanted = (self.receivebox.sampling_key(), self.receivebox.sampling_size());
+        let wanted = sampled_with(&self.receivebox);
         if wanted == self.sampled_with {
             return Ok(());
         }
-        if wanted.0 != self.sampled_with.0 {
+        let (key, version, epoch_size) = wanted;
+        if (key, version) != (self.sampled_with.0, self.sampled_with.1) {
             sampler.set_bundle(self.config.id, self.sampling(&self.config))?;
         } else {
-            sampler.set_epoch_size(self.config.id, wanted.1);
+            sampler.set_epoch_size(self.config.id, epoch_size);
         }
         self.sampled_with = wanted;
         Ok(())
     }
+}
+
+/// What the sampler is to be set to.
+fn sampled_with(receivebox: &Receivebox) -> (SamplingKey, BlockVersion, EpochSize) {
+    // Without a common version nothing is reported, whichever it is.
+    let version = receivebox.block_version().unwrap_or_default();
+    (receivebox.sampling_key(), version, receivebox.sampling_size())
 }
 
 #[cfg(test)]
@@ -531,7 +562,7 @@ mod tests {
                 let before = offload::active("left").unwrap();
                 assert!(before.contains(&Offload::Tso) && before.contains(&Offload::TxChecksum));
                 let sampler = watch("left").unwrap();
-                assert_eq!(sampler.mode(), Some(XdpMode::Native));
+                assert_eq!(sampler.place(), Some(SamplerPlace::Xdp(XdpMode::Native)));
                 assert_eq!(offload::active("left").unwrap(), before, "gro {gro}");
                 drop(sampler);
             }
@@ -544,14 +575,33 @@ mod tests {
             let refused = |device: &str| watch(device).unwrap_err().to_string();
             let error = refused("left");
             assert!(error.ends_with("ethtool -K left rxvlan off"), "{error}");
-            // The kernel runs its program itself.
-            run("ip link add br0 type bridge");
-            let error = refused("br0");
-            assert!(error.contains("no XDP program") && error.contains("ethtool -K br0 gro off"));
-            run("ethtool -K br0 gro off");
-            assert_eq!(watch("br0").unwrap().mode(), Some(XdpMode::Generic));
             run("ip tuntap add dev tun0 mode tun");
             assert!(refused("tun0").contains("no Ethernet frames"));
+        });
+    }
+
+    #[test]
+    fn a_device_whose_packets_are_merged_first_is_watched_at_tc() {
+        on_a_veth_pair(|| {
+            // The kernel runs an XDP program of it itself.
+            run("ip link add br0 type bridge");
+            run("ethtool -K br0 gro off");
+            let place = |device| watch(device).unwrap().place();
+            assert_eq!(place("br0"), Some(SamplerPlace::Xdp(XdpMode::Generic)));
+            run("ethtool -K br0 gro on");
+            if !forebay_skips::Need::Tcx.is_met() {
+                let error = watch("br0").unwrap_err().to_string();
+                let line = "ethtool -K br0 gro off";
+                assert!(error.contains("no XDP program") && error.contains(line), "{error}");
+                return;
+            }
+            let sampler = watch("br0").unwrap();
+            assert_eq!(sampler.place(), Some(SamplerPlace::Tcx));
+            assert_eq!(versions(&sampler), BlockVersions::of(BlockVersion::V2));
+            // With its holder it goes.
+            drop(sampler);
+            let ifindex = crate::port::ifindex("br0").unwrap();
+            assert!(!forebay_ebpf::has_tcx(ifindex, false).unwrap());
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Frames inside the emulator, in buffers that are used again.
 
-use forebay_core::bundle::SampleBlock;
+use forebay_core::bundle::{BlockVersion, SampleBlock};
 use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::qdisc::Classifier;
 use forebay_core::units::ByteCount;
@@ -44,8 +44,9 @@ impl Frame {
 
     /// [`SampleBlock::identity`]; 0 where it is not IP.
     pub fn identity(&self) -> u64 {
-        let block = self.headers.map(|headers| SampleBlock::new(&headers, self.bytes()));
-        block.map_or(0, |block| block.identity())
+        self.headers.map_or(0, |headers| {
+            SampleBlock::new(BlockVersion::V1, &headers, self.bytes()).identity()
+        })
     }
 
     /// Routers that it may still pass; `None` where it is not IP.

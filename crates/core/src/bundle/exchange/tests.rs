@@ -1,6 +1,7 @@
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
+use core::time::Duration;
 
 use ipnet::IpNet;
 
@@ -136,7 +137,8 @@ fn lost_messages_are_repeated_until_both_know() {
         let mut pair = Pair::of(differing());
         pair.is_lost = is_lost;
         pair.run(MS * 60_000);
-        assert!(pair.ends.iter().all(|end| end.is_held && end.differences().is_some()), "{rule}");
+        let knows = |end: &Exchange| end.telling.is_held() && end.differences().is_some();
+        assert!(pair.ends.iter().all(knows), "{rule}");
         let silent_since = pair.sent.iter().flatten().max().copied().unwrap();
         pair.run(MS * 60_000);
         assert_eq!(pair.sent.iter().flatten().max(), Some(&silent_since), "{rule}");

@@ -44,8 +44,8 @@ struct Bench {
     events: Vec<PeerEvent>,
     drawn: u64,
     are_messages_lost: bool,
-    /// A box of a version without scopes refuses them, and has none.
-    is_without_scopes: bool,
+    /// An older receivebox refuses messages of this type and of those that came after it, and sends none.
+    first_unknown: u8,
 }
 
 impl Bench {
@@ -67,7 +67,7 @@ impl Bench {
             events: Vec::new(),
             drawn: 10,
             are_messages_lost: false,
-            is_without_scopes: false,
+            first_unknown: u8::MAX,
         }
     }
 
@@ -82,7 +82,7 @@ impl Bench {
             }
             let mut datagram = Vec::new();
             while self.sendbox.poll(self.now, &mut datagram) {
-                if self.is_without_scopes && datagram[5] == 6 {
+                if datagram[5] >= self.first_unknown {
                     continue;
                 }
                 self.to_receivebox.push_back((self.now + DELAY, datagram.clone()));
@@ -281,10 +281,56 @@ fn boxes_that_take_different_packets_say_so_until_one_is_mended() {
 #[test]
 fn a_receivebox_that_knows_no_scopes_is_worked_with_as_ever() {
     let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
-    bench.is_without_scopes = true;
+    bench.first_unknown = 6;
     bench.sendbox.set_scope(bench.now, scope(&["10.1.2.0/24"]));
     bench.run(20_000);
     assert_eq!(bench.events, [PeerEvent::Alive]);
     assert_eq!(differences(&bench), [None, None]);
     assert!(bench.sendbox.rate().is_some());
+}
+
+#[test]
+fn boxes_agree_on_a_version_of_the_block_and_go_on_after_a_restart() {
+    let (all, two) = (BlockVersions::ALL, BlockVersions::of(BlockVersion::V2));
+    for (mine, theirs, version) in [
+        (all, all, BlockVersion::V1),
+        (all, two, BlockVersion::V2),
+        (two, all, BlockVersion::V2),
+        (two, two, BlockVersion::V2),
+    ] {
+        let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+        bench.sendbox.set_versions(bench.now, mine);
+        bench.receivebox.set_versions(bench.now, theirs);
+        for session in [50, 60] {
+            bench.run(3000);
+            let both = [bench.sendbox.block_version(), bench.receivebox.block_version()];
+            assert_eq!(both, [Some(version); 2]);
+            assert!(bench.sendbox.rate().is_some());
+            bench.sendbox.restart(&ring(1), [session, session + 1], bench.now);
+        }
+    }
+}
+
+#[test]
+fn an_older_receivebox_samples_by_version_1_or_the_reason_says_that_it_cannot() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.first_unknown = 7;
+    bench.sendbox.set_versions(bench.now, BlockVersions::ALL);
+    bench.run(3000);
+    assert_eq!(bench.sendbox.block_version(), Some(BlockVersion::V1));
+    assert!(bench.sendbox.rate().is_some());
+    bench.sendbox.set_versions(bench.now, BlockVersions::of(BlockVersion::V2));
+    bench.run(3000);
+    assert_eq!(bench.sendbox.block_version(), None);
+    assert_eq!(bench.sendbox.decision().reason, NO_COMMON_VERSION);
+}
+
+#[test]
+fn a_receivebox_reports_nothing_to_an_older_sendbox_that_would_not_know_it() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.receivebox.set_versions(bench.now, BlockVersions::of(BlockVersion::V2));
+    bench.run(3000);
+    assert_eq!(bench.receivebox.counters().reports, 0);
+    assert_eq!(bench.receivebox.alarm(), Some(NO_COMMON_VERSION));
+    assert_eq!(bench.sendbox.rate(), None);
 }

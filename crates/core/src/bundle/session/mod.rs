@@ -88,8 +88,9 @@ struct Peer {
     window: ReplayWindow,
     /// Highest sequence number of a keepalive or notice: older messages must not undo what that one says.
     newest_state: u64,
-    /// Highest sequence number of a scope.
+    /// Highest sequence numbers of a scope and of versions.
     newest_scope: u64,
+    newest_versions: u64,
 }
 
 /// A challenge that is not answered yet.
@@ -200,8 +201,8 @@ impl Session {
         }
     }
 
-    /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice, scope or reports from the running peer;
-    /// `Ok(None)` was handled here. `draw` gives a fresh random number where one is needed.
+    /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice, scope, versions or reports from the running
+    /// peer; `Ok(None)` was handled here. `draw` gives a fresh random number where one is needed.
     /// [`Session::poll`] afterwards: an answer may be due.
     pub fn open(
         &mut self,
@@ -329,10 +330,14 @@ impl Session {
                 }
                 None
             }
-            Message::Keepalive(_) | Message::EpochNotice(_) | Message::Scope(_) => {
+            Message::Keepalive(_)
+            | Message::EpochNotice(_)
+            | Message::Scope(_)
+            | Message::Versions(_) => {
                 let peer = self.peer.as_mut()?;
                 let newest = match message {
                     Message::Scope(_) => &mut peer.newest_scope,
+                    Message::Versions(_) => &mut peer.newest_versions,
                     _ => &mut peer.newest_state,
                 };
                 let is_newest = header.sequence > *newest;
@@ -382,8 +387,13 @@ impl Session {
 
     fn take_session(&mut self, now: Timestamp, header: Header, key: usize) {
         let (id, sequence) = (header.session, header.sequence);
-        let peer =
-            Peer { id, window: ReplayWindow::after(sequence), newest_state: 0, newest_scope: 0 };
+        let peer = Peer {
+            id,
+            window: ReplayWindow::after(sequence),
+            newest_state: 0,
+            newest_scope: 0,
+            newest_versions: 0,
+        };
         let event = match self.peer.replace(peer) {
             None => Event::PeerAlive,
             Some(old) => {

@@ -15,7 +15,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use siphasher::sip::SipHasher13;
 
 use super::super::scope::{AddressSet, End, Scope};
-use super::{HEADER_LEN, MAX_DATAGRAM, Reader, TAG_LEN};
+use super::{HEADER_LEN, MAX_DATAGRAM, Reader, TAG_LEN, flag};
 
 /// What one box tells the other of the bundle's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,14 +173,6 @@ impl ScopeMessage {
             }
         }
         Some(Self { held, asks, told })
-    }
-}
-
-const fn flag(byte: u8) -> Option<bool> {
-    match byte {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
     }
 }
 

@@ -1,3 +1,4 @@
+use super::super::BlockVersion;
 use super::super::keys::{Direction, PresharedKey};
 use super::super::scope::Scope;
 use super::*;
@@ -45,12 +46,16 @@ fn long_scope() -> ToldScope {
     ToldScope::new(&Scope::new(to, [], [], []))
 }
 
-fn messages() -> [(&'static str, Direction, Message); 10] {
+fn messages() -> [(&'static str, Direction, Message); 12] {
     use Direction::{ToReceivebox, ToSendbox};
     let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
     let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
     let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
     let scoped = |held, asks, told| Message::Scope(ScopeMessage { held, asks, told });
+    let versions = |held, asks, offered| {
+        let offered = BlockVersions::of(offered);
+        Message::Versions(VersionsMessage { held, asks, offered })
+    };
     let response = |challenge| Message::Response { nonce, session, challenge };
     [
         ("challenge", ToReceivebox, Message::Challenge { nonce }),
@@ -63,6 +68,8 @@ fn messages() -> [(&'static str, Direction, Message); 10] {
         ("eight_reports", ToSendbox, Message::Reports(reports(8))),
         ("scope", ToReceivebox, scoped(0xa1a2, true, scope())),
         ("scope_without_lists", ToSendbox, scoped(0, false, long_scope())),
+        ("versions", ToReceivebox, versions(None, true, BlockVersion::V1)),
+        ("versions_held", ToSendbox, versions(Some(BlockVersions::ALL), false, BlockVersion::V2)),
     ]
 }
 
@@ -178,6 +185,9 @@ fn authentic_values_out_of_range_are_malformed() {
         (8, 24 + 9 + 17 + 1 + 5, 64 + 129),
         (9, 24 + 8, 2),
         (8, 24 + 9 + 16, 2),
+        // Of versions whether an answer is asked for, and none at all.
+        (10, 24 + 1, 2),
+        (10, 24 + 2, 0),
     ];
     for (index, at, value) in changes {
         let (name, direction, message) = messages()[index];
@@ -223,7 +233,7 @@ fn a_batch_holds_one_to_eight_reports() {
 proptest! {
     #[test]
     fn what_parses_and_opens_is_sealed_to_the_same_bytes(
-        kind in 1..=6_u8,
+        kind in 1..=7_u8,
         mut payload in prop::collection::vec(0..4_u8, 0..90),
     ) {
         let key = key(Direction::ToSendbox);

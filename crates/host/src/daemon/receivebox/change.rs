@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::bundle::BundleId;
 
-use super::{ReceiveboxWorker, Watch, by_id, scopes};
+use super::{ReceiveboxWorker, Watch, by_id, scopes, versions};
 use crate::daemon::reload::Change;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::Schedule;
@@ -22,10 +22,10 @@ impl ReceiveboxWorker {
         let gone = change.gone(self.bundles.len());
         let ids: Vec<BundleId> = gone.iter().map(|place| self.bundles[*place].config.id).collect();
         let (mut fresh, mut sampled) = (BTreeMap::new(), Vec::new());
-        let scopes = scopes(config);
+        let (scopes, versions) = (scopes(config), versions(&self.sampler));
         for (place, (bundle, origin)) in config.bundles.iter().zip(origins).enumerate() {
             let Some(earlier) = origin.place() else {
-                let watch = Watch::new(bundle, &keys[place], scopes[place].clone(), now);
+                let watch = Watch::new(bundle, &keys[place], scopes[place].clone(), versions, now);
                 sampled.push(watch.sampled());
                 fresh.insert(place, watch);
                 continue;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::bundle::Departures;
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, SUPPLIED, Sendbox, SendboxConfig};
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
+use forebay_core::bundle::{BlockVersions, Departures};
 use forebay_core::qdisc::Backlog;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
 use forebay_core::spec::SpecError;
@@ -108,7 +108,8 @@ impl Bundle {
         };
         let cc = cc::build(&shaping.cc, SUPPLIED)?;
         let session = [unguessable(), unguessable()];
-        let control = Sendbox::new(control, cc, config.id, keys, session, now);
+        let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
+        control.set_versions(now, BlockVersions::ALL);
         Ok(Self {
             index,
             config: config.clone(),
@@ -304,6 +305,8 @@ impl Bundle {
             rate: if is_free { None } else { self.control.rate() },
             epoch_size: self.control.epoch_size(),
             sampling_key: self.control.sampling_key(),
+            // Without a common one nothing is matched, whichever it is.
+            version: self.control.block_version().unwrap_or_default(),
         };
         let is_new = self.steered.replace(steering) != Some(steering);
         if is_new {

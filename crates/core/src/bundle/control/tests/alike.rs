@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::*;
-use crate::bundle::{SampleBlock, SamplingKey};
+use crate::bundle::{BlockVersion, SampleBlock, SamplingKey};
 use crate::packet::frames::{V4, v6};
 
 const KEY: SamplingKey = SamplingKey([7; 16]);
@@ -97,7 +97,7 @@ fn numbered_hashes() -> Vec<u64> {
     let payload = datagram();
     let hash = |id| {
         let frame = V4 { id, protocol: 17, payload: &payload, ..V4::default() }.frame();
-        SampleBlock::from_frame(&frame).unwrap().hash(&KEY)
+        SampleBlock::from_frame(BlockVersion::V1, &frame).unwrap().hash(&KEY)
     };
     (0..=u16::MAX).map(hash).collect()
 }
@@ -148,7 +148,7 @@ fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
 #[test]
 fn equal_packets_among_others_do_not_end_control() {
     let frame = v6(0, 17, &datagram());
-    let equal = SampleBlock::from_frame(&frame).unwrap().hash(&KEY);
+    let equal = SampleBlock::from_frame(BlockVersion::V1, &frame).unwrap().hash(&KEY);
     let mut path = Path::new();
     path.send_for(Duration::from_secs(10), |number| {
         if number.is_multiple_of(2) { equal } else { unique(number) }

@@ -18,7 +18,7 @@ pub mod stub;
 use std::io;
 use std::time::Duration;
 
-use forebay_core::bundle::{Departures, EpochSize, SamplingKey};
+use forebay_core::bundle::{BlockVersion, Departures, EpochSize, SamplingKey};
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
 use nix::poll::PollFd;
@@ -145,8 +145,10 @@ pub struct Steering {
     pub rate: Option<Rate>,
     /// Which packets are boundaries ([`EpochSize::is_boundary`]) ...
     pub epoch_size: EpochSize,
-    /// ... of their hash under this key ([`SampleBlock`](forebay_core::bundle::SampleBlock)).
+    /// ... of their hash under this key ...
     pub sampling_key: SamplingKey,
+    /// ... of this version of the block ([`SampleBlock`](forebay_core::bundle::SampleBlock)).
+    pub version: BlockVersion,
 }
 
 /// What the queue of a bundle did since the start.

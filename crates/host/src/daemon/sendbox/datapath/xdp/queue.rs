@@ -1,6 +1,8 @@
 //! The queue of one bundle: its qdisc and shaper, and what leaves through them.
 
-use forebay_core::bundle::{BoundaryMark, DepartureCounters, EpochSize, SampleBlock, SamplingKey};
+use forebay_core::bundle::{
+    BlockVersion, BoundaryMark, DepartureCounters, EpochSize, SampleBlock, SamplingKey,
+};
 use forebay_core::packet::unpadded_len;
 use forebay_core::qdisc::{
     self, Backlog, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams,
@@ -23,6 +25,7 @@ pub struct Queue {
     shaper: Shaper<Frame>,
     epoch_size: EpochSize,
     sampling_key: SamplingKey,
+    version: BlockVersion,
     departed: DepartureCounters,
     given_up: GivenUp,
     lateness: Lateness,
@@ -37,6 +40,7 @@ impl Queue {
             shaper: Shaper::new(qdisc::build(qdisc)?, ShaperParams::default()),
             epoch_size: EpochSize::MAX,
             sampling_key: SamplingKey::IDENTITY,
+            version: BlockVersion::V1,
             departed: DepartureCounters::default(),
             given_up: GivenUp::default(),
             lateness: Lateness::default(),
@@ -74,6 +78,7 @@ impl Queue {
     pub fn steer(&mut self, now: Timestamp, steering: &Steering) {
         self.epoch_size = steering.epoch_size;
         self.sampling_key = steering.sampling_key;
+        self.version = steering.version;
         if steering.rate != self.shaper.rate() {
             self.shaper.set_rate(now, steering.rate);
         }
@@ -159,12 +164,13 @@ impl Queue {
         let is_sent = wan.send(frame.bytes());
         debug_assert!(is_sent, "a packet leaves its queue only when the WAN has room");
         let (headers, bytes) = (frame.headers(), frame.bytes());
-        let block = headers.map(|headers| SampleBlock::new(headers, bytes));
-        let hash = block.map(|block| block.hash(&self.sampling_key));
-        let is_boundary = hash.is_some_and(|hash| self.epoch_size.is_boundary(hash));
-        // Only boundaries are asked for their identity.
-        let mark = hash.zip(block).filter(|_| is_boundary);
-        let mark = mark.map(|(hash, block)| BoundaryMark { hash, identity: block.identity() });
+        let mark = headers.and_then(|headers| {
+            let hash = SampleBlock::new(self.version, headers, bytes).hash(&self.sampling_key);
+            // Only boundaries are asked for their identity.
+            let identity = || SampleBlock::new(BlockVersion::V1, headers, bytes).identity();
+            let is_boundary = self.epoch_size.is_boundary(hash);
+            is_boundary.then(|| BoundaryMark { hash, identity: identity() })
+        });
         listener.on_departures(&self.departed.count(now, unpadded_len(headers, bytes), mark));
     }
 }
@@ -212,6 +218,7 @@ mod tests {
             rate: Some(Rate::from_mbit_per_sec(1)),
             epoch_size: EpochSize::MAX,
             sampling_key: SamplingKey::IDENTITY,
+            version: BlockVersion::V1,
         };
         queue.steer(now, &steering);
         for number in 0..20 {

@@ -1,0 +1,195 @@
+//! Which version of the sampling block both boxes build.
+//!
+//! Each box tells the versions that it can build in the session, and again until the other says that it has heard them,
+//! as scopes are told (`exchange`). The lowest version that both build is in force: it tells most packets apart. Until
+//! a peer has told its versions, and for ever if it is older than this message and rejects it, the peer builds version 1
+//! alone.
+//!
+//! The boxes learn of each other's versions one after the other. What is sampled meanwhile matches nothing, for a
+//! round trip at the start of a session.
+
+use super::sample::BlockVersion;
+use super::telling::Telling;
+use super::wire::VersionsMessage;
+use crate::units::Timestamp;
+
+/// Versions of the sampling block that a box builds; a bit each, the lowest for version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockVersions(u8);
+
+impl BlockVersions {
+    /// All that there are.
+    pub const ALL: Self = Self(Self::of(BlockVersion::V1).0 | Self::of(BlockVersion::V2).0);
+
+    /// This one alone.
+    pub const fn of(version: BlockVersion) -> Self {
+        Self(1 << (version as u8 - 1))
+    }
+
+    /// The version to use between boxes that build these; `None`: there is no common one.
+    pub fn common(self, other: Self) -> Option<BlockVersion> {
+        let both = |version: &BlockVersion| self.0 & other.0 & Self::of(*version).0 != 0;
+        [BlockVersion::V1, BlockVersion::V2].into_iter().find(both)
+    }
+
+    /// As in a message. Bits of versions that are not known here are kept, and mean nothing.
+    pub(super) const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+}
+
+/// One box's end of the negotiation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Negotiation {
+    /// `None`: version 1, of which a box need not tell.
+    mine: Option<BlockVersions>,
+    theirs: Option<BlockVersions>,
+    is_established: bool,
+    telling: Telling,
+}
+
+impl Negotiation {
+    /// Of a box that builds version 1 and tells nothing.
+    pub const fn new() -> Self {
+        Self { mine: None, theirs: None, is_established: false, telling: Telling::new() }
+    }
+
+    /// The box builds these versions from now on.
+    pub fn offer(&mut self, now: Timestamp, versions: BlockVersions) {
+        if self.mine.replace(versions) != Some(versions) {
+            self.begin(now);
+        }
+    }
+
+    /// The session is new: the peer may be another, and has heard nothing in it.
+    pub fn on_session(&mut self, now: Timestamp) {
+        self.is_established = true;
+        self.theirs = None;
+        self.telling.end();
+        self.begin(now);
+    }
+
+    /// The box begins another session.
+    pub const fn restart(&mut self) {
+        self.is_established = false;
+        self.telling.end();
+    }
+
+    /// Takes what the peer told.
+    pub fn on_message(&mut self, now: Timestamp, message: &VersionsMessage) {
+        self.theirs = Some(message.offered);
+        self.telling.on_message(now, message.held == self.mine, message.asks);
+    }
+
+    /// What is to be told now.
+    pub fn poll(&mut self, now: Timestamp) -> Option<VersionsMessage> {
+        let offered = self.mine?;
+        let asks = self.telling.poll(now)?;
+        Some(VersionsMessage { held: self.theirs, asks, offered })
+    }
+
+    /// When [`Negotiation::poll`] is next needed.
+    pub const fn next_timer(&self) -> Timestamp {
+        self.telling.next_timer()
+    }
+
+    /// The version in force; `None`: the boxes build none in common, as far as is known.
+    pub fn version(&self) -> Option<BlockVersion> {
+        let alone = BlockVersions::of(BlockVersion::V1);
+        self.mine.unwrap_or(alone).common(self.theirs.unwrap_or(alone))
+    }
+
+    fn begin(&mut self, now: Timestamp) {
+        if self.mine.is_some() && self.is_established {
+            self.telling.begin(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+
+    const ONE: BlockVersions = BlockVersions::of(BlockVersion::V1);
+    const TWO: BlockVersions = BlockVersions::of(BlockVersion::V2);
+
+    /// Both ends, which have just met; `None` is a box of an older version.
+    fn pair(versions: [Option<BlockVersions>; 2], now: Timestamp) -> [Negotiation; 2] {
+        versions.map(|versions| {
+            let mut end = Negotiation::new();
+            versions.into_iter().for_each(|versions| end.offer(now, versions));
+            end.on_session(now);
+            end
+        })
+    }
+
+    /// What both have in force after a minute, in which the first message of each is lost, and the messages sent.
+    fn settled(versions: [Option<BlockVersions>; 2]) -> ([Option<BlockVersion>; 2], usize) {
+        let mut now = Timestamp::from_nanos(1_000_000_000);
+        let mut ends = pair(versions, now);
+        let mut sent = [0, 0];
+        for _ in 0..6000 {
+            for from in [0, 1] {
+                let Some(message) = ends[from].poll(now) else { continue };
+                sent[from] += 1;
+                if sent[from] > 1 && versions[1 - from].is_some() {
+                    ends[1 - from].on_message(now, &message);
+                }
+                assert!(ends[from].next_timer() > now);
+            }
+            now += Duration::from_millis(10);
+        }
+        (ends.map(|end| end.version()), sent.iter().sum())
+    }
+
+    #[test]
+    fn the_lowest_version_that_both_build_is_in_force_and_then_they_are_silent() {
+        let (v1, v2) = (Some(BlockVersion::V1), Some(BlockVersion::V2));
+        let all = BlockVersions::ALL;
+        for (versions, expected) in [
+            ([all, all], v1),
+            ([ONE, all], v1),
+            ([TWO, all], v2),
+            ([all, TWO], v2),
+            ([TWO, TWO], v2),
+            ([ONE, TWO], None),
+            // One that came later.
+            ([BlockVersions::from_bits(0b101), all], v1),
+            ([BlockVersions::from_bits(0b100), all], None),
+        ] {
+            let (settled, sent) = settled(versions.map(Some));
+            assert_eq!(settled, [expected; 2], "{versions:?}");
+            assert!(sent < 12, "{versions:?}: {sent} messages");
+        }
+    }
+
+    #[test]
+    fn with_an_older_box_version_1_is_in_force_if_any_is() {
+        for (versions, expected) in [
+            (BlockVersions::ALL, Some(BlockVersion::V1)),
+            (TWO, None),
+            (ONE, Some(BlockVersion::V1)),
+        ] {
+            let (settled, sent) = settled([Some(versions), None]);
+            assert_eq!(settled, [expected, Some(BlockVersion::V1)]);
+            assert!((7..20).contains(&sent), "{sent} messages in a minute");
+        }
+    }
+
+    #[test]
+    fn what_a_predecessor_told_does_not_hold() {
+        let now = Timestamp::from_nanos(1);
+        let [mut end, mut other] = pair([Some(BlockVersions::ALL), Some(TWO)], now);
+        end.on_message(now, &other.poll(now).unwrap());
+        assert_eq!(end.version(), Some(BlockVersion::V2));
+        end.on_session(now);
+        assert_eq!(end.version(), Some(BlockVersion::V1));
+        end.restart();
+        assert_eq!(end.next_timer(), Timestamp::MAX);
+    }
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The sampling block and its hash; the layout is that of crates/core/src/bundle/sample.rs.
+ */
+#ifndef FOREBAY_BLOCK_H
+#define FOREBAY_BLOCK_H
+
+#include "packet.h"
+#include "siphash.h"
+
+/* Words of the block, those of the addresses, and those of the IP payload. */
+#define BLOCK_WORDS 8
+#define ADDRESS_WORDS 4
+#define PAYLOAD_WORDS 3
+/* More-fragments flag and fragment offset: a router may change neither, but may clear DF. */
+#define FRAGMENT_MASK 0x3fff
+
+#define TCP_HEADER 20
+#define UDP_HEADER 8
+/* Bytes of a TCP header up to the end of timestamps that stand as RFC 7323 appendix A advises. */
+#define TCP_STAMPED 32
+
+/* The low `bytes` bytes of a word, 0 to 8. */
+static __always_inline __u64 low_bytes(int bytes)
+{
+	if (bytes <= 0)
+		return 0;
+	return bytes >= 8 ? ~0ULL : (1ULL << 8 * bytes) - 1;
+}
+
+/* What begins with the header of its transport: no fragment. */
+static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
+{
+	return packet->protocol == protocol && packet->payload_len >= header_len &&
+	       !(packet->frag_off & be16(FRAGMENT_MASK));
+}
+
+/* The second word of a TCP header without the header's length and the flags. */
+static __always_inline __u64 without_flags(__u64 word)
+{
+	return word & ~(0xffffULL << 32);
+}
+
+/* Bytes of a TCP header, from its second word. */
+static __always_inline __u32 tcp_header_len(__u64 word)
+{
+	return (word >> 36 & 0xf) * 4;
+}
+
+/* The first word of a UDP header, which is the header, without the checksum. */
+static __always_inline __u64 without_checksum(__u64 word)
+{
+	return word & low_bytes(6);
+}
+
+/* Addresses, and then what the IP header has besides. */
+static __always_inline void address_words(const struct address *address, __u64 *words)
+{
+	if (address->family == AF_INET) {
+		/* ::ffff:a.b.c.d */
+		words[0] = 0;
+		words[1] = (__u64)address->word[0] << 32 | 0xffff0000;
+	} else {
+		words[0] = (__u64)address->word[1] << 32 | address->word[0];
+		words[1] = (__u64)address->word[3] << 32 | address->word[2];
+	}
+}
+
+static __always_inline __u64 network_word(const struct packet *packet)
+{
+	return packet->id | (__u64)(packet->frag_off & be16(FRAGMENT_MASK)) << 16 |
+	       (__u64)packet->protocol << 32 | (__u64)be16(packet->payload_len) << 48;
+}
+
+/* The state after the addresses of a packet, under the key of its bundle. */
+static __always_inline struct siphash hash_addresses(const struct packet *packet, const __u64 *key)
+{
+	struct siphash state = siphash_begin(key[0], key[1]);
+	__u64 words[ADDRESS_WORDS];
+
+	address_words(&packet->source, words);
+	address_words(&packet->destination, words + 2);
+#pragma unroll
+	for (int i = 0; i < ADDRESS_WORDS; i++)
+		siphash_word(&state, words[i]);
+	return state;
+}
+
+/* The hash of a block from the state after its addresses and the words behind them. */
+static __always_inline __u64 hash_rest(struct siphash state, __u64 network, const __u64 *payload)
+{
+	siphash_word(&state, network);
+#pragma unroll
+	for (int i = 0; i < PAYLOAD_WORDS; i++)
+		siphash_word(&state, payload[i]);
+	return siphash_end(state, BLOCK_WORDS);
+}
+
+/* Up to 8 of the `len` bytes that begin at `from`, zero-padded. */
+static __always_inline __u64 word_of(const __u8 *from, int len, void *data_end)
+{
+	__u64 word = 0;
+
+	if ((void *)from + 8 <= data_end)
+		return *(const __u64 *)from & low_bytes(len);
+#pragma unroll
+	for (int i = 0; i < 8; i++) {
+		if (i >= len || (void *)from + i + 1 > data_end)
+			break;
+		word |= (__u64)from[i] << 8 * i;
+	}
+	return word;
+}
+
+/*
+ * The last 8 of the `len` bytes, 8 at least, that begin at `from`. The bound, which only a frame in
+ * more than one piece exceeds, is for the verifier.
+ */
+static __always_inline __u64 last_word(const __u8 *from, __u32 len, void *data_end)
+{
+	const __u8 *last = from + ((len - 8) & 0x3fff);
+
+	if ((void *)last + 8 > data_end)
+		return 0;
+	return *(const __u64 *)last;
+}
+
+/* Version 2 of TCP and UDP; false of any other packet. The frame is in one piece. */
+static __always_inline bool transport_words(const struct packet *packet, void *data_end,
+					    __u64 *words)
+{
+	const __u8 *payload = packet->payload;
+	int len = packet->payload_len;
+
+	if (begins_with(packet, IPPROTO_TCP, TCP_HEADER)) {
+		__u64 second = word_of(payload + 8, len - 8, data_end);
+
+		words[0] = word_of(payload, len, data_end);
+		words[1] = without_flags(second);
+		words[2] = 0;
+		if (tcp_header_len(second) >= TCP_STAMPED && len >= TCP_STAMPED)
+			words[2] = word_of(payload + 24, len - 24, data_end);
+		return true;
+	}
+	if (begins_with(packet, IPPROTO_UDP, UDP_HEADER)) {
+		words[0] = without_checksum(word_of(payload, len, data_end));
+		words[1] = word_of(payload + UDP_HEADER, len - UDP_HEADER, data_end);
+		words[2] = len >= UDP_HEADER + 8 ? last_word(payload, len, data_end) : 0;
+		return true;
+	}
+	return false;
+}
+
+/* The sampling hash of a packet in one piece; Ethernet padding is not read. */
+static __always_inline __u64 sampling_hash(const struct packet *packet, void *data_end,
+					   const __u64 *key, __u32 version)
+{
+	const __u8 *payload = packet->payload;
+	__u64 words[PAYLOAD_WORDS];
+
+	if (version == 1 || !transport_words(packet, data_end, words)) {
+#pragma unroll
+		for (int i = 0; i < PAYLOAD_WORDS; i++)
+			words[i] = word_of(payload + 8 * i, packet->payload_len - 8 * i, data_end);
+	}
+	return hash_rest(hash_addresses(packet, key), network_word(packet), words);
+}
+
+#endif

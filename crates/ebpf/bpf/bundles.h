@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Bundles: which one a packet belongs to, what has been counted of it, and what is told of it.
+ *
+ * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
+ * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. What a sendbox
+ * does not count belongs to none: packets to the box's address for messages, neighbour discovery,
+ * and packets of the sendbox's own, which do not pass its LAN port.
+ *
+ * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
+ * boundary's record must say how many bytes, packets and marks had come when this packet was
+ * counted, all three as of the same packet, though packets of a bundle arrive on several CPUs.
+ * Where they do, atomics would move the same cache line. It costs 47 ns per packet, uncontended.
+ */
+#ifndef FOREBAY_BUNDLES_H
+#define FOREBAY_BUNDLES_H
+
+#include "packet.h"
+
+#define MAX_BUNDLES 256
+#define MAX_PREFIXES 4096
+/* 64 addresses of each bundle's sendbox. */
+#define MAX_SENDERS (64 * MAX_BUNDLES)
+/* Destination prefixes that may lie inside each other; the loader refuses more. */
+#define MAX_NESTING 4
+
+/* Bundles by their slot. */
+struct members {
+	__u64 word[MAX_BUNDLES / 64];
+};
+
+struct destination {
+	/* Length of this prefix, as in struct prefix. */
+	__u32 length;
+	__u32 unused;
+	struct members members;
+};
+
+struct bundle {
+	__u64 key[2];
+	/* Packets per epoch, a power of two, less one. */
+	__u64 epoch_mask;
+	__u32 id;
+	/* Of the sampling block: 1 or 2. */
+	__u32 version;
+};
+
+struct counters {
+	struct bpf_spin_lock lock;
+	__u32 unused;
+	__u64 bytes;
+	__u64 packets;
+	__u64 ce;
+};
+
+struct boundary {
+	__u64 hash;
+	__u64 received_at_ns;
+	__u64 received_bytes;
+	__u64 received_packets;
+	__u64 received_ce;
+	/* Of the super-packet that the packet was in, in front of it: as many bytes more had to leave first. */
+	__u64 ahead_bytes;
+	__u32 epoch_mask;
+	__u32 bundle;
+};
+
+/* Bundles that list exactly this destination prefix. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MAX_PREFIXES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix);
+	__type(value, struct destination);
+} destinations SEC(".maps");
+
+/* Bundles that list this source prefix or one that holds it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MAX_PREFIXES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct prefix);
+	__type(value, struct members);
+} sources SEC(".maps");
+
+/* Where the box takes messages. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct address);
+	__type(value, __u8);
+} own SEC(".maps");
+
+/* An address of the sendbox of the bundle in this slot. */
+struct sender {
+	struct address address;
+	__u32 slot;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_SENDERS);
+	__type(key, struct sender);
+	__type(value, __u8);
+} senders SEC(".maps");
+
+/* User space changes epoch sizes through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_BUNDLES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct bundle);
+} bundles SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_BUNDLES);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+/* 4681 records: a second's worth at 4.6 thousand boundaries a second. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 256 * 1024);
+} boundaries SEC(".maps");
+
+/* Boundaries that found the ring full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+/* The lowest bit that is set. clang 14 crashes on __builtin_ctzll for BPF. */
+static __always_inline int lowest_bit(__u64 word)
+{
+	int bit = 0;
+
+#pragma unroll
+	for (int half = 32; half; half /= 2) {
+		if (!(word & ((1ULL << half) - 1))) {
+			word >>= half;
+			bit += half;
+		}
+	}
+	return bit;
+}
+
+/* The slot of the packet's bundle; negative: none. */
+static __always_inline int find_bundle(const struct packet *packet)
+{
+	struct prefix key = { .length = FULL_PREFIX, .address = packet->destination };
+	const struct members *from = 0;
+
+	for (int level = 0; level < MAX_NESTING; level++) {
+		const struct destination *to = bpf_map_lookup_elem(&destinations, &key);
+
+		if (!to)
+			return -1;
+		if (!from)
+			from = longest_prefix(&sources, &packet->source);
+		if (!from)
+			return -1;
+#pragma unroll
+		for (int i = 0; i < MAX_BUNDLES / 64; i++) {
+			__u64 both = to->members.word[i] & from->word[i];
+
+			if (both)
+				return i * 64 + lowest_bit(both);
+		}
+		key.length = to->length - 1;
+	}
+	return -1;
+}
+
+/* Whether the sendbox of the bundle has sent the packet itself. */
+static __always_inline bool is_of_sendbox(const struct packet *packet, int slot)
+{
+	struct sender sender = { .address = packet->source, .slot = slot };
+
+	return bpf_map_lookup_elem(&senders, &sender);
+}
+
+/* The slot of the bundle whose packet this is for a receivebox; negative: it is in none. */
+static __always_inline int bundle_of(const struct packet *packet)
+{
+	int slot = find_bundle(packet);
+
+	if (slot < 0 || bpf_map_lookup_elem(&own, &packet->destination) ||
+	    is_of_sendbox(packet, slot))
+		return -1;
+	return slot;
+}
+
+static __always_inline void count_loss(void)
+{
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&lost, &zero);
+
+	if (count)
+		*count += 1;
+}
+
+/* Wakes the reader only if it has read everything before, which is most of the time. Not inlined: BTF has
+ * the structures of a function's arguments, and so has the skeleton. */
+static __noinline void tell(const struct boundary *record)
+{
+	struct boundary *slot = bpf_ringbuf_reserve(&boundaries, sizeof(*slot), 0);
+
+	if (!slot) {
+		count_loss();
+		return;
+	}
+	*slot = *record;
+	bpf_ringbuf_submit(slot, 0);
+}
+
+#endif

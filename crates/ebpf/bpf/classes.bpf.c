@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A sendbox whose packets stay in the kernel: an HTB class of the WAN port queues and paces each bundle.
+ *
+ * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
+ * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
+ * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
+ * a class. Neither holds a packet back or changes one otherwise, so that all filters between the ports hold.
+ */
+#include "heartbeat.h"
+#include "segments.h"
+
+/* The handle of the qdisc, and the class of the first bundle: those of the others follow. */
+#define QDISC 0x10000U
+#define FIRST_CLASS (QDISC | 1)
+/* Classes below the bundles', one for each hash, if there are any. */
+#define FIRST_LEAF (QDISC | 0x400)
+
+/* The ports, and the network namespace that numbers them. */
+const volatile __u32 lan_ifindex;
+const volatile __u32 wan_ifindex;
+const volatile __u32 netns_inum;
+/* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
+const volatile __u32 leaves;
+
+/* What became of a packet that came in at the LAN port; the loader reads the counters in this order. */
+enum classified {
+	CLASSIFIED_BUNDLE,
+	CLASSIFIED_NOT_IP,
+	CLASSIFIED_OWN,
+	CLASSIFIED_OUTSIDE,
+	CLASSIFIED_STALE,
+	CLASSIFIED_KINDS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CLASSIFIED_KINDS);
+	__type(key, __u32);
+	__type(value, __u64);
+} classified SEC(".maps");
+
+/* What stood in the qdisc, in all classes together, when a packet of one left it. */
+struct standing {
+	__u64 packets;
+	__u64 bytes;
+	/* Since the qdisc was made. */
+	__u64 drops;
+};
+
+/* User space reads it through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct standing);
+} standing SEC(".maps");
+
+static __always_inline __u32 class_of(struct __sk_buff *ctx, __u32 slot)
+{
+	if (!leaves)
+		return FIRST_CLASS + slot;
+	return FIRST_LEAF + slot * leaves + (bpf_get_hash_recalc(ctx) & (leaves - 1));
+}
+
+/* The slot of the bundle of a class; more than any of what is no class. */
+static __always_inline __u32 slot_of(__u32 class)
+{
+	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
+}
+
+static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
+{
+	struct packet packet;
+	void *data_end;
+	void *data;
+	int slot;
+
+	if (ctx->vlan_present)
+		return CLASSIFIED_NOT_IP;
+	pull_headers(ctx);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (parse(data, data_end, ctx->len, &packet) != PARSED_IP || is_discovery(&packet, data_end))
+		return CLASSIFIED_NOT_IP;
+	slot = find_bundle(&packet);
+	if (slot < 0)
+		return CLASSIFIED_OUTSIDE;
+	if (bpf_map_lookup_elem(&own, &packet.destination))
+		return CLASSIFIED_OWN;
+	if (!beating())
+		return CLASSIFIED_STALE;
+	ctx->priority = class_of(ctx, slot);
+	return CLASSIFIED_BUNDLE;
+}
+
+SEC("tcx/egress")
+int classify(struct __sk_buff *ctx)
+{
+	__u32 kind;
+	__u64 *count;
+
+	/* The box's own packets came in nowhere. */
+	if (ctx->ingress_ifindex != lan_ifindex)
+		return TCX_NEXT;
+	kind = put_into_class(ctx);
+	count = bpf_map_lookup_elem(&classified, &kind);
+	if (count)
+		*count += 1;
+	return TCX_NEXT;
+}
+
+/* Headers on the stack, where the IP header is aligned. */
+struct headers {
+	__u8 unused[2];
+	__u8 bytes[HEADERS_LEN];
+} __attribute__((aligned(8)));
+
+static __always_inline bool read_headers(struct sk_buff *skb, struct packet *packet)
+{
+	struct headers headers = {};
+	struct bpf_dynptr frame;
+	__u32 len = skb->len;
+
+	if (len > HEADERS_LEN)
+		len = HEADERS_LEN;
+	if (bpf_dynptr_from_skb((void *)skb, 0, &frame) ||
+	    bpf_dynptr_read(headers.bytes, len, &frame, 0, 0))
+		return false;
+	return parse(headers.bytes, headers.bytes + HEADERS_LEN, skb->len, packet) == PARSED_IP;
+}
+
+/* Nobody may be asked for it but by messages that all listeners to rtnetlink get, too. */
+static __always_inline void note_standing(struct net_device *dev)
+{
+	struct Qdisc *root = dev->qdisc;
+	__u32 zero = 0;
+	struct standing *now = bpf_map_lookup_elem(&standing, &zero);
+
+	if (!now)
+		return;
+	now->packets = root->q.qlen;
+	now->bytes = root->qstats.backlog;
+	now->drops = root->qstats.drops;
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int departed(__u64 *ctx)
+{
+	struct sk_buff *skb = (struct sk_buff *)ctx[0];
+	struct net_device *dev = (struct net_device *)ctx[1];
+	struct packet packet;
+	struct gso gso;
+	__u32 slot;
+
+	/* All devices of the machine come here. */
+	if ((__u32)dev->ifindex != wan_ifindex)
+		return 0;
+	slot = slot_of(skb->priority);
+	if (slot >= MAX_BUNDLES || dev->nd_net.net->ns.inum != netns_inum ||
+	    !read_headers(skb, &packet))
+		return 0;
+	note_standing(dev);
+	gso = gso_of(skb);
+	sample((void *)skb, &packet, &gso, slot);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The sampler behind what merges packets: at the way in of a device (tcx), where what came in one by one has
+ * become super-packets (GRO). It only watches: every packet goes on.
+ */
+#include "segments.h"
+
+SEC("tcx/ingress")
+int merged(struct __sk_buff *ctx)
+{
+	struct packet packet;
+	struct gso gso;
+	void *data_end;
+	void *data;
+	int slot;
+
+	/* The tag would be hidden. */
+	if (ctx->vlan_present)
+		return TCX_NEXT;
+	pull_headers(ctx);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (parse(data, data_end, ctx->len, &packet) != PARSED_IP || is_discovery(&packet, data_end))
+		return TCX_NEXT;
+	slot = bundle_of(&packet);
+	if (slot < 0)
+		return TCX_NEXT;
+	gso = gso_of(bpf_cast_to_kern_ctx(ctx));
+	sample(ctx, &packet, &gso, slot);
+	return TCX_NEXT;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,267 @@
+//! The programs of a sendbox whose packets stay in the kernel (`bpf/classes.bpf.c`): one puts them into the HTB class of
+//! their bundle, the other counts and samples what has left through it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use forebay_core::bundle::BundleId;
+use forebay_core::units::ByteCount;
+use libbpf_rs::MapHandle;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::attach::{TcxLink, TcxSide, TracepointLink};
+use crate::capture::monotonic_now;
+use crate::mapped::MappedWords;
+use crate::sampler::{Sampler, maps};
+use crate::skel::classes::{self as skel, types};
+use crate::{Error, program};
+
+/// Handle of the HTB qdisc at the root of the WAN port: 1:0.
+pub const QDISC: u32 = 1 << 16;
+/// As in `bpf/classes.bpf.c`.
+const FIRST_CLASS: u32 = QDISC | 1;
+const FIRST_LEAF: u32 = QDISC | 0x400;
+
+/// Where packets come from and go to, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassesOptions {
+    /// Index of the port towards the site's hosts.
+    pub lan: u32,
+    /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
+    pub wan: u32,
+    /// Classes below that of a bundle, for flows by their hash: a power of two, or 0 for none. Of all bundles no more
+    /// than 64,512.
+    pub leaves: u32,
+    /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
+    pub stale_after: Duration,
+}
+
+/// What became of the packets from the LAN port on their way out of the WAN port, since the programs were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassifiedCounters {
+    /// Put into the class of a bundle.
+    pub bundles: u64,
+    /// Left alone: no IP packet to one station, or neighbour discovery.
+    pub not_ip: u64,
+    /// Left alone: to one of the boxes' addresses.
+    pub own: u64,
+    /// Left alone: of no bundle.
+    pub outside: u64,
+    /// Left alone: the process has not beaten for too long.
+    pub stale: u64,
+}
+
+/// What stands in all classes of the qdisc together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Packets, super-packets counted once.
+    pub packets: u64,
+    /// Bytes that they have on the wire.
+    pub bytes: ByteCount,
+    /// Packets dropped since the qdisc was made.
+    pub drops: u64,
+}
+
+/// The programs of two ports. Dropping them detaches them.
+///
+/// Needs Linux 6.12, whose tracepoints may read what lies in several pieces of a packet.
+#[derive(Debug)]
+pub struct Classes {
+    /// What has left through the classes; its bundles are those that packets are put into classes for, all sampled by
+    /// version 2 of the block. A change of a bundle is one of both programs.
+    pub sampler: Sampler,
+    leaves: u32,
+    heartbeat: MappedWords,
+    standing: MappedWords,
+    classified: MapHandle,
+    classify: OwnedFd,
+    departed: OwnedFd,
+    _links: Option<(TcxLink, TracepointLink)>,
+}
+
+impl Classes {
+    /// Loads the programs and attaches them, in the current network namespace. Until [`Classes::beat`] no packet is put
+    /// into a class, and then only packets of the sampler's bundles.
+    pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
+        let mut classes = Self::load(options)?;
+        let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
+        // Once packets are in a class they are counted.
+        let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
+        classes._links = Some((classify, departed));
+        Ok(classes)
+    }
+
+    fn load(options: ClassesOptions) -> Result<Self, Error> {
+        program::quiet_libbpf();
+        let mut storage = MaybeUninit::uninit();
+        let mut open = skel::ClassesSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(Error::load("classes"))?;
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            rodata.lan_ifindex = options.lan;
+            rodata.wan_ifindex = options.wan;
+            rodata.leaves = options.leaves;
+            rodata.netns_inum = network_namespace()
+                .map_err(|error| Error::Kernel { program: "classes", reason: error.to_string() })?;
+            rodata.stale_after_ns = options.stale_after.as_nanos().try_into().unwrap_or(u64::MAX);
+        }
+        let loaded = open.load().map_err(Error::load("classes"))?;
+        let departed = program::descriptor("classes", loaded.progs.departed.as_fd())?;
+        Ok(Self {
+            sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(cloned)?, true)?,
+            leaves: options.leaves,
+            heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
+                .map_err(|source| Error::Map { map: "heartbeat", source })?,
+            standing: MappedWords::new(
+                loaded.maps.standing.as_fd(),
+                size_of::<types::standing>() / 8,
+            )
+            .map_err(|source| Error::Map { map: "standing", source })?,
+            classified: program::handle("classified", &loaded.maps.classified)?,
+            classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
+            departed,
+            _links: None,
+        })
+    }
+
+    /// The class of a bundle, and those that its packets are put into: its leaves, or the class itself where it has
+    /// none. `None` if the sampler does not know the bundle.
+    pub fn of(&self, id: BundleId) -> Option<(u32, Range<u32>)> {
+        let (slot, leaves) = (self.sampler.slot(id)?, self.leaves);
+        let class = FIRST_CLASS + slot;
+        let first = if leaves == 0 { class } else { FIRST_LEAF + slot * leaves };
+        Some((class, first..first + leaves.max(1)))
+    }
+
+    /// Says that the process makes progress, as [`Capture::beat`](crate::Capture::beat) does.
+    pub fn beat(&self) {
+        // Relaxed: the word carries no other data with it.
+        self.heartbeat.words()[0].store(monotonic_now().as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Lets all packets go past the classes from now on; what is in them leaves through them.
+    pub fn stop_beating(&self) {
+        self.heartbeat.words()[0].store(0, Ordering::Relaxed);
+    }
+
+    /// What stood in the qdisc when the last packet of a bundle left it.
+    pub fn standing(&self) -> Standing {
+        let types::standing { packets, bytes, drops } = self.standing.load();
+        Standing { packets, bytes: ByteCount::new(bytes), drops }
+    }
+
+    /// What became of packets so far, over all CPUs.
+    pub fn counters(&self) -> Result<ClassifiedCounters, Error> {
+        let count = |kind| program::per_cpu_sum("classified", &self.classified, kind);
+        // The order of `enum classified`.
+        Ok(ClassifiedCounters {
+            bundles: count(0)?,
+            not_ip: count(1)?,
+            own: count(2)?,
+            outside: count(3)?,
+            stale: count(4)?,
+        })
+    }
+}
+
+fn cloned(error: io::Error) -> Error {
+    Error::Kernel { program: "classes", reason: error.to_string() }
+}
+
+/// Number of the network namespace of this thread.
+fn network_namespace() -> io::Result<u32> {
+    let inode = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
+    u32::try_from(inode).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::bundle::sample::SamplingKey;
+    use forebay_core::bundle::{BlockVersion, EpochSize};
+    use forebay_skips::{Need, skip_without};
+
+    use super::*;
+    use crate::SamplerBundle;
+    use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
+
+    const LAN: u32 = 7;
+    /// Longer than a loaded machine lets a test wait between a beat and its packet.
+    const STALE_AFTER: Duration = Duration::from_secs(2);
+
+    /// With bundles to 10.2.0.0/16 and 10.3.0.0/16.
+    fn classes(leaves: u32) -> Option<Classes> {
+        if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+            return None;
+        }
+        let options = ClassesOptions { lan: LAN, wan: 8, leaves, stale_after: STALE_AFTER };
+        let mut classes = Classes::load(options).unwrap();
+        for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
+            let bundle = SamplerBundle {
+                source: vec!["0.0.0.0/0".parse().unwrap()],
+                destination: vec![to.parse().unwrap()],
+                key: SamplingKey::IDENTITY,
+                epoch_size: EpochSize::MAX,
+                version: BlockVersion::V2,
+            };
+            classes.sampler.set_bundle(BundleId(id), bundle).unwrap();
+        }
+        classes.sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+        Some(classes)
+    }
+
+    /// The priority of a UDP packet from 10.1.0.`host`, which came in at a device.
+    fn priority(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> u32 {
+        let mut frame = vec![0; 60];
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[17] = 46;
+        frame[22..24].copy_from_slice(&[64, 17]);
+        frame[26..30].copy_from_slice(&[10, 1, 0, host]);
+        frame[30..34].copy_from_slice(&to);
+        let mut buffer: Buffer = [0; 48];
+        buffer[INGRESS_IFINDEX] = ingress;
+        run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
+        buffer[PRIORITY]
+    }
+
+    #[test]
+    fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process_beats() {
+        let Some(classes) = classes(0) else { return };
+        let priority = |to, ingress| priority(&classes, 1, to, ingress);
+        let class = |id| classes.of(BundleId(id)).unwrap().0;
+        assert_eq!((class(5), class(6), classes.of(BundleId(7))), (0x1_0001, 0x1_0002, None));
+        assert_eq!(priority([10, 2, 0, 1], LAN), 0, "before the first beat");
+        classes.beat();
+        assert_eq!(priority([10, 2, 0, 1], LAN), class(5));
+        assert_eq!(priority([10, 3, 0, 1], LAN), class(6));
+        assert_eq!(priority([10, 4, 0, 1], LAN), 0, "outside");
+        assert_eq!(priority([10, 2, 0, 9], LAN), 0, "the box's own");
+        assert_eq!(priority([10, 2, 0, 1], 1), 0, "not from the LAN");
+        classes.stop_beating();
+        assert_eq!(priority([10, 2, 0, 1], LAN), 0, "after a clean stop");
+        let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
+        assert_eq!(classes.counters().unwrap(), expected);
+    }
+
+    #[test]
+    fn flows_are_spread_over_the_leaves_of_their_bundle() {
+        let Some(classes) = classes(64) else { return };
+        classes.beat();
+        let mut used = std::collections::BTreeSet::new();
+        for (id, to) in [(5, [10, 2, 0, 1]), (6, [10, 3, 0, 1])] {
+            let (_, leaves) = classes.of(BundleId(id)).unwrap();
+            assert_eq!(leaves.len(), 64);
+            for host in 0..50 {
+                let class = priority(&classes, host, to, LAN);
+                assert!(leaves.contains(&class), "{class:#x} of {leaves:#x?}");
+                assert_eq!(priority(&classes, host, to, LAN), class, "a flow keeps its leaf");
+                used.insert(class);
+            }
+        }
+        assert!(used.len() > 40, "{}", used.len());
+    }
+}

@@ -1,0 +1,33 @@
+//! The maps of `bpf/bundles.h`, which several programs have.
+
+use libbpf_rs::MapHandle;
+
+/// Handles of their own, which stay when the skeleton goes.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pub(crate) sources: MapHandle,
+    pub(crate) destinations: MapHandle,
+    pub(crate) own: MapHandle,
+    pub(crate) senders: MapHandle,
+    pub(crate) bundles: MapHandle,
+    pub(crate) counters: MapHandle,
+    pub(crate) boundaries: MapHandle,
+    pub(crate) lost: MapHandle,
+}
+
+/// The maps of a skeleton that is loaded. Each skeleton is of a type of its own.
+macro_rules! maps {
+    ($maps:expr) => {
+        $crate::sampler::maps::Maps {
+            sources: $crate::program::handle("sources", &$maps.sources)?,
+            destinations: $crate::program::handle("destinations", &$maps.destinations)?,
+            own: $crate::program::handle("own", &$maps.own)?,
+            senders: $crate::program::handle("senders", &$maps.senders)?,
+            bundles: $crate::program::handle("bundles", &$maps.bundles)?,
+            counters: $crate::program::handle("counters", &$maps.counters)?,
+            boundaries: $crate::program::handle("boundaries", &$maps.boundaries)?,
+            lost: $crate::program::handle("lost", &$maps.lost)?,
+        }
+    };
+}
+pub(crate) use maps;

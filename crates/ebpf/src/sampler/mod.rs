@@ -1,0 +1,456 @@
+//! The sampler programs: they count the packets of bundles and report those that close an epoch.
+
+pub(crate) mod maps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+use forebay_core::bundle::sample::SamplingKey;
+use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Report};
+use forebay_core::units::{ByteCount, Timestamp};
+use ipnet::IpNet;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+
+use self::maps::Maps;
+pub(crate) use self::maps::maps;
+use crate::attach::{TcxLink, TcxSide, XdpLink, XdpMode};
+use crate::key::{address_key, prefix_key, prefix_length};
+use crate::mapped::MappedWords;
+use crate::membership::{MAX_BUNDLES, MAX_NESTING, Members, Sites, destinations, nesting, sources};
+use crate::skel::sampler::types;
+use crate::skel::{self, Plain, word_of};
+use crate::{Error, program};
+
+/// A bundle to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SamplerBundle {
+    /// Prefixes of the sending site.
+    pub source: Vec<IpNet>,
+    /// Prefixes of the receiving site.
+    pub destination: Vec<IpNet>,
+    /// Key of the sampling hash.
+    pub key: SamplingKey,
+    /// Epoch size in force.
+    pub epoch_size: EpochSize,
+    /// Version of the sampling block.
+    pub version: BlockVersion,
+}
+
+/// A packet that closed an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boundary {
+    /// Bundle of the packet.
+    pub bundle: BundleId,
+    /// The packet, when it was seen (CLOCK_MONOTONIC), and what had come until then.
+    pub report: Report,
+    /// Bytes on the wire of what was in front of the packet in a super-packet, which is seen as a whole.
+    pub ahead: ByteCount,
+}
+
+/// Packets of a bundle seen since it was set for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BundleCounters {
+    /// Bytes of Ethernet frames without FCS and without padding
+    /// ([`unpadded_len`](forebay_core::packet::unpadded_len)).
+    pub bytes: ByteCount,
+    /// Packets of the bundle.
+    pub packets: u64,
+    /// Packets marked congestion experienced.
+    pub ce: u64,
+}
+
+/// Where a sampler's program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplerPlace {
+    /// On frames as they come in. In generic mode packets that the kernel has merged are counted as one: GRO must be
+    /// off on the device.
+    Xdp(XdpMode),
+    /// At tc, behind all that merges packets: those that a super-packet was merged of are counted and sampled by
+    /// version 2 of the block, whatever the bundle says.
+    Tcx,
+}
+
+/// The attached sampler of one device. Dropping it detaches.
+#[derive(Debug)]
+pub struct Sampler {
+    bundles: BTreeMap<BundleId, Slot>,
+    installed_sources: BTreeMap<IpNet, Members>,
+    installed_destinations: BTreeMap<IpNet, Members>,
+    maps: Maps,
+    settings: MappedWords,
+    ring: RingBuffer<'static>,
+    records: mpsc::Receiver<Boundary>,
+    program: OwnedFd,
+    is_at_tc: bool,
+    link: Option<Link>,
+}
+
+#[derive(Debug)]
+enum Link {
+    Xdp(XdpLink),
+    Tcx { _held: TcxLink },
+}
+
+#[derive(Debug)]
+struct Slot {
+    index: usize,
+    sites: Sites,
+    /// Addresses of the sendbox.
+    senders: BTreeSet<IpAddr>,
+}
+
+/// Most addresses of a sendbox whose packets can be left out.
+pub const MAX_SENDERS: usize = 64;
+
+const WORDS_PER_BUNDLE: usize = size_of::<types::bundle>() / 8;
+
+impl Sampler {
+    /// Loads the program and attaches it to frames as they come in at a device of the current network namespace.
+    pub fn attach(ifindex: u32) -> Result<Self, Error> {
+        let mut sampler = Self::load()?;
+        sampler.link = Some(Link::Xdp(XdpLink::attach(sampler.program.as_fd(), ifindex)?));
+        Ok(sampler)
+    }
+
+    /// As [`Sampler::attach`], at tc ([`SamplerPlace::Tcx`]); needs Linux 6.6.
+    pub fn attach_at_tc(ifindex: u32) -> Result<Self, Error> {
+        let mut sampler = Self::load_at_tc()?;
+        let held = TcxLink::attach(sampler.program.as_fd(), ifindex, TcxSide::Ingress)?;
+        sampler.link = Some(Link::Tcx { _held: held });
+        Ok(sampler)
+    }
+
+    /// Attaches the program to another device, after the one before was deleted: bundles and counters
+    /// stay. Needs no more than bpf(2), with `CAP_BPF`.
+    pub fn attach_anew(&mut self, device: &str, ifindex: u32) -> Result<(), Error> {
+        self.link = None;
+        let program = self.program.as_fd();
+        self.link = Some(if self.is_at_tc {
+            Link::Tcx { _held: TcxLink::attach(program, ifindex, TcxSide::Ingress)? }
+        } else {
+            Link::Xdp(XdpLink::attach_anew(program, device, ifindex)?)
+        });
+        Ok(())
+    }
+
+    fn load() -> Result<Self, Error> {
+        program::quiet_libbpf();
+        let mut storage = MaybeUninit::uninit();
+        let loaded = skel::sampler::SamplerSkelBuilder::default()
+            .open(&mut storage)
+            .and_then(|open| open.load())
+            .map_err(Error::load("sampler"))?;
+        let program = program::descriptor("sampler", loaded.progs.sampler.as_fd())?;
+        Self::of(maps!(loaded.maps), program, false)
+    }
+
+    fn load_at_tc() -> Result<Self, Error> {
+        program::quiet_libbpf();
+        let mut storage = MaybeUninit::uninit();
+        let loaded = skel::merged::MergedSkelBuilder::default()
+            .open(&mut storage)
+            .and_then(|open| open.load())
+            .map_err(Error::load("merged"))?;
+        let program = program::descriptor("merged", loaded.progs.merged.as_fd())?;
+        Self::of(maps!(loaded.maps), program, true)
+    }
+
+    /// The sampler of a program that is loaded, and not attached, with its maps.
+    pub(crate) fn of(maps: Maps, program: OwnedFd, is_at_tc: bool) -> Result<Self, Error> {
+        let settings = MappedWords::new(maps.bundles.as_fd(), MAX_BUNDLES * WORDS_PER_BUNDLE)
+            .map_err(|source| Error::Map { map: "bundles", source })?;
+        let (sender, records) = mpsc::channel();
+        let mut ring = RingBufferBuilder::new();
+        ring.add(&maps.boundaries, move |bytes| {
+            // The receiver lives as long as the ring.
+            let _ = Boundary::parse(bytes).map(|boundary| sender.send(boundary));
+            0
+        })
+        .map_err(Error::map("boundaries"))?;
+        let ring = ring.build().map_err(Error::map("boundaries"))?;
+        Ok(Self {
+            bundles: BTreeMap::new(),
+            installed_sources: BTreeMap::new(),
+            installed_destinations: BTreeMap::new(),
+            maps,
+            settings,
+            ring,
+            records,
+            program,
+            is_at_tc,
+            link: None,
+        })
+    }
+
+    /// Where the program runs; `None`: it is not attached.
+    pub fn place(&self) -> Option<SamplerPlace> {
+        self.link.as_ref().map(|link| match link {
+            Link::Xdp(link) => SamplerPlace::Xdp(link.mode),
+            Link::Tcx { .. } => SamplerPlace::Tcx,
+        })
+    }
+
+    /// Watches a bundle from now on, or changes one. The counters of a bundle that is changed go
+    /// on; a key change may give the packets of one instant neither the old hash nor the new one.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Sampler::change`].
+    pub fn set_bundle(&mut self, id: BundleId, bundle: SamplerBundle) -> Result<(), Error> {
+        self.change(&[], vec![(id, bundle)])
+    }
+
+    /// Stops watching a bundle; nothing happens if it is not watched.
+    pub fn remove_bundle(&mut self, id: BundleId) -> Result<(), Error> {
+        self.change(&[id], Vec::new())
+    }
+
+    /// Stops watching the bundles `gone`, and watches or changes those of `set`, as
+    /// [`Sampler::set_bundle`] would: all at once, so that prefixes may go from one bundle to another.
+    ///
+    /// # Errors
+    ///
+    /// Refused, with everything as before: bundles that overlap in both source and destination
+    /// where neither destination prefix is the longer one, and more than 256 bundles.
+    pub fn change(
+        &mut self,
+        gone: &[BundleId],
+        set: Vec<(BundleId, SamplerBundle)>,
+    ) -> Result<(), Error> {
+        self.check(gone, &set)?;
+        for id in gone {
+            self.set_senders(*id, &[])?;
+            self.bundles.remove(id);
+        }
+        if !gone.is_empty() {
+            // Before another bundle has the slot.
+            self.install()?;
+        }
+        for (id, bundle) in set {
+            let before = self.bundles.remove(&id);
+            let is_new = before.is_none();
+            let (index, senders) = match before {
+                Some(slot) => (slot.index, slot.senders),
+                None => (self.free_slot()?, BTreeSet::new()),
+            };
+            let sites = Sites { source: bundle.source, destination: bundle.destination };
+            self.bundles.insert(id, Slot { index, sites, senders });
+            if is_new {
+                self.zero_counters(index)?;
+            }
+            let key = u128::from_le_bytes(bundle.key.0);
+            let settings = types::bundle {
+                key: [key as u64, (key >> 64) as u64],
+                epoch_mask: u64::from(bundle.epoch_size.packets() - 1),
+                id: id.0.into(),
+                version: bundle.version as u32,
+            };
+            for (to, from) in self.settings_of(index).iter().zip(settings.words()) {
+                to.store(from, Ordering::Relaxed);
+            }
+        }
+        self.install()
+    }
+
+    /// Leaves out of a bundle the packets from these addresses, and counts those from others again:
+    /// what a sendbox sends itself does not pass its LAN port. Of more than [`MAX_SENDERS`] the first
+    /// count; nothing happens if the bundle is not watched.
+    pub fn set_senders(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
+        let Some(slot) = self.bundles.get_mut(&id) else { return Ok(()) };
+        let wanted: BTreeSet<IpAddr> = addresses.iter().take(MAX_SENDERS).copied().collect();
+        let slot_index = slot.index as u32;
+        let key =
+            |address: &IpAddr| types::sender { address: address_key(*address), slot: slot_index };
+        for address in slot.senders.difference(&wanted) {
+            self.maps.senders.delete(key(address).as_bytes()).map_err(Error::map("senders"))?;
+        }
+        for address in wanted.difference(&slot.senders) {
+            self.maps
+                .senders
+                .update(key(address).as_bytes(), &[1], MapFlags::ANY)
+                .map_err(Error::map("senders"))?;
+        }
+        slot.senders = wanted;
+        Ok(())
+    }
+
+    /// Changes a bundle's epoch size, by one store to memory; false if the bundle is not watched.
+    pub fn set_epoch_size(&self, id: BundleId, size: EpochSize) -> bool {
+        let Some(slot) = self.bundles.get(&id) else { return false };
+        // Relaxed: the mask stands for itself.
+        self.settings_of(slot.index)[word_of!(types::bundle, epoch_mask)]
+            .store(u64::from(size.packets() - 1), Ordering::Relaxed);
+        true
+    }
+
+    /// Leaves packets to this address of the box out, though a prefix may hold it: the boxes' messages
+    /// must not be counted.
+    pub fn add_own_address(&self, address: IpAddr) -> Result<(), Error> {
+        let key = address_key(address);
+        self.maps.own.update(key.as_bytes(), &[1], MapFlags::ANY).map_err(Error::map("own"))
+    }
+
+    /// Hands the boundaries that wait to `f`, roughly in order of arrival (packets that arrived on
+    /// different CPUs at the same time may change places); returns how many.
+    pub fn consume(&mut self, f: &mut dyn FnMut(Boundary)) -> Result<usize, Error> {
+        self.ring.consume().map_err(Error::map("boundaries"))?;
+        Ok(self.records.try_iter().map(f).count())
+    }
+
+    /// Readable when boundaries wait.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.maps.boundaries.as_fd()
+    }
+
+    /// Counters of a bundle; `None` if it is not watched.
+    pub fn counters(&self, id: BundleId) -> Result<Option<BundleCounters>, Error> {
+        let Some(slot) = self.bundles.get(&id) else { return Ok(None) };
+        let value = self
+            .maps
+            .counters
+            .lookup(&(slot.index as u32).to_ne_bytes(), MapFlags::LOCK)
+            .map_err(Error::map("counters"))?;
+        let counters = value.and_then(|value| types::counters::from_bytes(&value));
+        Ok(counters.map(|types::counters { bytes, packets, ce, .. }| BundleCounters {
+            bytes: ByteCount::new(bytes),
+            packets,
+            ce,
+        }))
+    }
+
+    /// The place of a bundle among those that are watched; `None` if it is not.
+    pub(crate) fn slot(&self, id: BundleId) -> Option<u32> {
+        self.bundles.get(&id).map(|slot| slot.index as u32)
+    }
+
+    /// Boundaries lost because nobody read them in time, since the start.
+    pub fn lost_boundaries(&self) -> Result<u64, Error> {
+        program::per_cpu_sum("lost", &self.maps.lost, 0)
+    }
+
+    fn settings_of(&self, index: usize) -> &[std::sync::atomic::AtomicU64] {
+        &self.settings.words()[index * WORDS_PER_BUNDLE..][..WORDS_PER_BUNDLE]
+    }
+
+    fn free_slot(&self) -> Result<usize, Error> {
+        (0..MAX_BUNDLES)
+            .find(|index| self.bundles.values().all(|slot| slot.index != *index))
+            .ok_or(Error::TooManyBundles { max: MAX_BUNDLES })
+    }
+
+    /// Whether the bundles can be watched together.
+    fn check(&self, gone: &[BundleId], set: &[(BundleId, SamplerBundle)]) -> Result<(), Error> {
+        let named = gone.iter().chain(set.iter().map(|(id, _)| id));
+        let named: BTreeSet<BundleId> = named.copied().collect();
+        let stay = self.bundles.iter().filter(|(id, _)| !named.contains(id));
+        let mut all: Vec<(BundleId, Sites)> = set
+            .iter()
+            .map(|(id, SamplerBundle { source, destination, .. })| {
+                (*id, Sites { source: source.clone(), destination: destination.clone() })
+            })
+            .collect();
+        all.extend(stay.map(|(id, slot)| (*id, slot.sites.clone())));
+        if all.len() > MAX_BUNDLES {
+            return Err(Error::TooManyBundles { max: MAX_BUNDLES });
+        }
+        // Those that stay go together already.
+        for (place, (second, sites)) in all[..set.len()].iter().enumerate() {
+            for prefix in sites.source.iter().chain(&sites.destination) {
+                prefix_key(*prefix)?;
+            }
+            for (first, others) in &all[place + 1..] {
+                if let Some(destination) = sites.conflict(others) {
+                    return Err(Error::Overlap { first: first.0, second: second.0, destination });
+                }
+            }
+        }
+        let destinations = all.iter().flat_map(|(_, sites)| &sites.destination);
+        let mut destinations: Vec<IpNet> = destinations.map(IpNet::trunc).collect();
+        destinations.sort();
+        destinations.dedup();
+        if nesting(&destinations) > MAX_NESTING {
+            return Err(Error::Nesting { max: MAX_NESTING });
+        }
+        Ok(())
+    }
+
+    fn zero_counters(&self, index: usize) -> Result<(), Error> {
+        let zeros = types::counters::default();
+        self.maps
+            .counters
+            .update(&(index as u32).to_ne_bytes(), zeros.as_bytes(), MapFlags::LOCK)
+            .map_err(Error::map("counters"))
+    }
+
+    /// Brings the tries in line with the bundles, one atomic change of an entry at a time.
+    fn install(&mut self) -> Result<(), Error> {
+        let sites = || self.bundles.values().map(|slot| (slot.index, &slot.sites));
+        let (wanted_sources, wanted_destinations) = (sources(sites()), destinations(sites()));
+        replace(
+            ("sources", &self.maps.sources),
+            &mut self.installed_sources,
+            wanted_sources,
+            |_, members| members,
+        )?;
+        replace(
+            ("destinations", &self.maps.destinations),
+            &mut self.installed_destinations,
+            wanted_destinations,
+            |prefix, members| types::destination {
+                length: prefix_length(prefix),
+                members,
+                ..types::destination::default()
+            },
+        )
+    }
+}
+
+/// Makes the entries of a trie `wanted`, from `installed`.
+fn replace<T: Plain>(
+    (name, map): (&'static str, &MapHandle),
+    installed: &mut BTreeMap<IpNet, Members>,
+    wanted: BTreeMap<IpNet, Members>,
+    value: impl Fn(IpNet, Members) -> T,
+) -> Result<(), Error> {
+    for (prefix, members) in &wanted {
+        if installed.get(prefix) != Some(members) {
+            let (key, value) = (prefix_key(*prefix)?, value(*prefix, *members));
+            map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+                .map_err(Error::map(name))?;
+            installed.insert(*prefix, *members);
+        }
+    }
+    let stale: Vec<IpNet> =
+        installed.keys().filter(|prefix| !wanted.contains_key(prefix)).copied().collect();
+    for prefix in stale {
+        map.delete(prefix_key(prefix)?.as_bytes()).map_err(Error::map(name))?;
+        installed.remove(&prefix);
+    }
+    Ok(())
+}
+
+impl Boundary {
+    /// `None`: the program writes no such bytes.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let record = types::boundary::from_bytes(bytes)?;
+        Some(Self {
+            bundle: BundleId(record.bundle as u16),
+            report: Report {
+                hash: record.hash,
+                received_at: Timestamp::from_nanos(record.received_at_ns),
+                received_bytes: ByteCount::new(record.received_bytes),
+                received_packets: record.received_packets,
+                received_ce: record.received_ce,
+                epoch_size: EpochSize::from_log2(record.epoch_mask.trailing_ones() as u8)?,
+            },
+            ahead: ByteCount::new(record.ahead_bytes),
+        })
+    }
+}

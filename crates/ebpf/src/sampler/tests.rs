@@ -1,0 +1,482 @@
+use forebay_core::bundle::SampleBlock;
+use forebay_core::bundle::segments::SuperPacket;
+use forebay_core::bundle::table::BundleTable;
+use forebay_core::packet::{Headers, unpadded_len};
+use forebay_core::random::Streams;
+use forebay_skips::{Need, skip_without};
+
+use super::*;
+use crate::program::tests::{Buffer, GSO_SEGS, GSO_SIZE, loaded, run, run_at_tc};
+
+const VECTORS: &str = include_str!("../../../core/tests/data/sample_vectors.txt");
+const KEY: SamplingKey = SamplingKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+const EVERY_PACKET: EpochSize = EpochSize::from_log2(0).unwrap();
+
+fn sampler() -> Option<Sampler> {
+    loaded(Sampler::load())
+}
+
+fn sampler_at_tc() -> Option<Sampler> {
+    if skip_without(Need::Root) || skip_without(Need::Tcx) {
+        return None;
+    }
+    Some(Sampler::load_at_tc().unwrap())
+}
+
+/// Hash, bytes and packets with each packet of a buffer, of which the data is to be cut up by `gso_size`.
+fn segments(sampler: &mut Sampler, frame: &[u8], gso_size: u16) -> Vec<(u64, u64, u64)> {
+    let mut buffer: Buffer = [0; 48];
+    buffer[GSO_SIZE] = gso_size.into();
+    buffer[GSO_SEGS] = u32::from(gso_size != 0);
+    const TCX_NEXT: u32 = u32::MAX;
+    assert_eq!(run_at_tc(sampler.program.as_fd(), frame, 1, &mut buffer).action, TCX_NEXT);
+    let mut seen = Vec::new();
+    let take = &mut |Boundary { report, .. }: Boundary| {
+        seen.push((report.hash, report.received_bytes.as_u64(), report.received_packets));
+    };
+    sampler.consume(take).unwrap();
+    seen
+}
+
+fn bundle(source: &str, destination: &str) -> SamplerBundle {
+    let prefixes = |text: &str| text.split(' ').map(|prefix| prefix.parse().unwrap()).collect();
+    SamplerBundle {
+        source: prefixes(source),
+        destination: prefixes(destination),
+        key: KEY,
+        epoch_size: EVERY_PACKET,
+        version: BlockVersion::V1,
+    }
+}
+
+/// What the sendbox counts of a frame.
+fn counted(frame: &[u8]) -> ByteCount {
+    unpadded_len(Headers::parse(frame).ok().as_ref(), frame)
+}
+
+fn boundaries(sampler: &mut Sampler, frame: &[u8]) -> Vec<Boundary> {
+    assert_eq!(run(sampler.program.as_fd(), frame, 1).action, 2, "XDP_PASS");
+    let mut seen = Vec::new();
+    sampler.consume(&mut |boundary| seen.push(boundary)).unwrap();
+    seen
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+/// Frames of the golden vectors with their hash of a version, `None` where the frame is not sampled.
+fn vectors(version: BlockVersion) -> Vec<(Vec<u8>, Option<u64>)> {
+    let wanted = match version {
+        BlockVersion::V1 => "hash",
+        BlockVersion::V2 => "hash2",
+    };
+    let mut vectors: Vec<(Vec<u8>, Option<u64>)> = Vec::new();
+    for line in VECTORS.lines() {
+        match line.split_once(' ') {
+            Some(("frame", frame)) => vectors.push((unhex(frame), None)),
+            Some((name, hash)) if name == wanted => {
+                vectors.last_mut().unwrap().1 = Some(u64::from_str_radix(hash, 16).unwrap());
+            }
+            _ => {}
+        }
+    }
+    vectors
+}
+
+/// An IPv4 UDP frame of `len` bytes.
+fn udp(source: [u8; 4], destination: [u8; 4], tos: u8, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..16].copy_from_slice(&[0x45, tos]);
+    frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+    frame[23] = 17;
+    frame[26..30].copy_from_slice(&source);
+    frame[30..34].copy_from_slice(&destination);
+    frame
+}
+
+#[test]
+fn hashes_are_those_of_the_golden_vectors() {
+    for version in [BlockVersion::V1, BlockVersion::V2] {
+        let Some(mut sampler) = sampler() else { return };
+        let all = "0.0.0.0/0 ::/0";
+        let bundle = SamplerBundle { version, ..bundle(all, all) };
+        sampler.set_bundle(BundleId(7), bundle).unwrap();
+        let (mut packets, mut bytes) = (0, 0);
+        for (frame, hash) in vectors(version) {
+            if frame.len() < 14 {
+                continue; // BPF_PROG_TEST_RUN takes no frame without an Ethernet header.
+            }
+            let seen = boundaries(&mut sampler, &frame);
+            let hashes: Vec<u64> = seen.iter().map(|boundary| boundary.report.hash).collect();
+            assert_eq!(hashes, Vec::from_iter(hash), "{frame:02x?}");
+            if let [boundary] = seen[..] {
+                packets += 1;
+                bytes += counted(&frame).as_u64();
+                assert_eq!(boundary.bundle, BundleId(7));
+                assert_eq!(boundary.report.received_packets, packets);
+                assert_eq!(boundary.report.received_bytes, ByteCount::new(bytes));
+            }
+        }
+        assert!(packets >= 8);
+    }
+}
+
+#[test]
+fn version_2_is_that_of_core_for_every_length_and_protocol() {
+    let Some(mut sampler) = sampler() else { return };
+    let version = BlockVersion::V2;
+    let bundle = SamplerBundle { version, ..bundle("0.0.0.0/0", "0.0.0.0/0") };
+    sampler.set_bundle(BundleId(1), bundle).unwrap();
+    for (protocol, fragment) in [(6, 0), (17, 0), (50, 0), (6, 0x20), (17, 1)] {
+        for payload in 0..70 {
+            let mut frame = udp([10, 0, 0, 1], [10, 1, 0, 1], 0, 34 + payload);
+            (frame[20], frame[23]) = (fragment, protocol);
+            (34..34 + payload).for_each(|at| frame[at] = (at * 37) as u8 | 0x80);
+            let hash = SampleBlock::from_frame(version, &frame).unwrap().hash(&KEY);
+            let seen = boundaries(&mut sampler, &frame)[0].report.hash;
+            assert_eq!(seen, hash, "protocol {protocol}, {payload} bytes");
+        }
+    }
+}
+
+#[test]
+fn neither_hashes_nor_bytes_depend_on_how_long_the_frame_is_beyond_the_packet() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("0.0.0.0/0", "0.0.0.0/0")).unwrap();
+    let mut bytes = ByteCount::ZERO;
+    for payload in 0..40 {
+        let mut frame = udp([10, 0, 0, 1], [10, 1, 0, 1], 0, 34 + payload);
+        frame[34..].fill(0xa5);
+        let bare = boundaries(&mut sampler, &frame)[0].report;
+        frame.resize(100, 0x5a);
+        let padded = boundaries(&mut sampler, &frame)[0].report;
+        assert_eq!(padded.hash, bare.hash, "{payload} bytes");
+        for report in [bare, padded] {
+            bytes += ByteCount::new(34 + payload as u64);
+            assert_eq!(report.received_bytes, bytes, "{payload} bytes");
+        }
+    }
+}
+
+#[test]
+fn both_boxes_count_the_same_bytes_of_ipv6() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("::/0", "::/0")).unwrap();
+    let mut bytes = ByteCount::ZERO;
+    // Payload length and next header: TCP, nothing, options, a jumbogram.
+    for (payload, next_header) in [(20, 6), (0, 59), (8, 0), (0, 0)] {
+        let mut frame = vec![0; 90];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        (frame[19], frame[20]) = (payload, next_header);
+        bytes += counted(&frame);
+        let report = boundaries(&mut sampler, &frame)[0].report;
+        assert_eq!(report.received_bytes, bytes, "{payload} {next_header}");
+    }
+    assert_eq!(bytes, ByteCount::new(74 + 54 + 62 + 90));
+}
+
+#[test]
+fn neighbour_discovery_is_no_part_of_a_bundle() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("::/0", "::/0")).unwrap();
+    // ICMPv6: an echo request, then router solicitation to redirect.
+    for (kind, counted) in [(128, 1), (133, 0), (135, 0), (136, 0), (137, 0), (138, 1)] {
+        let mut frame = vec![0; 78];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        (frame[19], frame[20], frame[54]) = (24, 58, kind);
+        assert_eq!(boundaries(&mut sampler, &frame).len(), counted, "type {kind}");
+    }
+}
+
+#[test]
+fn boundaries_are_the_packets_whose_hash_the_epoch_size_divides() {
+    let Some(mut sampler) = sampler() else { return };
+    let eight = EpochSize::from_log2(3).unwrap();
+    sampler.set_bundle(BundleId(2), bundle("10.0.0.0/8", "10.0.0.0/8")).unwrap();
+    let frames: Vec<Vec<u8>> = (0..=255)
+        .flat_map(|low| [(1, low), (2, low)])
+        .map(|(high, low)| udp([10, 0, high, low], [10, 1, 0, 1], 0, 60))
+        .collect();
+    let all: Vec<u64> =
+        frames.iter().map(|frame| boundaries(&mut sampler, frame)[0].report.hash).collect();
+    assert!(sampler.set_epoch_size(BundleId(2), eight));
+    let some: Vec<Boundary> =
+        frames.iter().flat_map(|frame| boundaries(&mut sampler, frame)).collect();
+    let expected: Vec<u64> = all.into_iter().filter(|hash| eight.is_boundary(*hash)).collect();
+    assert!(!expected.is_empty());
+    assert_eq!(some.iter().map(|it| it.report.hash).collect::<Vec<_>>(), expected);
+    assert!(some.iter().all(|it| it.report.epoch_size == eight));
+    let counted = sampler.counters(BundleId(2)).unwrap().unwrap();
+    assert_eq!((counted.packets, counted.bytes), (1024, ByteCount::new(1024 * 60)));
+    assert!(!sampler.set_epoch_size(BundleId(3), eight));
+}
+
+#[test]
+fn the_longest_destination_decides_then_the_source() {
+    let Some(mut sampler) = sampler() else { return };
+    for (id, source, destination) in [
+        (1, "10.1.0.0/16", "10.2.0.0/16"),
+        (2, "10.1.0.0/16", "10.2.7.0/24"),
+        (300, "10.9.0.0/16", "10.2.7.0/25"),
+        (4, "0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0"),
+        (5, "10.1.128.0/17", "10.3.0.0/16"),
+        (6, "10.1.0.0/17", "10.3.0.0/16"),
+    ] {
+        sampler.set_bundle(BundleId(id), bundle(source, destination)).unwrap();
+    }
+    let mut bundle_of = |source, destination| {
+        let seen = boundaries(&mut sampler, &udp(source, destination, 0, 60));
+        seen.first().map(|boundary| boundary.bundle.0)
+    };
+    assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 0, 1]), Some(1));
+    assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 7, 200]), Some(2));
+    assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 7, 1]), Some(2));
+    assert_eq!(bundle_of([10, 9, 0, 1], [10, 2, 7, 1]), Some(300));
+    assert_eq!(bundle_of([10, 9, 0, 1], [10, 2, 7, 200]), Some(4));
+    assert_eq!(bundle_of([10, 1, 200, 1], [10, 3, 0, 1]), Some(5));
+    assert_eq!(bundle_of([10, 1, 2, 1], [10, 3, 0, 1]), Some(6));
+    sampler.remove_bundle(BundleId(4)).unwrap();
+    sampler.remove_bundle(BundleId(2)).unwrap();
+    let mut bundle_of = |source, destination| {
+        let seen = boundaries(&mut sampler, &udp(source, destination, 0, 60));
+        seen.first().map(|boundary| boundary.bundle.0)
+    };
+    assert_eq!(bundle_of([10, 1, 0, 1], [10, 2, 7, 200]), Some(1));
+    assert_eq!(bundle_of([192, 0, 2, 1], [192, 0, 2, 2]), None);
+}
+
+#[test]
+fn a_prefix_goes_from_one_bundle_to_another_in_one_change() {
+    let Some(mut sampler) = sampler() else { return };
+    let (site, [one, other]) = ("10.1.0.0/16", ["10.2.0.0/16", "10.3.0.0/16"]);
+    let of = |id, destination| (BundleId(id), bundle(site, destination));
+    sampler.change(&[], vec![of(1, one), of(2, other)]).unwrap();
+    let bundle_of = |sampler: &mut Sampler, part| {
+        let seen = boundaries(sampler, &udp([10, 1, 0, 1], [10, part, 0, 1], 0, 60));
+        seen.first().map(|boundary| boundary.bundle.0)
+    };
+    assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(2)]);
+    let twice = sampler.change(&[], vec![of(1, other)]).unwrap_err();
+    assert!(matches!(twice, Error::Overlap { first: 2, second: 1, .. }), "{twice}");
+    sampler.change(&[], vec![of(1, other), of(2, one)]).unwrap();
+    assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(2), Some(1)]);
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 2, "they go on");
+    sampler.change(&[BundleId(1), BundleId(2)], vec![of(1, one), of(7, other)]).unwrap();
+    assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(7)]);
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 1, "it begins anew");
+}
+
+#[test]
+fn both_boxes_find_the_same_bundle_however_prefixes_nest() {
+    let destinations = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32"];
+    let sources = ["192.0.2.0/24", "192.0.2.0/25", "192.0.2.128/25", "198.51.100.0/24"];
+    let mut random = Streams::new(1).stream("bundles");
+    for _ in 0..50 {
+        let Some(mut sampler) = sampler() else { return };
+        let mut pick = || sources[random.below(sources.len() as u64) as usize];
+        let bundles = destinations.map(|to| bundle(&[pick(), pick()].join(" "), to));
+        for (id, bundle) in (0..).zip(&bundles) {
+            sampler.set_bundle(BundleId(id), bundle.clone()).unwrap();
+        }
+        let sites = bundles.iter().map(|bundle| (&bundle.source[..], &bundle.destination[..]));
+        let table = BundleTable::new(sites).unwrap();
+        for source in [[192, 0, 2, 1], [192, 0, 2, 200], [198, 51, 100, 1], [203, 0, 113, 1]] {
+            for destination in [[10, 2, 0, 1], [10, 1, 0, 1], [10, 1, 2, 1], [10, 1, 2, 3]] {
+                let seen = boundaries(&mut sampler, &udp(source, destination, 0, 60));
+                let sampled = seen.first().map(|boundary| usize::from(boundary.bundle.0));
+                let found = table.find(source.into(), destination.into());
+                assert_eq!(sampled, found, "{source:?} to {destination:?} of {bundles:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bundles_that_could_claim_the_same_packet_are_refused() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    let error = sampler.set_bundle(BundleId(2), bundle("10.1.2.0/24", "10.2.0.0/16")).unwrap_err();
+    assert!(matches!(error, Error::Overlap { first: 1, second: 2, .. }), "{error}");
+    sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    for id in 0..255 {
+        let destination = format!("192.0.2.{id}/32");
+        sampler.set_bundle(BundleId(10 + id), bundle("0.0.0.0/0", &destination)).unwrap();
+    }
+    let error = sampler.set_bundle(BundleId(999), bundle("::/0", "::/0")).unwrap_err();
+    assert!(matches!(error, Error::TooManyBundles { max: 256 }), "{error}");
+    for length in [8, 12, 14] {
+        let outer = bundle("172.16.0.0/12", &format!("10.0.0.0/{length}"));
+        sampler.remove_bundle(BundleId(10 + length)).unwrap();
+        sampler.set_bundle(BundleId(500 + length), outer).unwrap();
+    }
+    sampler.remove_bundle(BundleId(10)).unwrap();
+    let error = sampler.set_bundle(BundleId(600), bundle("::/0", "10.0.0.0/10")).unwrap_err();
+    assert!(matches!(error, Error::Nesting { max: 4 }), "{error}");
+}
+
+#[test]
+fn marks_are_counted_and_own_addresses_are_not() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("10.0.0.0/8", "10.2.0.0/16")).unwrap();
+    sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+    let frame = |tos, host| udp([10, 1, 0, 1], [10, 2, 0, host], tos, 60);
+    for (frame, ce) in [(frame(3, 1), 1), (frame(2, 1), 1), (frame(0xb8 | 3, 1), 2)] {
+        assert_eq!(boundaries(&mut sampler, &frame)[0].report.received_ce, ce);
+    }
+    assert_eq!(boundaries(&mut sampler, &frame(3, 9)), []);
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 3);
+}
+
+#[test]
+fn what_a_sendbox_sends_itself_is_left_out_of_its_bundle_alone() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    sampler.set_bundle(BundleId(2), bundle("10.1.0.0/16", "10.3.0.0/16")).unwrap();
+    let is_counted = |sampler: &mut Sampler, site, host| {
+        boundaries(sampler, &udp([10, 1, 0, host], [10, site, 0, 1], 0, 60)).len() == 1
+    };
+    let addresses: [IpAddr; 2] = ["10.1.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
+    sampler.set_senders(BundleId(1), &addresses).unwrap();
+    assert!(!is_counted(&mut sampler, 2, 7) && is_counted(&mut sampler, 2, 8));
+    assert!(is_counted(&mut sampler, 3, 7), "another bundle");
+    // They stay with a change of the bundle, and go with the addresses or the bundle.
+    sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    assert!(!is_counted(&mut sampler, 2, 7));
+    sampler.set_senders(BundleId(1), &["10.1.0.8".parse().unwrap()]).unwrap();
+    assert!(is_counted(&mut sampler, 2, 7) && !is_counted(&mut sampler, 2, 8));
+    sampler.remove_bundle(BundleId(1)).unwrap();
+    sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    assert!(is_counted(&mut sampler, 2, 8));
+}
+
+#[test]
+fn boundaries_beyond_the_ring_are_counted_as_lost() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("10.0.0.0/8", "10.2.0.0/16")).unwrap();
+    let frame = udp([10, 1, 0, 1], [10, 2, 0, 1], 0, 60);
+    let sent = 10_000;
+    run(sampler.program.as_fd(), &frame, sent);
+    let mut last = 0;
+    let read = sampler.consume(&mut |boundary| last = boundary.report.received_packets);
+    let lost = sampler.lost_boundaries().unwrap();
+    assert!(lost > 0);
+    assert_eq!(read.unwrap() as u64 + lost, u64::from(sent));
+    assert_eq!(last, u64::from(sent) - lost, "the oldest are kept");
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, u64::from(sent));
+}
+
+#[test]
+#[ignore = "a measurement, not a claim"]
+fn cost_of_a_packet() {
+    let Some(mut sampler) = sampler() else { return };
+    let epoch_size = EpochSize::from_log2(8).unwrap();
+    let bundle = SamplerBundle { epoch_size, ..bundle("10.0.0.0/8", "10.2.0.0/16") };
+    sampler.set_bundle(BundleId(1), bundle).unwrap();
+    for (name, destination) in [("outside", [10, 3, 0, 1]), ("counted", [10, 2, 0, 1])] {
+        let frame = udp([10, 1, 0, 1], destination, 0, 1514);
+        let costs = (0..9).map(|_| run(sampler.program.as_fd(), &frame, 100_000).duration_ns);
+        println!("{name}: {} ns a packet, best of 9", costs.min().unwrap());
+    }
+}
+
+/// A frame of this IP version and transport with a header of 32 bytes where it is TCP, and `data` bytes behind it.
+fn transport(is_v6: bool, protocol: u8, data: usize) -> Vec<u8> {
+    let header_len = if protocol == 6 { 32 } else { 8 };
+    let payload = header_len + data;
+    let (mut frame, at) = if is_v6 {
+        let mut frame = vec![0; 14 + 40 + payload];
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        frame[18..20].copy_from_slice(&(payload as u16).to_be_bytes());
+        frame[20] = protocol;
+        (frame, 54)
+    } else {
+        let mut frame = udp([10, 1, 0, 1], [10, 2, 0, 1], 0, 34 + payload);
+        frame[18..20].copy_from_slice(&[0xff, 0xfe]);
+        frame[23] = protocol;
+        (frame, 34)
+    };
+    (at..at + payload).for_each(|at| frame[at] = (at * 89 / 7) as u8);
+    if protocol == 6 {
+        // A sequence number about to start anew, and the header's length.
+        frame[at + 4..at + 8].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
+        frame[at + 12] = 0x80;
+    } else {
+        frame[at + 4..at + 6].copy_from_slice(&(payload as u16).to_be_bytes());
+    }
+    frame
+}
+
+#[test]
+fn at_tc_the_packets_of_a_super_packet_are_those_of_core() {
+    let Some(mut sampler) = sampler_at_tc() else { return };
+    let all = "0.0.0.0/0 ::/0";
+    sampler.set_bundle(BundleId(1), bundle(all, all)).unwrap();
+    let (mut bytes, mut packets) = (0, 0);
+    for (is_v6, protocol) in [(false, 6), (true, 6), (false, 17), (true, 17)] {
+        for (data, gso_size) in
+            [(3000, 1448), (2896, 1448), (1400, 100), (100, 8), (17, 9), (20, 19)]
+        {
+            let frame = transport(is_v6, protocol, data);
+            let expected: Vec<_> = SuperPacket::new(&frame, gso_size, false)
+                .unwrap()
+                .segments()
+                .map(|segment| {
+                    packets += 1;
+                    bytes += segment.len.as_u64();
+                    (segment.block.hash(&KEY), bytes, packets)
+                })
+                .collect();
+            let seen = segments(&mut sampler, &frame, gso_size);
+            assert_eq!(seen, expected, "v6: {is_v6}, protocol {protocol}, {data} by {gso_size}");
+        }
+    }
+    assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, packets);
+}
+
+#[test]
+fn at_tc_a_packet_that_was_not_merged_is_sampled_as_by_xdp() {
+    let (Some(mut xdp), Some(mut at_tc)) = (sampler(), sampler_at_tc()) else { return };
+    let all = "0.0.0.0/0 ::/0";
+    let bundle = SamplerBundle { version: BlockVersion::V2, ..bundle(all, all) };
+    xdp.set_bundle(BundleId(1), bundle.clone()).unwrap();
+    at_tc.set_bundle(BundleId(1), bundle).unwrap();
+    let lengths = (0..40).flat_map(|data| {
+        [(false, 6), (true, 6), (false, 17), (true, 17), (false, 50)]
+            .map(|(is_v6, protocol)| transport(is_v6, protocol, data))
+    });
+    let vectors = vectors(BlockVersion::V2).into_iter().map(|(frame, _)| frame);
+    for frame in lengths.chain(vectors).filter(|frame| frame.len() > 14) {
+        let by_xdp: Vec<_> = boundaries(&mut xdp, &frame)
+            .iter()
+            .map(|Boundary { report, .. }| {
+                (report.hash, report.received_bytes.as_u64(), report.received_packets)
+            })
+            .collect();
+        assert_eq!(segments(&mut at_tc, &frame, 0), by_xdp, "{frame:02x?}");
+    }
+}
+
+#[test]
+#[ignore = "a measurement, not a claim"]
+fn cost_of_a_packet_at_tc() {
+    let Some(mut sampler) = sampler_at_tc() else { return };
+    let epoch_size = EpochSize::from_log2(8).unwrap();
+    let bundle = SamplerBundle { epoch_size, ..bundle("10.0.0.0/8", "10.2.0.0/16") };
+    sampler.set_bundle(BundleId(1), bundle).unwrap();
+    let frame = transport(false, 6, 3000);
+    for gso_size in [0, 1500, 300, 100, 50] {
+        let mut buffer: Buffer = [0; 48];
+        buffer[GSO_SIZE] = gso_size;
+        buffer[GSO_SEGS] = u32::from(gso_size != 0);
+        let costs = (0..9)
+            .map(|_| run_at_tc(sampler.program.as_fd(), &frame, 100_000, &mut buffer).duration_ns);
+        let packets = 3000_u32.checked_div(gso_size).unwrap_or(1);
+        let cost = costs.min().unwrap();
+        println!("{packets} packets: {} ns each, best of 9", cost / packets);
+    }
+}
