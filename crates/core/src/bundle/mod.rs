@@ -32,8 +32,7 @@ pub mod uplink;
 pub(crate) mod visibility;
 pub mod wire;
 
-pub use negotiation::BlockVersions;
-pub use sample::{BlockVersion, SampleBlock, SamplingKey};
+pub use sample::{BlockVersion, BlockVersions, SampleBlock, SamplingKey};
 
 use crate::units::{ByteCount, Timestamp};
 

@@ -8,39 +8,10 @@
 //! The boxes learn of each other's versions one after the other. What is sampled meanwhile matches nothing, for a
 //! round trip at the start of a session.
 
-use super::sample::BlockVersion;
+use super::sample::{BlockVersion, BlockVersions};
 use super::telling::Telling;
 use super::wire::VersionsMessage;
 use crate::units::Timestamp;
-
-/// Versions of the sampling block that a box builds; a bit each, the lowest for version 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockVersions(u8);
-
-impl BlockVersions {
-    /// All that there are.
-    pub const ALL: Self = Self(Self::of(BlockVersion::V1).0 | Self::of(BlockVersion::V2).0);
-
-    /// This one alone.
-    pub const fn of(version: BlockVersion) -> Self {
-        Self(1 << (version as u8 - 1))
-    }
-
-    /// The version to use between boxes that build these; `None`: there is no common one.
-    pub fn common(self, other: Self) -> Option<BlockVersion> {
-        let both = |version: &BlockVersion| self.0 & other.0 & Self::of(*version).0 != 0;
-        [BlockVersion::V1, BlockVersion::V2].into_iter().find(both)
-    }
-
-    /// As in a message. Bits of versions that are not known here are kept, and mean nothing.
-    pub(super) const fn from_bits(bits: u8) -> Self {
-        Self(bits)
-    }
-
-    pub(super) const fn bits(self) -> u8 {
-        self.0
-    }
-}
 
 /// One box's end of the negotiation.
 #[derive(Clone, Copy, Debug)]

@@ -73,6 +73,35 @@ pub enum BlockVersion {
     V2 = 2,
 }
 
+/// Versions of the sampling block that a box builds; a bit each, the lowest for version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockVersions(u8);
+
+impl BlockVersions {
+    /// All that there are.
+    pub const ALL: Self = Self(Self::of(BlockVersion::V1).0 | Self::of(BlockVersion::V2).0);
+
+    /// This one alone.
+    pub const fn of(version: BlockVersion) -> Self {
+        Self(1 << (version as u8 - 1))
+    }
+
+    /// The version to use between boxes that build these; `None`: there is no common one.
+    pub fn common(self, other: Self) -> Option<BlockVersion> {
+        let both = |version: &BlockVersion| self.0 & other.0 & Self::of(*version).0 != 0;
+        [BlockVersion::V1, BlockVersion::V2].into_iter().find(both)
+    }
+
+    /// As in a message. Bits of versions that are not known here are kept, and mean nothing.
+    pub(super) const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub(super) const fn bits(self) -> u8 {
+        self.0
+    }
+}
+
 /// The 64 bytes of a packet that are hashed; see the module's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleBlock([u8; 64]);
