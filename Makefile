@@ -4,7 +4,7 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build install packages test-packages check lint deny \
-        test-fresh test-kernels test-own clean
+        test-fresh test-kernels test-metrics test-own clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -68,6 +68,10 @@ test-own: ## algorithms of one's own, in Rust and in C: written, built into fore
 test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)
 	@sh packaging/install-packages.sh packaging/test-kernels.txt
 	$(CARGO) xtask test-kernels
+
+test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
+	@sh packaging/install-packages.sh packaging/test-metrics.txt
+	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
 
 clean: ## removes what was built
 	$(CARGO) clean

@@ -22,6 +22,8 @@ completions zsh zsh/site-functions _forebay
 completions fish fish/vendor_completions.d forebay.fish
 packaging=$(dirname "$0")
 install -D -m 644 "$packaging/sysusers.d/forebay.conf" "$lib/sysusers.d/forebay.conf"
+install -D -m 644 "$packaging/prometheus/forebay.rules.yml" "$share/forebay/prometheus/forebay.rules.yml"
+install -D -m 644 "$packaging/grafana/forebay.json" "$share/forebay/grafana/forebay.json"
 mkdir -p "$lib/systemd/system"
 for unit in "$packaging"/systemd/*.service; do
     sed "s,/usr/bin/forebay,$prefix/bin/forebay," "$unit" >"$lib/systemd/system/$(basename "$unit")"

@@ -8,6 +8,7 @@
 mod cdf;
 mod config;
 pub mod coverage;
+mod looks;
 pub mod mutate;
 mod packet;
 mod plan;
@@ -28,6 +29,7 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] = &[
     ("cdf", cdf::run),
     ("config", config::run),
+    ("looks", looks::run),
     ("packet", packet::run),
     ("plan", plan::run),
     ("qdisc_ops", qdisc_ops::run),

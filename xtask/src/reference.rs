@@ -1,4 +1,4 @@
-//! `docs/reference.md`: algorithms, queueing disciplines and metrics as their registries describe them.
+//! `docs/reference.md`: algorithms, queueing disciplines, metrics and events as their registries describe them.
 
 use std::fmt::Write as _;
 
@@ -7,6 +7,8 @@ use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
 use forebay_core::traffic::RECEIVERS;
+use forebay_host::daemon::metrics::{FAMILIES, Family};
+use forebay_host::log::events::EVENTS;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 
 use crate::repository;
@@ -16,8 +18,8 @@ const FILE: &str = "docs/reference.md";
 const HEAD: &str = "\
 # Reference
 
-Written by `cargo xtask reference` from the registries in `crates/core` and `crates/lab`; `forebay list` prints
-them, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
+Written by `cargo xtask reference` from the registries in `crates/core`, `crates/lab` and `crates/host`; `forebay list`
+prints those of the first two, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 
@@ -75,7 +77,28 @@ fn text() -> String {
     metrics(&mut text, catalogue());
     text.push_str("\n## Quantities over time\n");
     metrics(&mut text, SERIES.iter());
+    scraped(&mut text);
+    events(&mut text);
     text
+}
+
+/// What a box serves where its file has `[metrics]`.
+fn scraped(text: &mut String) {
+    text.push_str("\n## What boxes tell Prometheus\n\n| metric | type | labels | boxes | what |\n|---|---|---|---|---|\n");
+    for family in FAMILIES {
+        let Family { name, kind, help, .. } = family;
+        let (labels, boxes) = (family.labels().join(", "), family.boxes());
+        let _ = writeln!(text, "| `{name}` | {} | {labels} | {boxes} | {help} |", kind.name());
+    }
+}
+
+/// What the logs of boxes and agents tell of.
+fn events(text: &mut String) {
+    text.push_str("\n## Events of the log\n\n| id | event | level | when |\n|---|---|---|---|\n");
+    for event in EVENTS {
+        let level = event.level.to_string().to_lowercase();
+        let _ = writeln!(text, "| {} | `{}` | {level} | {} |", event.id, event.name, event.when);
+    }
 }
 
 fn metrics<'a>(text: &mut String, entries: impl Iterator<Item = &'a Entry>) {

@@ -27,7 +27,7 @@ struct Cli {
 pub fn main(own: &[Own]) -> ExitCode {
     let cli = Cli::parse();
     // The target of a line is the name of its event: none is a path of this program's modules.
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
                 .unwrap_or_else(|_| "info".into()),
@@ -35,8 +35,16 @@ pub fn main(own: &[Own]) -> ExitCode {
         .with_writer(log)
         // What cannot be written would otherwise be told on stderr, by a macro that panics.
         .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(std::io::stderr().is_terminal());
+    #[cfg(feature = "host")]
+    let subscriber = match forebay_host::log::format::Lines::of_environment() {
+        Ok(lines) => subscriber.event_format(lines),
+        Err(problem) => {
+            end_log(Some(&format!("error: {problem}")));
+            return ExitCode::from(2);
+        }
+    };
+    subscriber.init();
     let (code, last_word) = match execute(cli.command, own) {
         Ok(code) => (code, None),
         Err(error) => (commands::exit_code(&error), Some(format!("error: {}", message(&error)))),

@@ -31,6 +31,8 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
         "share/zsh/site-functions/_forebay",
         "share/fish/vendor_completions.d/forebay.fish",
         "lib/sysusers.d/forebay.conf",
+        "share/forebay/prometheus/forebay.rules.yml",
+        "share/forebay/grafana/forebay.json",
     ] {
         assert!(!there(path).is_empty(), "{path}");
     }

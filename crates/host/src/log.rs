@@ -4,6 +4,9 @@
 //! line is handed over without waiting, what cannot be written is counted ([`lost`]), and the log says so once
 //! it works again. Panics are told in the log too, for they would wait for stderr otherwise.
 
+pub mod events;
+pub mod format;
+
 use std::io::{self, Write};
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering};

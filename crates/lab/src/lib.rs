@@ -16,6 +16,7 @@ pub mod plan;
 #[cfg(feature = "host")]
 pub mod platforms;
 pub mod progress;
+pub mod recorded;
 pub mod report;
 pub mod reproduce;
 pub mod rows;

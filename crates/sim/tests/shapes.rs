@@ -113,8 +113,8 @@ fn packets_that_take_turns_over_unequal_paths_look_lost() {
         let plan =
             Network::parallel(STOP, 1, Stack::NS3, links(100, &[5, 25], 100), balance, &cc, 1);
         let mut simulation = run(&plan);
-        let drops = (0..2).map(|link| simulation.link_metrics(link).total_qdisc_drops_l2).sum();
-        assert_eq!(0_u64, drops);
+        let drops = (0..2).map(|link| simulation.link_metrics(link).total_qdisc_drops_l2);
+        assert_eq!(drops.sum::<u64>(), 0);
         simulation.flow_metrics(0).unwrap().total_retransmissions_l4
     };
     assert_eq!(retransmissions(Balance::ByFlow), 0);

@@ -24,7 +24,7 @@ const OF_ORACLE: [&str; 3] =
 /// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 14] = [
+const READERS: [&str; 15] = [
     "crates/lab/assets/",
     "crates/lab/src/bench/",
     "crates/lab/src/capture/",
@@ -35,6 +35,7 @@ const READERS: [&str; 14] = [
     "crates/lab/src/judge/",
     "crates/lab/src/output.rs",
     "crates/lab/src/progress.rs",
+    "crates/lab/src/recorded.rs",
     "crates/lab/src/report/",
     "crates/lab/src/reproduce/",
     "crates/lab/src/search/",

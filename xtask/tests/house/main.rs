@@ -50,7 +50,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("forebay-purity", &["forebay-core"]),
     ("forebay-skips", &[]),
     ("forebay-sources", &[]),
-    ("xtask", &["forebay-core", "forebay-lab", "forebay-skips", "forebay-sources"]),
+    ("xtask", &["forebay-core", "forebay-host", "forebay-lab", "forebay-skips", "forebay-sources"]),
 ];
 
 #[test]

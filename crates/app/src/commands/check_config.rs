@@ -41,6 +41,9 @@ impl CheckConfig {
             return Err(BadInput(unread.join("\n")).into());
         }
         let mut text = format!("{}: {} on {}\n", self.file.display(), config.role, config.listen);
+        if let Some(metrics) = config.metrics {
+            writeln!(text, "  metrics at http://{metrics}/metrics")?;
+        }
         if let Some(Uplink { shares, groups }) = &config.uplink {
             writeln!(text, "  uplink of {}", shares.rate)?;
             for (name, group) in groups.iter().zip(&shares.groups) {

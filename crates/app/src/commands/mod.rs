@@ -28,6 +28,7 @@ mod plan;
 mod platforms;
 #[cfg(feature = "host")]
 mod read_keys;
+mod record;
 mod reload;
 mod replay;
 mod report;
@@ -37,6 +38,7 @@ mod role;
 mod run;
 mod search;
 mod status;
+mod top;
 mod trace;
 
 use std::io::{self, Write};
@@ -138,7 +140,7 @@ pub enum Command {
     Receivebox(daemons::Receivebox),
     /// Let an algorithm decide for TCP connections of this machine's kernel.
     Agent(agent::Agent),
-    /// Repeat what an agent has recorded, and say where this program decides otherwise.
+    /// Repeat what an agent has recorded, or tell and simulate what boxes have.
     Replay(replay::Replay),
     /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
     Platforms(platforms::Platforms),
@@ -150,10 +152,12 @@ pub enum Command {
     Keygen(keygen::Keygen),
     /// Show what running boxes and agents do, and why.
     Status(status::Status),
-    /// Show the status of running boxes and agents live.
-    Top(status::Top),
+    /// Show live what bundles do: rates, queues here and beyond, delays, states and reasons.
+    Top(top::Top),
     /// Say why the rate of a bundle is what it is, and what limits it.
     Explain(explain::Explain),
+    /// Record what boxes do for some minutes as one file, for a bug report.
+    Record(record::Record),
     /// Have running boxes take their configuration and key files as they are now.
     Reload(reload::Reload),
     /// Have a running box take another configuration, and go back unless that is confirmed in time.
@@ -228,6 +232,7 @@ impl Command {
             Self::Status(arguments) => arguments.execute(),
             Self::Top(arguments) => arguments.execute(),
             Self::Explain(arguments) => arguments.execute(),
+            Self::Record(arguments) => arguments.execute(),
             Self::Reload(arguments) => arguments.execute(),
             Self::Apply(arguments) => arguments.execute(),
             Self::Confirm(arguments) => arguments.execute(),

@@ -1,9 +1,7 @@
-//! `forebay status` and `forebay top`: asking a running box or agent.
+//! `forebay status`: asking a running box or agent.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-#[cfg(feature = "host")]
-use std::time::Duration;
 
 #[cfg(feature = "host")]
 use super::print;
@@ -25,13 +23,9 @@ pub struct Status {
     /// Print one JSON document, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
-}
-
-/// Arguments of `forebay top`.
-#[derive(clap::Args)]
-pub struct Top {
-    #[command(flatten)]
-    target: Target,
+    /// Print the JSON Schema of that document: each field with its meaning and unit. Asks no daemon.
+    #[arg(long, conflicts_with_all = ["json", "socket"])]
+    schema: bool,
 }
 
 /// What is said of a daemon whose answer does not fit.
@@ -40,10 +34,13 @@ pub const ANOTHER_QUESTION: &str = "the daemon answered another question";
 
 /// What the daemons that were asked say of themselves.
 #[cfg(feature = "host")]
-#[derive(Default)]
+#[derive(Default, serde::Serialize, schemars::JsonSchema)]
+#[schemars(title = "forebay status --json")]
 pub struct Answers {
+    /// Sendboxes and receiveboxes.
     pub boxes: Vec<forebay_host::daemon::status::Status>,
-    agents: Vec<forebay_host::agent::status::AgentStatus>,
+    /// Agents that decide for TCP connections of the kernel.
+    pub agents: Vec<forebay_host::agent::status::AgentStatus>,
 }
 
 #[cfg(feature = "host")]
@@ -68,6 +65,12 @@ pub type Answer = forebay_host::service::control::Answer<State>;
 
 #[cfg(feature = "host")]
 impl Target {
+    /// The daemon at `socket`, or each that has one in the usual folder.
+    pub fn of(socket: Option<PathBuf>) -> Self {
+        Self { socket }
+    }
+
+    /// The sockets of the daemons that are asked.
     pub fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
         const FOLDER: &str = "/run/forebay";
         if let Some(socket) = &self.socket {
@@ -92,6 +95,7 @@ impl Target {
         ask_all(&self.sockets()?, self.socket.is_some(), request)
     }
 
+    /// The state of all daemons that are asked.
     pub fn status(&self) -> anyhow::Result<Answers> {
         use forebay_host::service::control::Request;
         let mut answers = Answers::default();
@@ -147,10 +151,13 @@ fn ask_all(
 impl Status {
     /// Prints the state of each daemon: tables, or `{"boxes": [..], "agents": [..]}`.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        if self.schema {
+            print(&schema())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let answers = self.target.status()?;
         if self.json {
-            let Answers { boxes, agents } = answers;
-            print(&format!("{}\n", serde_json::json!({ "boxes": boxes, "agents": agents })))?;
+            print(&format!("{}\n", serde_json::json!(answers)))?;
         } else {
             print(&answers.tables().join("\n"))?;
         }
@@ -158,19 +165,10 @@ impl Status {
     }
 }
 
+/// The JSON Schema (draft 2020-12) of what `--json` prints.
 #[cfg(feature = "host")]
-impl Top {
-    /// Shows the tables of `forebay status` and renews them every second, until interrupted.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
-        loop {
-            let tables = self.target.status()?.tables().join("\n");
-            // ECMA-48: home, erase the display.
-            if !print(&format!("\x1b[H\x1b[2J{tables}\n"))? {
-                return Ok(ExitCode::SUCCESS);
-            }
-            std::thread::sleep(Duration::from_secs(1));
-        }
-    }
+fn schema() -> String {
+    format!("{:#}\n", serde_json::json!(schemars::schema_for!(Answers)))
 }
 
 #[cfg(not(feature = "host"))]
@@ -180,16 +178,8 @@ mod without_host {
     impl Status {
         /// Says what is missing.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = (self.target.socket, self.json);
+            let _ = (self.target.socket, self.json, self.schema);
             Err(crate::commands::needs_host("status"))
-        }
-    }
-
-    impl Top {
-        /// Says what is missing.
-        pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = self.target.socket;
-            Err(crate::commands::needs_host("top"))
         }
     }
 }
@@ -197,11 +187,144 @@ mod without_host {
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::time::Duration;
 
     use forebay_host::service::control::{ControlSocket, Request};
     use forebay_host::service::privileges::Confinement;
+    use serde_json::Value;
 
     use super::*;
+
+    /// The part of `schema` that `part` refers to, or `part`.
+    fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+        match part["$ref"].as_str() {
+            Some(place) => schema.pointer(place.trim_start_matches('#')).expect(place),
+            None => part,
+        }
+    }
+
+    /// What of `value` is not as `part` of `schema` says; only what the schema of the status is made of.
+    fn faults(schema: &Value, part: &Value, value: &Value, at: &str) -> Vec<String> {
+        let part = resolved(schema, part);
+        if let Some(choices) = part["anyOf"].as_array().or(part["oneOf"].as_array()) {
+            let all = choices.iter().map(|choice| faults(schema, choice, value, at));
+            return all.min_by_key(Vec::len).expect("a choice");
+        }
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let types = match &part["type"] {
+            Value::Array(types) => types.clone(),
+            one => vec![one.clone()],
+        };
+        let is_of = |name: &Value| name == kind || name == "number" && kind == "integer";
+        if !types.iter().any(is_of) {
+            return vec![format!("{at} is {kind}, not {}", part["type"])];
+        }
+        let mut found = Vec::new();
+        for (key, inner) in value.as_object().into_iter().flatten() {
+            let at = format!("{at}.{key}");
+            match part["properties"].get(key) {
+                Some(property) => found.extend(faults(schema, property, inner, &at)),
+                None => found.push(format!("{at} is not described")),
+            }
+        }
+        for key in part["required"].as_array().into_iter().flatten() {
+            if value.get(key.as_str().unwrap()).is_none() {
+                found.push(format!("{at} has no {key}"));
+            }
+        }
+        for (place, element) in value.as_array().into_iter().flatten().enumerate() {
+            let items = part["prefixItems"].get(place).unwrap_or(&part["items"]);
+            found.extend(faults(schema, items, element, &format!("{at}[{place}]")));
+        }
+        found
+    }
+
+    /// A document with something in each list and each field that may be null.
+    fn full() -> Value {
+        use forebay_core::record::DecisionRecord;
+        use forebay_host::agent::status::{
+            AgentStatus, AlgorithmStatus, FlowStatus, RecordingStatus,
+        };
+        use forebay_host::daemon::Role;
+        use forebay_host::daemon::status::{
+            BundleStatus, PortStatus, ShapingStatus, ShareStatus, Status, TrialStatus,
+            WatchingStatus,
+        };
+        let decision = DecisionRecord {
+            rate_bps: Some(1),
+            cwnd_bytes: Some(1),
+            min_rtt_ns: Some(1),
+            ..DecisionRecord::default()
+        };
+        let shaping = ShapingStatus {
+            decisions: vec![decision],
+            max_rate_bps: Some(1),
+            share: Some(ShareStatus { guarantee_bps: Some(1), ..ShareStatus::default() }),
+            alarm: Some("alarm".into()),
+            flows: Some(1),
+            ..ShapingStatus::default()
+        };
+        let bundle = BundleStatus {
+            differences: Some(vec!["differs".into()]),
+            shaping: Some(shaping),
+            watching: Some(WatchingStatus::default()),
+            ..BundleStatus::default()
+        };
+        let port = PortStatus { counters: vec![("captured".into(), 1)], ..PortStatus::default() };
+        let mut status = Status::new(Role::Sendbox, true);
+        status.uplink_bps = Some(1);
+        status.trial = Some(TrialStatus { left_s: 1, what: "1 changed".into() });
+        (status.ports, status.bundles) = (vec![port], vec![bundle, BundleStatus::default()]);
+        let agent = AgentStatus {
+            algorithms: vec![AlgorithmStatus::default()],
+            recording: Some(RecordingStatus::default()),
+            flows: vec![FlowStatus::default()],
+            ..AgentStatus::default()
+        };
+        serde_json::to_value(Answers { boxes: vec![status], agents: vec![agent] }).unwrap()
+    }
+
+    #[test]
+    fn every_document_is_of_the_schema_and_the_file_is_that_schema() {
+        let text = schema();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.schema.json");
+        let written = std::fs::read_to_string(file).unwrap_or_default();
+        let renew = "forebay status --schema >docs/status.schema.json";
+        assert!(written == text, "docs/status.schema.json is out of date: `{renew}`");
+        let schema: Value = serde_json::from_str(&text).unwrap();
+        let document = full();
+        assert_eq!(faults(&schema, &schema, &document, "$"), Vec::<String>::new());
+        // What breaks it is found.
+        for (place, value, fault) in [
+            ("/boxes/0/bundles/0/shaping/queue/bytes", serde_json::json!("1"), "not \"integer\""),
+            ("/boxes/0/role", serde_json::json!(1), "role is integer"),
+            ("/boxes/0/bundles/0/peer", serde_json::json!({"x": 1}), "peer.x is not described"),
+        ] {
+            let mut broken = document.clone();
+            *broken.pointer_mut(place).unwrap() = value;
+            let found = faults(&schema, &schema, &broken, "$");
+            assert!(found.iter().any(|it| it.contains(fault)), "{place}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_schema_says_what_it_means() {
+        let schema: Value = serde_json::from_str(&schema()).unwrap();
+        let parts = schema["$defs"].as_object().unwrap().iter();
+        for (name, part) in parts.chain([(&"document".to_string(), &schema)]) {
+            for (field, described) in part["properties"].as_object().into_iter().flatten() {
+                assert!(described["description"].is_string(), "{name}.{field}: {described}");
+            }
+        }
+    }
 
     #[test]
     fn a_daemon_that_was_killed_does_not_hide_the_others() {

@@ -36,6 +36,11 @@ impl<P: Packet> DeficitRound<P> {
         self.buffer.backlog()
     }
 
+    /// Queues that take turns.
+    pub fn flows(&self) -> u32 {
+        self.round.len()
+    }
+
     pub fn set_rate(&mut self, rate: Option<Rate>) {
         self.buffer.set_rate(rate);
     }

@@ -121,6 +121,10 @@ impl<P: Packet> Qdisc<P> for Drr<P> {
         self.round.backlog()
     }
 
+    fn flows(&self) -> Option<u32> {
+        Some(self.round.flows())
+    }
+
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.round.set_rate(rate);
     }

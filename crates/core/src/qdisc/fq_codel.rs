@@ -232,6 +232,10 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         self.backlog
     }
 
+    fn flows(&self) -> Option<u32> {
+        Some(self.new.len() + self.old.len())
+    }
+
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.limit.set_rate(rate);
     }

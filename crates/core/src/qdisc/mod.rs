@@ -182,6 +182,10 @@ pub trait Qdisc<P: Packet> {
     }
     /// What stands in the queue, recursively.
     fn backlog(&self) -> Backlog;
+    /// Flows that take turns, of which one that has just emptied may be one; `None`: the qdisc tells no flows apart.
+    fn flows(&self) -> Option<u32> {
+        None
+    }
     /// The queue is served at `rate` from now on; `None`: not known, or without a limit. Limits in
     /// time follow it; nothing is dropped before the next arrival.
     fn set_service_rate(&mut self, rate: Option<Rate>);
@@ -199,6 +203,9 @@ impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()
+    }
+    fn flows(&self) -> Option<u32> {
+        (**self).flows()
     }
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         (**self).set_service_rate(rate);

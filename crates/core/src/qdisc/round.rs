@@ -18,6 +18,7 @@ pub(super) struct Links {
 pub(super) struct Round {
     head: u32,
     tail: u32,
+    len: u32,
 }
 
 impl Links {
@@ -32,7 +33,12 @@ impl Links {
 }
 
 impl Round {
-    pub const EMPTY: Self = Self { head: NIL, tail: NIL };
+    pub const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
+
+    /// How many flows stand in the list.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
 
     /// The flow whose turn it is.
     pub fn front(&self) -> Option<u32> {
@@ -48,6 +54,7 @@ impl Round {
             tail => links.next[tail as usize] = flow,
         }
         self.tail = flow;
+        self.len += 1;
     }
 
     /// Takes the first flow out.
@@ -57,6 +64,7 @@ impl Round {
         if self.head == NIL {
             self.tail = NIL;
         }
+        self.len -= 1;
         Some(flow)
     }
 
@@ -85,6 +93,7 @@ mod tests {
         assert!(!links.is_listed(first));
         old.push_back(&mut links, first);
         assert_eq!((old.front(), new.front()), (Some(0), Some(3)));
+        assert_eq!((old.len(), new.len()), (1, 2));
         assert_eq!(new.pop_front(&mut links), Some(3));
         assert_eq!(new.pop_front(&mut links), Some(2));
         assert_eq!(new.pop_front(&mut links), None);

@@ -242,6 +242,10 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
         self.turns.buffer.backlog()
     }
 
+    fn flows(&self) -> Option<u32> {
+        Some(self.round.len())
+    }
+
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.turns.buffer.set_rate(rate);
     }

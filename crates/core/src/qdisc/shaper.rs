@@ -340,6 +340,10 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
         self.inner.backlog()
     }
 
+    fn flows(&self) -> Option<u32> {
+        self.inner.flows()
+    }
+
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.service_rate = rate;
         self.tell_inner();

@@ -39,6 +39,7 @@ pub struct BundleRecord {
 
 /// What a sendbox counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(default))]
 pub struct BundleCounters {
     /// Boundaries sent while reports could be expected back.
@@ -140,6 +141,7 @@ impl EpochRecord {
 
 /// One decision of a sendbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct DecisionRecord {
     /// When the decision was taken.
@@ -181,6 +183,7 @@ impl DecisionRecord {
 
 /// A queue at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct QueueSample {
     /// When the queue was sampled.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::log::LOST_LINES;
@@ -10,9 +11,9 @@ use crate::log::LOST_LINES;
 pub const SCHEMA: u32 = 1;
 
 /// The state of an agent.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentStatus {
-    /// [`SCHEMA`].
+    /// Version of this part of the document: it grows when a field changes its meaning or goes.
     pub schema: u32,
     /// Version of the program.
     pub version: String,
@@ -42,7 +43,7 @@ pub struct AgentStatus {
 }
 
 /// A name that connections can select.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AlgorithmStatus {
     /// Name in the kernel.
     pub name: String,
@@ -57,7 +58,7 @@ pub struct AlgorithmStatus {
 }
 
 /// The slots of a name: a connection needs one to be decided about.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlotsStatus {
     /// Slots of the name, taken or not.
     pub total: u32,
@@ -72,7 +73,7 @@ pub struct SlotsStatus {
 }
 
 /// A user and its slots.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderStatus {
     /// As the initial user namespace numbers it.
     pub uid: u32,
@@ -86,7 +87,7 @@ pub const HOLDERS_MAX: usize = 16;
 const HOLDERS_SHOWN: usize = 4;
 
 /// What was counted since the start of the agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
     /// Connections that came.
     pub opened: u64,
@@ -108,7 +109,7 @@ pub struct Totals {
 }
 
 /// A recording under way.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordingStatus {
     /// The file.
     pub file: String,
@@ -117,7 +118,7 @@ pub struct RecordingStatus {
 }
 
 /// A connection.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowStatus {
     /// The name that it selected.
     pub name: String,

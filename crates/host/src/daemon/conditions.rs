@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::packet::ETHERNET_HEADER;
 use nix::net::if_::if_nametoindex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, Role};
@@ -107,7 +108,7 @@ pub struct Condition {
 }
 
 /// What was found and does not do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
     /// What was found.
     pub found: String,
@@ -122,7 +123,7 @@ impl Fault {
 }
 
 /// A condition that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Void {
     /// Name of the condition.
     pub condition: String,

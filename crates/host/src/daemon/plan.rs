@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
@@ -192,7 +193,8 @@ impl Plan {
     }
 
     fn plan_receivebox(&mut self, config: &Config, before: Option<&Config>) {
-        let then = "the program `sampler`, which passes everything, held by a link: it goes with the process";
+        let then = "the program `sampler`, or at tc `merged` where packets are merged first: it passes everything, \
+                    held by a link, and goes with the process";
         self.program(&config.wan, then, before);
         self.offloads(&config.wan);
     }
@@ -250,10 +252,27 @@ impl Plan {
                  or to {wan}, or have box.listen name one that is there"
             ));
         }
+        if let Some(metrics) = config.metrics {
+            self.plan_metrics(metrics, before);
+        }
         let control = &config.control;
         let now = if control.exists() { "there" } else { "not there" };
         let then = "a socket of mode 0600, or 0660 with box.status_group";
         self.step(&format!("control socket {}", control.display()), now.into(), then);
+    }
+
+    fn plan_metrics(&mut self, listen: SocketAddr, before: Option<&Config>) {
+        let is_theirs = before.is_some_and(|it| it.metrics == Some(listen));
+        let now = match TcpListener::bind(listen) {
+            Ok(_) => "free".into(),
+            Err(_) if is_theirs => "that of the box that runs".into(),
+            Err(error) => {
+                let fix = "an address of this machine with a free port";
+                self.blockers.push(format!("metrics.listen {listen}: {error}; to mend it: {fix}"));
+                error.to_string()
+            }
+        };
+        self.step(&format!("TCP {listen}"), now, "a socket of the box, for metrics");
     }
 
     fn plan_process(&mut self, config: &Config) {

@@ -7,6 +7,7 @@ use nix::sys::signalfd::SignalFd;
 use nix::unistd::{Group, geteuid};
 
 use super::keys::reader::{KeyReader, Loaded};
+use super::metrics::Server;
 use super::reload::{Change, Reloader};
 use super::status::Status;
 use super::{Config, ConfigError, DaemonError};
@@ -23,17 +24,20 @@ pub struct Prepared {
     pub reader: KeyReader,
     /// What its threads go over to.
     pub confinement: Confinement,
+    /// Where its metrics are asked for.
+    metrics: Option<Server>,
 }
 
-/// Prepares a box: its signals, its log, who it becomes, and who reads its keys then. Call it before any
-/// thread is started.
+/// Prepares a box: its signals, its log, who it becomes, who reads its keys then, and the port of its metrics. Call it
+/// before any thread is started.
 pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     let confinement = confinement(config)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
     let file = config.file.clone();
     let reader = KeyReader::start(file, &confinement).map_err(DaemonError::SetUp)?;
+    let metrics = Server::bind(config).map_err(DaemonError::SetUp)?;
     confinement.start_log().map_err(DaemonError::SetUp)?;
-    Ok(Prepared { signals, reader, confinement })
+    Ok(Prepared { signals, reader, confinement, metrics })
 }
 
 /// Runs the worker of a box, which has begun with what is `loaded`, until SIGTERM or SIGINT; answers its last
@@ -43,7 +47,10 @@ pub fn supervise(
     prepared: Prepared,
     worker: impl Worker<Status = Status, Change = Change>,
 ) -> io::Result<Status> {
-    let Prepared { signals, reader, confinement } = prepared;
+    let Prepared { signals, reader, confinement, metrics } = prepared;
+    if let Some(metrics) = metrics {
+        metrics.start(confinement.clone())?;
+    }
     let (control, role) = (loaded.config.control.clone(), loaded.config.role);
     let desk = Reloader::new(reader, loaded)?;
     supervisor::supervise(&control, &role, signals, Some(&confinement), worker, desk)

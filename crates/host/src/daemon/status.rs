@@ -4,6 +4,7 @@ use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
 use forebay_core::units::Rate;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Void;
@@ -14,9 +15,9 @@ use crate::log::LOST_LINES;
 pub const SCHEMA: u32 = 2;
 
 /// The state of a box.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// [`SCHEMA`].
+    /// Version of this part of the document: it grows when a field changes its meaning or goes.
     pub schema: u32,
     /// Version of the program.
     pub version: String,
@@ -59,7 +60,7 @@ pub struct Status {
 }
 
 /// A change that nobody has confirmed yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialStatus {
     /// Time until it goes back (s).
     pub left_s: u64,
@@ -71,11 +72,11 @@ pub struct TrialStatus {
 }
 
 /// One device of a box.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic` or `packet socket`.
+    /// `xdp native`, `xdp generic`, `tcx` or `packet socket`.
     pub mode: String,
     /// Named counters since the start, such as frames handed to the box or passed to the kernel
     /// for being outside every bundle.
@@ -83,7 +84,7 @@ pub struct PortStatus {
 }
 
 /// Datagrams received on the message socket, by what became of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageCounters {
     /// Messages sent.
     pub sent: u64,
@@ -120,7 +121,7 @@ impl MessageCounters {
 }
 
 /// One bundle of a box.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BundleStatus {
     /// Name of the bundle.
     pub name: String,
@@ -144,7 +145,7 @@ pub struct BundleStatus {
 }
 
 /// The other box as heard through its authentic messages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerStatus {
     /// Address of the peer.
     pub address: String,
@@ -157,7 +158,7 @@ pub struct PeerStatus {
 }
 
 /// A bundle at the sendbox.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShapingStatus {
     /// Algorithm with its parameters.
@@ -180,6 +181,8 @@ pub struct ShapingStatus {
     pub unseen: f64,
     /// The own queue now.
     pub queue: QueueSample,
+    /// Flows that stand in the own queue; `None`: its discipline does not tell flows apart.
+    pub flows: Option<u32>,
     /// What left, what arrived, and for how long bytes stood in the own queue.
     pub last_second: LastSecond,
     /// What the trace has, too.
@@ -198,7 +201,7 @@ pub struct ShapingStatus {
 }
 
 /// Averages over the last whole second; all 0 and unknown before the end of the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastSecond {
     /// What left the sendbox (bits per second).
     pub sent_bps: u64,
@@ -209,7 +212,7 @@ pub struct LastSecond {
 }
 
 /// A bundle's share of the uplink, as it is now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareStatus {
     /// What the bundle may send (bits per second).
@@ -240,7 +243,7 @@ impl ShareStatus {
 }
 
 /// A bundle at the receivebox.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchingStatus {
     /// What an operator should look into.
     #[serde(default)]
@@ -385,9 +388,10 @@ impl BundleStatus {
         )?;
         let (QueueSample { packets, bytes: queued, .. }, waited) =
             (shaping.queue, millis(queue_delay_ns));
+        let flows = shaping.flows.map_or(String::new(), |flows| format!(" of {flows} flows"));
         row(
             "own queue",
-            format!("{packets} packets, {queued} bytes; delay {waited}, last second"),
+            format!("{packets} packets{flows}, {queued} bytes; delay {waited}, last second"),
         )?;
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);

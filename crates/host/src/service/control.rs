@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -19,6 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use super::impatient::{Impatient, PATIENCE};
 use super::outcome::Outcome;
 use super::privileges::Confinement;
 
@@ -29,11 +29,6 @@ const MAX_REQUEST: u64 = 4096;
 /// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// How long one client may take to ask, and as long again to read, however little it leaves between
-/// two bytes: it keeps the others waiting, and the signals that end the daemon.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes of an answer handed over at a time.
-const PART: usize = 1 << 15;
 /// Clients served before signals are looked at again: as many as may wait.
 const CLIENTS: u16 = 8;
 
@@ -178,42 +173,6 @@ fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListen
     Ok(OwnedFd::from(socket).into())
 }
 
-/// A client's stream, which is given up at a time.
-struct Impatient<'a> {
-    stream: &'a UnixStream,
-    until: Instant,
-}
-
-impl<'a> Impatient<'a> {
-    fn of(stream: &'a UnixStream) -> Self {
-        Self { stream, until: Instant::now() + PATIENCE }
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-impl Read for Impatient<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes)
-    }
-}
-
-impl Write for Impatient<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        // The kernel waits anew for room for each part of a long text.
-        self.stream.write(&bytes[..bytes.len().min(PART)])
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Whether root, or the user of this process, asks, and not somebody of the status group.
 fn is_owner(stream: &UnixStream) -> io::Result<bool> {
     let uid = Uid::from_raw(getsockopt(stream, PeerCredentials)?.uid());
@@ -254,6 +213,8 @@ pub fn ask<S: DeserializeOwned>(path: &Path, request: Request) -> io::Result<Ans
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use nix::poll::{PollFd, PollFlags, PollTimeout};
 
     use super::*;

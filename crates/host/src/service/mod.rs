@@ -2,6 +2,7 @@
 //! socket by which others ask ([`control`]), and what each thread may do ([`privileges`]).
 
 pub mod control;
+pub(crate) mod impatient;
 pub mod outcome;
 pub mod privileges;
 pub mod supervisor;

@@ -278,7 +278,7 @@ mod tests {
     fn a_hole_waits_a_quarter_of_the_least_round_trip_and_then_is_lost() {
         let mut rack = rack();
         // Segment 3 comes after 40 ms: 0 to 2 are given until sent + 40 + 10 ms.
-        assert_eq!(deliver(&mut rack, 43, &[3], CALM), []);
+        assert_eq!(deliver(&mut rack, 43, &[3], CALM), [0; 0]);
         assert_eq!(rack.deadline(), Some(at(2 + 50)));
         assert_eq!(lost(&mut rack, 51), [0, 1]);
         assert_eq!(lost(&mut rack, 52), [2]);
@@ -299,7 +299,7 @@ mod tests {
         deliver(&mut rack, 43, &[3], CALM);
         deliver(&mut rack, 44, &[2], CALM);
         let conditions = Conditions { sacked: 5, is_recovering: true, ..CALM };
-        assert_eq!(deliver(&mut rack, 46, &[4, 5, 6], conditions), []);
+        assert_eq!(deliver(&mut rack, 46, &[4, 5, 6], conditions), [0; 0]);
         assert_eq!(rack.deadline(), Some(at(1 + 40 + 10)));
     }
 

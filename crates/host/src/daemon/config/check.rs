@@ -1,5 +1,6 @@
 //! The whole of a configuration file: `[box]`, `[trace]`, and the sections that have files of their own.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use forebay_core::units::ByteCount;
@@ -8,7 +9,8 @@ use toml::de::DeTable;
 use super::document::{Section, Source, Table};
 use super::{Config, Role, TraceConfig, bundle, uplink, value};
 
-const ROOT: Section = Section { name: "", keys: &["box", "trace", "uplink", "group", "bundle"] };
+const ROOT: Section =
+    Section { name: "", keys: &["box", "trace", "metrics", "uplink", "group", "bundle"] };
 
 pub(super) const BOX: Section = Section {
     name: "box",
@@ -16,6 +18,8 @@ pub(super) const BOX: Section = Section {
 };
 
 pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
+
+pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
 
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
 const TRACE_LIMIT: ByteCount = ByteCount::new(256_000_000);
@@ -34,6 +38,7 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
     let listen =
         node.and_then(|node| node.required("listen", |text| value::address(own_role, text)));
     let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
+    let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
     let bundles = bundle::read(source, &root, role, listen, folder);
     let uplink = uplink::read(&root, role, &bundles);
     let node = node?;
@@ -55,6 +60,7 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
         user,
         status_group,
         trace,
+        metrics,
         uplink,
         bundles: bundles.into_iter().map(|bundle| bundle.finish(role)).collect::<Option<_>>()?,
     })
@@ -82,4 +88,8 @@ fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {
     let limit = table.optional("limit", value::trace_size).unwrap_or(TRACE_LIMIT);
     let file = table.required("file", |text| value::path(folder, text))?;
     Some(TraceConfig { file, limit })
+}
+
+fn metrics(table: Table<'_>, role: Role) -> Option<SocketAddr> {
+    table.required("listen", |text| value::host(role.metrics_port(), text))
 }

@@ -59,7 +59,9 @@ pub const MAX_BUNDLES: usize = 256;
 pub(super) const MAX_FILE: u64 = 4 << 20;
 
 /// What a box does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Queues, schedules and paces.
@@ -85,6 +87,14 @@ impl Role {
         match self {
             Self::Sendbox => 61475,
             Self::Receivebox => 61476,
+        }
+    }
+
+    /// TCP port of a box's metrics where none is given: another for each role, as of the messages.
+    pub const fn metrics_port(self) -> u16 {
+        match self {
+            Self::Sendbox => 9475,
+            Self::Receivebox => 9476,
         }
     }
 
@@ -133,6 +143,8 @@ pub struct Config {
     pub status_group: Option<String>,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
+    /// Where metrics are served over HTTP; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// What the bundles of a sendbox share; `None`: nothing is shared out.
     pub uplink: Option<Uplink>,
     /// The bundles; at least one.
@@ -325,8 +337,9 @@ min_rate = "2Mbit/s"
             "a key is made first"
         );
         let sections = [check::BOX, bundle::BUNDLE, uplink::GROUP, check::TRACE, uplink::UPLINK];
+        let sections = sections.iter().chain([&check::METRICS]);
         for (section, key) in
-            sections.iter().flat_map(|section| section.keys.iter().map(move |key| (section, key)))
+            sections.flat_map(|section| section.keys.iter().map(move |key| (section, key)))
         {
             let key = format!("{}.{key}", section.name);
             assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");

@@ -41,7 +41,12 @@ pub(super) fn device(text: &str) -> Result<String, String> {
 
 /// An address of a box of this role, whose port may be left out.
 pub(super) fn address(role: Role, text: &str) -> Result<SocketAddr, String> {
-    let alone = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, role.default_port()));
+    host(role.default_port(), text)
+}
+
+/// An address of one host; without a port it has this one.
+pub(super) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
+    let alone = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, port));
     let parsed = text.parse::<SocketAddr>().ok().or_else(alone);
     let host = parsed.filter(|address| {
         let ip = address.ip();

@@ -135,6 +135,7 @@ fn fixed(config: &Config) -> Values {
         user,
         status_group,
         trace,
+        metrics,
         uplink: _,
         bundles: _,
     } = config;
@@ -149,6 +150,7 @@ fn fixed(config: &Config) -> Values {
         ("box.status_group", shown(status_group.as_ref())),
         ("trace.file", shown(trace.as_ref().map(|trace| trace.file.display()))),
         ("trace.limit", shown(trace.as_ref().map(|trace| trace.limit))),
+        ("metrics.listen", shown(metrics.as_ref())),
     ]
 }
 
@@ -371,6 +373,11 @@ weight = 2
             ("lan =", "user = \"u\"\nlan =", "box.user none -> u: "),
             ("lan =", "status_group = \"g\"\nlan =", "box.status_group none -> g: "),
             ("[uplink]", "[trace]\nfile = \"t\"\n[uplink]", "trace.file none -> /etc/forebay/t: "),
+            (
+                "[uplink]",
+                "[metrics]\nlisten = \"::1\"\n[uplink]",
+                "metrics.listen none -> [::1]:9475: ",
+            ),
         ] {
             let edits = [(from, to), ("weight = 3", "weight = 5")];
             let (outcome, _) = between(&loaded(FILE), &edited(&edits));

@@ -386,6 +386,7 @@ impl Bundle {
                 alarm: self.control.alarm(now).map(|alarm| alarm.text().into()),
                 unseen: self.control.unseen(),
                 queue: QueueSample::of(now, datapath.backlog(self.index)),
+                flows: queue.flows,
                 last_second: self.meter.last(),
                 counters: self.counters(datapath),
                 marks_queue: queue.marked,

@@ -25,13 +25,16 @@ pub enum Task {
     Log,
     /// The rows of the trace.
     Trace,
+    /// Clients of the metrics.
+    Metrics,
     /// The key files, in a process of its own.
     Keys,
 }
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 5] = [Self::Packets, Self::Control, Self::Log, Self::Trace, Self::Keys];
+    const ALL: [Self; 6] =
+        [Self::Packets, Self::Control, Self::Log, Self::Trace, Self::Metrics, Self::Keys];
 }
 
 /// Calls of every thread: memory, time, waiting, what is open, its end.
@@ -98,6 +101,9 @@ const CONTROL: &[libc::c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
 ];
+
+/// Clients of the metrics, for whom the control socket is asked.
+const METRICS: &[libc::c_long] = &[libc::SYS_accept4, libc::SYS_connect, libc::SYS_shutdown];
 
 /// A trace that is rotated.
 const TRACE: &[libc::c_long] = &[
@@ -191,6 +197,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
         Task::Trace => &[TRACE],
+        Task::Metrics => &[SOCKETS, METRICS],
         Task::Keys => &[SOCKETS, KEYS],
     };
     let calls = ALL.iter().chain(more.iter().copied().flatten());
@@ -210,6 +217,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
             rules.insert(libc::SYS_ioctl, vec![only(1, SeccompCmpOp::Eq, libc::FIONBIO)?]);
             rules.insert(libc::SYS_openat, vec![reading()?]);
         }
+        Task::Metrics => drop(rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?])),
         Task::Keys => drop(rules.insert(libc::SYS_openat, vec![reading()?])),
         Task::Log | Task::Trace => {}
     }

@@ -196,11 +196,11 @@ mod tests {
         assert_eq!(ack(&mut board, 50, 0, &[(3, 10)]), [0, 1, 2]);
         // The first repair is lost too, the second comes.
         assert_eq!(ack(&mut board, 100, 0, &[(1, 2), (3, 10)]), [0]);
-        assert_eq!(ack(&mut board, 101, 0, &[(1, 10)]), []);
+        assert_eq!(ack(&mut board, 101, 0, &[(1, 10)]), [0; 0]);
         // And once more.
         board.send_new(sent(110));
         assert_eq!(ack(&mut board, 160, 0, &[(1, 11)]), [0]);
-        assert_eq!(ack(&mut board, 210, 11, &[]), []);
+        assert_eq!(ack(&mut board, 210, 11, &[]), [0; 0]);
         assert_eq!((board.in_flight(), board.outstanding()), (0, 0));
     }
 

@@ -170,14 +170,14 @@ mod tests {
     #[test]
     fn a_lost_tail_is_probed_for_after_two_round_trips_and_then_repaired() {
         let mut it = Script::new(Tcp::LINUX, Some(10));
-        assert_eq!(it.ack(100.0, 7, &[]), []);
+        assert_eq!(it.ack(100.0, 7, &[]), [0; 0]);
         // PTO = 2 x 50 + 2 ms after the acknowledgement; the timeout would have been 250 ms.
         assert_eq!(it.wait(210.0), [(202.0, vec![9])]);
         // 7 and 8 were sent long before the probe, which is delivered: both are lost. RFC 9937 lets
         // one out for what is SACKed, and two for the acknowledgement that is safe.
         assert_eq!(it.ack(252.0, 7, &[(9, 10)]), [7]);
         assert_eq!(it.ack_echoing(302.0, 252.0, 8, &[(9, 10)]), [8]);
-        assert_eq!(it.ack_echoing(352.0, 302.0, 10, &[]), []);
+        assert_eq!(it.ack_echoing(352.0, 302.0, 10, &[]), [0; 0]);
         assert_eq!((it.sender.counters.timeouts, it.sender.recoveries().0), (0, 1));
     }
 

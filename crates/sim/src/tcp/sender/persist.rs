@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(it.ack_with_window(100.0, 10, 12), [10, 11]);
         assert_eq!(it.ack_with_window(101.0, 10, 14), [12, 13]);
         // An acknowledgement that was overtaken takes no room away.
-        assert_eq!(it.ack_with_window(102.0, 10, 12), []);
+        assert_eq!(it.ack_with_window(102.0, 10, 12), [0; 0]);
         assert_eq!(it.ack_with_window(103.0, 10, 15), [14]);
         assert_eq!(it.window().0, 20, "the congestion window never was the limit");
     }
@@ -161,7 +161,7 @@ mod tests {
         let mut it = script();
         it.ack_with_window(100.0, 10, 12);
         // All is acknowledged and nothing read. RTO = 50 + 200 ms.
-        assert_eq!(it.ack_with_window(150.0, 12, 12), []);
+        assert_eq!(it.ack_with_window(150.0, 12, 12), [0; 0]);
         let probes: Vec<f64> = it.wait(2500.0).into_iter().map(|(ms, _)| ms).collect();
         assert_eq!(probes, [400.0, 900.0, 1900.0]);
         assert_eq!(it.sender.window_limits(at(2500.0)).unwrap(), (3, 2_400_000_000));

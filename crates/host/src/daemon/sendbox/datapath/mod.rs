@@ -158,6 +158,8 @@ pub struct QueueCounters {
     pub dropped: u64,
     /// Packets marked congestion experienced instead.
     pub marked: u64,
+    /// Flows that stand in it now; `None`: it tells no flows apart.
+    pub flows: Option<u32>,
     /// How late packets left after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
 }

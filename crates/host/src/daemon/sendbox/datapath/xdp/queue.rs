@@ -115,7 +115,8 @@ impl Queue {
     /// What it did since the start.
     pub fn counters(&self) -> QueueCounters {
         let GivenUp { dropped, marked } = self.given_up;
-        QueueCounters { dropped, marked, lateness_ns: self.lateness.percentiles() }
+        let (flows, lateness_ns) = (self.shaper.flows(), self.lateness.percentiles());
+        QueueCounters { dropped, marked, flows, lateness_ns }
     }
 
     /// Sends what may leave now. What the WAN has no room for stays in the queue, where the

@@ -1,0 +1,168 @@
+//! `forebay record`: what boxes do for some minutes, as one file for a bug report.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::within;
+
+/// Arguments of `forebay record`.
+///
+/// Looks at all boxes of this machine once a second, and then takes in their log, configuration and traces: a tar archive
+/// in gzip of at most some tens of megabytes, which `forebay replay` explains and simulates. Key files and comments
+/// stay out; addresses, prefixes and names of devices and bundles are in it.
+#[derive(clap::Args)]
+pub struct Record {
+    /// For how long: 0.05 to 60.
+    #[arg(long, value_parser = |text: &str| within(text, 0.05, 60.0), default_value = "5", value_name = "N")]
+    minutes: f64,
+    /// Control socket of one box (`box.control` in its configuration). Without it, every socket in /run/forebay is asked.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Configuration files of the boxes [default: those in /etc/forebay].
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// The log of boxes that write it to a file [default: the journal of the units forebay-*].
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The new file [default: forebay-TIME.tar.gz, with the seconds since 1970].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use std::fs::OpenOptions;
+    use std::io::{self, Read, Write};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+    use anyhow::Context;
+    use forebay_host::daemon::record::{About, FORMAT, LOG_MAX, Look, Recording, newest_lines};
+
+    use super::*;
+    use crate::commands::run::BUILD;
+    use crate::commands::status::Target;
+    use crate::commands::{BadInput, print};
+
+    /// Time between two looks.
+    const INTERVAL: Duration = Duration::from_secs(1);
+    /// Where units have their configuration.
+    const CONFIGS: &str = "/etc/forebay";
+
+    impl Record {
+        /// Records, writes the file and prints its name.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let began_s =
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let out = self.out.unwrap_or_else(|| format!("forebay-{began_s}.tar.gz").into());
+            if out.symlink_metadata().is_ok() {
+                let out = out.display();
+                return Err(BadInput(format!("--out {out}: allowed is a new file")).into());
+            }
+            let target = Target::of(self.socket);
+            // Before minutes are spent: somebody has to answer.
+            target.status()?;
+            let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            let about = About {
+                format: FORMAT,
+                version: env!("CARGO_PKG_VERSION").into(),
+                commit: BUILD.commit.into(),
+                kernel: kernel.trim().into(),
+                began_s,
+                ..About::default()
+            };
+            let mut recording = Recording::new(about);
+            look(&mut recording, &target, Duration::from_secs_f64(60.0 * self.minutes));
+            match self.log {
+                Some(file) => match newest_lines(&file, LOG_MAX) {
+                    Ok(log) => recording.log = log,
+                    Err(error) => recording.left_out(format!("{}: {error}", file.display())),
+                },
+                None => match journal(began_s) {
+                    Ok(log) => recording.log = log,
+                    Err(error) => recording.left_out(format!("the log: journalctl: {error}")),
+                },
+            }
+            let configs = if self.config.is_empty() { usual_configs() } else { self.config };
+            configs.iter().for_each(|file| recording.add_config(file));
+            let bytes = recording.to_file().context("the recording cannot be packed")?;
+            write_new(&out, &bytes).with_context(|| format!("cannot write {}", out.display()))?;
+            recording.about.left_out.iter().for_each(|what| eprintln!("left out: {what}"));
+            print(&format!("{}\n", out.display()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    /// Looks at the boxes once a second for so long, and says on stderr how far it is.
+    fn look(recording: &mut Recording, target: &Target, span: Duration) {
+        let (began, span_s) = (Instant::now(), span.as_secs());
+        eprintln!("recording for {span_s} s; nothing is written before the end");
+        for number in 0.. {
+            let due = INTERVAL * number;
+            if due > span {
+                break;
+            }
+            std::thread::sleep((began + due).saturating_duration_since(Instant::now()));
+            if number > 0 && number % 60 == 0 {
+                eprintln!("recorded {number} of {span_s} s");
+            }
+            let at_s = began.elapsed().as_secs_f64();
+            // Boxes that do not answer are part of the story.
+            let boxes = target.status().map_or_else(|_| Vec::new(), |answers| answers.boxes);
+            if !recording.add(Look { at_s, boxes }) {
+                recording
+                    .left_out(format!("looks after {at_s:.0} s: the file would get too large"));
+                break;
+            }
+        }
+        recording.about.took_s = began.elapsed().as_secs_f64();
+    }
+
+    /// What the journal has of the boxes' units since then (s since 1970).
+    fn journal(since_s: u64) -> io::Result<String> {
+        let mut command = Command::new("journalctl");
+        command.args(["--quiet", "--no-pager", "--output=short-iso-precise", "--unit=forebay-*"]);
+        command.arg(format!("--since=@{since_s}"));
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut bytes = Vec::new();
+        let output = child.stdout.take().expect("it is piped");
+        let read = output.take(LOG_MAX as u64).read_to_end(&mut bytes);
+        // One that has more to say would wait for a reader.
+        let _ = child.kill();
+        let _ = child.wait();
+        read.map(|_| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn usual_configs() -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(CONFIGS).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// A new file that its owner alone may read; whole or not there.
+    fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        if written.is_err() {
+            // What matters is the first error.
+            let _ = std::fs::remove_file(path);
+        }
+        written
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Record {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.minutes, self.socket, self.config, self.log, self.out);
+        Err(super::needs_host("record"))
+    }
+}

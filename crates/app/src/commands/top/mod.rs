@@ -1,0 +1,201 @@
+//! `forebay top`: what bundles do, live.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use forebay_core::units::parse_duration;
+
+#[cfg(feature = "host")]
+mod columns;
+#[cfg(feature = "host")]
+mod view;
+
+/// Arguments of `forebay top`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+One line a bundle, in Mbit/s, ms and kB:
+  SENT   what left the sendbox in the last second; at a receivebox what was seen since the last look
+  DELIV  what the receivebox reported of the last second
+  LIMIT  rate of the shaper; - while the bundle is not shaped
+  RTT    round trip between the boxes: the least one, and the standing queue beyond the sendbox
+  HERE   what stands in the sendbox's own queue
+  TAKEN  how long bytes waited here, in the place of the network, while the bundle was shaped
+  THERE  how long packets wait in queues beyond the sendbox
+  FLOWS  flows that wait here, where the queueing discipline tells flows apart
+Keys: s and S sort by the next column and the one before, r turns the order round, / filters by name, up and down (k, j)
+select a bundle, e explains it, Esc shows all again, q quits.")]
+pub struct Top {
+    /// Control socket of the daemon (`box.control` in its configuration, or `agent --control`).
+    /// Without it, every socket in /run/forebay is asked.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print the lines once, for a terminal that cannot be redrawn or for no terminal at all.
+    #[arg(long)]
+    once: bool,
+    /// Time between two looks: 100ms to 1h.
+    #[arg(long, value_parser = interval, default_value = "1s", value_name = "TIME")]
+    interval: Duration,
+    /// The column to sort by, as in the head of the table.
+    #[arg(long, default_value = "bundle", value_name = "COLUMN")]
+    sort: String,
+    /// Only bundles whose names contain this.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    filter: String,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let given = parse_duration(text).ok();
+    let allowed = Duration::from_millis(100)..=Duration::from_secs(3600);
+    let given = given.filter(|given| allowed.contains(given));
+    given.ok_or_else(|| "allowed is a duration from 100ms to 1h, such as 1s".into())
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use std::io;
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+    use std::time::Instant;
+
+    use console::{Key, Term};
+
+    use super::columns::Column;
+    use super::view::{Act, View};
+    use super::*;
+    use crate::commands::status::Target;
+    use crate::commands::{BadInput, print};
+
+    /// How long a changed size of the window may go unnoticed.
+    const GLANCE: Duration = Duration::from_millis(250);
+    /// Columns that are taken for granted where nobody can see how many there are.
+    const COLUMNS: u16 = 80;
+
+    impl Top {
+        /// Shows the bundles until somebody quits, or once.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            let column = Column::named(&self.sort).map_err(|allowed| {
+                BadInput(format!("--sort {}: allowed is {allowed}", self.sort))
+            })?;
+            let mut view = View::new(column, self.filter);
+            let target = Target::of(self.socket);
+            view.update(target.status()?);
+            let term = Term::buffered_stdout();
+            if self.once {
+                let columns = term.size_checked().map_or(COLUMNS, |(_, columns)| columns);
+                print(&format!("{}\n", view.lines(columns.into()).join("\n")))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            if console::is_dumb() || term.size_checked().is_none() {
+                let why = "stdout is no terminal that can be redrawn";
+                return Err(
+                    BadInput(format!("{why}: allowed is --once, or `forebay status`")).into()
+                );
+            }
+            let screen = Screen::open(term)?;
+            run(&screen, &mut view, &target, self.interval)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    fn run(
+        screen: &Screen,
+        view: &mut View,
+        target: &Target,
+        interval: Duration,
+    ) -> io::Result<()> {
+        let keys = Keys::start()?;
+        let mut due = Instant::now() + interval;
+        let mut drawn = None;
+        loop {
+            let size = screen.size();
+            if drawn != Some(size) {
+                screen.draw(&view.screen(size.0.into(), size.1.into()))?;
+                drawn = Some(size);
+            }
+            let wait = due.saturating_duration_since(Instant::now()).min(GLANCE);
+            match keys.pressed.recv_timeout(wait) {
+                Ok(key) if view.press(&key) == Act::Quit => return Ok(()),
+                Ok(_) => {
+                    drawn = None;
+                    // A reader that has ended is noticed above.
+                    let _ = keys.next.send(());
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < due => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    match target.status() {
+                        Ok(answers) => view.update(answers),
+                        // A box that is started again answers again.
+                        Err(error) => view.miss(&error),
+                    }
+                    due = Instant::now() + interval;
+                    drawn = None;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+    }
+
+    /// Keys that are pressed. While a key is awaited the terminal neither echoes nor gathers lines; once a key has
+    /// come it is as before until the next one is asked for. So whoever quits leaves a terminal in order.
+    struct Keys {
+        pressed: Receiver<Key>,
+        next: Sender<()>,
+    }
+
+    impl Keys {
+        fn start() -> io::Result<Self> {
+            let (sender, pressed) = channel();
+            let (next, asked) = channel();
+            std::thread::Builder::new().name("keys".into()).spawn(move || {
+                let term = Term::stdout();
+                while let Ok(key) = term.read_key_raw() {
+                    if sender.send(key).is_err() || asked.recv().is_err() {
+                        return;
+                    }
+                }
+            })?;
+            Ok(Self { pressed, next })
+        }
+    }
+
+    /// The alternate screen of the terminal (ECMA-48 with xterm's private modes), which goes when it is dropped.
+    struct Screen(Term);
+
+    impl Screen {
+        fn open(term: Term) -> io::Result<Self> {
+            term.write_str("\x1b[?1049h")?;
+            term.hide_cursor()?;
+            term.flush()?;
+            Ok(Self(term))
+        }
+
+        fn size(&self) -> (u16, u16) {
+            self.0.size()
+        }
+
+        fn draw(&self, lines: &[String]) -> io::Result<()> {
+            // Nothing is cleared before it is overwritten: over a slow line that would flicker.
+            let text = lines.join("\x1b[K\r\n");
+            self.0.write_str(&format!("\x1b[H{text}\x1b[K\x1b[J"))?;
+            self.0.flush()
+        }
+    }
+
+    impl Drop for Screen {
+        fn drop(&mut self) {
+            // A terminal that is gone needs no order.
+            let _ = self.0.write_str("\x1b[?1049l");
+            let _ = self.0.show_cursor();
+            let _ = self.0.flush();
+        }
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Top {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.socket, self.once, self.interval, self.sort, self.filter);
+        Err(super::needs_host("top"))
+    }
+}

@@ -1,0 +1,220 @@
+//! The commands that watch boxes, asked of a box that the test plays: no root, no traffic.
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_core::record::DecisionRecord;
+use forebay_host::daemon::Role;
+use forebay_host::daemon::status::{BundleStatus, LastSecond, PeerStatus, ShapingStatus, Status};
+use forebay_host::service::control::{Answer, ControlSocket};
+use forebay_host::service::privileges::Confinement;
+use serde_json::Value;
+
+/// A box that answers on a socket until it is dropped.
+struct Played {
+    folder: tempfile::TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Played {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let control =
+            ControlSocket::bind(&folder.path().join("box.sock"), &Confinement::default()).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, began) = (stop.clone(), Instant::now());
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                control.serve(|_| Answer::Status(Box::new(status(began.elapsed()))));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        Self { folder, stop, thread: Some(thread) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        forebay(self.folder.path(), arguments)
+    }
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A bundle that is shaped, and after a second unshaped.
+fn status(up: Duration) -> Status {
+    let up_ns = up.as_nanos() as u64 + 100_000_000_000;
+    let is_shaped = up < Duration::from_secs(1);
+    let decision = DecisionRecord {
+        at_ns: up_ns,
+        rate_bps: is_shaped.then_some(11_000_000),
+        min_rtt_ns: Some(20_000_000),
+        queue_delay_ns: Some(1_000_000),
+        bottleneck_bps: Some(12_000_000),
+        state: if is_shaped { "shaping" } else { "competing" }.into(),
+        reason: "as the test has it".into(),
+        ..DecisionRecord::default()
+    };
+    let mut shaping = ShapingStatus {
+        cc: "copa".into(),
+        qdisc: "fq_codel(limit=150ms)".into(),
+        decision: decision.clone(),
+        decisions: vec![decision],
+        last_second: LastSecond {
+            sent_bps: 11_000_000,
+            delivered_bps: 10_900_000,
+            queue_delay_ns: Some(30_000_000),
+        },
+        flows: Some(3),
+        ..ShapingStatus::default()
+    };
+    shaping.queue.packets = 20;
+    let peer = PeerStatus { state: "alive".into(), ..PeerStatus::default() };
+    let bundle = BundleStatus {
+        name: "berlin".into(),
+        id: 1,
+        peer,
+        shaping: Some(shaping),
+        ..BundleStatus::default()
+    };
+    Status {
+        at_ns: up_ns,
+        uptime_ns: up_ns,
+        bundles: vec![bundle],
+        ..Status::new(Role::Sendbox, false)
+    }
+}
+
+fn forebay(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn top_prints_once_where_nothing_can_be_redrawn_and_says_so_else() {
+    let played = Played::start();
+    let once = played.run(&["top", "--socket", "box.sock", "--once"]);
+    let shown = text(&once.stdout);
+    assert!(once.status.success() && !shown.contains('\x1b'), "{once:?}");
+    assert!(shown.lines().all(|line| line.len() <= 80), "{shown}");
+    assert!(
+        shown.contains(" berlin         shaping ") || shown.contains(" berlin         competing"),
+        "{shown}"
+    );
+    let refused = played.run(&["top", "--socket", "box.sock"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("allowed is --once"), "{refused:?}");
+    let unknown = played.run(&["top", "--socket", "box.sock", "--sort", "x"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("--sort x: allowed is bundle, state"), "{unknown:?}");
+    let filtered = played.run(&["top", "--socket", "box.sock", "--once", "--filter", "paris"]);
+    assert!(!text(&filtered.stdout).contains("berlin"));
+}
+
+#[test]
+fn the_schema_is_printed_without_a_daemon_and_names_what_a_box_tells() {
+    let played = Played::start();
+    let schema = played.run(&["status", "--schema"]);
+    let schema: Value = serde_json::from_slice(&schema.stdout).unwrap();
+    let document = played.run(&["status", "--json", "--socket", "box.sock"]);
+    let document: Value = serde_json::from_slice(&document.stdout).unwrap();
+    let described = &schema["$defs"]["ShapingStatus"]["properties"];
+    for key in document["boxes"][0]["bundles"][0]["shaping"].as_object().unwrap().keys() {
+        assert!(described[key].is_object(), "{key}");
+    }
+}
+
+#[test]
+fn what_is_recorded_is_explained_and_simulated() {
+    let played = Played::start();
+    let config = "[box]\nrole = \"sendbox\" # SECRET\n";
+    fs::write(played.path("box.toml"), config).unwrap();
+    fs::write(played.path("box.log"), "2026 WARN FB0202 peer: silent\n").unwrap();
+    let recorded = played.run(&[
+        "record",
+        "--socket",
+        "box.sock",
+        "--minutes",
+        "0.05",
+        "--config",
+        "box.toml",
+        "--log",
+        "box.log",
+        "--out",
+        "a.tar.gz",
+    ]);
+    assert!(recorded.status.success(), "{recorded:?}");
+    assert_eq!(text(&recorded.stdout), "a.tar.gz\n");
+    let again = played.run(&["record", "--socket", "box.sock", "--out", "a.tar.gz"]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(text(&again.stderr).contains("--out a.tar.gz: allowed is a new file"));
+
+    let explained = played.run(&["replay", "a.tar.gz", "--explain"]);
+    let told = text(&explained.stdout);
+    assert!(explained.status.success(), "{explained:?}");
+    for part in [
+        "sendbox bundle berlin: shaping, shaped to 11.0 Mbit/s: as the test has it; 20.00 ms of round trip",
+        "sendbox bundle berlin: competing, unshaped: as the test has it",
+        "FB0202",
+    ] {
+        assert!(told.contains(part), "{part:?} is missing in\n{told}");
+    }
+    assert!(!told.contains("In the simulator"), "{told}");
+
+    let replayed = played.run(&["replay", "a.tar.gz", "--out", "tried"]);
+    let told = text(&replayed.stdout);
+    assert!(replayed.status.success(), "{replayed:?}");
+    for part in
+        ["simulated without boxes", "queue in the network (packets)", "- the hosts' TCP is Cubic"]
+    {
+        assert!(told.contains(part), "{part:?} is missing in\n{told}");
+    }
+    let plan = fs::read_to_string(played.path("tried/recorded.toml")).unwrap();
+    assert!(plan.contains("rate  = \"12Mbit/s\"") && plan.contains("count   = 3"), "{plan}");
+    let json = played.run(&["replay", "a.tar.gz", "--json", "--explain"]);
+    let document: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(document["about"]["format"], 1);
+    let unknown = played.run(&["replay", "a.tar.gz", "--bundle", "x"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("--bundle x: allowed is one of berlin"), "{unknown:?}");
+}
+
+#[test]
+fn a_file_that_only_begins_like_a_recording_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("x"), [0x1f, 0x8b, 8, 0, 1, 2, 3]).unwrap();
+    let refused = forebay(folder.path(), &["replay", "x"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains("x: no archive of `forebay record`"), "{refused:?}");
+    assert!(refused.stdout.is_empty() && fs::read_dir(folder.path()).unwrap().count() == 1);
+}
+
+#[test]
+fn lines_of_the_log_are_text_or_json_and_nothing_else() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let refused =
+        command.env("FOREBAY_LOG_FORMAT", "xml").args(["list", "plans"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let told = text(&refused.stderr);
+    assert_eq!(told, "error: FOREBAY_LOG_FORMAT=xml: allowed is text or json\n");
+}

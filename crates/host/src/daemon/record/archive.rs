@@ -1,0 +1,228 @@
+//! The file of a recording: members of a few names in a tar archive in gzip (RFC 1952), of bounded size.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+
+/// Largest file (bytes).
+const FILE_MAX: u64 = 64 << 20;
+/// Most bytes of all members and their headers, unpacked.
+const UNPACKED_MAX: u64 = 256 << 20;
+/// Most members.
+const MEMBERS_MAX: usize = 64;
+
+/// Members that stand there once.
+const NAMES: [&str; 3] = ["about.json", "status.jsonl", "log.txt"];
+/// How the names of numbered members begin and end.
+const NUMBERED: [(&str, &str); 2] = [("config/", ".toml"), ("trace/", ".jsonl")];
+
+/// Whether a file begins like one of gzip; `false` where it cannot be read.
+pub fn is_archive(file: &Path) -> bool {
+    let mut magic = [0; 2];
+    File::open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == [0x1f, 0x8b]
+}
+
+/// An archive that is being made.
+pub struct Archive {
+    tar: tar::Builder<GzEncoder<Vec<u8>>>,
+    made_s: u64,
+}
+
+impl Archive {
+    /// One without members, made at `made_s` (s since 1970).
+    pub fn new(made_s: u64) -> Self {
+        Self { tar: tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default())), made_s }
+    }
+
+    /// Adds a member.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!(is_known(name), "{name}");
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        header.set_mtime(self.made_s);
+        self.tar.append_data(&mut header, name, bytes)
+    }
+
+    /// The bytes of the file.
+    pub fn finish(self) -> io::Result<Vec<u8>> {
+        self.tar.into_inner()?.finish()
+    }
+}
+
+/// What an archive holds, by name.
+pub struct Members(BTreeMap<String, Vec<u8>>);
+
+impl Members {
+    /// Reads the archive `file` into memory; `Err`: what is wrong with it and what is allowed.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        Self::read_at_most(file, UNPACKED_MAX)
+    }
+
+    /// As [`Members::read`], of at most so many bytes unpacked.
+    fn read_at_most(file: &Path, unpacked_max: u64) -> Result<Self, String> {
+        let unreadable = |error: io::Error| format!("no archive of `forebay record`: {error}");
+        let opened = File::open(file).map_err(|error| error.to_string())?;
+        let length = opened.metadata().map_err(|error| error.to_string())?.len();
+        if length > FILE_MAX {
+            return Err(format!("{length} bytes: allowed are at most {FILE_MAX}"));
+        }
+        let unpacked = GzDecoder::new(opened.take(FILE_MAX)).take(unpacked_max);
+        let mut archive = tar::Archive::new(unpacked);
+        let mut members = BTreeMap::new();
+        for entry in archive.entries().map_err(unreadable)? {
+            let mut entry = entry.map_err(unreadable)?;
+            let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            let shown = name.escape_debug();
+            if !entry.header().entry_type().is_file() || !is_known(&name) {
+                let allowed = "the members of a recording, which are files";
+                return Err(format!("member \"{shown}\": allowed are {allowed}"));
+            }
+            if members.len() == MEMBERS_MAX {
+                return Err(format!("member \"{shown}\": allowed are at most {MEMBERS_MAX}"));
+            }
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).map_err(unreadable)?;
+            if bytes.len() as u64 != entry.size() {
+                let allowed = format!("allowed are {unpacked_max} bytes in all, unpacked");
+                return Err(format!("member \"{shown}\": cut off: {allowed}"));
+            }
+            if members.insert(name.clone(), bytes).is_some() {
+                return Err(format!("member \"{shown}\" is there twice"));
+            }
+        }
+        Ok(Self(members))
+    }
+
+    /// Takes the text of a member out; `Err`: there is none. What is no UTF-8 in it is replaced.
+    pub fn text(&mut self, name: &str) -> Result<String, String> {
+        let bytes = self.0.remove(name).ok_or_else(|| format!("{name} is missing"))?;
+        Ok(into_text(bytes))
+    }
+
+    /// Takes the numbered members of these names out, in the order of their numbers.
+    pub fn numbered(&mut self, start: &str, end: &str) -> Vec<String> {
+        let places = (0..MEMBERS_MAX).map(|place| format!("{start}{place}{end}"));
+        places.map_while(|name| self.0.remove(&name)).map(into_text).collect()
+    }
+}
+
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+fn is_known(name: &str) -> bool {
+    let is_number = |text: &str| {
+        (1..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let mut numbers = NUMBERED.iter().filter_map(|(start, end)| {
+        name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end))
+    });
+    NAMES.contains(&name) || numbers.any(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(
+        make: impl FnOnce(&mut tar::Builder<GzEncoder<Vec<u8>>>),
+    ) -> tempfile::NamedTempFile {
+        let mut archive = Archive::new(0);
+        make(&mut archive.tar);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), archive.finish().unwrap()).unwrap();
+        file
+    }
+
+    fn refused(make: impl FnOnce(&mut tar::Builder<GzEncoder<Vec<u8>>>)) -> String {
+        Members::read(written(make).path()).err().expect("it is refused")
+    }
+
+    /// A member as `tar::Builder` would not make it: the name stands in the header as it is.
+    fn raw(
+        tar: &mut tar::Builder<GzEncoder<Vec<u8>>>,
+        name: &str,
+        kind: tar::EntryType,
+        size: u64,
+    ) {
+        let mut header = tar::Header::new_ustar();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(kind);
+        header.set_size(size);
+        header.set_cksum();
+        tar.append(&header, io::empty()).unwrap();
+    }
+
+    #[test]
+    fn names_that_would_leave_a_folder_links_and_strangers_are_refused() {
+        for name in ["../../etc/cron.d/x", "/etc/passwd", "config/../x.toml", "config/.toml", "x"] {
+            let error = refused(|tar| raw(tar, name, tar::EntryType::Regular, 0));
+            assert!(error.contains(name) && error.contains("allowed are the members"), "{error}");
+        }
+        for kind in [tar::EntryType::Symlink, tar::EntryType::Link, tar::EntryType::Char] {
+            let error = refused(|tar| raw(tar, "log.txt", kind, 0));
+            assert!(error.contains("which are files"), "{error}");
+        }
+        let twice = refused(|tar| {
+            (0..2).for_each(|_| raw(tar, "log.txt", tar::EntryType::Regular, 0));
+        });
+        assert!(twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn what_unpacks_to_more_than_is_allowed_or_says_it_does_is_refused() {
+        // A member of a size that it does not have.
+        let lying = refused(|tar| raw(tar, "log.txt", tar::EntryType::Regular, 1 << 40));
+        assert!(lying.contains("log.txt") || lying.contains("no archive"), "{lying}");
+        // Zeros shrink to a thousandth.
+        let zeros = vec![0; 1 << 20];
+        let file = written(|tar| {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(zeros.len() as u64);
+            tar.append_data(&mut header, "log.txt", &zeros[..]).unwrap();
+        });
+        assert!(std::fs::metadata(file.path()).unwrap().len() < 1 << 14);
+        assert!(Members::read(file.path()).is_ok());
+        let bomb = Members::read_at_most(file.path(), 1 << 19).err().unwrap();
+        assert!(bomb.contains("cut off: allowed are") || bomb.contains("no archive"), "{bomb}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_archive_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for bytes in [&b"text"[..], &[0x1f, 0x8b], &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2]] {
+            std::fs::write(file.path(), bytes).unwrap();
+            let error = Members::read(file.path()).map(|members| members.0.len());
+            assert!(error.is_err(), "{bytes:?}: {error:?}");
+            assert_eq!(is_archive(file.path()), bytes.starts_with(&[0x1f, 0x8b]));
+        }
+        let absent = Members::read(Path::new("/nonexistent/x")).err().unwrap();
+        assert!(absent.contains("No such file"), "{absent}");
+    }
+
+    #[test]
+    fn members_are_counted_and_numbered_ones_end_at_the_first_gap() {
+        let file = written(|tar| {
+            for name in ["trace/0.jsonl", "trace/1.jsonl", "trace/3.jsonl"] {
+                raw(tar, name, tar::EntryType::Regular, 0);
+            }
+        });
+        let mut members = Members::read(file.path()).unwrap();
+        assert_eq!(members.numbered("trace/", ".jsonl").len(), 2);
+        assert!(members.text("log.txt").is_err());
+        let many = refused(|tar| {
+            for number in 0..=MEMBERS_MAX {
+                raw(tar, &format!("trace/{number}.jsonl"), tar::EntryType::Regular, 0);
+            }
+        });
+        assert!(many.contains("at most 64"), "{many}");
+    }
+}

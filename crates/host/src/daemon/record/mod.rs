@@ -1,0 +1,368 @@
+//! What boxes did for some minutes, as one file for a bug report: `forebay record` writes it, `forebay replay` reads it.
+//!
+//! ```text
+//! about.json       who recorded what, for how long, and what was left out and why
+//! status.jsonl     a look at all boxes a line: the time, and their status
+//! log.txt          the boxes' log of these minutes
+//! config/N.toml    the boxes' configuration files without comments; key files are never read
+//! trace/N.jsonl    the newest rows of their traces, if there are any
+//! ```
+//! The file is a tar archive in gzip, for people to look into. Whoever reads one has it from somebody else: what is
+//! in it is bounded, nothing of it becomes a file, and each line is checked.
+
+mod archive;
+mod figures;
+mod story;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::archive::is_archive;
+use self::archive::{Archive, Members};
+pub use self::figures::{Figures, figures};
+pub use self::story::{Moment, story};
+use super::config::Config;
+use super::status::Status;
+
+/// Version of the file; it grows when a part changes its meaning or goes.
+pub const FORMAT: u32 = 1;
+
+/// Longest text of a log, in bytes.
+pub const LOG_MAX: usize = 8 << 20;
+/// Longest part of a trace, in bytes.
+pub const TRACE_MAX: usize = 32 << 20;
+/// Longest configuration file that is taken in (bytes).
+const CONFIG_MAX: u64 = 4 << 20;
+/// Most configuration files that are taken in.
+const CONFIGS_MAX: usize = 16;
+/// Bytes of looks after which none is added any more.
+const LOOKS_MAX: usize = 96 << 20;
+
+/// Why a recording cannot be read: its file, what is wrong in it and what is allowed.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {problem}")]
+pub struct RecordingError {
+    file: PathBuf,
+    problem: String,
+}
+
+/// Who recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Version of the program.
+    pub version: String,
+    /// What the program was built from.
+    pub commit: String,
+    /// Release of the kernel (`uname -r`).
+    pub kernel: String,
+    /// When it began (s since 1970, UTC).
+    pub began_s: u64,
+    /// How long it took (s).
+    pub took_s: f64,
+    /// What is not there and why.
+    pub left_out: Vec<String>,
+}
+
+/// What all boxes said at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Look {
+    /// Time since the beginning (s).
+    pub at_s: f64,
+    /// The boxes that answered.
+    pub boxes: Vec<Status>,
+}
+
+/// What is recorded of some minutes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recording {
+    /// Who recorded.
+    pub about: About,
+    /// All looks in order.
+    pub looks: Vec<Look>,
+    /// The log.
+    pub log: String,
+    /// Configuration files without comments.
+    pub configs: Vec<String>,
+    /// Rows of traces.
+    pub traces: Vec<String>,
+    /// Bytes of the looks as they are written.
+    bytes: usize,
+}
+
+impl Recording {
+    /// A recording by this one, of nothing so far.
+    pub fn new(about: About) -> Self {
+        Self { about, ..Self::default() }
+    }
+
+    /// Adds a look. Of a bundle's newest decisions those stay that no look before has: they would fill the file.
+    /// `false`: the recording is full.
+    pub fn add(&mut self, mut look: Look) -> bool {
+        if self.bytes > LOOKS_MAX {
+            return false;
+        }
+        for status in &mut look.boxes {
+            let mut before = self.looks.iter().rev().flat_map(|look| &look.boxes);
+            let since_ns = before.find(|it| it.pid == status.pid).map(|it| it.at_ns);
+            let shaping = status.bundles.iter_mut().filter_map(|bundle| bundle.shaping.as_mut());
+            for shaping in shaping {
+                shaping.decisions.retain(|it| since_ns.is_none_or(|since_ns| it.at_ns > since_ns));
+            }
+        }
+        self.bytes += serde_json::to_vec(&look).map_or(0, |line| line.len() + 1);
+        self.looks.push(look);
+        true
+    }
+
+    /// Adds a configuration file, without its comments, which may hold anything, and the newest rows of the trace that it
+    /// names. What cannot be read is noted as left out.
+    pub fn add_config(&mut self, file: &Path) {
+        let shown = file.display();
+        if self.configs.len() == CONFIGS_MAX {
+            return self.left_out(format!("{shown}: at most {CONFIGS_MAX} files are taken in"));
+        }
+        let text = std::fs::metadata(file)
+            .and_then(|it| {
+                if it.len() > CONFIG_MAX { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(()) }
+            })
+            .and_then(|()| std::fs::read_to_string(file));
+        let parsed = text.map_err(|error| error.to_string()).and_then(|text| {
+            text.parse::<toml::Table>().map_err(|error| error.message().to_string())
+        });
+        let table = match parsed {
+            Ok(table) => table,
+            Err(reason) => return self.left_out(format!("{shown}: {reason}")),
+        };
+        self.configs.push(table.to_string());
+        let Some(trace) = Config::load(file).ok().and_then(|config| config.trace) else { return };
+        match newest_lines(&trace.file, TRACE_MAX) {
+            Ok(rows) => self.traces.push(rows),
+            Err(error) => self.left_out(format!("{}: {error}", trace.file.display())),
+        }
+    }
+
+    /// Notes what is not there and why.
+    pub fn left_out(&mut self, what: String) {
+        self.about.left_out.push(what);
+    }
+
+    /// The bytes of the file.
+    pub fn to_file(&self) -> io::Result<Vec<u8>> {
+        let mut archive = Archive::new(self.about.began_s);
+        archive.add("about.json", &serde_json::to_vec_pretty(&self.about)?)?;
+        let mut looks = Vec::new();
+        for look in &self.looks {
+            serde_json::to_writer(&mut looks, look)?;
+            looks.push(b'\n');
+        }
+        archive.add("status.jsonl", &looks)?;
+        archive.add("log.txt", self.log.as_bytes())?;
+        for (place, config) in self.configs.iter().enumerate() {
+            archive.add(&format!("config/{place}.toml"), config.as_bytes())?;
+        }
+        for (place, trace) in self.traces.iter().enumerate() {
+            archive.add(&format!("trace/{place}.jsonl"), trace.as_bytes())?;
+        }
+        archive.finish()
+    }
+
+    /// Reads `file`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is larger than a recording gets, has other members than one has, or a line in it is not of
+    /// the form that [`Recording::to_file`] writes.
+    pub fn read(file: &Path) -> Result<Self, RecordingError> {
+        let wrong = |problem: String| RecordingError { file: file.to_owned(), problem };
+        let mut members = Members::read(file).map_err(wrong)?;
+        let about = members.text("about.json").map_err(wrong)?;
+        let about: About =
+            serde_json::from_str(&about).map_err(|error| wrong(format!("about.json: {error}")))?;
+        if about.format != FORMAT {
+            let format = about.format;
+            return Err(wrong(format!("about.json: format = {format}: allowed is {FORMAT}")));
+        }
+        let text = members.text("status.jsonl").map_err(wrong)?;
+        Ok(Self {
+            about,
+            looks: looks(&text).map_err(|problem| wrong(format!("status.jsonl:{problem}")))?,
+            log: members.text("log.txt").map_err(wrong)?,
+            configs: members.numbered("config/", ".toml"),
+            traces: members.numbered("trace/", ".jsonl"),
+            bytes: text.len(),
+        })
+    }
+}
+
+/// The looks that `text` has a line of each; `Err`: the number of a line that is none, and what is wrong with it.
+pub fn looks(text: &str) -> Result<Vec<Look>, String> {
+    let mut looks: Vec<Look> = Vec::new();
+    for (place, line) in text.lines().enumerate() {
+        let malformed = |problem: &dyn Display| format!("{}: {problem}", place + 1);
+        let look: Look = serde_json::from_str(line).map_err(|error| malformed(&error))?;
+        if looks.last().is_some_and(|before| before.at_s > look.at_s) {
+            return Err(malformed(&"at_s: allowed are times in their order"));
+        }
+        looks.push(look);
+    }
+    Ok(looks)
+}
+
+/// The whole lines in the last `bytes_max` bytes of a file.
+///
+/// # Errors
+///
+/// The file cannot be read.
+pub fn newest_lines(file: &Path, bytes_max: usize) -> io::Result<String> {
+    let mut file = File::open(file)?;
+    let length = file.metadata()?.len();
+    let begin = length.saturating_sub(bytes_max as u64);
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max as u64).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    // The first line may be cut off at its beginning, and the last one may still be being written.
+    let text =
+        if begin == 0 { &text[..] } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
+    Ok(text.rfind('\n').map_or("", |end| &text[..=end]).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::record::DecisionRecord;
+
+    use super::*;
+    use crate::daemon::Role;
+    use crate::daemon::status::{BundleStatus, ShapingStatus};
+
+    /// A sendbox with one bundle, so many seconds after the start, with decisions at these seconds.
+    pub(super) fn sendbox(at_s: u64, decisions: &[(u64, &str)]) -> Status {
+        let record = |(at_s, state): &(u64, &str)| DecisionRecord {
+            at_ns: at_s * 1_000_000_000,
+            rate_bps: (*state == "shaping").then_some(90_000_000),
+            state: (*state).into(),
+            reason: "for a test".into(),
+            ..DecisionRecord::default()
+        };
+        let decisions: Vec<DecisionRecord> = decisions.iter().map(record).collect();
+        let shaping = ShapingStatus {
+            cc: "copa".into(),
+            qdisc: "fq_codel(limit=150ms)".into(),
+            decision: decisions.last().cloned().unwrap_or_default(),
+            decisions,
+            ..ShapingStatus::default()
+        };
+        let bundle = BundleStatus {
+            name: "b".into(),
+            id: 1,
+            shaping: Some(shaping),
+            ..BundleStatus::default()
+        };
+        Status {
+            at_ns: at_s * 1_000_000_000,
+            uptime_ns: at_s * 1_000_000_000,
+            bundles: vec![bundle],
+            ..Status::new(Role::Sendbox, false)
+        }
+    }
+
+    pub(super) fn look(at_s: f64, status: Status) -> Look {
+        Look { at_s, boxes: vec![status] }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_no_decision_is_written_twice() {
+        let mut recording = Recording {
+            about: About { format: FORMAT, version: "1".into(), ..About::default() },
+            log: "a line\n".into(),
+            configs: vec!["[box]\n".into()],
+            traces: vec!["{}\n".into()],
+            ..Recording::default()
+        };
+        assert!(recording.add(look(0.0, sendbox(5, &[(4, "measuring")]))));
+        assert!(recording.add(look(1.0, sendbox(6, &[(4, "measuring"), (6, "shaping")]))));
+        let kept = |look: &Look| look.boxes[0].bundles[0].shaping.as_ref().unwrap().decisions.len();
+        assert_eq!(recording.looks.iter().map(kept).collect::<Vec<_>>(), [1, 1]);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.tar.gz");
+        std::fs::write(&file, recording.to_file().unwrap()).unwrap();
+        assert!(is_archive(&file));
+        assert_eq!(Recording::read(&file).unwrap(), recording);
+    }
+
+    #[test]
+    fn a_configuration_loses_its_comments_and_a_key_file_stays_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, trace] = ["box.toml", "box.trace"].map(|name| folder.path().join(name));
+        std::fs::write(folder.path().join("b.key"), "SECRET").unwrap();
+        let text = "# SECRET\n[box]\nrole = \"receivebox\" # SECRET\nwan = \"w\"\nlisten = \"192.0.2.2\"\n\
+                    [[bundle]]\nname = \"b\"\nid = 1\npeer = \"192.0.2.1\"\nto = [\"10.1.2.0/24\"]\n\
+                    from = [\"10.1.1.0/24\"]\nkey_file = \"b.key\"\n[trace]\nfile = \"box.trace\"\n";
+        std::fs::write(&file, text).unwrap();
+        let mut recording = Recording::default();
+        recording.add_config(&file);
+        assert_eq!(recording.about.left_out.len(), 1, "there is no trace yet");
+        std::fs::write(&trace, "row\nrow that is being wri").unwrap();
+        recording.add_config(&file);
+        assert_eq!(recording.traces, ["row\n"]);
+        assert!(recording.configs[1].contains("key_file = \"b.key\""), "{:?}", recording.configs);
+        assert!(!recording.configs.concat().contains("SECRET"));
+        recording.add_config(&folder.path().join("absent.toml"));
+        assert!(recording.about.left_out[1].contains("absent.toml: No such file"));
+    }
+
+    #[test]
+    fn of_a_long_file_the_newest_whole_lines_are_taken() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one\ntwo\nthree\nfo").unwrap();
+        for (bytes_max, lines) in
+            [(100, "one\ntwo\nthree\n"), (13, "two\nthree\n"), (12, "three\n"), (8, ""), (0, "")]
+        {
+            assert_eq!(newest_lines(file.path(), bytes_max).unwrap(), lines, "{bytes_max}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.tar.gz");
+        let about =
+            |format: u32| serde_json::to_vec(&About { format, ..About::default() }).unwrap();
+        for (members, problem) in [
+            (vec![("about.json", about(FORMAT))], "status.jsonl is missing"),
+            (vec![("about.json", b"{".to_vec())], "about.json: EOF"),
+            (vec![("about.json", about(9))], "format = 9: allowed is 1"),
+            (
+                vec![("about.json", about(FORMAT)), ("status.jsonl", b"{}\n".to_vec())],
+                "status.jsonl:1: missing field",
+            ),
+            (
+                vec![
+                    ("about.json", about(FORMAT)),
+                    (
+                        "status.jsonl",
+                        b"{\"at_s\":2,\"boxes\":[]}\n{\"at_s\":1,\"boxes\":[]}\n".to_vec(),
+                    ),
+                ],
+                "at_s: allowed are times in their order",
+            ),
+        ] {
+            let mut archive = Archive::new(0);
+            for (name, bytes) in &members {
+                archive.add(name, bytes).unwrap();
+            }
+            std::fs::write(&file, archive.finish().unwrap()).unwrap();
+            let error = Recording::read(&file).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&*file.to_string_lossy()) && error.contains(problem),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What happened in a recording, in sentences.
+
+use std::collections::BTreeMap;
+
+use super::Look;
+use crate::daemon::status::{BundleStatus, Status, millis};
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    /// Time since the beginning of the recording (s).
+    pub at_s: f64,
+    /// Who it is about: a box, or a bundle of it.
+    pub whom: String,
+    /// What happened, as a sentence without a full stop.
+    pub what: String,
+}
+
+/// What is known of a box.
+#[derive(Default)]
+struct Known {
+    pid: u32,
+    uptime_ns: u64,
+    is_there: bool,
+    void: Vec<String>,
+    bundles: BTreeMap<String, Bundle>,
+}
+
+/// What is known of a bundle of a box.
+#[derive(Default)]
+struct Bundle {
+    state: String,
+    peer: String,
+    alarm: Option<String>,
+    dropped: u64,
+}
+
+/// Everything that changed from look to look, in order of time.
+pub fn story(looks: &[Look]) -> Vec<Moment> {
+    let mut boxes: BTreeMap<String, Known> = BTreeMap::new();
+    let mut moments = Vec::new();
+    for look in looks {
+        let mut tell = |at_s: f64, whom: &str, what: String| {
+            moments.push(Moment { at_s, whom: whom.into(), what });
+        };
+        // Two boxes of one role on a machine have devices of their own.
+        let named = |status: &Status| {
+            let devices: Vec<&str> = status.ports.iter().map(|port| port.device.as_str()).collect();
+            format!("{} ({})", status.role, devices.join(", "))
+        };
+        let names: Vec<String> = look.boxes.iter().map(named).collect();
+        for (name, known) in &mut boxes {
+            if known.is_there && !names.contains(name) {
+                known.is_there = false;
+                tell(look.at_s, name, "no longer answers".into());
+            }
+        }
+        for (name, status) in names.into_iter().zip(&look.boxes) {
+            let known = boxes.entry(name.clone()).or_default();
+            follow_box(known, look.at_s, &name, status, &mut tell);
+        }
+    }
+    moments.sort_by(|one, next| one.at_s.total_cmp(&next.at_s));
+    moments
+}
+
+fn follow_box(
+    known: &mut Known,
+    at_s: f64,
+    name: &str,
+    status: &Status,
+    tell: &mut impl FnMut(f64, &str, String),
+) {
+    if known.pid != status.pid || known.uptime_ns > status.uptime_ns {
+        let version = &status.version;
+        let up_s = status.uptime_ns as f64 / 1e9;
+        let dry = if status.dry_run { ", in a dry run: nothing is shaped" } else { "" };
+        tell(at_s, name, format!("runs for {up_s:.1} s, version {version}{dry}"));
+        *known = Known { pid: status.pid, ..Known::default() };
+    } else if !known.is_there {
+        tell(at_s, name, "answers again".into());
+    }
+    (known.is_there, known.uptime_ns) = (true, status.uptime_ns);
+    let void: Vec<String> = status.void.iter().map(ToString::to_string).collect();
+    for fault in void.iter().filter(|fault| !known.void.contains(fault)) {
+        tell(at_s, name, fault.clone());
+    }
+    if void.is_empty() && !known.void.is_empty() {
+        tell(at_s, name, "its devices are as they must be again".into());
+    }
+    known.void = void;
+    for bundle in &status.bundles {
+        let whom = format!("{} bundle {}", status.role, bundle.name);
+        let known = known.bundles.entry(bundle.name.clone()).or_default();
+        follow_bundle(known, at_s, &whom, status, bundle, tell);
+    }
+}
+
+fn follow_bundle(
+    known: &mut Bundle,
+    at_s: f64,
+    whom: &str,
+    status: &Status,
+    bundle: &BundleStatus,
+    tell: &mut impl FnMut(f64, &str, String),
+) {
+    let other = status.role.other();
+    if known.peer != bundle.peer.state {
+        let what = match bundle.peer.state.as_str() {
+            "alive" => format!("the {other} at {} is heard", bundle.peer.address),
+            "silent" => format!("the {other} at {} is silent", bundle.peer.address),
+            _ => format!("the {other} at {} was never heard", bundle.peer.address),
+        };
+        tell(at_s, whom, what);
+        known.peer.clone_from(&bundle.peer.state);
+    }
+    let watching = bundle.watching.as_ref().and_then(|watching| watching.alarm.clone());
+    let alarm = bundle.shaping.as_ref().and_then(|shaping| shaping.alarm.clone()).or(watching);
+    if known.alarm != alarm {
+        tell(
+            at_s,
+            whom,
+            alarm.clone().unwrap_or_else(|| "what was to be looked into is over".into()),
+        );
+        known.alarm = alarm;
+    }
+    let Some(shaping) = &bundle.shaping else { return };
+    // Decisions have times of their own; the newest one is in force now, whether it is remembered or not.
+    for decision in shaping.decisions.iter().chain([&shaping.decision]) {
+        if known.state == decision.state {
+            continue;
+        }
+        let since_s = status.at_ns.saturating_sub(decision.at_ns) as f64 / 1e9;
+        let limit = decision
+            .rate_bps
+            .map_or("unshaped".into(), |bps| format!("shaped to {:.1} Mbit/s", bps as f64 / 1e6));
+        let rtt = decision.min_rtt_ns.map_or(String::new(), |ns| {
+            let beyond = decision
+                .queue_delay_ns
+                .map_or(String::new(), |ns| format!(", {} of queue beyond", millis(Some(ns))));
+            format!("; {} of round trip{beyond}", millis(Some(ns)))
+        });
+        let (state, reason) = (&decision.state, &decision.reason);
+        // What began before the recording is told at its beginning.
+        tell((at_s - since_s).max(0.0), whom, format!("{state}, {limit}: {reason}{rtt}"));
+        known.state.clone_from(state);
+    }
+    let dropped = shaping.counters.drops_queue;
+    if dropped > known.dropped && known.dropped > 0 {
+        let more = dropped - known.dropped;
+        tell(at_s, whom, format!("its own queue has dropped {more} packets since the look before"));
+    }
+    known.dropped = dropped;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{look, sendbox};
+    use super::*;
+
+    fn told(looks: &[Look]) -> Vec<String> {
+        let moments = story(looks);
+        moments.iter().map(|it| format!("{:.1} {}: {}", it.at_s, it.whom, it.what)).collect()
+    }
+
+    #[test]
+    fn states_are_told_at_their_own_times_and_once() {
+        let mut looks = vec![
+            look(0.0, sendbox(100, &[(90, "measuring"), (99, "shaping")])),
+            look(1.0, sendbox(101, &[(101, "shaping")])),
+            look(2.0, sendbox(102, &[(101, "competing"), (102, "shaping")])),
+        ];
+        looks[1].boxes[0].bundles[0].peer.state = "alive".into();
+        looks[2].boxes[0].bundles[0].peer.state = "alive".into();
+        let told = told(&looks);
+        assert!(told[0].starts_with("0.0 sendbox (): runs for 100.0 s, version "), "{told:#?}");
+        let expected = [
+            "0.0 sendbox bundle b: measuring, unshaped: for a test",
+            "0.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
+            "1.0 sendbox bundle b: the receivebox at  is heard",
+            "1.0 sendbox bundle b: competing, unshaped: for a test",
+            "2.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
+        ];
+        assert_eq!(told[1..], expected);
+    }
+
+    #[test]
+    fn a_box_that_goes_and_comes_back_is_told_of() {
+        let again = Status { uptime_ns: 500_000_000, ..sendbox(103, &[(103, "silent")]) };
+        let looks = [
+            look(0.0, sendbox(100, &[(100, "shaping")])),
+            Look { at_s: 1.0, boxes: Vec::new() },
+            Look { at_s: 2.0, boxes: Vec::new() },
+            look(3.0, again),
+        ];
+        let told = told(&looks);
+        assert_eq!(told.iter().filter(|it| it.ends_with("no longer answers")).count(), 1);
+        assert!(told.iter().any(|it| it.starts_with("1.0 sendbox (): no longer")), "{told:#?}");
+        assert!(told.iter().any(|it| it.contains("runs for 0.5 s")), "{told:#?}");
+        assert!(told.last().unwrap().contains("silent, unshaped"), "{told:#?}");
+    }
+}

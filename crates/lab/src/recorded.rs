@@ -1,0 +1,181 @@
+//! The like of what boxes measured in the field, as a plan for the simulator.
+
+use std::time::Duration;
+
+use forebay_core::spec::Spec;
+use forebay_core::units::{Rate, format_duration};
+
+use crate::summary::STATUS_QUO;
+
+/// The arm with the boxes as they were.
+pub const AS_RECORDED: &str = "as_recorded";
+
+/// What the plan takes for granted, since no box can tell.
+pub const APPROXIMATIONS: [&str; 6] = [
+    "the bottleneck has one rate, the median estimate, and its buffer is a FIFO of one bandwidth-delay product",
+    "the round trip of the path is the least one that was measured",
+    "nobody else uses the path, and it loses nothing",
+    "the hosts' TCP is Cubic",
+    "traffic that mostly waited at the sendbox is as many greedy flows as waited there at a time",
+    "other traffic is answers of the sizes of CAIDA's traces, as many bytes as were sent",
+];
+
+/// Rates of a bottleneck that are simulated (bits per second).
+const RATES: std::ops::RangeInclusive<u64> = 200_000..=10_000_000_000;
+/// Round trips that are simulated.
+const RTTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_micros(100)..=Duration::from_secs(2);
+/// Most greedy flows.
+const FLOWS_MAX: u32 = 200;
+/// Share of the bottleneck's rate that requests offer at most: more would never end.
+const LOAD_MAX: f64 = 0.95;
+/// Bytes of a frame that a limit counts as one packet.
+const FRAME: f64 = 1514.0;
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    /// So many flows that always have data.
+    Greedy(u32),
+    /// Requests of so many bytes over time.
+    Offered(Rate),
+}
+
+/// What was measured of a bundle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Algorithm of the sendbox.
+    pub cc: Spec,
+    /// Queueing discipline of the sendbox.
+    pub qdisc: Spec,
+    /// Rate of the bottleneck.
+    pub rate: Rate,
+    /// Round trip of the empty path.
+    pub rtt: Duration,
+    /// What was sent.
+    pub load: Load,
+}
+
+impl Measured {
+    /// The plan: the bundle as it was, and the same without boxes.
+    ///
+    /// # Errors
+    ///
+    /// The rate or the round trip is none that is simulated: which, and what is allowed.
+    pub fn plan(&self) -> Result<String, String> {
+        let Self { cc, qdisc, rate, rtt, load } = self;
+        if !RATES.contains(&rate.as_bits_per_sec()) {
+            let [least, most] =
+                [RATES.start(), RATES.end()].map(|bps| Rate::from_bits_per_sec(*bps));
+            return Err(format!("bottleneck of {rate}: allowed is {least} to {most}"));
+        }
+        if !RTTS.contains(rtt) {
+            let [least, most, given] = [*RTTS.start(), *RTTS.end(), *rtt].map(format_duration);
+            return Err(format!("round trip of {given}: allowed is {least} to {most}"));
+        }
+        let bdp_packets = rate.as_bytes_per_sec_f64() * rtt.as_secs_f64() / FRAME;
+        let buffer_packets = (bdp_packets.ceil() as u64).max(10);
+        let (traffic, count) = match *load {
+            Load::Greedy(flows) => ("{ kind = \"greedy\" }".to_string(), flows.clamp(1, FLOWS_MAX)),
+            Load::Offered(offered) => {
+                let most = rate.as_bits_per_sec() as f64 * LOAD_MAX;
+                let bps = (offered.as_bits_per_sec() as f64).clamp(1000.0, most);
+                let load = Rate::from_bits_per_sec(bps as u64);
+                (format!("{{ kind = \"requests\", sizes = \"caida\", load = \"{load}\" }}"), 1)
+            }
+        };
+        // Requests have connections of their own.
+        let count = if count > 1 { format!("count   = {count}\n") } else { String::new() };
+        let (cc, qdisc, rtt) = (written(cc), written(qdisc), format_duration(*rtt));
+        Ok(format!(
+            "name   = \"recorded\"\n\
+             title  = \"The like of what was recorded\"\n\
+             seeds  = \"1\"\n\
+             stop   = \"35s\"\n\
+             warmup = \"5s\"\n\n\
+             [bottleneck]\n\
+             rate  = \"{rate}\"\n\
+             rtt   = \"{rtt}\"\n\
+             qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n\n\
+             [[bundle]]\n\
+             name  = \"a\"\n\
+             cc    = {cc}\n\
+             qdisc = {qdisc}\n\n\
+             [[flow]]\n\
+             name    = \"load\"\n\
+             bundle  = \"a\"\n\
+             cc      = \"cubic\"\n\
+             traffic = {traffic}\n\
+             {count}\n\
+             [[arm]]\n\
+             name    = \"{AS_RECORDED}\"\n\
+             summary = \"boxes as they were\"\n\n\
+             [[arm]]\n\
+             name    = \"{STATUS_QUO}\"\n\
+             summary = \"no boxes\"\n\
+             set     = {{ \"bundle.a.enabled\" = false }}\n"
+        ))
+    }
+}
+
+/// A kind with its parameters in TOML.
+fn written(spec: &Spec) -> String {
+    let value = match spec.params.is_empty() {
+        true => Ok(toml::Value::String(spec.kind.clone())),
+        false => toml::Value::try_from(spec),
+    };
+    value.expect("a kind is made of texts and numbers").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::plan::library::Source;
+
+    fn measured() -> Measured {
+        Measured {
+            cc: "copa".parse().unwrap(),
+            qdisc: "fq_codel(limit=150ms, target=25ms, interval=250ms)".parse().unwrap(),
+            rate: Rate::from_mbit_per_sec(24),
+            rtt: Duration::from_micros(40_123),
+            load: Load::Greedy(4),
+        }
+    }
+
+    fn load(measured: &Measured) -> Plan {
+        let text = measured.plan().unwrap();
+        let source = Source { file: "recorded.toml".into(), folder: None, text };
+        Plan::from_source(source, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_plan_has_the_path_the_boxes_and_the_load_that_were_measured() {
+        let plan = load(&measured());
+        let runs: Vec<_> = plan.experiments().collect::<Result<_, _>>().unwrap();
+        let [with, without] = &runs[..] else { panic!("{runs:?}") };
+        assert_eq!((with.arm.as_str(), without.arm.as_str()), (AS_RECORDED, STATUS_QUO));
+        assert_eq!(with.rtt, Duration::from_micros(40_123));
+        // 24 Mbit/s x 40.123 ms.
+        assert_eq!(with.forward.qdisc.to_string(), "fifo(limit=80p)");
+        let bundle = with.bundle("a").unwrap();
+        assert_eq!(bundle.cc.to_string(), "copa");
+        assert_eq!(bundle.qdisc.kind, "fq_codel");
+        assert_eq!(with.flows.iter().map(|flow| flow.connections()).sum::<u32>(), 4);
+        let offered = Measured { load: Load::Offered(Rate::from_mbit_per_sec(90)), ..measured() };
+        assert!(
+            offered.plan().unwrap().contains("load = \"22800kbit/s\""),
+            "less than the path carries"
+        );
+        load(&offered);
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_refused_with_what_can() {
+        let slow = Measured { rate: Rate::from_bits_per_sec(1), ..measured() };
+        let told = slow.plan().unwrap_err();
+        assert_eq!(told, "bottleneck of 1bit/s: allowed is 200kbit/s to 10Gbit/s");
+        let far = Measured { rtt: Duration::from_secs(3600), ..measured() };
+        assert!(far.plan().unwrap_err().contains("3600s: allowed is 100us to 2s"));
+    }
+}
