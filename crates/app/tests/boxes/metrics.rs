@@ -173,6 +173,7 @@ impl Scene {
         let alone = alone();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
+        narrow(&topology.emulator);
         let sites = &topology.pairs[0];
         give_ipv6(sites);
         let folder = tempfile::tempdir().unwrap();
@@ -239,6 +240,13 @@ impl Drop for Scene {
             let _ = child.wait();
         }
     }
+}
+
+/// Makes the way to the right site slower than the sendbox may send: a queue that the bundles have to find.
+fn narrow(emulator: &Namespace) {
+    let tbf = "qdisc add dev right0 root tbf rate 6mbit burst 5kb latency 300ms";
+    let work = || Command::new("tc").args(tbf.split(' ')).status();
+    assert!(emulator.within(work).unwrap().success());
 }
 
 /// A server of its own at the sendbox, which ends with this.
