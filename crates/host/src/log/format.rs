@@ -5,7 +5,7 @@
 //! {"time":"2026-11-25T01:02:03.000004Z","level":"warn","id":"FB0202","event":"peer","bundle":"b","message":"..."}
 //! ```
 //! Under systemd, whose journal has the time itself, a line for people begins with the level as sd-daemon(3) writes it:
-//! so `journalctl -p warning` finds what it should. An event is told of [`LINES_A_MINUTE`] times a minute at most,
+//! so `journalctl -p warning` finds what it should. An event is told of 512 times a minute at most,
 //! whatever goes wrong; the next line says how many were left out.
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The status of a box as metrics for Prometheus and whatever reads its text formats.
 //!
-//! `[metrics] listen` switches them on. A thread of its own serves them ([`Server`]) and asks for the status as
+//! `[metrics] listen` switches them on. A thread of its own serves them (`server`) and asks for the status as
 //! `forebay status` does, by the control socket and once a second at most: the packet thread neither waits for a client
 //! nor knows of one.
 
