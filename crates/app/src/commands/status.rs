@@ -281,7 +281,7 @@ mod tests {
         let port = PortStatus { counters: vec![("captured".into(), 1)], ..PortStatus::default() };
         let mut status = Status::new(Role::Sendbox, true);
         status.uplink_bps = Some(1);
-        status.trial = Some(TrialStatus { left_s: 1, what: "1 changed".into() });
+        status.trial = Some(TrialStatus { left_s: 1, what: "1 changed".into(), is_start: false });
         (status.ports, status.bundles) = (vec![port], vec![bundle, BundleStatus::default()]);
         let agent = AgentStatus {
             algorithms: vec![AlgorithmStatus::default()],
