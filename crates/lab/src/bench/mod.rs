@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::algorithms::is_version;
 use crate::judge::{Claims, Judged, PlanClaims, Results, VALUES_MIN};
-use crate::plan::{Override, Plan, Seeds};
+use crate::plan::{Override, Plan, PlanError, Seeds};
 use crate::report::current_runs;
 use crate::run::{Step, run_each};
 use crate::runner::{Options, RunError};
@@ -102,13 +102,13 @@ impl Request {
     /// No plan is called so, none of them was published, or a plan refuses an algorithm or an override.
     pub fn plans(&self) -> Result<Vec<Plan>, RunError> {
         let names = self.names()?;
-        let aut = Override::algorithms(self.algorithms.iter().map(String::as_str));
+        let aut = Override::algorithms(self.algorithms.iter().map(String::as_str), ARGUMENT);
         let sets: Vec<Override> = std::iter::once(aut).chain(self.sets.iter().cloned()).collect();
         let load = |name: &&str| match self.as_published {
             true => Plan::load_as_published(name, &sets),
             false => Plan::load(name, &sets),
         };
-        Ok(names.iter().map(load).collect::<Result<_, _>>()?)
+        names.iter().map(load).collect::<Result<_, _>>().map_err(of_argument)
     }
 
     /// What others published of the plans: of their own settings, so nothing where one is replaced.
@@ -147,6 +147,23 @@ impl Request {
                 Criterion::builtin().map_err(|error| RunError::Options(format!("{error:#}")))
             }
         }
+    }
+}
+
+/// What names the algorithms of a [`Request`].
+const ARGUMENT: &str = "ALGORITHM";
+
+/// `error` without the key of plans, if it is about an algorithm of the request.
+fn of_argument(error: PlanError) -> RunError {
+    match error {
+        PlanError::Value { at, key, value, allowed } if *at.file == *ARGUMENT => {
+            let written = match key.strip_prefix("aut.") {
+                None => format!(" {value}"),
+                Some(parameter) => format!(": {parameter} = {value}"),
+            };
+            RunError::Options(format!("{ARGUMENT}{written}: allowed is {allowed}"))
+        }
+        error => error.into(),
     }
 }
 

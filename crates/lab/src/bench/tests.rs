@@ -20,13 +20,28 @@ fn names_are_of_the_benchmark_with_or_without_their_folder() {
     assert_eq!(all.plans().unwrap().len(), benchmark().count());
     let named = Request { only: vec!["ccperf/parking_lot".into()], ..all.clone() };
     assert_eq!(named.plans().unwrap()[0].name, "parking_lot");
-    let refused = Request { only: vec!["nonesuch".into()], ..all.clone() };
+    let refused = Request { only: vec!["nonesuch".into()], ..all };
     let error = refused.plans().unwrap_err().to_string();
     assert!(error.contains("--only nonesuch: allowed is") && error.contains("parking_lot"));
-    let unknown = Request { algorithms: vec!["cubci".into()], ..all };
+}
+
+#[test]
+fn an_algorithm_that_there_is_not_is_refused_by_the_name_of_the_argument() {
     let options = Options { backend: "sim".into(), ..Options::default() };
-    let error = bench(&unknown, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(error.contains("nearest is cubic"), "{error}");
+    for (name, begins, ends) in [
+        (
+            "cubci",
+            "ALGORITHM \"cubci\": allowed is a congestion control: \"kernel:NAME\", or one of basic_delay, ",
+            "; nearest is cubic",
+        ),
+        ("cubic(hystart=3)", "ALGORITHM: hystart = 3: allowed is off", ""),
+    ] {
+        let request = request(&["vegas", name]);
+        let error = bench(&request, &options, &mut |_| {}).unwrap_err();
+        assert!(error.is_bad_input());
+        let error = error.to_string();
+        assert!(error.starts_with(begins) && error.ends_with(ends), "{error}");
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl PlanClaims {
     pub fn plan(&self, backend: &str) -> Result<Plan, PlanError> {
         let needed = self.arms(backend);
         if self.as_published {
-            return Plan::load_as_published(&self.name, &[Override::algorithms(needed)]);
+            return Plan::load_as_published(&self.name, &[Override::algorithms(needed, "claims")]);
         }
         let mut plan = Plan::load(&self.name, &[])?;
         plan.arms.retain(|arm| needed.contains(arm.name.as_str()));

@@ -98,9 +98,10 @@ impl Override {
         &self.key
     }
 
-    /// Has these algorithms tested, each called as flows call it: `aut=["cubic", "bbr"]`.
-    pub(crate) fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let origin = tree::Origin { file: "--set".into(), line: None };
+    /// Has these algorithms tested, each called as flows call it: `aut=["cubic", "bbr"]`. Errors say that `asker` named
+    /// them.
+    pub(crate) fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>, asker: &str) -> Self {
+        let origin = tree::Origin { file: asker.into(), line: None };
         let node = |value| Node { value, origin: origin.clone() };
         let names = names.into_iter().map(|name| node(Value::Text(name.into())));
         Self { key: "aut".into(), node: node(Value::List(names.collect())) }

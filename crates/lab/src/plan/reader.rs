@@ -95,11 +95,6 @@ impl<'a> Reader<'a> {
         self.wrong_because(name, self.allowed(name))
     }
 
-    /// The error that the value of `name` is not what the schema allows, but nearest to `near`.
-    pub fn wrong_but_near(&self, name: &str, near: &str) -> PlanError {
-        self.wrong_because(name, &format!("{}; nearest is {near}", self.allowed(name)))
-    }
-
     /// The error that the value of `name` is not `allowed`.
     pub fn wrong_because(&self, name: &str, allowed: &str) -> PlanError {
         let key = join(&self.path, name);

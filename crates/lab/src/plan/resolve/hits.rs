@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::bundles::{DeclaredBundle, known_bundles};
 use super::uplink::is_of_sendbox;
-use super::{DeclaredBundle, known_bundles};
 use crate::experiment::{
     Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
 };

@@ -3,7 +3,7 @@
 use forebay_core::bundle::uplink::{self, Member, Place, Share, UplinkConfig, WEIGHTS};
 use forebay_sim::network::Uplink;
 
-use super::{DeclaredBundle, shaper_rate};
+use super::bundles::{DeclaredBundle, shaper_rate};
 use crate::experiment::{BoxEnd, FaultProgram};
 use crate::plan::error::PlanError;
 use crate::plan::reader::Reader;
