@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use forebay_core::cc::Registry;
 use forebay_host::agent::replay::replay_from;
 
 /// The bytes are a recording.
 pub fn run(bytes: &[u8]) {
     let mut steps = 0;
-    match replay_from(Path::new("flows.jsonl"), bytes, &mut |_| steps += 1) {
+    match replay_from(Path::new("flows.jsonl"), bytes, &Registry::BUILTIN, &mut |_| steps += 1) {
         Ok(replay) => {
             assert!(replay.different <= replay.decisions && replay.decisions == steps);
             // One that panics has no decision to compare.

@@ -34,6 +34,7 @@ fn what_is_no_crate_of_an_algorithm_is_refused_wherever_it_is_named() {
         &["run", "ccperf/deep_buffers", "--set", "aut=[\"cubic\", \"./nonesuch\"]"],
         &["plan", "check", "ccperf/deep_buffers", "--with", "nonesuch"],
         &["agent", "--algorithm", "mine=./nonesuch"],
+        &["replay", "flows.recording", "--with", "nonesuch"],
     ] {
         let error = refusal_of(folder.path(), arguments);
         assert!(error.starts_with("error: ./nonesuch: No such file"), "{arguments:?}: {error}");

@@ -201,6 +201,7 @@ impl Command {
             Self::List(arguments) => arguments.mentions(),
             Self::Plan(arguments) => arguments.mentions(),
             Self::Agent(arguments) => arguments.mentions(),
+            Self::Replay(arguments) => arguments.mentions(),
             _ => Vec::new(),
         }
     }

@@ -67,6 +67,7 @@ pub struct Step<'a> {
 }
 
 struct Replayer<'a> {
+    algorithms: &'a Registry,
     replay: Replay,
     flows: BTreeMap<u64, Flow>,
     terms: Terms,
@@ -74,28 +75,34 @@ struct Replayer<'a> {
 }
 
 /// Replays the recording at `path`, as [`replay_from`] does.
-pub fn replay(path: &Path, see: &mut dyn FnMut(&Step<'_>)) -> Result<Replay, RecordingError> {
-    let mut replayer = Replayer::new(see);
+pub fn replay(
+    path: &Path,
+    algorithms: &Registry,
+    see: &mut dyn FnMut(&Step<'_>),
+) -> Result<Replay, RecordingError> {
+    let mut replayer = Replayer::new(algorithms, see);
     let is_whole = recording::read(path, |line, row| replayer.take(line, row))?;
     replayer.finish(path, is_whole)
 }
 
-/// Replays a recording that errors call `file`; `see` is shown each decision after it was repeated.
+/// Replays a recording that errors call `file`, in which `algorithms` decided; `see` is shown each decision after it was
+/// repeated.
 pub fn replay_from(
     file: &Path,
     lines: impl BufRead,
+    algorithms: &Registry,
     see: &mut dyn FnMut(&Step<'_>),
 ) -> Result<Replay, RecordingError> {
-    let mut replayer = Replayer::new(see);
+    let mut replayer = Replayer::new(algorithms, see);
     let is_whole = recording::read_from(file, lines, |line, row| replayer.take(line, row))?;
     replayer.finish(file, is_whole)
 }
 
 impl<'a> Replayer<'a> {
-    fn new(see: &'a mut dyn FnMut(&Step<'_>)) -> Self {
+    fn new(algorithms: &'a Registry, see: &'a mut dyn FnMut(&Step<'_>)) -> Self {
         let (reporting, stale_after) = (Reporting::default(), Duration::ZERO);
         let terms = Terms { reporting, pace: false, stale_after };
-        Self { replay: Replay::default(), flows: BTreeMap::new(), terms, see }
+        Self { algorithms, replay: Replay::default(), flows: BTreeMap::new(), terms, see }
     }
 
     fn finish(self, file: &Path, is_whole: bool) -> Result<Replay, RecordingError> {
@@ -145,7 +152,7 @@ impl<'a> Replayer<'a> {
 
     fn open(&mut self, open: Open) -> Result<(), String> {
         let origin = open.origin();
-        let choice = Choice::new(&Registry::BUILTIN, open.cc).map_err(|error| error.to_string())?;
+        let choice = Choice::new(self.algorithms, open.cc).map_err(|error| error.to_string())?;
         self.flows.insert(open.flow, Flow::new(origin, open.head, &choice, open.seed));
         self.replay.flows += 1;
         Ok(())

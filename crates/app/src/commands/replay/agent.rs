@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use forebay_core::units::Rate;
 use forebay_host::agent::replay::{self, Difference, Step};
 use forebay_host::agent::rows::DecisionRow;
+use forebay_lab::algorithms;
 
 use super::Replay;
 use crate::commands::{BadInput, print};
@@ -23,8 +24,8 @@ impl Replay {
         if wants_all {
             print(&format!("{HEADER}\n"))?;
         }
-        let replay =
-            replay::replay(&self.file, &mut see).map_err(|error| BadInput(error.to_string()))?;
+        let replay = replay::replay(&self.file, algorithms::known(), &mut see)
+            .map_err(|error| BadInput(error.to_string()))?;
         let text = if self.json { json(&replay) } else { table(&replay) };
         print(&text)?;
         Ok(if replay.different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

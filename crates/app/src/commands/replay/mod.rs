@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::own::With;
+
 #[cfg(feature = "host")]
 mod agent;
 #[cfg(feature = "host")]
@@ -20,6 +22,8 @@ mod boxes;
 pub struct Replay {
     /// What `forebay agent --record` or `forebay record` wrote.
     file: PathBuf,
+    #[command(flatten)]
+    with: With,
     /// Print every decision of an agent, and what it was made of.
     #[arg(long, conflicts_with = "json")]
     decisions: bool,
@@ -35,6 +39,13 @@ pub struct Replay {
     /// Print one JSON document, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
+}
+
+impl Replay {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        self.with.mentions()
+    }
 }
 
 #[cfg(feature = "host")]

@@ -1,7 +1,7 @@
 use std::io::Write;
 use std::sync::mpsc::Receiver;
 
-use forebay_core::cc::SendLimits;
+use forebay_core::cc::{Algorithm, Registry, SendLimits, newreno};
 use forebay_core::units::ByteCount;
 use forebay_ebpf::tcp::CaState;
 use proptest::prelude::*;
@@ -10,6 +10,7 @@ use super::*;
 use crate::agent::flow::tests::{Path, TERMS, Wild, reports};
 use crate::agent::recording::{SCHEMA, Start};
 use crate::agent::replay::replay;
+use crate::agent::rules::Choice;
 
 const REMOTE: &str = "192.0.2.1:443";
 
@@ -334,7 +335,7 @@ proptest! {
         let file = folder.path().join("recording");
         let rows = write(&rows, &file);
         let mut seen = 0;
-        let replay = replay(&file, &mut |_| seen += 1).unwrap();
+        let replay = replay(&file, &Registry::BUILTIN, &mut |_| seen += 1).unwrap();
         let decisions = rows.iter().filter(|row| matches!(row, Row::Decision(_))).count() as u64;
         prop_assert_eq!((replay.decisions, replay.different, seen), (decisions, 0, decisions));
         prop_assert_eq!(replay.flows, connections.totals().opened);
@@ -367,9 +368,28 @@ fn a_decision_that_is_another_now_is_told_with_its_line() {
         )
         .collect();
     std::fs::write(&file, lines.join("\n") + "\n").unwrap();
-    let replay = replay(&file, &mut |_| {}).unwrap();
+    let replay = replay(&file, &Registry::BUILTIN, &mut |_| {}).unwrap();
     assert_eq!((replay.decisions, replay.different), (3, 1));
     let difference = &replay.differences[0];
     assert_eq!((difference.line, difference.recorded.cwnd), (line + 1, Some(21)));
     assert_eq!(difference.replayed.as_ref().unwrap().cwnd, Some(20));
+}
+
+#[test]
+fn what_an_algorithm_of_somebody_s_own_decided_is_repeated_where_it_is_known() {
+    let mut known = Registry::default();
+    known.register(Algorithm { name: "mine", ..newreno::ALGORITHM }).unwrap();
+    let rules = Rules::new(vec![Choice::offered(&known, "mine").unwrap()], Vec::new()).unwrap();
+    let (recorder, rows) = Recorder::for_test();
+    let mut connections = Connections::new(rules, TERMS, 1, recorder);
+    let path = Path::new(0, 1);
+    open(&mut connections, &path);
+    decide(&mut connections, &path);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    write(&rows, &file);
+    let replayed = replay(&file, &known, &mut |_| {}).unwrap();
+    assert_eq!((replayed.decisions, replayed.different), (1, 0));
+    let error = replay(&file, &Registry::BUILTIN, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("mine: allowed is one of "), "{error}");
 }
