@@ -4,8 +4,6 @@
 //! run, requests go over persistent connections, clients ask in open loop, and a run drains until the
 //! last answer was read. With the stack `ns3` a connection opens when its flow starts.
 
-#[cfg(test)]
-mod extremes;
 mod packets;
 mod rows;
 mod setup;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::Sim;
 use crate::backend::Backend;
+use crate::backend::sim::Sim;
 use crate::metrics::{Evaluation, evaluate};
 use crate::plan::Plan;
 use crate::plan::library::Source;
