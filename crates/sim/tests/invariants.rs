@@ -179,7 +179,9 @@ fn changes_take_effect_when_they_are_due() {
 #[test]
 fn a_paced_sender_keeps_its_rate_without_a_queue() {
     let cc = Spec::named("const").with("rate", Value::Text("8Mbit/s".into()));
-    let mut simulation = run(&dumbbell(vec![greedy(cc)]));
+    let mut plan = dumbbell(vec![greedy(cc)]);
+    plan.stack.tcp.paces_first_window = true;
+    let mut simulation = run(&plan);
     let metrics = simulation.flow_metrics(0).unwrap();
     // Of payload, as algorithms measure rates.
     assert!((metrics.mean_throughput_l4 / 8.0 - 1.0).abs() < 0.005, "{metrics:?}");

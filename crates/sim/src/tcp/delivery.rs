@@ -7,12 +7,14 @@
 //! which what was delivered had been sent, and ack elapsed the time over which it was acknowledged:
 //! neither a burst of data nor one of acknowledgements makes the rate too high.
 //!
-//! Source: draft-ietf-ccwg-bbr section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
+//! Source: draft-ietf-ccwg-bbr-06 section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
 //! less than the least round-trip time is not given, as there. What leaves after the sender had nothing
 //! to send, until more is delivered than was then outstanding, gives a sample that is app-limited.
 //!
 //! ns-3 ([`super::stack::Tcp::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
-//! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts.
+//! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts. The time of its
+//! acknowledgements counts from where that of the sample before did: with a segment for each acknowledgement the rate
+//! is low by the gap between two, with two segments for one of them it is right.
 
 use std::collections::VecDeque;
 
@@ -42,6 +44,9 @@ pub(crate) struct Delivery {
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     prior_delivered: u32,
+    /// When what had been delivered before its segment left had come (m_priorTime); zero behind a sample that was too
+    /// short.
+    prior_at: Timestamp,
     send_ns: u64,
     ack_ns: u64,
     /// The sample has not been found too short.
@@ -152,7 +157,9 @@ impl Kept {
         if is_newer {
             self.prior_delivered = newest.delivered;
             self.send_ns = nanos_between(newest.first_sent, newest.at);
-            self.ack_ns = nanos_between(newest.delivered_at, now);
+            // TcpRateLinux::SkbDelivered takes the time before it takes the segment.
+            self.ack_ns = nanos_between(self.prior_at, now);
+            self.prior_at = newest.delivered_at;
             self.is_valid = true;
         }
         is_newer
@@ -165,6 +172,8 @@ impl Kept {
         if self.is_valid {
             let bytes = mss * u64::from(delivered - self.prior_delivered);
             self.rate = bytes.per(Duration::from_nanos(interval_ns));
+        } else {
+            self.prior_at = Timestamp::ZERO;
         }
         let prior_delivered = self.prior_delivered;
         let (delivery_rate, is_app_limited) = (self.rate, self.is_app_limited);
@@ -234,7 +243,8 @@ mod tests {
     }
 
     #[test]
-    fn in_ns3_the_second_of_two_sent_together_makes_the_path_look_faster() {
+    fn in_ns3_a_sample_lasts_from_the_one_before_and_the_second_of_two_sent_together_shows_the_rate()
+     {
         let rates = [false, true].map(|keeps| {
             let mut delivery = Delivery::new(true, keeps);
             let first = delivery.on_send(at(0), true);
@@ -246,16 +256,20 @@ mod tests {
         });
         let rate = |segments: u64, ms| (MSS * segments).per(Duration::from_millis(ms));
         assert_eq!(rates[0], [rate(1, 100), rate(2, 101)]);
-        assert_eq!(rates[1], [rate(1, 100), rate(2, 100)]);
+        assert_eq!(rates[1], [rate(1, 200), rate(2, 200)]);
     }
 
     #[test]
     fn in_ns3_a_sample_that_is_too_short_leaves_the_rate_before_it() {
         let mut delivery = Delivery::new(true, true);
-        let first = delivery.on_send(at(0), true);
-        let known = delivery.on_ack(at(100), 1, first, MSS, 50 * MS).delivery_rate;
-        let second = delivery.on_send(at(100), false);
-        assert_eq!(delivery.on_ack(at(110), 1, second, MSS, 50 * MS).delivery_rate, known);
-        assert!(known.is_some());
+        let mut rate = |sent_ms, acked_ms| {
+            let sent = delivery.on_send(at(sent_ms), sent_ms == 0);
+            delivery.on_ack(at(acked_ms), 1, sent, MSS, 50 * MS).delivery_rate
+        };
+        let of_one = |ms| MSS.per(Duration::from_millis(ms));
+        assert_eq!([rate(0, 100), rate(100, 110)], [of_one(100), of_one(110)]);
+        assert_eq!(rate(110, 120), of_one(110), "20 ms are no round trip");
+        // The one behind it lasts from the beginning of the run.
+        assert_eq!(rate(120, 200), of_one(200));
     }
 }

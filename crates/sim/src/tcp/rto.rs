@@ -22,6 +22,7 @@ pub(crate) struct RttEstimator {
     srtt_ns: u64,
     variation_ns: u64,
     min_ns: u64,
+    min_smoothed_ns: u64,
     latest_ns: u64,
     min_rto: MinRto,
     granularity_ns: u64,
@@ -35,6 +36,7 @@ impl RttEstimator {
             srtt_ns: 0,
             variation_ns: 0,
             min_ns: u64::MAX,
+            min_smoothed_ns: u64::MAX,
             latest_ns: 0,
             min_rto: tcp.min_rto,
             granularity_ns: tcp.rto_granularity_ns,
@@ -54,6 +56,7 @@ impl RttEstimator {
             self.variation_ns = (3 * self.variation_ns + difference) / 4;
             self.srtt_ns = (7 * self.srtt_ns + rtt_ns) / 8;
         }
+        self.min_smoothed_ns = self.min_smoothed_ns.min(self.srtt_ns);
         self.reset_backoff();
     }
 
@@ -83,6 +86,11 @@ impl RttEstimator {
     /// Smoothed round-trip time, 0 before the first sample.
     pub fn srtt_ns(&self) -> u64 {
         self.srtt_ns
+    }
+
+    /// Least smoothed round-trip time, [`u64::MAX`] before the first.
+    pub fn min_smoothed_ns(&self) -> u64 {
+        self.min_smoothed_ns
     }
 
     /// Least sample, [`u64::MAX`] before the first.

@@ -51,7 +51,7 @@ const AMBIGUOUS: u8 = 8;
 const PROBED: u8 = 16;
 
 /// What a segment remembers of the time it was last sent at, for the delivery-rate sample
-/// (draft-ietf-ccwg-bbr, section 4.1.1).
+/// (draft-ietf-ccwg-bbr-06, section 4.1.2.1.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     /// When the segment was sent.

@@ -361,6 +361,9 @@ impl Sender {
         self.state.validation = Validation::new(now);
         let mss = ByteCount::new(self.mss);
         self.algorithm.init(now, mss, mss * u64::from(self.tcp.initial_window));
+        if self.tcp.tells_handshake {
+            self.tell_handshake(now);
+        }
         self.take_limits();
     }
 
@@ -442,7 +445,12 @@ impl Sender {
     fn take_sample(&mut self, now: Timestamp, progress: &Progress) -> Sample {
         let Some(newest) = progress.newest else { return Sample::default() };
         let mss = ByteCount::new(self.mss);
-        self.delivery.on_ack(now, progress.delivered, newest, mss, self.state.rtt.min_ns())
+        let min_rtt_ns = match self.tcp.rtt_source {
+            // TcpSocketState::m_minRtt.
+            RttSource::Timestamps { .. } => self.state.rtt.min_smoothed_ns(),
+            RttSource::Segments => self.state.rtt.min_ns(),
+        };
+        self.delivery.on_ack(now, progress.delivered, newest, mss, min_rtt_ns)
     }
 
     fn take_rtt(

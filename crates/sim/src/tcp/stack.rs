@@ -17,11 +17,12 @@
 //! | tail loss probe | none | after 2 SRTT |
 //! | recovery | PRR as TcpPrrRecovery computes it ([`PrrBound::Ns3`]) | PRR (RFC 9937) |
 //! | SACKed repairs | stay in flight until SND.UNA passes them | leave the pipe |
-//! | algorithms | with their `ns3_` parameters on | as published |
+//! | pace | not of the first window, nor of repairs that go at once | of all |
+//! | algorithms | with their `ns3_` parameters on; BBR without a margin | as published |
 //! | told as acknowledged | how far SND.UNA has moved | what was newly delivered |
-//! | told as round trip | the smoothed one | the sample |
+//! | told as round trip | the smoothed one; BBR hears that of the handshake, too | the sample |
 //! | a window lowered in a recovery | until the next ACK | PRR's |
-//! | rate samples | kept where nothing sent later is delivered | anew with each ACK |
+//! | rate samples | kept where nothing sent later is delivered, and timed from the one before | anew with each ACK |
 //! | told as lost in a recovery | by how much what is lost changed | what was newly lost |
 //! | PIE | as ns-3's by its `ns3_` parameter, not derandomised | as RFC 8033 |
 //! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
@@ -41,6 +42,8 @@ use super::ecn::EcnMode;
 
 /// The switch of algorithms that want to be told one-way delays.
 const NS3_ONE_WAY: &str = "ns3_one_way";
+/// The switch of algorithms that want to be told the round trip of the handshake.
+const NS3_HANDSHAKE: &str = "ns3_handshake";
 /// The switch of algorithms with a recovery of their own.
 const NS3_RECOVERY: &str = "ns3_recovery";
 
@@ -128,6 +131,15 @@ pub struct Tcp {
     /// (RFC 6582 section 3.2, step 5), and only the first one restarts the timer (the "impatient"
     /// variant of its section 4).
     pub newreno_partial_acks: bool,
+    /// The first window leaves at the pace of an algorithm that has one. In ns-3 it leaves at once
+    /// (TcpSocketBase::IsPacingEnabled; TcpSocketState, PaceInitialWindow).
+    pub paces_first_window: bool,
+    /// A repair that goes at once takes its turn of the pace, and what follows waits for that. ns-3 leaves its timer
+    /// alone there (TcpSocketBase::DoRetransmit).
+    pub paces_forced_repairs: bool,
+    /// The round trip of the handshake is told before the first segment leaves (ns-3, TcpBbr::CongestionStateSet), to
+    /// an algorithm with the switch `ns3_handshake` on.
+    pub tells_handshake: bool,
     /// Losses are told from send times (RFC 8985) and not from duplicates.
     pub rack: bool,
     /// A probe is sent where the end of a flight is not acknowledged (RFC 8985 section 7).
@@ -153,8 +165,8 @@ pub struct Tcp {
     /// where PktsAcked follows DoRecovery).
     pub obeys_in_recovery: bool,
     /// A rate sample stands until something is delivered that was sent later, and counts what has been
-    /// delivered since (ns-3, TcpRateLinux, which never empties its sample): of segments that left
-    /// between two acknowledgements the second makes the path look faster than it is.
+    /// delivered since, over a time that begins with the sample before (ns-3, TcpRateLinux, which never empties its
+    /// sample and takes the time of a new one before its segment).
     pub keeps_rate_samples: bool,
     /// Acknowledgements tell how long a segment was on its way, to an algorithm with the switch
     /// `ns3_one_way` on.
@@ -223,6 +235,9 @@ impl Tcp {
         adapts_ack_delay: false,
         validates_window: false,
         newreno_partial_acks: true,
+        paces_first_window: false,
+        paces_forced_repairs: false,
+        tells_handshake: true,
         rack: false,
         tlp: false,
         reduction: Reduction::Proportional(PrrBound::Ns3),
@@ -258,6 +273,9 @@ impl Tcp {
         adapts_ack_delay: true,
         validates_window: true,
         newreno_partial_acks: false,
+        paces_first_window: true,
+        paces_forced_repairs: true,
+        tells_handshake: false,
         rack: true,
         tlp: true,
         reduction: Reduction::Proportional(PrrBound::Linux),
@@ -308,7 +326,7 @@ impl Stack {
         tcp: Tcp::NS3,
         device: Device::NS3,
         departures: "ns3_",
-        defaults: &[("pie", "derandomize", "false")],
+        defaults: &[("pie", "derandomize", "false"), ("bbr", "pacing_margin", "0")],
     };
 
     /// The testbed's kernel, within the mechanisms that are here.
@@ -371,6 +389,7 @@ impl Stack {
             },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
             tells_one_way: tcp.tells_one_way && has(NS3_ONE_WAY),
+            tells_handshake: tcp.tells_handshake && has(NS3_HANDSHAKE),
             lost_is_change: tcp.lost_is_change && has(NS3_RECOVERY),
             ..tcp
         }
@@ -430,6 +449,7 @@ mod tests {
         let set = [true, false];
         assert_eq!(set.map(|on| ns3("lp", NS3_ONE_WAY, on).tells_one_way), set);
         assert_eq!(set.map(|on| ns3("bbr", NS3_RECOVERY, on).lost_is_change), set);
+        assert_eq!(set.map(|on| ns3("bbr", NS3_HANDSHAKE, on).tells_handshake), set);
         let by_default = |kind| Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind)).lost_is_change;
         assert_eq!(["bbr", "cubic"].map(by_default), set);
     }

@@ -21,8 +21,8 @@
 //! host whose own recovery lowers the window to it has to leave BBR's window alone.
 //!
 //! Departures from draft-cardwell-iccrg-bbr-congestion-control-00, with reasons:
-//! - `pacing_margin`: 1 % below the gain times B, as Linux and ns-3 have it, since a sender that
-//!   paces at exactly B never empties a queue; 0 gives the draft's.
+//! - `pacing_margin`: 1 % below the gain times B, as Linux has it (bbr_pacing_margin_percent), since a
+//!   sender that paces at exactly B never empties a queue; 0 gives the draft's, and ns-3's.
 //! - In the phase of 5/4 the window is 2 segments larger (tcp_bbr.c), or else a path of few segments
 //!   would not be probed.
 //! - What is sent in probe_rtt counts as app-limited here and not in the host: 200 ms are more than
@@ -38,12 +38,17 @@
 //! many bytes are sent as arrive only to the end of the round under way; what ceases to be lost leaves
 //! the window as what becomes lost does; the window grows by what is delivered; and a recovery ends with
 //! B T of the end of startup in the window, as ns-3's TCP sets it to ssthresh. One that ends before lets
-//! startup send without a window, and startup ends with four segments (`ns3.rs`). A timeout neither saves
-//! nor restores the window. `ns3_probe_rtt`: what is sent in probe_rtt is no less a measure of B.
+//! startup send without a window, and startup ends with four segments (`ns3.rs`). A timeout restores
+//! no window. `ns3_probe_rtt`: what is sent in probe_rtt is no less a measure of B, and a larger window from before an
+//! earlier loss is what comes back after it.
+//! `ns3_handshake`: T begins with the round trip of the handshake, which is shorter than any of a full segment: so it is
+//! 10 s old 10 s after the start. `ns3_filter`: B is an estimate that stands for 11 rounds (`max_rate.rs`).
+//! `ns3_cycle`: probe_bw does not begin with the gain behind 3/4, either.
 //!
 //! Ranges: rates 8 bit/s to 18 Ebit/s, windows and products saturate at 2^64 - 1 bytes. Gains are in
 //! 1/256, the margin in 1/1024.
 
+mod max_rate;
 mod ns3;
 mod probe_rtt;
 #[cfg(test)]
@@ -54,7 +59,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 
-use super::rounds::{RoundMax, Rounds};
+use self::max_rate::MaxRate;
+use super::rounds::Rounds;
 use super::{
     Algorithm, CongestionControl, CongestionEvent, Field, Law, Measurement, SendLimits, State,
 };
@@ -71,7 +77,16 @@ pub const ALGORITHM: Algorithm = Algorithm {
         "Cardwell et al.: BBR: Congestion-based congestion control, ACM Queue 14(5), 2016",
         "linux/net/ipv4/tcp_bbr.c",
     ],
-    params: &[&PACING_MARGIN, &NS3_QUANTUM, &NS3_EXTRA_ACKED, &NS3_RECOVERY, &NS3_PROBE_RTT],
+    params: &[
+        &PACING_MARGIN,
+        &NS3_QUANTUM,
+        &NS3_EXTRA_ACKED,
+        &NS3_RECOVERY,
+        &NS3_PROBE_RTT,
+        &NS3_HANDSHAKE,
+        &NS3_FILTER,
+        &NS3_CYCLE,
+    ],
     needs: &[Field::Rtt, Field::DeliveryRate, Field::InFlight],
     min_window_mss: 1.0,
     batch_tolerance: 0.05,
@@ -94,18 +109,26 @@ const NS3_RECOVERY: Param<bool> =
     Param::switch("ns3_recovery", "the window in a recovery and after it, as in ns-3");
 const NS3_PROBE_RTT: Param<bool> =
     Param::switch("ns3_probe_rtt", "take rates of probe_rtt for the path's, as in ns-3");
+const NS3_HANDSHAKE: Param<bool> = Param::switch(
+    "ns3_handshake",
+    "the first round trip is that of the handshake, which a host tells, as in ns-3",
+);
+const NS3_FILTER: Param<bool> =
+    Param::switch("ns3_filter", "estimate the largest rate of the last rounds, as in ns-3");
+const NS3_CYCLE: Param<bool> =
+    Param::switch("ns3_cycle", "begin probe_bw with fewer of its gains, as in ns-3");
 
 /// Gains are multiples of 1/256.
 const UNIT: u64 = 256;
-/// 2 / ln 2: the least gain that doubles the delivery rate each round (draft, section 4.1.1.2).
+/// 2 / ln 2: the least gain that doubles the delivery rate each round (draft, section 4.3.2.1).
 const HIGH_GAIN: u64 = 739;
 /// Inverse of the startup gain: drains in about one round what startup has queued (draft, section 4.3.3).
 const DRAIN_GAIN: u64 = 88;
-/// The gains of probe_bw, one for about a round trip each (draft, section 4.3.4).
+/// The gains of probe_bw, one for about a round trip each (draft, section 4.3.4.1).
 const CYCLE: [u64; 8] = [320, 192, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
-/// Window gain of probe_bw: room for delayed and aggregated ACKs (draft, section 4.2.3.2).
+/// Window gain of probe_bw: room for delayed and aggregated ACKs (draft, section 4.3.4.1).
 const CWND_GAIN: u64 = 2 * UNIT;
-/// Rounds over which the bottleneck rate is a maximum (draft, section 4.1.1.3).
+/// Rounds over which the bottleneck rate is a maximum (draft, section 4.1.1.2).
 const BANDWIDTH_ROUNDS: u64 = 10;
 /// Rounds without a quarter more after which the pipe counts as full (draft, section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
@@ -114,12 +137,16 @@ const MARGIN_UNIT: u64 = 1024;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let Margin(margin) = PACING_MARGIN.of(spec)?;
+    // Whether the law hears of the handshake is up to its host.
+    NS3_HANDSHAKE.of(spec)?;
     Ok(Box::new(Bbr::new(Config {
         paced: MARGIN_UNIT - (margin * MARGIN_UNIT as f64) as u64,
         ns3_quantum: NS3_QUANTUM.of(spec)?,
         ns3_extra_acked: NS3_EXTRA_ACKED.of(spec)?,
         ns3_recovery: NS3_RECOVERY.of(spec)?,
         ns3_probe_rtt: NS3_PROBE_RTT.of(spec)?,
+        ns3_filter: NS3_FILTER.of(spec)?,
+        ns3_cycle: NS3_CYCLE.of(spec)?,
     })))
 }
 
@@ -146,6 +173,8 @@ struct Config {
     ns3_extra_acked: bool,
     ns3_recovery: bool,
     ns3_probe_rtt: bool,
+    ns3_filter: bool,
+    ns3_cycle: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +203,7 @@ struct Bbr {
     initial_cwnd: ByteCount,
     phase: Phase,
     recovery: Recovery,
-    bandwidth: RoundMax<Rate>,
+    bandwidth: MaxRate,
     min_rtt: Option<Duration>,
     min_rtt_at: Timestamp,
     is_min_rtt_expired: bool,
@@ -220,7 +249,7 @@ impl Bbr {
             initial_cwnd: ByteCount::new(14_600),
             phase: Phase::Startup,
             recovery: Recovery::Open,
-            bandwidth: RoundMax::new(BANDWIDTH_ROUNDS),
+            bandwidth: MaxRate::new(config.ns3_filter),
             min_rtt: None,
             min_rtt_at: Timestamp::ZERO,
             is_min_rtt_expired: false,
@@ -347,9 +376,11 @@ impl Bbr {
     fn enter_probe_bw(&mut self, now: Timestamp) {
         self.phase = Phase::ProbeBw;
         self.reason = "probing for bandwidth";
-        // Any of the gains but 3/4: flows that probe together would drain each other's queues only.
-        let drawn = self.draws.below(CYCLE.len() as u64 - 1) as usize;
-        self.enter_cycle(now, if drawn == 0 { 0 } else { drawn + 1 });
+        // Any of the gains but 3/4: flows that probe together would drain each other's queues only. ns-3 leaves out the
+        // one behind 3/4, too (TcpBbr::EnterProbeBW).
+        let left_out = if self.config.ns3_cycle { 2 } else { 1 };
+        let drawn = self.draws.below((CYCLE.len() - left_out) as u64) as usize;
+        self.enter_cycle(now, if drawn == 0 { 0 } else { drawn + left_out });
     }
 
     fn paced(&self, rate: Rate) -> Rate {
@@ -414,6 +445,7 @@ impl CongestionControl for Bbr {
                 self.recovery = Recovery::Entering;
             }
             CongestionEvent::Rto if self.config.ns3_recovery => {
+                self.save_cwnd();
                 self.recovery = Recovery::Open;
                 self.cwnd = self.mss;
             }

@@ -4,7 +4,7 @@ use super::{Bbr, Phase};
 use crate::cc::Measurement;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// A round trip not seen again for this long is measured anew (draft, section 4.1.2.3).
+/// A round trip not seen again for this long is measured anew (draft, section 4.1.2.2).
 const MIN_RTT_LIFE: Duration = Duration::from_secs(10);
 /// Shortest stay in probe_rtt (draft, section 4.3.5).
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
@@ -28,8 +28,14 @@ impl Bbr {
 
     pub(super) fn check_probe_rtt(&mut self, now: Timestamp, measurement: &Measurement) {
         if self.phase != Phase::ProbeRtt && self.is_min_rtt_expired && !self.is_idle_restart {
-            self.save_cwnd();
+            // In ns-3 the phase begins before the window is saved, so that one saved earlier stays if it is larger.
+            if !self.config.ns3_probe_rtt {
+                self.save_cwnd();
+            }
             self.phase = Phase::ProbeRtt;
+            if self.config.ns3_probe_rtt {
+                self.save_cwnd();
+            }
             self.reason = "round trip is old";
             self.probe_rtt_until = None;
         }

@@ -246,6 +246,31 @@ fn in_ns3_probe_rtt_lets_the_bottleneck_rate_be_forgotten() {
 }
 
 #[test]
+fn probe_bw_never_begins_by_draining_nor_in_ns3_right_behind_that() {
+    let begins = |ns3_cycle| {
+        let config = Config {
+            paced: MARGIN_UNIT,
+            ns3_quantum: false,
+            ns3_extra_acked: false,
+            ns3_recovery: false,
+            ns3_probe_rtt: false,
+            ns3_filter: false,
+            ns3_cycle,
+        };
+        let mut times = [0; CYCLE.len()];
+        for seed in 0..1000 {
+            let mut law = Bbr::new(config);
+            law.set_seed(seed);
+            law.enter_probe_bw(Timestamp::ZERO);
+            times[law.cycle_index] += 1;
+        }
+        times.map(|times| times > 0)
+    };
+    assert_eq!(begins(false), [true, false, true, true, true, true, true, true]);
+    assert_eq!(begins(true), [true, false, false, true, true, true, true, true]);
+}
+
+#[test]
 fn the_window_is_two_products_and_three_quanta_and_ns3_has_its_own_quanta() {
     let product = |flow: &Flow| {
         let state = flow.cc.state();

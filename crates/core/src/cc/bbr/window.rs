@@ -4,7 +4,7 @@ use super::{Bbr, Phase, Recovery, UNIT, scale};
 use crate::cc::Measurement;
 use crate::units::{ByteCount, Duration};
 
-/// Segments outstanding in probe_rtt, and the smallest target (draft, section 4.2.3.1).
+/// Segments outstanding in probe_rtt, and the smallest target (draft, section 4.2.3.3).
 const MIN_PIPE_SEGMENTS: u64 = 4;
 /// What a bundle keeps outstanding in probe_rtt instead, over B T.
 const BUNDLE_PROBE_RTT_GAIN: u64 = UNIT / 2;

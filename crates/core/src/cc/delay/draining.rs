@@ -6,7 +6,7 @@ use crate::cc::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance
 use crate::cc::estimators::Path;
 use crate::units::Timestamp;
 
-/// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr, section 2.13.1).
+/// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr-06, BBR.MinRTTFilterLen).
 const DRAIN_PERIOD_S: f64 = 10.0;
 /// Of the periodic drains the first goes below the base by this much, though no deeper than [`DEEP`],
 /// and every fourth: bundles that have learnt the same base behind their common queue make up for

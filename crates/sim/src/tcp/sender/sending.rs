@@ -18,13 +18,18 @@ impl Sender {
         }
         if std::mem::take(&mut self.state.is_forced) {
             let next = self.next_segment().unwrap_or(Next::Again(self.board.una()));
-            return Some(self.send(now, next));
+            let paced_until = self.state.paced_until;
+            let repair = self.send(now, next);
+            if !self.tcp.paces_forced_repairs {
+                self.state.paced_until = paced_until;
+            }
+            return Some(repair);
         }
         if u64::from(self.board.in_flight() + 1) * self.mss > self.state.cwnd {
             self.validate_window(now, true);
             return None;
         }
-        if self.state.paced_until > now && self.state.limits.paces {
+        if self.state.paced_until > now && self.is_paced() {
             self.pacing_timer.set(self.state.paced_until);
             return None;
         }
@@ -50,6 +55,12 @@ impl Sender {
         self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
         let (len, marks) = (self.tcp.overhead, Marks::NONE);
         Some(Outgoing { kind: Kind::Syn, number: 0, len, marks })
+    }
+
+    /// Whether segments leave at a pace, now that those up to `board.next()` have left.
+    fn is_paced(&self) -> bool {
+        let is_behind = self.tcp.paces_first_window || self.board.next() >= self.tcp.initial_window;
+        self.state.limits.paces && is_behind
     }
 
     pub(super) fn has_new_segment(&self) -> bool {
@@ -104,7 +115,7 @@ impl Sender {
         }
         let payload = self.stream.payload(number);
         let len = payload + self.tcp.overhead;
-        if self.state.limits.paces {
+        if self.is_paced() {
             let rate = self.state.limits.pacing_rate;
             // Algorithms take rates from payload, and so do Linux and ns-3 pace.
             let time = ByteCount::new(u64::from(payload)).time_at(rate).unwrap_or(Duration::MAX);

@@ -27,6 +27,14 @@ impl Sender {
         }
     }
 
+    /// Tells of the round trip that the handshake has taken, before anything is sent.
+    pub(super) fn tell_handshake(&mut self, now: Timestamp) {
+        let rtt = Some(self.state.rtt.srtt_ns()).filter(|srtt_ns| *srtt_ns > 0);
+        let rtt = rtt.map(Duration::from_nanos).map(|rtt| RttSample { latest: rtt, min: rtt });
+        let in_flight = Some(self.in_flight_bytes());
+        self.algorithm.on_measurement(now, &Measurement { rtt, in_flight, ..<_>::default() });
+    }
+
     /// Segments that the algorithm is told of, SND.UNA having been `before`.
     pub(super) fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
         let (una, phase) = (self.board.una(), self.state.recovery.phase());

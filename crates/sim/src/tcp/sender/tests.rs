@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use forebay_core::cc::{Measurement, SendLimits, State};
+use forebay_core::units::Duration;
 
 use super::*;
 
@@ -57,6 +58,8 @@ impl Bench {
         sender.on_syn_ack(at(10), at(0));
         let mut bench = Self { sender, told };
         let sent = bench.sent(10);
+        // What NS3 tells of the handshake.
+        bench.told();
         (bench, sent)
     }
 
@@ -201,6 +204,74 @@ fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next
         let lowered = [2, 3, 4, 5, 6].map(&mut is_lowered);
         assert_eq!(lowered, [false, false, false, obeys_in_recovery, false]);
     }
+}
+
+/// A window of twenty segments, of which one leaves each 10 ms; the first thing that it is told.
+#[derive(Default)]
+struct Paced(u64, Arc<Mutex<Option<Measurement>>>);
+
+impl CongestionControl for Paced {
+    fn init(&mut self, _now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
+        self.0 = mss.as_u64();
+    }
+    fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+        self.1.lock().unwrap().get_or_insert(*measurement);
+    }
+    fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
+    fn send_limits(&self) -> SendLimits {
+        let cwnd = Some(ByteCount::new(20 * self.0));
+        let pacing_rate = ByteCount::new(self.0).per(Duration::from_millis(10));
+        SendLimits { cwnd, pacing_rate, ..SendLimits::default() }
+    }
+    fn state(&self) -> State {
+        State::default()
+    }
+}
+
+#[test]
+fn in_ns3_neither_the_first_window_nor_a_repair_that_goes_at_once_keeps_to_the_pace() {
+    let begun = |tcp: Tcp| {
+        let mut sender = Sender::new(tcp, Box::new(Paced::default()), None);
+        sender.start();
+        sender.transmit(at(0));
+        sender.on_syn_ack(at(10), at(0));
+        sender
+    };
+    let sent = |sender: &mut Sender, ms| -> Vec<u32> {
+        std::iter::from_fn(|| sender.transmit(at(ms))).map(|out| out.number).collect()
+    };
+    let paced = Tcp { paces_first_window: true, ..Tcp::NS3 };
+    assert_eq!(sent(&mut begun(paced), 10), [0]);
+    for (paces_forced_repairs, next) in [(false, vec![11]), (true, vec![])] {
+        let mut sender = begun(Tcp { paces_forced_repairs, ..Tcp::NS3 });
+        assert_eq!(sent(&mut sender, 10), (0..10).collect::<Vec<_>>());
+        // Segment 0 is lost: the third duplicate has it sent again, before the turn of the next one at 30 ms.
+        let mut duplicate = |ms, end| {
+            sender.on_ack(at(ms), 0, at(10), &[Range { start: 1, end }], false);
+            sent(&mut sender, ms)
+        };
+        assert_eq!([duplicate(20, 2), duplicate(21, 3)], [vec![10], vec![]]);
+        assert_eq!(duplicate(22, 4), [0]);
+        assert_eq!(sent(&mut sender, 30), next);
+    }
+}
+
+#[test]
+fn the_round_trip_of_the_handshake_is_told_in_ns3_before_anything_is_sent() {
+    let first = |tells_handshake| {
+        let told = Arc::default();
+        let algorithm = Paced(0, Arc::clone(&told));
+        let tcp = Tcp { tells_handshake, ..Tcp::NS3 };
+        let mut sender = Sender::new(tcp, Box::new(algorithm), None);
+        sender.start();
+        sender.transmit(at(0));
+        sender.on_syn_ack(at(15), at(0));
+        let first = *told.lock().unwrap();
+        first.map(|told| (told.rtt.unwrap().latest, told.acked, told.in_flight))
+    };
+    let nothing = ByteCount::ZERO;
+    assert_eq!(first(true), Some((Duration::from_millis(15), nothing, Some(nothing))));
+    assert_eq!(first(false), None);
 }
 
 #[test]
