@@ -4,7 +4,7 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build install packages test-packages check lint deny \
-        test-fresh test-kernels test-metrics test-own clean
+        test-fresh test-kernels test-metrics test-own test-probe clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -72,6 +72,9 @@ test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 i
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
 	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
+
+test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
+	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
 
 clean: ## removes what was built
 	$(CARGO) clean

@@ -15,6 +15,7 @@ pub mod clock;
 pub mod fault;
 pub mod link;
 pub mod packet;
+pub mod probe;
 pub mod qdisc;
 pub mod random;
 pub mod record;

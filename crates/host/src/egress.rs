@@ -6,6 +6,7 @@
 
 use std::io;
 
+use forebay_core::units::ByteCount;
 use nix::net::if_::if_nametoindex;
 
 use crate::netlink::{self, HEADER, attribute};
@@ -93,6 +94,13 @@ pub(crate) fn qdiscs(ifindex: u32) -> io::Result<Vec<Qdisc>> {
     Ok(messages.iter().filter_map(|message| qdisc_of(message, ifindex)).collect())
 }
 
+/// Bytes that wait at the way out of a device, in the qdisc at its root and all below that.
+pub fn backlog(ifindex: u32) -> io::Result<ByteCount> {
+    let messages = netlink::dump(RTM_GETQDISC, &about(ifindex, 0))?;
+    let bytes = messages.iter().find_map(|message| root_backlog(message, ifindex));
+    Ok(ByteCount::new(bytes.unwrap_or(0).into()))
+}
+
 /// `struct tcmsg`: a question about what hangs below `parent` at a device.
 pub(crate) fn about(ifindex: u32, parent: u32) -> [u8; QDISC_HEADER] {
     let mut body = [0; QDISC_HEADER];
@@ -114,6 +122,9 @@ pub fn check(device: &str) -> Result<(), EgressError> {
 // include/uapi/linux/rtnetlink.h, pkt_sched.h
 const RTM_GETQDISC: u16 = 38;
 const TCA_KIND: u16 = 1;
+const TCA_STATS2: u16 = 7;
+// include/uapi/linux/gen_stats.h; `struct gnet_stats_queue` begins with packets and bytes that wait.
+const TCA_STATS_QUEUE: u16 = 3;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 const QDISC_HEADER: usize = 20;
@@ -128,6 +139,14 @@ fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
     let kind = attribute(&message[HEADER + QDISC_HEADER..], TCA_KIND)?;
     let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_string();
     Some(Qdisc { kind, handle: word(8), parent: word(12) })
+}
+
+/// Bytes that wait in the qdisc of the kernel's message, if it is at the root of this device.
+fn root_backlog(message: &[u8], of: u32) -> Option<u32> {
+    qdisc_of(message, of).filter(|qdisc| qdisc.parent == TC_H_ROOT)?;
+    let statistics = attribute(&message[HEADER + QDISC_HEADER..], TCA_STATS2)?;
+    let bytes = attribute(statistics, TCA_STATS_QUEUE)?.get(4..8)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -176,7 +195,16 @@ mod tests {
         let htb = Qdisc { kind: "htb".into(), handle: 0x1_0000, parent: TC_H_ROOT };
         assert_eq!(qdisc_of(&message(7, 0x1_0000, TC_H_ROOT), 7), Some(htb));
         assert_eq!(qdisc_of(&message(8, 0x2_0000, TC_H_ROOT), 7), None);
+        assert_eq!(root_backlog(&message(7, 0x1_0000, TC_H_ROOT), 7), None, "without statistics");
         let whole = message(7, 0x1_0000, TC_H_ROOT);
+        let waiting = [3_u32, 4542, 0, 0, 0].map(u32::to_ne_bytes).concat();
+        let statistics = [&[28, 0, 7, 0, 24, 0, 3, 0][..], &waiting].concat();
+        let full = [&whole[..], &statistics].concat();
+        assert_eq!(root_backlog(&full, 7), Some(4542));
+        assert_eq!(
+            (root_backlog(&full, 8), root_backlog(&full[..full.len() - 1], 7)),
+            (None, None)
+        );
         for len in 0..whole.len() {
             assert_eq!(qdisc_of(&whole[..len], 7), None, "cut at {len}");
         }

@@ -13,4 +13,6 @@ mod lower;
 mod netlink;
 pub mod offload;
 pub mod port;
+pub mod probe;
 pub mod service;
+pub mod tcp_info;

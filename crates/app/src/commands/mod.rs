@@ -26,6 +26,7 @@ mod observe;
 pub mod own;
 mod plan;
 mod platforms;
+mod probe;
 #[cfg(feature = "host")]
 mod read_keys;
 mod record;
@@ -168,6 +169,8 @@ pub enum Command {
     Revert(confirm::Revert),
     /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
+    /// Measure whether a bundle to a peer would help, before anything is installed.
+    Probe(probe::Probe),
     /// Run a command behind an emulated link.
     Link(link::Link),
     /// Make a trace, which says when a link may send.
@@ -239,6 +242,7 @@ impl Command {
             Self::Confirm(arguments) => arguments.execute(),
             Self::Revert(arguments) => arguments.execute(),
             Self::Doctor(arguments) => arguments.execute(),
+            Self::Probe(arguments) => arguments.execute(),
             Self::Link(arguments) => arguments.execute(),
             Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),

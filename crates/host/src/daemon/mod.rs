@@ -81,7 +81,7 @@ impl DaemonError {
 }
 
 /// A number that nobody can guess, for session ids and nonces.
-fn unguessable() -> u64 {
+pub(crate) fn unguessable() -> u64 {
     getrandom::u64().expect("the kernel's random numbers are ready once booted")
 }
 

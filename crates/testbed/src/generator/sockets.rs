@@ -11,9 +11,9 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::reactor::{Key, Reactor};
-use super::watch::tcp_info;
 use super::{GeneratorError, SiteEnd};
 use crate::scenario::Workload;
+use forebay_host::tcp_info::tcp_info;
 
 /// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
 /// and short enough that other connections get their turn.

@@ -1,14 +1,11 @@
 //! What the kernel says of sending connections while they run.
 
-use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd};
-
 use socket2::Socket;
 
 use super::Sender;
 use super::endpoint::Window;
 use forebay_core::record::{SAMPLED_MAX, TcpSample};
+use forebay_host::tcp_info::{congestion_control, tcp_info};
 
 /// Time between two looks (ns): four in the shortest round trip of a plan.
 const INTERVAL_NS: u64 = 10_000_000;
@@ -64,13 +61,6 @@ impl Watch {
     }
 }
 
-/// The congestion control that `socket` has.
-fn congestion_control(socket: &Socket) -> Option<String> {
-    let name = socket.tcp_congestion().ok()?;
-    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    Some(String::from_utf8_lossy(&name[..end]).into_owned())
-}
-
 fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
     let info = tcp_info(socket).ok()?;
     // As tcp_packets_in_flight() of include/net/tcp.h has it.
@@ -84,21 +74,6 @@ fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
         retransmissions: info.tcpi_total_retrans.into(),
         duplicates: info.tcpi_dsack_dups.into(),
     })
-}
-
-/// `TCP_INFO` of `socket`.
-pub(super) fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, and all fields are integers, for which zero
-    // is a value.
-    let (status, info) = unsafe {
-        let fd = socket.as_fd().as_raw_fd();
-        let to = info.as_mut_ptr().cast();
-        let status = libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut length);
-        (status, info.assume_init())
-    };
-    if status == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

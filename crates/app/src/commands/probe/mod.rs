@@ -1,0 +1,203 @@
+//! `forebay probe`: would a bundle help on the path to a peer?
+
+#[cfg(feature = "host")]
+mod picture;
+#[cfg(feature = "host")]
+mod words;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_core::units::Rate;
+use forebay_lab::plan::parse_rate;
+
+/// Arguments of `forebay probe`.
+///
+/// Watches the path to PEER for 2.5 s and then loads it by TCP connections, two at first: what they add to the round
+/// trip is a queue, and a bundle helps where that is the site's own and stands in the network. PEER is any TCP server
+/// of your own that reads what comes, best `forebay probe --serve`, which also tells the way there from the way back.
+/// Nothing is sent to anybody else. No root, and no box, is needed at either end.
+///
+/// Exit code 0: there is a verdict, whatever it is; 1: the path could not be probed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay probe --serve                     # at the other site: UDP and TCP port 61477\n  \
+    forebay probe site-b.example.net          # here\n  \
+    forebay probe site-b.example.net:9 --max-rate 50Mbit/s      # a discard server\n  \
+    forebay probe site-b.example.net:80 --http /upload          # an HTTP server that takes uploads\n  \
+    forebay probe site-b.example.net --gentle --seconds 60      # what today's traffic does\n  \
+    forebay probe 10.1.2.2 --config sendbox.toml                # is the receivebox there, too?\n\n\
+    Load the path from where the sendbox would stand or from a host behind it, while the site is quiet: others' \
+    traffic is taken for a part of the path. A queue before the first router (--site-hops) is the site's own.")]
+pub struct Probe {
+    /// The other end: HOST or HOST:PORT, of one machine [default port: 61477].
+    #[arg(required_unless_present = "serve", conflicts_with = "serve")]
+    peer: Option<String>,
+    /// Be the other end: read what comes, and answer whoever has a connection, until interrupted.
+    #[arg(long, num_args = 0..=1, default_missing_value = "[::]:61477", value_name = "ADDRESS:PORT")]
+    serve: Option<SocketAddr>,
+    /// For how long the path is loaded, 3 to 60 [default: 8]; with --serve until the end, 1 to 86400.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "N")]
+    seconds: Option<u32>,
+    /// TCP connections of the load, 2 to 64.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64), value_name = "N")]
+    flows: u16,
+    /// The most that all connections may send together.
+    #[arg(long, default_value = "1Gbit/s", value_parser = parse_rate, value_name = "RATE")]
+    max_rate: Rate,
+    /// Congestion control of the connections, as the site's hosts have it [default: cubic].
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
+    /// Send the load as the body of a POST request to this path of an HTTP server.
+    #[arg(long, value_parser = http_path, value_name = "PATH")]
+    http: Option<String>,
+    /// Routers on the way that belong to the site, 0 to 8: a queue before the last of them is no bundle's.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), value_name = "N")]
+    site_hops: u8,
+    /// Ask the receivebox at PEER, too: by this sendbox's configuration, with the keys that it names.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Send small packets only, and watch what the traffic of the moment does to them.
+    #[arg(long, conflicts_with_all = ["flows", "max_rate", "cc", "http"])]
+    gentle: bool,
+    /// Print one JSON document, and nothing else, on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A path of a URL, which cannot begin another line of a request.
+fn http_path(text: &str) -> Result<String, String> {
+    let is_plain = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_plain.then(|| text.into()).ok_or_else(|| "allowed is a path such as /upload".into())
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use forebay_core::probe::{Findings, judge};
+    use forebay_host::daemon::{BundleConfig, Config, Role, keys};
+    use forebay_host::probe::receivebox::{self, Heard};
+    use forebay_host::probe::{Options, ProbeError, Step, resolve, run, serve};
+
+    use super::words::Said;
+    use super::*;
+    use crate::commands::{BadInput, print};
+
+    /// Seconds of a load that can be judged, and how long it takes where nobody says.
+    const SECONDS: std::ops::RangeInclusive<u32> = 3..=60;
+    const SECONDS_USUAL: u32 = 8;
+
+    fn refuse(error: ProbeError) -> anyhow::Error {
+        if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+    }
+
+    impl Probe {
+        /// Probes and prints, or answers probes.
+        pub fn execute(self) -> anyhow::Result<ExitCode> {
+            match self.serve {
+                Some(listen) => self.answer(listen),
+                None => self.ask(),
+            }
+        }
+
+        fn answer(&self, listen: SocketAddr) -> anyhow::Result<ExitCode> {
+            let span = self.seconds.map(|seconds| Duration::from_secs(seconds.into()));
+            let mut ready = |address: SocketAddr| {
+                eprintln!("answering probes at {address}, TCP and UDP; ^C ends it");
+            };
+            serve::serve(listen, span, &mut ready).map_err(refuse)?;
+            Ok(ExitCode::SUCCESS)
+        }
+
+        fn ask(self) -> anyhow::Result<ExitCode> {
+            let seconds = self.seconds.unwrap_or(SECONDS_USUAL);
+            if !SECONDS.contains(&seconds) {
+                let allowed = "allowed is 3 to 60 where the path is probed";
+                return Err(BadInput(format!("--seconds {seconds}: {allowed}")).into());
+            }
+            let address = resolve(self.peer.as_deref().unwrap_or_default()).map_err(refuse)?;
+            let boxes = match &self.config {
+                Some(file) => ask_boxes(file, address)?,
+                None => Vec::new(),
+            };
+            let options = Options {
+                span: Duration::from_secs(seconds.into()),
+                flows: (!self.gentle).then_some(self.flows),
+                max_rate: self.max_rate,
+                congestion_control: self.cc,
+                http_path: self.http,
+                site_hops: self.site_hops,
+            };
+            let mut told = None;
+            let report = run(address, &options, &mut |progress| {
+                let step = progress.step;
+                if told.replace(step) != Some(step) {
+                    let left = progress.total.saturating_sub(progress.elapsed);
+                    eprintln!("{}; {:.0} s to go", doing(step, &options), left.as_secs_f64());
+                }
+            });
+            let report = report.map_err(refuse)?;
+            let found = Findings::of(&report.observed);
+            let verdict = judge(&found);
+            let said = Said { peer: address, report, found, verdict, boxes };
+            let text = if self.json { format!("{}\n", said.document()) } else { said.text() };
+            print(&text)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+
+    /// What the receiveboxes at `peer` say that the sendbox of `file` has bundles to, by the bundles' names.
+    fn ask_boxes(file: &Path, peer: SocketAddr) -> anyhow::Result<Vec<(String, Heard)>> {
+        let config = Config::load(file).map_err(|error| BadInput(error.to_string()))?;
+        let is_there = |bundle: &&BundleConfig| bundle.peer.ip() == peer.ip();
+        let bundles: Vec<&BundleConfig> = config.bundles.iter().filter(is_there).collect();
+        if config.role != Role::Sendbox || bundles.is_empty() {
+            let (file, peer) = (file.display(), peer.ip());
+            let allowed =
+                format!("allowed is the file of a sendbox with a bundle whose peer is {peer}");
+            return Err(BadInput(format!("--config {file}: {allowed}")).into());
+        }
+        let ask = |bundle: &&BundleConfig| -> anyhow::Result<_> {
+            let keys = keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
+            let heard = receivebox::ask(config.listen, bundle.peer, bundle.id, &keys);
+            Ok((bundle.name.clone(), heard.map_err(refuse)?))
+        };
+        bundles.iter().map(ask).collect()
+    }
+
+    fn doing(step: Step, options: &Options) -> String {
+        match step {
+            Step::Idle if options.flows.is_none() => "watching the path".into(),
+            Step::Idle => "watching the path before it is loaded".into(),
+            Step::Few => "two connections send".into(),
+            Step::Many => format!("{} connections send", options.flows.unwrap_or_default()),
+            Step::Last => "waiting for the last answers".into(),
+        }
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Probe {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let _ = (self.peer, self.serve, self.seconds, self.flows, self.max_rate, self.cc);
+        let _ = (self.http, self.site_hops, self.config, self.gentle, self.json);
+        Err(super::needs_host("probe"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::http_path;
+
+    #[test]
+    fn a_path_cannot_begin_another_header() {
+        assert_eq!(http_path("/upload?to=/dev/null"), Ok("/upload?to=/dev/null".into()));
+        for wrong in ["", "upload", "/a b", "/a\r\nHost: other", "/\u{e9}"] {
+            assert!(http_path(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

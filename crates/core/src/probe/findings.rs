@@ -1,0 +1,382 @@
+//! What a probe has found: figures of delay, rate, loss and ways.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{FlowLook, Load, Observed, Phase, Ping};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
+
+/// Figures of a probe. Queues are delays that the load adds to the idle round trip.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// Shortest round trip of a ping; `None`: none came back.
+    pub base_rtt: Option<Duration>,
+    /// Median round trip while nothing of the probe's loaded the path.
+    pub idle_rtt: Duration,
+    /// Pings sent meanwhile, and how many of them did not come back.
+    pub idle_pings: [u64; 2],
+    /// Mean queue that pings met under the load of many connections; without a load, over the base round trip.
+    pub queue: Duration,
+    /// Median of the like, which single late pings do not move.
+    pub median_queue: Duration,
+    /// Median queue that the connections of the load met themselves.
+    pub bulk_queue: Duration,
+    /// The third longest wait of a ping under load: what the path can hold, single accidents left out.
+    pub peak_queue: Duration,
+    /// Mean queue on the way there, where the peer tells times.
+    pub forward_queue: Option<Duration>,
+    /// Mean queue before the last router of the site; `None`: it did not answer often enough.
+    pub site_queue: Option<Duration>,
+    /// Mean time that what waited in the own qdisc takes at the measured rate.
+    pub own_queue: Duration,
+    /// Bytes acknowledged a second, with many connections.
+    pub rate: Rate,
+    /// The like with few connections.
+    pub rate_of_few: Rate,
+    /// Connections: few, many.
+    pub flows: [u16; 2],
+    /// Share of the segments that were sent again, with many connections (0 to 1).
+    pub loss: f64,
+    /// Share of the busy time in which the peer's receive window held the connections back (0 to 1).
+    pub window_limited: f64,
+    /// How much longer than the shortest way other source ports take; zero where all take about as long.
+    pub detour: Duration,
+    /// How much longer some connections wait than others under the same load; zero where all wait alike.
+    pub uneven: Duration,
+    /// The load was held to this.
+    pub max_rate: Rate,
+    /// The path was loaded.
+    pub loaded: bool,
+}
+
+/// Ways differ if the shortest round trips of two ports do so by a tenth and by this: less is jitter.
+const DETOUR_MIN: Duration = Duration::from_millis(3);
+
+/// Queues differ if two connections wait longer than another by this and by half of the longest wait.
+const UNEVEN_MIN: Duration = Duration::from_millis(10);
+
+/// Answers of a router from which its delay is taken, idle and under load. Linux answers one packet a second
+/// after a burst of six (`icmp_ratelimit`, ip-sysctl).
+const HOP_ANSWERS_MIN: usize = 2;
+
+impl Findings {
+    /// What stands in `observed`.
+    pub fn of(observed: &Observed) -> Self {
+        let found = Self { max_rate: observed.max_rate, ..Self::default() };
+        let Some(base_rtt) = observed.pings.iter().filter_map(|ping| ping.rtt).min() else {
+            return found;
+        };
+        let loaded_from = observed.load.map_or(Timestamp::MAX, |load| load.few.from);
+        let idle = || observed.pings.iter().filter(move |ping| ping.at < loaded_from);
+        let idle_rtt = median(idle().filter_map(|ping| ping.rtt)).unwrap_or(base_rtt);
+        let lost = idle().filter(|ping| ping.rtt.is_none()).count() as u64;
+        let found = Self {
+            base_rtt: Some(base_rtt),
+            idle_rtt,
+            idle_pings: [idle().count() as u64, lost],
+            detour: detour(idle(), base_rtt),
+            ..found
+        };
+        match observed.load {
+            Some(load) => found.under_load(observed, load),
+            None => {
+                let waits = || idle().filter_map(|ping| ping.rtt).map(move |rtt| rtt - base_rtt);
+                let queue = mean(waits()).unwrap_or_default();
+                let median_queue = median(waits()).unwrap_or_default();
+                Self { queue, median_queue, peak_queue: third_longest(waits()), ..found }
+            }
+        }
+    }
+
+    fn under_load(self, observed: &Observed, load: Load) -> Self {
+        let idle_rtt = self.idle_rtt;
+        let steady = load.many.steady();
+        let within = move |at: Timestamp| (steady.0..steady.1).contains(&at);
+        let waits = |ping: &Ping| ping.rtt.map(|rtt| rtt.saturating_sub(idle_rtt));
+        let pings = || observed.pings.iter().filter(move |ping| within(ping.at));
+        let looks = || observed.looks.iter().filter(move |look| within(look.at));
+
+        let bulk_queue = median(looks().map(|look| look.srtt.saturating_sub(idle_rtt)));
+        let bulk_queue = bulk_queue.unwrap_or_default();
+        // Pings may all be lost in a queue that is longer than anybody waits.
+        let queue = mean(pings().filter_map(waits)).unwrap_or(bulk_queue);
+        let median_queue = median(pings().filter_map(waits)).unwrap_or(bulk_queue);
+        let under_load = observed.pings.iter().filter(|ping| ping.at >= load.few.from);
+        let [many, few] = [load.many, load.few].map(|phase| Totals::of(&observed.looks, phase));
+        let own = observed.backlog.iter().filter(|look| within(look.at));
+        let own = mean(own.filter_map(|look| look.bytes.time_at(many.rate)));
+        Self {
+            queue,
+            median_queue,
+            bulk_queue,
+            peak_queue: third_longest(under_load.filter_map(waits)),
+            forward_queue: forward_queue(observed, load, pings()),
+            site_queue: site_queue(observed, load),
+            own_queue: own.unwrap_or_default(),
+            rate: many.rate,
+            rate_of_few: few.rate,
+            flows: [load.few.flows, load.many.flows],
+            loss: many.loss,
+            window_limited: many.window_limited,
+            uneven: uneven(looks(), idle_rtt),
+            loaded: true,
+            ..self
+        }
+    }
+}
+
+/// What all connections did in the steady part of a phase.
+#[derive(Default)]
+struct Totals {
+    rate: Rate,
+    loss: f64,
+    window_limited: f64,
+}
+
+impl Totals {
+    fn of(looks: &[FlowLook], phase: Phase) -> Self {
+        let (from, to) = phase.steady();
+        let mut ends: BTreeMap<u16, (&FlowLook, &FlowLook)> = BTreeMap::new();
+        for look in looks.iter().filter(|look| (from..to).contains(&look.at)) {
+            ends.entry(look.flow).and_modify(|ends| ends.1 = look).or_insert((look, look));
+        }
+        let sum = |of: fn(&FlowLook) -> u64| -> u64 {
+            ends.values().map(|(first, last)| of(last).saturating_sub(of(first))).sum()
+        };
+        let share = |part: u64, whole: u64| (part as f64 / whole.max(1) as f64).min(1.0);
+        let millis = |duration: Duration| duration.as_millis() as u64;
+        let spans = ends.values().map(|(first, last)| last.at.saturating_since(first.at));
+        let acked = ByteCount::new(sum(|look| look.acked.as_u64()));
+        Self {
+            rate: acked.per(spans.max().unwrap_or_default()).unwrap_or_default(),
+            loss: share(sum(|look| look.resent), sum(|look| look.sent)),
+            window_limited: share(
+                ends.values()
+                    .map(|(a, b)| millis(b.window_limited.saturating_sub(a.window_limited)))
+                    .sum(),
+                ends.values().map(|(a, b)| millis(b.busy.saturating_sub(a.busy))).sum(),
+            ),
+        }
+    }
+}
+
+/// How much longer than `base_rtt` the ways of at least two source ports are, each by its shortest round trip.
+fn detour<'a>(pings: impl Iterator<Item = &'a Ping>, base_rtt: Duration) -> Duration {
+    let mut shortest: BTreeMap<u16, Duration> = BTreeMap::new();
+    for (port, rtt) in pings.filter_map(|ping| Some((ping.port, ping.rtt?))) {
+        shortest.entry(port).and_modify(|least| *least = rtt.min(*least)).or_insert(rtt);
+    }
+    let least = DETOUR_MIN.max(base_rtt / 10);
+    let longer = shortest.values().map(|rtt| rtt.saturating_sub(base_rtt));
+    let longer: Vec<Duration> = longer.filter(|more| *more > least).collect();
+    if longer.len() < 2 { Duration::ZERO } else { median(longer.into_iter()).unwrap_or_default() }
+}
+
+/// How much longer the connection that waits second longest does so than the one that waits second shortest.
+fn uneven<'a>(looks: impl Iterator<Item = &'a FlowLook>, idle_rtt: Duration) -> Duration {
+    let mut waits: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
+    for look in looks {
+        waits.entry(look.flow).or_default().push(look.srtt.saturating_sub(idle_rtt));
+    }
+    let mut means: Vec<Duration> =
+        waits.into_values().filter_map(|waits| mean(waits.into_iter())).collect();
+    means.sort_unstable();
+    // Two on either side: one connection that has an accident is no second way.
+    let [_, low, .., high, most] = means[..] else { return Duration::ZERO };
+    let more = high.saturating_sub(low);
+    if more > UNEVEN_MIN.max(most / 2) { more } else { Duration::ZERO }
+}
+
+/// The mean queue on the way to the peer: one-way times of `pings` over the median of the idle ones.
+fn forward_queue<'a>(
+    observed: &Observed,
+    load: Load,
+    pings: impl Iterator<Item = &'a Ping>,
+) -> Option<Duration> {
+    let idle = observed.pings.iter().filter(|ping| ping.at < load.few.from);
+    let mut idle: Vec<i64> = idle.filter_map(|ping| ping.forward_ns).collect();
+    idle.sort_unstable();
+    let usual = *idle.get(idle.len() / 2)?;
+    let more = |ping: &Ping| Some(ping.forward_ns?.saturating_sub(usual).max(0).unsigned_abs());
+    mean(pings.filter_map(more).map(Duration::from_nanos))
+}
+
+/// The queue before the routers of the site: what the load adds to the answers of the one that shows most of it.
+fn site_queue(observed: &Observed, load: Load) -> Option<Duration> {
+    let steady = load.many.steady();
+    let of_hop = |hops: u8| {
+        let answers = || observed.hops.iter().filter(move |answer| answer.hops == hops);
+        let idle = answers().filter(|answer| answer.at < load.few.from).map(|answer| answer.rtt);
+        let loaded = answers().filter(|answer| (steady.0..steady.1).contains(&answer.at));
+        let loaded = loaded.map(|answer| answer.rtt);
+        let enough = idle.clone().count().min(loaded.clone().count()) >= HOP_ANSWERS_MIN;
+        enough.then(|| Some(mean(loaded)?.saturating_sub(median(idle)?))).flatten()
+    };
+    (1..=observed.site_hops).filter_map(of_hop).max()
+}
+
+fn mean(values: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let (count, sum) = values.fold((0, Duration::ZERO), |(count, sum), it| (count + 1, sum + it));
+    (count > 0).then(|| sum / count)
+}
+
+fn median(values: impl Iterator<Item = Duration>) -> Option<Duration> {
+    let mut values: Vec<Duration> = values.collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+fn third_longest(values: impl Iterator<Item = Duration>) -> Duration {
+    let mut values: Vec<Duration> = values.collect();
+    values.sort_unstable();
+    values.iter().rev().nth(2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::probe::{BacklogLook, HopAnswer};
+
+    const PORTS: u64 = 16;
+
+    const fn at(millis: u64) -> Timestamp {
+        Timestamp::from_nanos(millis * 1_000_000)
+    }
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Two seconds of nothing, two with two connections and four with eight.
+    const LOAD: Load = Load {
+        few: Phase { flows: 2, from: at(2_000), to: at(4_000) },
+        many: Phase { flows: 8, from: at(4_000), to: at(8_000) },
+    };
+
+    /// A ping every 10 ms that takes `rtt` (time, port; ms).
+    fn pinged(rtt: impl Fn(u64, u64) -> Option<u64>) -> Observed {
+        let ping = |number: u64| Ping {
+            at: at(10 * number),
+            port: (number % PORTS) as u16,
+            rtt: rtt(10 * number, number % PORTS).map(ms),
+            forward_ns: None,
+        };
+        Observed { pings: (0..800).map(ping).collect(), load: Some(LOAD), ..Observed::default() }
+    }
+
+    /// A look every 100 ms at `flows` connections, each of 1 MB/s, that wait for `srtt` (connection; ms).
+    fn looked(flows: u16, srtt: impl Fn(u16) -> u64) -> Vec<FlowLook> {
+        let look = |millis: u64, flow: u16| FlowLook {
+            at: at(millis),
+            flow,
+            srtt: ms(srtt(flow)),
+            acked: ByteCount::new(millis * 1_000),
+            sent: millis,
+            resent: millis / 50,
+            busy: ms(millis),
+            window_limited: ms(millis / 4),
+        };
+        let times = (20..80).map(|tenth| 100 * tenth);
+        times.flat_map(|millis| (0..flows).map(move |flow| look(millis, flow))).collect()
+    }
+
+    #[test]
+    fn a_queue_is_what_the_load_adds_to_the_idle_round_trip() {
+        let rtt = |time: u64, _| Some(if time < 2_000 { 41 + time / 10 % 3 } else { 102 });
+        let mut observed = pinged(rtt);
+        observed.looks = looked(8, |_| 105);
+        let found = Findings::of(&observed);
+        assert_eq!((found.base_rtt, found.idle_rtt), (Some(ms(41)), ms(42)));
+        assert_eq!((found.queue, found.bulk_queue, found.peak_queue), (ms(60), ms(63), ms(60)));
+        assert_eq!((found.detour, found.uneven), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(found.rate, Rate::from_mbit_per_sec(64));
+        assert!((found.loss - 0.02).abs() < 1e-3 && (found.window_limited - 0.25).abs() < 1e-9);
+        assert!(found.loaded && found.forward_queue.is_none() && found.site_queue.is_none());
+    }
+
+    #[test]
+    fn the_beginning_of_a_load_is_peak_and_not_queue() {
+        let rtt = |time: u64, _| Some(if (4_000..4_900).contains(&time) { 300 } else { 45 });
+        let found = Findings::of(&pinged(rtt));
+        assert_eq!((found.queue, found.peak_queue), (Duration::ZERO, ms(255)));
+        let stalled = |time: u64, _| Some(if (6_000..6_300).contains(&time) { 345 } else { 45 });
+        let found = Findings::of(&pinged(stalled));
+        assert_eq!((found.queue, found.median_queue), (ms(30), Duration::ZERO));
+        let accident = |time: u64, _| Some(if (5_000..5_020).contains(&time) { 300 } else { 45 });
+        assert_eq!(Findings::of(&pinged(accident)).peak_queue, Duration::ZERO, "two of them");
+    }
+
+    #[test]
+    fn pings_that_are_all_lost_under_load_leave_the_word_to_the_connections() {
+        let mut observed = pinged(|time, _| (time < 2_000 && time % 100 != 0).then_some(40));
+        observed.looks = looked(8, |_| 900);
+        let found = Findings::of(&observed);
+        assert_eq!((found.queue, found.idle_pings), (ms(860), [200, 20]));
+        let silent = Findings::of(&pinged(|_, _| None));
+        assert_eq!(silent, Findings::default());
+    }
+
+    #[test]
+    fn ways_differ_where_two_ports_take_longer_each_time() {
+        let other_way =
+            |ports: u64| pinged(move |_, port| Some(if port < ports { 62 } else { 40 }));
+        assert_eq!(Findings::of(&other_way(5)).detour, ms(22));
+        assert_eq!(Findings::of(&other_way(1)).detour, Duration::ZERO, "one port is an accident");
+        // Every ping is late at times, but none of a port's always.
+        let jitter = pinged(|time, port| Some(40 + (time / 10 + 7 * port) % 11));
+        assert_eq!(Findings::of(&jitter).detour, Duration::ZERO);
+        // A tenth of a long way is no other way.
+        let long = pinged(|_, port| Some(if port < 5 { 219 } else { 200 }));
+        assert_eq!(Findings::of(&long).detour, Duration::ZERO);
+    }
+
+    #[test]
+    fn queues_differ_where_two_connections_wait_longer_than_two_others() {
+        let mut observed = pinged(|_, _| Some(40));
+        observed.looks = looked(8, |flow| if flow < 3 { 140 } else { 60 });
+        assert_eq!(Findings::of(&observed).uneven, ms(80));
+        observed.looks = looked(8, |flow| if flow < 1 { 140 } else { 60 });
+        assert_eq!(Findings::of(&observed).uneven, Duration::ZERO);
+        observed.looks = looked(8, |flow| 130 + u64::from(flow));
+        assert_eq!(Findings::of(&observed).uneven, Duration::ZERO);
+    }
+
+    #[test]
+    fn the_site_speaks_by_its_routers_and_by_the_own_qdisc() {
+        let mut observed = pinged(|time, _| Some(if time < 2_000 { 40 } else { 100 }));
+        observed.site_hops = 2;
+        observed.looks = looked(8, |_| 100);
+        let answer = |hops, millis, rtt| HopAnswer { at: at(millis), hops, rtt: ms(rtt) };
+        let answers = |hops, loaded| {
+            [(500, 1), (900, 1), (6_000, loaded), (7_000, loaded)]
+                .map(|(millis, rtt)| answer(hops, millis, rtt))
+        };
+        observed.hops = [answers(1, 2), answers(2, 51), answers(3, 61)].concat();
+        assert_eq!(Findings::of(&observed).site_queue, Some(ms(50)), "the third is beyond");
+        observed.hops.truncate(3);
+        assert_eq!(Findings::of(&observed).site_queue, None, "one answer is too few");
+        let look = |millis| BacklogLook { at: at(millis), bytes: ByteCount::new(80_000) };
+        observed.backlog = vec![look(1_000), look(6_000), look(7_000)];
+        assert_eq!(Findings::of(&observed).own_queue, ms(10), "at 64 Mbit/s");
+    }
+
+    #[test]
+    fn times_of_a_clock_that_nobody_set_tell_the_way_there() {
+        let mut observed = pinged(|time, _| Some(if time < 2_000 { 40 } else { 100 }));
+        for ping in &mut observed.pings {
+            let queue_ms = if ping.at < at(2_000) { 0 } else { 45 };
+            ping.forward_ns = Some(-7_000_000_000 + 1_000_000 * (20 + queue_ms));
+        }
+        assert_eq!(Findings::of(&observed).forward_queue, Some(ms(45)));
+    }
+
+    #[test]
+    fn without_a_load_a_queue_is_what_exceeds_the_shortest_round_trip() {
+        let mut observed = pinged(|time, _| Some(if time < 4_000 { 40 } else { 80 }));
+        observed.load = None;
+        let found = Findings::of(&observed);
+        assert_eq!((found.queue, found.loaded, found.rate), (ms(20), false, Rate::ZERO));
+    }
+}

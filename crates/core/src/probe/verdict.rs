@@ -1,0 +1,348 @@
+//! Whether a bundle would help, by what a probe has found.
+//!
+//! A bundle takes a queue out of the network that its own traffic makes, at one bottleneck behind the sendbox, which
+//! all of its packets pass. So it helps where the load makes a long queue there, and nowhere else. Where several
+//! answers fit, the first in the order of [`judge`] is given: ways that differ make all other figures doubtful.
+
+use core::fmt;
+
+use super::Findings;
+use crate::units::{ByteCount, Duration};
+
+/// A shorter queue is not worth two boxes.
+const WORTHWHILE: Duration = Duration::from_millis(10);
+
+/// An active queue management lets a queue grow for a moment, and keeps it short (targets are 5 to 20 ms, RFC 8289
+/// and RFC 8033): below this, a queue that was `BURST` times as long is managed.
+const MANAGED: Duration = Duration::from_millis(30);
+const BURST: f64 = 2.5;
+
+/// A line with a short buffer, or with an active queue management, shows at least this much queue when it is full;
+/// less is jitter.
+const VISIBLE: Duration = Duration::from_micros(2_500);
+
+/// The like for the connections of the load, whose round trips have delayed acknowledgements in them.
+const BULK_VISIBLE: Duration = Duration::from_millis(5);
+
+/// Segments sent again beyond which packets are lost all the time, and not now and then.
+const LOSSY: f64 = 0.003;
+
+/// A rate that grows with the number of connections by more than this power of theirs has not met a limit: loss by
+/// chance leaves each connection its rate, whatever others do (power 1), a policer leaves all together theirs (0).
+const GROWTH_POWER: f64 = 0.5;
+
+/// The share of the load's loss that idle pings must meet, and how many such losses must be expected, to call loss
+/// a matter of chance or of load by them.
+const IDLE_SHARE: f64 = 1.0 / 3.0;
+const IDLE_EXPECTED_MIN: f64 = 3.0;
+
+/// The share of the rate asked for from which a load has reached it.
+const REACHED: f64 = 0.8;
+
+/// The share of time beyond which the peer's window, and not the path, held the load back.
+const WINDOW_LIMITED: f64 = 0.3;
+
+/// Packets that a bundle leaves at the bottleneck: measured by the plan `bundler/queue_shift`, and where Copa with
+/// its delta of 0.125 comes to rest.
+const LEFT_PACKETS: u64 = 7;
+/// Bytes of a full Ethernet frame.
+const FRAME: ByteCount = ByteCount::new(1514);
+
+/// Whether a bundle would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum Answer {
+    /// A bundle would take a queue out of the network.
+    Yes,
+    /// There is nothing that a bundle could do, or not there.
+    No,
+    /// The probe could not tell.
+    Unclear,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unclear => "unclear",
+        })
+    }
+}
+
+/// Why a [`Verdict`] is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum Reason {
+    /// Yes: a queue stands in the network, beyond the site.
+    QueueInTheMiddle,
+    /// No: a queue stands in this host or site, before the place of a sendbox.
+    QueueInTheSite,
+    /// No: a queue stands on the way back, where another site sends.
+    QueueOnTheWayBack,
+    /// No: even the highest rate asked for makes no queue.
+    NoQueue,
+    /// No: the bottleneck drops what comes faster than a rate, and holds nothing back.
+    Policer,
+    /// No: the bottleneck keeps its queue short, or flows apart, itself.
+    QueueManaged,
+    /// No: packets are lost by chance, so that the load never fills the path.
+    LossByChance,
+    /// No: flows take ways of different lengths or queues, and no single rate fits.
+    UnbalancedWays,
+    /// Unclear: the peer did not answer.
+    NoAnswer,
+    /// Unclear: nothing has loaded the path.
+    NotLoaded,
+    /// Unclear: the peer reads too slowly to fill the path.
+    PeerLimited,
+    /// Unclear: the load did not fill the path.
+    NotFilled,
+}
+
+impl Reason {
+    /// A sentence for people.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::QueueInTheMiddle => {
+                "a queue of this site's own traffic stands in the network, beyond the site"
+            }
+            Self::QueueInTheSite => {
+                "the queue stands in this host or site, before a sendbox: mend it there, by \
+                 fq_codel or cake at the rate of that link"
+            }
+            Self::QueueOnTheWayBack => {
+                "the queue stands on the way back: probe from the other site"
+            }
+            Self::NoQueue => "no queue stands anywhere at the highest rate asked for",
+            Self::Policer => {
+                "a policer drops what comes faster than its rate and holds nothing back: there is \
+                 no queue to take over; shape a little below that rate instead"
+            }
+            Self::QueueManaged => {
+                "the bottleneck keeps its queue short or flows apart already (AQM, fair queueing or a \
+                 small buffer)"
+            }
+            Self::LossByChance => {
+                "packets are lost by chance, whatever the load, and keep it from filling the path"
+            }
+            Self::UnbalancedWays => {
+                "flows take ways of different delays: a bundle would notice and let them pass"
+            }
+            Self::NoAnswer => "the peer did not answer",
+            Self::NotLoaded => {
+                "nothing filled the path meanwhile: probe without --gentle, or while the site is busy"
+            }
+            Self::PeerLimited => {
+                "the peer reads too slowly to fill the path (its receive window was full)"
+            }
+            Self::NotFilled => "the load did not fill the path: probe longer or with more flows",
+        }
+    }
+
+    const fn answer(self) -> Answer {
+        match self {
+            Self::QueueInTheMiddle => Answer::Yes,
+            Self::NoAnswer | Self::NotLoaded | Self::PeerLimited | Self::NotFilled => {
+                Answer::Unclear
+            }
+            _ => Answer::No,
+        }
+    }
+}
+
+/// What a probe says of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether a bundle would help.
+    pub answer: Answer,
+    /// Why the answer is so.
+    pub reason: Reason,
+    /// Mean queue at the bottleneck that a bundle would take out of the network; zero unless the answer is yes.
+    pub gain: Duration,
+}
+
+/// The verdict on `found`.
+pub fn judge(found: &Findings) -> Verdict {
+    let reason = reason(found);
+    let gain = match reason {
+        Reason::QueueInTheMiddle => {
+            let left = ByteCount::new(LEFT_PACKETS * FRAME.as_u64()).time_at(found.rate);
+            found.queue.saturating_sub(left.unwrap_or_default())
+        }
+        _ => Duration::ZERO,
+    };
+    Verdict { answer: reason.answer(), reason, gain }
+}
+
+fn reason(found: &Findings) -> Reason {
+    if found.base_rtt.is_none() {
+        return Reason::NoAnswer;
+    }
+    if found.detour > Duration::ZERO {
+        return Reason::UnbalancedWays;
+    }
+    if found.bulk_queue >= WORTHWHILE && found.median_queue < found.bulk_queue / 4 {
+        return Reason::QueueManaged;
+    }
+    if found.uneven > Duration::ZERO {
+        return Reason::UnbalancedWays;
+    }
+    if found.median_queue >= WORTHWHILE {
+        return of_a_queue(found);
+    }
+    if !found.loaded {
+        return Reason::NotLoaded;
+    }
+    let is_visible = found.median_queue >= VISIBLE || found.bulk_queue >= BULK_VISIBLE;
+    if is_visible && (found.loss >= LOSSY || !grows(found)) {
+        return Reason::QueueManaged;
+    }
+    if found.loss >= LOSSY {
+        return if is_by_chance(found) { Reason::LossByChance } else { Reason::Policer };
+    }
+    if found.rate >= found.max_rate.scale(REACHED) {
+        return Reason::NoQueue;
+    }
+    if found.window_limited >= WINDOW_LIMITED { Reason::PeerLimited } else { Reason::NotFilled }
+}
+
+/// Where a queue that is long enough stands, and who manages it.
+fn of_a_queue(found: &Findings) -> Reason {
+    let is_half = |part: Duration| 2 * part >= found.queue;
+    let usual = found.median_queue;
+    let is_managed = usual < MANAGED && found.peak_queue > usual.mul_f64(BURST);
+    if is_half(found.own_queue) || found.site_queue.is_some_and(is_half) {
+        Reason::QueueInTheSite
+    } else if found.forward_queue.is_some_and(|forward| !is_half(forward)) {
+        Reason::QueueOnTheWayBack
+    } else if found.loaded && is_managed {
+        Reason::QueueManaged
+    } else {
+        Reason::QueueInTheMiddle
+    }
+}
+
+/// Whether many connections got so much more than few that nothing held them together.
+fn grows(found: &Findings) -> bool {
+    let [few, many] = found.flows.map(f64::from);
+    let times =
+        found.rate.as_bytes_per_sec_f64() / found.rate_of_few.as_bytes_per_sec_f64().max(1.0);
+    few > 0.0 && times > libm::pow(many / few, GROWTH_POWER)
+}
+
+/// Whether packets are lost at any rate, and not for coming too fast.
+fn is_by_chance(found: &Findings) -> bool {
+    let [sent, lost] = found.idle_pings.map(|pings| pings as f64);
+    let expected = sent * found.loss;
+    if expected >= IDLE_EXPECTED_MIN { lost >= expected * IDLE_SHARE } else { grows(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Rate;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// 20 Mbit/s, 40 ms, eight connections that fill a FIFO of 80 ms.
+    fn fifo() -> Findings {
+        Findings {
+            base_rtt: Some(ms(40)),
+            idle_rtt: ms(40),
+            idle_pings: [200, 0],
+            queue: ms(60),
+            median_queue: ms(60),
+            bulk_queue: ms(62),
+            peak_queue: ms(80),
+            site_queue: Some(ms(0)),
+            rate: Rate::from_mbit_per_sec(20),
+            rate_of_few: Rate::from_mbit_per_sec(20),
+            flows: [2, 8],
+            loss: 0.01,
+            max_rate: Rate::from_mbit_per_sec(1000),
+            loaded: true,
+            ..Findings::default()
+        }
+    }
+
+    /// The like with pings that wait for so long.
+    fn with_queue(queue: Duration) -> Findings {
+        Findings { queue, median_queue: queue, ..fifo() }
+    }
+
+    /// The load of [`fifo`] where it makes no queue.
+    fn without_queue() -> Findings {
+        let none = Duration::ZERO;
+        Findings { bulk_queue: none, peak_queue: ms(1), ..with_queue(none) }
+    }
+
+    #[test]
+    fn a_queue_in_the_middle_is_gained_but_for_what_a_bundle_leaves() {
+        let verdict = judge(&fifo());
+        assert_eq!((verdict.answer, verdict.reason), (Answer::Yes, Reason::QueueInTheMiddle));
+        // Seven frames at 20 Mbit/s are 4.24 ms.
+        assert_eq!(verdict.gain.as_micros(), 55_760);
+        // Where no router answers, the own qdisc is all that speaks for the site.
+        assert_eq!(judge(&Findings { site_queue: None, ..fifo() }), verdict);
+        let told = Findings { forward_queue: Some(ms(58)), ..fifo() };
+        assert_eq!(judge(&told), verdict);
+    }
+
+    #[test]
+    fn each_finding_that_speaks_against_a_bundle_has_its_reason() {
+        let slow = Rate::from_mbit_per_sec(6);
+        let few_idle = [20, 0];
+        for (expected, found) in [
+            (Reason::QueueInTheSite, Findings { site_queue: Some(ms(55)), ..fifo() }),
+            (Reason::QueueInTheSite, Findings { own_queue: ms(50), ..fifo() }),
+            (Reason::QueueOnTheWayBack, Findings { forward_queue: Some(ms(3)), ..fifo() }),
+            (Reason::UnbalancedWays, Findings { detour: ms(20), ..fifo() }),
+            (Reason::UnbalancedWays, Findings { uneven: ms(40), ..fifo() }),
+            // CoDel, PIE, and fair queueing: what is sparse does not wait.
+            (Reason::QueueManaged, Findings { bulk_queue: ms(9), ..with_queue(ms(6)) }),
+            (Reason::QueueManaged, Findings { bulk_queue: ms(20), ..with_queue(ms(18)) }),
+            (Reason::QueueManaged, with_queue(ms(1))),
+            (Reason::QueueManaged, Findings { bulk_queue: ms(7), ..without_queue() }),
+            (Reason::Policer, without_queue()),
+            (Reason::LossByChance, Findings { idle_pings: [400, 3], ..without_queue() }),
+            // Too few pings to go by: the rate of few connections tells.
+            (
+                Reason::LossByChance,
+                Findings { rate_of_few: slow, idle_pings: few_idle, ..without_queue() },
+            ),
+            (Reason::Policer, Findings { idle_pings: few_idle, ..without_queue() }),
+            (
+                Reason::NoQueue,
+                Findings { loss: 0.0, max_rate: Rate::from_mbit_per_sec(21), ..without_queue() },
+            ),
+        ] {
+            let verdict = judge(&found);
+            assert_eq!((verdict.answer, verdict.reason), (Answer::No, expected), "{found:?}");
+            assert_eq!(verdict.gain, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_probe_that_fills_nothing_does_not_pretend_to_know() {
+        let slack = Findings { loss: 0.0, ..without_queue() };
+        for (expected, found) in [
+            (Reason::NoAnswer, Findings::default()),
+            (Reason::NotLoaded, Findings { loaded: false, ..slack.clone() }),
+            (Reason::PeerLimited, Findings { window_limited: 0.9, ..slack.clone() }),
+            (Reason::NotFilled, slack),
+        ] {
+            let verdict = judge(&found);
+            assert_eq!((verdict.answer, verdict.reason), (Answer::Unclear, expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stands_without_a_load_counts_too() {
+        let gentle = Findings { loaded: false, rate: Rate::ZERO, peak_queue: ms(300), ..fifo() };
+        let verdict = judge(&gentle);
+        assert_eq!((verdict.answer, verdict.gain), (Answer::Yes, gentle.queue));
+    }
+}

@@ -1,0 +1,205 @@
+//! What a probe would observe of simulated paths, and whether the verdict is that of what stands at the bottleneck.
+
+use std::collections::HashMap;
+
+use forebay_core::probe::{Answer, Findings, FlowLook, Load, Observed, Phase, Ping, Reason, judge};
+use forebay_core::spec::Spec;
+use forebay_core::traffic::Source;
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_sim::{Dumbbell, Flow, Owner, Seen, Simulation, Stack};
+
+/// Source ports of the pings, each with a ping every 40 ms.
+const PORTS: usize = 8;
+const PING_INTERVAL: Duration = Duration::from_millis(40);
+const PING_BYTES: u64 = 82;
+
+const FEW: u16 = 2;
+const MANY: u16 = 8;
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Idle, a few connections, all of them: as a probe of 8 s.
+const LOAD: Load = Load {
+    few: Phase { flows: FEW, from: at(2_500), to: at(5_200) },
+    many: Phase { flows: MANY, from: at(5_200), to: at(10_500) },
+};
+const STOP: Duration = Duration::from_millis(11_500);
+
+const fn at(millis: u64) -> Timestamp {
+    Timestamp::from_nanos(millis * 1_000_000)
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn since_start(time: Timestamp) -> Duration {
+    time.saturating_since(Timestamp::ZERO)
+}
+
+/// A path of so many Mbit/s whose pings start one after the other; some ports have another round trip.
+fn path(mbit_per_sec: u64, rtt: Duration, qdisc: &str) -> Dumbbell {
+    let ping = |port: usize| Flow {
+        cc: Spec::named("cubic"),
+        source: Source::Cbr {
+            rate: ByteCount::new(PING_BYTES).per(PING_INTERVAL).unwrap(),
+            packet: ByteCount::new(PING_BYTES),
+        },
+        start: PING_INTERVAL * port as u32 / PORTS as u32,
+        rtt: None,
+    };
+    let greedy = |flow: u16| {
+        let phase = if flow < FEW { LOAD.few } else { LOAD.many };
+        let source = Source::Greedy { bytes: None };
+        Flow { cc: Spec::named("cubic"), source, start: since_start(phase.from), rtt: None }
+    };
+    Dumbbell {
+        stop: STOP,
+        seed: 1,
+        stack: Stack::LINUX,
+        rate: Rate::from_mbit_per_sec(mbit_per_sec),
+        rtt,
+        loss: Ratio::ZERO,
+        qdisc: qdisc.parse().unwrap(),
+        changes: Vec::new(),
+        flows: (0..PORTS).map(ping).chain((0..MANY).map(greedy)).collect(),
+    }
+}
+
+/// What a probe of that path would see, where the peer tells no times and routers are silent.
+fn observed(path: &Dumbbell) -> Observed {
+    let mut simulation = Simulation::new(path).unwrap();
+    simulation.watch_endpoints();
+    let (mut looks, mut seen) = (Vec::new(), Vec::new());
+    for step in 1.. {
+        let now = Timestamp::ZERO + LOOK_INTERVAL * step;
+        if since_start(now) > path.stop {
+            break;
+        }
+        simulation.run_until(now);
+        seen.extend(simulation.take_seen());
+        let flows = if now > LOAD.many.to { 0 } else { MANY };
+        for flow in 0..flows {
+            let index = PORTS + usize::from(flow);
+            let Some(state) = simulation.sender_state(index) else { continue };
+            let Some(srtt_ms) = state.srtt_ms else { continue };
+            let sent = simulation.flow_metrics(index).unwrap().data_packets_sent;
+            looks.push(FlowLook {
+                at: now,
+                flow,
+                srtt: Duration::from_secs_f64(srtt_ms / 1e3),
+                acked: ByteCount::new(state.delivered_bytes),
+                sent,
+                resent: state.retransmissions,
+                busy: since_start(now),
+                window_limited: Duration::ZERO,
+            });
+        }
+    }
+    Observed {
+        pings: pings(path, &seen),
+        looks,
+        load: Some(LOAD),
+        max_rate: Rate::from_mbit_per_sec(1_000),
+        site_hops: 1,
+        ..Observed::default()
+    }
+}
+
+/// Pings, as if each datagram were answered at once and the way back were idle.
+fn pings(path: &Dumbbell, seen: &[Seen]) -> Vec<Ping> {
+    let received = seen.iter().filter_map(|seen| match seen {
+        Seen::Received(received) => Some((received.identity, received.at)),
+        _ => None,
+    });
+    let received: HashMap<u64, Timestamp> = received.collect();
+    let ping = |seen: &Seen| {
+        let Seen::Sent(sent) = seen else { return None };
+        let Owner::Flow(port) = sent.conversation.owner else { return None };
+        if port >= PORTS || sent.is_back || sent.at >= LOAD.many.to {
+            return None;
+        }
+        let back = path.flows[port].rtt.unwrap_or(path.rtt) / 2;
+        let rtt = received.get(&sent.identity).map(|at| at.saturating_since(sent.at) + back);
+        Some(Ping { at: sent.at, port: port as u16, rtt, forward_ns: None })
+    };
+    seen.iter().filter_map(ping).collect()
+}
+
+/// Asserts that a probe of `path` ends with `reason`.
+fn expect(path: &Dumbbell, reason: Reason) -> Findings {
+    let found = Findings::of(&observed(path));
+    let verdict = judge(&found);
+    assert_eq!(verdict.reason, reason, "{} {:?} {}: {found:?}", path.rate, path.rtt, path.qdisc);
+    found
+}
+
+const RATES: [u64; 3] = [5, 20, 50];
+const RTTS: [Duration; 3] = [ms(20), ms(40), ms(100)];
+
+fn paths() -> impl Iterator<Item = (u64, Duration)> {
+    RATES.into_iter().flat_map(|rate| RTTS.map(|rtt| (rate, rtt)))
+}
+
+#[test]
+fn a_queue_in_a_plain_buffer_is_found_and_measured() {
+    for (rate, rtt) in paths() {
+        for times in [1, 2, 4] {
+            let buffer = Rate::from_mbit_per_sec(rate).bytes_in(rtt * times).as_u64() / 1514;
+            let longest =
+                ByteCount::new(buffer * 1514).time_at(Rate::from_mbit_per_sec(rate)).unwrap();
+            // Shorter ones are another test's.
+            if longest < ms(30) {
+                continue;
+            }
+            let path = path(rate, rtt, &format!("fifo(limit={buffer}p)"));
+            let found = expect(&path, Reason::QueueInTheMiddle);
+            let verdict = judge(&found);
+            assert_eq!(verdict.answer, Answer::Yes);
+            assert!(
+                found.queue <= longest && 3 * found.queue >= longest,
+                "{found:?} of {longest:?}"
+            );
+            assert!(verdict.gain < found.queue);
+            let reached = found.rate.as_bits_per_sec() as f64 / path.rate.as_bits_per_sec() as f64;
+            assert!((0.8..=1.0).contains(&reached), "{reached} of {} {rtt:?}", path.rate);
+        }
+    }
+}
+
+#[test]
+fn a_queue_that_is_managed_is_left_alone() {
+    for (rate, rtt) in paths().filter(|(rate, _)| *rate > 5) {
+        for qdisc in ["codel", "fq_codel", "pie", "sfq(limit=400p)"] {
+            expect(&path(rate, rtt, qdisc), Reason::QueueManaged);
+        }
+    }
+}
+
+#[test]
+fn a_policer_is_told_from_loss_by_chance() {
+    for rate in [10, 20] {
+        for rtt in [ms(20), ms(40), ms(80)] {
+            let qdisc = format!("policer(rate={rate}Mbit/s)");
+            expect(&path(100, rtt, &qdisc), Reason::Policer);
+        }
+    }
+    for share in [0.01, 0.03] {
+        for rtt in [ms(30), ms(60)] {
+            let loss = Ratio::new(share).unwrap();
+            let path = Dumbbell { loss, ..path(100, rtt, "fifo(limit=800p)") };
+            expect(&path, Reason::LossByChance);
+        }
+    }
+}
+
+#[test]
+fn ways_of_different_lengths_are_noticed() {
+    for (rate, rtt) in paths() {
+        let mut path = path(rate, rtt, "fifo(limit=200p)");
+        // Every third port, and connection, goes the long way.
+        for flow in path.flows.iter_mut().step_by(3) {
+            flow.rtt = Some(rtt + ms(15));
+        }
+        let found = expect(&path, Reason::UnbalancedWays);
+        assert!(found.detour.abs_diff(ms(15)) < ms(2), "{found:?}");
+    }
+}
