@@ -3,8 +3,8 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-ns3 fuzz build install packages test-packages check lint deny \
-        test-fresh test-kernels test-metrics test-own test-probe clean
+.PHONY: help demo test evaluate chaos bench bench-bundles bench-ns3 fuzz build install packages test-packages \
+        check lint deny test-fresh test-kernels test-metrics test-own test-probe clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ chaos: build ## 200 sequences of things that go wrong, each beside a twin withou
 
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
 	$(CARGO) bench --workspace --locked
+
+bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, memory, shares, reload (root, quiet, a minute)
+	$(CARGO) test --locked --release -p forebay --test boxes thousand_bundles -- --ignored --nocapture
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3

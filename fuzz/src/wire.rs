@@ -1,4 +1,4 @@
-//! Any datagram is refused or understood, also one with a right tag, and what is understood is
+//! Any datagram is refused or understood, also one with a right tag or of several messages, and what is understood is
 //! written back the same.
 
 use forebay_core::bundle::BundleId;
@@ -6,7 +6,7 @@ use forebay_core::bundle::keys::{Direction, KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::Receivebox;
 use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
-use forebay_core::bundle::wire::Sealed;
+use forebay_core::bundle::wire::{MAX_DATAGRAM, Sealed, may_share, split};
 use forebay_core::cc;
 use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;
@@ -29,6 +29,8 @@ pub fn run(mut bytes: &[u8]) {
     let [to, from] = ["10.1.2.0/23", "10.1.1.0/24"].map(|text| [prefix(text)]);
     sendbox.set_scope(now, Scope::new(to, [], [], []));
     receivebox.set_scope(now, Scope::new(to, from, [], []));
+    sendbox.offer_rest(now);
+    receivebox.offer_rest(now);
     let mut out = Vec::new();
     while let Some((&len, rest)) = bytes.split_first_chunk() {
         let (body, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(len).into()));
@@ -40,6 +42,7 @@ pub fn run(mut bytes: &[u8]) {
             let key = key.message_key(BundleId(1), direction);
             let mut datagram = body.to_vec();
             datagram.extend_from_slice(&key.tag(body));
+            check_split(&datagram);
             let opened =
                 Sealed::parse(&datagram).and_then(|it| it.open(std::slice::from_ref(&key)));
             if let Ok((header, message, _)) = opened {
@@ -55,4 +58,20 @@ pub fn run(mut bytes: &[u8]) {
         while sendbox.poll(now, &mut out) {}
         while receivebox.poll(now, &mut out) {}
     }
+}
+
+/// Messages that share a datagram are all of it, in order, and each that may share is split off.
+fn check_split(datagram: &[u8]) {
+    let (mut rest, mut messages) = (datagram, Vec::new());
+    loop {
+        let (message, others) = split(rest);
+        messages.push(message);
+        if others.is_empty() {
+            break;
+        }
+        rest = others;
+    }
+    assert_eq!(messages.concat(), datagram);
+    assert!(messages.len() == 1 || datagram.len() <= MAX_DATAGRAM);
+    assert!(messages.iter().all(|message| !may_share(message) || split(message).1.is_empty()));
 }

@@ -3,9 +3,11 @@
  * Bundles: which one a packet belongs to, what has been counted of it, and what is told of it.
  *
  * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
- * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. What a sendbox
- * does not count belongs to none: packets to the box's address for messages, neighbour discovery,
- * and packets of the sendbox's own, which do not pass its LAN port.
+ * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Each destination
+ * prefix has a number, and the sources of the bundles that list it are prefixes behind that number: two
+ * lookups find the bundle, however many there are. What a sendbox does not count belongs to none:
+ * packets to the box's address for messages, neighbour discovery, and packets of the sendbox's own,
+ * which do not pass its LAN port.
  *
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was
@@ -17,24 +19,29 @@
 
 #include "packet.h"
 
-#define MAX_BUNDLES 256
-#define MAX_PREFIXES 4096
+#define MAX_BUNDLES 1024
+#define MAX_PREFIXES 16384
+/* A destination prefix and a source prefix of one bundle. */
+#define MAX_PAIRS 65536
 /* 64 addresses of each bundle's sendbox. */
 #define MAX_SENDERS (64 * MAX_BUNDLES)
 /* Destination prefixes that may lie inside each other; the loader refuses more. */
 #define MAX_NESTING 4
 
-/* Bundles by their slot. */
-struct members {
-	__u64 word[MAX_BUNDLES / 64];
-};
-
 struct destination {
 	/* Length of this prefix, as in struct prefix. */
 	__u32 length;
-	__u32 unused;
-	struct members members;
+	__u32 number;
 };
+
+/* Key of an LPM trie: a source prefix of a bundle that lists a destination; `length` counts the bits of both. */
+struct pair {
+	__u32 length;
+	__u32 destination;
+	struct address source;
+};
+
+#define FULL_PAIR (FULL_PREFIX + 8 * sizeof(__u32))
 
 struct bundle {
 	__u64 key[2];
@@ -65,28 +72,28 @@ struct boundary {
 	__u32 bundle;
 };
 
-/* Bundles that list exactly this destination prefix. */
+/* The destination prefixes of all bundles: those of before and after a change fit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, MAX_PREFIXES);
+	__uint(max_entries, 2 * MAX_PREFIXES);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct prefix);
 	__type(value, struct destination);
 } destinations SEC(".maps");
 
-/* Bundles that list this source prefix or one that holds it. */
+/* The slot of the bundle that lists both; as many fit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, MAX_PREFIXES);
+	__uint(max_entries, 2 * MAX_PAIRS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct prefix);
-	__type(value, struct members);
-} sources SEC(".maps");
+	__type(key, struct pair);
+	__type(value, __u32);
+} pairs SEC(".maps");
 
-/* Where the box takes messages. */
+/* Where the box takes messages, and, of a sendbox, where those of its peers go. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 4 * MAX_BUNDLES);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");
@@ -100,6 +107,7 @@ struct sender {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_SENDERS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct sender);
 	__type(value, __u8);
 } senders SEC(".maps");
@@ -134,43 +142,22 @@ struct {
 	__type(value, __u64);
 } lost SEC(".maps");
 
-/* The lowest bit that is set. clang 14 crashes on __builtin_ctzll for BPF. */
-static __always_inline int lowest_bit(__u64 word)
-{
-	int bit = 0;
-
-#pragma unroll
-	for (int half = 32; half; half /= 2) {
-		if (!(word & ((1ULL << half) - 1))) {
-			word >>= half;
-			bit += half;
-		}
-	}
-	return bit;
-}
-
 /* The slot of the packet's bundle; negative: none. */
 static __always_inline int find_bundle(const struct packet *packet)
 {
 	struct prefix key = { .length = FULL_PREFIX, .address = packet->destination };
-	const struct members *from = 0;
+	struct pair pair = { .length = FULL_PAIR, .source = packet->source };
 
 	for (int level = 0; level < MAX_NESTING; level++) {
 		const struct destination *to = bpf_map_lookup_elem(&destinations, &key);
+		const __u32 *slot;
 
 		if (!to)
 			return -1;
-		if (!from)
-			from = longest_prefix(&sources, &packet->source);
-		if (!from)
-			return -1;
-#pragma unroll
-		for (int i = 0; i < MAX_BUNDLES / 64; i++) {
-			__u64 both = to->members.word[i] & from->word[i];
-
-			if (both)
-				return i * 64 + lowest_bit(both);
-		}
+		pair.destination = to->number;
+		slot = bpf_map_lookup_elem(&pairs, &pair);
+		if (slot)
+			return *slot;
 		key.length = to->length - 1;
 	}
 	return -1;

@@ -12,6 +12,9 @@
 #include "heartbeat.h"
 #include "packet.h"
 
+/* Destination prefixes of all bundles, and own addresses with those of 1,024 bundles' peers. */
+#define MAX_PREFIXES 16384
+#define MAX_OWN 4096
 /* Receive queues; more than any device we drive has. */
 #define MAX_QUEUES 64
 
@@ -41,10 +44,10 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Destinations of the bundles. */
+/* Destinations of the bundles: those of before and after a change fit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 2 * MAX_PREFIXES);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct prefix);
 	__type(value, __u8);
@@ -53,7 +56,7 @@ struct {
 /* The box's own addresses. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, MAX_OWN);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");

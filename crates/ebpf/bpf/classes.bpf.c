@@ -14,7 +14,7 @@
 #define QDISC 0x10000U
 #define FIRST_CLASS (QDISC | 1)
 /* Classes below the bundles', one for each hash, if there are any. */
-#define FIRST_LEAF (QDISC | 0x400)
+#define FIRST_LEAF (QDISC | (1 + MAX_BUNDLES))
 
 /* The ports, and the network namespace that numbers them. */
 const volatile __u32 lan_ifindex;

@@ -163,7 +163,7 @@ impl Capture {
     }
 
     /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them,
-    /// and to no others given before. At most 1024.
+    /// and to no others given before. At most 4096.
     pub fn set_own_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let keys =
             addresses.iter().map(|address| address_key(*address).as_bytes().to_vec()).collect();

@@ -17,6 +17,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use crate::attach::{TcxLink, TcxSide, TracepointLink};
 use crate::capture::monotonic_now;
 use crate::mapped::MappedWords;
+use crate::membership::MAX_BUNDLES;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
 use crate::{Error, program};
@@ -25,7 +26,7 @@ use crate::{Error, program};
 pub const QDISC: u32 = 1 << 16;
 /// As in `bpf/classes.bpf.c`.
 const FIRST_CLASS: u32 = QDISC | 1;
-const FIRST_LEAF: u32 = QDISC | 0x400;
+const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
 
 /// Where packets come from and go to, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct ClassesOptions {
     /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
     pub wan: u32,
     /// Classes below that of a bundle, for flows by their hash: a power of two, or 0 for none. Of all bundles no more
-    /// than 64,512.
+    /// than 64,511.
     pub leaves: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,

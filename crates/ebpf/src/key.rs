@@ -7,9 +7,11 @@ use ipnet::IpNet;
 use crate::Error;
 use crate::skel::capture::types::mac;
 // Capture and sampler have the structures of `bpf/packet.h` each.
-use crate::skel::sampler::types::{address, prefix};
+use crate::skel::sampler::types::{address, pair, prefix};
 
 const FAMILY_BITS: u32 = 32;
+/// Bits of a destination's number.
+const NUMBER_BITS: u32 = 32;
 
 /// The octets of an IPv4 address are the first of the sixteen.
 pub(crate) fn address_key(ip: IpAddr) -> address {
@@ -38,6 +40,12 @@ pub(crate) fn prefix_key(net: IpNet) -> Result<prefix, Error> {
         return Err(Error::MappedPrefix(net));
     }
     Ok(prefix { length: prefix_length(net), address: address_key(net.network()) })
+}
+
+/// A source prefix of a bundle that lists the destination prefix of this number.
+pub(crate) fn pair_key(destination: u32, source: IpNet) -> pair {
+    let length = NUMBER_BITS + prefix_length(source);
+    pair { length, destination, source: address_key(source.network()) }
 }
 
 pub(crate) fn mac_key(octets: [u8; 6]) -> mac {

@@ -66,7 +66,7 @@ macro_rules! plain {
 plain! {
     capture: mac;
     classes: standing;
-    sampler: address, boundary, bundle, counters, destination, members, prefix, sender;
+    sampler: address, boundary, bundle, counters, destination, pair, prefix, sender;
     tcp_datapath: counters, law, opened, report, slot;
 }
 

@@ -36,6 +36,9 @@ impl Lateness {
 
     /// p50, p99, p99.9 and the maximum (ns); zeros when nothing was counted.
     pub fn percentiles(&self) -> [u64; 4] {
+        if self.total == 0 {
+            return [0; 4];
+        }
         [self.percentile(0.5), self.percentile(0.99), self.percentile(0.999), self.max_ns]
     }
 

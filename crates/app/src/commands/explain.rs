@@ -19,6 +19,10 @@ pub struct Explain {
     json: bool,
 }
 
+/// Names of bundles that an error tells.
+#[cfg(feature = "host")]
+const NAMES_SHOWN: usize = 20;
+
 #[cfg(feature = "host")]
 impl Explain {
     /// Explains the bundle at each box that has it; exit code 2 if none has.
@@ -34,8 +38,14 @@ impl Explain {
             named.map(|(status, bundle)| explain(status, bundle)).collect();
         if explanations.is_empty() {
             let names: Vec<&str> = all.map(|(_, bundle)| bundle.name.as_str()).collect();
-            let (bundle, names) = (&self.bundle, names.join(", "));
-            return Err(BadInput(format!("bundle {bundle:?}: allowed is one of {names}")).into());
+            let (shown, others) = names.split_at(names.len().min(NAMES_SHOWN));
+            let more = match others.len() {
+                0 => String::new(),
+                more => format!(" and {more} more, which `forebay status` tells"),
+            };
+            let (bundle, names) = (&self.bundle, shown.join(", "));
+            let text = format!("bundle {bundle:?}: allowed is one of {names}{more}");
+            return Err(BadInput(text).into());
         }
         if self.json {
             print(&format!("{}\n", serde_json::json!({ "bundles": explanations })))?;

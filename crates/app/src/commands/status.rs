@@ -20,11 +20,14 @@ pub struct Target {
 pub struct Status {
     #[command(flatten)]
     target: Target,
+    /// Tell only of bundles whose names contain this. All of more than 20 bundles of a box are told in a line each.
+    #[arg(long, value_name = "TEXT")]
+    bundle: Option<String>,
     /// Print one JSON document, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
     /// Print the JSON Schema of that document: each field with its meaning and unit. Asks no daemon.
-    #[arg(long, conflicts_with_all = ["json", "socket"])]
+    #[arg(long, conflicts_with_all = ["bundle", "json", "socket"])]
     schema: bool,
 }
 
@@ -45,6 +48,18 @@ pub struct Answers {
 
 #[cfg(feature = "host")]
 impl Answers {
+    /// Leaves out bundles whose names do not contain `part`; an error if that is all of them.
+    fn keep_bundles(&mut self, part: &str) -> anyhow::Result<()> {
+        for status in &mut self.boxes {
+            status.bundles.retain(|bundle| bundle.name.contains(part));
+        }
+        if self.boxes.iter().all(|status| status.bundles.is_empty()) {
+            let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle");
+            return Err(super::BadInput(text).into());
+        }
+        Ok(())
+    }
+
     fn tables(&self) -> Vec<String> {
         let boxes = self.boxes.iter().map(|status| status.table());
         boxes.chain(self.agents.iter().map(|status| status.table())).collect()
@@ -155,7 +170,10 @@ impl Status {
             print(&schema())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let answers = self.target.status()?;
+        let mut answers = self.target.status()?;
+        if let Some(part) = &self.bundle {
+            answers.keep_bundles(part)?;
+        }
         if self.json {
             print(&format!("{}\n", serde_json::json!(answers)))?;
         } else {
@@ -178,7 +196,7 @@ mod without_host {
     impl Status {
         /// Says what is missing.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = (self.target.socket, self.json, self.schema);
+            let _ = (self.target.socket, self.bundle, self.json, self.schema);
             Err(crate::commands::needs_host("status"))
         }
     }
@@ -313,6 +331,21 @@ mod tests {
             let found = faults(&schema, &schema, &broken, "$");
             assert!(found.iter().any(|it| it.contains(fault)), "{place}: {found:?}");
         }
+    }
+
+    #[test]
+    fn bundles_are_told_of_by_a_part_of_their_names() {
+        use forebay_host::daemon::Role;
+        use forebay_host::daemon::status::{BundleStatus, Status};
+        let named = |name: &str| BundleStatus { name: name.into(), ..BundleStatus::default() };
+        let mut status = Status::new(Role::Receivebox, false);
+        status.bundles = ["north-1", "north-2", "south-1"].map(named).to_vec();
+        let mut answers = Answers { boxes: vec![status], agents: Vec::new() };
+        answers.keep_bundles("north").unwrap();
+        assert_eq!(answers.boxes[0].bundles.len(), 2);
+        let error = answers.keep_bundles("west").unwrap_err();
+        assert!(error.to_string().contains("--bundle \"west\""), "{error}");
+        assert!(error.is::<super::super::BadInput>());
     }
 
     #[test]

@@ -88,6 +88,14 @@ pub fn command(namespace: &Namespace, role: &str, config: &Path) -> Command {
     command
 }
 
+/// Ends boxes, however far they are.
+pub fn end(boxes: &mut [Child]) {
+    for one in boxes {
+        let _ = one.kill();
+        let _ = one.wait();
+    }
+}
+
 /// What the box says of itself, as soon as it answers.
 pub fn await_status(socket: &Path) -> Status {
     let mut answer = None;

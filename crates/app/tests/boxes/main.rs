@@ -9,6 +9,7 @@ mod conditions;
 mod flood;
 mod kernel_path;
 mod least_privilege;
+mod many;
 mod metrics;
 #[path = "../outputs/mod.rs"]
 mod outputs;

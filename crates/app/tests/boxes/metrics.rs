@@ -14,7 +14,7 @@ use forebay_testbed::topology::{Site, Topology};
 use serde_json::Value;
 
 use crate::alone;
-use crate::by_hand::{await_status, await_that, connect_the_sites, start};
+use crate::by_hand::{await_status, await_that, connect_the_sites, end, start};
 use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
 
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -235,10 +235,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for child in &mut self.boxes {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        end(&mut self.boxes);
     }
 }
 

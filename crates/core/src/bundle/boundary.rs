@@ -65,8 +65,8 @@ struct Slot {
     next: u16,
 }
 
-/// A ring of boundaries with an index by hash: constant memory, constant time.
-#[derive(Clone, Debug)]
+/// A ring of boundaries with an index by hash: bounded memory, which is taken as boundaries come, and constant time.
+#[derive(Clone, Debug, Default)]
 pub struct BoundaryTable {
     slots: Vec<Slot>,
     buckets: Vec<u16>,
@@ -80,20 +80,9 @@ fn bucket(hash: u64) -> usize {
     (hash >> (u64::BITS - BUCKETS.ilog2())) as usize
 }
 
-impl Default for BoundaryTable {
-    fn default() -> Self {
-        Self {
-            slots: Vec::with_capacity(CAPACITY),
-            buckets: alloc::vec![END; BUCKETS],
-            oldest: 0,
-            overwritten: 0,
-        }
-    }
-}
-
 impl BoundaryTable {
     fn find(&self, hash: u64) -> Option<usize> {
-        let mut at = self.buckets[bucket(hash)];
+        let mut at = self.buckets.get(bucket(hash)).copied().unwrap_or(END);
         while at != END {
             let slot = &self.slots[usize::from(at)];
             if slot.boundary.hash == hash {
@@ -153,6 +142,8 @@ impl BoundaryTable {
     }
 
     fn write(&mut self, boundary: Boundary, fate: Fate) {
+        // Nothing, or as many as there are.
+        self.buckets.resize(BUCKETS, END);
         let head = bucket(boundary.hash);
         let slot = |next| Slot { boundary, fate, next };
         let index = if self.slots.len() < CAPACITY {
@@ -184,6 +175,12 @@ impl BoundaryTable {
             Fate::Matched => Err(Mismatch::Duplicate),
             Fate::Ambiguous | Fate::Replaced => Err(Mismatch::Ambiguous),
         }
+    }
+
+    /// Forgets all boundaries, as if others had overwritten them, and gives their memory back.
+    pub fn clear(&mut self) {
+        let expected = self.slots.iter().filter(|slot| slot.fate == Fate::Expected).count();
+        *self = Self { overwritten: self.overwritten + expected as u64, ..Self::default() };
     }
 
     /// Boundaries that were overwritten before a report came.
@@ -257,6 +254,22 @@ mod tests {
             }
         }
         assert_eq!(table.overwritten(), 0);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_unknown_and_its_memory_is_given_back() {
+        let mut table = BoundaryTable::default();
+        assert_eq!(table.take(8), Err(Mismatch::Unknown));
+        (1..=3).for_each(|hash| table.insert(boundary(8 * hash), AGE_MAX));
+        assert_eq!(table.take(8), Ok(boundary(8)));
+        table.clear();
+        assert_eq!(
+            (table.overwritten(), table.slots.capacity(), table.buckets.capacity()),
+            (2, 0, 0)
+        );
+        assert_eq!(table.take(16), Err(Mismatch::Unknown));
+        table.insert(boundary(16), AGE_MAX);
+        assert_eq!(table.take(16), Ok(boundary(16)));
     }
 
     #[test]

@@ -382,6 +382,11 @@ impl Control {
         self.enforce(now);
     }
 
+    /// Nothing that has left will be reported any more.
+    pub fn forget_boundaries(&mut self) {
+        self.boundaries.clear();
+    }
+
     /// This holds from now on; `None`: there is no ceiling.
     pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Option<Ceiling>) {
         self.start(now);

@@ -1,7 +1,7 @@
 //! Whether the peer is there, judged by its authentic messages.
 //!
 //! ```text
-//! silence   max(500 ms, 3 RTT, min(3 x longest gap of late, 3 s))
+//! silence   max(500 ms, 3 RTT, min(3 x longest gap of late, 3 s)), and 5 s of a peer at rest
 //! ```
 //! Where the way of the messages is full, most of them are lost, and the gaps between those that get through say
 //! nothing of the peer. How long they are is seen before one is taken for silence: on a way that loses none no gap
@@ -14,6 +14,8 @@ use crate::units::Timestamp;
 
 /// Shortest silence that counts: five keepalives in a row.
 const SILENCE_MIN: Duration = Duration::from_millis(500);
+/// Shortest silence of a peer at rest that counts: five of its keepalives in a row.
+const SILENCE_RESTING: Duration = Duration::from_secs(5);
 /// Silence in round trips: a path whose delay just grew by as much has not gone silent.
 const SILENCE_RTTS: u32 = 3;
 /// Silence in gaps between messages: of random ones the next is three times as long as the longest of ten once in 290.
@@ -50,24 +52,30 @@ impl Liveness {
 pub struct Monitor {
     state: Liveness,
     heard_at: Timestamp,
-    /// Longest gap between messages of a peer that was there, less the longer it is ago (seconds).
+    /// Longest gap between messages of a peer that was there and not at rest, less the longer it is ago (seconds).
     gap_s: f64,
+    is_resting: bool,
 }
 
 impl Monitor {
     /// Nothing heard yet at `now`.
     pub const fn new(now: Timestamp) -> Self {
-        Self { state: Liveness::Waiting, heard_at: now, gap_s: 0.0 }
+        Self { state: Liveness::Waiting, heard_at: now, gap_s: 0.0, is_resting: false }
     }
 
     /// A fresh authentic message arrived. True if the peer was not known to be alive.
     pub fn heard(&mut self, now: Timestamp) -> bool {
-        if self.state == Liveness::Alive {
+        if self.state == Liveness::Alive && !self.is_resting {
             let gap_s = now.saturating_since(self.heard_at).as_secs_f64();
             self.gap_s = gap_s.max(self.gap_s * libm::exp2(-gap_s / GAP_HALF_LIFE_S));
         }
         self.heard_at = self.heard_at.max(now);
         self.enter(Liveness::Alive)
+    }
+
+    /// Whether the peer has said with what was heard last that its next message may come late.
+    pub const fn set_resting(&mut self, is_resting: bool) {
+        self.is_resting = is_resting;
     }
 
     /// The peer said that it stops. True if it was not silent before.
@@ -90,7 +98,8 @@ impl Monitor {
 
     fn patience(&self, rtt: Option<Duration>) -> Duration {
         let gaps = duration((SILENCE_GAPS * self.gap_s).min(SILENCE_GAPS_MAX_S));
-        rtt.map_or(SILENCE_MIN, |rtt| SILENCE_MIN.max(rtt.saturating_mul(SILENCE_RTTS))).max(gaps)
+        let least = if self.is_resting { SILENCE_RESTING } else { SILENCE_MIN };
+        rtt.map_or(least, |rtt| least.max(rtt.saturating_mul(SILENCE_RTTS))).max(gaps)
     }
 
     fn enter(&mut self, state: Liveness) -> bool {
@@ -141,6 +150,22 @@ mod tests {
             monitor.heard(at(now));
         }
         assert_eq!(silence(&monitor, now), Some(500));
+    }
+
+    #[test]
+    fn a_peer_at_rest_is_silent_after_5_s_and_its_gaps_are_no_sign_of_loss() {
+        let mut monitor = Monitor::new(at(0));
+        monitor.heard(at(100));
+        monitor.set_resting(true);
+        for ms in (1000..60_000).step_by(1000) {
+            assert!(!monitor.poll(at(ms - 1), None));
+            monitor.heard(at(ms));
+        }
+        assert!(!monitor.clone().poll(at(59_000 + 4999), None));
+        assert!(monitor.clone().poll(at(59_000 + 5000), None));
+        monitor.heard(at(59_900));
+        monitor.set_resting(false);
+        assert!(monitor.poll(at(59_900 + 500), None));
     }
 
     #[test]

@@ -1,24 +1,27 @@
-//! Which version of the sampling block both boxes build.
+//! Which version of the sampling block both boxes build, and whether both rest.
 //!
-//! Each box tells the versions that it can build in the session, and again until the other says that it has heard them,
-//! as scopes are told (`exchange`). The lowest version that both build is in force: it tells most packets apart. Until
-//! a peer has told its versions, and for ever if it is older than this message and rejects it, the peer builds version 1
-//! alone.
+//! Each box tells what it can do in the session, and again until the other says that it has heard it, as scopes are
+//! told (`exchange`). The lowest version that both build is in force: it tells most packets apart. Until a peer has told
+//! its versions, and for ever if it is older than this message and rejects it, the peer builds version 1 alone and does
+//! not rest. A peer that is older than rests tells that bit back as it came, and never sets it of its own accord.
 //!
 //! The boxes learn of each other's versions one after the other. What is sampled meanwhile matches nothing, for a
 //! round trip at the start of a session.
 
 use super::sample::{BlockVersion, BlockVersions};
 use super::telling::Telling;
-use super::wire::VersionsMessage;
+use super::wire::{Offer, VersionsMessage};
 use crate::units::Timestamp;
+
+/// What a box can do that tells nothing.
+const OLDEST: Offer = Offer { versions: BlockVersions::of(BlockVersion::V1), rests: false };
 
 /// One box's end of the negotiation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Negotiation {
     /// `None`: version 1, of which a box need not tell.
-    mine: Option<BlockVersions>,
-    theirs: Option<BlockVersions>,
+    mine: Option<Offer>,
+    theirs: Option<Offer>,
     is_established: bool,
     telling: Telling,
 }
@@ -31,7 +34,16 @@ impl Negotiation {
 
     /// The box builds these versions from now on.
     pub fn offer(&mut self, now: Timestamp, versions: BlockVersions) {
-        if self.mine.replace(versions) != Some(versions) {
+        self.tell(now, Offer { versions, ..self.mine() });
+    }
+
+    /// The box rests from now on.
+    pub fn offer_rest(&mut self, now: Timestamp) {
+        self.tell(now, Offer { rests: true, ..self.mine() });
+    }
+
+    fn tell(&mut self, now: Timestamp, offer: Offer) {
+        if self.mine.replace(offer) != Some(offer) {
             self.begin(now);
         }
     }
@@ -70,8 +82,16 @@ impl Negotiation {
 
     /// The version in force; `None`: the boxes build none in common, as far as is known.
     pub fn version(&self) -> Option<BlockVersion> {
-        let alone = BlockVersions::of(BlockVersion::V1);
-        self.mine.unwrap_or(alone).common(self.theirs.unwrap_or(alone))
+        self.mine().versions.common(self.theirs.unwrap_or(OLDEST).versions)
+    }
+
+    /// Whether both boxes rest, as far as is known.
+    pub fn both_rest(&self) -> bool {
+        self.mine().rests && self.theirs.is_some_and(|theirs| theirs.rests)
+    }
+
+    fn mine(&self) -> Offer {
+        self.mine.unwrap_or(OLDEST)
     }
 
     fn begin(&mut self, now: Timestamp) {
@@ -149,6 +169,28 @@ mod tests {
             let (settled, sent) = settled([Some(versions), None]);
             assert_eq!(settled, [expected, Some(BlockVersion::V1)]);
             assert!((7..20).contains(&sent), "{sent} messages in a minute");
+        }
+    }
+
+    #[test]
+    fn boxes_rest_where_both_do_and_as_long_as_the_peer_is_the_one_that_does() {
+        let now = Timestamp::from_nanos(1);
+        for are_resting in [[true, true], [true, false], [false, false]] {
+            let mut ends = pair([Some(BlockVersions::ALL); 2], now);
+            for (end, rests) in ends.iter_mut().zip(are_resting) {
+                if rests {
+                    end.offer_rest(now);
+                }
+            }
+            let told = [0, 1].map(|from| ends[from].poll(now).unwrap());
+            ends[0].on_message(now, &told[1]);
+            ends[1].on_message(now, &told[0]);
+            let expected = are_resting == [true, true];
+            assert_eq!(ends.map(|end| end.both_rest()), [expected; 2], "{are_resting:?}");
+            // Whether it does makes no other version.
+            assert_eq!(ends.map(|end| end.version()), [Some(BlockVersion::V1); 2]);
+            ends[0].on_session(now);
+            assert!(!ends[0].both_rest());
         }
     }
 

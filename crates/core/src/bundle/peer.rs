@@ -58,6 +58,7 @@ impl PeerWatch {
         self.state = None;
         self.unverified = 0;
         self.monitor.heard(now);
+        self.monitor.set_resting(false);
         self.tell(PeerEvent::Restarted);
     }
 
@@ -69,6 +70,7 @@ impl PeerWatch {
             Some(BoxState::Stopping) => (self.monitor.stopped(), PeerEvent::Stopping),
             _ => (self.monitor.heard(now), PeerEvent::Alive),
         };
+        self.monitor.set_resting(self.state == Some(BoxState::Resting));
         if is_news {
             self.tell(event);
         }

@@ -79,7 +79,7 @@ pub struct Receivebox {
     scope: Exchange,
     versions: Negotiation,
     epoch_size: Option<EpochSize>,
-    /// What keepalives say: watching or stopping.
+    /// What keepalives say: watching, resting as the sendbox does, or stopping.
     state: BoxState,
     waiting: VecDeque<Report>,
     budget: Budget,
@@ -132,6 +132,12 @@ impl Receivebox {
         self.versions.offer(now, versions);
     }
 
+    /// The host splits datagrams and may have messages share one, as for
+    /// [`Sendbox::offer_rest`](super::sendbox::Sendbox::offer_rest): the bundle rests when the sendbox says so.
+    pub fn offer_rest(&mut self, now: Timestamp) {
+        self.versions.offer_rest(now);
+    }
+
     /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
     /// Afterwards set the sampler to [`Receivebox::sampling_size`], [`Receivebox::sampling_key`] and
     /// [`Receivebox::block_version`] if they changed, and send what [`Receivebox::poll`] has.
@@ -158,6 +164,7 @@ impl Receivebox {
         match message {
             Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
                 self.peer.says(state);
+                self.rest(state == BoxState::Resting);
                 self.epoch_size = epoch_size.or(self.epoch_size);
             }
             Some(Message::EpochNotice(epoch_size)) => self.epoch_size = Some(epoch_size),
@@ -310,7 +317,14 @@ impl Receivebox {
         self.session.rejects()
     }
 
+    fn rest(&mut self, rests: bool) {
+        if self.state != BoxState::Stopping {
+            self.state = if rests { BoxState::Resting } else { BoxState::Watching };
+        }
+    }
+
     fn begin_session(&mut self, now: Timestamp) {
+        self.rest(false);
         self.epoch_size = None;
         self.scope.on_session(now);
         self.versions.on_session(now);

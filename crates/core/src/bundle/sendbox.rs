@@ -38,6 +38,10 @@ use crate::cc::CongestionControl;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
+/// A bundle of which nothing has left for so long, and nothing is queued, is at rest. No report of what left before
+/// is worth waiting for.
+const REST_AFTER: Duration = Duration::from_secs(5);
+
 /// Shortest time between two repeated notices, while the receivebox works with another size.
 const NOTICE_AGAIN: Duration = Duration::from_millis(50);
 
@@ -72,6 +76,8 @@ pub struct Sendbox {
     versions: Negotiation,
     dry_run: bool,
     is_stopping: bool,
+    departed_at: Timestamp,
+    is_resting: bool,
     /// Why the kernel forwards the packets, past this box.
     handed_back: Option<&'static str>,
     /// What a decision rests on has changed since it was taken last.
@@ -104,6 +110,8 @@ impl Sendbox {
             versions: Negotiation::new(),
             dry_run: config.dry_run,
             is_stopping: false,
+            departed_at: now,
+            is_resting: false,
             handed_back: None,
             is_undecided: true,
             epochs: VecDeque::with_capacity(MAX_REPORTS),
@@ -133,8 +141,17 @@ impl Sendbox {
         self.versions.offer(now, versions);
     }
 
+    /// The host splits datagrams ([`split`](super::wire::split)) and may have messages share one
+    /// ([`may_share`](super::wire::may_share)): with a receivebox of which that is so, too, a bundle rests while
+    /// nothing of it leaves.
+    pub fn offer_rest(&mut self, now: Timestamp) {
+        self.versions.offer_rest(now);
+    }
+
     /// So much has left by now. True if the last packet is a boundary of the size in force.
     pub fn on_departures(&mut self, sent: &Departures) -> bool {
+        self.departed_at = sent.at;
+        self.set_resting(false);
         self.control.on_departures(sent)
     }
 
@@ -229,6 +246,8 @@ impl Sendbox {
     }
 
     fn begin_session(&mut self, now: Timestamp) {
+        // The peer may be of another version than before.
+        self.set_resting(false);
         self.scope.on_session(now);
         self.versions.on_session(now);
     }
@@ -247,6 +266,24 @@ impl Sendbox {
             self.control.on_tick(now, backlog);
             self.is_undecided = true;
         }
+        let is_still = backlog.packets == 0 && now.saturating_since(self.departed_at) >= REST_AFTER;
+        self.set_resting(is_still && self.versions.both_rest());
+    }
+
+    fn set_resting(&mut self, is_resting: bool) {
+        if is_resting == self.is_resting {
+            return;
+        }
+        self.is_resting = is_resting;
+        self.session.set_keepalive(self.keepalive());
+        if is_resting {
+            self.control.forget_boundaries();
+        }
+    }
+
+    /// Whether the bundle is at rest, with little memory and rare messages: nothing of it leaves, and nothing is queued.
+    pub const fn is_resting(&self) -> bool {
+        self.is_resting
     }
 
     /// When [`Sendbox::on_timer`] or [`Sendbox::poll`] is next needed.
@@ -255,7 +292,7 @@ impl Sendbox {
     }
 
     /// When [`Sendbox::on_timer`] is next needed. While nothing leaves and nothing is queued, a tenth of
-    /// a second later will do.
+    /// a second later will do, and a second later while the bundle is at rest.
     pub fn next_tick(&self) -> Timestamp {
         self.control.next_timer()
     }
@@ -300,6 +337,8 @@ impl Sendbox {
     fn keepalive(&self) -> Keepalive {
         let state = if self.is_stopping {
             BoxState::Stopping
+        } else if self.is_resting {
+            BoxState::Resting
         } else if self.dry_run {
             BoxState::DryRun
         } else if self.rate().is_some() && self.handed_back.is_none() {

@@ -19,7 +19,7 @@
 //! | 4 epoch notice | to the receivebox | log2 of the epoch size (1) |
 //! | 5 reports | to the sendbox | count (1), then 1 to 8 of: hash (8), log2 of the epoch size (1), and as varints received at (ns), bytes, packets, of them CE-marked |
 //! | 6 scope | both | identity of the peer's scope, or 0 (8), whether an answer is asked for (1), own scope ([`ToldScope`]) |
-//! | 7 versions | both | versions of the sampling block that the peer has told, or 0 (1), whether an answer is asked for (1), those that the sender builds (1); a bit for each version |
+//! | 7 versions | both | what the peer has told, or 0 (1), whether an answer is asked for (1), the versions of the sampling block that the sender builds (1): a bit for each version, and the highest bit if it rests |
 //!
 //! A varint is seven bits a byte, the lowest first, with the highest bit set in all but the last, and no longer than
 //! it need be. Counters that begin at zero are short: a report of a minute is 107 bytes with all headers, and 124
@@ -31,6 +31,9 @@
 //!
 //! What differs between versions of forebay is negotiated in messages of their own, 6 and 7, and the version in the
 //! header stays: boxes refuse any other, and an upgrade of one box must not silence it.
+//!
+//! Of a bundle at rest, of which nothing has left for a while, boxes that both rest say so once a second, and several
+//! such keepalives between them share a datagram ([`split`]): each is a whole message with its own tag.
 
 mod scope;
 #[cfg(test)]
@@ -73,6 +76,12 @@ const REPORT_LEN: usize = 8 + 1 + 7 + 6 + 5 + 1;
 const REPORT_VARINTS: usize = 4;
 const VARINT_MAX: usize = 10;
 const NO_EPOCH_SIZE: u8 = 255;
+/// Type of a keepalive.
+const KEEPALIVE: u8 = 3;
+/// Bytes of a datagram with a keepalive alone.
+const KEEPALIVE_LEN: usize = HEADER_LEN + 2 + TAG_LEN;
+/// Keepalives that a datagram holds.
+pub const SHARED: usize = MAX_DATAGRAM / KEEPALIVE_LEN;
 
 /// What a box says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +97,19 @@ pub enum BoxState {
     Watching = 4,
     /// Either box: is about to stop.
     Stopping = 5,
+    /// Either box: nothing has left for a while, and keepalives become rare. Only a peer that rests is told so.
+    Resting = 6,
 }
 
 impl BoxState {
-    const ALL: [Self; 5] =
-        [Self::Measuring, Self::Shaping, Self::DryRun, Self::Watching, Self::Stopping];
+    const ALL: [Self; 6] = [
+        Self::Measuring,
+        Self::Shaping,
+        Self::DryRun,
+        Self::Watching,
+        Self::Stopping,
+        Self::Resting,
+    ];
 
     /// Lower-case name for status output.
     pub const fn name(self) -> &'static str {
@@ -102,11 +119,13 @@ impl BoxState {
             Self::DryRun => "dry_run",
             Self::Watching => "watching",
             Self::Stopping => "stopping",
+            Self::Resting => "resting",
         }
     }
 }
 
-/// Sent every 100 ms where nothing else is: that the box is there, and what it works with.
+/// Sent every 100 ms where nothing else is, of a bundle at rest every second: that the box is there, and what it works
+/// with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// What the box does.
@@ -137,15 +156,38 @@ impl Reports {
     }
 }
 
-/// Which versions of the sampling block the boxes build.
+/// What a box can do that not every box can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The versions of the sampling block that it builds.
+    pub versions: BlockVersions,
+    /// It takes rare keepalives of a bundle at rest, and several in a datagram.
+    pub rests: bool,
+}
+
+impl Offer {
+    const RESTS: u8 = 0x80;
+
+    /// `None` of a box that offers nothing.
+    const fn from_byte(byte: u8) -> Option<Self> {
+        let versions = BlockVersions::from_bits(byte & !Self::RESTS);
+        if byte == 0 { None } else { Some(Self { versions, rests: byte & Self::RESTS != 0 }) }
+    }
+
+    const fn byte(self) -> u8 {
+        self.versions.bits() | if self.rests { Self::RESTS } else { 0 }
+    }
+}
+
+/// What the boxes offer each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionsMessage {
     /// What the sender has of the receiver; `None`: nothing yet.
-    pub held: Option<BlockVersions>,
-    /// The sender does not know that its own versions have come, and wants to be answered.
+    pub held: Option<Offer>,
+    /// The sender does not know that its own offer has come, and wants to be answered.
     pub asks: bool,
-    /// The versions that the sender builds, at least one.
-    pub offered: BlockVersions,
+    /// What the sender offers, at least one version.
+    pub offered: Offer,
 }
 
 /// One message: 550 bytes on the stack, 200 times a second at most.
@@ -173,7 +215,7 @@ pub enum Message {
     Reports(Reports),
     /// What the sender takes for the bundle's packets.
     Scope(ScopeMessage),
-    /// What the sender can sample by.
+    /// What the sender can sample by, and whether it rests.
     Versions(VersionsMessage),
 }
 
@@ -350,7 +392,7 @@ impl Message {
         match self {
             Self::Challenge { .. } => 1,
             Self::Response { .. } => 2,
-            Self::Keepalive(_) => 3,
+            Self::Keepalive(_) => KEEPALIVE,
             Self::EpochNotice(_) => 4,
             Self::Reports(_) => 5,
             Self::Scope(_) => 6,
@@ -378,8 +420,8 @@ impl Message {
             }
             Self::Scope(scope) => scope.write(out),
             Self::Versions(VersionsMessage { held, asks, offered }) => {
-                let held = held.map_or(0, BlockVersions::bits);
-                out.extend_from_slice(&[held, u8::from(*asks), offered.bits()]);
+                let held = held.map_or(0, Offer::byte);
+                out.extend_from_slice(&[held, u8::from(*asks), offered.byte()]);
             }
         }
     }
@@ -417,12 +459,31 @@ fn reports_end(count: u8, bytes: &[u8]) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
+/// The first message of a datagram, and the rest, which is empty but in a datagram of several keepalives. Neither is
+/// authentic yet, and a rest may be no message.
+pub fn split(datagram: &[u8]) -> (&[u8], &[u8]) {
+    match datagram.split_at_checked(KEEPALIVE_LEN) {
+        Some((first, rest)) if first[5] == KEEPALIVE && datagram.len() <= MAX_DATAGRAM => {
+            (first, rest)
+        }
+        _ => (datagram, &[]),
+    }
+}
+
+/// Whether a datagram of a box's own may wait for others to the same peer, and share a datagram with them: it is the
+/// keepalive of a bundle at rest.
+pub fn may_share(datagram: &[u8]) -> bool {
+    datagram.len() == KEEPALIVE_LEN
+        && datagram[5] == KEEPALIVE
+        && datagram[HEADER_LEN] == BoxState::Resting as u8
+}
+
 /// The payload length that the type and, of reports and scopes, the counts ask for.
 fn payload_len(kind: u8, payload: &[u8]) -> Result<usize, Reject> {
     match kind {
         1 => Ok(8),
         2 => Ok(25),
-        3 => Ok(2),
+        KEEPALIVE => Ok(2),
         4 => Ok(1),
         5 => match payload.first() {
             None => Err(Reject::Truncated),
@@ -452,7 +513,7 @@ fn read_payload(kind: u8, payload: &[u8]) -> Option<Message> {
             };
             Some(Message::Response { nonce, session, challenge })
         }
-        3 => {
+        KEEPALIVE => {
             let state = fields.u8();
             let state = BoxState::ALL.into_iter().find(|known| *known as u8 == state)?;
             let epoch_size = match fields.u8() {
@@ -472,17 +533,13 @@ fn read_payload(kind: u8, payload: &[u8]) -> Option<Message> {
         }
         6 => ScopeMessage::read(payload).map(Message::Scope),
         7 => {
-            let held = some_versions(fields.u8());
+            let held = Offer::from_byte(fields.u8());
             let asks = flag(fields.u8())?;
-            let offered = some_versions(fields.u8())?;
+            let offered = Offer::from_byte(fields.u8())?;
             Some(Message::Versions(VersionsMessage { held, asks, offered }))
         }
         _ => None,
     }
-}
-
-const fn some_versions(bits: u8) -> Option<BlockVersions> {
-    if bits == 0 { None } else { Some(BlockVersions::from_bits(bits)) }
 }
 
 const fn flag(byte: u8) -> Option<bool> {

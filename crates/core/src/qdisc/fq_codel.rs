@@ -104,6 +104,7 @@ pub struct FqCodel<P> {
     limit: CurrentLimit,
     pool: Pool<P>,
     table: Flows,
+    /// None before the first packet: most of many queues may never see one.
     flows: Vec<Flow>,
     links: Links,
     new: Round,
@@ -122,12 +123,11 @@ struct Flow {
 impl<P: Packet> FqCodel<P> {
     /// Empty queues.
     pub fn new(params: FqCodelParams) -> Self {
-        let flow = Flow { queue: Queue::EMPTY, deficit: 0, law: Codel::default() };
         Self {
             limit: CurrentLimit::new(params.limit),
             pool: Pool::new(),
             table: Flows::new(params.flows, params.ways, 1),
-            flows: alloc::vec![flow; params.flows as usize],
+            flows: Vec::new(),
             links: Links::new(params.flows),
             new: Round::EMPTY,
             old: Round::EMPTY,
@@ -193,6 +193,10 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         let is_free = |queue| !self.links.is_listed(queue);
         let index = self.table.queue(&packet, self.params.seed, is_free);
         let quantum = self.quantum();
+        if self.flows.is_empty() {
+            let flow = Flow { queue: Queue::EMPTY, deficit: 0, law: Codel::default() };
+            self.flows.resize(self.params.flows as usize, flow);
+        }
         let flow = &mut self.flows[index as usize];
         self.backlog.add(packet.len());
         self.pool.push_back(&mut flow.queue, packet, now);

@@ -5,8 +5,8 @@ use libbpf_rs::MapHandle;
 /// Handles of their own, which stay when the skeleton goes.
 #[derive(Debug)]
 pub(crate) struct Maps {
-    pub(crate) sources: MapHandle,
     pub(crate) destinations: MapHandle,
+    pub(crate) pairs: MapHandle,
     pub(crate) own: MapHandle,
     pub(crate) senders: MapHandle,
     pub(crate) bundles: MapHandle,
@@ -19,8 +19,8 @@ pub(crate) struct Maps {
 macro_rules! maps {
     ($maps:expr) => {
         $crate::sampler::maps::Maps {
-            sources: $crate::program::handle("sources", &$maps.sources)?,
             destinations: $crate::program::handle("destinations", &$maps.destinations)?,
+            pairs: $crate::program::handle("pairs", &$maps.pairs)?,
             own: $crate::program::handle("own", &$maps.own)?,
             senders: $crate::program::handle("senders", &$maps.senders)?,
             bundles: $crate::program::handle("bundles", &$maps.bundles)?,

@@ -16,14 +16,14 @@ use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Report};
 use forebay_core::units::{ByteCount, Timestamp};
 use ipnet::IpNet;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 
 use self::maps::Maps;
 pub(crate) use self::maps::maps;
 use crate::attach::{TcxLink, TcxSide, XdpLink, XdpMode};
-use crate::key::{address_key, prefix_key, prefix_length};
+use crate::key::{address_key, pair_key, prefix_key, prefix_length};
 use crate::mapped::MappedWords;
-use crate::membership::{MAX_BUNDLES, MAX_NESTING, Members, Sites, destinations, nesting, sources};
+use crate::membership::{MAX_BUNDLES, MAX_NESTING, Sites, conflict, nesting};
 use crate::skel::sampler::types;
 use crate::skel::{self, Plain, word_of};
 use crate::{Error, program};
@@ -81,8 +81,7 @@ pub enum SamplerPlace {
 #[derive(Debug)]
 pub struct Sampler {
     bundles: BTreeMap<BundleId, Slot>,
-    installed_sources: BTreeMap<IpNet, Members>,
-    installed_destinations: BTreeMap<IpNet, Members>,
+    installed: Installed,
     maps: Maps,
     settings: MappedWords,
     ring: RingBuffer<'static>,
@@ -90,6 +89,18 @@ pub struct Sampler {
     program: OwnedFd,
     is_at_tc: bool,
     link: Option<Link>,
+}
+
+/// What the tries hold.
+#[derive(Debug, Default)]
+struct Installed {
+    /// The number of each destination prefix.
+    destinations: BTreeMap<IpNet, u32>,
+    /// The slot of the bundle that lists a destination and a source prefix.
+    pairs: BTreeMap<(IpNet, IpNet), u32>,
+    /// Numbers that were given back, and how many there were.
+    free: Vec<u32>,
+    numbers: u32,
 }
 
 #[derive(Debug)]
@@ -177,8 +188,7 @@ impl Sampler {
         let ring = ring.build().map_err(Error::map("boundaries"))?;
         Ok(Self {
             bundles: BTreeMap::new(),
-            installed_sources: BTreeMap::new(),
-            installed_destinations: BTreeMap::new(),
+            installed: Installed::default(),
             maps,
             settings,
             ring,
@@ -218,13 +228,17 @@ impl Sampler {
     /// # Errors
     ///
     /// Refused, with everything as before: bundles that overlap in both source and destination
-    /// where neither destination prefix is the longer one, and more than 256 bundles.
+    /// where neither destination prefix is the longer one, and more than [`MAX_BUNDLES`] bundles.
     pub fn change(
         &mut self,
         gone: &[BundleId],
         set: Vec<(BundleId, SamplerBundle)>,
     ) -> Result<(), Error> {
-        self.check(gone, &set)?;
+        // Another key or version moves no prefix.
+        let moves = !gone.is_empty() || set.iter().any(|(id, bundle)| !self.has(*id, bundle));
+        if moves {
+            self.check(gone, &set)?;
+        }
         for id in gone {
             self.set_senders(*id, &[])?;
             self.bundles.remove(id);
@@ -233,12 +247,17 @@ impl Sampler {
             // Before another bundle has the slot.
             self.install()?;
         }
+        let taken: BTreeSet<usize> = self.bundles.values().map(|slot| slot.index).collect();
+        let mut free = (0..MAX_BUNDLES).filter(|index| !taken.contains(index));
         for (id, bundle) in set {
             let before = self.bundles.remove(&id);
             let is_new = before.is_none();
             let (index, senders) = match before {
                 Some(slot) => (slot.index, slot.senders),
-                None => (self.free_slot()?, BTreeSet::new()),
+                None => {
+                    let index = free.next().ok_or(Error::TooManyBundles { max: MAX_BUNDLES })?;
+                    (index, BTreeSet::new())
+                }
             };
             let sites = Sites { source: bundle.source, destination: bundle.destination };
             self.bundles.insert(id, Slot { index, sites, senders });
@@ -256,7 +275,15 @@ impl Sampler {
                 to.store(from, Ordering::Relaxed);
             }
         }
-        self.install()
+        if moves { self.install() } else { Ok(()) }
+    }
+
+    /// Whether a bundle is watched with these prefixes.
+    fn has(&self, id: BundleId, bundle: &SamplerBundle) -> bool {
+        let listed = |sites: &Sites| {
+            (&sites.source, &sites.destination) == (&bundle.source, &bundle.destination)
+        };
+        self.bundles.get(&id).is_some_and(|slot| listed(&slot.sites))
     }
 
     /// Leaves out of a bundle the packets from these addresses, and counts those from others again:
@@ -339,12 +366,6 @@ impl Sampler {
         &self.settings.words()[index * WORDS_PER_BUNDLE..][..WORDS_PER_BUNDLE]
     }
 
-    fn free_slot(&self) -> Result<usize, Error> {
-        (0..MAX_BUNDLES)
-            .find(|index| self.bundles.values().all(|slot| slot.index != *index))
-            .ok_or(Error::TooManyBundles { max: MAX_BUNDLES })
-    }
-
     /// Whether the bundles can be watched together.
     fn check(&self, gone: &[BundleId], set: &[(BundleId, SamplerBundle)]) -> Result<(), Error> {
         let named = gone.iter().chain(set.iter().map(|(id, _)| id));
@@ -360,22 +381,17 @@ impl Sampler {
         if all.len() > MAX_BUNDLES {
             return Err(Error::TooManyBundles { max: MAX_BUNDLES });
         }
-        // Those that stay go together already.
-        for (place, (second, sites)) in all[..set.len()].iter().enumerate() {
-            for prefix in sites.source.iter().chain(&sites.destination) {
-                prefix_key(*prefix)?;
-            }
-            for (first, others) in &all[place + 1..] {
-                if let Some(destination) = sites.conflict(others) {
-                    return Err(Error::Overlap { first: first.0, second: second.0, destination });
-                }
-            }
+        for prefix in
+            set.iter().flat_map(|(_, bundle)| bundle.source.iter().chain(&bundle.destination))
+        {
+            prefix_key(*prefix)?;
         }
-        let destinations = all.iter().flat_map(|(_, sites)| &sites.destination);
-        let mut destinations: Vec<IpNet> = destinations.map(IpNet::trunc).collect();
-        destinations.sort();
-        destinations.dedup();
-        if nesting(&destinations) > MAX_NESTING {
+        if let Some(([first, second], destination)) =
+            conflict(all.iter().map(|(id, sites)| (*id, sites)))
+        {
+            return Err(Error::Overlap { first: first.0, second: second.0, destination });
+        }
+        if nesting(all.iter().flat_map(|(_, sites)| &sites.destination)) > MAX_NESTING {
             return Err(Error::Nesting { max: MAX_NESTING });
         }
         Ok(())
@@ -389,51 +405,67 @@ impl Sampler {
             .map_err(Error::map("counters"))
     }
 
-    /// Brings the tries in line with the bundles, one atomic change of an entry at a time.
+    /// Brings the tries in line with the bundles, one atomic change of an entry at a time. A destination is there only
+    /// with all its sources.
     fn install(&mut self) -> Result<(), Error> {
-        let sites = || self.bundles.values().map(|slot| (slot.index, &slot.sites));
-        let (wanted_sources, wanted_destinations) = (sources(sites()), destinations(sites()));
-        replace(
-            ("sources", &self.maps.sources),
-            &mut self.installed_sources,
-            wanted_sources,
-            |_, members| members,
-        )?;
-        replace(
-            ("destinations", &self.maps.destinations),
-            &mut self.installed_destinations,
-            wanted_destinations,
-            |prefix, members| types::destination {
-                length: prefix_length(prefix),
-                members,
-                ..types::destination::default()
-            },
-        )
+        let Self { bundles, installed, maps, .. } = self;
+        let mut wanted: BTreeMap<(IpNet, IpNet), u32> = BTreeMap::new();
+        for slot in bundles.values() {
+            wanted.extend(slot.sites.pairs().map(|pair| (pair, slot.index as u32)));
+        }
+        let destinations: BTreeSet<IpNet> = wanted.keys().map(|(to, _)| *to).collect();
+        let fresh: Vec<IpNet> = destinations
+            .iter()
+            .filter(|to| !installed.destinations.contains_key(to))
+            .copied()
+            .collect();
+        for to in &fresh {
+            let number = installed.number();
+            installed.destinations.insert(*to, number);
+        }
+        for (pair, slot) in &wanted {
+            if installed.pairs.get(pair) != Some(slot) {
+                let key = pair_key(installed.destinations[&pair.0], pair.1);
+                maps.pairs
+                    .update(key.as_bytes(), &slot.to_ne_bytes(), MapFlags::ANY)
+                    .map_err(Error::map("pairs"))?;
+                installed.pairs.insert(*pair, *slot);
+            }
+        }
+        for to in fresh {
+            let value = types::destination {
+                length: prefix_length(to),
+                number: installed.destinations[&to],
+            };
+            maps.destinations
+                .update(prefix_key(to)?.as_bytes(), value.as_bytes(), MapFlags::ANY)
+                .map_err(Error::map("destinations"))?;
+        }
+        let stale = |to: &IpNet| !destinations.contains(to);
+        for to in installed.destinations.keys().filter(|to| stale(to)) {
+            maps.destinations
+                .delete(prefix_key(*to)?.as_bytes())
+                .map_err(Error::map("destinations"))?;
+        }
+        for pair in installed.pairs.keys().filter(|pair| !wanted.contains_key(pair)) {
+            let key = pair_key(installed.destinations[&pair.0], pair.1);
+            maps.pairs.delete(key.as_bytes()).map_err(Error::map("pairs"))?;
+        }
+        installed.pairs = wanted;
+        let given_back = installed.destinations.extract_if(.., |to, _| stale(to));
+        installed.free.extend(given_back.map(|(_, number)| number));
+        Ok(())
     }
 }
 
-/// Makes the entries of a trie `wanted`, from `installed`.
-fn replace<T: Plain>(
-    (name, map): (&'static str, &MapHandle),
-    installed: &mut BTreeMap<IpNet, Members>,
-    wanted: BTreeMap<IpNet, Members>,
-    value: impl Fn(IpNet, Members) -> T,
-) -> Result<(), Error> {
-    for (prefix, members) in &wanted {
-        if installed.get(prefix) != Some(members) {
-            let (key, value) = (prefix_key(*prefix)?, value(*prefix, *members));
-            map.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
-                .map_err(Error::map(name))?;
-            installed.insert(*prefix, *members);
-        }
+impl Installed {
+    /// A number that no destination has.
+    fn number(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.numbers += 1;
+            self.numbers
+        })
     }
-    let stale: Vec<IpNet> =
-        installed.keys().filter(|prefix| !wanted.contains_key(prefix)).copied().collect();
-    for prefix in stale {
-        map.delete(prefix_key(prefix)?.as_bytes()).map_err(Error::map(name))?;
-        installed.remove(&prefix);
-    }
-    Ok(())
 }
 
 impl Boundary {

@@ -303,20 +303,49 @@ fn bundles_that_could_claim_the_same_packet_are_refused() {
     let error = sampler.set_bundle(BundleId(2), bundle("10.1.2.0/24", "10.2.0.0/16")).unwrap_err();
     assert!(matches!(error, Error::Overlap { first: 1, second: 2, .. }), "{error}");
     sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
-    for id in 0..255 {
-        let destination = format!("192.0.2.{id}/32");
-        sampler.set_bundle(BundleId(10 + id), bundle("0.0.0.0/0", &destination)).unwrap();
-    }
-    let error = sampler.set_bundle(BundleId(999), bundle("::/0", "::/0")).unwrap_err();
-    assert!(matches!(error, Error::TooManyBundles { max: 256 }), "{error}");
+    let others = (0..1023).map(|id: u16| {
+        let destination = format!("198.18.{}.{}/32", id / 256, id % 256);
+        (BundleId(10 + id), bundle("0.0.0.0/0", &destination))
+    });
+    sampler.change(&[], others.collect()).unwrap();
+    let error = sampler.set_bundle(BundleId(5000), bundle("::/0", "::/0")).unwrap_err();
+    assert!(matches!(error, Error::TooManyBundles { max: 1024 }), "{error}");
     for length in [8, 12, 14] {
         let outer = bundle("172.16.0.0/12", &format!("10.0.0.0/{length}"));
         sampler.remove_bundle(BundleId(10 + length)).unwrap();
-        sampler.set_bundle(BundleId(500 + length), outer).unwrap();
+        sampler.set_bundle(BundleId(5000 + length), outer).unwrap();
     }
     sampler.remove_bundle(BundleId(10)).unwrap();
-    let error = sampler.set_bundle(BundleId(600), bundle("::/0", "10.0.0.0/10")).unwrap_err();
+    let error = sampler.set_bundle(BundleId(6000), bundle("::/0", "10.0.0.0/10")).unwrap_err();
     assert!(matches!(error, Error::Nesting { max: 4 }), "{error}");
+}
+
+#[test]
+fn the_tables_hold_all_bundles_of_a_hub_and_a_packet_finds_its_own() {
+    let Some(mut sampler) = sampler() else { return };
+    // Each site sends to 16 networks of the hub, and four of its own may be the source.
+    let to: Vec<String> = (0..16).map(|net| format!("10.2.{net}.0/24")).collect();
+    let site = |site: u16| {
+        let from = (0..4).map(|net| format!("10.{}.{}.0/24", 16 + site / 64, site % 64 * 4 + net));
+        bundle(&from.collect::<Vec<_>>().join(" "), &to.join(" "))
+    };
+    let all = |shift: u16| (0..1024).map(|id| (BundleId(id), site((id + shift) % 1024))).collect();
+    sampler.change(&[], all(0)).unwrap();
+    let frame = |site: u16, net: u8| {
+        let source = [10, 16 + (site / 64) as u8, (site % 64 * 4) as u8 + 3, 1];
+        udp(source, [10, 2, net, 1], 0, 60)
+    };
+    for (shift, expected) in [(0, [0, 777, 1023]), (1, [1023, 776, 1022])] {
+        // Every prefix goes from one bundle to another at once.
+        sampler.change(&[], all(shift)).unwrap();
+        for (site, id) in [0, 777, 1023].into_iter().zip(expected) {
+            for net in [0, 15] {
+                let seen = boundaries(&mut sampler, &frame(site, net));
+                assert_eq!(seen[0].bundle, BundleId(id), "site {site}, net {net}");
+            }
+        }
+    }
+    assert_eq!(boundaries(&mut sampler, &frame(0, 16)), []);
 }
 
 #[test]

@@ -1,23 +1,27 @@
 //! The UDP socket of a box's messages.
 //!
 //! It is bound to the configured address, and only datagrams from a configured peer go on to the
-//! cryptography: what comes from elsewhere costs a receive and a comparison. Datagrams are read a
-//! few at a time, so that a flood delays no packet by more than a batch.
+//! cryptography: what comes from elsewhere costs a receive and a comparison. Messages are read a
+//! few at a time, so that a flood delays no packet by more than a batch. Those of bundles at rest wait for the end of
+//! a round, and go to the same peer in one datagram.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::iter;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use forebay_core::bundle::BundleId;
-use forebay_core::bundle::wire::{MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, Sealed};
+use forebay_core::bundle::wire::{
+    MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, Sealed, may_share, split,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::{BundleConfig, Config};
 use super::status::MessageCounters;
 use super::udp;
 
-/// Datagrams read in a row: about 50 us of tag checks.
+/// Messages read in a row, and those of the last datagram: about 50 us of tag checks.
 pub const BATCH: usize = 32;
 
 /// Receive buffer: holds 10 ms of small datagrams at half a million a second, with the kernel's
@@ -32,6 +36,8 @@ pub struct Messages {
     socket: UdpSocket,
     peers: Peers,
     buffer: Box<[u8; MAX_DATAGRAM + 1]>,
+    /// Messages that wait for others to the same peer.
+    waiting: BTreeMap<SocketAddr, Vec<u8>>,
     counters: MessageCounters,
 }
 
@@ -67,24 +73,34 @@ impl Messages {
             socket: bound().map_err(named)?.into(),
             peers: Peers::of(&config.bundles),
             buffer: Box::new([0; MAX_DATAGRAM + 1]),
+            waiting: BTreeMap::new(),
             counters: MessageCounters::default(),
         })
     }
 
-    /// Reads up to [`BATCH`] datagrams and hands those that may be of a peer to `take`, with the
+    /// Reads [`BATCH`] messages, as far as there are any, and hands those that may be of a peer to `take`, with the
     /// place of its bundle in the configuration. It answers whether the session accepted it; what a
     /// session rejects it counts itself.
     pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> bool) {
+        let Self { socket, peers, buffer, counters, .. } = self;
+        let enough = counters.received + BATCH as u64;
         for _ in 0..BATCH {
-            match self.socket.recv_from(&mut self.buffer[..]) {
+            if counters.received >= enough {
+                break;
+            }
+            match socket.recv_from(&mut buffer[..]) {
                 Ok((len, source)) => {
-                    self.counters.received += 1;
-                    self.counters.received_bytes += len as u64;
+                    counters.received_bytes += len as u64;
                     // A longer one arrives cut, and still longer than any message.
-                    let datagram = &self.buffer[..len];
-                    match self.peers.bundle_of(source, datagram) {
-                        Ok(index) => self.counters.accepted += u64::from(take(index, datagram)),
-                        Err(reason) => self.counters.add_rejected(reason, 1),
+                    let mut left = Some(&buffer[..len]);
+                    while let Some(datagram) = left {
+                        let (message, others) = split(datagram);
+                        counters.received += 1;
+                        match peers.bundle_of(source, message) {
+                            Ok(index) => counters.accepted += u64::from(take(index, message)),
+                            Err(reason) => counters.add_rejected(reason, 1),
+                        }
+                        left = (!others.is_empty()).then_some(others);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -107,10 +123,32 @@ impl Messages {
         }
     }
 
-    /// Sends one datagram. A full socket buffer or an unreachable peer loses it, as a network may.
-    pub fn send(&mut self, to: SocketAddr, datagram: &[u8]) {
+    /// Sends a message, or has it wait for [`Messages::flush`] if it may share a datagram. A full socket buffer or an
+    /// unreachable peer loses it, as a network may.
+    pub fn send(&mut self, to: SocketAddr, message: &[u8]) {
+        if !may_share(message) {
+            return self.send_datagram(to, message);
+        }
+        let mut waiting = self.waiting.remove(&to).unwrap_or_default();
+        if waiting.len() + message.len() > MAX_DATAGRAM {
+            self.send_datagram(to, &waiting);
+            waiting.clear();
+        }
+        waiting.extend_from_slice(message);
+        self.waiting.insert(to, waiting);
+    }
+
+    /// Sends the messages that wait.
+    pub fn flush(&mut self) {
+        while let Some((to, datagram)) = self.waiting.pop_first() {
+            self.send_datagram(to, &datagram);
+        }
+    }
+
+    fn send_datagram(&mut self, to: SocketAddr, datagram: &[u8]) {
         if self.socket.send_to(datagram, to).is_ok() {
-            self.counters.sent += 1;
+            let messages = iter::successors(Some(datagram), |rest| Some(split(rest).1));
+            self.counters.sent += messages.take_while(|rest| !rest.is_empty()).count() as u64;
             self.counters.sent_bytes += datagram.len() as u64;
         }
     }
@@ -244,6 +282,53 @@ mod tests {
         let expected =
             [("not_the_peer", 2), ("oversized", 1), ("truncated", 1), ("unknown_bundle", 1)];
         assert_eq!(rejected, expected.map(|(reason, count)| (reason.to_string(), count)));
+    }
+
+    #[test]
+    fn messages_of_bundles_at_rest_go_to_a_peer_together_and_are_told_apart_there() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let address = peer.local_addr().unwrap();
+        let mut messages = bind("127.0.0.1:0", address).unwrap();
+        let own = messages.socket.local_addr().unwrap();
+        // Tags are for sessions to check.
+        let resting = |bundle: u16| {
+            let mut message = vec![0; 42];
+            message[..6].copy_from_slice(b"FBAY\x01\x03");
+            message[6..8].copy_from_slice(&bundle.to_le_bytes());
+            message[24] = 6;
+            message
+        };
+        let urgent = challenge(7);
+        (0..20).for_each(|_| messages.send(address, &resting(7)));
+        messages.send(address, &urgent);
+        messages.flush();
+        messages.flush();
+        let mut seen: Vec<usize> = Vec::new();
+        let mut buffer = [0; 2048];
+        while seen.iter().sum::<usize>() < 20 * 42 + urgent.len() {
+            seen.push(peer.recv(&mut buffer).unwrap());
+        }
+        assert_eq!(seen, [13 * 42, urgent.len(), 7 * 42]);
+        assert_eq!((messages.counters.sent, messages.counters.sent_bytes), (21, 840 + 48));
+
+        let several = [resting(7), resting(8), resting(7), vec![1; 5]].concat();
+        peer.send_to(&several, own).unwrap();
+        let mut taken = Vec::new();
+        while messages.counters.received < 4 {
+            let mut fds = [PollFd::new(messages.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
+            messages.receive(|index, message| {
+                taken.push((index, message.to_vec()));
+                true
+            });
+        }
+        // The peer of the other bundle has another address.
+        assert_eq!(taken, [(1, resting(7)), (1, resting(7))]);
+        let counters = messages.counters(iter::empty());
+        assert_eq!((counters.received_bytes, counters.accepted), (131, 2));
+        let rejected = [("not_the_peer", 1), ("truncated", 1)];
+        assert_eq!(counters.rejected, rejected.map(|(reason, count)| (reason.to_string(), count)));
     }
 
     #[test]

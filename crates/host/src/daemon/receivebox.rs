@@ -263,6 +263,7 @@ impl ReceiveboxWorker {
             let next = watch.receivebox.next_timer().max(now + Duration::from_nanos(1));
             self.schedule.set(index, next);
         }
+        self.messages.flush();
         Ok(())
     }
 
@@ -456,6 +457,7 @@ impl Watch {
         let mut receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
         receivebox.set_scope(now, scope);
         receivebox.set_versions(now, versions);
+        receivebox.offer_rest(now);
         Self {
             config: config.clone(),
             name: config.name.as_str().into(),

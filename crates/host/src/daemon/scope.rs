@@ -1,9 +1,10 @@
 //! What a box takes for the packets of its bundles, and how it says that the other one differs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use forebay_core::bundle::scope::{Difference, End, Kind, Scope};
+use ipnet::IpNet;
 
 use super::config::{BundleConfig, Role};
 
@@ -17,21 +18,22 @@ pub fn scopes<'a>(
     left_out: &BTreeSet<IpAddr>,
     own: &BTreeSet<IpAddr>,
 ) -> Vec<Scope> {
-    let holds = |bundle: &BundleConfig, address: IpAddr| {
-        bundle.to.iter().filter(|net| net.contains(&address)).map(|net| net.prefix_len()).max()
-    };
+    let prefixes: BTreeSet<IpNet> =
+        bundles.clone().flat_map(|bundle| &bundle.to).copied().collect();
+    let lengths: BTreeSet<u8> = prefixes.iter().map(IpNet::prefix_len).collect();
     // An address belongs to the bundle with the longest prefix, and is none of the others' anyway.
-    let longest: Vec<(IpAddr, Option<u8>)> = left_out
-        .iter()
-        .map(|address| (*address, bundles.clone().filter_map(|it| holds(it, *address)).max()))
-        .collect();
+    let mut within: BTreeMap<IpNet, Vec<IpAddr>> = BTreeMap::new();
+    for &address in left_out {
+        let nets = lengths.iter().rev().filter_map(|&length| IpNet::new(address, length).ok());
+        let longest = nets.map(|net| net.trunc()).find(|net| prefixes.contains(net));
+        if let Some(longest) = longest {
+            within.entry(longest).or_default().push(address);
+        }
+    }
     // What cannot come from another network does not matter.
     let own: Vec<IpAddr> = own.iter().copied().filter(is_routed).collect();
     let scope = |bundle: &BundleConfig| {
-        let left_out = longest
-            .iter()
-            .filter(|(address, longest)| holds(bundle, *address) == *longest)
-            .map(|(address, _)| *address);
+        let left_out = bundle.to.iter().filter_map(|net| within.get(net)).flatten().copied();
         let (to, from) = (bundle.to.iter().copied(), bundle.from.iter().copied());
         Scope::new(to, from, left_out, own.iter().copied())
     };
@@ -145,6 +147,17 @@ mod tests {
             Scope::new(to, from, addresses(&[left_out]), addresses(&["10.9.0.1"]))
         };
         assert_eq!(scopes, [expected(0, "10.3.0.1"), expected(1, "10.2.0.1")]);
+    }
+
+    #[test]
+    fn an_address_is_left_out_of_each_bundle_that_has_its_longest_prefix_and_one_outside_of_none() {
+        let config = config(&[("10.2.0.0/16", "10.8.0.0/16"), ("10.2.0.0/16", "10.9.0.0/16")]);
+        let left_out = addresses(&["10.2.0.1", "192.0.2.1", "fd00::1"]);
+        let scopes = scopes(config.bundles.iter(), &left_out, &BTreeSet::new());
+        for (scope, bundle) in scopes.iter().zip(&config.bundles) {
+            let (to, from) = (bundle.to.iter().copied(), bundle.from.iter().copied());
+            assert_eq!(*scope, Scope::new(to, from, addresses(&["10.2.0.1"]), BTreeSet::new()));
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a running box says of itself: one document, the same for `forebay status` and `--json`.
 
+mod brief;
+
 use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
@@ -83,7 +85,7 @@ pub struct PortStatus {
     pub counters: Vec<(String, u64)>,
 }
 
-/// Datagrams received on the message socket, by what became of them.
+/// Messages sent and received on the message socket, by what became of them. Those of bundles at rest share datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageCounters {
     /// Messages sent.
@@ -151,7 +153,7 @@ pub struct PeerStatus {
     pub address: String,
     /// `waiting` (never heard), `alive` or `silent`.
     pub state: String,
-    /// What it says it does: `measuring`, `shaping`, `dry_run`, `watching` or `stopping`.
+    /// What it says it does: `measuring`, `shaping`, `dry_run`, `watching`, `resting` or `stopping`.
     pub doing: Option<String>,
     /// Time since its last authentic message (ns); `None`: never heard.
     pub heard_ns: Option<u64>,
@@ -196,7 +198,7 @@ pub struct ShapingStatus {
     pub reports_unmatched: u64,
     /// Reports of packets that looked alike, so that none of them can be meant.
     pub reports_ambiguous: u64,
-    /// The newest decisions, oldest first.
+    /// The newest decisions, oldest first: up to 64, and fewer of each where there are many bundles.
     pub decisions: Vec<DecisionRecord>,
 }
 
@@ -327,10 +329,10 @@ impl Status {
                 writeln!(out, "{lost} {of_what} could not be written")?;
             }
         }
-        for bundle in &self.bundles {
-            bundle.write_table(out, self.at_ns)?;
+        if self.bundles.len() > brief::MOST_IN_FULL {
+            return brief::write(out, &self.bundles);
         }
-        Ok(())
+        self.bundles.iter().try_for_each(|bundle| bundle.write_table(out, self.at_ns))
     }
 }
 

@@ -5,7 +5,7 @@
 //! {"time":"2026-11-25T01:02:03.000004Z","level":"warn","id":"FB0202","event":"peer","bundle":"b","message":"..."}
 //! ```
 //! Under systemd, whose journal has the time itself, a line for people begins with the level as sd-daemon(3) writes it:
-//! so `journalctl -p warning` finds what it should. An event is told of 512 times a minute at most,
+//! so `journalctl -p warning` finds what it should. An event is told of 2,048 times a minute at most,
 //! whatever goes wrong; the next line says how many were left out.
 
 use std::fmt;
@@ -25,8 +25,8 @@ use super::events::{EVENTS, UNKNOWN, place};
 /// The variable of the environment that chooses how lines are written: `text` or `json`.
 pub const VARIABLE: &str = "FOREBAY_LOG_FORMAT";
 
-/// Most lines about one event in a minute, of the level `info` or above: two for each of 256 bundles.
-const LINES_A_MINUTE: u32 = 512;
+/// Most lines about one event in a minute, of the level `info` or above: two for each of 1,024 bundles.
+const LINES_A_MINUTE: u32 = 2048;
 
 /// What writes the lines of the log.
 pub struct Lines {

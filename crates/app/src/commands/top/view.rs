@@ -14,6 +14,9 @@ use crate::commands::status::Answers;
 /// Columns of a screen on which names and reasons need not be short.
 const WIDE: usize = 140;
 
+/// Bundles of a page.
+const PAGE: isize = 20;
+
 /// What comes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -100,6 +103,10 @@ impl View {
             Key::Char('e') | Key::Enter => self.is_explained = !self.is_explained,
             Key::ArrowDown | Key::Char('j') => self.select(1),
             Key::ArrowUp | Key::Char('k') => self.select(-1),
+            Key::PageDown => self.select(PAGE),
+            Key::PageUp => self.select(-PAGE),
+            Key::Home => self.select(isize::MIN),
+            Key::End => self.select(isize::MAX),
             _ => {}
         }
         Act::Draw
@@ -431,5 +438,23 @@ mod tests {
         assert_eq!(Column::named("taken"), Ok(Column::Taken));
         assert!(Column::named("x").unwrap_err().starts_with("bundle, state, sent"));
         assert_eq!(Column::Bundle.turned(-1), Column::Flows);
+    }
+
+    #[test]
+    fn of_a_thousand_bundles_a_screen_shows_those_around_the_selected_one() {
+        let bundles = (0..1000).map(|id| bundle(&format!("site-{id:03}"), id, 1)).collect();
+        let sendbox = Status { bundles, pid: 7, ..Status::new(Role::Sendbox, false) };
+        let mut view = View::new(Column::Bundle, String::new());
+        view.update(Answers { boxes: vec![sendbox], agents: Vec::new() });
+        let mut selected_after = |keys: &[Key]| {
+            keys.iter().for_each(|key| drop(view.press(key)));
+            let screen = view.screen(24, 100);
+            assert_eq!(screen.len(), 24);
+            screen.iter().find_map(|line| line.strip_prefix('>')).unwrap()[..8].to_string()
+        };
+        assert_eq!(selected_after(&[Key::PageDown, Key::PageDown, Key::ArrowDown]), "site-041");
+        assert_eq!(selected_after(&[Key::End]), "site-999");
+        assert_eq!(selected_after(&[Key::PageUp]), "site-979");
+        assert_eq!(selected_after(&[Key::Home]), "site-000");
     }
 }

@@ -44,6 +44,8 @@ struct Bench {
     events: Vec<PeerEvent>,
     drawn: u64,
     are_messages_lost: bool,
+    /// Nothing leaves, and nothing is queued.
+    is_still: bool,
     /// An older receivebox refuses messages of this type and of those that came after it, and sends none.
     first_unknown: u8,
 }
@@ -67,6 +69,7 @@ impl Bench {
             events: Vec::new(),
             drawn: 10,
             are_messages_lost: false,
+            is_still: false,
             first_unknown: u8::MAX,
         }
     }
@@ -74,9 +77,12 @@ impl Bench {
     fn run(&mut self, ms: u32) {
         for _ in 0..ms {
             self.now += MS;
-            self.depart();
+            if !self.is_still {
+                self.depart();
+            }
             self.arrive();
             let backlog = Backlog { packets: 1, bytes: LEN };
+            let backlog = if self.is_still { Backlog::default() } else { backlog };
             if self.sendbox.next_timer() <= self.now {
                 self.sendbox.on_timer(self.now, backlog);
             }
@@ -333,4 +339,54 @@ fn a_receivebox_reports_nothing_to_an_older_sendbox_that_would_not_know_it() {
     assert_eq!(bench.receivebox.counters().reports, 0);
     assert_eq!(bench.receivebox.alarm(), Some(NO_COMMON_VERSION));
     assert_eq!(bench.sendbox.rate(), None);
+}
+
+#[test]
+fn a_bundle_of_which_nothing_leaves_rests_and_wakes_with_its_next_packet() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.sendbox.offer_rest(bench.now);
+    bench.receivebox.offer_rest(bench.now);
+    bench.run(2000);
+    let matched = bench.epochs.len();
+    assert!(matched > 0);
+    bench.is_still = true;
+    bench.run(4900);
+    assert!(!bench.sendbox.is_resting());
+    bench.run(4000);
+    assert!(bench.sendbox.is_resting());
+    assert_eq!(bench.sendbox.peer().state(), Some(BoxState::Resting));
+    assert_eq!(bench.receivebox.peer().state(), Some(BoxState::Resting));
+    let before = bench.sendbox.message_bytes();
+    bench.run(60_000);
+    // Each box says so once a second: 42 bytes and as many of headers.
+    let messages = (bench.sendbox.message_bytes() - before).as_u64() / 84;
+    assert!((118..=122).contains(&messages), "{messages} messages in a minute");
+    bench.is_still = false;
+    bench.run(30);
+    assert!(!bench.sendbox.is_resting());
+    assert_eq!(bench.sendbox.peer().state(), Some(BoxState::Watching));
+    bench.run(2000);
+    assert!(bench.epochs.len() > matched + 10, "{} epochs", bench.epochs.len());
+    assert_eq!(bench.events, [PeerEvent::Alive], "nobody seemed silent");
+    assert_eq!(bench.sendbox.counters().reports_unmatched, 0);
+}
+
+#[test]
+fn a_bundle_does_not_rest_beside_a_box_that_does_not_and_one_at_rest_is_missed_after_5_s() {
+    for rests in [false, true] {
+        let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+        bench.sendbox.offer_rest(bench.now);
+        bench.receivebox.set_versions(bench.now, BlockVersions::ALL);
+        if rests {
+            bench.receivebox.offer_rest(bench.now);
+        }
+        bench.is_still = true;
+        bench.run(10_000);
+        assert_eq!(bench.sendbox.is_resting(), rests);
+        bench.are_messages_lost = true;
+        bench.run(if rests { 3900 } else { 390 });
+        assert_eq!(bench.events, [PeerEvent::Alive], "{rests}");
+        bench.run(if rests { 1200 } else { 210 });
+        assert_eq!(bench.events, [PeerEvent::Alive, PeerEvent::Silent], "{rests}");
+    }
 }

@@ -20,13 +20,25 @@ use core::time::Duration;
 
 use super::keys::{Direction, KeyRing, MessageKey};
 use super::replay::ReplayWindow;
-use super::wire::{BoxState, Header, Keepalive, Message, Reject, RejectCounts, Sealed};
+use super::wire::{BoxState, Header, Keepalive, Message, Reject, RejectCounts, SHARED, Sealed};
 use super::{BundleId, SamplingKey};
 use crate::units::Timestamp;
 
 /// A keepalive follows the last message of whatever kind by this much. Half of the messages may be
 /// lost and five in a row must be missed before the monitor of the peer calls silence (500 ms).
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A keepalive of a bundle at rest follows by no more than this ...
+const REST_INTERVAL: Duration = Duration::from_secs(1);
+/// ... once so many have said that it is at rest: one that is lost must not seem silence.
+const SAID_BEFORE_REST: u32 = 10;
+/// A peer that was not heard for so long, or that has answered none of so many challenges in 6 s, is spoken to as
+/// rarely: thousands of bundles may be of boxes that are switched off.
+const ALONE_AFTER: Duration = Duration::from_secs(60);
+const UNANSWERED: u32 = 16;
+/// Instants of each [`REST_INTERVAL`] at which bundles at rest say so, all of a box by the same clock: those whose
+/// numbers are close together do so at once and share a datagram, and no instant has much to do.
+const REST_PHASES: u32 = 32;
 
 /// First wait for the answer to a challenge; also the shortest time between two challenges.
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(100);
@@ -133,8 +145,11 @@ pub struct Session {
     next_stranger: Timestamp,
     responses: VecDeque<Response>,
     keepalive: Keepalive,
-    /// A keepalive that says farewell has not been sent yet.
-    is_farewell_due: bool,
+    /// Times that it was said.
+    said: u32,
+    /// A keepalive that other messages must not put off has not been sent yet: a farewell, or that a rest begins or is
+    /// over, by which the peer's patience goes.
+    is_word_due: bool,
     next_keepalive: Timestamp,
     heard_at: Option<Timestamp>,
     events: VecDeque<Event>,
@@ -174,7 +189,8 @@ impl Session {
             next_stranger: now,
             responses: VecDeque::with_capacity(MAX_RESPONSES),
             keepalive: Keepalive { state, epoch_size: None },
-            is_farewell_due: false,
+            said: 0,
+            is_word_due: false,
             next_keepalive: now + KEEPALIVE_INTERVAL,
             heard_at: None,
             events: VecDeque::new(),
@@ -194,11 +210,38 @@ impl Session {
         self.sequence += 1;
         let header = Header { bundle: self.bundle, session: self.id, sequence: self.sequence };
         message.seal(header, &self.send_key, out);
-        self.is_farewell_due &= !matches!(message, Message::Keepalive(_));
-        // Another message is a sign of life too, but no farewell.
-        if !self.is_farewell_due {
-            self.next_keepalive = now + KEEPALIVE_INTERVAL;
+        if matches!(message, Message::Keepalive(_)) {
+            self.is_word_due = false;
+            self.said = self.said.saturating_add(1);
         }
+        // Another message is a sign of life too, but says nothing of that.
+        if !self.is_word_due {
+            self.next_keepalive = self.keepalive_after(now);
+        }
+    }
+
+    /// When a keepalive follows a message that leaves now.
+    fn keepalive_after(&self, now: Timestamp) -> Timestamp {
+        if self.keepalive.state != BoxState::Resting || self.said < SAID_BEFORE_REST {
+            return now + if self.is_alone(now) { REST_INTERVAL } else { KEEPALIVE_INTERVAL };
+        }
+        let phase = u32::from(self.bundle.0) / SHARED as u32 % REST_PHASES;
+        let phase_ns = (REST_INTERVAL / REST_PHASES * phase).as_nanos() as u64;
+        let interval_ns = REST_INTERVAL.as_nanos() as u64;
+        let since_ns = (now.as_nanos() + interval_ns - phase_ns) % interval_ns;
+        now + Duration::from_nanos(interval_ns - since_ns)
+    }
+
+    fn note_heard(&mut self, now: Timestamp) {
+        self.heard_at = Some(now);
+        // One that is back does not wait for the rare message of a box that was alone.
+        self.next_keepalive = self.next_keepalive.min(self.keepalive_after(now));
+    }
+
+    /// Whether nobody seems to listen.
+    fn is_alone(&self, now: Timestamp) -> bool {
+        let is_unanswered = || self.pending.is_some_and(|pending| pending.sent >= UNANSWERED);
+        self.heard_at.map_or_else(is_unanswered, |at| now.saturating_since(at) >= ALONE_AFTER)
     }
 
     /// Takes a datagram. `Ok(Some(_))` is a keepalive, notice, scope, versions or reports from the running
@@ -246,8 +289,10 @@ impl Session {
     /// What keepalives say from now on. A change is sent with the next [`Session::poll`].
     pub fn set_keepalive(&mut self, keepalive: Keepalive) {
         if keepalive != self.keepalive {
+            let rests = [keepalive, self.keepalive].iter().any(|it| it.state == BoxState::Resting);
             self.keepalive = keepalive;
-            self.is_farewell_due = keepalive.state == BoxState::Stopping;
+            self.said = 0;
+            self.is_word_due = keepalive.state == BoxState::Stopping || rests;
             self.next_keepalive = Timestamp::ZERO;
         }
     }
@@ -300,7 +345,7 @@ impl Session {
             }
             _ => return self.take_from_stranger(now, header, &message, key, draw).map(|()| None),
         }
-        self.heard_at = Some(now);
+        self.note_heard(now);
         self.follow_sampling_key(header, key);
         Ok(self.take_from_peer(header, message))
     }
@@ -403,7 +448,7 @@ impl Session {
         };
         self.pending = None;
         self.strangers.retain(|stranger| stranger.id != id);
-        self.heard_at = Some(now);
+        self.note_heard(now);
         self.push_event(event);
         self.follow_sampling_key(header, key);
     }

@@ -202,6 +202,65 @@ fn an_idle_bundle_exchanges_keepalives_every_100_ms() {
 }
 
 #[test]
+fn a_bundle_at_rest_says_so_ten_times_and_then_once_a_second_with_its_neighbours() {
+    let mut pair = Pair::new(5);
+    pair.run(MS * 200);
+    let resting = Keepalive { state: BoxState::Resting, epoch_size: None };
+    pair.boxes.iter_mut().for_each(|session| session.set_keepalive(resting));
+    pair.recorded.clear();
+    pair.run(Duration::from_secs(1));
+    assert_eq!(pair.recorded.len(), 20);
+    pair.run(Duration::from_secs(1));
+    pair.recorded.clear();
+    pair.run(Duration::from_secs(20));
+    assert_eq!(pair.recorded.len(), 40);
+    // What is said of it otherwise is said at once, and often again.
+    pair.recorded.clear();
+    pair.boxes[SENDBOX].set_keepalive(Keepalive { state: BoxState::Shaping, epoch_size: None });
+    pair.run(MS);
+    assert_eq!(pair.recorded.len(), 1);
+    pair.run(Duration::from_secs(1));
+    assert_eq!(pair.recorded.iter().filter(|(to, _)| *to == RECEIVEBOX).count(), 11);
+}
+
+#[test]
+fn a_peer_that_is_gone_for_long_is_spoken_to_once_a_second_and_found_as_soon_as_it_is_back() {
+    for was_there in [false, true] {
+        let mut pair = Pair::new(9);
+        pair.loss_percent = if was_there { 0 } else { 100 };
+        pair.run(MS * 300);
+        assert_eq!(pair.is_established(), was_there);
+        pair.loss_percent = 100;
+        pair.run(Duration::from_secs(70));
+        pair.recorded.clear();
+        pair.run(Duration::from_secs(20));
+        let sent = pair.recorded.len();
+        assert!((38..=42).contains(&sent), "{sent} messages of two boxes in 20 s");
+        pair.loss_percent = 0;
+        pair.run(MS * 1300);
+        assert!(pair.is_established());
+        assert!(pair.boxes.iter().all(|session| {
+            session.heard_at().is_some_and(|at| pair.now.saturating_since(at) < MS * 300)
+        }));
+    }
+}
+
+#[test]
+fn bundles_at_rest_with_close_numbers_speak_at_one_instant_and_others_at_others() {
+    let instant = |bundle: u16, started_ms: u32| {
+        let now = Timestamp::ZERO + MS * started_ms;
+        let mut session = Session::new(Role::Sendbox, BundleId(bundle), &ring(&[1]), 1, 2, now);
+        session.set_keepalive(Keepalive { state: BoxState::Resting, epoch_size: None });
+        session.said = SAID_BEFORE_REST;
+        session.keepalive_after(now).as_nanos() % 1_000_000_000
+    };
+    let together: Vec<u64> = (13..26).map(|id| instant(id, 3 * u32::from(id))).collect();
+    assert!(together.iter().all(|at| *at == together[0]), "{together:?}");
+    let all: alloc::collections::BTreeSet<u64> = (0..1000).map(|id| instant(id, 77)).collect();
+    assert_eq!(all.len(), REST_PHASES as usize);
+}
+
+#[test]
 fn an_older_notice_does_not_undo_a_newer_one() {
     let mut pair = Pair::new(6);
     pair.run(MS * 200);

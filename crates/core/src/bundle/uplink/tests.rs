@@ -187,6 +187,45 @@ fn what_a_bundle_does_not_send_is_sent_by_the_others() {
     assert!(stream[1] > 11.9 && stream[0] + stream[1] > 0.96 * 96.0, "{stream:?}");
 }
 
+/// 1,000 bundles of 500 Mbit/s: two regions of two departments each, and 50 bundles that have more to send than the
+/// line takes, of which every seventh is guaranteed something and every eleventh is held below its share.
+#[test]
+fn of_a_thousand_bundles_those_that_send_have_their_shares_within_two_percent() {
+    let groups = [(None, 3), (None, 1), (Some(0), 2), (Some(0), 1), (Some(1), 1), (Some(1), 1)];
+    let groups: Vec<Member> = groups.map(|(group, weight)| member(group, weight)).to_vec();
+    let bundle = |place: usize| {
+        let mut member = member(Some(2 + place % 4), 1 + place as u32 % 5);
+        if place.is_multiple_of(7) {
+            member.share.guarantee = Some(Rate::from_bits_per_sec(500_000));
+        }
+        if place.is_multiple_of(11) {
+            member.share.max_rate = Some(mbit(2));
+        }
+        member
+    };
+    let bundles = (0..1000).map(bundle).collect();
+    let config = UplinkConfig { rate: mbit(500), groups, bundles };
+    let is_busy = |place: usize| place % 20 == place / 20 % 20;
+    let arriving: Vec<Rate> =
+        (0..1000).map(|place| if is_busy(place) { mbit(600) } else { Rate::ZERO }).collect();
+    let mut bench = Bench::new(&config);
+    bench.run(100, &arriving);
+    let rates = bench.rates(500, &arriving);
+
+    // What they would have if nobody else were there.
+    let expected = Tree::new(&config).unwrap().divide(&arriving);
+    assert!(rates.iter().sum::<f64>() > 0.99 * 500.0);
+    for (place, (rate, expected)) in rates.iter().zip(&expected).enumerate() {
+        let expected = if is_busy(place) { expected.as_mbit_per_sec_f64() } else { 0.0 };
+        assert!((rate - expected).abs() <= 0.02 * expected, "{place}: {rate} of {expected} Mbit/s");
+    }
+    // One that begins has its share at once.
+    let first = Load { backlog: ByteCount::new(30_000), ..bench.loads[501] };
+    assert!(bench.uplink.on_queue(501, &first));
+    bench.uplink.divide();
+    assert!(bench.uplink.ceiling(501).rate > mbit(1), "{}", bench.uplink.ceiling(501).rate);
+}
+
 #[test]
 fn a_bundle_that_begins_does_not_wait_for_the_tick() {
     let mut bench = Bench::new(&flat(mbit(96), &[share(1), share(1)]));

@@ -9,6 +9,7 @@
 //! gives the one division that is weighted max-min fair under the bounds (Bertsekas, Gallager: Data Networks,
 //! section 6.5.2), and no other order of the siblings gives another one.
 
+use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
@@ -113,12 +114,19 @@ impl Tree {
     /// The largest level at which siblings get no more than `rate` together, which is enough for the least that
     /// each can have.
     fn level(&self, rate: u64, siblings: &[usize], bounds: &[Bounds]) -> u64 {
+        let fits = |level| {
+            let sum: u64 = siblings.iter().map(|it| self.at(level, *it, bounds[*it])).sum();
+            sum <= rate
+        };
         let highest = siblings.iter().map(|it| bounds[*it][1]).max().unwrap_or(0);
         let (mut low, mut high) = (0, highest * SCALE);
+        // Most of the time a line is not full.
+        if fits(high) {
+            return high;
+        }
         while low < high {
             let middle = low + (high - low).div_ceil(2);
-            let sum: u64 = siblings.iter().map(|it| self.at(middle, *it, bounds[*it])).sum();
-            if sum <= rate { low = middle } else { high = middle - 1 }
+            if fits(middle) { low = middle } else { high = middle - 1 }
         }
         low
     }
@@ -155,7 +163,8 @@ impl Shape {
             seen += 1;
         }
         // Groups that stand in each other are not below the uplink.
-        match (1..=groups).find(|group| !order.contains(group)) {
+        let below: BTreeSet<usize> = order.iter().copied().collect();
+        match (1..=groups).find(|group| !below.contains(group)) {
             None => Ok(Self { order, children }),
             Some(group) => {
                 let parent = config.groups[group - 1].group.unwrap_or_default();

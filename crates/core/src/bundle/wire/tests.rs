@@ -46,16 +46,15 @@ fn long_scope() -> ToldScope {
     ToldScope::new(&Scope::new(to, [], [], []))
 }
 
-fn messages() -> [(&'static str, Direction, Message); 12] {
+fn messages() -> [(&'static str, Direction, Message); 14] {
     use Direction::{ToReceivebox, ToSendbox};
     let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
     let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
     let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
     let scoped = |held, asks, told| Message::Scope(ScopeMessage { held, asks, told });
-    let versions = |held, asks, offered| {
-        let offered = BlockVersions::of(offered);
-        Message::Versions(VersionsMessage { held, asks, offered })
-    };
+    let offer = |versions, rests| Offer { versions, rests };
+    let versions = |held, asks, offered| Message::Versions(VersionsMessage { held, asks, offered });
+    let [v1, v2] = [BlockVersion::V1, BlockVersion::V2].map(BlockVersions::of);
     let response = |challenge| Message::Response { nonce, session, challenge };
     [
         ("challenge", ToReceivebox, Message::Challenge { nonce }),
@@ -68,8 +67,18 @@ fn messages() -> [(&'static str, Direction, Message); 12] {
         ("eight_reports", ToSendbox, Message::Reports(reports(8))),
         ("scope", ToReceivebox, scoped(0xa1a2, true, scope())),
         ("scope_without_lists", ToSendbox, scoped(0, false, long_scope())),
-        ("versions", ToReceivebox, versions(None, true, BlockVersion::V1)),
-        ("versions_held", ToSendbox, versions(Some(BlockVersions::ALL), false, BlockVersion::V2)),
+        ("versions", ToReceivebox, versions(None, true, offer(v1, false))),
+        (
+            "versions_held",
+            ToSendbox,
+            versions(Some(offer(BlockVersions::ALL, false)), false, offer(v2, false)),
+        ),
+        (
+            "versions_of_a_box_that_rests",
+            ToReceivebox,
+            versions(Some(offer(v1, true)), false, offer(BlockVersions::ALL, true)),
+        ),
+        ("keepalive_at_rest", ToReceivebox, keepalive(BoxState::Resting, size)),
     ]
 }
 
@@ -166,13 +175,39 @@ fn a_message_of_the_other_direction_bundle_or_version_is_refused() {
 }
 
 #[test]
+fn keepalives_share_a_datagram_and_nothing_else_does() {
+    let [resting, reports] = [13, 6].map(|index: usize| {
+        let (_, direction, message) = messages()[index];
+        sealed(&message, direction)
+    });
+    assert!(may_share(&resting) && !may_share(&reports));
+    assert!(!may_share(&sealed(&messages()[3].2, Direction::ToReceivebox)), "a bundle is shaped");
+    let shared = resting.repeat(SHARED);
+    assert!(shared.len() <= MAX_DATAGRAM && shared.len() + resting.len() > MAX_DATAGRAM);
+    let (mut rest, mut count) = (&shared[..], 0);
+    while !rest.is_empty() {
+        let (first, left) = split(rest);
+        assert_eq!(first, resting);
+        (rest, count) = (left, count + 1);
+    }
+    assert_eq!(count, SHARED);
+    // What is longer than any message is refused as one, and so is what comes behind another message.
+    let long = resting.repeat(SHARED + 1);
+    let [mixed, cut] = [[&reports[..], &resting].concat(), resting[..20].to_vec()];
+    for datagram in [&long[..], &reports, &mixed, &cut, &[]] {
+        assert_eq!(split(datagram), (datagram, &[][..]));
+    }
+    assert_eq!(split(&[&resting[..], &[1, 2]].concat()), (&resting[..], &[1, 2][..]));
+}
+
+#[test]
 fn authentic_values_out_of_range_are_malformed() {
     let changes = [
         // Flag and nonce of a response without a challenge; state; epoch sizes.
         (1, 24 + 16, 2),
         (1, 24 + 17, 1),
         (3, 24, 0),
-        (3, 24, 6),
+        (3, 24, 7),
         (3, 25, 21),
         (5, 24, 255),
         (6, 24 + 1 + 8, 21),

@@ -10,6 +10,7 @@ use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Rate;
+use forebay_ebpf::{MAX_PAIRS, MAX_PREFIXES};
 use ipnet::IpNet;
 
 use super::document::{Section, Source, Table};
@@ -36,10 +37,6 @@ pub(super) const BUNDLE: Section = Section {
 
 /// What only a sendbox's bundles have, shares of its uplink apart.
 const SHAPING: [&str; 4] = ["cc", "qdisc", "min_rate", "max_rate"];
-
-/// Most destination prefixes of a file, and most source prefixes: what the BPF programs' tables
-/// hold.
-const MAX_PREFIXES: usize = 4096;
 
 /// A bundle as far as its values are right.
 pub(super) struct Bundle<'a> {
@@ -80,6 +77,14 @@ pub(super) fn read<'a>(
             source.note(None, problem);
             are_few = false;
         }
+    }
+    let pairs: usize = bundles.iter().map(|bundle| bundle.to.len() * bundle.from.len()).sum();
+    if are_few && pairs > MAX_PAIRS {
+        let problem = format!(
+            "bundle.to and bundle.from: {pairs} pairs of prefixes of one bundle in all: allowed are {MAX_PAIRS}"
+        );
+        source.note(None, problem);
+        are_few = false;
     }
     if are_few {
         compare(&bundles, role, listen);
@@ -198,4 +203,71 @@ fn check_cc(spec: &Spec) -> Result<(), SpecError> {
 fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
     qdisc::check(spec)?;
     Classifier::from_spec(spec).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use std::fmt::Write;
+
+    /// So many bundles, each to a network of its own by two prefixes, in one of ten groups of an uplink.
+    fn parse(bundles: usize, edit: impl Fn(String) -> String) -> Result<Config, String> {
+        let mut text = "[box]\nrole = \"sendbox\"\nlan = \"s0\"\nwan = \"s1\"\n\
+                        listen = \"10.255.0.1\"\n[uplink]\nrate = \"1Gbit/s\"\n"
+            .to_string();
+        for group in 0..10 {
+            let parent = if group == 0 { "" } else { "parent = \"g0\"\n" };
+            write!(text, "[[group]]\nname = \"g{group}\"\n{parent}").unwrap();
+        }
+        for id in 0..bundles {
+            let (net, host, group) = (id / 256, id % 256, id % 10);
+            write!(
+                text,
+                "[[bundle]]\nname = \"site-{id}\"\nid = {id}\npeer = \"10.255.1.1\"\n\
+                 to = [\"10.{net}.{host}.0/25\", \"10.{net}.{host}.128/25\"]\n\
+                 key_file = \"keys/{id}.key\"\ncc = \"copa\"\ngroup = \"g{group}\"\n"
+            )
+            .unwrap();
+        }
+        Config::parse(Path::new("box.toml"), &edit(text)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_has_as_many_bundles_as_the_tables_hold_and_one_more_is_refused() {
+        let config = parse(MAX_BUNDLES, |text| text).unwrap();
+        assert_eq!(config.bundles.len(), 1024);
+        let shares = config.uplink.unwrap().shares;
+        assert_eq!((shares.bundles.len(), shares.bundles[999].group), (1024, Some(9)));
+        let told = parse(MAX_BUNDLES + 1, |text| text).unwrap_err();
+        assert!(told.contains("1025 [[bundle]] tables: allowed are 1 to 1024"), "{told}");
+    }
+
+    #[test]
+    fn of_a_thousand_bundles_the_two_that_are_confused_are_named() {
+        let told = parse(1000, |text| text.replace("10.3.200.0/25", "10.0.17.128/25")).unwrap_err();
+        let named =
+            "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" has not";
+        assert!(told.contains(named) && told.lines().count() == 1, "{told}");
+        let told = parse(1000, |text| text.replace("id = 900\n", "id = 90\n")).unwrap_err();
+        assert!(told.contains("a number that bundle \"site-90\" has not"), "{told}");
+    }
+
+    #[test]
+    fn more_pairs_of_prefixes_than_the_tables_hold_are_refused() {
+        let from = |count: u32| {
+            let prefixes = (0..count).map(|net| format!("\"11.{}.{}.0/24\"", net / 256, net % 256));
+            format!("from = [{}]\nkey_file", prefixes.collect::<Vec<_>>().join(", "))
+        };
+        let with = |count: u32| parse(1024, |text| text.replace("key_file", &from(count)));
+        assert!(with(32).is_err_and(|told| told.contains("bundle.from: 32768 prefixes in all")));
+        let told = parse(1, |text| {
+            let to: Vec<_> =
+                (0..300).map(|net| format!("\"12.{}.{}.0/24\"", net / 256, net % 256)).collect();
+            let text = text.replace("\"10.0.0.0/25\", \"10.0.0.128/25\"", &to.join(", "));
+            text.replace("key_file", &from(300))
+        });
+        let named = "bundle.to and bundle.from: 90000 pairs of prefixes of one bundle in all: allowed are 65536";
+        assert!(told.unwrap_err().contains(named));
+    }
 }

@@ -52,8 +52,8 @@ use serde::Deserialize;
 use document::Source;
 pub use uplink::Uplink;
 
-/// Most bundles in one file: what the tables of the receivebox's BPF program hold.
-pub const MAX_BUNDLES: usize = 256;
+/// Most bundles in one file: what the tables of the BPF programs hold.
+pub const MAX_BUNDLES: usize = forebay_ebpf::MAX_BUNDLES;
 
 /// Longest configuration file: `MAX_BUNDLES` generous entries.
 pub(super) const MAX_FILE: u64 = 4 << 20;
@@ -454,10 +454,10 @@ min_rate = "2Mbit/s"
 
     #[test]
     fn of_too_many_prefixes_nothing_but_their_number_is_told() {
-        let many = vec!["\"10.0.0.0/8\""; 4097].join(", ");
+        let many = vec!["\"10.0.0.0/8\""; 16_385].join(", ");
         let text = SENDBOX.replace("\"10.1.2.0/24\", \"2001:db8:2::/48\"", &many);
         let told = parse(&text).unwrap_err().to_string();
-        assert!(told.contains("bundle.to: 4097 prefixes in all: allowed are 4096"), "{told}");
+        assert!(told.contains("bundle.to: 16385 prefixes in all: allowed are 16384"), "{told}");
         assert!(!told.contains("has not"), "{told}");
     }
 

@@ -406,4 +406,48 @@ weight = 2
         );
         assert!(outcome.bundles.iter().all(|bundle| bundle.fate == Fate::Unchanged));
     }
+
+    /// A thousand bundles of 50 groups, as `FILE` has two.
+    fn thousand() -> String {
+        let (head, tail) = (FILE.find("[[bundle]]").unwrap(), FILE.find("[uplink]").unwrap());
+        let bundle = |id: u32| {
+            format!(
+                "[[bundle]]\nname = \"site-{id}\"\nid = {id}\npeer = \"10.1.3.2\"\n\
+                 to = [\"10.{}.{}.0/24\"]\nkey_file = \"{id}.key\"\ncc = \"copa\"\ngroup = \"g{}\"\n",
+                4 + id / 256,
+                id % 256,
+                id % 50
+            )
+        };
+        let bundles: String = (0..1000).map(bundle).collect();
+        let groups: String = (0..50).map(|id| format!("[[group]]\nname = \"g{id}\"\n")).collect();
+        let uplink = &FILE[tail..FILE.find("[[group]]").unwrap()];
+        [&FILE[..head], bundles.as_str(), uplink, groups.as_str()].concat()
+    }
+
+    #[test]
+    fn of_a_thousand_bundles_the_one_that_differs_is_touched_alone() {
+        let before = loaded(&thousand());
+        let text = thousand().replace("\"10.5.17.0/24\"", "\"10.5.17.0/24\", \"10.99.0.0/24\"");
+        let (outcome, origins) = between(&before, &loaded(&text));
+        assert!(origins.iter().enumerate().all(|(place, origin)| *origin == kept(place)));
+        let touched: Vec<(&str, &str)> = outcome
+            .bundles
+            .iter()
+            .filter(|bundle| bundle.fate != Fate::Unchanged)
+            .map(|bundle| (bundle.name.as_str(), bundle.settings[0].key.as_str()))
+            .collect();
+        assert_eq!(touched, [("site-273", "to")]);
+
+        // One goes, and all behind it move up.
+        let [from, to] = ["site-500", "site-501"]
+            .map(|name| text.find(&format!("[[bundle]]\nname = \"{name}\"")).unwrap());
+        let (outcome, origins) = between(&before, &loaded(&[&text[..from], &text[to..]].concat()));
+        let moved = |place: usize| kept(if place < 500 { place } else { place + 1 });
+        assert!(origins.iter().enumerate().all(|(place, origin)| *origin == moved(place)));
+        let removed = outcome.bundles.iter().filter(|bundle| bundle.fate == Fate::Removed);
+        assert_eq!(removed.map(|bundle| bundle.name.as_str()).collect::<Vec<_>>(), ["site-500"]);
+        let change = super::super::Change { config: before.config, keys: before.keys, origins };
+        assert_eq!(change.gone(1000), [500]);
+    }
 }

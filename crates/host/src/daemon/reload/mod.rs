@@ -10,6 +10,7 @@
 pub mod difference;
 pub mod trial;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
@@ -41,8 +42,8 @@ pub struct Change {
 impl Change {
     /// Places in the configuration before of the bundles that go, of `count` there.
     pub fn gone(&self, count: usize) -> Vec<usize> {
-        let stays = |place: &usize| self.origins.iter().any(|it| it.place() == Some(*place));
-        (0..count).filter(|place| !stays(place)).collect()
+        let stay: BTreeSet<usize> = self.origins.iter().filter_map(|it| it.place()).collect();
+        (0..count).filter(|place| !stay.contains(place)).collect()
     }
 }
 

@@ -31,8 +31,9 @@ use crate::log::Allowance;
 
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-/// Tick of a quiet bundle: as often as a keepalive is due.
+/// Tick of a quiet bundle, and of one at rest: as often as a keepalive is due.
 const QUIET_TICK: Duration = Duration::from_millis(100);
+const RESTING_TICK: Duration = Duration::from_secs(1);
 /// Spacing of queue samples in the trace.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
 /// Spacing of counter rows in the trace.
@@ -69,6 +70,8 @@ pub struct Bundle {
     stopping: Stopping,
     is_handed_back: bool,
     control: Sendbox,
+    /// The share that was set last.
+    ceiling: Option<Ceiling>,
     /// What the datapath was told last.
     steered: Option<Steering>,
     departed_at: Timestamp,
@@ -110,6 +113,7 @@ impl Bundle {
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, BlockVersions::ALL);
+        control.offer_rest(now);
         Ok(Self {
             index,
             config: config.clone(),
@@ -119,6 +123,7 @@ impl Bundle {
             stopping: Stopping::No,
             is_handed_back: false,
             control,
+            ceiling: None,
             steered: None,
             departed_at: Timestamp::ZERO,
             meter: Meter::default(),
@@ -287,15 +292,28 @@ impl Bundle {
         ceiling: Option<Ceiling>,
         datapath: &mut impl Datapath,
     ) -> bool {
+        if ceiling == self.ceiling {
+            return false;
+        }
+        self.ceiling = ceiling;
         self.control.set_ceiling(now, ceiling);
         self.steer(now, datapath)
     }
 
+    /// Whether the bundle has sent nothing for a while by this time, and queues nothing.
+    pub fn is_quiet(&self, at: Timestamp, backlog: Backlog) -> bool {
+        backlog.packets == 0 && at > self.departed_at + QUIET_AFTER
+    }
+
     fn tick_at(&self, backlog: Backlog) -> Timestamp {
         let at = self.control.next_tick();
-        let is_quiet =
-            !self.is_traced && backlog.packets == 0 && at > self.departed_at + QUIET_AFTER;
-        if is_quiet { at + QUIET_TICK } else { at }
+        if self.is_traced || !self.is_quiet(at, backlog) {
+            at
+        } else if self.control.is_resting() {
+            at + RESTING_TICK
+        } else {
+            at + QUIET_TICK
+        }
     }
 
     /// Has packets leave as is decided; whether that is otherwise than before.
@@ -350,12 +368,13 @@ impl Bundle {
         BundleCounters { lateness_ns: queue.lateness_ns, ..counters }
     }
 
-    /// The state of the bundle, which shares `uplink`.
+    /// The state of the bundle, one of so many `bundles`, which share `uplink`.
     pub fn status(
         &self,
         now: Timestamp,
         datapath: &impl Datapath,
         uplink: Option<&Uplink>,
+        bundles: usize,
     ) -> BundleStatus {
         let counters = self.control.counters();
         let queue = datapath.queue(self.index);
@@ -393,7 +412,7 @@ impl Bundle {
                 out_of_order: self.control.recent_order().share(),
                 reports_unmatched: counters.reports_unmatched,
                 reports_ambiguous: counters.reports_ambiguous,
-                decisions: self.log.records(),
+                decisions: self.log.records(bundles),
             }),
             watching: None,
         }
@@ -436,7 +455,7 @@ mod tests {
         for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
             bundle.set_handed_back(now, reason, &mut stub);
             bundle.record(now, &stub, &tracer);
-            let decision = bundle.status(now, &stub, None).shaping.unwrap().decision;
+            let decision = bundle.status(now, &stub, None, 1).shaping.unwrap().decision;
             assert_eq!(reason.is_none(), stub.kernel().steering.unwrap().rate.is_some());
             assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));

@@ -14,6 +14,9 @@ use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::Schedule;
 use crate::daemon::{DaemonError, message_addresses};
 
+/// Bundles that are made between two rounds: less than a millisecond of work.
+const MADE_AT_ONCE: usize = 16;
+
 impl<D: Datapath> SendboxWorker<D> {
     /// Goes over to another configuration.
     ///
@@ -21,9 +24,9 @@ impl<D: Datapath> SendboxWorker<D> {
     ///
     /// What keeps it from that; then all is as before.
     pub(super) fn change(&mut self, change: &Change) -> Result<(), DaemonError> {
-        let now = clock::now();
         let Change { config, keys, origins } = change;
         let mut fresh = self.fresh(change)?;
+        let now = clock::now();
         let uplink = self.next_uplink(change)?;
         self.datapath.rearrange(now, config, origins, &self.seen)?;
         // Nothing fails from here on.
@@ -63,16 +66,20 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(())
     }
 
-    /// The bundles that begin, by their places.
-    fn fresh(&self, change: &Change) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
+    /// The bundles that begin, by their places. Packets of the others get on meanwhile.
+    fn fresh(&mut self, change: &Change) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
         let mode = Mode { dry_run: self.dry_run, is_traced: self.tracer.is_on() };
         let Change { config, keys, origins } = change;
         let places = (0..origins.len()).filter(|place| origins[*place] == Origin::New);
-        let fresh = places.map(|place| {
+        let mut fresh = BTreeMap::new();
+        for place in places {
             let made = new_bundle(place, &config.bundles[place], &keys[place], self.seed, mode)?;
-            Ok((place, made))
-        });
-        fresh.collect()
+            fresh.insert(place, made);
+            if fresh.len().is_multiple_of(MADE_AT_ONCE) {
+                self.round().map_err(DaemonError::Failed)?;
+            }
+        }
+        Ok(fresh)
     }
 
     /// The uplink of another configuration, with what is known of the bundles that stay.

@@ -13,6 +13,9 @@ use crate::log::Allowance;
 
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
+/// Those of all bundles together that a status tells, and the fewest of each: it must not keep packets waiting.
+const TOLD: usize = 4096;
+const TOLD_MIN: usize = 5;
 /// Change of the rate (share) that is remembered.
 const KEPT_CHANGE: f64 = 0.1;
 /// Shortest time between two log lines about a bundle.
@@ -143,9 +146,11 @@ impl DecisionLog {
         }
     }
 
-    /// What is remembered, oldest first.
-    pub fn records(&self) -> Vec<DecisionRecord> {
-        self.kept.iter().map(|(at, decision)| DecisionRecord::of(*at, decision)).collect()
+    /// The newest of what is remembered, oldest first, as one of so many bundles.
+    pub fn records(&self, bundles: usize) -> Vec<DecisionRecord> {
+        let most = (TOLD / bundles.max(1)).max(TOLD_MIN);
+        let kept = self.kept.iter().skip(self.kept.len().saturating_sub(most));
+        kept.map(|(at, decision)| DecisionRecord::of(*at, decision)).collect()
     }
 }
 
@@ -230,8 +235,10 @@ mod tests {
             let state = if ms % 2 == 0 { "shaping" } else { "draining" };
             log.note(Timestamp::from_nanos(ms * 1_000_000), decision(100, state), "b");
         }
-        assert_eq!(log.records().len(), DECISIONS);
-        let last = log.records().pop().unwrap();
-        assert_eq!((last.at_ns, last.state.as_str()), (999_000_000, "draining"));
+        for (bundles, told) in [(1, DECISIONS), (64, DECISIONS), (100, 40), (1000, TOLD_MIN)] {
+            assert_eq!(log.records(bundles).len(), told);
+            let last = log.records(bundles).pop().unwrap();
+            assert_eq!((last.at_ns, last.state.as_str()), (999_000_000, "draining"));
+        }
     }
 }

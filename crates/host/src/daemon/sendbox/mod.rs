@@ -289,6 +289,8 @@ impl<D: Datapath> SendboxWorker<D> {
         let mut is_urgent = false;
         schedule.round(now, |index| {
             let bundle = &mut bundles[index];
+            let share = uplink.as_ref().map(|uplink| uplink.ceiling(index));
+            bundle.set_ceiling(now, share, datapath);
             let next = bundle.serve(now, datapath, messages, tracer);
             if let Some(uplink) = uplink {
                 is_urgent |= uplink.on_queue(index, &bundle.load(datapath));
@@ -296,6 +298,7 @@ impl<D: Datapath> SendboxWorker<D> {
             next
         });
         datapath.flush()?;
+        messages.flush();
         self.share_uplink(now, is_urgent);
         Ok(received)
     }
@@ -312,6 +315,10 @@ impl<D: Datapath> SendboxWorker<D> {
             return;
         }
         for (index, bundle) in bundles.iter_mut().enumerate() {
+            // What has nothing to send takes its share when it is served next.
+            if bundle.is_quiet(now, datapath.backlog(index)) {
+                continue;
+            }
             if bundle.set_ceiling(now, Some(uplink.ceiling(index)), datapath) {
                 schedule.set(index, now);
             }
@@ -429,6 +436,7 @@ impl<D: Datapath> SendboxWorker<D> {
 
     fn status(&self) -> Status {
         let (now, uplink, bundles) = (clock::now(), self.uplink.as_ref(), self.bundles.iter());
+        let count = bundles.len();
         Status {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
@@ -439,7 +447,9 @@ impl<D: Datapath> SendboxWorker<D> {
             trace_rows_lost: self.tracer.lost(),
             log_lines_lost: log::lost(),
             uplink_bps: uplink.map(|uplink| uplink.rate().as_bits_per_sec()),
-            bundles: bundles.map(|bundle| bundle.status(now, &self.datapath, uplink)).collect(),
+            bundles: bundles
+                .map(|bundle| bundle.status(now, &self.datapath, uplink, count))
+                .collect(),
             ..Status::new(Role::Sendbox, self.dry_run)
         }
     }

@@ -49,7 +49,8 @@ pub trait Datapath: Send + 'static {
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering);
 
     /// Takes in what has come since the last call, and tells `listeners`, one a bundle. A bundle that wants
-    /// [`Datapath::serve`] earlier than it has said is set in `schedule`, not before `now`.
+    /// [`Datapath::serve`] earlier than it has said is set in `schedule`, not before `now`, and so is one of which
+    /// something is told to have left: a bundle at rest is not served for a second.
     ///
     /// Answers the number of packets taken in, at most [`BATCH`], and fewer only if no more wait. A datapath in
     /// the kernel takes none: it tells of what has left, for any bundle.

@@ -117,11 +117,12 @@ impl Datapath for Stub {
         &mut self,
         now: Timestamp,
         listeners: &mut [impl Listener],
-        _schedule: &mut Schedule,
+        schedule: &mut Schedule,
     ) -> io::Result<usize> {
         let mut told = None;
         for _ in 0..BATCH {
             let Some(left) = self.kernel().depart(now) else { break };
+            schedule.set(0, now);
             // Others are told by the counters, with the next boundary or the last of all.
             told = left.boundary.is_none().then_some(left);
             if told.is_none() {
