@@ -29,17 +29,14 @@ impl CheckConfig {
         use std::fmt::Write as _;
 
         use forebay_host::daemon::config::Uplink;
-        use forebay_host::daemon::{Config, keys};
+        use forebay_host::daemon::{Config, ConfigError, keys};
 
         use super::{BadInput, print};
 
-        let config = Config::load(&self.file).map_err(|error| BadInput(error.to_string()))?;
-        let keys = config.bundles.iter().map(|bundle| keys::load(&bundle.key_file));
-        let unread: Vec<String> =
-            keys.filter_map(|keys| keys.err().map(|error| error.to_string())).collect();
-        if !unread.is_empty() {
-            return Err(BadInput(unread.join("\n")).into());
-        }
+        let refused = |error: ConfigError| BadInput(error.to_string());
+        let text = Config::read(&self.file).map_err(refused)?;
+        let config = Config::parse(&self.file, &text).map_err(refused)?;
+        keys::read_all(&config, &text).map_err(refused)?;
         let mut text = format!("{}: {} on {}\n", self.file.display(), config.role, config.listen);
         if let Some(metrics) = config.metrics {
             writeln!(text, "  metrics at http://{metrics}/metrics")?;

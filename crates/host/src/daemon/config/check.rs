@@ -21,6 +21,16 @@ pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limi
 
 pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
 
+/// All that a file may have, with the headers that begin them.
+pub(super) const SECTIONS: [(&str, &Section); 6] = [
+    ("[box]", &BOX),
+    ("[[bundle]]", &bundle::BUNDLE),
+    ("[uplink]", &uplink::UPLINK),
+    ("[[group]]", &uplink::GROUP),
+    ("[trace]", &TRACE),
+    ("[metrics]", &METRICS),
+];
+
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
 const TRACE_LIMIT: ByteCount = ByteCount::new(256_000_000);
 

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::spec::{Spec, SpecError, nearest, one_of};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -16,16 +16,30 @@ use super::{Config, ConfigError, Problem};
 /// Most problems that are told of one file: who has more mends these first.
 const PROBLEMS_MAX: usize = 100;
 
+/// What is said of a key or table that stands in a file twice.
+const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
+                     [[bundle]] or [[group]]";
+
+/// What is allowed in place of a text that is no TOML.
+const TOML: &str = "allowed are lines like key = \"text\", key = 1, key = true and \
+                    key = [\"text\", \"text\"]";
+
 /// A file under check.
 pub(super) struct Source<'a> {
     pub(super) file: &'a Path,
     text: &'a str,
+    sections: &'static [(&'static str, &'static Section)],
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn new(file: &'a Path, text: &'a str) -> Self {
-        Self { file, text, problems: RefCell::default() }
+    /// `sections` are all that a file may have, with the headers that begin them.
+    pub(super) fn new(
+        file: &'a Path,
+        text: &'a str,
+        sections: &'static [(&'static str, &'static Section)],
+    ) -> Self {
+        Self { file, text, sections, problems: RefCell::default() }
     }
 
     /// The document; `None`: the text is no TOML, as noted.
@@ -35,7 +49,11 @@ impl<'a> Source<'a> {
             let message = error.message().trim().replace('\n', ", ");
             let at = error.span().map(|span| span.start);
             let shown = at.map_or("", |at| self.line(at));
-            self.note(at, format!("`{shown}`: {message}"));
+            let text = match message.as_str() {
+                "duplicate key" => format!("`{shown}` {TWICE}"),
+                message => format!("`{shown}`: {message}: {TOML}"),
+            };
+            self.note(at, text);
         }
         errors.is_empty().then(|| document.into_inner())
     }
@@ -61,8 +79,22 @@ impl<'a> Source<'a> {
     }
 
     fn line_of(&self, offset: usize) -> usize {
-        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
+        line_of(self.text, offset)
+    }
+
+    /// What is allowed in place of a key that `section` does not have.
+    fn other_than(&self, section: &Section, key: &str) -> String {
+        let allowed = one_of(key, section.keys);
+        let homes = self.sections.iter().filter(|(_, other)| other.keys.contains(&key));
+        let homes: Vec<&str> = homes.map(|(header, _)| *header).collect();
+        if !homes.is_empty() {
+            return format!("{allowed}; `{key}` is of {}: move it there", homes.join(" and "));
+        }
+        if nearest(key, section.keys).is_some() {
+            return allowed;
+        }
+        let version = env!("CARGO_PKG_VERSION");
+        format!("{allowed}; this is forebay {version}, and only a newer one may know another")
     }
 
     /// The line at `offset`. One of a hostile file may be long: enough to recognise it will do.
@@ -74,6 +106,20 @@ impl<'a> Source<'a> {
     fn written(&self, span: &Range<usize>) -> &'a str {
         shortened(self.text.get(span.clone()).and_then(|text| text.lines().next()).unwrap_or("?"))
     }
+}
+
+/// The line at `offset` of `text`, counted from 1.
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The line of `text` on which the bundle at this place names its key file; `None`: on none.
+pub(in crate::daemon) fn key_file_line(text: &str, place: usize) -> Option<usize> {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let bundles = document.get_ref().get("bundle")?.get_ref().as_array()?;
+    let key_file = bundles.get(place)?.get_ref().as_table()?.get("key_file")?;
+    Some(line_of(text, key_file.span().start))
 }
 
 /// The first 80 characters of `text`.
@@ -133,8 +179,8 @@ impl<'a> Table<'a> {
             if !section.keys.contains(&key.get_ref().as_ref()) {
                 let name = section.path(source.written(&key.span()));
                 let written = source.written(&value.span());
-                let allowed = section.keys.join(", ");
-                let text = format!("{name} = {written}: no such key, allowed are {allowed}");
+                let allowed = source.other_than(section, key.get_ref());
+                let text = format!("{name} = {written}: no such key: allowed is {allowed}");
                 source.note(Some(key.span().start), text);
             }
         }

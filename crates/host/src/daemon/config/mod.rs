@@ -50,6 +50,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use document::Source;
+pub(super) use document::key_file_line;
 pub use uplink::Uplink;
 
 /// Most bundles in one file: what the tables of the BPF programs hold.
@@ -228,7 +229,7 @@ impl Config {
 
     /// Checks `text` as the contents of `file`, which relative paths start from.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
-        let source = Source::new(file, text);
+        let source = Source::new(file, text, &check::SECTIONS);
         let document = source.document();
         let config = document.and_then(|document| check::config(&source, &document));
         source.finish(config)
@@ -336,13 +337,11 @@ min_rate = "2Mbit/s"
             step("forebay keygen") < step("forebay doctor --config sendbox"),
             "a key is made first"
         );
-        let sections = [check::BOX, bundle::BUNDLE, uplink::GROUP, check::TRACE, uplink::UPLINK];
-        let sections = sections.iter().chain([&check::METRICS]);
-        for (section, key) in
-            sections.flat_map(|section| section.keys.iter().map(move |key| (section, key)))
-        {
-            let key = format!("{}.{key}", section.name);
-            assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
+        for (_, section) in check::SECTIONS {
+            for key in section.keys {
+                let key = format!("{}.{key}", section.name);
+                assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
+            }
         }
     }
 

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::keys::{KeyError, KeyRing};
 
+use super::config::{self, Config, ConfigError, Problem};
+
 /// Longest key file: two keys and some comment.
 const MAX_FILE: u64 = 4096;
 
@@ -19,7 +21,7 @@ const MAX_FILE: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The system's answer.
-    #[error("{}: {error}", file.display())]
+    #[error("{}: {error}{}", file.display(), advice(error))]
     Io {
         /// The file.
         file: PathBuf,
@@ -45,7 +47,11 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// Someone else owns it.
-    #[error("{}: owned by user {owner}: allowed is user {user} or root", file.display())]
+    #[error(
+        "{}: owned by user {owner}: allowed is user {user} or root; run `chown {user} {}`",
+        file.display(),
+        file.display()
+    )]
     Owner {
         /// The file.
         file: PathBuf,
@@ -58,13 +64,44 @@ pub enum KeyFileError {
     #[error("{0}")]
     Reader(String),
     /// The file does not hold one or two keys.
-    #[error("{}: {error}", file.display())]
+    #[error("{}: {error}; `forebay keygen` makes a new file, for both boxes of the bundle", file.display())]
     Content {
         /// The file.
         file: PathBuf,
         /// The line, and what is wrong with it.
         error: KeyError,
     },
+}
+
+/// What to do about the system's answer, where that can be said.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ": run this as root, or as the owner of the file",
+        _ => "",
+    }
+}
+
+/// The texts of the key files of all bundles of `config`, which was read from `text`. Each holds keys.
+///
+/// # Errors
+///
+/// All files that cannot be taken, by the lines of `text` that name them.
+pub fn read_all(config: &Config, text: &str) -> Result<Vec<String>, ConfigError> {
+    let (mut texts, mut problems) = (Vec::new(), Vec::new());
+    for (place, bundle) in config.bundles.iter().enumerate() {
+        let path = &bundle.key_file;
+        match read(path).and_then(|keys| parse(path, &keys).map(|_| keys)) {
+            Ok(keys) => texts.push(keys),
+            Err(error) => {
+                let line = config::key_file_line(text, place);
+                problems.push(Problem { line, text: format!("bundle.key_file: {error}") });
+            }
+        }
+    }
+    if problems.is_empty() {
+        return Ok(texts);
+    }
+    Err(ConfigError { file: config.file.clone(), problems })
 }
 
 /// Reads the key file at `path`. Its mode is checked on the open file, so that it cannot be

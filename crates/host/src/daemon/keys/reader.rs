@@ -20,7 +20,7 @@ use forebay_core::bundle::keys::KeyRing;
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-use super::{KeyFileError, MAX_FILE, parse, read};
+use super::{KeyFileError, MAX_FILE, parse, read_all};
 use crate::daemon::DaemonError;
 use crate::daemon::config::{self, Config, MAX_BUNDLES};
 use crate::service::privileges::seccomp::Task;
@@ -227,12 +227,7 @@ fn read_texts(
         }
     };
     let config = Config::parse(file, &text)?;
-    let key_text = |bundle: &config::BundleConfig| {
-        let text = read(&bundle.key_file)?;
-        parse(&bundle.key_file, &text)?;
-        Ok(text)
-    };
-    let keys = config.bundles.iter().map(key_text).collect::<Result<_, KeyFileError>>()?;
+    let keys = read_all(&config, &text)?;
     Ok(Texts { config: text, keys })
 }
 

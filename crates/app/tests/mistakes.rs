@@ -1,0 +1,360 @@
+//! Mistakes that operators make in the file of a box: each is told with file, line, key, value and what is
+//! allowed, and with what to do where that can be said.
+#![cfg(feature = "host")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SENDBOX: &str = r#"[box]
+role   = "sendbox"
+lan    = "lan0"
+wan    = "wan0"
+listen = "10.1.1.2"
+
+[[bundle]]
+name     = "berlin"
+id       = 1
+peer     = "10.1.2.2"
+to       = ["10.1.2.0/24"]
+key_file = "berlin.key"
+cc       = "copa"
+qdisc    = "fq_codel"
+min_rate = "2Mbit/s"
+max_rate = "900Mbit/s"
+"#;
+
+const RECEIVEBOX: &str = r#"[box]
+role   = "receivebox"
+wan    = "wan0"
+listen = "10.1.2.2"
+
+[[bundle]]
+name     = "berlin"
+id       = 1
+peer     = "10.1.1.2"
+to       = ["10.1.2.0/24"]
+from     = ["10.1.1.0/24"]
+key_file = "berlin.key"
+"#;
+
+const ADDRESS: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
+                       \"[2001:db8::1]:7000\"";
+const NAME: &str = r#"allowed is a text of 1 to 32 letters, digits, ".", "_" or "-""#;
+const RATE: &str = r#"allowed is a rate from 100kbit/s to 100Gbit/s, such as "96Mbit/s""#;
+const PREFIX: &str = r#"a prefix such as "10.1.2.0/24" or "2001:db8:2::/48""#;
+const TOML: &str =
+    r#"allowed are lines like key = "text", key = 1, key = true and key = ["text", "text"]"#;
+const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
+                     [[bundle]] or [[group]]";
+
+/// What is written in the place of what, and what `forebay check-config` says then, after the name of the file.
+type Mistake<'a> = (&'a str, &'a str, String);
+
+/// Has every mistake of a list told, alone, of a file that is right but for that mistake.
+fn are_told(right: &str, mistakes: &[Mistake<'_>]) {
+    let folder = tempfile::tempdir().unwrap();
+    make_key(folder.path());
+    assert!(check(folder.path(), right).status.success(), "the file is right");
+    for (from, to, told) in mistakes {
+        let wrong = right.replacen(from, to, 1);
+        assert_ne!(wrong, right, "{from} stands in the file");
+        let output = check(folder.path(), &wrong);
+        assert_eq!(output.status.code(), Some(2), "{to}: {output:?}");
+        assert!(output.stdout.is_empty(), "{to}: {output:?}");
+        assert_eq!(stderr(&output), format!("error: box.toml:{told}\n"), "{to}");
+    }
+}
+
+fn check(folder: &Path, file: &str) -> Output {
+    fs::write(folder.join("box.toml"), file).unwrap();
+    forebay(folder, &["check-config", "box.toml"])
+}
+
+fn make_key(folder: &Path) {
+    assert!(forebay(folder, &["keygen", "berlin.key"]).status.success());
+}
+
+fn forebay(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+#[test]
+fn values_without_their_unit_or_out_of_range_are_told() {
+    are_told(
+        SENDBOX,
+        &[
+            ("\"900Mbit/s\"", "\"900mbit\"", format!("16: bundle.max_rate = \"900mbit\": {RATE}")),
+            ("\"2Mbit/s\"", "\"2Mbps\"", format!("15: bundle.min_rate = \"2Mbps\": {RATE}")),
+            ("\"2Mbit/s\"", "2", format!("15: bundle.min_rate = 2: {RATE}")),
+            ("\"2Mbit/s\"", "\"0Mbit/s\"", format!("15: bundle.min_rate = \"0Mbit/s\": {RATE}")),
+            (
+                "\"2Mbit/s\"",
+                "\"1Gbit/s\"",
+                "16: bundle.max_rate = \"900Mbit/s\": allowed is a rate of at least min_rate, 1Gbit/s".into(),
+            ),
+            (
+                "= 1\n",
+                "= 70000\n",
+                "9: bundle.id = 70000: allowed is a whole number from 0 to 65535".into(),
+            ),
+            (
+                "[[bundle]]",
+                "realtime = \"yes\"\n[[bundle]]",
+                "7: box.realtime = \"yes\": allowed is true or false".into(),
+            ),
+            (
+                "[[bundle]]",
+                "[trace]\nfile = \"box.trace\"\nlimit = \"64\"\n[[bundle]]",
+                "9: trace.limit = \"64\": allowed is a size of at least 1MB such as \"256MB\"".into(),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn keys_that_are_missing_or_stand_elsewhere_are_told() {
+    are_told(
+        SENDBOX,
+        &[
+            (
+                "max_rate",
+                "[trace]\nfile = \"box.trace\"\nmax_rate",
+                "18: trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is of \
+                 [[bundle]] and [[group]]: move it there"
+                    .into(),
+            ),
+            (
+                "cc       = \"copa\"\n",
+                "",
+                "7: bundle.cc is missing: allowed is an algorithm such as \"copa\"".into(),
+            ),
+            ("peer     = \"10.1.2.2\"\n", "", format!("7: bundle.peer is missing: {ADDRESS}")),
+            (
+                "min_rate",
+                "weight   = 3\nmin_rate",
+                "15: bundle.weight = 3: allowed is nothing without [uplink], whose shares these are".into(),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn addresses_devices_and_names_that_cannot_be_are_told() {
+    are_told(
+        SENDBOX,
+        &[
+            ("\"10.1.2.2\"", "\"10.1.2.2:\"", format!("10: bundle.peer = \"10.1.2.2:\": {ADDRESS}")),
+            ("\"10.1.2.2\"", "\"10.1.2.2/24\"", format!("10: bundle.peer = \"10.1.2.2/24\": {ADDRESS}")),
+            ("\"10.1.1.2\"", "\"0.0.0.0\"", format!("5: box.listen = \"0.0.0.0\": {ADDRESS}")),
+            (
+                "\"10.1.2.2\"",
+                "\"2001:db8::2\"",
+                "10: bundle.peer = \"2001:db8::2\": allowed is an address of the same IP version as box.listen"
+                    .into(),
+            ),
+            (
+                "\"10.1.2.2\"",
+                "\"10.1.1.2\"",
+                "10: bundle.peer = \"10.1.1.2\": allowed is the address of the other box, which is not that of \
+                 box.listen"
+                    .into(),
+            ),
+            ("\"lan0\"", "\"wan0\"", "3: box.lan = \"wan0\": allowed is a device other than box.wan".into()),
+            (
+                "\"sendbox\"",
+                "\"sender\"",
+                "2: box.role = \"sender\": allowed is \"sendbox\" or \"receivebox\"".into(),
+            ),
+            ("\"berlin\"", "\"Berlin office\"", format!("8: bundle.name = \"Berlin office\": {NAME}")),
+        ],
+    );
+}
+
+#[test]
+fn prefixes_that_are_none_or_of_two_bundles_are_told() {
+    let second = |change: [&str; 2]| {
+        let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
+        let second =
+            second.replace("10.1.2.0/24", "10.1.4.0/24").replace("\"berlin\"", "\"paris\"");
+        format!("\n{}", second.replace("= 1\n", "= 2\n").replace(change[0], change[1]))
+    };
+    let twice = second(["\"paris\"", "\"berlin\""]);
+    let same_id = second(["= 2\n", "= 1\n"]);
+    let same_prefix = second(["10.1.4.0/24", "10.1.2.0/24"]);
+    let end = "\"900Mbit/s\"\n";
+    let [twice, same_id, same_prefix] =
+        [twice, same_id, same_prefix].map(|second| format!("{end}{second}"));
+    are_told(
+        SENDBOX,
+        &[
+            (
+                "\"10.1.2.0/24\"",
+                "\"2001:db8:2::1/48\"",
+                "11: bundle.to = \"2001:db8:2::1/48\": allowed is a prefix without host bits: \"2001:db8:2::/48\""
+                    .into(),
+            ),
+            ("\"10.1.2.0/24\"", "\"10.1.2.*\"", format!("11: bundle.to = \"10.1.2.*\": allowed is {PREFIX}")),
+            (
+                "[\"10.1.2.0/24\"]",
+                "\"10.1.2.0/24\"",
+                format!("11: bundle.to = \"10.1.2.0/24\": allowed is a list: {PREFIX}"),
+            ),
+            (
+                end,
+                same_prefix.as_str(),
+                "22: bundle.to = \"10.1.2.0/24\": allowed is a prefix that bundle \"berlin\" has not".into(),
+            ),
+            (
+                end,
+                twice.as_str(),
+                "19: bundle.name = \"berlin\": allowed is a name that no other bundle has".into(),
+            ),
+            (
+                end,
+                same_id.as_str(),
+                "20: bundle.id = 1: allowed is a number that bundle \"berlin\" has not".into(),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn names_that_there_are_not_are_told_with_the_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    make_key(folder.path());
+    let version = env!("CARGO_PKG_VERSION");
+    let newer = format!("; this is forebay {version}, and only a newer one may know another\n");
+    for (from, to, line, nearest) in [
+        (
+            "max_rate",
+            "maxrate",
+            "16: bundle.maxrate = \"900Mbit/s\": no such key: allowed is one of name, id, ",
+            "; nearest is max_rate\n",
+        ),
+        (
+            "max_rate",
+            "compression",
+            "16: bundle.compression = \"900Mbit/s\": no such key: allowed is one of name, id, ",
+            newer.as_str(),
+        ),
+        (
+            "\"copa\"",
+            "\"cope\"",
+            "13: bundle.cc: kind = cope: allowed is one of ",
+            "; nearest is copa\n",
+        ),
+        (
+            "\"fq_codel\"",
+            "\"fqcodel\"",
+            "14: bundle.qdisc: kind = fqcodel: allowed is one of ",
+            "; nearest is fq_codel\n",
+        ),
+        (
+            "\"fq_codel\"",
+            "{ kind = \"fq_codel\", limits = \"150ms\" }",
+            "14: bundle.qdisc: limits = \"150ms\": allowed is one of ",
+            "; nearest is limit\n",
+        ),
+        (
+            "\"fq_codel\"",
+            "{ kind = \"fq_codel\", limit = \"150\" }",
+            "14: bundle.qdisc: limit = \"150\": allowed is ",
+            "1ms to 10s of the rate (at least 10 packets)\n",
+        ),
+    ] {
+        let output = check(folder.path(), &SENDBOX.replacen(from, to, 1));
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told = stderr(&output);
+        assert!(told.starts_with(&format!("error: box.toml:{line}")), "{told}");
+        assert!(told.ends_with(nearest) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_what_would_be() {
+    are_told(
+        SENDBOX,
+        &[
+            (
+                "\"900Mbit/s\"",
+                "900Mbit/s",
+                format!(
+                    "16: `max_rate = 900Mbit/s`: string values must be quoted, expected literal string: {TOML}"
+                ),
+            ),
+            (
+                "\"lan0\"",
+                "“lan0”",
+                format!(
+                    "3: `lan    = “lan0”`: string values must be quoted, expected literal string: {TOML}"
+                ),
+            ),
+            (
+                "\"copa\"",
+                "\"copa",
+                format!("13: `cc       = \"copa`: invalid basic string, expected `\"`: {TOML}"),
+            ),
+            ("peer  ", "id    ", format!("10: `id       = \"10.1.2.2\"` {TWICE}")),
+        ],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let output = check(folder.path(), &SENDBOX.replace("[[bundle]]", "[bundle]"));
+    let told = "\nbox.toml:7: bundle = [bundle]: allowed is a list of tables: [[bundle]]\n";
+    assert!(stderr(&output).contains(told), "{output:?}");
+}
+
+#[test]
+fn what_only_a_sendbox_has_and_what_a_receivebox_needs_is_told() {
+    are_told(
+        RECEIVEBOX,
+        &[
+            (
+                "key_file",
+                "max_rate = \"900Mbit/s\"\nkey_file",
+                "12: bundle.max_rate = \"900Mbit/s\": allowed is nothing: the sendbox shapes".into(),
+            ),
+            (
+                "wan ",
+                "lan    = \"lan0\"\nwan ",
+                "3: box.lan = \"lan0\": allowed is nothing: a receivebox only watches box.wan".into(),
+            ),
+            (
+                "from     = [\"10.1.1.0/24\"]\n",
+                "",
+                "6: bundle.from is missing: allowed is at least one prefix: a receivebox tells the bundles of \
+                 several sites apart by their sources"
+                    .into(),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn key_files_that_cannot_be_taken_are_told_by_the_line_that_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = || {
+        let output = check(folder.path(), SENDBOX);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told =
+            stderr(&output).strip_prefix("error: box.toml:12: bundle.key_file: berlin.key: ");
+        told.unwrap_or_else(|| panic!("{output:?}")).trim_end().to_string()
+    };
+    assert_eq!(told(), "No such file: `forebay keygen` makes one, for both boxes of the bundle");
+    let key = folder.path().join("berlin.key");
+    fs::write(&key, "kL0nsv3gB2nWz2zN3r0nW0cZ5V2bq1w0b1d1a2s3d4E=\n").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(told(), "mode 0644: allowed is 0600 or narrower; run `chmod 600 berlin.key`");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(
+        told(),
+        "line 1: 44 characters; a key is 64 hexadecimal digits; `forebay keygen` makes a new file, for both boxes \
+         of the bundle"
+    );
+}
