@@ -59,6 +59,10 @@ lint: ## formatting, lints, and links of the documentation
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+.PHONY: docs
+docs: ## the pages of docs/ as a site in target/site, its links checked (mdBook, minutes at the first call)
+	$(CARGO) xtask docs
+
 deny: ## licences, duplicates and origins of all dependencies, and known holes (cargo-deny)
 	$(CARGO) xtask deny
 
@@ -78,6 +82,10 @@ test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
 	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
+.PHONY: test-quickstart
+test-quickstart: packages ## follows docs/quickstart.md in network namespaces, command by command (root, two minutes)
+	@sh packaging/install-packages.sh packaging/test-quickstart.txt
+	$(CARGO) test --locked -p forebay --test boxes quickstart -- --ignored --nocapture
 
 clean: ## removes what was built
 	$(CARGO) clean

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+
+use crate::run;
 
 /// What a user is expected to have beside Debian: rustup with its toolchains, and Python.
 const PRESENT: [&str; 3] = ["ca-certificates", "make", "python3"];
@@ -38,12 +40,6 @@ fn in_root(system: &Path, command: &str) -> Result<()> {
     );
     // By its path: without an environment there is none to look it up in.
     run(Command::new("/usr/sbin/chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }
 
 /// The file systems the root needs, unmounted in reverse order at the end, also after a failure.

@@ -2,6 +2,7 @@
 
 mod compare;
 mod deny;
+mod docs;
 mod evaluate;
 mod fresh;
 mod kernels;
@@ -11,6 +12,8 @@ mod test;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+
+use anyhow::Context;
 
 const HELP: &str = "usage: cargo xtask CHORE
 
@@ -23,6 +26,8 @@ chores:
                comparisons of what does not differ (4 minutes)
   deny         judges the licences, duplicates and origins of all dependencies by deny.toml, and known
                holes where their database can be reached (cargo-deny)
+  docs         builds the pages of docs/ as a site in target/site, with an mdBook that it installs into
+               target/tools, and checks each link of it
   evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends, and
                the parts of `forebay platforms`, and writes which claims are met to
                docs/evaluation-table.md (root, hours; `make build` first). PART is a plan or a
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         }
         Some("compare-check") => compare::check(&arguments[1..]),
         Some("deny") => deny::deny(),
+        Some("docs") => docs::build(),
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
@@ -91,6 +97,13 @@ fn in_release(chore: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
 fn failed(error: anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
     ExitCode::FAILURE
+}
+
+/// Runs a command to its end; one that fails is an error.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    anyhow::ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
 }
 
 /// The root of the repository.

@@ -1,0 +1,153 @@
+//! The pages under `docs/` are the site's, their links lead somewhere, and what they list is all that there is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use forebay_core::bundle::wire::Reject;
+use forebay_host::daemon::config::MAX_BUNDLES;
+use forebay_host::log::events::EVENTS;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
+}
+
+/// The pages below `folder` of the repository, by their paths below the repository.
+fn pages(folder: &str) -> BTreeMap<PathBuf, String> {
+    let mut pages = BTreeMap::new();
+    for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(repository()).unwrap().to_owned();
+        if path.is_dir() {
+            pages.append(&mut self::pages(name.to_str().unwrap()));
+        } else if path.extension().is_some_and(|it| it == "md") {
+            pages.insert(name, std::fs::read_to_string(path).unwrap());
+        }
+    }
+    pages
+}
+
+/// The text of a page without its code, which may look like links and headings.
+fn prose(page: &str) -> String {
+    let mut is_code = false;
+    let mut prose = String::new();
+    for line in page.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        if !is_code && !is_fence {
+            prose += line;
+            prose.push('\n');
+        }
+    }
+    prose
+}
+
+/// Where the links of a page lead, as written. One line may begin a link's words and the next end them.
+fn links(page: &str) -> Vec<String> {
+    let prose = prose(page);
+    let paragraphs = prose.split("\n\n").map(|paragraph| {
+        let between = paragraph.split('`').step_by(2);
+        between.collect::<Vec<&str>>().join("`")
+    });
+    let links = |text: String| -> Vec<String> {
+        let ends = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        ends.map(|(link, _)| link.to_string()).collect()
+    };
+    paragraphs.flat_map(links).collect()
+}
+
+/// The names by which links find the headings of a page, as GitHub and mdBook make them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    let prose = prose(page);
+    for heading in prose.lines().filter(|line| line.starts_with('#')) {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|c| c.is_alphanumeric() || " _-".contains(*c));
+        let name: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        let again = (1..).map(|count| format!("{name}-{count}"));
+        let names = std::iter::once(name.clone()).chain(again);
+        anchors.extend(names.into_iter().find(|name| !anchors.contains(name)));
+    }
+    anchors
+}
+
+/// Where `link` of the page `from` leads, below the repository.
+fn target(from: &Path, link: &str) -> PathBuf {
+    let mut target = from.parent().unwrap().to_owned();
+    for component in Path::new(link).components() {
+        match component {
+            Component::ParentDir => assert!(target.pop(), "{}: {link}", from.display()),
+            component => target.push(component),
+        }
+    }
+    target
+}
+
+#[test]
+fn each_link_leads_somewhere_and_those_of_the_site_stay_there() {
+    let mut pages = pages("docs");
+    for name in ["README.md", "CONTRIBUTING.md"] {
+        pages.insert(name.into(), std::fs::read_to_string(repository().join(name)).unwrap());
+    }
+    let mut count = 0;
+    for (page, text) in &pages {
+        for link in links(text) {
+            if link.starts_with("https://") {
+                continue;
+            }
+            count += 1;
+            let shown = format!("{}: {link}", page.display());
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { target(page, path) };
+            let is_in_site = |path: &Path| path.starts_with("docs");
+            assert!(is_in_site(&target) || !is_in_site(page), "{shown}: leads out of the site");
+            assert!(repository().join(&target).is_file(), "{shown}: there is no such file");
+            let has = |anchors: BTreeSet<String>| anchors.contains(anchor);
+            let is_place =
+                anchor.is_empty() || pages.get(&target).is_some_and(|it| has(anchors(it)));
+            assert!(is_place, "{shown}: there is no such heading");
+        }
+    }
+    assert!(count > 150, "{count} links: where are the others?");
+}
+
+#[test]
+fn the_summary_of_the_site_has_every_page_once() {
+    let mut pages = pages("docs");
+    let summary = pages.remove(Path::new("docs/SUMMARY.md")).unwrap();
+    let listed = links(&summary);
+    let once: BTreeSet<PathBuf> = listed.iter().map(|link| Path::new("docs").join(link)).collect();
+    assert_eq!(once.len(), listed.len(), "a page is listed twice");
+    let there: BTreeSet<PathBuf> = pages.into_keys().collect();
+    let lacks: Vec<&PathBuf> = there.symmetric_difference(&once).collect();
+    assert!(lacks.is_empty(), "docs/SUMMARY.md and the pages differ by {lacks:?}");
+}
+
+#[test]
+fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
+    let page = std::fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
+    // Those of boxes: agents have a page of their own.
+    let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
+    for name in events.chain(Reject::ALL.map(Reject::name)) {
+        assert!(page.contains(&format!("`{name}`")), "docs/troubleshooting.md lacks {name}");
+    }
+}
+
+#[test]
+fn the_page_on_sizing_has_the_limits_of_the_code() {
+    let page = std::fs::read_to_string(repository().join("docs/sizing.md")).unwrap();
+    for limit in [
+        format!("| bundles of a file | {MAX_BUNDLES} |"),
+        format!("| groups of an uplink | {MAX_BUNDLES} |"),
+    ] {
+        assert!(page.contains(&limit), "docs/sizing.md lacks {limit}");
+    }
+}
+
+#[test]
+fn links_and_headings_are_read_as_readers_see_them() {
+    let page = "# One `two`: three-four\n\nSee [a\nb](x.md#y) and `[no](no.md)`.\n\n```sh\n# no\n[no](no.md)\n```\n\n\
+                ## Again\n## Again\n";
+    assert_eq!(links(page), ["x.md#y"]);
+    let anchors: Vec<String> = anchors(page).into_iter().collect();
+    assert_eq!(anchors, ["again", "again-1", "one-two-three-four"]);
+}
