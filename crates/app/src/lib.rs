@@ -5,6 +5,8 @@
 #![deny(clippy::print_stdout)]
 
 mod commands;
+#[cfg(all(test, feature = "host"))]
+mod documented;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

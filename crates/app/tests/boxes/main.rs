@@ -13,6 +13,7 @@ mod many;
 mod metrics;
 #[path = "../outputs/mod.rs"]
 mod outputs;
+mod quickstart;
 mod reload;
 mod routed;
 mod scope;
