@@ -22,9 +22,17 @@ completions zsh zsh/site-functions _forebay
 completions fish fish/vendor_completions.d forebay.fish
 packaging=$(dirname "$0")
 install -D -m 644 "$packaging/sysusers.d/forebay.conf" "$lib/sysusers.d/forebay.conf"
+install -D -m 644 "$packaging/tmpfiles.d/forebay.conf" "$lib/tmpfiles.d/forebay.conf"
+for role in sendbox receivebox; do
+    install -D -m 644 "$packaging/etc/$role.toml" "$share/forebay/examples/$role.toml"
+done
 install -D -m 644 "$packaging/prometheus/forebay.rules.yml" "$share/forebay/prometheus/forebay.rules.yml"
 install -D -m 644 "$packaging/grafana/forebay.json" "$share/forebay/grafana/forebay.json"
 mkdir -p "$lib/systemd/system"
-for unit in "$packaging"/systemd/*.service; do
-    sed "s,/usr/bin/forebay,$prefix/bin/forebay," "$unit" >"$lib/systemd/system/$(basename "$unit")"
-done
+unit() {
+    sed "s,ROLE,$2,g; s,/usr/bin/forebay,$prefix/bin/forebay," "$packaging/systemd/$1@.service" \
+        "$packaging/systemd/sandbox.conf" >"$lib/systemd/system/forebay-$2@.service"
+}
+unit forebay-ROLE sendbox
+unit forebay-ROLE receivebox
+unit forebay-agent agent

@@ -5,6 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use forebay_skips::{Need, skip_without};
+
+/// How far a unit may be open by systemd's judgement, in tenths of its points: 10 points for no sandbox. What a box
+/// must be able to do (to become another user, to administer the network, to load BPF programs) is 3.3 of them.
+const EXPOSURE_MAX: &str = "--threshold=35";
+
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -31,6 +37,9 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
         "share/zsh/site-functions/_forebay",
         "share/fish/vendor_completions.d/forebay.fish",
         "lib/sysusers.d/forebay.conf",
+        "lib/tmpfiles.d/forebay.conf",
+        "share/forebay/examples/sendbox.toml",
+        "share/forebay/examples/receivebox.toml",
         "share/forebay/prometheus/forebay.rules.yml",
         "share/forebay/grafana/forebay.json",
     ] {
@@ -38,13 +47,45 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
     }
     let binary = folder.path().join("opt/forebay/bin/forebay");
     assert_eq!(fs::metadata(&binary).unwrap().permissions().mode() & 0o777, 0o755);
-    for role in ["sendbox", "receivebox"] {
-        let unit = there(&format!("lib/systemd/system/forebay-{role}.service"));
-        let line = format!("\nExecStart=/opt/forebay/bin/forebay {role} --config /etc/");
-        assert!(String::from_utf8(unit).unwrap().contains(&line), "{role}");
+    for (role, arguments) in [
+        ("sendbox", "--config /etc/forebay/%i.toml\n"),
+        ("receivebox", "--config /etc/forebay/%i.toml\n"),
+        ("agent", "--algorithm %i "),
+    ] {
+        let unit = there(&format!("lib/systemd/system/forebay-{role}@.service"));
+        let unit = String::from_utf8(unit).unwrap();
+        let line = format!("\nExecStart=/opt/forebay/bin/forebay {role} {arguments}");
+        assert!(unit.contains(&line) && !unit.contains("ROLE"), "{unit}");
     }
     let elsewhere = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(elsewhere, 1, "all stands below the prefix");
+}
+
+/// By systemd's own checker, which needs no service manager: keys, values, paths, manual pages and the sandbox.
+#[test]
+fn systemd_finds_nothing_wrong_with_the_units() {
+    if skip_without(Need::SystemdAnalyze) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Where they will run from is what is verified, too.
+    let prefix = folder.path().join("usr");
+    let installed = install(prefix.to_str().unwrap(), Path::new(""));
+    assert!(installed.status.success(), "{installed:?}");
+    let analyze =
+        |arguments: &[&str]| Command::new("systemd-analyze").args(arguments).output().unwrap();
+    for role in ["sendbox", "receivebox", "agent"] {
+        let unit = prefix.join(format!("lib/systemd/system/forebay-{role}@.service"));
+        let unit = unit.to_str().unwrap();
+        let verified = analyze(&["verify", "--man=no", unit]);
+        let said = String::from_utf8_lossy(&verified.stderr);
+        assert!(verified.status.success() && !said.contains("forebay"), "{said}");
+        let page = format!("Documentation=man:forebay-{role}(1)\n");
+        assert!(fs::read_to_string(unit).unwrap().contains(&page), "{role}");
+        assert!(prefix.join(format!("share/man/man1/forebay-{role}.1")).exists(), "{role}");
+        let judged = analyze(&["security", "--offline=true", EXPOSURE_MAX, unit]);
+        assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum Need {
     Chromium,
     /// The reader of captures of `packaging/test.txt`.
     Tshark,
+    /// The checker of units of `packaging/test.txt`.
+    SystemdAnalyze,
     /// ns-3 with headers and a compiler, which no program of ours needs.
     Ns3,
     /// Links of struct_ops, with which a congestion control in BPF is registered.
@@ -43,10 +45,11 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
+        Self::SystemdAnalyze,
         Self::Ns3,
         Self::StructOpsLinks,
         Self::Tcx,
@@ -62,6 +65,7 @@ impl Need {
             Self::Root => "no root",
             Self::Chromium => "no chromium (apt-get install chromium)",
             Self::Tshark => "no tshark (apt-get install tshark)",
+            Self::SystemdAnalyze => "no systemd-analyze (apt-get install systemd)",
             Self::Ns3 => "no ns-3 (apt-get install libns3-dev g++ pkg-config)",
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tcx => "Linux before 6.6",
@@ -75,7 +79,7 @@ impl Need {
     /// Whether a machine on which root has run `make test-packages` may still be without it.
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
-            Self::Root | Self::Chromium | Self::Tshark => false,
+            Self::Root | Self::Chromium | Self::Tshark | Self::SystemdAnalyze => false,
             Self::Ns3
             | Self::StructOpsLinks
             | Self::Tcx
@@ -92,6 +96,9 @@ impl Need {
             Self::Root => nix::unistd::geteuid().is_root(),
             Self::Chromium => Command::new("chromium").arg("--version").output().is_ok(),
             Self::Tshark => Command::new("tshark").arg("--version").output().is_ok(),
+            Self::SystemdAnalyze => {
+                Command::new("systemd-analyze").arg("--version").output().is_ok()
+            }
             Self::Ns3 => {
                 let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
                 let found = Command::new("pkg-config").arg("--exists").args(NS3_MODULES).status();

@@ -13,8 +13,8 @@ use forebay_core::units::parse_duration;
 /// That file changes only with the confirmation, so a box that is started again meanwhile begins with what was
 /// before. FILE is read as though it stood in the place of the box's file, from which its paths start.
 ///
-/// Where no box runs, and FILE is that of the unit (/etc/forebay/sendbox.toml or receivebox.toml), the unit is
-/// started, and the box ends again unless that is confirmed.
+/// Where no box runs, and FILE is that of a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
+/// forebay-receivebox@NAME), the unit is started, and the box ends again unless that is confirmed.
 ///
 /// Exit code 2: FILE was refused, and nothing is changed; 1: it was not confirmed.
 #[derive(clap::Args)]
@@ -54,6 +54,7 @@ mod with_host {
 
     use anyhow::Context;
     use forebay_host::daemon::Config;
+    use forebay_host::daemon::config::unit_of;
     use forebay_host::daemon::reload::trial;
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
@@ -150,19 +151,16 @@ mod with_host {
         /// Starts the unit of a box, which ends again unless that is confirmed.
         fn start(&self, config: &Config, socket: &Path) -> anyhow::Result<ExitCode> {
             let (role, file) = (config.role, self.file.display());
-            let unit = format!("forebay-{role}");
-            let own = PathBuf::from(format!("/etc/forebay/{role}.toml"));
-            let of_unit = fs::canonicalize(&own).ok();
-            let is_of_unit =
-                of_unit.is_some_and(|it| fs::canonicalize(&self.file).ok() == Some(it));
-            if !is_of_unit || !Path::new("/run/systemd/system").exists() {
+            let own = std::path::absolute(&self.file)?;
+            let is_systemd = Path::new("/run/systemd/system").exists();
+            let Some(unit) = unit_of(role, &own).filter(|_| is_systemd) else {
                 let reason = format!(
                     "no box answers at {}: start it with `forebay {role} --config {file}`, or put the file at \
-                     /etc/forebay/{role}.toml, where this command can start the unit {unit} on trial",
+                     /etc/forebay/NAME.toml, where this command can start the unit forebay-{role}@NAME on trial",
                     socket.display()
                 );
                 return Err(BadInput(reason).into());
-            }
+            };
             // What is left there of an earlier trial is not on trial now.
             Candidate::of(&own)?.remove()?;
             let systemctl =

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::control::{Answer, ControlSocket, Request};
 use super::privileges::seccomp::Task;
 use super::privileges::{self, Confinement};
+use super::watchdog::Watchdog;
 
 /// Commands that may wait for the worker. Clients are served one at a time, so one would do.
 const COMMANDS: usize = 8;
@@ -89,11 +90,14 @@ struct Letter<W: Worker> {
 pub struct Mailbox<W: Worker> {
     commands: Receiver<Letter<W>>,
     wake: Arc<EventFd>,
+    rounds: Arc<AtomicU64>,
 }
 
 impl<W: Worker> Mailbox<W> {
     /// The next command, without waiting. A main thread that is gone stops the worker that looks.
     pub fn take(&self) -> Option<Command<W>> {
+        // Nobody else writes it.
+        self.rounds.store(self.rounds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         match self.open() {
             Ok(command) => Some(command),
             Err(TryRecvError::Disconnected) => Some(Command::Stop),
@@ -139,6 +143,8 @@ pub struct Handle<W: Worker> {
     commands: SyncSender<Letter<W>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
+    /// Times that the worker has looked for a command.
+    rounds: Arc<AtomicU64>,
     thread: JoinHandle<io::Result<W::Status>>,
 }
 
@@ -148,13 +154,14 @@ impl<W: Worker> Handle<W> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
         let (sender, commands) = sync_channel(COMMANDS);
-        let mailbox = Mailbox { commands, wake: wake.clone() };
+        let rounds = Arc::new(AtomicU64::new(0));
+        let mailbox = Mailbox { commands, wake: wake.clone(), rounds: rounds.clone() };
         let farewell = Farewell(ended.clone());
         let thread = std::thread::Builder::new().name("packets".into()).spawn(move || {
             let _farewell = farewell;
             worker.run(mailbox)
         })?;
-        Ok(Self { commands: sender, wake, ended, thread })
+        Ok(Self { commands: sender, wake, ended, rounds, thread })
     }
 
     /// Hands the worker a command; says so if it takes none. What is answered takes the command back if it is set
@@ -163,9 +170,14 @@ impl<W: Worker> Handle<W> {
         let is_settled = Arc::new(AtomicBool::new(false));
         let letter = Letter { command, is_settled: is_settled.clone() };
         self.commands.try_send(letter).map_err(|_| "the packet thread takes no commands")?;
+        self.wake();
+        Ok(is_settled)
+    }
+
+    /// Has the worker look for commands.
+    fn wake(&self) {
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
-        Ok(is_settled)
     }
 
     /// Asks the worker for its state; says so if it does not answer.
@@ -252,6 +264,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         None => privileges::drop_unneeded()?,
     }
     notify_systemd("READY=1");
+    let mut watchdog = Watchdog::of_environment();
     let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
     tracing::info!(target: "started", version, control = %path.display(), "{name} runs");
     let stop = |worker: Handle<W>| -> io::Result<W::Status> {
@@ -264,7 +277,8 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
     loop {
         let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        match poll(&mut fds, timeout(desk.next_timer())) {
+        let due = desk.next_timer().into_iter().chain(watchdog.as_ref().map(Watchdog::next)).min();
+        match poll(&mut fds, timeout(due)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -275,7 +289,15 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         if asked {
             control.serve(|request| desk.answer(&worker, request));
         }
-        let is_due = desk.next_timer().is_some_and(|at| at <= Instant::now());
+        let now = Instant::now();
+        if let Some(watchdog) = watchdog.as_mut().filter(|it| it.next() <= now) {
+            if watchdog.look(now, worker.rounds.load(Ordering::Relaxed)) {
+                notify_systemd("WATCHDOG=1");
+            }
+            // An idle worker begins a round too.
+            worker.wake();
+        }
+        let is_due = desk.next_timer().is_some_and(|at| at <= now);
         if is_due {
             match desk.on_timer(&worker) {
                 Ok(true) => {}

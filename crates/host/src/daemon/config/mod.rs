@@ -108,6 +108,19 @@ impl Role {
     }
 }
 
+/// Where units of systemd have the files of boxes.
+const UNITS: &str = "/etc/forebay";
+
+/// The unit of systemd that runs a box by `file`, as it is named: `forebay-sendbox@NAME` reads
+/// `/etc/forebay/NAME.toml`. `None`: no unit reads this file.
+pub fn unit_of(role: Role, file: &Path) -> Option<String> {
+    let name = file.strip_prefix(UNITS).ok()?.to_str()?.strip_suffix(".toml")?;
+    // What stands in the name of a unit as it is (systemd-escape(1)).
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":_.-".contains(&byte);
+    let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(is_plain);
+    is_name.then(|| format!("forebay-{role}@{name}"))
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -343,6 +356,34 @@ min_rate = "2Mbit/s"
                 assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
             }
         }
+    }
+
+    #[test]
+    fn the_files_of_the_package_are_of_two_boxes_that_fit() {
+        let [sendbox, receivebox] = [
+            include_str!("../../../../../packaging/etc/sendbox.toml"),
+            include_str!("../../../../../packaging/etc/receivebox.toml"),
+        ]
+        .map(|text| parse(text).unwrap());
+        assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
+        let ([sent], [received]) = (&sendbox.bundles[..], &receivebox.bundles[..]) else {
+            panic!()
+        };
+        assert_eq!((sent.peer, received.peer), (receivebox.listen, sendbox.listen));
+        assert_eq!((&sent.name, sent.id, &sent.to), (&received.name, received.id, &received.to));
+        assert_eq!(sent.shaping.as_ref().unwrap().qdisc, bundle_default());
+    }
+
+    #[test]
+    fn a_unit_reads_the_file_of_its_name() {
+        let unit = |file: &str| unit_of(Role::Sendbox, Path::new(file));
+        assert_eq!(unit("/etc/forebay/site-b.1.toml").unwrap(), "forebay-sendbox@site-b.1");
+        for file in
+            ["/etc/forebay/b.conf", "/etc/forebay/.toml", "/etc/forebay/a b.toml", "/etc/b.toml"]
+        {
+            assert_eq!(unit(file), None, "{file}");
+        }
+        assert_eq!(unit("/etc/forebay/below/b.toml"), None);
     }
 
     #[test]

@@ -29,6 +29,8 @@ use crate::service::supervisor::block_signals;
 
 /// How long the process may take to read the files.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the process may take at the start of a box, when it has to be loaded itself: on a machine that boots, long.
+const START_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest answer: each byte of a file may be escaped (JSON) into six.
 const MAX_ANSWER: u64 = 6 * config::MAX_FILE + MAX_BUNDLES as u64 * (6 * MAX_FILE + 64);
 
@@ -87,7 +89,7 @@ impl KeyReader {
     pub fn start(file: PathBuf, confinement: &Confinement) -> io::Result<Self> {
         let Some(account) = &confinement.account else { return Ok(Self::with(file, None)) };
         let (own, other) = UnixStream::pair()?;
-        own.set_read_timeout(Some(PATIENCE))?;
+        own.set_read_timeout(Some(START_PATIENCE))?;
         own.set_write_timeout(Some(PATIENCE))?;
         let (uid, gid) = (account.uid.to_string(), account.gid.to_string());
         // Not waited for: it ends with its stdin, and then so does this process.
@@ -113,6 +115,8 @@ impl KeyReader {
                 self.asked.set(number);
                 let failed = |error| format!("the reader of the key files: {error}");
                 let answer = ask(process, source, number).map_err(failed);
+                // From now on packets may wait for it.
+                process.set_read_timeout(Some(PATIENCE)).map_err(DaemonError::SetUp)?;
                 answer.flatten().map_err(KeyFileError::Reader)?
             }
         };

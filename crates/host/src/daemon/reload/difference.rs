@@ -7,7 +7,7 @@ use forebay_core::bundle::uplink::Member;
 use forebay_core::units::Rate;
 use ipnet::IpNet;
 
-use crate::daemon::config::{BundleConfig, Config, Role, Shaping, Uplink};
+use crate::daemon::config::{BundleConfig, Config, Shaping, Uplink, unit_of};
 use crate::daemon::keys::reader::Loaded;
 use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
 
@@ -43,7 +43,7 @@ pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<Origin>) {
     let fixed = differing(fixed.each_ref().map(Vec::as_slice));
     let mut outcome = Outcome {
         file: after.config.file.display().to_string(),
-        refused: fixed.iter().map(|setting| refusal(setting, after.config.role)).collect(),
+        refused: fixed.iter().map(|setting| refusal(setting, &after.config)).collect(),
         settings: shares(before.config.uplink.as_ref(), after.config.uplink.as_ref()),
         ..Outcome::default()
     };
@@ -162,10 +162,11 @@ fn differing([before, after]: [&[(&'static str, String)]; 2]) -> Vec<Setting> {
     before.iter().zip(after).filter_map(setting).collect()
 }
 
-fn refusal(setting: &Setting, role: Role) -> String {
+fn refusal(setting: &Setting, config: &Config) -> String {
+    let unit = unit_of(config.role, &config.file);
+    let restart = unit.map_or(String::new(), |unit| format!(" (`systemctl restart {unit}`)"));
     format!(
-        "{setting}: a box takes this at its start alone: leave it as it is, or start the box again \
-         (`systemctl restart forebay-{role}`)"
+        "{setting}: a box takes this at its start alone: leave it as it is, or start the box again{restart}"
     )
 }
 
@@ -383,7 +384,7 @@ weight = 2
             let (outcome, _) = between(&loaded(FILE), &edited(&edits));
             let all = outcome.refused.join("\n");
             assert!(
-                all.contains(named) && all.contains("restart forebay-sendbox"),
+                all.contains(named) && all.contains("restart forebay-sendbox@box`"),
                 "{named}: {all}"
             );
         }

@@ -265,19 +265,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_units_for_systemd_leave_a_box_what_it_needs_and_no_more() {
-        let units = [
-            include_str!("../../../../../packaging/systemd/forebay-sendbox.service"),
-            include_str!("../../../../../packaging/systemd/forebay-receivebox.service"),
-        ];
+    fn the_units_for_systemd_leave_boxes_and_agents_what_they_need_and_no_more() {
+        let left = |unit: &'static str| -> BTreeSet<&'static str> {
+            let lists = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+            lists.flat_map(|list| list.split(' ')).collect()
+        };
         // To become another user: its files, the key files, the identity, an empty bounding set.
         let change = "CAP_CHOWN CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID CAP_SETPCAP".split(' ');
         let all = format!("{}, {WELCOME}", needed());
-        let all: BTreeSet<&str> = all.split(", ").chain(change).collect();
-        for unit in units {
-            let left = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
-            assert_eq!(left.flat_map(|list| list.split(' ')).collect::<BTreeSet<_>>(), all);
-        }
+        let boxes = include_str!("../../../../../packaging/systemd/forebay-ROLE@.service");
+        assert_eq!(left(boxes), all.split(", ").chain(change).collect());
+        let of_agents = AGENT_SET_UP.map(|(capability, _)| capability.to_string());
+        let agents = include_str!("../../../../../packaging/systemd/forebay-agent@.service");
+        assert_eq!(
+            left(agents),
+            of_agents.iter().map(String::as_str).chain(["CAP_SETPCAP"]).collect()
+        );
     }
 
     #[test]
