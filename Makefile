@@ -4,7 +4,8 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-bundles bench-ns3 fuzz build install packages test-packages \
-        check lint deny test-fresh test-kernels test-metrics test-own test-probe clean
+        check lint deny package static reproducible test-package test-fresh test-kernels test-metrics test-own \
+        test-probe test-quickstart docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -45,6 +46,17 @@ $(FOREBAY):
 install: $(FOREBAY) ## installs binary, manual pages, completions, units and account (PREFIX=/usr/local, DESTDIR=)
 	@sh packaging/install.sh $(FOREBAY) "$(PREFIX)" "$(DESTDIR)"
 
+package: packages ## a .deb of this commit, in target/package: units, account, manual pages, bill of materials
+	@sh packaging/install-packages.sh packaging/package.txt
+	$(CARGO) xtask package
+
+static: packages ## an archive of a program that needs no shared libraries, in target/package
+	$(CARGO) xtask package --static
+
+reproducible: packages ## builds the .deb twice from clean clones, and fails where a byte differs (two release builds)
+	@sh packaging/install-packages.sh packaging/package.txt
+	$(CARGO) xtask reproducible
+
 packages: ## installs the Debian packages of packages.txt that are missing (root)
 	@sh packaging/install-packages.sh packages.txt
 
@@ -59,7 +71,6 @@ lint: ## formatting, lints, and links of the documentation
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-.PHONY: docs
 docs: ## the pages of docs/ as a site in target/site, its links checked (mdBook, minutes at the first call)
 	$(CARGO) xtask docs
 
@@ -72,9 +83,16 @@ test-fresh: ## proves in a bare Debian 12 root that the lists of packages are co
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay --test own -- --include-ignored
 
-test-kernels: packages ## runs the BPF programs on Debian's Linux 6.1 and 6.12 in qemu (root, 10 minutes)
+test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
+	@sh packaging/install-packages.sh packaging/package.txt
 	@sh packaging/install-packages.sh packaging/test-kernels.txt
 	$(CARGO) xtask test-kernels
+
+test-package: packages ## the .deb in Debian 12: lintian, install, upgrade, rollback under traffic, purge (root, half an hour)
+	@sh packaging/install-packages.sh packaging/package.txt
+	@sh packaging/install-packages.sh packaging/test-kernels.txt
+	@sh packaging/install-packages.sh packaging/test-package.txt
+	$(CARGO) xtask test-package --kernel 6.1
 
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
@@ -82,7 +100,7 @@ test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
 	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
-.PHONY: test-quickstart
+
 test-quickstart: packages ## follows docs/quickstart.md in network namespaces, command by command (root, two minutes)
 	@sh packaging/install-packages.sh packaging/test-quickstart.txt
 	$(CARGO) test --locked -p forebay --test boxes quickstart -- --ignored --nocapture

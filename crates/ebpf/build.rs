@@ -18,12 +18,15 @@ const PROGRAMS: [&str; 8] = [
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
+    // Line information names files: they are to be the same wherever this is built.
+    let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let prefix = format!("-ffile-prefix-map={here}=crates/ebpf");
     for program in PROGRAMS {
         let source = PathBuf::from("bpf").join(program).with_extension("bpf.c");
         // v3: 32-bit arithmetic, which Linux has since 5.1.
         let built = SkeletonBuilder::new()
             .source(&source)
-            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror"])
+            .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Werror", &prefix])
             .build_and_generate(out.join(program).with_extension("skel.rs"));
         if let Err(error) = built {
             println!("cargo:error=building {} needs clang 14 or later", source.display());

@@ -7,6 +7,7 @@ mod evaluate;
 mod fresh;
 mod kernels;
 mod ns3;
+mod package;
 mod reference;
 mod test;
 
@@ -42,12 +43,20 @@ chores:
                xtask/src/ns3/space.rs, makes those in ns-3 that FILE lacks (traces/ns3/drawn_S.json), and
                compares them with the simulator's: what holds now, beside what held at the first look
                (libns3-dev; 20 minutes)
+  package [--static] [--profile NAME] [--version VERSION]   makes a .deb of the commit in target/package, or
+               an archive whose program needs no shared libraries (`make package` installs debhelper)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
+  reproducible [--static] [--profile NAME]   makes a package twice, each time in a clean clone of the commit,
+               and fails where the two differ in a byte
   test         runs every test, and then says which were skipped and why; as root it fails where one
                was skipped for another reason than what the machine lacks
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)
-  test-kernels [--kernel NAME]..   loads and runs the BPF programs on kernels of Debian 12 (6.1 and
-               6.12) in qemu without KVM, and says what ran (`make test-kernels` installs qemu)";
+  test-kernels [--profile NAME] [--kvm] [--kernel NAME]..   loads and runs the BPF programs on kernels of
+               Debian 12 (6.1 and 6.12) in qemu, emulated unless --kvm is given, and tries the package
+               there as test-package does (root; `make test-kernels` installs qemu)
+  test-package [--profile NAME] [--kvm] [--kernel NAME]..   has lintian judge a .deb, and in a Debian 12 under systemd
+               installs, starts, kills, upgrades, rolls back, removes and purges it under traffic
+               (root; `make test-package` installs what it needs)";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -69,10 +78,13 @@ fn main() -> ExitCode {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
         Some("ns3-runs") => ns3::make(&arguments[1..]),
+        Some("package") => package::package(&arguments[1..]),
         Some("reference") => reference::write(),
+        Some("reproducible") => package::reproducible(&arguments[1..]),
         Some("test") => test::test(),
         Some("test-fresh") => fresh::test_fresh(),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
+        Some("test-package") => kernels::test_package(&arguments[1..]),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);

@@ -10,13 +10,16 @@ use anyhow::{Context, Result};
 /// Longest run: emulation takes ten to twenty times as long.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Boots `kernel` with `initramfs` until it powers off; what it printed stands in `log` too. It has one
-/// processor: several wait for each other where a map is updated, and emulated ones do so for long.
-pub fn run(kernel: &Path, initramfs: &Path, log: &Path) -> Result<String> {
+/// Boots `kernel` with `initramfs` until it powers off; what it printed stands in `log` too. It is emulated unless
+/// it `has_kvm`. It has one processor: several wait for each other where a map is updated, and emulated ones do so
+/// for long.
+pub fn run(kernel: &Path, initramfs: &Path, log: &Path, has_kvm: bool) -> Result<String> {
     let mut child = Command::new("qemu-system-x86_64")
-        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "2G"])
+        .args(["-accel", if has_kvm { "kvm" } else { "tcg" }])
+        // A virtual machine that runs this one need not let it have all registers of its processor.
+        .args(["-cpu", "max,arch-capabilities=off", "-smp", "1", "-m", "3G"])
         .args(["-nographic", "-monitor", "none", "-no-reboot", "-nic", "none"])
-        .args(["-append", "console=ttyS0 loglevel=1 panic=-1 rdinit=/init"])
+        .args(["-append", "console=ttyS0 loglevel=1 panic=-1 rdinit=/init systemd.show_status=0"])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")

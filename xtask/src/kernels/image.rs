@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{copy, folder};
+use crate::package::{remove, run};
 
 /// The first program of a guest.
 const INIT: &str = include_str!("init.sh");
@@ -15,6 +16,9 @@ const INIT: &str = include_str!("init.sh");
 const MODULES: [&str; 6] = ["llc", "stp", "bridge", "veth", "inet_diag", "tcp_diag"];
 /// Programs of this machine that the tests need.
 const TOOLS: [&str; 2] = ["ip", "ss"];
+/// Where the modules of a kernel lie that anything here may ask for, below its own folder.
+const MODULE_FOLDERS: [&str; 6] =
+    ["drivers/net/veth.ko*", "net/802/*", "net/bridge/*", "net/ipv4/*", "net/llc/*", "net/sched/*"];
 
 /// A fetched kernel.
 pub struct Image {
@@ -22,7 +26,8 @@ pub struct Image {
     pub release: String,
     /// What is booted.
     pub kernel: PathBuf,
-    modules: PathBuf,
+    /// The folder of its modules.
+    pub modules: PathBuf,
 }
 
 /// Our programs, by their names in the guest.
@@ -87,7 +92,7 @@ pub fn fetch(root: &Path, name: &str, suite: &str) -> Result<Image> {
     let debs = folder(root.join(format!("{name}.debs")))?;
     run(apt.command("apt-get").arg("download").arg(&package).current_dir(&debs))?;
     let deb = std::fs::read_dir(&debs)?.next().context("apt-get download left nothing")??;
-    let wanted = MODULES.map(|module| format!("*/{module}.ko*"));
+    let wanted = MODULE_FOLDERS.map(|folder| format!("*/kernel/{folder}"));
     // tar ends with an error where a pattern fits nothing: a module can be in the kernel itself.
     run(Command::new("sh")
         .args(["-ec", "dpkg-deb --fsys-tarfile \"$0\" | tar -x --wildcards -C \"$@\" || true"])
@@ -99,6 +104,7 @@ pub fn fetch(root: &Path, name: &str, suite: &str) -> Result<Image> {
         .args(["-c", "find \"$0\" -name '*.ko.xz' -exec xz -d '{}' +"])
         .arg(&unpacked))?;
     Image::at(&unpacked)?;
+    remove(&target)?;
     std::fs::rename(&unpacked, &target)?;
     std::fs::remove_dir_all(&debs)?;
     Image::at(&target)
@@ -113,7 +119,8 @@ impl Image {
         let release = release.context("no kernel")?.to_string();
         // One of the two is a link to the other on a merged system.
         let modules = ["lib", "usr/lib"].map(|lib| root.join(lib).join("modules").join(&release));
-        let modules = modules.into_iter().find(|it| it.is_dir()).context("no modules")?;
+        let is_whole = |it: &PathBuf| it.join("kernel/net/sched").is_dir();
+        let modules = modules.into_iter().find(is_whole).context("no modules")?;
         Ok(Self { release, kernel, modules })
     }
 }
@@ -190,8 +197,7 @@ pub fn pack(root: &Path, image: &Image, programs: &Programs, checks: &str) -> Re
     std::fs::set_permissions(tree.join("tmp"), PermissionsExt::from_mode(0o1777))?;
     write_program(&tree.join("init"), INIT)?;
     std::fs::write(tree.join("checks"), checks)?;
-    copy(Path::new("/bin/busybox"), &tree.join("bin/busybox"))
-        .context("/bin/busybox (`make test-kernels` installs busybox-static)")?;
+    pack_shell(tree)?;
     let mut all = programs.all.clone();
     for tool in TOOLS {
         all.push((tool, which(tool)?));
@@ -210,6 +216,11 @@ pub fn pack(root: &Path, image: &Image, programs: &Programs, checks: &str) -> Re
     }
     symlink("/usr/bin/forebay", forebay)?;
     pack_modules(tree, image)?;
+    initramfs(root, tree)
+}
+
+/// Packs `tree` as an initramfs.
+pub fn initramfs(root: &Path, tree: &Path) -> Result<PathBuf> {
     let initramfs = root.join("initramfs.cpio");
     run(Command::new("sh")
         .args(["-c", "cd \"$0\" && find . | cpio --quiet -o -H newc > \"$1\""])
@@ -232,7 +243,14 @@ fn pack_modules(tree: &Path, image: &Image) -> Result<()> {
     Ok(())
 }
 
-fn write_program(path: &Path, text: &str) -> Result<()> {
+/// The shell of a guest.
+pub fn pack_shell(tree: &Path) -> Result<()> {
+    copy(Path::new("/bin/busybox"), &tree.join("bin/busybox"))
+        .context("/bin/busybox (`make test-kernels` installs busybox-static)")
+}
+
+/// Writes a program of a guest.
+pub fn write_program(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)?;
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o755))?;
     Ok(())
@@ -254,10 +272,4 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
         line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from)
     });
     Ok(paths.collect())
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }

@@ -1,14 +1,16 @@
-//! The BPF programs on the kernels of Debian 12, which this machine need not run: in qemu, and
-//! without KVM, so that it works in a virtual machine too.
+//! The BPF programs and the package on the kernels of Debian 12, which this machine need not run: in qemu, which
+//! emulates unless it is told of KVM: in a virtual machine KVM may be slower than that.
 
 mod guest;
 mod image;
+mod trial;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
 use self::guest::Outcome;
+use self::image::Image;
 
 /// A kernel, and how its package is found.
 struct Kernel {
@@ -16,6 +18,8 @@ struct Kernel {
     /// The suite whose `linux-image-amd64` it is.
     suite: &'static str,
     checks: &'static [Check],
+    /// What is tried of the package.
+    trials: &'static [Check],
 }
 
 /// Something that is run in the guest.
@@ -71,54 +75,109 @@ const NOTHING: Check = Check {
 };
 
 static KERNELS: [Kernel; 2] = [
-    Kernel { name: "6.1", suite: "bookworm", checks: &[DOCTOR, BOXES, TRAFFIC, REFUSED, NOTHING] },
+    Kernel {
+        name: "6.1",
+        suite: "bookworm",
+        checks: &[DOCTOR, BOXES, TRAFFIC, REFUSED, NOTHING],
+        trials: &trial::WITHOUT_AGENT,
+    },
     Kernel {
         name: "6.12",
         suite: "bookworm-backports",
         checks: &[DOCTOR, BOXES, TRAFFIC, TCP, AGENT, NOTHING],
+        trials: &trial::WITH_AGENT,
     },
 ];
 
 /// Boots the kernels named by `--kernel NAME` (all without one) and prints what ran. Images and logs
 /// stand in `target/kernels`; images are fetched once.
 pub fn test_kernels(arguments: &[String]) -> Result<()> {
-    let wanted = parse(arguments)?;
+    test(arguments, true)
+}
+
+/// As [`test_kernels`], of the package alone.
+pub fn test_package(arguments: &[String]) -> Result<()> {
+    test(arguments, false)
+}
+
+fn test(arguments: &[String], with_programs: bool) -> Result<()> {
+    let Wanted { kernels, profile, has_kvm } = parse(arguments)?;
     ensure!(cfg!(target_arch = "x86_64"), "the kernels that are fetched are for x86-64");
-    let folder = crate::repository().join("target/kernels");
-    let programs = image::Programs::build()?;
+    let folder = folder(crate::repository().join("target/kernels"))?;
+    let programs = with_programs.then(image::Programs::build).transpose()?;
+    let trial = trial::Trial::prepare(&folder, &profile)?;
+    if !with_programs {
+        trial.lint()?;
+    }
     println!("| kernel | check | result |\n|---|---|---|");
     let mut failed = Vec::new();
-    for kernel in wanted {
+    for kernel in kernels {
         let image = image::fetch(&folder, kernel.name, kernel.suite)?;
-        let initramfs = image::pack(&folder, &image, &programs, &script(kernel.checks))?;
-        let log = folder.join(format!("{}.log", kernel.name));
-        let text = guest::run(&image.kernel, &initramfs, &log)?;
-        for check in kernel.checks {
-            let verdict = judge(check, guest::outcome(&text, check.name));
-            let result = verdict.as_ref().map_or_else(|wrong| format!("**{wrong}**"), Clone::clone);
-            println!("| {} | {} | {result} |", image.release, check.name);
-            if verdict.is_err() {
-                failed.push(format!("{} on {}: {}", check.name, kernel.name, log.display()));
-            }
+        let log = |what: &str| folder.join(format!("{}{what}.log", kernel.name));
+        if let Some(programs) = &programs {
+            let initramfs = image::pack(&folder, &image, programs, &script(kernel.checks))?;
+            failed.extend(boot(&image, &initramfs, &log(""), has_kvm, kernel.checks)?);
         }
+        let initramfs = trial.pack(&folder, &image, &script(kernel.trials))?;
+        failed.extend(boot(&image, &initramfs, &log("-package"), has_kvm, kernel.trials)?);
     }
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
-fn parse(arguments: &[String]) -> Result<Vec<&'static Kernel>> {
+/// Boots a kernel and prints a row for each check; answers which failed.
+fn boot(
+    image: &Image,
+    initramfs: &Path,
+    log: &Path,
+    has_kvm: bool,
+    checks: &[Check],
+) -> Result<Vec<String>> {
+    let text = guest::run(&image.kernel, initramfs, log, has_kvm)?;
+    let mut failed = Vec::new();
+    for check in checks {
+        let verdict = judge(check, guest::outcome(&text, check.name));
+        let result = verdict.as_ref().map_or_else(|wrong| format!("**{wrong}**"), Clone::clone);
+        println!("| {} | {} | {result} |", image.release, check.name);
+        if verdict.is_err() {
+            failed.push(format!("{} on {}: {}", check.name, image.release, log.display()));
+        }
+    }
+    Ok(failed)
+}
+
+/// What is to be tried.
+struct Wanted {
+    kernels: Vec<&'static Kernel>,
+    /// The profile of cargo that the package is built with.
+    profile: String,
+    has_kvm: bool,
+}
+
+fn parse(arguments: &[String]) -> Result<Wanted> {
     let names = KERNELS.iter().map(|kernel| kernel.name).collect::<Vec<_>>().join(", ");
-    let mut wanted = Vec::new();
+    let mut wanted = Wanted { kernels: Vec::new(), profile: "release".into(), has_kvm: false };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        let name = arguments.next().filter(|_| argument == "--kernel");
-        let Some(name) = name else { bail!("--kernel NAME; there are {names}") };
-        let Some(kernel) = KERNELS.iter().find(|kernel| kernel.name == name) else {
-            bail!("no kernel {name}; there are {names}");
-        };
-        wanted.push(kernel);
+        if argument == "--kvm" {
+            wanted.has_kvm = true;
+            continue;
+        }
+        match (argument.as_str(), arguments.next()) {
+            ("--profile", Some(profile)) => wanted.profile = profile.clone(),
+            ("--kernel", Some(name)) => {
+                let Some(kernel) = KERNELS.iter().find(|kernel| kernel.name == name) else {
+                    bail!("no kernel {name}; there are {names}");
+                };
+                wanted.kernels.push(kernel);
+            }
+            _ => bail!("--kernel NAME; there are {names}; or --profile NAME of cargo, or --kvm"),
+        }
     }
-    Ok(if wanted.is_empty() { KERNELS.iter().collect() } else { wanted })
+    if wanted.kernels.is_empty() {
+        wanted.kernels = KERNELS.iter().collect();
+    }
+    Ok(wanted)
 }
 
 /// The checks for the guest's shell, each between two lines that are looked for again.
@@ -146,9 +205,12 @@ fn judge(check: &Check, outcome: Option<Outcome<'_>>) -> Result<String, String> 
     let counts = outcome.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     let passed: Option<u32> =
         counts.map(|line| line.split(' ').next().and_then(|count| count.parse::<u32>().ok())).sum();
+    // What a check tells to be kept.
+    let told: Vec<&str> = outcome.lines().filter_map(|line| line.strip_prefix("=> ")).collect();
     match passed {
         Some(0) if check.says == PASSED => Err("ran no test".into()),
         Some(passed) if check.says == PASSED => Ok(format!("{passed} tests passed")),
+        _ if !told.is_empty() => Ok(told.join("; ")),
         _ if exit == 0 => Ok("yes".into()),
         _ => Ok(format!("yes: {}", outcome.lines().last().unwrap_or_default())),
     }
@@ -199,7 +261,9 @@ mod tests {
     fn without_a_name_all_kernels_are_tried() {
         let names = |arguments: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|it| it.to_string()).collect();
-            parse(&arguments).map(|kernels| kernels.iter().map(|it| it.name).collect::<Vec<_>>())
+            let names =
+                |wanted: Wanted| wanted.kernels.iter().map(|it| it.name).collect::<Vec<_>>();
+            parse(&arguments).map(names)
         };
         assert_eq!(names(&[]).unwrap(), ["6.1", "6.12"]);
         assert_eq!(names(&["--kernel", "6.12"]).unwrap(), ["6.12"]);

@@ -1,0 +1,167 @@
+//! The package as an operator has it: installed in a Debian 12 under systemd, between two sites, and exchanged under
+//! traffic, taken back and removed without a trace. The steps are functions of `trial.sh`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::Check;
+use super::image::{self, Image};
+use crate::package::{deb, remove, run};
+
+/// The steps, as a shell has them.
+const STEPS: &str = include_str!("trial.sh");
+/// The first program of the guest.
+const INIT: &str = include_str!("debian.sh");
+/// Beside systemd in the guest: what the steps and the package ask for.
+const PACKAGES: [&str; 11] = [
+    "systemd-sysv",
+    "bpftool",
+    "ethtool",
+    "iperf3",
+    "iproute2",
+    "iputils-ping",
+    "jq",
+    "kmod",
+    "libelf1",
+    "procps",
+    "zlib1g",
+];
+/// What of Debian's files is left out: nothing asks for it.
+const LEFT_OUT: [&str; 6] =
+    ["usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt", "boot"];
+
+/// The service that runs the steps, and the target that a guest boots for.
+const UNITS: [(&str, &str); 2] = [
+    (
+        "trial.service",
+        "[Unit]\nAfter=basic.target\nSuccessAction=poweroff-immediate\nFailureAction=poweroff-immediate\n\
+         [Service]\nType=oneshot\nEnvironment=HOME=/root\nExecStart=/bin/sh /trial/run\nTimeoutStartSec=infinity\n\
+         StandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n",
+    ),
+    (
+        "default.target",
+        "[Unit]\nRequires=basic.target trial.service\nAfter=basic.target\nAllowIsolate=yes\n",
+    ),
+];
+
+const fn step(name: &'static str, command: &'static str, says: &'static str) -> Check {
+    Check { name, command, exit: 0, says }
+}
+
+const INSTALLED: Check = step("installed", "installed", "nothing runs");
+const SANDBOXED: Check = step("units under their sandbox", "started", "both boxes run");
+const SHAPED: Check = step("traffic is shaped", "shaped", "shaping");
+const RELOADED: Check = step("reload", "reloaded", "same process");
+const KILLED: Check = step("killed under traffic", "killed", "no connection reset");
+const HUNG: Check = step("hung under traffic", "hung", "no connection reset");
+const UPGRADED: Check = step("upgraded under traffic", "exchange 2", "ms, 0 of");
+const ROLLED_BACK: Check = step("rolled back under traffic", "exchange 1", "ms, 0 of");
+const REFUSED: Check = step("configuration refused at an upgrade", "refused", "goes on");
+const NO_AGENT: Check = step("unit of the agent is refused", "no_agent", "needs Linux 6.4");
+const AGENT: Check = step("unit of the agent", "agent", "fb_cubic");
+const REMOVED: Check = step("removed under traffic", "removed", "=> 0 of");
+const PURGED: Check = step("purged", "purged", "as before");
+
+/// What is tried on a kernel on which no agent can run.
+pub(super) const WITHOUT_AGENT: [Check; 12] = steps(NO_AGENT);
+/// What is tried on others.
+pub(super) const WITH_AGENT: [Check; 12] = steps(AGENT);
+
+const fn steps(agent: Check) -> [Check; 12] {
+    [
+        INSTALLED,
+        SANDBOXED,
+        SHAPED,
+        RELOADED,
+        KILLED,
+        HUNG,
+        UPGRADED,
+        ROLLED_BACK,
+        REFUSED,
+        agent,
+        REMOVED,
+        PURGED,
+    ]
+}
+
+/// What is the same on every kernel: Debian's files, and the packages of two versions.
+pub struct Trial {
+    debian: PathBuf,
+    packages: [PathBuf; 2],
+}
+
+impl Trial {
+    /// Builds packages by this profile of cargo, and makes a Debian in `folder`.
+    pub fn prepare(folder: &Path, profile: &str) -> Result<Self> {
+        let packages = [deb(profile, "1.0.1")?, deb(profile, "1.0.2")?];
+        Ok(Self { debian: debian(folder)?, packages })
+    }
+
+    /// Has Debian's own checker judge a package, and Ansible the role that brings it to machines.
+    pub fn lint(&self) -> Result<()> {
+        let mut lintian = Command::new("lintian");
+        run(lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(&self.packages[0]))
+            .context("lintian (`make test-package` installs it)")?;
+        let mut playbook = Command::new("ansible-playbook");
+        playbook.current_dir(crate::repository().join("packaging/ansible"));
+        run(playbook.args(["--syntax-check", "--inventory", "boxes,", "site.yml"]))
+            .context("ansible-playbook (`make test-package` installs it)")
+    }
+
+    /// Packs the initramfs of a guest that boots Debian from memory and runs `script`.
+    pub fn pack(&self, folder: &Path, image: &Image, script: &str) -> Result<PathBuf> {
+        let tree = tempfile::Builder::new().prefix("trial-").tempdir_in(folder)?;
+        let (tree, added) = (tree.path().join("tree"), tree.path().join("added"));
+        for below in ["bin", "new"] {
+            std::fs::create_dir_all(tree.join(below))?;
+        }
+        image::pack_shell(&tree)?;
+        image::write_program(&tree.join("init"), INIT)?;
+        let (trial, units) = (added.join("trial"), added.join("etc/systemd/system"));
+        let modules = added.join("usr/lib/modules");
+        for folder in [&trial, &units, &modules] {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(trial.join("run"), format!("{STEPS}\n{script}"))?;
+        for (number, package) in (1..).zip(&self.packages) {
+            std::fs::copy(package, trial.join(format!("{number}.deb")))?;
+        }
+        for (name, text) in UNITS {
+            std::fs::write(units.join(name), text)?;
+        }
+        // Else systemd asks questions as at the first boot of a machine.
+        std::fs::write(added.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
+        run(Command::new("cp").arg("-r").arg(&image.modules).arg(&modules))?;
+        let mut depmod = Command::new("/sbin/depmod");
+        run(depmod.arg("-b").arg(added.join("usr")).arg(&image.release))?;
+        let root = tree.join("root.tar");
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(&root).args(LEFT_OUT.map(|place| format!("--exclude=./{place}/*")));
+        run(tar
+            .arg("-C")
+            .arg(&self.debian)
+            .arg(".")
+            .arg("-C")
+            .arg(&added)
+            .args(["etc", "trial", "usr"]))?;
+        image::initramfs(folder, &tree)
+    }
+}
+
+/// The files of a Debian 12 with systemd, made once.
+fn debian(folder: &Path) -> Result<PathBuf> {
+    let made = folder.join("debian");
+    if made.is_dir() {
+        return Ok(made);
+    }
+    let unfinished = folder.join("debian.unfinished");
+    remove(&unfinished)?;
+    run(Command::new("debootstrap")
+        .args(["--variant=minbase", "--include", &PACKAGES.join(","), "bookworm"])
+        .arg(&unfinished))
+    .context("debootstrap (`make test-package` installs it; run as root)")?;
+    std::fs::rename(&unfinished, &made)?;
+    Ok(made)
+}

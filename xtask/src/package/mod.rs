@@ -1,0 +1,306 @@
+//! The program as a package: `.deb`, or an archive whose program needs no shared libraries.
+
+mod sbom;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// What is built, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The profile of cargo.
+    profile: String,
+    /// Whether glibc, libelf and zlib become part of the program.
+    is_static: bool,
+    /// The version of the package; `None`: that of the commit.
+    version: Option<String>,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Self> {
+        let mut options = Self { profile: "release".into(), is_static: false, version: None };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().cloned().with_context(|| format!("{argument} has no value"));
+            match argument.as_str() {
+                "--static" => options.is_static = true,
+                "--profile" => options.profile = value()?,
+                "--version" => options.version = Some(value()?),
+                other => bail!("{other}: allowed are --static, --profile NAME, --version VERSION"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Makes a package in `target/package`.
+pub fn package(arguments: &[String]) -> Result<()> {
+    let made = Sources::of(crate::repository(), Options::parse(arguments)?)?.make()?;
+    println!("{}", made.display());
+    Ok(())
+}
+
+/// Makes the `.deb` of a version by a profile of cargo.
+pub fn deb(profile: &str, version: &str) -> Result<PathBuf> {
+    let version = Some(version.into());
+    let options = Options { profile: profile.into(), is_static: false, version };
+    Sources::of(crate::repository(), options)?.make()
+}
+
+/// Makes a package twice, each time from a clean clone of the commit that is checked out, and fails
+/// where the two differ.
+pub fn reproducible(arguments: &[String]) -> Result<()> {
+    let options = Options::parse(arguments)?;
+    let folder = crate::repository().join("target/reproducible");
+    let clone = folder.join("source");
+    let mut made = Vec::new();
+    for number in ["first", "second"] {
+        remove(&folder.join(number))?;
+        remove(&clone)?;
+        run(Command::new("git").args(["clone", "--quiet"]).arg(crate::repository()).arg(&clone))?;
+        let package = Sources::of(clone.clone(), options.clone())?.make()?;
+        let kept = folder.join(number).join(package.file_name().context("a package has a name")?);
+        std::fs::create_dir_all(folder.join(number))?;
+        std::fs::rename(&package, &kept)?;
+        made.push(kept);
+    }
+    remove(&clone)?;
+    let is_same = std::fs::read(&made[0])? == std::fs::read(&made[1])?;
+    print!("{}", text_of(Command::new("sha256sum").args(&made))?);
+    ensure!(is_same, "two builds of one commit differ (`diffoscope` says in what)");
+    Ok(())
+}
+
+/// A repository, and what a package of it is to be.
+struct Sources {
+    repository: PathBuf,
+    options: Options,
+    version: String,
+    /// When the commit was made (s since 1970): the time of every file in the package.
+    epoch: String,
+}
+
+impl Sources {
+    fn of(repository: PathBuf, options: Options) -> Result<Self> {
+        let version = match &options.version {
+            Some(version) => version.clone(),
+            None => version_of(&repository)?,
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+~".contains(&byte);
+        ensure!(
+            version.bytes().all(is_plain)
+                && version.starts_with(|first: char| first.is_ascii_digit()),
+            "--version {version}: allowed are letters, digits and .+~ behind a digit"
+        );
+        let epoch = git(&repository, &["log", "-1", "--format=%ct"])?;
+        Ok(Self { repository, options, version, epoch })
+    }
+
+    /// Where all that belongs to packages is made.
+    fn folder(&self) -> PathBuf {
+        self.repository.join("target/package")
+    }
+
+    /// Builds the program and packs it.
+    fn make(&self) -> Result<PathBuf> {
+        let binary = self.build()?;
+        let sbom = self.folder().join("sbom.cdx.json");
+        std::fs::write(&sbom, sbom::of(&self.repository, &triple(), &self.version)?)?;
+        if self.options.is_static { self.archive(&binary, &sbom) } else { self.deb(&binary, &sbom) }
+    }
+
+    /// In a folder of its own, since these flags would have cargo build anew what it has for others.
+    fn build(&self) -> Result<PathBuf> {
+        let Options { profile, is_static, .. } = &self.options;
+        let (triple, target) = (triple(), self.folder().join("build"));
+        // No path of this machine is left in the program.
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+        let home = home.context("neither CARGO_HOME nor HOME is set")?;
+        let places = [(self.repository.as_path(), "/forebay"), (home.as_path(), "/cargo")];
+        let maps = |flag: &str| places.map(|(from, to)| format!("{flag}={}={to}", from.display()));
+        let mut flags = maps("--remap-path-prefix").to_vec();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(&self.repository);
+        cargo.args(["build", "--locked", "--package", "forebay", "--profile", profile]);
+        // With a target that is named, build scripts and macros are not built with these flags.
+        cargo.args(["--target", &triple, "--target-dir"]).arg(&target);
+        if *is_static {
+            cargo.args(["--features", "static"]);
+            flags.push("-Ctarget-feature=+crt-static".into());
+            // Where cargo does not look for archives by itself.
+            let libelf = text_of(Command::new("cc").arg("-print-file-name=libelf.a"))?;
+            let folder = Path::new(libelf.trim()).parent().filter(|it| it.is_absolute());
+            let folder = folder.context("no libelf.a: `make packages` installs libelf-dev")?;
+            cargo.env(format!("LIBBPF_SYS_LIBRARY_PATH_{triple}"), folder);
+        }
+        cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+        cargo.env("CFLAGS", maps("-ffile-prefix-map").join(" "));
+        cargo.env("SOURCE_DATE_EPOCH", &self.epoch);
+        run(&mut cargo)?;
+        let folder = if profile == "dev" { "debug" } else { profile };
+        Ok(target.join(triple).join(folder).join("forebay"))
+    }
+
+    /// Packs a `.deb` by `packaging/debian`.
+    fn deb(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+        let stage = self.folder().join("deb");
+        remove(&stage)?;
+        std::fs::create_dir_all(&stage)?;
+        run(Command::new("cp")
+            .arg("-r")
+            .arg(self.repository.join("packaging/debian"))
+            .arg(&stage))?;
+        let date = git(&self.repository, &["log", "-1", "--format=%cD"])?;
+        let version = &self.version;
+        let changelog = format!(
+            "forebay ({version}) unstable; urgency=medium\n\n  \
+             * See /usr/share/doc/forebay/changelog.gz.\n\n -- {MAINTAINER}  {date}\n"
+        );
+        std::fs::write(stage.join("debian/changelog"), changelog)?;
+        let mut make = Command::new("make");
+        make.current_dir(&stage).args(["--silent", "-f", "debian/rules", "binary"]);
+        make.env("REPOSITORY", &self.repository).env("BINARY", binary).env("SBOM", sbom);
+        make.env("SOURCE_DATE_EPOCH", &self.epoch).env("DEB_RULES_REQUIRES_ROOT", "no");
+        make.env("DEB_BUILD_OPTIONS", "noautodbgsym").env_remove("MAKEFLAGS");
+        // What it prints is its own list of steps.
+        run(make.stdout(Stdio::null())).context("debhelper (`make package` installs it)")?;
+        let architecture = text_of(Command::new("dpkg").arg("--print-architecture"))?;
+        Ok(self.folder().join(format!("forebay_{version}_{}.deb", architecture.trim())))
+    }
+
+    /// Packs what `make install` would install below `/usr/local`.
+    fn archive(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+        let name = format!("forebay-{}-{}-static", self.version, std::env::consts::ARCH);
+        let stage = self.folder().join("static");
+        remove(&stage)?;
+        let root = stage.join(&name);
+        std::fs::create_dir_all(&root)?;
+        let script = self.repository.join("packaging/install.sh");
+        run(Command::new("sh").arg(script).arg(binary).arg("/usr/local").arg(&root))?;
+        run(Command::new("strip").arg(root.join("usr/local/bin/forebay")))?;
+        std::fs::copy(sbom, root.join("sbom.cdx.json"))?;
+        let packed = self.folder().join(format!("{name}.tar.gz"));
+        // Nothing of this machine: neither times nor owners nor the order of its folders.
+        run(Command::new("tar")
+            .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"])
+            .arg(format!("--mtime=@{}", self.epoch))
+            .args(["--use-compress-program", "gzip -9n", "-cf"])
+            .arg(&packed)
+            .arg("-C")
+            .arg(&stage)
+            .arg(&name))?;
+        Ok(packed)
+    }
+}
+
+/// Who answers for the packages; as in `packaging/debian/control`.
+const MAINTAINER: &str = "The forebay authors <authors@forebay.invalid>";
+
+/// The machine that is built for, which is this one.
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
+
+/// The version of the workspace where its tag is checked out, and else one that is older than that and
+/// grows with each commit.
+fn version_of(repository: &Path) -> Result<String> {
+    let manifest = std::fs::read_to_string(repository.join("Cargo.toml"))?;
+    let manifest: toml::Table = manifest.parse()?;
+    let release = manifest["workspace"]["package"]["version"].as_str();
+    let release = release.context("Cargo.toml has no version")?;
+    let is_dirty = !git(repository, &["status", "--porcelain"])?.is_empty();
+    let is_tagged = git(repository, &["tag", "--points-at", "HEAD"])?
+        .lines()
+        .any(|tag| tag == format!("v{release}"));
+    if is_tagged && !is_dirty {
+        return Ok(release.into());
+    }
+    let format =
+        ["log", "-1", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd.%h", "--abbrev=12"];
+    let commit = git(repository, &format)?;
+    Ok(format!("{release}~{commit}{}", if is_dirty { "+dirty" } else { "" }))
+}
+
+fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
+    let mut git = Command::new("git");
+    let text = text_of(git.current_dir(repository).env("TZ", "UTC").args(arguments))?;
+    Ok(text.trim().into())
+}
+
+/// What a command prints.
+fn text_of(command: &mut Command) -> Result<String> {
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs a command that must succeed.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// Removes a folder with all that is in it, if it is there.
+pub fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(arguments: &[&str]) -> Result<Options> {
+        Options::parse(&arguments.iter().map(|it| it.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_package_is_a_release_build_of_the_commit_unless_said_otherwise() {
+        let default = Options { profile: "release".into(), is_static: false, version: None };
+        assert_eq!(options(&[]).unwrap(), default);
+        let other = options(&["--static", "--profile", "dev", "--version", "1.0~1"]).unwrap();
+        let version = Some("1.0~1".into());
+        assert_eq!(other, Options { profile: "dev".into(), is_static: true, version });
+        for (refused, said) in [
+            (&["--profile"][..], "--profile has no value"),
+            (&["dev"], "dev: allowed are --static"),
+        ] {
+            assert!(options(refused).unwrap_err().to_string().contains(said));
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_packages_and_grow_up_to_the_release() {
+        let home = crate::repository();
+        let version = version_of(&home).unwrap();
+        let options = Options { profile: "dev".into(), is_static: false, version: None };
+        assert_eq!(Sources::of(home.clone(), options.clone()).unwrap().version, version);
+        let older = |one: &str, other: &str| {
+            let mut dpkg = Command::new("dpkg");
+            dpkg.args(["--compare-versions", one, "lt", other]).status().unwrap().success()
+        };
+        let release = env!("CARGO_PKG_VERSION");
+        assert!(version == release || older(&version, release), "{version}");
+        assert!(older("0.1.0~20260101000000.abc", "0.1.0~20260101000001.012+dirty"));
+        for refused in ["a", "1.0 2", "", "1.0-1", "1/2"] {
+            let options = Options { version: Some(refused.into()), ..options.clone() };
+            let error = Sources::of(home.clone(), options).err().unwrap().to_string();
+            assert!(error.contains(&format!("--version {refused}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_maintainer_is_the_one_of_the_package() {
+        let control =
+            std::fs::read_to_string(crate::repository().join("packaging/debian/control")).unwrap();
+        assert!(control.contains(&format!("\nMaintainer: {MAINTAINER}\n")));
+    }
+}
