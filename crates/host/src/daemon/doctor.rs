@@ -23,7 +23,7 @@ use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
 use crate::offload;
-use crate::port::{Direction, Port, XdpPort};
+use crate::port::{Direction, XdpPort};
 use crate::service::privileges;
 
 /// How a check ended.
@@ -153,7 +153,7 @@ fn datapath() -> Check {
         run("ip", &["link", "set", "dev", "lo", "mtu", "1500", "up"])?;
         let mut port = XdpPort::open("lo", Direction::Both)?;
         let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
-        capture.set_socket(port.queue(), port.as_fd())?;
+        port.take_from(&capture)?;
         port.hold(capture);
         Ok(())
     };
@@ -332,12 +332,13 @@ fn program(name: &str, device: &str, link: &serde_json::Value) -> Check {
     Check::fail(name, found, format!("stop its owner, or `ip link set dev {device} xdp off`"))
 }
 
-/// A sendbox reads one queue of its LAN: frames of others would pass it by.
+/// A sendbox reads so many queues of its LAN: frames of others would pass it by.
 fn queues(name: &str, device: &str, place: Place) -> Check {
+    const MAX: u32 = XdpPort::QUEUES_MAX;
     match offload::receive_queues(device) {
-        Ok(count) if count <= 1 || place == Place::Wan => Check::ok(name, count.to_string()),
+        Ok(count) if count <= MAX || place == Place::Wan => Check::ok(name, count.to_string()),
         Ok(count) => {
-            let fix = format!("ethtool -L {device} combined 1, or `rx 1`: see ethtool -l");
+            let fix = format!("ethtool -L {device} combined {MAX}, or `rx {MAX}`: see ethtool -l");
             if place == Place::Lan {
                 return Check::fail(name, count.to_string(), fix);
             }
@@ -421,12 +422,12 @@ mod tests {
         let checks = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
-            ip("link add left numrxqueues 2 numtxqueues 2 type veth peer name right");
+            ip("link add left numrxqueues 17 numtxqueues 17 type veth peer name right");
             ip("link set dev left mtu 9000");
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
             let mut checks = examine_device("left", Place::Wan);
             let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
-            let devices = Devices { role, lan, wan, room_bytes: None };
+            let devices = Devices { role, lan, wan, room_bytes: None, queues: None };
             checks.extend(conditions_of(&devices));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));
@@ -452,7 +453,7 @@ mod tests {
         assert_eq!(check("sendbox: MTU").fix, "ip link set dev left mtu 1500");
         assert_eq!(check("receive queues").verdict, Verdict::Ok, "{checks:?}");
         assert_eq!(check("LAN").verdict, Verdict::Fail, "{checks:?}");
-        assert!(check("LAN").fix.starts_with("ethtool -L left combined 1"), "{checks:?}");
+        assert!(check("LAN").fix.starts_with("ethtool -L left combined 16"), "{checks:?}");
         assert_eq!(check("none").verdict, Verdict::Warn, "{checks:?}");
         assert!(check("offloads").fix.starts_with("ethtool -K left tso off"), "{checks:?}");
         assert_eq!(check("watched").fix, "ethtool -K left rxvlan off", "{checks:?}");

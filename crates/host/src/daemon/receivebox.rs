@@ -550,7 +550,7 @@ mod tests {
 
     fn watch(device: &str) -> Result<Sampler, DaemonError> {
         let (role, wan) = (Role::Receivebox, device.to_string());
-        let devices = Devices { role, lan: None, wan, room_bytes: None };
+        let devices = Devices { role, lan: None, wan, room_bytes: None, queues: None };
         devices.require()?;
         attach(&devices, crate::port::ifindex(device)?)
     }

@@ -39,6 +39,11 @@ impl Schedule {
         self.order.first().map(|(at, _)| *at)
     }
 
+    /// The bundles that want to be served at `until` or before, in the order of their times.
+    pub fn due_by(&self, until: Timestamp) -> impl Iterator<Item = usize> + '_ {
+        self.order.range(..=(until, usize::MAX)).map(|(_, bundle)| *bundle)
+    }
+
     /// A bundle that is due at `now`. The caller serves it and then calls [`Schedule::set`].
     pub fn pop(&mut self, now: Timestamp) -> Option<usize> {
         self.pop_due(now).map(|(_, bundle)| bundle)
@@ -98,6 +103,8 @@ mod tests {
             schedule.set(bundle, at(ns));
         }
         assert_eq!(schedule.next(), Some(at(10)));
+        let due_by = |ns| schedule.due_by(at(ns)).collect::<Vec<_>>();
+        assert_eq!([due_by(9), due_by(20), due_by(30)], [vec![], vec![1, 2], vec![1, 2, 0]]);
         assert_eq!(schedule.pop(at(9)), None);
         assert_eq!(schedule.pop(at(20)), Some(1));
         assert_eq!(schedule.pop(at(20)), Some(2));

@@ -2,10 +2,11 @@
 
 mod packet;
 mod ring;
+mod socket;
 mod xdp;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, CaptureOptions};
@@ -13,7 +14,8 @@ use forebay_ebpf::{Capture, CaptureOptions};
 use crate::netlink::{self, attribute};
 
 pub use packet::PacketPort;
-pub use xdp::{SpareSocket, XdpPort};
+pub use socket::{SpareSocket, XdpOptions};
+pub use xdp::XdpPort;
 
 /// Length of an Ethernet header, in bytes.
 pub const ETHERNET_HEADER_LEN: usize = 14;
@@ -87,14 +89,16 @@ pub enum PortError {
     },
     /// Frames of the other receive queues would bypass the port.
     #[error(
-        "{device} has {queues} receive queues and the port reads one: use \
-         `ethtool -L {device} combined 1`, or `rx 1` where that is what `ethtool -l` shows"
+        "{device} has {queues} receive queues and the port reads {max}: use \
+         `ethtool -L {device} combined {max}`, or `rx {max}` where that is what `ethtool -l` shows"
     )]
     Queues {
         /// Device name.
         device: String,
         /// Receive queues in use.
         queues: u32,
+        /// Queues that the port reads.
+        max: u32,
     },
     /// Some other socket is bound to the queue.
     #[error("{device} is in use by another AF_XDP socket")]
@@ -143,7 +147,7 @@ fn open_all_xdp(device: &str, direction: Direction) -> Result<XdpPort, PortError
     let mut port = XdpPort::open(device, direction)?;
     if direction.receives() {
         let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
-        capture.set_socket(port.queue(), port.as_fd())?;
+        port.take_from(&capture)?;
         port.hold(capture);
     }
     Ok(port)
@@ -198,6 +202,26 @@ fn last_os_error(device: &str, operation: &'static str) -> PortError {
     os_error(device, operation)(io::Error::last_os_error())
 }
 
+/// Sets an option of a socket.
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of `value`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::process::Command;
@@ -231,7 +255,7 @@ pub(crate) mod tests {
     }
 
     /// Only our frames from here on, none of the kernel's own IPv6 ones.
-    fn quiet_ipv6() {
+    pub(super) fn quiet_ipv6() {
         run("ip link set left down");
         run("ip link set right addrgenmode none");
         run("ip link set left addrgenmode none up");
@@ -254,7 +278,7 @@ pub(crate) mod tests {
     }
 
     /// A frame of an experimental EtherType (IEEE 802) that carries `number`.
-    fn frame(number: u32, len: usize) -> Vec<u8> {
+    pub(super) fn frame(number: u32, len: usize) -> Vec<u8> {
         let mut frame = vec![number as u8; len];
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -262,13 +286,13 @@ pub(crate) mod tests {
         frame
     }
 
-    fn number(frame: &[u8]) -> Option<u32> {
+    pub(super) fn number(frame: &[u8]) -> Option<u32> {
         let ours = frame[12..14] == [0x88, 0xb5];
         ours.then(|| u32::from_be_bytes(frame[14..18].try_into().unwrap()))
     }
 
     /// Receives until `count` of our frames have come or nothing came for a second.
-    fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
+    pub(super) fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
         while frames.len() < count {
@@ -468,12 +492,12 @@ pub(crate) mod tests {
     fn a_port_on_a_device_that_was_made_again_sends_as_much_at_once_without_privileges() {
         on_a_veth_pair(|| {
             let port = open_all_xdp("left", Direction::Transmit).unwrap();
-            let spare = SpareSocket::open().unwrap();
+            let spares = vec![SpareSocket::open(XdpOptions::default()).unwrap()];
             run("ip link del left");
             run("ip link add left up type veth peer name right");
             let kept = [caps::Capability::CAP_IPC_LOCK].into();
             caps::set(None, caps::CapSet::Effective, &kept).unwrap();
-            let again = port.anew(spare, "left", ifindex("left").unwrap()).unwrap();
+            let again = port.anew(spares, "left", ifindex("left").unwrap()).unwrap();
             let bytes = |port: &XdpPort| getsockopt(&port.as_fd(), sockopt::SndBuf).unwrap();
             assert_eq!(bytes(&again), bytes(&port));
             // The kernel says twice what was asked for.

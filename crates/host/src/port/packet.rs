@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::units::Timestamp;
 
-use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error};
+use super::{
+    Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error, set_option,
+};
 use crate::clock;
 use crate::offload::mtu;
 
@@ -48,12 +50,12 @@ impl PacketPort {
             (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING),
             (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS),
         ] {
-            set_option(socket.as_fd(), level, name, 1)
+            set_option(socket.as_fd(), level, name, &1_i32)
                 .map_err(os_error(device, "setting up a packet socket"))?;
         }
         for name in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
             // Best effort: without CAP_NET_ADMIN the default size stays.
-            let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, name, BUFFER_BYTES);
+            let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, name, &BUFFER_BYTES);
         }
         bind(socket.as_fd(), ifindex, direction)
             .map_err(os_error(device, "binding a packet socket"))?;
@@ -152,25 +154,6 @@ impl Port for PacketPort {
         let since_last = if status < 0 { 0 } else { u64::from(statistics.tp_drops) };
         self.kernel_drops.fetch_add(since_last, Ordering::Relaxed) + since_last + self.lost
     }
-}
-
-fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
-    // SAFETY: the kernel reads one int.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            std::ptr::from_ref(&value).cast(),
-            size_of_val(&value) as libc::socklen_t,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn bind(socket: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<()> {

@@ -65,6 +65,22 @@ impl Mapping {
         self.at(offset, len, 1).map(|start| unsafe { std::slice::from_raw_parts(start, len) })
     }
 
+    /// Has the processor fetch the start of what lies at `offset`: headers, and the first of what is copied.
+    pub(super) fn prefetch(&self, offset: usize) {
+        const LINE: usize = 64;
+        for line in [offset, offset + LINE] {
+            let Some(start) = self.at(line, 1, 1) else { continue };
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch reads nothing; SSE is part of x86-64.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(start.cast::<i8>());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = start;
+        }
+    }
+
     /// Copies `frame` to `offset`; false if it does not fit inside.
     ///
     /// # Safety
@@ -218,6 +234,18 @@ impl<T: Copy> Consumer<T> {
         let entry = unsafe { ring.entry(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
         Some(entry)
+    }
+
+    /// The entry that [`Consumer::pop`] takes next, if it is known to be there.
+    pub(super) fn peek(&self) -> Option<T> {
+        let ring = &self.0;
+        // SAFETY: as in `pop`.
+        (ring.own != ring.seen).then(|| unsafe { ring.entry(ring.own).read() })
+    }
+
+    /// Most entries that the ring holds.
+    pub(super) fn capacity(&self) -> u32 {
+        self.0.mask + 1
     }
 
     /// Entries that the kernel has put in and that were not taken yet.

@@ -1,151 +1,120 @@
-//! AF_XDP in copy mode (Documentation/networking/af_xdp.rst).
+//! Ports over AF_XDP (Documentation/networking/af_xdp.rst), one socket a queue.
+//!
+//! One thread reads all queues of a port, in turn, and one scheduler stands behind them: what a queue receives is in
+//! order, the kernel's part of the work is done on the processor of each queue, and nothing has to be locked.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, STAMP_LEN};
 
-use super::ring::{Consumer, Mapping, Producer, RingLayout};
-use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, last_os_error, os_error};
+use super::ring::Mapping;
+use super::socket::{Place, Socket, SpareSocket, TRANSMIT_FRAMES, TransmitSide, XdpOptions};
+use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, os_error};
 use crate::clock;
 use crate::offload::{mtu, receive_queues};
 
-/// Frames in the receive ring: 98 ms of full frames at 500 Mbit/s, longer than a loaded machine
-/// keeps a thread waiting; 8 MiB with the smaller frame size.
-const RECEIVE_FRAMES: u32 = 4096;
-/// Frames in the transmit ring: half a second of full frames at 48 Mbit/s. The shaper paces, so
-/// that only bursts of a few packets are ever queued here.
-const TRANSMIT_FRAMES: u32 = 2048;
 /// The kernel leaves XDP_PACKET_HEADROOM free at the start of each receive frame.
 const HEADROOM: u32 = 256;
 /// A VLAN tag (802.1Q) makes a frame longer than the MTU and the Ethernet header.
 const VLAN_TAG_LEN: u32 = 4;
 /// The two frame sizes that fit both the kernel (a power of two, at most a page) and real MTUs.
 const FRAME_SIZES: [u32; 2] = [2048, 4096];
-/// The kernel frees a queue some time after its last owner has closed its socket.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
-/// One call of sendto(2) transmits at most 32 frames (TX_BATCH_SIZE); allows for queued ones.
-const SEND_BUFFER_BYTES: libc::c_int = 8 << 20;
 
-/// A port over an AF_XDP socket. It receives what a [`Capture`] program redirects to it; sending
+/// A port over AF_XDP sockets. It receives what a [`Capture`] program redirects to it; sending
 /// needs no program.
 pub struct XdpPort {
     // The capture goes first, so that no frame is redirected to a closed socket.
     capture: Option<Capture>,
-    socket: OwnedFd,
     ifindex: u32,
     frame_size: u32,
-    receive: Option<ReceiveSide>,
-    transmit: Option<TransmitSide>,
-    umem: Mapping,
+    direction: Direction,
+    options: XdpOptions,
+    /// One a queue, in their order; what is sent goes through the first.
+    sockets: Vec<Socket>,
+    /// The queue that is read first the next time.
+    turn: usize,
     oversized: u64,
 }
 
-/// An AF_XDP socket of no device yet, for [`XdpPort::anew`]. To open one needs `CAP_NET_RAW`.
-#[derive(Debug)]
-pub struct SpareSocket(OwnedFd);
-
-impl SpareSocket {
-    /// Opens one.
-    pub fn open() -> io::Result<Self> {
-        // SAFETY: plain system call; the result is checked.
-        let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor.
-        let spare = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        spare.force_send_buffer();
-        Ok(spare)
-    }
-
-    /// Frames in flight are charged to the send buffer. Best effort: a small one only makes
-    /// flushing stop earlier. It needs `CAP_NET_ADMIN`, as whoever opens the socket may still have.
-    fn force_send_buffer(&self) {
-        // SAFETY: the kernel reads one int.
-        unsafe {
-            libc::setsockopt(
-                self.0.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_SNDBUFFORCE,
-                std::ptr::from_ref(&SEND_BUFFER_BYTES).cast(),
-                size_of_val(&SEND_BUFFER_BYTES) as libc::socklen_t,
-            );
-        }
-    }
-}
-
-struct ReceiveSide {
-    fill: Producer<u64>,
-    rx: Consumer<libc::xdp_desc>,
-}
-
-struct TransmitSide {
-    tx: Producer<libc::xdp_desc>,
-    completion: Consumer<u64>,
-    /// Frames that the kernel does not own.
-    free: Vec<u64>,
-}
-
 impl XdpPort {
+    /// Most receive queues of a device: more than one thread has use for.
+    pub const QUEUES_MAX: u32 = 16;
+
     /// Opens queue 0 of a device of the current network namespace; one that receives must have no
     /// other receive queue.
     ///
-    /// For one that receives, attach a [`Capture`] and give it this port's descriptor.
+    /// For one that receives, attach a [`Capture`] and give it this port's [`XdpPort::queues`].
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
+        let queues = if direction.receives() { Self::receive_queues(device, 1)? } else { 1 };
+        Self::open_queues(device, direction, queues, XdpOptions::default())
+    }
+
+    /// Opens all receive queues of a device of the current network namespace, at most [`XdpPort::QUEUES_MAX`]. Attach
+    /// a [`Capture`] and give it this port's [`XdpPort::queues`].
+    pub fn open_to_receive(device: &str, options: XdpOptions) -> Result<Self, PortError> {
+        let queues = Self::receive_queues(device, Self::QUEUES_MAX)?;
+        Self::open_queues(device, Direction::Receive, queues, options)
+    }
+
+    fn receive_queues(device: &str, max: u32) -> Result<u32, PortError> {
+        // A device that is not there has no queues to be asked for.
+        ifindex(device)?;
+        let queues = receive_queues(device)
+            .map_err(os_error(device, "reading the number of receive queues"))?;
+        if queues > max {
+            return Err(PortError::Queues { device: device.to_string(), queues, max });
+        }
+        Ok(queues)
+    }
+
+    fn open_queues(
+        device: &str,
+        direction: Direction,
+        queues: u32,
+        options: XdpOptions,
+    ) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
         let frame_size = Self::frame_size(device)?;
-        if direction.receives() {
-            let queues = receive_queues(device)
-                .map_err(os_error(device, "reading the number of receive queues"))?;
-            if queues > 1 {
-                return Err(PortError::Queues { device: device.to_string(), queues });
-            }
-        }
-        let SpareSocket(socket) =
-            SpareSocket::open().map_err(os_error(device, "opening an AF_XDP socket"))?;
-        Self::on(socket, device, ifindex, frame_size, direction)
+        let spares = (0..queues).map(|_| SpareSocket::open(options));
+        let spares = spares.collect::<io::Result<Vec<SpareSocket>>>();
+        let spares = spares.map_err(os_error(device, "opening an AF_XDP socket"))?;
+        let place = Place { device, ifindex, queue: 0, queues, frame_size, direction, options };
+        Self::on(spares, place)
     }
 
     /// A port like this one, without its capture program, on a device that has taken the place of one
-    /// that was deleted.
+    /// that was deleted, over sockets that were opened with the options of this one: one a queue.
     ///
     /// It takes setsockopt(2) and getsockopt(2) of `SOL_XDP`, mmap(2) and bind(2), and `CAP_IPC_LOCK` or
     /// a limit on locked memory that allows 8 to 16 MiB more.
     pub fn anew(
         &self,
-        SpareSocket(socket): SpareSocket,
+        spares: Vec<SpareSocket>,
         device: &str,
         ifindex: u32,
     ) -> Result<Self, PortError> {
-        let direction = match (&self.receive, &self.transmit) {
-            (Some(_), None) => Direction::Receive,
-            (None, _) => Direction::Transmit,
-            (Some(_), Some(_)) => Direction::Both,
-        };
-        Self::on(socket, device, ifindex, self.frame_size, direction)
+        let Self { frame_size, direction, options, .. } = *self;
+        let queues = spares.len() as u32;
+        Self::on(
+            spares,
+            Place { device, ifindex, queue: 0, queues, frame_size, direction, options },
+        )
     }
 
-    fn on(
-        socket: OwnedFd,
-        device: &str,
-        ifindex: u32,
-        frame_size: u32,
-        direction: Direction,
-    ) -> Result<Self, PortError> {
-        let setup = Setup { device, socket: socket.as_fd(), frame_size, direction };
-        let (umem, receive, transmit) = setup.rings()?;
-        setup.bind(ifindex)?;
+    fn on(spares: Vec<SpareSocket>, place: Place<'_>) -> Result<Self, PortError> {
+        let bind = |(queue, spare)| Socket::bind(spare, &Place { queue, ..place });
+        let sockets = (0..).zip(spares).map(bind).collect::<Result<Vec<Socket>, PortError>>()?;
+        let Place { ifindex, frame_size, direction, options, .. } = place;
         Ok(Self {
             capture: None,
-            socket,
             ifindex,
             frame_size,
-            receive,
-            transmit,
-            umem,
+            direction,
+            options,
+            sockets,
+            turn: 0,
             oversized: 0,
         })
     }
@@ -167,14 +136,19 @@ impl XdpPort {
         self.ifindex
     }
 
-    /// The receive queue that the socket is bound to.
-    pub fn queue(&self) -> u32 {
-        0
+    /// The queues and their sockets, each readable when frames wait.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        (0..).zip(self.sockets.iter().map(AsFd::as_fd))
     }
 
     /// Bytes of the longest frame that the port receives. The kernel drops longer ones.
     pub fn longest_frame(&self) -> usize {
         (self.frame_size - HEADROOM) as usize
+    }
+
+    /// Whether device and port share the frames' memory in all queues; else the kernel copies.
+    pub fn is_zero_copy(&self) -> bool {
+        self.sockets.iter().all(|socket| socket.is_zero_copy)
     }
 
     /// The capture program that the port holds, if any.
@@ -192,20 +166,45 @@ impl XdpPort {
         self.capture.take()
     }
 
+    /// Has `capture` hand the frames of all queues to this port from now on.
+    pub fn take_from(&self, capture: &Capture) -> Result<(), forebay_ebpf::Error> {
+        self.queues().try_for_each(|(queue, socket)| capture.set_socket(queue, socket))
+    }
+
     /// Keeps `capture` attached as long as the port lives.
     pub fn hold(&mut self, capture: Capture) {
         self.capture = Some(capture);
     }
 
+    /// Looks for frames in the driver until some have come, at most until `until` and for the time of
+    /// [`XdpOptions::busy_poll`]; whether some have. At once false without that option.
+    pub fn busy_poll(&self, until: Timestamp) -> bool {
+        let Some(longest) = self.options.busy_poll else { return false };
+        let until = until.min(clock::now() + longest);
+        loop {
+            if self.sockets.iter().any(|socket| socket.waiting() > 0) {
+                return true;
+            }
+            if clock::now() >= until {
+                return false;
+            }
+            self.sockets.iter().for_each(Socket::look);
+        }
+    }
+
+    fn transmit(&mut self) -> Option<&mut TransmitSide> {
+        self.sockets.first_mut()?.transmit.as_mut()
+    }
+
     /// Whether a frame could be sent now. Places come back when the device has taken frames, which
     /// may need a [`Port::flush`].
     pub fn has_room(&mut self) -> bool {
-        self.transmit.as_mut().is_some_and(TransmitSide::has_room)
+        self.transmit().is_some_and(TransmitSide::has_room)
     }
 
     /// Frames sent that the kernel has not taken yet. They are lost if the port is closed.
     pub fn pending(&mut self) -> u32 {
-        self.transmit.as_mut().map_or(0, |transmit| transmit.tx.pending())
+        self.transmit().map_or(0, |transmit| transmit.tx.pending())
     }
 
     /// Whether poll(2) would wait for the device: the kernel says POLLOUT while the tx ring is at
@@ -215,121 +214,131 @@ impl XdpPort {
         self.pending() > TRANSMIT_FRAMES / 2
     }
 
-    /// Whether the receive ring is at least three quarters full. It hovers about its end while
+    /// Whether the receive ring of a queue is at least three quarters full. It hovers about its end while
     /// more comes than is taken: what does not fit is lost.
     pub fn is_overrun(&self) -> bool {
-        let waiting = self.receive.as_ref().map_or(0, |receive| receive.rx.waiting());
-        waiting >= RECEIVE_FRAMES / 4 * 3
-    }
-
-    fn statistics(&self) -> io::Result<libc::xdp_statistics> {
-        // SAFETY: plain numbers, for which zero is valid.
-        let mut statistics: libc::xdp_statistics = unsafe { std::mem::zeroed() };
-        let mut len = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which `statistics` has.
-        let status = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_XDP,
-                libc::XDP_STATISTICS,
-                (&raw mut statistics).cast(),
-                &mut len,
-            )
-        };
-        if status < 0 { Err(io::Error::last_os_error()) } else { Ok(statistics) }
+        self.sockets.iter().any(Socket::is_overrun)
     }
 }
 
 impl Port for XdpPort {
     fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize> {
-        let Some(receive) = self.receive.as_mut() else { return Ok(0) };
-        let frame_mask = !u64::from(self.frame_size - 1);
         let is_stamping = self.capture.as_ref().is_some_and(Capture::is_stamping);
-        let stamp_len = if is_stamping { STAMP_LEN } else { 0 };
-        let now = clock::now();
-        let mut count = 0;
-        while count < max {
-            let Some(descriptor) = receive.rx.pop() else { break };
-            // SAFETY: the kernel gave this frame up with the entry and gets it back below.
-            let (arrived, frame) = unsafe { stamped(&self.umem, &descriptor, stamp_len) }
-                .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
-            f(frame, arrived.unwrap_or(now));
-            // There is room: the ring is as large as the number of receive frames.
-            receive.fill.push(descriptor.addr & frame_mask);
-            count += 1;
+        let reading = Reading {
+            stamp_len: if is_stamping { STAMP_LEN } else { 0 },
+            frame_mask: !u64::from(self.frame_size - 1),
+            now: clock::now(),
+        };
+        let (mut count, queues) = (0, self.sockets.len());
+        for place in 0..queues {
+            let socket = &mut self.sockets[(self.turn + place) % queues];
+            count += reading.take(socket, max - count, f)?;
         }
-        if count > 0 {
-            receive.rx.release();
-            receive.fill.publish();
-        }
+        // A queue that fills a batch by itself leaves the next one to another.
+        self.turn = (self.turn + 1) % queues;
         Ok(count)
     }
 
     fn send(&mut self, frame: &[u8]) -> bool {
-        let Some(transmit) = self.transmit.as_mut() else { return false };
-        if frame.len() > self.frame_size as usize {
+        if frame.len() > self.frame_size as usize && self.direction.transmits() {
             self.oversized += 1;
             return true;
         }
+        let Some(Socket { transmit: Some(transmit), umem, .. }) = self.sockets.first_mut() else {
+            return false;
+        };
         if !transmit.has_room() {
             return false;
         }
         let Some(address) = transmit.free.pop() else { return false };
         // SAFETY: a free frame belongs to us, and nobody keeps slices of free frames.
-        let written = unsafe { self.umem.write(address as usize, frame) };
+        let written = unsafe { umem.write(address as usize, frame) };
         debug_assert!(written, "free frames lie inside the umem");
         let descriptor = libc::xdp_desc { addr: address, len: frame.len() as u32, options: 0 };
         transmit.tx.push(descriptor)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let Some(transmit) = self.transmit.as_mut() else { return Ok(()) };
+        let Some(transmit) = self.transmit() else { return Ok(()) };
         transmit.tx.publish();
         let mut pending = transmit.tx.pending();
-        while pending > 0 && transmit.tx.needs_wakeup() {
-            kick(self.socket.as_fd())?;
+        let mut wants_kick = transmit.tx.needs_wakeup();
+        while pending > 0 && wants_kick {
+            self.sockets[0].kick()?;
+            let Some(transmit) = self.transmit() else { break };
             let left = transmit.tx.pending();
             if left == pending {
                 // The device is busy: the frames stay for the next flush.
                 break;
             }
-            pending = left;
+            (pending, wants_kick) = (left, transmit.tx.needs_wakeup());
         }
-        transmit.reclaim();
+        if let Some(transmit) = self.transmit() {
+            transmit.reclaim();
+        }
         Ok(())
     }
 
+    /// Of the first queue, see [`XdpPort::queues`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.sockets[0].as_fd()
     }
 
     fn ring_drops(&self) -> u64 {
-        let of_kernel = self.statistics().map_or(0, |statistics| {
-            // An empty fill ring counts as a dropped frame too, so it is not added.
-            statistics.rx_dropped + statistics.rx_ring_full + statistics.tx_invalid_descs
-        });
+        let of_kernel = self.sockets.iter().filter_map(|socket| socket.statistics().ok());
+        // An empty fill ring counts as a dropped frame too, so it is not added.
+        let lost = |of: libc::xdp_statistics| of.rx_dropped + of.rx_ring_full + of.tx_invalid_descs;
         let capture = self.capture.as_ref().and_then(|capture| capture.counters().ok());
-        of_kernel + self.oversized + capture.map_or(0, |counters| counters.no_stamp)
+        of_kernel.map(lost).sum::<u64>()
+            + self.oversized
+            + capture.map_or(0, |counters| counters.no_stamp)
     }
 }
 
-impl TransmitSide {
-    /// Whether there is a free frame, and a place for it in the ring.
-    fn has_room(&mut self) -> bool {
-        if self.free.is_empty() {
-            self.reclaim();
-        }
-        !self.free.is_empty() && self.tx.has_room()
-    }
+/// How the frames of a port are read.
+struct Reading {
+    /// Bytes in front of a frame that say when it came.
+    stamp_len: usize,
+    /// Bits of an address that name the frame's memory.
+    frame_mask: u64,
+    /// When frames without a stamp came.
+    now: Timestamp,
+}
 
-    fn reclaim(&mut self) {
-        let before = self.free.len();
-        while let Some(address) = self.completion.pop() {
-            self.free.push(address);
+impl Reading {
+    /// Hands up to `max` frames of a queue to `f`.
+    fn take(
+        &self,
+        socket: &mut Socket,
+        max: usize,
+        f: &mut dyn FnMut(&[u8], Timestamp),
+    ) -> io::Result<usize> {
+        let Socket { receive: Some(receive), umem, .. } = socket else { return Ok(0) };
+        let mut count = 0;
+        while count < max {
+            let Some(descriptor) = receive.rx.pop() else { break };
+            if let Some(next) = receive.rx.peek() {
+                // Another processor has written it: the way here takes longer than the work on a frame's headers.
+                umem.prefetch(next.addr as usize);
+            }
+            // SAFETY: the kernel gave this frame up with the entry and gets it back below.
+            let (arrived, frame) = unsafe { stamped(umem, &descriptor, self.stamp_len) }
+                .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
+            f(frame, arrived.unwrap_or(self.now));
+            // There is room: the ring is as large as the number of receive frames.
+            receive.fill.push(descriptor.addr & self.frame_mask);
+            count += 1;
         }
-        if self.free.len() > before {
-            self.completion.release();
+        if count > 0 {
+            receive.rx.release();
+            receive.fill.publish();
+            let is_starving = receive.fill.needs_wakeup();
+            if is_starving {
+                // A driver that found no frame to fill waits to be told of these.
+                socket.look();
+            }
         }
+        Ok(count)
     }
 }
 
@@ -352,182 +361,84 @@ unsafe fn stamped<'a>(
     Some((stamp.map(Timestamp::from_nanos), frame))
 }
 
-/// Makes the kernel look at the tx ring. An error that passes by itself is no error.
-fn kick(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no buffer and no address are passed.
-    let sent = unsafe {
-        libc::sendto(
-            socket.as_raw_fd(),
-            std::ptr::null(),
-            0,
-            libc::MSG_DONTWAIT,
-            std::ptr::null(),
-            0,
-        )
-    };
-    if sent >= 0 {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay_ebpf::CaptureOptions;
+
+    use super::super::tests::{frame, number, on_a_veth_pair, quiet_ipv6, receive, run};
+    use super::*;
+
+    const OPTIONS: XdpOptions = XdpOptions { zero_copy: false, busy_poll: None };
+
+    /// A port that gets all frames of a device.
+    fn open_all_queues(device: &str, options: XdpOptions) -> XdpPort {
+        let mut port = XdpPort::open_to_receive(device, options).unwrap();
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All).unwrap();
+        port.take_from(&capture).unwrap();
+        port.hold(capture);
+        port
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        // EAGAIN: more than one batch is queued, or the send buffer is full. ENETDOWN: carrier or
-        // device are down for now, and the frames wait.
-        Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => Ok(()),
-        _ => Err(error),
+
+    #[test]
+    fn all_queues_of_a_device_are_read_and_each_in_order() {
+        on_a_veth_pair(|| {
+            let queues = "numrxqueues 2 numtxqueues 2";
+            run(&format!("ip link add many {queues} type veth peer name few {queues}"));
+            for device in ["many", "few"] {
+                run(&format!("ip link set {device} addrgenmode none up"));
+            }
+            let mut port = open_all_queues("many", OPTIONS);
+            assert!(port.queues().map(|(queue, _)| queue).eq([0, 1]));
+            let mut source = XdpPort::open_queues("few", Direction::Transmit, 2, OPTIONS).unwrap();
+            for number in 0..200 {
+                // What leaves a queue of a veth comes into the same one at the other end.
+                source.sockets.swap(0, 1);
+                assert!(source.send(&frame(number, 100)));
+                source.flush().unwrap();
+            }
+            let deadline = clock::now() + Duration::from_secs(30);
+            while port.sockets.iter().any(|socket| socket.waiting() < 100) {
+                assert!(clock::now() < deadline, "a queue gets no frames");
+            }
+            let numbers: Vec<u32> =
+                receive(&mut port, 200).iter().filter_map(|frame| number(frame)).collect();
+            for queue in [0, 1] {
+                let came = numbers.iter().copied().filter(|number| number % 2 == queue);
+                assert!(came.eq((0..200).filter(|number| number % 2 == queue)), "{numbers:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn busy_polling_ends_with_a_frame_or_after_its_time() {
+        on_a_veth_pair(|| {
+            quiet_ipv6();
+            let never = clock::now() + Duration::from_secs(600);
+            let options = XdpOptions { busy_poll: Some(Duration::from_secs(60)), ..OPTIONS };
+            let mut port = open_all_queues("right", options);
+            let mut source = XdpPort::open("left", Direction::Transmit).unwrap();
+            assert!(source.send(&frame(7, 100)));
+            source.flush().unwrap();
+            assert!(port.busy_poll(never));
+            assert_eq!(receive(&mut port, 1), [frame(7, 100)]);
+            for longest in [Some(Duration::from_micros(20)), None] {
+                port.options.busy_poll = longest;
+                assert!(!port.busy_poll(never), "{longest:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn where_a_driver_cannot_share_its_memory_frames_are_copied_and_the_port_says_so() {
+        on_a_veth_pair(|| {
+            let mut right = open_all_queues("right", XdpOptions { zero_copy: true, ..OPTIONS });
+            assert!(!right.is_zero_copy(), "a veth cannot");
+            let mut left = XdpPort::open("left", Direction::Transmit).unwrap();
+            assert!(left.send(&frame(7, 100)));
+            left.flush().unwrap();
+            assert_eq!(receive(&mut right, 1), [frame(7, 100)]);
+        });
     }
 }
-
-/// What is needed while a socket is made ready.
-struct Setup<'a> {
-    device: &'a str,
-    socket: BorrowedFd<'a>,
-    frame_size: u32,
-    direction: Direction,
-}
-
-type Rings = (Mapping, Option<ReceiveSide>, Option<TransmitSide>);
-
-impl Setup<'_> {
-    /// Registers the frame memory and maps the rings. The first frames are for receiving, the
-    /// others for transmitting. Both rings of the umem must exist, used or not.
-    fn rings(&self) -> Result<Rings, PortError> {
-        let receive_frames = if self.direction.receives() { RECEIVE_FRAMES } else { 0 };
-        let transmit_frames = if self.direction.transmits() { TRANSMIT_FRAMES } else { 0 };
-        let umem = self.register_umem(receive_frames + transmit_frames)?;
-        self.set_option(libc::XDP_UMEM_FILL_RING, &receive_frames.max(1))?;
-        self.set_option(libc::XDP_UMEM_COMPLETION_RING, &transmit_frames.max(1))?;
-        if self.direction.receives() {
-            self.set_option(libc::XDP_RX_RING, &receive_frames)?;
-        }
-        if self.direction.transmits() {
-            self.set_option(libc::XDP_TX_RING, &transmit_frames)?;
-        }
-        let offsets = self.offsets()?;
-        let address = |frame: u32| u64::from(frame) * u64::from(self.frame_size);
-        let receive = if self.direction.receives() {
-            let layout =
-                |page_offset, offsets| RingLayout { page_offset, offsets, entries: receive_frames };
-            let mut fill = self.producer(&layout(FILL_PAGE_OFFSET, offsets.fr))?;
-            (0..receive_frames).for_each(|frame| {
-                fill.push(address(frame));
-            });
-            fill.publish();
-            Some(ReceiveSide {
-                fill,
-                rx: self.consumer(&layout(libc::XDP_PGOFF_RX_RING, offsets.rx))?,
-            })
-        } else {
-            None
-        };
-        let transmit = if self.direction.transmits() {
-            let layout = |page_offset, offsets| RingLayout {
-                page_offset,
-                offsets,
-                entries: transmit_frames,
-            };
-            Some(TransmitSide {
-                tx: self.producer(&layout(libc::XDP_PGOFF_TX_RING, offsets.tx))?,
-                completion: self.consumer(&layout(COMPLETION_PAGE_OFFSET, offsets.cr))?,
-                free: (receive_frames..receive_frames + transmit_frames).map(address).collect(),
-            })
-        } else {
-            None
-        };
-        Ok((umem, receive, transmit))
-    }
-
-    fn register_umem(&self, frames: u32) -> Result<Mapping, PortError> {
-        let umem = Mapping::anonymous(frames as usize * self.frame_size as usize)
-            .map_err(|source| self.error("allocating frames", source))?;
-        // The layout of Linux 5.4 and later, up to and without tx_metadata_len.
-        let registration = libc::xdp_umem_reg_v1 {
-            addr: umem.address(),
-            len: umem.len() as u64,
-            chunk_size: self.frame_size,
-            headroom: 0,
-        };
-        self.set_option(libc::XDP_UMEM_REG, &registration)?;
-        Ok(umem)
-    }
-
-    fn offsets(&self) -> Result<libc::xdp_mmap_offsets, PortError> {
-        // SAFETY: plain numbers, for which zero is valid.
-        let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-        let mut len = size_of_val(&offsets) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which `offsets` has.
-        let status = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_XDP,
-                libc::XDP_MMAP_OFFSETS,
-                (&raw mut offsets).cast(),
-                &mut len,
-            )
-        };
-        if status < 0 {
-            return Err(last_os_error(self.device, "reading the AF_XDP ring offsets"));
-        }
-        Ok(offsets)
-    }
-
-    fn set_option<T>(&self, name: libc::c_int, value: &T) -> Result<(), PortError> {
-        // SAFETY: the kernel reads `size_of::<T>()` bytes of `value`.
-        let status = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_XDP,
-                name,
-                std::ptr::from_ref(value).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        if status < 0 { Err(last_os_error(self.device, "setting up AF_XDP rings")) } else { Ok(()) }
-    }
-
-    fn producer<T: Copy>(&self, layout: &RingLayout) -> Result<Producer<T>, PortError> {
-        Producer::new(self.socket, layout).map_err(|source| self.error("mapping a ring", source))
-    }
-
-    fn consumer<T: Copy>(&self, layout: &RingLayout) -> Result<Consumer<T>, PortError> {
-        Consumer::new(self.socket, layout).map_err(|source| self.error("mapping a ring", source))
-    }
-
-    fn error(&self, operation: &'static str, source: io::Error) -> PortError {
-        PortError::Os { operation, device: self.device.to_string(), source }
-    }
-
-    /// Binds to queue 0. The queue stays busy for a moment after its last owner has gone.
-    fn bind(&self, ifindex: u32) -> Result<(), PortError> {
-        let address = libc::sockaddr_xdp {
-            sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
-            sxdp_ifindex: ifindex,
-            sxdp_queue_id: 0,
-            sxdp_shared_umem_fd: 0,
-        };
-        let started = Instant::now();
-        loop {
-            // SAFETY: the kernel reads the address, whose size is passed.
-            let status = unsafe {
-                libc::bind(
-                    self.socket.as_raw_fd(),
-                    std::ptr::from_ref(&address).cast(),
-                    size_of_val(&address) as libc::socklen_t,
-                )
-            };
-            if status == 0 {
-                return Ok(());
-            }
-            if io::Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-                return Err(last_os_error(self.device, "binding an AF_XDP socket"));
-            }
-            if started.elapsed() > BUSY_PATIENCE {
-                return Err(PortError::Busy { device: self.device.to_string() });
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-const FILL_PAGE_OFFSET: i64 = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
-const COMPLETION_PAGE_OFFSET: i64 = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;

@@ -8,9 +8,10 @@ use toml::de::DeTable;
 
 use super::document::{Section, Source, Table};
 use super::{Config, Role, TraceConfig, bundle, uplink, value};
+use crate::port::XdpOptions;
 
 const ROOT: Section =
-    Section { name: "", keys: &["box", "trace", "metrics", "uplink", "group", "bundle"] };
+    Section { name: "", keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"] };
 
 pub(super) const BOX: Section = Section {
     name: "box",
@@ -19,16 +20,19 @@ pub(super) const BOX: Section = Section {
 
 pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
 
+pub(super) const XDP: Section = Section { name: "xdp", keys: &["busy_poll", "zero_copy"] };
+
 pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
 
 /// All that a file may have, with the headers that begin them.
-pub(super) const SECTIONS: [(&str, &Section); 6] = [
+pub(super) const SECTIONS: [(&str, &Section); 7] = [
     ("[box]", &BOX),
     ("[[bundle]]", &bundle::BUNDLE),
     ("[uplink]", &uplink::UPLINK),
     ("[[group]]", &uplink::GROUP),
     ("[trace]", &TRACE),
     ("[metrics]", &METRICS),
+    ("[xdp]", &XDP),
 ];
 
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
@@ -48,6 +52,7 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
     let listen =
         node.and_then(|node| node.required("listen", |text| value::address(own_role, text)));
     let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
+    let xdp = xdp(&root, role);
     let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
     let bundles = bundle::read(source, &root, role, listen, folder);
     let uplink = uplink::read(&root, role, &bundles);
@@ -69,6 +74,7 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
         realtime: realtime.unwrap_or(true),
         user,
         status_group,
+        xdp,
         trace,
         metrics,
         uplink,
@@ -94,6 +100,17 @@ fn lan(node: &Table<'_>, role: Option<Role>, wan: Option<&str>) -> Option<String
     lan
 }
 
+fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
+    let Some(table) = root.table("xdp", &XDP) else { return XdpOptions::default() };
+    if role == Some(Role::Receivebox) {
+        root.wrong("xdp", "nothing: a receivebox only watches box.wan");
+    }
+    XdpOptions {
+        zero_copy: table.switch("zero_copy").unwrap_or_default(),
+        busy_poll: table.optional("busy_poll", value::busy_poll),
+    }
+}
+
 fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {
     let limit = table.optional("limit", value::trace_size).unwrap_or(TRACE_LIMIT);
     let file = table.required("file", |text| value::path(folder, text))?;
@@ -102,4 +119,43 @@ fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {
 
 fn metrics(table: Table<'_>, role: Role) -> Option<SocketAddr> {
     table.required("listen", |text| value::host(role.metrics_port(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn parse(role: &str, xdp: &str) -> Result<XdpOptions, String> {
+        let (lan, cc) = match role {
+            "sendbox" => ("lan = \"s0\"\n", "cc = \"copa\"\n"),
+            _ => ("", ""),
+        };
+        let text = format!(
+            "[box]\nrole = \"{role}\"\nwan = \"s1\"\nlisten = \"10.1.3.1\"\n{lan}[xdp]\n{xdp}\n[[bundle]]\n\
+             name = \"b\"\nid = 1\npeer = \"10.1.3.2\"\nto = [\"10.1.2.0/24\"]\nfrom = [\"10.1.1.0/24\"]\n\
+             key_file = \"key\"\n{cc}"
+        );
+        let config = Config::parse(Path::new("box.toml"), &text);
+        config.map(|config| config.xdp).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_sendbox_s_sockets_are_asked_for_what_the_file_says() {
+        let busy_poll = Some(Duration::from_micros(50));
+        let options = XdpOptions { zero_copy: true, busy_poll };
+        assert_eq!(parse("sendbox", "zero_copy = true\nbusy_poll = \"50us\""), Ok(options));
+        assert_eq!(parse("sendbox", ""), Ok(XdpOptions::default()));
+        for (role, xdp, named) in [
+            ("sendbox", "busy_poll = \"2ms\"", [":7: xdp.busy_poll = \"2ms\"", "1us to 1ms"]),
+            ("sendbox", "busy_poll = \"0s\"", [":7: xdp.busy_poll = \"0s\"", "1us to 1ms"]),
+            ("sendbox", "zero_copy = \"yes\"", [":7: xdp.zero_copy = \"yes\"", "true or false"]),
+            ("sendbox", "zerocopy = true", [":7: xdp.zerocopy", "busy_poll, zero_copy"]),
+            ("receivebox", "zero_copy = true", [": xdp = ", "a receivebox only watches"]),
+        ] {
+            let error = parse(role, xdp).unwrap_err();
+            assert!(named.iter().all(|part| error.contains(part)), "{xdp}: {error}");
+        }
+    }
 }

@@ -49,6 +49,7 @@ use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use crate::port::XdpOptions;
 use document::Source;
 pub(super) use document::key_file_line;
 pub use uplink::Uplink;
@@ -155,6 +156,8 @@ pub struct Config {
     pub user: Option<String>,
     /// The group that may ask for the status, beside root and the user of the box.
     pub status_group: Option<String>,
+    /// What a sendbox's AF_XDP sockets ask of driver and kernel.
+    pub xdp: XdpOptions,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
     /// Where metrics are served over HTTP; `None`: nowhere.

@@ -2,17 +2,20 @@
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::NAME_MAX;
 use forebay_core::bundle::sendbox::RATES;
-use forebay_core::units::{ByteCount, Rate};
+use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
 use super::Role;
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
+/// A longer look would keep packets that are due waiting.
+const BUSY_POLL: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_millis(1);
 
 fn otherwise<T>(value: Option<T>, allowed: impl Display) -> Result<T, String> {
     value.ok_or_else(|| allowed.to_string())
@@ -80,6 +83,12 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
     let rate = text.parse().ok().filter(|rate: &Rate| RATES.contains(rate));
     let allowed = format!("a rate from {} to {}, such as \"96Mbit/s\"", RATES.start(), RATES.end());
     otherwise(rate, allowed)
+}
+
+/// How long the packet thread may look for packets before it sleeps.
+pub(super) fn busy_poll(text: &str) -> Result<Duration, String> {
+    let time = units::parse_duration(text).ok().filter(|time| BUSY_POLL.contains(time));
+    otherwise(time, "a time from 1us to 1ms, such as \"50us\"")
 }
 
 pub(super) fn trace_size(text: &str) -> Result<ByteCount, String> {

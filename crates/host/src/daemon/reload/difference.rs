@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use crate::daemon::config::{BundleConfig, Config, Shaping, Uplink, unit_of};
 use crate::daemon::keys::reader::Loaded;
+use crate::port::XdpOptions;
 use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
 
 /// Where a bundle of the new configuration comes from.
@@ -134,6 +135,7 @@ fn fixed(config: &Config) -> Values {
         realtime,
         user,
         status_group,
+        xdp: XdpOptions { zero_copy, busy_poll },
         trace,
         metrics,
         uplink: _,
@@ -148,6 +150,8 @@ fn fixed(config: &Config) -> Values {
         ("box.realtime", realtime.to_string()),
         ("box.user", shown(user.as_ref())),
         ("box.status_group", shown(status_group.as_ref())),
+        ("xdp.zero_copy", zero_copy.to_string()),
+        ("xdp.busy_poll", shown(busy_poll.map(|time| format!("{time:?}")))),
         ("trace.file", shown(trace.as_ref().map(|trace| trace.file.display()))),
         ("trace.limit", shown(trace.as_ref().map(|trace| trace.limit))),
         ("metrics.listen", shown(metrics.as_ref())),

@@ -13,8 +13,8 @@
 //! A peer that is silent (`bundle::monitor` of core), or that lives and reports nothing, leaves the bundle
 //! unshaped, never slower.
 //!
-//! Once it runs it calls ppoll(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2) and bpf(2)
-//! (maps), and what its datapath adds.
+//! Once it runs it calls ppoll(2), clock_nanosleep(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2)
+//! and bpf(2) (maps), and what its datapath adds.
 
 mod bundle;
 mod change;
@@ -57,10 +57,14 @@ use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Command, Mailbox, Worker};
-use crate::{clock, log};
+use crate::{clock, log, offload};
 
-/// Packets due within this time of a wake-up leave together: at high rates a wake-up for each one
-/// would cost a core (`timer` floor of 16 to 20 us each).
+/// Rounds are so far apart while packets leave at a rate: a wake-up costs more CPU time than a packet, and at
+/// 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. A packet that waits for
+/// its turn anyway is later by so much at the most, and no rate is lower for that: the shaper catches up
+/// (`qdisc/shaper.rs` of core). 250 us are two full frames at 96 Mbit/s, a burst that a bottleneck hardly feels.
+const QUANTUM: Duration = Duration::from_micros(250);
+/// Shortest sleep otherwise: what is due so soon after something else is done with it.
 const COALESCE: Duration = Duration::from_micros(50);
 /// Longest sleep: a small part of the heartbeat's patience.
 const IDLE: Duration = Duration::from_millis(20);
@@ -86,8 +90,9 @@ pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     devices.require()?;
     let lan = config.lan.as_deref().expect("a sendbox has one, as checked");
     let room_bytes = conditions::frame_bytes(lan).map_err(DaemonError::SetUp)?;
+    let queues = offload::receive_queues(lan).map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
-    let devices = Devices { room_bytes: Some(room_bytes), ..devices };
+    let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
     let observed = Observer::start(&devices).map_err(DaemonError::SetUp)?;
     let datapath = |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed);
     let worker =
@@ -325,6 +330,12 @@ impl<D: Datapath> SendboxWorker<D> {
         }
     }
 
+    /// Whether packets that wait leave within a [`QUANTUM`].
+    fn is_pacing(&self, now: Timestamp) -> bool {
+        let mut soon = self.schedule.due_by(now + QUANTUM);
+        soon.any(|bundle| self.datapath.backlog(bundle).packets > 0)
+    }
+
     fn sleep(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         let now = clock::now();
         let division = self.uplink.as_ref().map(Uplink::next_timer);
@@ -333,6 +344,14 @@ impl<D: Datapath> SendboxWorker<D> {
         // Then whoever is due waits for the datapath, and the loop must not spin meanwhile.
         let is_blocked = self.datapath.health().is_blocked;
         if due.is_zero() && !is_blocked {
+            return Ok(());
+        }
+        if !is_blocked && self.datapath.busy_poll(now + due.min(IDLE)) {
+            return Ok(());
+        }
+        if !is_blocked && self.is_pacing(now) {
+            // What comes meanwhile waits in its ring, which nobody has to be woken for.
+            std::thread::sleep(QUANTUM);
             return Ok(());
         }
         let shortest = if is_blocked { BLOCKED_RETRY } else { COALESCE };

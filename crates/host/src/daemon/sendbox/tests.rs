@@ -49,6 +49,13 @@ max_rate = "10Mbit/s"
     Config::load(&file).unwrap()
 }
 
+/// A worker over the kernel of `stub` that has not begun.
+fn open(config: &Config, keys: &KeyRing, stub: &Stub) -> SendboxWorker<Stub> {
+    let (keys, confinement) = (std::slice::from_ref(keys), Confinement::default());
+    let datapath = |_: &Observation, _| Ok(stub.clone());
+    SendboxWorker::open(config, keys, &confinement, false, observed(), datapath).unwrap()
+}
+
 /// A sendbox that runs, and its receivebox.
 struct Running {
     stub: Stub,
@@ -77,15 +84,7 @@ impl Running {
         config.bundles[0].peer = socket.local_addr().unwrap();
         let keys = keys::load(&config.bundles[0].key_file).unwrap();
         let (stub, is_over) = (Stub::default(), Arc::<AtomicBool>::default());
-        let datapath = stub.clone();
-        let worker = SendboxWorker::open(
-            &config,
-            std::slice::from_ref(&keys),
-            &Confinement::default(),
-            false,
-            observed(),
-            |_, _| Ok(datapath),
-        );
+        let worker = open(&config, &keys, &stub);
         let peer = {
             let (stub, is_over) = (stub.clone(), is_over.clone());
             let receivebox = Receivebox::new(
@@ -97,7 +96,7 @@ impl Running {
             );
             thread::spawn(move || answer(&socket, receivebox, &stub, &is_over))
         };
-        let handle = Handle::start(worker.unwrap()).unwrap();
+        let handle = Handle::start(worker).unwrap();
         Self { stub, config, keys, handle, peer, is_over, _folder: folder }
     }
 
@@ -163,6 +162,26 @@ fn answer(socket: &UdpSocket, mut receivebox: Receivebox, stub: &Stub, is_over: 
 
 fn rate_bps(kernel: &Kernel) -> Option<u64> {
     kernel.steering?.rate.map(Rate::as_bits_per_sec)
+}
+
+#[test]
+fn who_waits_to_leave_soon_is_served_together_with_what_comes_until_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    config.trace = None;
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    let (keys, stub) = (keys::load(&config.bundles[0].key_file).unwrap(), Stub::default());
+    let mut worker = open(&config, &keys, &stub);
+    let now = clock::now();
+    let mut is_pacing = |queued, due| {
+        stub.kernel().queued = queued;
+        worker.schedule.pop(Timestamp::MAX);
+        worker.schedule.set(0, now + due);
+        worker.is_pacing(now)
+    };
+    assert!(is_pacing(1, QUANTUM));
+    assert!(!is_pacing(0, QUANTUM), "nothing waits, and what comes may leave at once");
+    assert!(!is_pacing(1, 2 * QUANTUM), "a slow bundle has time for a wake-up");
 }
 
 #[test]

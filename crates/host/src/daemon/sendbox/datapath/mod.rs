@@ -39,7 +39,7 @@ pub const BATCH: usize = 64;
 
 /// The packets of all bundles of a sendbox. A bundle is named by its place in the configuration.
 ///
-/// No call waits, and none touches a disk: one thread makes all of them. All times are of [`crate::clock`], and
+/// No call but [`Datapath::busy_poll`] waits, and none touches a disk: one thread makes all of them. All times are of [`crate::clock`], and
 /// bytes are those of Ethernet frames without FCS.
 ///
 /// Until the first [`Datapath::beat`] the kernel forwards everything. Bundles are unshaped until the first
@@ -119,6 +119,12 @@ pub trait Datapath: Send + 'static {
     /// What does not hold of the devices beside what [`Datapath::follow`] was told, such as a device that
     /// could not be attached to again. The traffic is handed back as long as there is any.
     fn void(&self) -> &[Void];
+
+    /// Looks for packets where they come from, at most until `until` and for as long as the configuration allows;
+    /// whether some have come. At once false of a datapath that is woken for them.
+    fn busy_poll(&mut self, _until: Timestamp) -> bool {
+        false
+    }
 
     /// Adds what to wake for beside timers. Whoever is due waits for it where [`Health::is_blocked`].
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>);

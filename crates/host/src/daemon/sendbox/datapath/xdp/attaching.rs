@@ -8,10 +8,10 @@ use std::io;
 use crate::daemon::DaemonError;
 use crate::daemon::conditions::Void;
 use crate::daemon::observer::Observation;
-use crate::port::{Port, SpareSocket, XdpPort};
+use crate::port::{SpareSocket, XdpOptions, XdpPort};
 
-/// How often devices may be made again: the box has no privilege to open sockets once it runs.
-const SPARES: usize = 16;
+/// How often either device may be made again: the box has no privilege to open sockets once it runs.
+const SPARES: usize = 8;
 
 /// What it takes to follow the devices.
 pub struct Attaching {
@@ -19,14 +19,15 @@ pub struct Attaching {
     is_gone: [bool; 2],
     /// Devices that could not be attached to since they were made again.
     failed: Vec<Void>,
-    spares: Vec<SpareSocket>,
+    /// Sockets of a port each, LAN and WAN.
+    spares: [Vec<Vec<SpareSocket>>; 2],
 }
 
 impl Attaching {
-    /// Opens sockets for later, which takes all privileges.
-    pub fn prepare() -> io::Result<Self> {
-        let spares = (0..SPARES).map(|_| SpareSocket::open()).collect::<io::Result<_>>()?;
-        Ok(Self { is_gone: [false; 2], failed: Vec::new(), spares })
+    /// Opens sockets for later, which takes all privileges: of ports with so many queues and these options.
+    pub fn prepare(ports: [(usize, XdpOptions); 2]) -> io::Result<Self> {
+        let [lan, wan] = ports.map(spares);
+        Ok(Self { is_gone: [false; 2], failed: Vec::new(), spares: [lan?, wan?] })
     }
 
     /// Devices that could not be attached to since they were made again.
@@ -47,7 +48,7 @@ impl Attaching {
         for (at, (port, name)) in ports.into_iter().zip(names).enumerate() {
             let is_another = |index: &u32| self.is_gone[at] || *index != port.ifindex();
             let Some(ifindex) = indices[at].filter(is_another) else { continue };
-            match self.attach(port, name, ifindex) {
+            match self.attach(at, port, name, ifindex) {
                 Ok(()) => {
                     self.is_gone[at] = false;
                     tracing::info!(target: "device", "{name} was made again: attached to it");
@@ -57,15 +58,20 @@ impl Attaching {
         }
     }
 
-    fn attach(&mut self, port: &mut XdpPort, name: &str, ifindex: u32) -> Result<(), DaemonError> {
-        let spare = self.spares.pop().ok_or_else(|| {
+    fn attach(
+        &mut self,
+        at: usize,
+        port: &mut XdpPort,
+        name: &str,
+        ifindex: u32,
+    ) -> Result<(), DaemonError> {
+        let spares = self.spares[at].pop().ok_or_else(|| {
             DaemonError::SetUp(io::Error::other(format!("no socket is left after {SPARES} times")))
         })?;
-        let mut fresh = port.anew(spare, name, ifindex)?;
+        let mut fresh = port.anew(spares, name, ifindex)?;
         if let Some(mut capture) = port.release() {
-            let attached = capture
-                .attach_anew(name, ifindex)
-                .and_then(|()| capture.set_socket(fresh.queue(), fresh.as_fd()));
+            let attached =
+                capture.attach_anew(name, ifindex).and_then(|()| fresh.take_from(&capture));
             if let Err(error) = attached {
                 // It stays with the port before, for another attempt.
                 port.hold(capture);
@@ -76,4 +82,10 @@ impl Attaching {
         *port = fresh;
         Ok(())
     }
+}
+
+/// Sockets of a port with so many queues, for [`SPARES`] times.
+fn spares((queues, options): (usize, XdpOptions)) -> io::Result<Vec<Vec<SpareSocket>>> {
+    let port = |_| (0..queues).map(|_| SpareSocket::open(options)).collect();
+    (0..SPARES).map(port).collect()
 }

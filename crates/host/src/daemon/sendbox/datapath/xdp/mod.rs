@@ -21,7 +21,6 @@ mod lan;
 mod queue;
 
 use std::io;
-use std::os::fd::AsFd;
 
 use forebay_core::bundle::Departures;
 use forebay_core::bundle::table::BundleTable;
@@ -44,7 +43,7 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
-use crate::port::{Direction, Port, XdpPort};
+use crate::port::{Direction, Port, XdpOptions, XdpPort};
 
 /// The ports, and what a packet passes between them.
 pub struct Xdp {
@@ -79,14 +78,16 @@ impl Xdp {
     ) -> Result<Self, DaemonError> {
         let lan = config.lan.clone().expect("a sendbox has one, as checked");
         let names = [lan, config.wan.clone()];
-        let attaching = Attaching::prepare().map_err(DaemonError::SetUp)?;
         let wan = XdpPort::open(&names[1], Direction::Transmit)?;
+        let lan = Lan::open(config, &names[0], frame_bytes, seen)?;
+        let ports = [(lan.port.queues().count(), config.xdp), (1, XdpOptions::default())];
+        let attaching = Attaching::prepare(ports).map_err(DaemonError::SetUp)?;
         Ok(Self {
             queues: qdiscs(config, seed).map(new_queue).collect::<Result<_, _>>()?,
             leaving: Vec::new(),
             seed,
             table: bundle_table(config)?,
-            lan: Lan::open(config, &names[0], frame_bytes, seen)?,
+            lan,
             wan,
             names,
             attaching,
@@ -225,6 +226,7 @@ impl Datapath for Xdp {
             (!is_kept(origin, &qdisc.1)).then(|| new_queue(qdisc)).transpose()
         });
         let fresh = fresh.collect::<Result<Vec<Option<Queue>>, DaemonError>>()?;
+        self.lan.check_rates(config)?;
         self.lan.set_bundles(config)?;
         self.table = table;
         let mut before: Vec<Option<Queue>> = self.queues.drain(..).map(Some).collect();
@@ -252,9 +254,14 @@ impl Datapath for Xdp {
         self.attaching.failed()
     }
 
+    fn busy_poll(&mut self, until: Timestamp) -> bool {
+        self.lan.port.busy_poll(until)
+    }
+
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
         let waits_for_wan = !self.wan.has_room() && self.wan.is_worth_polling();
-        fds.push(PollFd::new(self.lan.as_fd(), PollFlags::POLLIN));
+        let of_lan = self.lan.port.queues();
+        fds.extend(of_lan.map(|(_, socket)| PollFd::new(socket, PollFlags::POLLIN)));
         if waits_for_wan {
             fds.push(PollFd::new(self.wan.as_fd(), PollFlags::POLLOUT));
         }
@@ -271,7 +278,7 @@ impl Datapath for Xdp {
         vec![
             PortStatus {
                 device: lan,
-                mode: self.lan.mode().into(),
+                mode: self.lan.mode(),
                 counters: self.lan.counters(counts, hand_backs),
             },
             PortStatus {

@@ -128,8 +128,9 @@ impl Queue {
         pool: &mut Pool,
         listener: &mut impl Listener,
     ) -> Next {
+        // Read once: no packet of a batch leaves before all are handed over.
+        let now = clock::now();
         for sent in 0..BATCH {
-            let now = clock::now();
             if !wan.has_room() {
                 return match self.next_departure() {
                     at if at > now => Next::At(at),
