@@ -11,6 +11,7 @@ mod awake;
 mod boxes;
 pub mod cost;
 pub mod emulator;
+pub mod forwarding;
 pub mod generator;
 mod lock;
 mod losses;

@@ -10,6 +10,7 @@ use forebay_host::daemon::DaemonError;
 use serde::de::DeserializeOwned;
 
 use crate::cost::{PartError, part};
+use crate::forwarding::forwarder::{self, ForwarderError};
 use crate::generator::{self, hostile};
 use crate::{emulator, native, receivebox};
 
@@ -17,7 +18,9 @@ use crate::{emulator, native, receivebox};
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// No such role.
-    #[error("role {0:?}: allowed is one of cost, emulator, hosts, hostile, native, receivebox")]
+    #[error(
+        "role {0:?}: allowed is one of cost, emulator, forwarder, hosts, hostile, native, receivebox"
+    )]
     Unknown(String),
     /// The specification cannot be read.
     #[error("{}: {source}", path.display())]
@@ -38,6 +41,9 @@ pub enum RoleError {
     /// The link emulator failed.
     #[error(transparent)]
     Emulator(#[from] emulator::EmulatorError),
+    /// The bare forwarder failed.
+    #[error(transparent)]
+    Forwarder(#[from] ForwarderError),
     /// The traffic generator failed.
     #[error(transparent)]
     Hosts(#[from] generator::GeneratorError),
@@ -60,6 +66,7 @@ pub fn run(name: &str, spec: &Path) -> Result<(), RoleError> {
     match name {
         "cost" => Ok(part::run(read_spec(spec)?)?),
         "emulator" => Ok(emulator::run(&read_spec(spec)?)?),
+        "forwarder" => Ok(forwarder::run(&read_spec(spec)?)?),
         "hosts" => Ok(generator::run(read_spec(spec)?)?),
         "hostile" => Ok(hostile::run(read_spec(spec)?)?),
         "native" => Ok(native::run(&read_spec(spec)?)?),
@@ -85,7 +92,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .ends_with("one of cost, emulator, hosts, hostile, native, receivebox"),
+                .ends_with("one of cost, emulator, forwarder, hosts, hostile, native, receivebox"),
             "{error}"
         );
     }

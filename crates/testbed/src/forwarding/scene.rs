@@ -1,0 +1,184 @@
+//! Three namespaces in a row, and the programs in them.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_core::units::Rate;
+use forebay_host::daemon::keys;
+use forebay_host::daemon::status::Status;
+use forebay_host::offload;
+use forebay_host::service::control::{self, Answer, Request};
+
+use super::forwarder::ForwarderSpec;
+use crate::TestbedError;
+use crate::namespace::Namespace;
+use crate::process;
+use crate::program::Program;
+use crate::run::{READY_TIMEOUT, Starter};
+use crate::topology::{ip, plain, step};
+
+/// Addresses of 192.0.2.0/24, which is for documentation: source and destination of the frames, ...
+pub(super) const SOURCE: [u8; 4] = [192, 0, 2, 1];
+pub(super) const DESTINATION: [u8; 4] = [192, 0, 2, 2];
+/// ... and of the boxes. The destination is no machine's: what would be to a box is in no bundle.
+const SENDBOX: &str = "192.0.2.3";
+const RECEIVEBOX: &str = "192.0.2.4";
+
+/// How long boxes may take to hear each other.
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The namespaces, and the receivebox.
+pub(super) struct Scene<'a> {
+    start: Starter<'a>,
+    /// Where frames come from.
+    pub hosts: Namespace,
+    between: Namespace,
+    /// Where frames go.
+    pub far: Namespace,
+    /// Processors of source and receivebox, and of what carries.
+    processors: [usize; 2],
+    receivebox: Program,
+}
+
+impl<'a> Scene<'a> {
+    /// Builds all of it, and keeps the calling thread to the first of the processors.
+    pub fn build(
+        binary: &'a Path,
+        dir: &'a Path,
+        processors: [usize; 2],
+    ) -> Result<Self, TestbedError> {
+        process::try_keep_to(processors[0]);
+        let (hosts, between, far) = (plain("hosts", &[])?, plain("box", &[])?, plain("far", &[])?);
+        let paths = [&hosts, &far].map(|namespace| namespace.path().display().to_string());
+        let lines = format!(
+            "link add lan type veth peer name eth0 netns {}\n\
+             link add wan type veth peer name eth0 netns {}\n\
+             link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
+             link set dev lan master br0\n\
+             link set dev wan master br0\n\
+             link set dev lan up\n\
+             link set dev wan up\n\
+             link set dev br0 up\n\
+             address add {SENDBOX}/24 dev br0\n",
+            paths[0], paths[1]
+        );
+        ip("box", &between, &lines)?;
+        ip("hosts", &hosts, "link set dev eth0 up\n")?;
+        ip("far", &far, &format!("link set dev eth0 up\naddress add {RECEIVEBOX}/24 dev eth0\n"))?;
+        for (place, namespace, device) in [
+            ("hosts", &hosts, "eth0"),
+            ("box", &between, "lan"),
+            ("box", &between, "wan"),
+            ("far", &far, "eth0"),
+        ] {
+            let off = namespace.within(|| Ok(offload::disable_all(device)));
+            let off = off.map_err(step("switch offloads off", place))?;
+            off.map_err(|source| TestbedError::Offload { place, source })?;
+        }
+        let file = |path: PathBuf| move |source: io::Error| TestbedError::File { path, source };
+        let key = dir.join("bundle.key");
+        keys::generate(&key)
+            .map_err(|error| file(key.clone())(io::Error::other(error.to_string())))?;
+        let config = dir.join("receivebox.toml");
+        let text = config_text("receivebox", "eth0", RECEIVEBOX, SENDBOX, "");
+        fs::write(&config, text).map_err(file(config.clone()))?;
+        let start = Starter { binary, dir };
+        let arguments = ["receivebox".into(), "--config".into(), config.into_os_string()];
+        let receivebox = start.program("receivebox", &far, &arguments)?;
+        Ok(Self { start, hosts, between, far, processors, receivebox })
+    }
+
+    /// Starts the bare forwarder.
+    pub fn forwarder(&self) -> Result<Program, TestbedError> {
+        let spec = ForwarderSpec { from: "lan".into(), to: "wan".into() };
+        let mut forwarder =
+            self.beside_source(|| self.start.role("forwarder", &self.between, "forwarder", &spec))?;
+        forwarder.await_line("ready", READY_TIMEOUT)?;
+        Ok(forwarder)
+    }
+
+    /// Starts a sendbox that shapes to `rate`, and waits until it hears the receivebox.
+    pub fn sendbox(&self, rate: Rate) -> Result<Program, TestbedError> {
+        let config = self.start.dir.join("sendbox.toml");
+        let shaping = format!(
+            "cc = {{ kind = \"const\", rate = \"{rate}\" }}\nqdisc = \"sfq\"\nmax_rate = \"{rate}\"\n"
+        );
+        let text = config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, &shaping);
+        fs::write(&config, text)
+            .map_err(|source| TestbedError::File { path: config.clone(), source })?;
+        let arguments = ["sendbox".into(), "--config".into(), config.into_os_string()];
+        let mut sendbox =
+            self.beside_source(|| self.start.program("sendbox", &self.between, &arguments))?;
+        let deadline = Instant::now() + PEER_TIMEOUT;
+        let socket = self.start.dir.join("sendbox.sock");
+        while !hears_peer(&socket) {
+            sendbox.check()?;
+            if Instant::now() > deadline {
+                let (name, seconds) = (sendbox.name.clone(), PEER_TIMEOUT.as_secs());
+                return Err(TestbedError::NoPeer { name, seconds, tail: sendbox.tail() });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(sendbox)
+    }
+
+    /// What `start` starts has the other processor: a child keeps to what its parent does.
+    fn beside_source<T>(&self, start: impl FnOnce() -> T) -> T {
+        process::try_keep_to(self.processors[1]);
+        let started = start();
+        process::try_keep_to(self.processors[0]);
+        started
+    }
+
+    /// The counters of the far side's device, however often they are read.
+    pub fn counters(&self) -> Result<File, TestbedError> {
+        let open = || File::open("/proc/thread-self/net/dev");
+        self.far.within(open).map_err(TestbedError::Proc)
+    }
+
+    /// Ends the receivebox.
+    pub fn stop(mut self) -> Result<(), TestbedError> {
+        self.receivebox.stop(Some(nix::sys::signal::Signal::SIGTERM))
+    }
+}
+
+fn hears_peer(socket: &Path) -> bool {
+    let Ok(Answer::Status(status)) = control::ask::<Status>(socket, Request::Status) else {
+        return false;
+    };
+    status.bundles.iter().all(|bundle| bundle.peer.state == "alive")
+}
+
+/// The file of a box whose bundle has all frames that are sent here.
+fn config_text(role: &str, wan: &str, listen: &str, peer: &str, shaping: &str) -> String {
+    let lan = if role == "sendbox" { "lan = \"lan\"\n" } else { "" };
+    let [from, to] = [SOURCE, DESTINATION].map(std::net::Ipv4Addr::from);
+    format!(
+        "[box]\nrole = \"{role}\"\n{lan}wan = \"{wan}\"\nlisten = \"{listen}\"\n\
+         control = \"{role}.sock\"\n\n[[bundle]]\nname = \"b\"\nid = 1\npeer = \"{peer}\"\n\
+         from = [\"{from}/32\"]\nto = [\"{to}/32\"]\nkey_file = \"bundle.key\"\n{shaping}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_host::daemon::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn both_boxes_accept_their_files_and_mean_the_same_packets() {
+        let shaping = "cc = \"const\"\nqdisc = \"sfq\"\n";
+        let files = [
+            config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, shaping),
+            config_text("receivebox", "eth0", RECEIVEBOX, SENDBOX, ""),
+        ];
+        let [sendbox, receivebox] =
+            files.map(|text| Config::parse(Path::new("/x/box.toml"), &text).unwrap());
+        assert_eq!(sendbox.bundles[0].to, receivebox.bundles[0].to);
+        assert_eq!(sendbox.bundles[0].from, receivebox.bundles[0].from);
+        assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
+    }
+}
