@@ -17,6 +17,7 @@ mod quickstart;
 mod reload;
 mod routed;
 mod scope;
+mod soak;
 mod two_bundles;
 mod unwritable_log;
 mod way_back;
