@@ -157,7 +157,8 @@ fn soak_keeps_memory_rates_and_delays_and_tells_of_nothing_unexplained() {
     }
     let compared = compare(&samples, total);
     let record = Record { minutes, actions, compared, events, unexpected, samples };
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out/soak.json");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let file = repository.join("out/soak.json");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, serde_json::to_string_pretty(&record).unwrap()).unwrap();
     let Record { actions, compared, events, unexpected, .. } = &record;

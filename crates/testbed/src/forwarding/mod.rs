@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::units::Rate;
+use forebay_host::service::privileges::go_realtime;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
@@ -84,14 +85,12 @@ pub struct Turn {
 
 /// Full frames, and the size of an acknowledgement.
 const FRAME_BYTES: [usize; 2] = [1514, 66];
-/// Nothing but what carries is slower than this.
-const UNLIMITED: Rate = Rate::from_mbit_per_sec(10_000);
 /// A queue stands where more comes than leaves.
 const OFFERED: Rate = Rate::from_mbit_per_sec(100);
 const SHAPED: Rate = Rate::from_mbit_per_sec(96);
 
 /// Has all arms carry in turn; `told` is told of each turn as it ends. Namespaces and programs go with the calling
-/// thread, which keeps to one processor from now on, and files of the programs into `dir`.
+/// thread, which keeps to one processor under SCHED_FIFO from now on, and files of the programs into `dir`.
 ///
 /// # Errors
 ///
@@ -107,6 +106,8 @@ pub fn measure(
     }
     let _lock = lock::take(&mut |_| {})?;
     let processors = process::processors().map_err(TestbedError::Proc)?;
+    // Whatever else the machine does, packets come as they should.
+    go_realtime();
     // The source has the first one, what carries the last.
     let (source_cpu, carrier_cpu) = (processors[0], processors[processors.len() - 1]);
     let scene = Scene::build(binary, dir, [source_cpu, carrier_cpu])?;
@@ -138,7 +139,7 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
     let mut carrier = match arm {
         Arm::Bridge => None,
         Arm::Forwarder => Some(scene.forwarder()?),
-        Arm::Sendbox => Some(scene.sendbox(UNLIMITED)?),
+        Arm::Sendbox => Some(scene.sendbox(None)?),
     };
     turn.echoes_ns = source::echoes(scene, options.echoes)?;
     if let Some(carrier) = &mut carrier {
@@ -153,7 +154,7 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
     }
     if arm == Arm::Sendbox {
         stop(arm, carrier.take())?;
-        carrier = Some(scene.sendbox(SHAPED)?);
+        carrier = Some(scene.sendbox(Some(SHAPED))?);
     }
     if let Some(carrier) = &mut carrier {
         let offered = if arm == Arm::Sendbox { OFFERED } else { SHAPED };

@@ -99,12 +99,13 @@ impl<'a> Scene<'a> {
         Ok(forwarder)
     }
 
-    /// Starts a sendbox that shapes to `rate`, and waits until it hears the receivebox.
-    pub fn sendbox(&self, rate: Rate) -> Result<Program, TestbedError> {
+    /// Starts a sendbox that shapes to `rate`, or does not shape, and waits until it hears the receivebox.
+    pub fn sendbox(&self, rate: Option<Rate>) -> Result<Program, TestbedError> {
         let config = self.start.dir.join("sendbox.toml");
-        let shaping = format!(
-            "cc = {{ kind = \"const\", rate = \"{rate}\" }}\nqdisc = \"sfq\"\nmax_rate = \"{rate}\"\n"
-        );
+        let law = rate.map_or("\"const\"".into(), |rate| {
+            format!("{{ kind = \"const\", rate = \"{rate}\" }}")
+        });
+        let shaping = format!("cc = {law}\nqdisc = \"sfq\"\n");
         let text = config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, &shaping);
         fs::write(&config, text)
             .map_err(|source| TestbedError::File { path: config.clone(), source })?;

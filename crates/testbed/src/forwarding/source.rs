@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::units::Rate;
 use forebay_host::port::{Direction, PacketPort, Port, PortError, XdpPort};
+use forebay_host::service::privileges::go_realtime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::scene::{DESTINATION, SOURCE, Scene};
@@ -145,6 +146,7 @@ fn failed(error: PortError) -> TestbedError {
 
 /// Sends back what is to be echoed.
 fn echo(port: &mut PacketPort, is_over: &AtomicBool) -> io::Result<()> {
+    go_realtime();
     let mut answers = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         wait(port, Duration::from_millis(20))?;

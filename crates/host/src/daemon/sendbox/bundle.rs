@@ -280,6 +280,11 @@ impl Bundle {
         self.steer(now, datapath);
     }
 
+    /// The rate at which packets leave now; `None`: at once.
+    pub fn shaped_to(&self) -> Option<Rate> {
+        self.steered?.rate
+    }
+
     /// What the bundle has sent and would send.
     pub fn load(&self, datapath: &impl Datapath) -> Load {
         self.control.load(datapath.backlog(self.index))

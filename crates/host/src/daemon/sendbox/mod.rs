@@ -59,9 +59,9 @@ use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Command, Mailbox, Worker};
 use crate::{clock, log, offload};
 
-/// Rounds are so far apart while packets leave at a rate: a wake-up costs more CPU time than a packet, and at
-/// 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. A packet that waits for
-/// its turn anyway is later by so much at the most, and no rate is lower for that: the shaper catches up
+/// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
+/// and at 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. What waits, and
+/// what comes meanwhile, is later by so much at the most, and no rate is lower for that: the shaper catches up
 /// (`qdisc/shaper.rs` of core). 250 us are two full frames at 96 Mbit/s, a burst that a bottleneck hardly feels.
 const QUANTUM: Duration = Duration::from_micros(250);
 /// Shortest sleep otherwise: what is due so soon after something else is done with it.
@@ -330,10 +330,15 @@ impl<D: Datapath> SendboxWorker<D> {
         }
     }
 
-    /// Whether packets that wait leave within a [`QUANTUM`].
-    fn is_pacing(&self, now: Timestamp) -> bool {
-        let mut soon = self.schedule.due_by(now + QUANTUM);
-        soon.any(|bundle| self.datapath.backlog(bundle).packets > 0)
+    /// For how long packets that wait leave one after the other, at most for a [`QUANTUM`]; `None`: none leave so
+    /// soon, or hardly any.
+    fn pacing(&self, now: Timestamp) -> Option<Duration> {
+        let waiting = |bundle: usize| {
+            let rate = self.bundles[bundle].shaped_to()?;
+            self.datapath.backlog(bundle).bytes.time_at(rate)
+        };
+        let longest = self.schedule.due_by(now + QUANTUM).filter_map(waiting).max()?;
+        (longest >= COALESCE).then(|| longest.min(QUANTUM))
     }
 
     fn sleep(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
@@ -349,9 +354,9 @@ impl<D: Datapath> SendboxWorker<D> {
         if !is_blocked && self.datapath.busy_poll(now + due.min(IDLE)) {
             return Ok(());
         }
-        if !is_blocked && self.is_pacing(now) {
+        if let Some(time) = self.pacing(now).filter(|_| !is_blocked) {
             // What comes meanwhile waits in its ring, which nobody has to be woken for.
-            std::thread::sleep(QUANTUM);
+            std::thread::sleep(time);
             return Ok(());
         }
         let shortest = if is_blocked { BLOCKED_RETRY } else { COALESCE };

@@ -128,8 +128,8 @@ impl Queue {
         pool: &mut Pool,
         listener: &mut impl Listener,
     ) -> Next {
-        // Read once: no packet of a batch leaves before all are handed over.
-        let now = clock::now();
+        // Not read for each packet: none of a batch leaves before all are handed over.
+        let mut now = clock::now();
         for sent in 0..BATCH {
             if !wan.has_room() {
                 return match self.next_departure() {
@@ -140,7 +140,13 @@ impl Queue {
             }
             let mut drops = Drops { pool, given_up: &mut self.given_up };
             let Some(frame) = self.shaper.dequeue(now, &mut drops) else {
-                return Next::At(self.next_departure());
+                let next = self.next_departure();
+                now = clock::now();
+                // At high rates the next one has fallen due by the time that these were taken.
+                if next <= now {
+                    continue;
+                }
+                return Next::At(next);
             };
             self.send(now, &frame, wan, listener);
             pool.give_back(frame);
