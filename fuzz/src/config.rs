@@ -10,8 +10,12 @@ use forebay_host::daemon::{Config, Role};
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let file = Path::new("/etc/forebay/box.toml");
-    match Config::parse(file, &text) {
-        Ok(config) => check(&config),
+    match Config::parse_all(file, &text) {
+        Ok(boxes) => {
+            let names: BTreeSet<&String> = boxes.iter().map(|config| &config.name).collect();
+            assert!(!names.is_empty() && names.len() == boxes.len());
+            boxes.iter().for_each(check);
+        }
         Err(error) => {
             let lines = text.lines().count().max(1) + 1;
             assert!(!error.problems.is_empty());
@@ -28,6 +32,7 @@ fn check(config: &Config) {
     let is_sendbox = config.role == Role::Sendbox;
     assert_eq!(config.lan.is_some(), is_sendbox);
     assert_ne!(config.lan.as_ref(), Some(&config.wan));
+    assert!((1..=2).contains(&config.listen.len()));
     let ids: BTreeSet<_> = config.bundles.iter().map(|bundle| bundle.id).collect();
     assert!(!ids.is_empty() && ids.len() == config.bundles.len());
     if let Some(uplink) = &config.uplink {

@@ -11,6 +11,10 @@ use crate::units::ByteCount;
 
 /// Bytes of an untagged Ethernet II header.
 pub const ETHERNET_HEADER: usize = 14;
+/// Bytes of a VLAN tag (IEEE 802.1Q section 9.3).
+const VLAN_TAG: usize = 4;
+/// VLAN tags that are read past: those of a customer and of a provider (IEEE 802.1ad, QinQ).
+const MAX_VLAN_TAGS: usize = 2;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -86,6 +90,8 @@ pub struct Headers {
     pub dscp: u8,
     /// ECN field.
     pub ecn: Ecn,
+    /// Bytes of VLAN tags in front of the IP header: 0, 4 or 8.
+    pub tags_len: u8,
     /// Where in the frame the IP payload begins (bytes): behind the IPv4 header with its options, or behind
     /// the fixed IPv6 header.
     pub payload_at: u8,
@@ -96,8 +102,8 @@ pub struct Headers {
 /// Why a frame is no IP packet that a box can handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unparsed {
-    /// The frame carries a VLAN tag.
-    #[error("the frame is VLAN-tagged")]
+    /// The frame carries more than two VLAN tags.
+    #[error("the frame has more than two VLAN tags")]
     Vlan,
     /// The frame carries another protocol, such as ARP (0x0806).
     #[error("EtherType {ethertype:#06x} is not IP")]
@@ -113,19 +119,14 @@ pub enum Unparsed {
     Malformed,
 }
 
-/// Whether the frame is an untagged IPv4 or IPv6 frame, going by its EtherType only.
-pub fn is_ip(frame: &[u8]) -> bool {
-    matches!(ethertype(frame), Some(ETHERTYPE_IPV4 | ETHERTYPE_IPV6))
-}
-
 impl Headers {
-    /// Reads the headers of an untagged Ethernet frame that holds one whole IP packet.
+    /// Reads the headers of an Ethernet frame that holds one whole IP packet, behind up to two VLAN tags.
     ///
     /// IPv4 options and up to 8 IPv6 extension headers are skipped. Where the extension headers
     /// are cut short or too many, `protocol` is the one at which reading stopped and the ports are
     /// 0: the packet still belongs to its addresses. Checksums are not verified.
     pub fn parse(frame: &[u8]) -> Result<Self, Unparsed> {
-        let Network { is_v6, header, payload } = Network::parse(frame)?;
+        let Network { is_v6, tags_len, header, payload } = Network::parse(frame)?;
         let (source, destination, tos, transport) = if is_v6 {
             let transport = Transport::after_extensions(header[6], payload);
             let traffic_class = header[0] << 4 | header[1] >> 4;
@@ -145,10 +146,16 @@ impl Headers {
             destination_port,
             dscp,
             ecn,
-            // At most 74, and a field of 16 bits.
-            payload_at: (ETHERNET_HEADER + header.len()) as u8,
+            // At most 8 and 82, and a field of 16 bits.
+            tags_len: tags_len as u8,
+            payload_at: (ETHERNET_HEADER + tags_len + header.len()) as u8,
             payload_len: payload.len() as u16,
         })
+    }
+
+    /// Bytes in front of the IP payload in a frame without VLAN tags.
+    pub(crate) const fn header_len(&self) -> usize {
+        (self.payload_at - self.tags_len) as usize
     }
 
     /// The IP payload of `frame`, whose headers these are; empty where another frame is too short.
@@ -169,10 +176,10 @@ impl Headers {
     }
 }
 
-/// Bytes of a frame without the padding behind its IP packet. Devices pad short frames or do not,
-/// so two boxes that compare what was sent with what came must both leave it out. All of the frame
-/// where the IP header does not say how long the packet is: no whole IP packet, or an IPv6
-/// jumbogram (RFC 2675). `headers`: those of the frame, if it has any.
+/// Bytes of a frame without the padding behind its IP packet, and without VLAN tags. Devices pad short
+/// frames or do not, and switches add and remove tags, so two boxes that compare what was sent with what
+/// came must both leave these out. With the padding where the IP header does not say how long the packet
+/// is: no whole IP packet, or an IPv6 jumbogram (RFC 2675). `headers`: those of the frame, if it has any.
 pub fn unpadded_len(headers: Option<&Headers>, frame: &[u8]) -> ByteCount {
     let is_jumbogram = |headers: &Headers| {
         let is_empty = headers.source.is_ipv6() && headers.payload_len == 0;
@@ -180,18 +187,18 @@ pub fn unpadded_len(headers: Option<&Headers>, frame: &[u8]) -> ByteCount {
     };
     let len = match headers {
         Some(headers) if !is_jumbogram(headers) => {
-            u64::from(headers.payload_at) + u64::from(headers.payload_len)
+            headers.header_len() + usize::from(headers.payload_len)
         }
-        _ => frame.len() as u64,
+        headers => frame.len() - headers.map_or(0, |headers| usize::from(headers.tags_len)),
     };
-    ByteCount::new(len)
+    ByteCount::new(len as u64)
 }
 
 /// The ECN field of an IPv4 or IPv6 frame; [`Ecn::NotEct`] for any other.
 pub fn ecn(frame: &[u8]) -> Ecn {
-    let tos = match ethertype(frame) {
-        Some(ETHERTYPE_IPV4) => frame.get(ETHERNET_HEADER + 1).copied(),
-        Some(ETHERTYPE_IPV6) => frame.get(ETHERNET_HEADER + 1).map(|byte| byte >> 4),
+    let tos = match behind_tags(frame) {
+        Some((ETHERTYPE_IPV4, at)) => frame.get(at + 1).copied(),
+        Some((ETHERTYPE_IPV6, at)) => frame.get(at + 1).map(|byte| byte >> 4),
         _ => None,
     };
     tos.map_or(Ecn::NotEct, Ecn::from_bits)
@@ -204,9 +211,9 @@ pub fn set_ce(frame: &mut [u8]) -> bool {
     if ecn(frame) == Ecn::NotEct {
         return false;
     }
-    let is_v6 = ethertype(frame) == Some(ETHERTYPE_IPV6);
-    let ip = &mut frame[ETHERNET_HEADER..];
-    if is_v6 {
+    let Some((ethertype, at)) = behind_tags(frame) else { return false };
+    let ip = &mut frame[at..];
+    if ethertype == ETHERTYPE_IPV6 {
         ip[1] |= (Ecn::Ce as u8) << 4;
         return true;
     }
@@ -233,6 +240,8 @@ pub(crate) fn v6_form(address: IpAddr) -> Ipv6Addr {
 /// The IP packet in a frame: header and payload, both inside the frame and inside the IP length.
 struct Network<'a> {
     is_v6: bool,
+    /// Bytes of VLAN tags in front of the header.
+    tags_len: usize,
     /// Of IPv4 at least 20 bytes, options included; of IPv6 the fixed header of 40 bytes.
     header: &'a [u8],
     /// Extension headers of IPv6 included.
@@ -241,16 +250,17 @@ struct Network<'a> {
 
 impl<'a> Network<'a> {
     fn parse(frame: &'a [u8]) -> Result<Self, Unparsed> {
-        match ethertype(frame) {
-            None => Err(Unparsed::Truncated),
-            Some(ETHERTYPE_IPV4) => Self::parse_v4(&frame[ETHERNET_HEADER..]),
-            Some(ETHERTYPE_IPV6) => Self::parse_v6(&frame[ETHERNET_HEADER..]),
-            Some(ethertype) if ETHERTYPES_VLAN.contains(&ethertype) => Err(Unparsed::Vlan),
-            Some(ethertype) => Err(Unparsed::NotIp { ethertype }),
+        let (ethertype, at) = behind_tags(frame).ok_or(Unparsed::Truncated)?;
+        let tags_len = at - ETHERNET_HEADER;
+        match ethertype {
+            ETHERTYPE_IPV4 => Self::parse_v4(tags_len, &frame[at..]),
+            ETHERTYPE_IPV6 => Self::parse_v6(tags_len, &frame[at..]),
+            tag if ETHERTYPES_VLAN.contains(&tag) => Err(Unparsed::Vlan),
+            ethertype => Err(Unparsed::NotIp { ethertype }),
         }
     }
 
-    fn parse_v4(ip: &'a [u8]) -> Result<Self, Unparsed> {
+    fn parse_v4(tags_len: usize, ip: &'a [u8]) -> Result<Self, Unparsed> {
         if ip.len() < IPV4_HEADER {
             return Err(Unparsed::Truncated);
         }
@@ -261,10 +271,10 @@ impl<'a> Network<'a> {
         }
         let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
         let (header, payload) = packet.split_at(header_len);
-        Ok(Self { is_v6: false, header, payload })
+        Ok(Self { is_v6: false, tags_len, header, payload })
     }
 
-    fn parse_v6(ip: &'a [u8]) -> Result<Self, Unparsed> {
+    fn parse_v6(tags_len: usize, ip: &'a [u8]) -> Result<Self, Unparsed> {
         if ip.len() < IPV6_HEADER {
             return Err(Unparsed::Truncated);
         }
@@ -274,7 +284,7 @@ impl<'a> Network<'a> {
         let total_len = IPV6_HEADER + usize::from(be16(ip, 4));
         let packet = ip.get(..total_len).ok_or(Unparsed::Truncated)?;
         let (header, payload) = packet.split_at(IPV6_HEADER);
-        Ok(Self { is_v6: true, header, payload })
+        Ok(Self { is_v6: true, tags_len, header, payload })
     }
 }
 
@@ -322,8 +332,21 @@ impl<'a> Transport<'a> {
     }
 }
 
-fn ethertype(frame: &[u8]) -> Option<u16> {
-    (frame.len() >= ETHERNET_HEADER).then(|| be16(frame, 12))
+/// The EtherType behind up to two VLAN tags, and where in the frame begins what it names (bytes); `None`: the frame
+/// ends before.
+pub fn behind_tags(frame: &[u8]) -> Option<(u16, usize)> {
+    let mut at = ETHERNET_HEADER;
+    for _ in 0..MAX_VLAN_TAGS {
+        if !ETHERTYPES_VLAN.contains(&ethertype_before(frame, at)?) {
+            break;
+        }
+        at += VLAN_TAG;
+    }
+    Some((ethertype_before(frame, at)?, at))
+}
+
+fn ethertype_before(frame: &[u8], at: usize) -> Option<u16> {
+    (frame.len() >= at).then(|| be16(frame, at - 2))
 }
 
 pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {

@@ -12,6 +12,11 @@
 #define BLOCK_WORDS 8
 #define ADDRESS_WORDS 4
 #define PAYLOAD_WORDS 3
+/*
+ * Versions 3 to 5 are version 2 without what NAT changes: of sources, of destinations, or of both. Of each there is a
+ * word, all of whose bits are set where NAT changes it: with masks instead of branches the verifier has few paths.
+ */
+#define NAT_ENDS 2
 /* More-fragments flag and fragment offset: a router may change neither, but may clear DF. */
 #define FRAGMENT_MASK 0x3fff
 
@@ -28,11 +33,17 @@ static __always_inline __u64 low_bytes(int bytes)
 	return bytes >= 8 ? ~0ULL : (1ULL << 8 * bytes) - 1;
 }
 
+/* Of IPv4: that of IPv6 has a header of its own. */
+static __always_inline bool is_fragment(const struct packet *packet)
+{
+	return packet->frag_off & be16(FRAGMENT_MASK);
+}
+
 /* What begins with the header of its transport: no fragment. */
 static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
 {
 	return packet->protocol == protocol && packet->payload_len >= header_len &&
-	       !(packet->frag_off & be16(FRAGMENT_MASK));
+	       !is_fragment(packet);
 }
 
 /* The second word of a TCP header without the header's length and the flags. */
@@ -66,14 +77,46 @@ static __always_inline void address_words(const struct address *address, __u64 *
 	}
 }
 
-static __always_inline __u64 network_word(const struct packet *packet)
+/* All bits, if NAT changes anything. */
+static __always_inline __u64 any_nat(const __u64 *nat)
 {
-	return packet->id | (__u64)(packet->frag_off & be16(FRAGMENT_MASK)) << 16 |
+	return nat[0] | nat[1];
+}
+
+static __always_inline __u64 network_word(const struct packet *packet, const __u64 *nat)
+{
+	__u64 fragment = packet->frag_off & be16(FRAGMENT_MASK);
+	__u64 is_whole = fragment;
+
+	asm volatile("" : "+r"(is_whole));
+	is_whole = (is_whole - 1) >> 63;
+	return (packet->id & ~(any_nat(nat) & -is_whole)) | fragment << 16 |
 	       (__u64)packet->protocol << 32 | (__u64)be16(packet->payload_len) << 48;
 }
 
+/* Takes from the words of the IP payload what NAT changes; `has_ports`: they begin with those of TCP or UDP. */
+static __always_inline void leave_out_nat(const struct packet *packet, __u64 *words,
+					  const __u64 *nat, bool has_ports)
+{
+	__u64 any = any_nat(nat);
+
+	if (has_ports) {
+		words[0] &= ~((nat[0] & 0xffff) | (nat[1] & 0xffff0000));
+	} else if (is_fragment(packet)) {
+		words[0] &= ~any;
+		words[1] &= ~any;
+		words[2] &= ~any;
+	} else if (packet->protocol == IPPROTO_ICMP || packet->protocol == IPPROTO_ICMPV6) {
+		words[0] &= ~(any & 0xffffffffULL << 16);
+	} else if (packet->protocol == IPPROTO_FRAGMENT) {
+		words[1] &= ~any;
+		words[2] &= ~any;
+	}
+}
+
 /* The state after the addresses of a packet, under the key of its bundle. */
-static __always_inline struct siphash hash_addresses(const struct packet *packet, const __u64 *key)
+static __always_inline struct siphash hash_addresses(const struct packet *packet, const __u64 *key,
+						     const __u64 *nat)
 {
 	struct siphash state = siphash_begin(key[0], key[1]);
 	__u64 words[ADDRESS_WORDS];
@@ -82,7 +125,7 @@ static __always_inline struct siphash hash_addresses(const struct packet *packet
 	address_words(&packet->destination, words + 2);
 #pragma unroll
 	for (int i = 0; i < ADDRESS_WORDS; i++)
-		siphash_word(&state, words[i]);
+		siphash_word(&state, words[i] & ~nat[i / 2]);
 	return state;
 }
 
@@ -153,17 +196,19 @@ static __always_inline bool transport_words(const struct packet *packet, void *d
 
 /* The sampling hash of a packet in one piece; Ethernet padding is not read. */
 static __always_inline __u64 sampling_hash(const struct packet *packet, void *data_end,
-					   const __u64 *key, __u32 version)
+					   const __u64 *key, __u32 version, const __u64 *nat)
 {
 	const __u8 *payload = packet->payload;
 	__u64 words[PAYLOAD_WORDS];
+	bool has_ports = version != 1 && transport_words(packet, data_end, words);
 
-	if (version == 1 || !transport_words(packet, data_end, words)) {
+	if (!has_ports) {
 #pragma unroll
 		for (int i = 0; i < PAYLOAD_WORDS; i++)
 			words[i] = word_of(payload + 8 * i, packet->payload_len - 8 * i, data_end);
 	}
-	return hash_rest(hash_addresses(packet, key), network_word(packet), words);
+	leave_out_nat(packet, words, nat, has_ports);
+	return hash_rest(hash_addresses(packet, key, nat), network_word(packet, nat), words);
 }
 
 #endif

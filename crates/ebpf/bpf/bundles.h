@@ -17,7 +17,7 @@
 #ifndef FOREBAY_BUNDLES_H
 #define FOREBAY_BUNDLES_H
 
-#include "packet.h"
+#include "block.h"
 
 #define MAX_BUNDLES 1024
 #define MAX_PREFIXES 16384
@@ -48,8 +48,10 @@ struct bundle {
 	/* Packets per epoch, a power of two, less one. */
 	__u64 epoch_mask;
 	__u32 id;
-	/* Of the sampling block: 1 or 2. */
+	/* Of the sampling block: 1, or 2 and later. */
 	__u32 version;
+	/* What of sources and of destinations the block leaves out: all bits or none (block.h). */
+	__u64 nat[NAT_ENDS];
 };
 
 struct counters {

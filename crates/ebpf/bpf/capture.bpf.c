@@ -31,6 +31,9 @@ enum fate {
 	FATE_STALE,
 	FATE_NO_SOCKET,
 	FATE_NO_STAMP,
+	FATE_VLAN,
+	FATE_MPLS,
+	FATE_PPPOE,
 	FATES,
 };
 
@@ -76,6 +79,22 @@ struct {
 	__type(key, struct mac);
 	__type(value, __u8);
 } own_macs SEC(".maps");
+
+/* Bits of what has no tag of a VLAN, and of tags that name none (priority tags: VLAN 0). */
+#define NO_TAG 0
+#define NO_VLAN 4095
+
+/*
+ * VLANs, a bit each, whose frames a bridge sends on as they come. Others it drops, or changes their tag. User
+ * space writes it through mmap.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 4096 / 64);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} kept_vlans SEC(".maps");
 
 /* Bytes of the longest frame that the process can take; 0: of any. User space writes it through mmap. */
 struct {
@@ -129,6 +148,27 @@ static __always_inline bool to_own_mac(const struct ethhdr *eth)
 	return bpf_map_lookup_elem(&own_macs, &to);
 }
 
+/* What is behind another kind of tag, as a provider's, has none for a bridge. */
+static __always_inline __u32 vlan_of(void *data, void *data_end)
+{
+	struct ethhdr *eth = data;
+	struct vlan_tag *tag = (void *)(eth + 1);
+	__u32 vlan;
+
+	if ((void *)(tag + 1) > data_end || eth->h_proto != be16(ETH_P_8021Q))
+		return NO_TAG;
+	vlan = be16(tag->tci) & 0xfff;
+	return vlan ? vlan : NO_VLAN;
+}
+
+static __always_inline bool keeps_vlan(void *data, void *data_end)
+{
+	__u32 vlan = vlan_of(data, data_end), at = vlan / 64;
+	__u64 *kept = bpf_map_lookup_elem(&kept_vlans, &at);
+
+	return kept && *kept >> (vlan % 64) & 1;
+}
+
 static __always_inline enum fate classify(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
@@ -140,6 +180,10 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 		break;
 	case PARSED_MALFORMED:
 		return FATE_MALFORMED;
+	case PARSED_MPLS:
+		return FATE_MPLS;
+	case PARSED_PPPOE:
+		return FATE_PPPOE;
 	default:
 		return FATE_NOT_IP;
 	}
@@ -153,6 +197,8 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 		return FATE_MALFORMED;
 	if (to_own_mac(data))
 		return FATE_OWN_MAC;
+	if (!keeps_vlan(data, data_end))
+		return FATE_VLAN;
 	if (too_long(ctx))
 		return FATE_LONG;
 	return beating() ? FATE_REDIRECTED : FATE_STALE;

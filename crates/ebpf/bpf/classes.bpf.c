@@ -77,8 +77,6 @@ static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
 	void *data;
 	int slot;
 
-	if (ctx->vlan_present)
-		return CLASSIFIED_NOT_IP;
 	pull_headers(ctx);
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

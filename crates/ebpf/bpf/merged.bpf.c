@@ -14,9 +14,6 @@ int merged(struct __sk_buff *ctx)
 	void *data;
 	int slot;
 
-	/* The tag would be hidden. */
-	if (ctx->vlan_present)
-		return TCX_NEXT;
 	pull_headers(ctx);
 	data = (void *)(long)ctx->data;
 	data_end = (void *)(long)ctx->data_end;

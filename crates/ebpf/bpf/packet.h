@@ -11,10 +11,21 @@
 #define AF_INET6 10
 
 #define ETH_P_IP 0x0800
+#define ETH_P_8021Q 0x8100
 #define ETH_P_IPV6 0x86dd
+#define ETH_P_MPLS_UC 0x8847
+#define ETH_P_MPLS_MC 0x8848
+#define ETH_P_PPP_SES 0x8864
+#define ETH_P_8021AD 0x88a8
+/* The tag of providers before IEEE 802.1ad, which is still met. */
+#define ETH_P_QINQ1 0x9100
+/* Those of a customer and of a provider. */
+#define MAX_VLAN_TAGS 2
 #define IPPROTO_HOPOPTS 0
+#define IPPROTO_ICMP 1
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
+#define IPPROTO_FRAGMENT 44
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
@@ -28,6 +39,12 @@ struct ethhdr {
 	__u8 h_dest[6];
 	__u8 h_source[6];
 	__be16 h_proto;
+} __attribute__((packed));
+
+/* Behind the EtherType that says that it is one. */
+struct vlan_tag {
+	__be16 tci;
+	__be16 proto;
 } __attribute__((packed));
 
 struct iphdr {
@@ -78,7 +95,7 @@ struct packet {
 	void *payload;
 	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
-	/* Of the frame without the padding, which not every device adds. */
+	/* Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds. */
 	__u32 frame_len;
 	/* As on the wire; zero for IPv6. */
 	__be16 id;
@@ -86,21 +103,26 @@ struct packet {
 	/* IPv4 protocol, or next header of the fixed IPv6 header. */
 	__u8 protocol;
 	__u8 ecn;
+	/* Bytes of VLAN tags in front of the IP header. */
+	__u8 tags_len;
 };
 
 enum parsed {
-	/* An IP packet to one station. */
+	/* An IP packet to one station, behind up to two VLAN tags. */
 	PARSED_IP,
-	/* Something else, such as ARP, a VLAN tag, or a frame to a group (multicast, broadcast). */
+	/* Something else, such as ARP, or a frame to a group (multicast, broadcast). */
 	PARSED_OTHER,
 	/* An IP packet whose headers contradict themselves or are cut off. */
 	PARSED_MALFORMED,
+	/* What may hold an IP packet that is not looked for. */
+	PARSED_MPLS,
+	PARSED_PPPOE,
 };
 
-static __always_inline enum parsed parse_ipv4(void *data, void *data_end, __u64 len,
+/* `ip` is where the header begins, of a frame of `len` bytes without its tags. */
+static __always_inline enum parsed parse_ipv4(struct iphdr *ip, void *data_end, __u64 len,
 					     struct packet *packet)
 {
-	struct iphdr *ip = data + sizeof(struct ethhdr);
 	__u32 header_len, total_len;
 
 	if ((void *)(ip + 1) > data_end)
@@ -125,11 +147,9 @@ static __always_inline enum parsed parse_ipv4(void *data, void *data_end, __u64 
 	return PARSED_IP;
 }
 
-static __always_inline enum parsed parse_ipv6(void *data, void *data_end, __u64 len,
+static __always_inline enum parsed parse_ipv6(struct ipv6hdr *ip, void *data_end, __u64 len,
 					     struct packet *packet)
 {
-	struct ipv6hdr *ip = data + sizeof(struct ethhdr);
-
 	if ((void *)(ip + 1) > data_end || ip->version_class >> 4 != 6)
 		return PARSED_MALFORMED;
 
@@ -152,19 +172,63 @@ static __always_inline enum parsed parse_ipv6(void *data, void *data_end, __u64 
 	return PARSED_IP;
 }
 
+/* 1 for a VLAN tag and 0 else, without branches: the verifier would follow all that comes behind once for each. */
+static __always_inline __u64 is_tag(__be16 proto)
+{
+	__u64 product = (__u64)(proto ^ be16(ETH_P_8021Q)) * (proto ^ be16(ETH_P_8021AD)) *
+			(proto ^ be16(ETH_P_QINQ1));
+
+	asm volatile("" : "+r"(product));
+	return (product - 1) >> 63;
+}
+
+/* Bytes of VLAN tags whose EtherTypes begin at `proto`, where there is room for all that may be. */
+static __always_inline __u64 tags_len(const __be16 *proto)
+{
+	const int tag = sizeof(struct vlan_tag) / sizeof(*proto);
+	__u64 first = is_tag(proto[0]);
+
+	return sizeof(struct vlan_tag) * (first + (first & is_tag(proto[tag])));
+}
+
 /* Reads the headers at `data`, of a frame of `len` bytes that may go on elsewhere behind `data_end`. */
 static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 					 struct packet *packet)
 {
 	struct ethhdr *eth = data;
+	__be16 *proto;
+	__u64 tags;
 
-	if ((void *)(eth + 1) > data_end || eth->h_dest[0] & 1)
+	/* No IP packet is so short that there is no room for tags. */
+	if ((void *)(eth + 1) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) > data_end ||
+	    eth->h_dest[0] & 1)
 		return PARSED_OTHER;
-	if (eth->h_proto == be16(ETH_P_IP))
-		return parse_ipv4(data, data_end, len, packet);
-	if (eth->h_proto == be16(ETH_P_IPV6))
-		return parse_ipv6(data, data_end, len, packet);
-	return PARSED_OTHER;
+	proto = data + sizeof(*eth) - sizeof(*proto);
+	tags = tags_len(proto);
+	proto = (void *)proto + tags;
+	if ((void *)(proto + 1) > data_end)
+		return PARSED_OTHER;
+	packet->tags_len = tags;
+	len -= tags;
+	switch (*proto) {
+	case be16(ETH_P_IP):
+		return parse_ipv4((void *)(proto + 1), data_end, len, packet);
+	case be16(ETH_P_IPV6):
+		return parse_ipv6((void *)(proto + 1), data_end, len, packet);
+	case be16(ETH_P_MPLS_UC):
+	case be16(ETH_P_MPLS_MC):
+		return PARSED_MPLS;
+	case be16(ETH_P_PPP_SES):
+		return PARSED_PPPOE;
+	default:
+		return PARSED_OTHER;
+	}
+}
+
+/* Where in the frame, with its tags, the payload begins. */
+static __always_inline __u32 payload_at(const struct packet *packet)
+{
+	return packet->tags_len + packet->frame_len - packet->payload_len;
 }
 
 /* Of the link and no part of a bundle, though both ends may have addresses of one. */

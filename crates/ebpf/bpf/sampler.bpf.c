@@ -30,7 +30,7 @@ int sampler(struct xdp_md *ctx)
 	if (!bundle || !count)
 		return XDP_PASS;
 
-	record.hash = sampling_hash(&packet, data_end, bundle->key, bundle->version);
+	record.hash = sampling_hash(&packet, data_end, bundle->key, bundle->version, bundle->nat);
 	mask = *(volatile __u64 *)&bundle->epoch_mask;
 
 	/* No helper may be called under the lock, so that the clock is read before. */

@@ -2,7 +2,7 @@
 /*
  * Counts and samples a socket buffer as the packets that it becomes on the wire, or that it was merged of:
  * what crates/core/src/bundle/segments.rs does, and what a program finds that sees those packets one by one.
- * Of version 2 alone: the block of version 1 is not known before there is a packet.
+ * Of version 2 and later: the block of version 1 is not known before there is a packet.
  *
  * A super-packet that is neither TCP nor UDP right behind its IP header, as of a tunnel, or whose packets have
  * headers of their own (SKB_GSO_FRAGLIST), is counted as far as its bytes go and not sampled.
@@ -29,14 +29,17 @@ struct cutting {
 	__u64 payload[PAYLOAD_WORDS];
 	/* Counters as they were before the first packet. */
 	struct boundary record;
-	/* Bytes in front of the data, and those of the transport's header among them. */
+	/* Bytes of VLAN tags, which are not counted. */
+	__u32 tags_len;
+	/* Other bytes in front of the data, and those of the transport's header among them. */
 	__u32 header_len;
 	__u32 transport_len;
 	__u32 data_len;
 	/* Data of a packet. */
 	__u32 size;
 	__u16 id;
-	bool advances_id;
+	/* Bits of the network's word that have the identification, if each packet has the next one. */
+	__u64 id_bits;
 	bool is_tcp;
 	bool is_udp;
 	bool is_ce;
@@ -50,7 +53,7 @@ static __always_inline void read_data(struct cutting *it, __u32 offset, __u32 le
 	words[0] = words[1] = 0;
 	if (bpf_dynptr_from_skb(it->skb, 0, &frame))
 		return;
-	offset += it->header_len;
+	offset += it->tags_len + it->header_len;
 	if (len < 8) {
 		bpf_dynptr_read(&words[0], len & 7, &frame, offset, 0);
 		return;
@@ -71,8 +74,7 @@ static __always_inline void sample_segment(struct cutting *it, __u32 at)
 	payload[0] = it->payload[0];
 	payload[1] = it->payload[1];
 	payload[2] = it->payload[2];
-	if (it->advances_id)
-		network = (network & ~0xffffULL) | be16((__u16)(it->id + at));
+	network = (network & ~it->id_bits) | (be16((__u16)(it->id + at)) & it->id_bits);
 	network = (network & ~(0xffffULL << 48)) | (__u64)be16((__u16)(it->transport_len + len)) << 48;
 	if (it->is_tcp && at) {
 		__u32 sequence = __builtin_bswap32(payload[0] >> 32) + offset;
@@ -143,7 +145,8 @@ static __always_inline bool take_transport(struct cutting *it, const struct pack
 	if (!gso->size)
 		return true;
 	it->size = gso->size;
-	it->advances_id = packet->source.family == AF_INET && !(gso->type & SKB_GSO_TCP_FIXEDID);
+	if (packet->source.family == AF_INET && !(gso->type & SKB_GSO_TCP_FIXEDID))
+		it->id_bits = 0xffff;
 	return header_len && it->data_len && !(gso->type & SKB_GSO_OTHERS);
 }
 
@@ -158,7 +161,7 @@ static __always_inline bool read_transport(struct cutting *it, const struct pack
 	if (len > TRANSPORT_BYTES)
 		len = TRANSPORT_BYTES;
 	if (bpf_dynptr_from_skb(it->skb, 0, &frame) ||
-	    bpf_dynptr_read(words, len, &frame, packet->frame_len - packet->payload_len, 0))
+	    bpf_dynptr_read(words, len, &frame, payload_at(packet), 0))
 		return false;
 	return take_transport(it, packet, gso, words);
 }
@@ -177,6 +180,7 @@ static __always_inline void sample(struct __sk_buff *skb, const struct packet *p
 
 	if (!bundle || !count)
 		return;
+	it.tags_len = packet->tags_len;
 	it.id = be16(packet->id);
 	it.is_ce = packet->ecn == INET_ECN_CE;
 	if (!read_transport(&it, packet, gso)) {
@@ -188,8 +192,10 @@ static __always_inline void sample(struct __sk_buff *skb, const struct packet *p
 	it.record.received_at_ns = bpf_ktime_get_ns();
 	it.record.epoch_mask = *(volatile __u64 *)&bundle->epoch_mask;
 	it.record.bundle = bundle->id;
-	it.network = network_word(packet);
-	it.addresses = hash_addresses(packet, bundle->key);
+	it.network = network_word(packet, bundle->nat);
+	it.addresses = hash_addresses(packet, bundle->key, bundle->nat);
+	leave_out_nat(packet, it.payload, bundle->nat, it.is_tcp || it.is_udp);
+	it.id_bits &= ~any_nat(bundle->nat);
 	reserve(count, (__u64)packets * it.header_len + it.data_len, packets, it.is_ce ? packets : 0,
 		&it.record);
 	if (packets == 1)

@@ -28,6 +28,7 @@ struct __sk_buff {
 	__u32 mark;
 	__u32 queue_mapping;
 	__u32 protocol;
+	/* Of a tag that stands beside the frame and not in it. */
 	__u32 vlan_present;
 	__u32 vlan_tci;
 	__u32 vlan_proto;
@@ -103,8 +104,10 @@ extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags,
 			       struct bpf_dynptr *dynptr) __ksym __weak;
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* Bytes up to the end of a fixed IPv6 header, and of the type of an ICMPv6 message. */
-#define HEADERS_LEN (sizeof(struct ethhdr) + sizeof(struct ipv6hdr) + 1)
+/* Bytes up to the end of a fixed IPv6 header behind tags, and of the type of an ICMPv6 message. */
+#define HEADERS_LEN                                                                \
+	(sizeof(struct ethhdr) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) +         \
+	 sizeof(struct ipv6hdr) + 1)
 
 /* Makes the headers of a frame accessible, which hardly ever lie elsewhere. */
 static __always_inline void pull_headers(struct __sk_buff *ctx)

@@ -21,6 +21,9 @@ use crate::{Error, program};
 /// Bytes of a time of arrival, see [`CaptureOptions::All`].
 pub const STAMP_LEN: usize = size_of::<u64>();
 
+/// Numbers that a VLAN can have.
+const VLANS: usize = 4096;
+
 /// Which frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOptions {
@@ -42,7 +45,7 @@ pub enum CaptureOptions {
 pub struct CaptureCounters {
     /// Handed to a socket, whose ring may still have been full.
     pub redirected: u64,
-    /// Passed: no IP packet to one station, such as ARP, VLAN tags, multicast and broadcast.
+    /// Passed: no IP packet to one station, such as ARP, three VLAN tags, multicast and broadcast.
     pub not_ip: u64,
     /// Passed: IP headers that are cut off or contradict themselves.
     pub malformed: u64,
@@ -63,6 +66,12 @@ pub struct CaptureCounters {
     pub no_socket: u64,
     /// Passed: all frames are wanted, and the driver has no room for the time of arrival.
     pub no_stamp: u64,
+    /// Passed: towards a bundle, in a VLAN that is not among those of [`Capture::set_kept_vlans`].
+    pub vlan: u64,
+    /// Passed: MPLS, whatever is in it.
+    pub mpls: u64,
+    /// Passed: PPPoE, whatever is in it.
+    pub pppoe: u64,
 }
 
 /// The attached capture program of one device. Dropping it detaches.
@@ -72,6 +81,7 @@ pub struct Capture {
     destinations: MapHandle,
     own: MapHandle,
     own_macs: MapHandle,
+    kept_vlans: MappedWords,
     fates: MapHandle,
     heartbeat: MappedWords,
     longest_frame: MappedWords,
@@ -114,12 +124,13 @@ impl Capture {
             }
         }
         let loaded = open.load().map_err(Error::load("capture"))?;
-        let word = |map, fd| {
-            MappedWords::new(fd, 1).map_err(|source: std::io::Error| Error::Map { map, source })
+        let mapped = |map, fd, words| {
+            MappedWords::new(fd, words).map_err(|source: std::io::Error| Error::Map { map, source })
         };
-        Ok(Self {
-            heartbeat: word("heartbeat", loaded.maps.heartbeat.as_fd())?,
-            longest_frame: word("longest_frame", loaded.maps.longest_frame.as_fd())?,
+        let capture = Self {
+            heartbeat: mapped("heartbeat", loaded.maps.heartbeat.as_fd(), 1)?,
+            longest_frame: mapped("longest_frame", loaded.maps.longest_frame.as_fd(), 1)?,
+            kept_vlans: mapped("kept_vlans", loaded.maps.kept_vlans.as_fd(), VLANS / 64)?,
             own_macs: program::handle("own_macs", &loaded.maps.own_macs)?,
             sockets: program::handle("sockets", &loaded.maps.sockets)?,
             destinations: program::handle("destinations", &loaded.maps.destinations)?,
@@ -128,7 +139,9 @@ impl Capture {
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
             is_stamping: options == CaptureOptions::All,
-        })
+        };
+        capture.set_kept_vlans(None);
+        Ok(capture)
     }
 
     /// Where on the receive path the program runs. In generic mode frames that the kernel has
@@ -177,6 +190,17 @@ impl Capture {
         program::set_keys("own_macs", &self.own_macs, &keys)
     }
 
+    /// Lets frames pass from now on that are in other VLANs than these, which a bridge sends on with the tag that they
+    /// came with; 0 stands for frames without a tag of IEEE 802.1Q. `None`: no frame passes for its VLAN.
+    pub fn set_kept_vlans(&self, kept: Option<&BTreeSet<u16>>) {
+        for (word, first) in self.kept_vlans.words().iter().zip((0..VLANS as u16).step_by(64)) {
+            let bit = |vlan: u16| kept.is_none_or(|kept| kept.contains(&vlan));
+            let bits = (0..64).filter(|at| bit(first + at)).map(|at| 1_u64 << at).sum();
+            // Relaxed: frames of one instant may go either way.
+            word.store(bits, Ordering::Relaxed);
+        }
+    }
+
     /// Lets frames of more than `bytes` pass from now on (Ethernet header to payload, without FCS):
     /// what neither the socket nor the process could take. Without it none is too long.
     pub fn set_longest_frame(&self, bytes: usize) {
@@ -213,6 +237,9 @@ impl Capture {
             stale: count(8)?,
             no_socket: count(9)?,
             no_stamp: count(10)?,
+            vlan: count(11)?,
+            mpls: count(12)?,
+            pppoe: count(13)?,
         })
     }
 }
@@ -266,6 +293,45 @@ mod tests {
         frame
     }
 
+    /// An IPv4 frame behind so many tags, the outermost of VLAN 5.
+    fn tagged(destination: [u8; 4], tags: usize) -> Vec<u8> {
+        let mut frame = v4(destination);
+        for vlan in (0..tags).rev() {
+            frame.splice(12..12, [0x81, 0, 0, 5 + vlan as u8]);
+        }
+        frame
+    }
+
+    #[test]
+    fn frames_of_vlans_that_a_bridge_does_not_keep_pass() {
+        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        capture.beat();
+        let [bare, of_five] = [0, 1].map(|tags| tagged([10, 2, 0, 1], tags));
+        let mut of_provider = of_five.clone();
+        of_provider[12..14].copy_from_slice(&[0x88, 0xa8]);
+        let mut of_none = of_five.clone();
+        of_none[15] = 0;
+        let taken = |kept: Option<&[u16]>| {
+            let kept = kept.map(|kept| kept.iter().copied().collect());
+            capture.set_kept_vlans(kept.as_ref());
+            [&bare, &of_provider, &of_five, &of_none].map(|frame| {
+                let before = capture.counters().unwrap();
+                pass(&capture, frame);
+                let after = capture.counters().unwrap();
+                let (taken, passed) = (after.no_socket, after.vlan);
+                assert_eq!(taken + passed, before.no_socket + before.vlan + 1);
+                taken > before.no_socket
+            })
+        };
+        assert_eq!(taken(None), [true; 4]);
+        assert_eq!(taken(Some(&[0, 6])), [true, true, false, false]);
+        assert_eq!(taken(Some(&[5])), [false, false, true, false]);
+        assert_eq!(taken(Some(&[])), [false; 4]);
+    }
+
     #[test]
     fn only_packets_towards_a_bundle_are_taken() {
         let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
@@ -281,8 +347,10 @@ mod tests {
         own.remove(&"10.2.0.1".parse().unwrap());
         capture.set_own_addresses(&own).unwrap();
         capture.beat();
-        let mut tagged = v4([10, 2, 0, 1]);
-        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        let [one_tag, two_tags, three_tags] = [1, 2, 3].map(|tags| tagged([10, 2, 0, 1], tags));
+        let [mut mpls, mut pppoe] = [(); 2].map(|()| one_tag.clone());
+        mpls[16..18].copy_from_slice(&[0x88, 0x47]);
+        pppoe[16..18].copy_from_slice(&[0x88, 0x64]);
         let mut arp = v4([10, 2, 0, 1]);
         arp[13] = 6;
         let mut multicast = v4([10, 2, 0, 1]);
@@ -300,7 +368,11 @@ mod tests {
             v6("2001:db9::1", 17, 0),
             v6("::ffff:10.2.0.1", 17, 0),
             v6("2001:db8::1", 58, 135), // neighbour solicitation
-            tagged,
+            one_tag,
+            two_tags,
+            three_tags,
+            mpls,
+            pppoe,
             arp,
             multicast,
             cut_off,
@@ -310,11 +382,13 @@ mod tests {
         }
         let expected = CaptureCounters {
             // Taken, but there is no socket that would get them.
-            no_socket: 4,
+            no_socket: 6,
             own: 2,
             outside: 3,
             discovery: 1,
             not_ip: 3,
+            mpls: 1,
+            pppoe: 1,
             malformed: 1,
             ..CaptureCounters::default()
         };

@@ -3,13 +3,15 @@
 //! The kernel is asked over rtnetlink(7): sysfs shows the devices of the network namespace in which
 //! it was mounted, which need not be ours.
 
+mod vlans;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
-use crate::netlink::{self, HEADER, all_attributes, attribute};
+use crate::netlink::{self, HEADER, attribute};
 
 /// Why the kernel would not carry frames between two devices on its own.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +191,7 @@ fn bridge_name(index: u32) -> io::Result<String> {
 const RTM_GETLINK: u16 = 18;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_INFO_DATA: u16 = 2;
@@ -196,6 +199,8 @@ const IFLA_BRPORT_STATE: u16 = 1;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_BRPORT_LOCKED: u16 = 39;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
+const ETH_P_8021Q: u16 = 0x8100;
 const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
 const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 const IFF_UP: u32 = 1;
@@ -223,8 +228,8 @@ struct Link {
     is_isolated: bool,
     /// The port takes frames of known stations only (802.1X).
     is_locked: bool,
-    /// Itself a bridge: it heeds VLANs.
-    heeds_vlans: bool,
+    /// Itself a bridge: the kind of tags by which it heeds VLANs, if it does (an EtherType).
+    heeds_vlans: Option<u16>,
     /// Itself a bridge: iptables sees what it forwards.
     calls_iptables: bool,
 }
@@ -260,7 +265,10 @@ impl Link {
             state: None,
             is_isolated: false,
             is_locked: false,
-            heeds_vlans: is_bridge && is_set(own, IFLA_BR_VLAN_FILTERING),
+            heeds_vlans: (is_bridge && is_set(own, IFLA_BR_VLAN_FILTERING)).then(|| {
+                let protocol = attribute(own, IFLA_BR_VLAN_PROTOCOL);
+                protocol.and_then(|it| it.try_into().ok()).map_or(ETH_P_8021Q, u16::from_be_bytes)
+            }),
             calls_iptables: is_bridge
                 && [IFLA_BR_NF_CALL_IPTABLES, IFLA_BR_NF_CALL_IP6TABLES]
                     .iter()
@@ -293,6 +301,10 @@ pub struct Passage {
     pub is_locked: bool,
     /// Frames without a tag would leave with that of this VLAN, or not at all.
     pub other_vlan: Option<u16>,
+    /// The VLANs whose frames leave with the tag that they came with, 0 for those without a tag; `None`: all.
+    pub kept_vlans: Option<BTreeSet<u16>>,
+    /// The bridge heeds tags of this kind (an EtherType) and not those of IEEE 802.1Q.
+    pub other_tags: Option<u16>,
     /// iptables may see what passes.
     pub calls_iptables: bool,
 }
@@ -303,21 +315,19 @@ pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
     let links = [Link::parse(&ask(lan_index)?)?, Link::parse(&ask(wan_index)?)?];
     let bridge = links[0].bridge.ok_or(io::ErrorKind::NotFound)?;
     let bridge = Link::parse(&ask(bridge)?)?;
-    let other_vlan = if bridge.heeds_vlans {
-        let (of_lan, of_wan) = (vlans(lan_index)?, vlans(wan_index)?);
-        // Without one the port takes no frame without a tag: 0 is no VLAN (802.1Q).
-        let own = of_lan.iter().find(|vlan| vlan.0 & BRIDGE_VLAN_INFO_PVID != 0);
-        let vid = own.map_or(0, |vlan| vlan.1);
-        let leaves_as_is =
-            of_wan.iter().any(|vlan| vlan.1 == vid && vlan.0 & BRIDGE_VLAN_INFO_UNTAGGED != 0);
-        (!leaves_as_is).then_some(vid)
-    } else {
-        None
-    };
+    let (mut other_vlan, mut kept_vlans) = (None, None);
+    if bridge.heeds_vlans.is_some() {
+        let [of_lan, of_wan] = [vlans::of(lan_index)?, vlans::of(wan_index)?];
+        let kept = vlans::kept(&of_lan, &of_wan);
+        other_vlan = vlans::untagged(&of_lan).filter(|_| !kept.contains(&0));
+        kept_vlans = Some(kept);
+    }
     Ok(Passage {
         is_isolated: links.iter().all(|link| link.is_isolated),
         is_locked: links[0].is_locked,
         other_vlan,
+        kept_vlans,
+        other_tags: bridge.heeds_vlans.filter(|kind| *kind != ETH_P_8021Q),
         calls_iptables: bridge.calls_iptables,
     })
 }
@@ -346,36 +356,6 @@ const RTM_GETNEIGH: u16 = 30;
 const NEIGHBOUR_HEADER: usize = 12;
 const NDA_LLADDR: u16 = 2;
 const NDA_MASTER: u16 = 9;
-
-/// The VLANs of a port: `BRIDGE_VLAN_INFO_*` and the number of each.
-fn vlans(ifindex: u32) -> io::Result<Vec<(u16, u16)>> {
-    let mut body = vec![0; LINK_HEADER];
-    body[0] = libc::AF_BRIDGE as u8;
-    let mask = [8_u16.to_ne_bytes(), IFLA_EXT_MASK.to_ne_bytes()].concat();
-    body.extend_from_slice(&mask);
-    body.extend_from_slice(&RTEXT_FILTER_BRVLAN.to_ne_bytes());
-    let ports = netlink::dump(RTM_GETLINK, &body)?;
-    let port = ports.iter().find(|message| {
-        message.get(HEADER + 4..HEADER + 8).is_some_and(|index| index == ifindex.to_ne_bytes())
-    });
-    let link = port.and_then(|port| port.get(HEADER + LINK_HEADER..)).unwrap_or_default();
-    let infos = all_attributes(attribute(link, IFLA_AF_SPEC).unwrap_or_default());
-    let vlan = |(kind, payload): (u16, &[u8])| {
-        let [flags0, flags1, vid0, vid1] = *payload else { return None };
-        let vlan = (u16::from_ne_bytes([flags0, flags1]), u16::from_ne_bytes([vid0, vid1]));
-        (kind == IFLA_BRIDGE_VLAN_INFO).then_some(vlan)
-    };
-    Ok(infos.filter_map(vlan).collect())
-}
-
-// include/uapi/linux/if_link.h, if_bridge.h, rtnetlink.h
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_AF_SPEC: u16 = 26;
-const IFLA_EXT_MASK: u16 = 29;
-const RTEXT_FILTER_BRVLAN: u32 = 2;
-const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
-const BRIDGE_VLAN_INFO_PVID: u16 = 2;
-const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
 
 #[cfg(test)]
 mod tests {

@@ -77,6 +77,7 @@ fn headers(protocol: u8, dscp: u8) -> Headers {
         destination_port: 0,
         dscp,
         ecn: Ecn::NotEct,
+        tags_len: 0,
         payload_at: 0,
         payload_len: 0,
     }

@@ -597,11 +597,12 @@ mod tests {
                 let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
                 let config = Config::load(&files.config).unwrap();
                 assert!(keys::load(&config.bundles[0].key_file).is_ok());
-                peers.push((config.listen, config.bundles[0].peer));
+                peers.push([config.listen[0].into(), config.bundles[0].peer.clone()]);
                 let to = if reverse { "10.1.1.0/24" } else { "10.1.2.0/24" };
                 assert_eq!(config.bundles[0].to[0].to_string(), to);
             }
-            assert_eq!(peers[0], (peers[1].1, peers[1].0));
+            let [listen, peer] = peers.swap_remove(1);
+            assert_eq!(peers[0], [peer, listen]);
         }
     }
 

@@ -37,6 +37,8 @@ pub enum Need {
     QueueSampling,
     /// TUN devices.
     Tun,
+    /// Bridges that heed VLANs.
+    VlanBridges,
     /// A default for receive packet steering, from Linux 6.3 on.
     Steering,
     /// No account `forebay`, which a box would become.
@@ -55,6 +57,7 @@ impl Need {
         Self::Tcx,
         Self::QueueSampling,
         Self::Tun,
+        Self::VlanBridges,
         Self::Steering,
         Self::NoAccount,
     ];
@@ -71,6 +74,7 @@ impl Need {
             Self::Tcx => "Linux before 6.6",
             Self::QueueSampling => "Linux before 6.12",
             Self::Tun => "no /dev/net/tun",
+            Self::VlanBridges => "a kernel without CONFIG_BRIDGE_VLAN_FILTERING",
             Self::Steering => "no net.core.rps_default_mask",
             Self::NoAccount => "an account forebay is there",
         }
@@ -85,6 +89,7 @@ impl Need {
             | Self::Tcx
             | Self::QueueSampling
             | Self::Tun
+            | Self::VlanBridges
             | Self::Steering
             | Self::NoAccount => true,
         }
@@ -112,6 +117,12 @@ impl Need {
             Self::Tcx => version(&release()) >= (6, 6),
             Self::QueueSampling => version(&release()) >= (6, 12),
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
+            Self::VlanBridges => {
+                // Without them the kernel refuses the second.
+                let try_it = "ip link add b type bridge && bridge vlan add dev b vid 2 self";
+                let tried = Command::new("unshare").args(["-n", "sh", "-c", try_it]).output();
+                tried.is_ok_and(|tried| tried.status.success())
+            }
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
             Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
         }

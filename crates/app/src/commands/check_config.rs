@@ -26,51 +26,67 @@ fn share(member: &Member, groups: &[String]) -> String {
 impl CheckConfig {
     /// Prints one line per bundle, or all that is wrong, with exit code 2. Key files are read too.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        use std::fmt::Write as _;
-
-        use forebay_host::daemon::config::Uplink;
         use forebay_host::daemon::{Config, ConfigError, keys};
 
         use super::{BadInput, print};
 
         let refused = |error: ConfigError| BadInput(error.to_string());
         let text = Config::read(&self.file).map_err(refused)?;
-        let config = Config::parse(&self.file, &text).map_err(refused)?;
-        keys::read_all(&config, &text).map_err(refused)?;
-        let mut text = format!("{}: {} on {}\n", self.file.display(), config.role, config.listen);
-        if let Some(metrics) = config.metrics {
-            writeln!(text, "  metrics at http://{metrics}/metrics")?;
+        let boxes = Config::parse_all(&self.file, &text).map_err(refused)?;
+        for config in &boxes {
+            keys::read_all(config, &text).map_err(refused)?;
         }
-        if let Some(Uplink { shares, groups }) = &config.uplink {
-            writeln!(text, "  uplink of {}", shares.rate)?;
-            for (name, group) in groups.iter().zip(&shares.groups) {
-                let max = group.share.max_rate.map_or("any rate".into(), |rate| rate.to_string());
-                writeln!(text, "  group {name}: up to {max}{}", share(group, groups))?;
-            }
-        }
-        for (place, bundle) in config.bundles.iter().enumerate() {
-            let list = |prefixes: &[_]| {
-                prefixes.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
-            };
-            let from = if bundle.from.is_empty() { "any".into() } else { list(&bundle.from) };
-            let to = list(&bundle.to);
-            let (name, id, peer) = (&bundle.name, bundle.id.0, bundle.peer);
-            write!(text, "  {name} (id {id}): {from} -> {to}, peer {peer}")?;
-            match &bundle.shaping {
-                Some(shaping) => {
-                    let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
-                    let (cc, qdisc, min_rate) = (&shaping.cc, &shaping.qdisc, shaping.min_rate);
-                    let uplink = config.uplink.as_ref();
-                    let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
-                    let share = share.unwrap_or_default();
-                    writeln!(text, ", {cc} over {qdisc}, {min_rate} to {max}{share}")?;
-                }
-                None => text.push('\n'),
-            }
+        let mut text = String::new();
+        for config in &boxes {
+            describe(config, &mut text)?;
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What a box is, and a line for each bundle.
+#[cfg(feature = "host")]
+fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fmt::Result {
+    use std::fmt::Write as _;
+
+    use forebay_host::daemon::config::Uplink;
+
+    let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
+    let listen = listen.join(" and ");
+    writeln!(text, "{}: {} on {listen}", config.file.display(), config.role)?;
+    if let Some(metrics) = config.metrics {
+        writeln!(text, "  metrics at http://{metrics}/metrics")?;
+    }
+    if let Some(Uplink { shares, groups }) = &config.uplink {
+        writeln!(text, "  uplink of {}", shares.rate)?;
+        for (name, group) in groups.iter().zip(&shares.groups) {
+            let max = group.share.max_rate.map_or("any rate".into(), |rate| rate.to_string());
+            writeln!(text, "  group {name}: up to {max}{}", share(group, groups))?;
+        }
+    }
+    for (place, bundle) in config.bundles.iter().enumerate() {
+        let list = |prefixes: &[_]| {
+            prefixes.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ")
+        };
+        let from = if bundle.from.is_empty() { "any".into() } else { list(&bundle.from) };
+        let to = list(&bundle.to);
+        let (name, id, peer) = (&bundle.name, bundle.id.0, &bundle.peer);
+        let nat = bundle.nat.map_or(String::new(), |nat| format!(" behind NAT ({})", nat.name()));
+        write!(text, "  {name} (id {id}): {from} -> {to}, peer {peer}{nat}")?;
+        match &bundle.shaping {
+            Some(shaping) => {
+                let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
+                let (cc, qdisc, min_rate) = (&shaping.cc, &shaping.qdisc, shaping.min_rate);
+                let uplink = config.uplink.as_ref();
+                let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
+                let share = share.unwrap_or_default();
+                writeln!(text, ", {cc} over {qdisc}, {min_rate} to {max}{share}")?;
+            }
+            None => text.push('\n'),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(not(feature = "host"))]

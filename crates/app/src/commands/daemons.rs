@@ -13,6 +13,9 @@ pub struct Sendbox {
     /// The configuration file; check it with `forebay check-config`.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Which of the file's sendboxes, by its name; needed where it has several.
+    #[arg(long = "box", value_name = "NAME")]
+    name: Option<String>,
     /// Measure, decide and log, but never shape.
     #[arg(long)]
     dry_run: bool,
@@ -27,11 +30,16 @@ pub struct Receivebox {
     /// The configuration file; check it with `forebay check-config`.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Which of the file's receiveboxes, by its name; needed where it has several.
+    #[arg(long = "box", value_name = "NAME")]
+    name: Option<String>,
 }
 
 #[cfg(feature = "host")]
 mod with_host {
-    use forebay_host::daemon::{self, Config, DaemonError};
+    use std::path::Path;
+
+    use forebay_host::daemon::{self, Config, DaemonError, Role};
 
     use super::*;
     use crate::commands::BadInput;
@@ -40,10 +48,14 @@ mod with_host {
         if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
     }
 
+    fn load(file: &Path, role: Role, name: Option<&str>) -> anyhow::Result<Config> {
+        Config::load_of(file, role, name).map_err(|error| exit(error.into()))
+    }
+
     impl Sendbox {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let config = Config::load(&self.config).map_err(|error| exit(error.into()))?;
+            let config = load(&self.config, Role::Sendbox, self.name.as_deref())?;
             daemon::sendbox::run(&config, self.dry_run).map_err(exit)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -52,7 +64,7 @@ mod with_host {
     impl Receivebox {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let config = Config::load(&self.config).map_err(|error| exit(error.into()))?;
+            let config = load(&self.config, Role::Receivebox, self.name.as_deref())?;
             daemon::receivebox::run(&config).map_err(exit)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -66,7 +78,7 @@ mod without_host {
     impl Sendbox {
         /// Says what is missing.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = (self.config, self.dry_run);
+            let _ = (self.config, self.name, self.dry_run);
             Err(crate::commands::needs_host("sendbox"))
         }
     }
@@ -74,7 +86,7 @@ mod without_host {
     impl Receivebox {
         /// Says what is missing.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = self.config;
+            let _ = (self.config, self.name);
             Err(crate::commands::needs_host("receivebox"))
         }
     }

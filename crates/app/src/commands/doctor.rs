@@ -29,9 +29,9 @@ impl Doctor {
 
         use super::print;
 
-        let config = self.config.as_deref().map(Config::load).transpose();
-        let config = config.map_err(|error| super::BadInput(error.to_string()))?;
-        let checks = examine(&self.devices, config.as_ref());
+        let boxes = self.config.as_deref().map(Config::load_all).transpose();
+        let boxes = boxes.map_err(|error| super::BadInput(error.to_string()))?;
+        let checks = examine(&self.devices, &boxes.unwrap_or_default());
         let fit = is_fit(&checks);
         if self.json {
             let document = serde_json::json!({ "fit": fit, "checks": checks });

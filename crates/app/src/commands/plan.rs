@@ -24,7 +24,7 @@ use super::{print, refuse};
 pub struct Plan {
     /// The configuration file of a sendbox or receivebox.
     file: Option<PathBuf>,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document for each box of FILE, a line each, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
     #[command(subcommand)]
@@ -102,11 +102,14 @@ impl Plan {
 /// What the configuration of a box would change on this machine.
 #[cfg(feature = "host")]
 fn of_box(file: &Path, json: bool) -> anyhow::Result<ExitCode> {
-    let plan = forebay_host::daemon::plan::Plan::of(file);
-    let plan = plan.map_err(|error| super::BadInput(error.to_string()))?;
-    let text = if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
-    print(&text)?;
-    Ok(if plan.blockers.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let plans = forebay_host::daemon::plan::Plan::of(file);
+    let plans = plans.map_err(|error| super::BadInput(error.to_string()))?;
+    for plan in &plans {
+        let text = if json { format!("{}\n", serde_json::json!(plan)) } else { plan.to_string() };
+        print(&text)?;
+    }
+    let is_clear = plans.iter().all(|plan| plan.blockers.is_empty());
+    Ok(if is_clear { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(not(feature = "host"))]

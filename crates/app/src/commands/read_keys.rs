@@ -14,6 +14,9 @@ pub struct ReadKeys {
     /// Group of that user.
     #[arg(long)]
     gid: u32,
+    /// The name of the box, of those of the configuration file.
+    #[arg(long = "box", value_name = "NAME")]
+    name: String,
     /// The configuration file of the box, which names the key files.
     #[arg(last = true)]
     file: PathBuf,
@@ -22,7 +25,7 @@ pub struct ReadKeys {
 impl ReadKeys {
     /// Answers until the box ends.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        reader::serve(&self.file, self.uid, self.gid)?;
+        reader::serve(&self.file, &self.name, self.uid, self.gid)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -32,6 +32,7 @@ pub mod uplink;
 pub(crate) mod visibility;
 pub mod wire;
 
+pub use sample::nat::Nat;
 pub use sample::{BlockVersion, BlockVersions, SampleBlock, SamplingKey};
 
 use crate::units::{ByteCount, Timestamp};
@@ -99,7 +100,7 @@ pub struct Departures {
     pub at: Timestamp,
     /// Packets since the start.
     pub packets: u64,
-    /// Bytes of these packets, padding left out as at the receivebox ([`unpadded_len`](crate::packet::unpadded_len)).
+    /// Bytes of these packets as the receivebox counts them ([`unpadded_len`](crate::packet::unpadded_len)).
     pub bytes: ByteCount,
     /// What tells the last packet from others, if it is a boundary.
     pub boundary: Option<BoundaryMark>,

@@ -104,6 +104,7 @@ impl Negotiation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundle::Nat;
     use core::time::Duration;
 
     const ONE: BlockVersions = BlockVersions::of(BlockVersion::V1);
@@ -142,6 +143,7 @@ mod tests {
     fn the_lowest_version_that_both_build_is_in_force_and_then_they_are_silent() {
         let (v1, v2) = (Some(BlockVersion::V1), Some(BlockVersion::V2));
         let all = BlockVersions::ALL;
+        let nat = |nat| all.with_nat(Some(nat));
         for (versions, expected) in [
             ([all, all], v1),
             ([ONE, all], v1),
@@ -149,9 +151,13 @@ mod tests {
             ([all, TWO], v2),
             ([TWO, TWO], v2),
             ([ONE, TWO], None),
+            // NAT of which one box, or both, say nothing or say another thing.
+            ([nat(Nat::Source); 2], Some(BlockVersion::V3)),
+            ([nat(Nat::Source), nat(Nat::Both)], None),
+            ([nat(Nat::Source), all], None),
             // One that came later.
-            ([BlockVersions::from_bits(0b101), all], v1),
-            ([BlockVersions::from_bits(0b100), all], None),
+            ([BlockVersions::from_bits(0b1000_0001), all], v1),
+            ([BlockVersions::from_bits(0b1000_0000), all], None),
         ] {
             let (settled, sent) = settled(versions.map(Some));
             assert_eq!(settled, [expected; 2], "{versions:?}");

@@ -14,7 +14,7 @@ const UNVERIFIED: u32 = 3;
 pub const KEYS_DIFFER: &str = "the peer's messages do not verify: do the keys differ?";
 /// Why nothing is measured with a peer that is there.
 pub const NO_COMMON_VERSION: &str =
-    "the peer does not sample as this box does: is it of an older version?";
+    "the peer does not sample as this box does: does `nat` differ, or is it of an older version?";
 
 /// News of the peer, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

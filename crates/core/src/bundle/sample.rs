@@ -36,14 +36,19 @@
 //! where it stands as RFC 7323 appendix A advises. UDP's data differ at their end, in the tag of what is encrypted, if
 //! not at their beginning.
 //!
+//! Versions 3 to 5 are for boxes with NAT between them ([`nat`]).
+//!
 //! Packets that differ in none of these have one hash. Of UDP with a constant payload that is every
 //! 65,536th packet with an identification and every packet without one; behind QUIC connection ids
 //! of 15 bytes and more nothing but the UDP checksum differs besides in version 1, and without identification and
 //! timestamps nothing tells retransmissions of TCP apart in version 2. What that costs is in
 //! `boundary` and [`sendbox`](super::sendbox).
 
+pub mod nat;
+
 use siphasher::sip::SipHasher13;
 
+use self::nat::Nat;
 use crate::packet::{ETHERNET_HEADER, Headers, be16, v6_form};
 
 /// The secret of a bundle's boundary choice: without it no host can aim at, or avoid, boundaries.
@@ -71,6 +76,27 @@ pub enum BlockVersion {
     V1 = 1,
     /// Without them: known of each packet that a super-packet becomes, and whatever merges packets on the way.
     V2 = 2,
+    /// As [`Self::V2`], without what NAT of sources changes.
+    V3 = 3,
+    /// As [`Self::V2`], without what NAT of destinations changes.
+    V4 = 4,
+    /// As [`Self::V2`], without what NAT of either changes.
+    V5 = 5,
+}
+
+impl BlockVersion {
+    /// Every version, the one that tells most packets apart first.
+    pub const ALL: [Self; 5] = [Self::V1, Self::V2, Self::V3, Self::V4, Self::V5];
+
+    /// What NAT between the boxes may change without a packet getting another hash.
+    pub const fn nat(self) -> Option<Nat> {
+        match self {
+            Self::V1 | Self::V2 => None,
+            Self::V3 => Some(Nat::Source),
+            Self::V4 => Some(Nat::Destination),
+            Self::V5 => Some(Nat::Both),
+        }
+    }
 }
 
 /// Versions of the sampling block that a box builds; a bit each, the lowest for version 1.
@@ -78,8 +104,16 @@ pub enum BlockVersion {
 pub struct BlockVersions(u8);
 
 impl BlockVersions {
-    /// All that there are.
+    /// All that are for boxes without NAT between them.
     pub const ALL: Self = Self(Self::of(BlockVersion::V1).0 | Self::of(BlockVersion::V2).0);
+
+    /// These, or instead of them the one for boxes with this NAT between them.
+    pub const fn with_nat(self, nat: Option<Nat>) -> Self {
+        match nat {
+            None => self,
+            Some(nat) => Self::of(nat.version()),
+        }
+    }
 
     /// This one alone.
     pub const fn of(version: BlockVersion) -> Self {
@@ -89,7 +123,7 @@ impl BlockVersions {
     /// The version to use between boxes that build these; `None`: there is no common one.
     pub fn common(self, other: Self) -> Option<BlockVersion> {
         let both = |version: &BlockVersion| self.0 & other.0 & Self::of(*version).0 != 0;
-        [BlockVersion::V1, BlockVersion::V2].into_iter().find(both)
+        BlockVersion::ALL.into_iter().find(both)
     }
 
     /// As in a message. Bits of versions that are not known here are kept, and mean nothing.
@@ -116,13 +150,16 @@ pub(super) const TCP_HEADER: usize = 20;
 /// ... and of a UDP header (RFC 768).
 pub(super) const UDP_HEADER: usize = 8;
 
+/// RFC 8200 section 4.7.
+const NO_NEXT_HEADER: u8 = 59;
+
 /// More-fragments flag and fragment offset. Don't-fragment may be cleared on the way (RFC 791 only
 /// asks that it be honoured; some tunnels do), so it is left out with the reserved bit.
 const FRAGMENT_MASK: u16 = 0x3fff;
 
 impl SampleBlock {
-    /// The block of an untagged Ethernet frame that holds one whole IP packet; `None` for any
-    /// other frame (VLAN-tagged, not IP, truncated, malformed): such packets are not sampled.
+    /// The block of an Ethernet frame that holds one whole IP packet behind up to two VLAN tags; `None` for any
+    /// other frame (more tags, not IP, truncated, malformed): such packets are not sampled.
     pub fn from_frame(version: BlockVersion, frame: &[u8]) -> Option<Self> {
         Headers::parse(frame).ok().map(|headers| Self::new(version, &headers, frame))
     }
@@ -135,9 +172,10 @@ impl SampleBlock {
     pub fn new(version: BlockVersion, headers: &Headers, frame: &[u8]) -> Self {
         let mut block = Self::of_network(headers, frame);
         let payload = headers.payload(frame);
-        let sampled = match (version, block.transport()) {
-            (BlockVersion::V2, TCP) if payload.len() >= TCP_HEADER => sampled_of_tcp(payload),
-            (BlockVersion::V2, UDP) if payload.len() >= UDP_HEADER => {
+        let is_first = version == BlockVersion::V1;
+        let sampled = match block.transport() {
+            TCP if !is_first && payload.len() >= TCP_HEADER => sampled_of_tcp(payload),
+            UDP if !is_first && payload.len() >= UDP_HEADER => {
                 let (header, data) = payload.split_at(UDP_HEADER);
                 sampled_of_udp(header, data)
             }
@@ -149,7 +187,7 @@ impl SampleBlock {
             }
         };
         block.set_payload(headers.payload_len, &sampled);
-        block
+        version.nat().map_or(block, |nat| block.through(nat))
     }
 
     /// The bytes that are of the IP header: all but the payload's length and the last 24.
@@ -157,7 +195,7 @@ impl SampleBlock {
         let mut block = [0; 64];
         block[..16].copy_from_slice(&v6_form(headers.source).octets());
         block[16..32].copy_from_slice(&v6_form(headers.destination).octets());
-        let ip = &frame[ETHERNET_HEADER..];
+        let ip = &frame[ETHERNET_HEADER + usize::from(headers.tags_len)..];
         if headers.source.is_ipv4() {
             block[32..34].copy_from_slice(&ip[4..6]);
             block[34..36].copy_from_slice(&(be16(ip, 6) & FRAGMENT_MASK).to_be_bytes());
@@ -168,11 +206,14 @@ impl SampleBlock {
         Self(block)
     }
 
-    /// The protocol whose header the payload begins with; of a fragment, which may have none, 59: no next header (RFC
-    /// 8200 section 4.7).
+    /// The protocol whose header the payload begins with; of a fragment of IPv4, which may have none, 59 (no next
+    /// header).
     pub(super) const fn transport(&self) -> u8 {
-        const NONE: u8 = 59;
-        if self.0[34] | self.0[35] == 0 { self.0[36] } else { NONE }
+        if self.is_fragment() { NO_NEXT_HEADER } else { self.0[36] }
+    }
+
+    const fn is_fragment(&self) -> bool {
+        self.0[34] | self.0[35] != 0
     }
 
     /// The packet has so many bytes of IP payload, and these of them are sampled.
@@ -290,7 +331,7 @@ mod tests {
                 other => panic!("unknown line {other}"),
             }
         }
-        assert_eq!(frames, 18);
+        assert_eq!(frames, 20);
     }
 
     #[test]

@@ -21,7 +21,7 @@ const TCP_HEADER_MAX: usize = 60;
 /// An Ethernet frame that is cut up before it is on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct SuperPacket<'a> {
-    /// Bytes before the header of the transport.
+    /// Bytes before the header of the transport, VLAN tags left out.
     payload_at: usize,
     /// The block as far as all packets have it alike.
     common: SampleBlock,
@@ -36,7 +36,7 @@ pub struct SuperPacket<'a> {
 pub struct Segment {
     /// The sampling block, of version 2.
     pub block: SampleBlock,
-    /// Bytes of the Ethernet frame, without FCS and padding.
+    /// Bytes of the Ethernet frame, without FCS, padding and VLAN tags.
     pub len: ByteCount,
 }
 
@@ -62,7 +62,7 @@ impl<'a> SuperPacket<'a> {
         let (header, data) = payload.split_at_checked(header_len)?;
         // IPv6 has none.
         let keeps_identification = keeps_identification || headers.source.is_ipv6();
-        let (payload_at, gso_size) = (headers.payload_at.into(), gso_size.into());
+        let (payload_at, gso_size) = (headers.header_len(), gso_size.into());
         Some(Self { payload_at, common, header, data, gso_size, keeps_identification })
     }
 
@@ -103,7 +103,7 @@ impl<'a> SuperPacket<'a> {
 mod tests {
     use super::*;
     use crate::bundle::BlockVersion;
-    use crate::packet::frames::{V4, v6};
+    use crate::packet::frames::{V4, tagged, v6};
     use crate::packet::unpadded_len;
     use alloc::vec;
     use alloc::vec::Vec;
@@ -210,6 +210,18 @@ mod tests {
             prop_assert_eq!(&segments(flow, &seen(flow, &trains, &cuts)), &on_the_wire);
             prop_assert_eq!(&segments(flow, &seen(flow, &trains, &other_cuts)), &on_the_wire);
             prop_assert_eq!(&segments(flow, &seen(flow, &trains, &[false])), &on_the_wire);
+        }
+    }
+
+    #[test]
+    fn vlan_tags_are_neither_counted_nor_sampled() {
+        let flow = Flow { is_v6: false, is_tcp: true, keeps_identification: false };
+        let whole = flow.frame(0, 0, &[1; 3000]);
+        let segments = |frame: &[u8]| -> Vec<Segment> {
+            SuperPacket::new(frame, 1448, false).unwrap().segments().collect()
+        };
+        for tags in [&[0x8100][..], &[0x88a8, 0x8100]] {
+            assert_eq!(segments(&tagged(&whole, tags)), segments(&whole));
         }
     }
 

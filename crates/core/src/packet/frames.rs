@@ -11,6 +11,17 @@ pub fn ethernet(ethertype: u16, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// `frame` with tags of these EtherTypes, the outermost first, and of the VLANs 5, 6, ..
+pub fn tagged(frame: &[u8], ethertypes: &[u16]) -> Vec<u8> {
+    let mut with_tags = frame[..12].to_vec();
+    for (ethertype, vlan) in ethertypes.iter().zip(5_u16..) {
+        with_tags.extend_from_slice(&ethertype.to_be_bytes());
+        with_tags.extend_from_slice(&vlan.to_be_bytes());
+    }
+    with_tags.extend_from_slice(&frame[12..]);
+    with_tags
+}
+
 /// An IPv4 packet from 10.0.1.2 to 10.0.2.3.
 pub struct V4<'a> {
     pub id: u16,

@@ -1,4 +1,4 @@
-use super::frames::{V4, ethernet, tcp, v6};
+use super::frames::{V4, ethernet, tagged, tcp, v6};
 use super::*;
 use alloc::vec::Vec;
 
@@ -13,6 +13,7 @@ fn the_fields_of_a_tcp_packet_are_read() {
         destination_port: 50000,
         dscp: 46,
         ecn: Ecn::Ect0,
+        tags_len: 0,
         payload_at: 34,
         payload_len: tcp(1).len() as u16,
     };
@@ -67,23 +68,44 @@ fn endless_or_cut_extension_headers_leave_the_addresses() {
 }
 
 #[test]
-fn what_is_no_whole_untagged_ip_packet_is_refused_by_name() {
+fn what_is_no_whole_ip_packet_behind_two_tags_at_most_is_refused_by_name() {
     let good = V4 { payload: &tcp(1), ..V4::default() }.frame();
-    let ip = &good[ETHERNET_HEADER..];
-    for tag in ETHERTYPES_VLAN {
-        assert_eq!(Headers::parse(&ethernet(tag, ip)), Err(Unparsed::Vlan));
-    }
+    assert_eq!(Headers::parse(&tagged(&good, &[0x88a8, 0x8100, 0x8100])), Err(Unparsed::Vlan));
     let arp = ethernet(0x0806, &[0; 28]);
-    assert_eq!(Headers::parse(&arp), Err(Unparsed::NotIp { ethertype: 0x0806 }));
-    assert!(!is_ip(&arp) && is_ip(&good));
-    for len in 0..good.len() {
-        assert_eq!(Headers::parse(&good[..len]), Err(Unparsed::Truncated));
+    for frame in [&arp, &tagged(&arp, &[0x8100])] {
+        assert_eq!(Headers::parse(frame), Err(Unparsed::NotIp { ethertype: 0x0806 }));
+    }
+    for whole in [&good, &tagged(&good, &[0x8100]), &tagged(&good, &[0x88a8, 0x8100])] {
+        for len in 0..whole.len() {
+            assert_eq!(Headers::parse(&whole[..len]), Err(Unparsed::Truncated));
+        }
     }
     // Version, header length, total length.
     for (at, value) in [(0, 0x65), (0, 0x44), (3, 19)] {
         let mut bad = good.clone();
         bad[ETHERNET_HEADER + at] = value;
         assert_eq!(Headers::parse(&bad), Err(Unparsed::Malformed));
+    }
+}
+
+#[test]
+fn tags_change_nothing_but_where_the_packet_stands() {
+    for untagged in [V4 { tos: 2, payload: &tcp(1), ..V4::default() }.frame(), v6(2, 6, &tcp(1))] {
+        let (bare, len) = (Headers::parse(&untagged).unwrap(), untagged.len());
+        for tags in [&[0x8100][..], &[0x88a8, 0x8100], &[0x9100, 0x8100], &[0x8100, 0x8100]] {
+            let mut frame = tagged(&untagged, tags);
+            let headers = Headers::parse(&frame).unwrap();
+            let tags_len = (tags.len() * VLAN_TAG) as u8;
+            let payload_at = bare.payload_at + tags_len;
+            assert_eq!(headers, Headers { tags_len, payload_at, ..bare });
+            assert_eq!(headers.payload(&frame), bare.payload(&untagged));
+            frame.extend_from_slice(&[0; 6]);
+            assert_eq!(unpadded_len(Some(&headers), &frame).as_u64(), len as u64);
+            assert!(set_ce(&mut frame));
+            let mut marked = untagged.clone();
+            set_ce(&mut marked);
+            assert_eq!(frame[ETHERNET_HEADER + usize::from(tags_len)..][..len - 14], marked[14..]);
+        }
     }
 }
 
@@ -112,6 +134,7 @@ fn padding_is_not_counted() {
     for frame in [&jumbo[..], &ethernet(0x0806, &[0; 46]), &whole[..50], &whole[..7], &[]] {
         assert_eq!(len(frame), frame.len());
     }
+    assert_eq!(len(&tagged(&jumbo, &[0x8100])), jumbo.len());
 }
 
 #[test]

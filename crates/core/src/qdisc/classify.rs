@@ -276,6 +276,7 @@ mod tests {
             destination_port: 443,
             dscp: 0,
             ecn: Ecn::NotEct,
+            tags_len: 0,
             payload_at: 34,
             payload_len: 20,
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use forebay_core::bundle::sample::SamplingKey;
-use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Report};
+use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Nat, Report};
 use forebay_core::units::{ByteCount, Timestamp};
 use ipnet::IpNet;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -73,7 +73,7 @@ pub enum SamplerPlace {
     /// off on the device.
     Xdp(XdpMode),
     /// At tc, behind all that merges packets: those that a super-packet was merged of are counted and sampled by
-    /// version 2 of the block, whatever the bundle says.
+    /// version 2 of the block, also where the bundle says version 1.
     Tcx,
 }
 
@@ -270,6 +270,7 @@ impl Sampler {
                 epoch_mask: u64::from(bundle.epoch_size.packets() - 1),
                 id: id.0.into(),
                 version: bundle.version as u32,
+                nat: left_out(bundle.version),
             };
             for (to, from) in self.settings_of(index).iter().zip(settings.words()) {
                 to.store(from, Ordering::Relaxed);
@@ -456,6 +457,13 @@ impl Sampler {
         installed.free.extend(given_back.map(|(_, number)| number));
         Ok(())
     }
+}
+
+/// Of what NAT changes of sources and of destinations, all bits where a version of the block leaves it out.
+fn left_out(version: BlockVersion) -> [u64; 2] {
+    let changes = |end: fn(Nat) -> bool| version.nat().is_some_and(end);
+    [changes(Nat::changes_source), changes(Nat::changes_destination)]
+        .map(|is_out| if is_out { u64::MAX } else { 0 })
 }
 
 impl Installed {

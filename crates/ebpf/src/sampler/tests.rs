@@ -70,7 +70,7 @@ fn unhex(text: &str) -> Vec<u8> {
 fn vectors(version: BlockVersion) -> Vec<(Vec<u8>, Option<u64>)> {
     let wanted = match version {
         BlockVersion::V1 => "hash",
-        BlockVersion::V2 => "hash2",
+        _ => "hash2",
     };
     let mut vectors: Vec<(Vec<u8>, Option<u64>)> = Vec::new();
     for line in VECTORS.lines() {
@@ -125,19 +125,75 @@ fn hashes_are_those_of_the_golden_vectors() {
 }
 
 #[test]
-fn version_2_is_that_of_core_for_every_length_and_protocol() {
+fn versions_are_those_of_core_for_every_length_and_protocol() {
     let Some(mut sampler) = sampler() else { return };
-    let version = BlockVersion::V2;
-    let bundle = SamplerBundle { version, ..bundle("0.0.0.0/0", "0.0.0.0/0") };
-    sampler.set_bundle(BundleId(1), bundle).unwrap();
-    for (protocol, fragment) in [(6, 0), (17, 0), (50, 0), (6, 0x20), (17, 1)] {
-        for payload in 0..70 {
-            let mut frame = udp([10, 0, 0, 1], [10, 1, 0, 1], 0, 34 + payload);
-            (frame[20], frame[23]) = (fragment, protocol);
-            (34..34 + payload).for_each(|at| frame[at] = (at * 37) as u8 | 0x80);
-            let hash = SampleBlock::from_frame(version, &frame).unwrap().hash(&KEY);
-            let seen = boundaries(&mut sampler, &frame)[0].report.hash;
-            assert_eq!(seen, hash, "protocol {protocol}, {payload} bytes");
+    for version in BlockVersion::ALL {
+        let bundle = SamplerBundle { version, ..bundle("0.0.0.0/0", "0.0.0.0/0") };
+        sampler.set_bundle(BundleId(1), bundle).unwrap();
+        for (protocol, fragment) in
+            [(6, 0), (17, 0), (50, 0), (6, 0x20), (17, 1), (1, 0), (58, 0), (44, 0), (132, 0)]
+        {
+            for payload in 0..70 {
+                let mut frame = udp([10, 0, 0, 1], [10, 1, 0, 1], 0, 34 + payload);
+                (frame[18], frame[20], frame[23]) = (9, fragment, protocol);
+                (34..34 + payload).for_each(|at| frame[at] = (at * 37) as u8 | 0x80);
+                let hash = SampleBlock::from_frame(version, &frame).unwrap().hash(&KEY);
+                let seen = boundaries(&mut sampler, &frame)[0].report.hash;
+                assert_eq!(seen, hash, "{version:?}, protocol {protocol}, {payload} bytes");
+            }
+        }
+    }
+}
+
+/// `frame` behind a customer's VLAN tag, or a provider's and a customer's.
+fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
+    let tags = [&[0x88, 0xa8, 0, 9][..], &[0x81, 0, 0, 5]].concat();
+    [&frame[..12], &tags[if is_twice { 0 } else { 4 }..], &frame[12..]].concat()
+}
+
+#[test]
+fn packets_in_vlans_are_counted_and_sampled_as_those_without_tags() {
+    let Some(mut sampler) = sampler() else { return };
+    sampler.set_bundle(BundleId(1), bundle("0.0.0.0/0 ::/0", "0.0.0.0/0 ::/0")).unwrap();
+    let mut bytes = ByteCount::ZERO;
+    for bare in [transport(false, 6, 100), transport(true, 17, 100), transport(false, 50, 3)] {
+        let frames = [bare.clone(), tagged(&bare, false), tagged(&bare, true)];
+        let seen = frames.each_ref().map(|frame| boundaries(&mut sampler, frame)[0].report);
+        for report in seen {
+            bytes += ByteCount::new(bare.len() as u64);
+            assert_eq!((report.hash, report.received_bytes), (seen[0].hash, bytes));
+        }
+    }
+    let thrice = tagged(&tagged(&transport(false, 17, 30), false), true);
+    assert_eq!(boundaries(&mut sampler, &thrice), []);
+}
+
+#[test]
+fn at_tc_super_packets_in_vlans_and_behind_nat_are_cut_up_as_core_does() {
+    let Some(mut sampler) = sampler_at_tc() else { return };
+    let all = "0.0.0.0/0 ::/0";
+    for version in &BlockVersion::ALL[1..] {
+        let bundle = SamplerBundle { version: *version, ..bundle(all, all) };
+        sampler.set_bundle(BundleId(1), bundle).unwrap();
+        for (is_v6, protocol) in [(false, 6), (true, 6), (false, 17), (true, 17)] {
+            let bare = transport(is_v6, protocol, 3000);
+            let expected: Vec<u64> = SuperPacket::new(&bare, 1448, false)
+                .unwrap()
+                .segments()
+                .map(|segment| {
+                    let block = segment.block;
+                    version.nat().map_or(block, |nat| block.through(nat)).hash(&KEY)
+                })
+                .collect();
+            for frame in [bare.clone(), tagged(&bare, false), tagged(&bare, true)] {
+                let before = sampler.counters(BundleId(1)).unwrap().unwrap().bytes;
+                let seen = segments(&mut sampler, &frame, 1448);
+                let hashes: Vec<u64> = seen.iter().map(|(hash, ..)| *hash).collect();
+                assert_eq!(hashes, expected, "{version:?}, v6: {is_v6}, protocol {protocol}");
+                let after = sampler.counters(BundleId(1)).unwrap().unwrap().bytes;
+                let headers = bare.len() - 3000;
+                assert_eq!((after - before).as_u64() as usize, 3 * headers + 3000);
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! never replaced. Where a condition ceases to hold while a box runs, a sendbox hands the traffic back, and a
 //! receivebox reports nothing, so that its sendbox stops shaping. Both go on once the condition holds again.
 
+use std::fs;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -273,8 +274,21 @@ const KIND: Condition = Condition {
 fn one_bridge(devices: &Devices) -> Result<String, Fault> {
     match bridge::check(devices.lan(), &devices.wan) {
         Err(BridgeError::Idle(_)) => Ok("the same".into()),
+        Err(BridgeError::Apart(apart)) if routes() => Err(Fault::new(
+            format!("{}, and this machine routes", apart.found()),
+            format!("{}; to have it route between them: {BESIDE_ROUTER}", apart.fix()),
+        )),
         checked => Ok(checked?),
     }
+}
+
+/// What becomes of a box whose machine is the router: it stays a bridge.
+const BESIDE_ROUTER: &str = "a network namespace for the box, as docs/howto/networks.md makes one";
+
+/// Whether packets of one IP version are routed, as far as the kernel says.
+fn routes() -> bool {
+    let is_on = |file: &str| fs::read_to_string(file).is_ok_and(|value| value.trim() == "1");
+    is_on("/proc/sys/net/ipv4/ip_forward") || is_on("/proc/sys/net/ipv6/conf/all/forwarding")
 }
 
 fn forwarding(devices: &Devices) -> Result<String, Fault> {
@@ -302,19 +316,25 @@ fn isolation(devices: &Devices) -> Result<String, Fault> {
 
 fn vlans(devices: &Devices) -> Result<String, Fault> {
     let (lan, wan) = (devices.lan(), &devices.wan);
-    match bridge::passage(lan, wan)?.other_vlan {
-        None => Ok("frames without a tag stay without".into()),
-        Some(0) => Err(Fault::new(
-            format!("the bridge heeds VLANs, and {lan} takes no frames without a tag"),
-            format!("bridge vlan add dev {lan} vid 1 pvid untagged, and the same of {wan}"),
-        )),
-        Some(vid) => Err(Fault::new(
+    let passage = bridge::passage(lan, wan)?;
+    if let Some(kind) = passage.other_tags {
+        return Err(Fault::new(
+            format!("the bridge heeds VLANs by tags of EtherType {kind:#06x}"),
+            "ip link set dev BRIDGE type bridge vlan_protocol 802.1Q",
+        ));
+    }
+    if let Some(vid) = passage.other_vlan {
+        return Err(Fault::new(
             format!(
                 "frames without a tag are of VLAN {vid} at {lan} and have a tag at {wan}, if any"
             ),
             format!("bridge vlan add dev {wan} vid {vid} untagged"),
-        )),
+        ));
     }
+    Ok(match passage.kept_vlans {
+        None => "frames keep their tags".into(),
+        Some(kept) => format!("those of {} VLANs leave as they come", kept.len()),
+    })
 }
 
 fn tc_filters(devices: &Devices) -> Result<String, Fault> {

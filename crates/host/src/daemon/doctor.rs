@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::conditions::{Condition, Devices, Fault};
 use super::config::{Config, Role};
 use super::keys::{self, KeyFileError};
+use super::observer::names::look_up;
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
@@ -67,8 +68,8 @@ impl Check {
     }
 }
 
-/// Examines the machine, and the devices and files that a box would use.
-pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
+/// Examines the machine, and the devices and files that boxes would use.
+pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
     let mut checks = vec![
         kernel(),
         privilege(),
@@ -81,27 +82,32 @@ pub fn examine(devices: &[String], config: Option<&Config>) -> Vec<Check> {
         agent(),
         tool("ip", "iproute2", "-V"),
     ];
-    let configured = config.into_iter().flat_map(|config| {
+    let configured = boxes.iter().flat_map(|config| {
         checks.extend(config.bundles.iter().map(key_file));
+        checks.extend(config.bundles.iter().filter_map(peer_name));
         config.lan.iter().chain([&config.wan])
     });
     let mut names: Vec<String> = devices.iter().chain(configured).cloned().collect();
     names.sort();
     names.dedup();
     for device in &names {
-        let is = |port: Option<&String>| port == Some(device);
-        let place = match config {
-            Some(config) if is(config.lan.as_ref()) => Place::Lan,
-            Some(config) if is(Some(&config.wan)) && config.role == Role::Sendbox => Place::Wan,
-            Some(config) if is(Some(&config.wan)) => Place::Watched,
-            _ => Place::Unknown,
-        };
-        checks.extend(examine_device(device, place));
+        let place = boxes.iter().find_map(|config| place_of(device, config));
+        checks.extend(examine_device(device, place.unwrap_or(Place::Unknown)));
     }
-    if let Some(config) = config {
-        checks.extend(conditions_of(&Devices::of(config)));
-    }
+    checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
     checks
+}
+
+/// Where the device is in a box; `None`: not in it.
+fn place_of(device: &str, config: &Config) -> Option<Place> {
+    if config.lan.as_deref() == Some(device) {
+        return Some(Place::Lan);
+    }
+    let place = match config.role {
+        Role::Sendbox => Place::Wan,
+        Role::Receivebox => Place::Watched,
+    };
+    (config.wan == device).then_some(place)
 }
 
 /// All that a box asks of its devices, at the start and while it runs.
@@ -259,6 +265,21 @@ fn tool(name: &str, package: &str, version: &str) -> Check {
     }
 }
 
+/// Whether the name of a bundle's peer is known here; `None`: the file gives an address.
+fn peer_name(bundle: &super::BundleConfig) -> Option<Check> {
+    let name = bundle.peer.name()?;
+    let (label, found) = (format!("peer of bundle {}", bundle.name), look_up(name));
+    let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
+    Some(match found.problem {
+        None => Check::ok(&label, format!("{name} is at {}", addresses.join(", "))),
+        Some(problem) => {
+            let fix =
+                format!("`getent ahosts {name}` must tell its addresses: see /etc/resolv.conf");
+            Check::warn(&label, format!("{name}: {problem}"), fix)
+        }
+    })
+}
+
 fn key_file(bundle: &super::BundleConfig) -> Check {
     let name = format!("key of bundle {}", bundle.name);
     let path = bundle.key_file.display();
@@ -408,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_fails_and_so_does_the_whole() {
-        let checks = examine(&["no-such-device".into()], None);
+        let checks = examine(&["no-such-device".into()], &[]);
         let last = checks.last().unwrap();
         assert_eq!((last.name.as_str(), last.verdict), ("no-such-device: device", Verdict::Fail));
         assert!(!is_fit(&checks));

@@ -1,25 +1,27 @@
-//! The UDP socket of a box's messages.
+//! The UDP sockets of a box's messages, one for each address that it listens on.
 //!
-//! It is bound to the configured address, and only datagrams from a configured peer go on to the
-//! cryptography: what comes from elsewhere costs a receive and a comparison. Messages are read a
-//! few at a time, so that a flood delays no packet by more than a batch. Those of bundles at rest wait for the end of
-//! a round, and go to the same peer in one datagram.
+//! Only datagrams from where a configured peer may be go on to the cryptography: what comes from elsewhere
+//! costs a receive and a comparison. Messages are read a few at a time, so that a flood delays no packet by
+//! more than a batch. Those of bundles at rest wait for the end of a round, and go to the same peer in one datagram.
 
-use std::collections::BTreeMap;
+mod peers;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::iter;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
-use forebay_core::bundle::BundleId;
-use forebay_core::bundle::wire::{
-    MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, Sealed, may_share, split,
-};
+use forebay_core::bundle::wire::{MAX_DATAGRAM, MESSAGE_DSCP, RejectCounts, may_share, split};
+use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use self::peers::Peers;
 use super::config::{BundleConfig, Config};
+use super::observer::names::Names;
 use super::status::MessageCounters;
 use super::udp;
+use crate::clock;
 
 /// Messages read in a row, and those of the last datagram: about 50 us of tag checks.
 pub const BATCH: usize = 32;
@@ -31,9 +33,12 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 /// DSCP and ECN of the messages.
 const TRAFFIC_CLASS: u32 = (MESSAGE_DSCP as u32) << 2;
 
-/// The socket and what went through it.
+/// The sockets and what went through them.
 pub struct Messages {
-    socket: UdpSocket,
+    /// One for each of the addresses that the box listens on ...
+    sockets: Vec<UdpSocket>,
+    /// ... in the same order: whether that is one of IPv4.
+    are_v4: Vec<bool>,
     peers: Peers,
     buffer: Box<[u8; MAX_DATAGRAM + 1]>,
     /// Messages that wait for others to the same peer.
@@ -42,78 +47,81 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Binds the socket.
+    /// Binds the sockets.
     pub fn bind(config: &Config) -> io::Result<Self> {
-        let listen = config.listen;
-        let bound = || {
-            let socket =
-                Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
-            socket.set_nonblocking(true)?;
-            match listen {
-                SocketAddr::V4(_) => socket.set_tos_v4(TRAFFIC_CLASS)?,
-                SocketAddr::V6(_) => socket.set_tclass_v6(TRAFFIC_CLASS)?,
-            }
-            socket.bind(&listen.into())?;
-            force_receive_buffer(&socket)?;
-            Ok(socket)
-        };
-        let named = |error: io::Error| {
-            let is_taken = error.kind() == io::ErrorKind::AddrInUse;
-            let holder = if is_taken { udp::holder(listen) } else { None };
-            let holder = holder.map_or(String::new(), |holder| format!(", {holder} has it"));
-            let file = config.file.display();
-            let text = format!(
-                "{file}: box.listen = \"{listen}\": {error}{holder}: allowed is an address of this \
-                 machine with a free port, such as \"{}\"",
-                SocketAddr::new(listen.ip(), 7000)
-            );
-            io::Error::new(error.kind(), text)
-        };
+        let socket = |listen: &SocketAddr| bind(*listen, config);
+        let sockets = config.listen.iter().map(socket).collect::<io::Result<_>>()?;
+        let mut peers = Peers::new(&config.listen);
+        peers.set_bundles(clock::now(), &config.bundles);
         Ok(Self {
-            socket: bound().map_err(named)?.into(),
-            peers: Peers::of(&config.bundles),
+            sockets,
+            are_v4: config.listen.iter().map(SocketAddr::is_ipv4).collect(),
+            peers,
             buffer: Box::new([0; MAX_DATAGRAM + 1]),
             waiting: BTreeMap::new(),
             counters: MessageCounters::default(),
         })
     }
 
-    /// Reads [`BATCH`] messages, as far as there are any, and hands those that may be of a peer to `take`, with the
-    /// place of its bundle in the configuration. It answers whether the session accepted it; what a
+    /// Reads [`BATCH`] messages of each socket, as far as there are any, and hands those that may be of a peer to
+    /// `take`, with the place of its bundle in the configuration. It answers whether the session accepted it; what a
     /// session rejects it counts itself.
     pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> bool) {
-        let Self { socket, peers, buffer, counters, .. } = self;
-        let enough = counters.received + BATCH as u64;
-        for _ in 0..BATCH {
-            if counters.received >= enough {
-                break;
-            }
-            match socket.recv_from(&mut buffer[..]) {
-                Ok((len, source)) => {
-                    counters.received_bytes += len as u64;
-                    // A longer one arrives cut, and still longer than any message.
-                    let mut left = Some(&buffer[..len]);
-                    while let Some(datagram) = left {
-                        let (message, others) = split(datagram);
-                        counters.received += 1;
-                        match peers.bundle_of(source, message) {
-                            Ok(index) => counters.accepted += u64::from(take(index, message)),
-                            Err(reason) => counters.add_rejected(reason, 1),
+        let Self { sockets, peers, buffer, counters, .. } = self;
+        for socket in sockets {
+            let enough = counters.received + BATCH as u64;
+            while counters.received < enough {
+                match socket.recv_from(&mut buffer[..]) {
+                    Ok((len, source)) => {
+                        counters.received_bytes += len as u64;
+                        // A longer one arrives cut, and still longer than any message.
+                        let mut left = Some(&buffer[..len]);
+                        while let Some(datagram) = left {
+                            let (message, others) = split(datagram);
+                            counters.received += 1;
+                            match peers.bundle_of(source, message) {
+                                Ok(place) if take(place, message) => {
+                                    counters.accepted += 1;
+                                    peers.heard(clock::now(), place, source);
+                                }
+                                Ok(_) => {}
+                                Err(reason) => counters.add_rejected(reason, 1),
+                            }
+                            left = (!others.is_empty()).then_some(others);
                         }
-                        left = (!others.is_empty()).then_some(others);
                     }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // ECONNREFUSED and the like: an ICMP error for an earlier datagram. The peer's
+                    // silence says the same.
+                    Err(_) => {}
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // ECONNREFUSED and the like: an ICMP error for an earlier datagram. The peer's
-                // silence says the same.
-                Err(_) => {}
             }
         }
     }
 
     /// Messages are of these bundles from now on.
     pub fn set_bundles(&mut self, bundles: &[BundleConfig]) {
-        self.peers = Peers::of(bundles);
+        self.peers.set_bundles(clock::now(), bundles);
+    }
+
+    /// This was found of the names of peers.
+    pub fn set_names(&mut self, names: &Names) {
+        self.peers.set_names(clock::now(), names);
+    }
+
+    /// Names of peers that are to be looked up now: of those that are not heard, once in a while.
+    pub fn take_unknown(&mut self) -> BTreeSet<String> {
+        self.peers.take_unknown(clock::now())
+    }
+
+    /// Where the peer of the bundle of this place is, for people.
+    pub fn peer(&self, place: usize) -> String {
+        self.peers.describe(place)
+    }
+
+    /// Adds what to wake for.
+    pub fn wake_for<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        fds.extend(self.sockets.iter().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)));
     }
 
     /// Keeps what the session of a bundle that goes has rejected.
@@ -123,19 +131,23 @@ impl Messages {
         }
     }
 
-    /// Sends a message, or has it wait for [`Messages::flush`] if it may share a datagram. A full socket buffer or an
-    /// unreachable peer loses it, as a network may.
-    pub fn send(&mut self, to: SocketAddr, message: &[u8]) {
-        if !may_share(message) {
-            return self.send_datagram(to, message);
+    /// Sends a message to the peer of the bundle of this place, to all addresses at which it is looked for, or has it
+    /// wait for [`Messages::flush`] if it may share a datagram. A full socket buffer or an unreachable peer loses it, as
+    /// a network may.
+    pub fn send(&mut self, place: usize, message: &[u8]) {
+        for to in self.peers.targets(clock::now(), place) {
+            if !may_share(message) {
+                self.send_datagram(to, message);
+                continue;
+            }
+            let mut waiting = self.waiting.remove(&to).unwrap_or_default();
+            if waiting.len() + message.len() > MAX_DATAGRAM {
+                self.send_datagram(to, &waiting);
+                waiting.clear();
+            }
+            waiting.extend_from_slice(message);
+            self.waiting.insert(to, waiting);
         }
-        let mut waiting = self.waiting.remove(&to).unwrap_or_default();
-        if waiting.len() + message.len() > MAX_DATAGRAM {
-            self.send_datagram(to, &waiting);
-            waiting.clear();
-        }
-        waiting.extend_from_slice(message);
-        self.waiting.insert(to, waiting);
     }
 
     /// Sends the messages that wait.
@@ -146,7 +158,8 @@ impl Messages {
     }
 
     fn send_datagram(&mut self, to: SocketAddr, datagram: &[u8]) {
-        if self.socket.send_to(datagram, to).is_ok() {
+        let Some(at) = self.are_v4.iter().position(|is_v4| *is_v4 == to.is_ipv4()) else { return };
+        if self.sockets[at].send_to(datagram, to).is_ok() {
             let messages = iter::successors(Some(datagram), |rest| Some(split(rest).1));
             self.counters.sent += messages.take_while(|rest| !rest.is_empty()).count() as u64;
             self.counters.sent_bytes += datagram.len() as u64;
@@ -166,31 +179,31 @@ impl Messages {
     }
 }
 
-impl AsFd for Messages {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-/// Who sends messages about which bundle.
-struct Peers(BTreeMap<BundleId, (usize, SocketAddr)>);
-
-impl Peers {
-    fn of(bundles: &[BundleConfig]) -> Self {
-        let peer = |(index, bundle): (usize, &BundleConfig)| (bundle.id, (index, bundle.peer));
-        Self(bundles.iter().enumerate().map(peer).collect())
-    }
-
-    /// The bundle of a datagram; `Err`: why it cannot be a message of a peer.
-    fn bundle_of(&self, source: SocketAddr, datagram: &[u8]) -> Result<usize, &'static str> {
-        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
-        let peer = self.0.get(&sealed.bundle());
-        let (index, peer) = peer.ok_or(Reject::UnknownBundle.name())?;
-        if *peer != source {
-            return Err("not_the_peer");
+fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
+    let bound = || {
+        let socket = Socket::new(Domain::for_address(listen), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        match listen {
+            SocketAddr::V4(_) => socket.set_tos_v4(TRAFFIC_CLASS)?,
+            SocketAddr::V6(_) => socket.set_tclass_v6(TRAFFIC_CLASS)?,
         }
-        Ok(*index)
-    }
+        socket.bind(&listen.into())?;
+        force_receive_buffer(&socket)?;
+        Ok(socket)
+    };
+    let named = |error: io::Error| {
+        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
+        let holder = if is_taken { udp::holder(listen) } else { None };
+        let holder = holder.map_or(String::new(), |holder| format!(", {holder} has it"));
+        let file = config.file.display();
+        let text = format!(
+            "{file}: box.listen = \"{listen}\": {error}{holder}: allowed is an address of this \
+             machine with a free port, such as \"{}\"",
+            SocketAddr::new(listen.ip(), 7000)
+        );
+        io::Error::new(error.kind(), text)
+    };
+    Ok(bound().map_err(named)?.into())
 }
 
 /// Beyond `net.core.rmem_max` where the process may, up to it otherwise.
@@ -213,15 +226,16 @@ fn force_receive_buffer(socket: &Socket) -> io::Result<()> {
 mod tests {
     use std::path::Path;
 
+    use forebay_core::bundle::BundleId;
     use forebay_core::bundle::keys::{KeyRing, PresharedKey};
     use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
     use forebay_core::cc;
     use forebay_core::units::Timestamp;
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::poll::{PollTimeout, poll};
 
     use super::*;
 
-    /// A socket at `listen` for bundle 7, whose peer is `peer`, and bundle 8 of somebody else.
+    /// Sockets at the addresses `listen` for bundle 7, whose peer is `peer`, and bundle 8 of somebody else.
     fn bind(listen: &str, peer: SocketAddr) -> io::Result<Messages> {
         let bundle = |id, peer| {
             format!(
@@ -230,11 +244,13 @@ mod tests {
             )
         };
         let other = "192.0.2.9:9".parse().unwrap();
-        let node = "[box]\nrole = \"receivebox\"\nwan = \"s0\"\nlisten = \"127.0.0.9:9\"\n";
+        let node = "[box]\nrole = \"receivebox\"\nwan = \"s0\"\n\
+                    listen = [\"127.0.0.9:9\", \"[2001:db8::9]:9\"]\n";
         let text = [node.into(), bundle(8, other), bundle(7, peer)].concat();
         let config = Config::parse(Path::new("box.toml"), &text).unwrap();
         // A free port is none that a file may ask for.
-        Messages::bind(&Config { listen: listen.parse().unwrap(), ..config })
+        let listen = listen.split(' ').map(|own| own.parse().unwrap()).collect();
+        Messages::bind(&Config { listen, ..config })
     }
 
     fn challenge(bundle: u16) -> Vec<u8> {
@@ -252,7 +268,7 @@ mod tests {
     fn only_what_the_peer_of_a_bundle_may_have_sent_is_handed_over() {
         let [peer, stranger] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let mut messages = bind("127.0.0.1:0", peer.local_addr().unwrap()).unwrap();
-        let address = messages.socket.local_addr().unwrap();
+        let address = messages.sockets[0].local_addr().unwrap();
         let genuine = challenge(7);
         for (socket, datagram) in [
             (&peer, &genuine[..]),
@@ -267,7 +283,8 @@ mod tests {
         }
         let mut seen = Vec::new();
         while messages.counters.received < 7 {
-            let mut fds = [PollFd::new(messages.as_fd(), PollFlags::POLLIN)];
+            let mut fds = Vec::new();
+            messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
             messages.receive(|index, datagram| {
                 seen.push((index, datagram.to_vec()));
@@ -290,7 +307,7 @@ mod tests {
         peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let address = peer.local_addr().unwrap();
         let mut messages = bind("127.0.0.1:0", address).unwrap();
-        let own = messages.socket.local_addr().unwrap();
+        let own = messages.sockets[0].local_addr().unwrap();
         // Tags are for sessions to check.
         let resting = |bundle: u16| {
             let mut message = vec![0; 42];
@@ -300,8 +317,8 @@ mod tests {
             message
         };
         let urgent = challenge(7);
-        (0..20).for_each(|_| messages.send(address, &resting(7)));
-        messages.send(address, &urgent);
+        (0..20).for_each(|_| messages.send(1, &resting(7)));
+        messages.send(1, &urgent);
         messages.flush();
         messages.flush();
         let mut seen: Vec<usize> = Vec::new();
@@ -316,7 +333,8 @@ mod tests {
         peer.send_to(&several, own).unwrap();
         let mut taken = Vec::new();
         while messages.counters.received < 4 {
-            let mut fds = [PollFd::new(messages.as_fd(), PollFlags::POLLIN)];
+            let mut fds = Vec::new();
+            messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
             messages.receive(|index, message| {
                 taken.push((index, message.to_vec()));
@@ -332,19 +350,33 @@ mod tests {
     }
 
     #[test]
+    fn a_box_of_both_ip_versions_sends_to_a_peer_from_the_address_of_its_version() {
+        let peers = ["127.0.0.1:0", "[::1]:0"].map(|own| UdpSocket::bind(own).unwrap());
+        for peer in &peers {
+            let both = "127.0.0.1:0 [::1]:0";
+            let mut messages = bind(both, peer.local_addr().unwrap()).unwrap();
+            messages.send(1, b"to the peer of the second bundle");
+            let mut datagram = [0; 64];
+            let (len, source) = peer.recv_from(&mut datagram).unwrap();
+            assert_eq!(&datagram[..len], b"to the peer of the second bundle");
+            assert_eq!(source.is_ipv4(), peer.local_addr().unwrap().is_ipv4());
+        }
+    }
+
+    #[test]
     fn messages_are_of_the_class_of_network_control() {
         let peer = "192.0.2.2:61475".parse().unwrap();
         let v4 = bind("127.0.0.1:0", peer).unwrap();
-        assert_eq!(socket2::SockRef::from(&v4.socket).tos_v4().unwrap(), 0xc0);
+        assert_eq!(socket2::SockRef::from(&v4.sockets[0]).tos_v4().unwrap(), 0xc0);
         let v6 = bind("[::1]:0", peer).unwrap();
-        assert_eq!(socket2::SockRef::from(&v6.socket).tclass_v6().unwrap(), 0xc0);
+        assert_eq!(socket2::SockRef::from(&v6.sockets[0]).tclass_v6().unwrap(), 0xc0);
     }
 
     #[test]
     fn an_address_that_another_process_has_is_refused_with_that_process() {
         let peer = "192.0.2.2:61475".parse().unwrap();
         let first = bind("127.0.0.1:0", peer).unwrap();
-        let address = first.socket.local_addr().unwrap().to_string();
+        let address = first.sockets[0].local_addr().unwrap().to_string();
         let error = bind(&address, peer).err().unwrap().to_string();
         let named = format!("box.toml: box.listen = \"{address}\": Address already in use");
         let holder = format!("(pid {}) has it", std::process::id());

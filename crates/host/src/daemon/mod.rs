@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
+use forebay_core::bundle::Nat;
 use forebay_core::spec::SpecError;
 use nix::ifaddrs::getifaddrs;
 
@@ -96,8 +97,10 @@ fn machine_addresses() -> io::Result<BTreeSet<IpAddr>> {
 }
 
 /// Addresses whose traffic belongs to no bundle, beside this machine's: those of the other boxes, so
-/// that the two boxes of a bundle leave out the same packets.
+/// that the two boxes of a bundle leave out the same packets. Those of other boxes that have names come
+/// with an [`Observation`](observer::Observation), and that of NAT in front of one is its hosts', too.
 fn message_addresses(config: &Config) -> BTreeSet<IpAddr> {
-    let boxes = config.bundles.iter().map(|bundle| bundle.peer.ip());
-    boxes.chain([config.listen.ip()]).collect()
+    let is_its_own = |bundle: &&BundleConfig| !bundle.nat.is_some_and(Nat::changes_destination);
+    let peers = config.bundles.iter().filter(is_its_own).filter_map(|bundle| bundle.peer.address());
+    peers.chain(config.listen.iter().copied()).map(|address| address.ip()).collect()
 }

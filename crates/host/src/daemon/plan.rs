@@ -64,14 +64,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at the machine for what the configuration `file` would change.
+    /// Looks at the machine for what the boxes of the configuration `file` would change: a plan for each.
     ///
     /// # Errors
     ///
     /// What is wrong with the file.
-    pub fn of(file: &Path) -> Result<Self, ConfigError> {
+    pub fn of(file: &Path) -> Result<Vec<Self>, ConfigError> {
         let text = Config::read(file)?;
-        let config = Config::parse(file, &text)?;
+        let boxes = Config::parse_all(file, &text)?;
+        Ok(boxes.into_iter().map(|config| Self::of_box(file, &text, config)).collect())
+    }
+
+    fn of_box(file: &Path, text: &str, config: Config) -> Self {
         let mut plan = Self {
             file: file.display().to_string(),
             role: config.role,
@@ -81,7 +85,7 @@ impl Plan {
             blockers: Vec::new(),
             unseen: Vec::new(),
         };
-        let (before, config) = match plan.look_for_running(&config, &text) {
+        let (before, config) = match plan.look_for_running(&config, text) {
             Some([before, after]) => (Some(before), after),
             None => (None, config),
         };
@@ -95,7 +99,7 @@ impl Plan {
             }
         }
         plan.look_at_keys(&config);
-        Ok(plan)
+        plan
     }
 
     /// Asks for the box that runs; answers what is in force there, and what the file says in its place.
@@ -128,7 +132,8 @@ impl Plan {
         };
         self.unseen.push("whether keys differ from those in force".into());
         // As though it stood in the place of that file, from which its paths start.
-        let both = in_force.and_then(|before| Ok([loaded(file, &before)?, loaded(file, text)?]));
+        let loaded = |text: &str| loaded(file, text, &config.name);
+        let both = in_force.and_then(|before| Ok([loaded(&before)?, loaded(text)?]));
         match both {
             Ok([before, after]) => {
                 let (outcome, _) = difference::between(&before, &after);
@@ -228,10 +233,9 @@ impl Plan {
         }
     }
 
-    fn plan_sockets(&mut self, config: &Config, before: Option<&Config>) {
-        let listen = config.listen;
+    fn plan_messages(&mut self, listen: SocketAddr, config: &Config, before: Option<&Config>) {
         let now = match udp::holder(listen) {
-            Some(_) if before.is_some_and(|it| it.listen == listen) => {
+            Some(_) if before.is_some_and(|it| it.listen.contains(&listen)) => {
                 "that of the box that runs".into()
             }
             Some(holder) => {
@@ -251,6 +255,12 @@ impl Plan {
                 "box.listen {ip}: not an address of this machine; to mend it: `ip address add` it, to the bridge \
                  or to {wan}, or have box.listen name one that is there"
             ));
+        }
+    }
+
+    fn plan_sockets(&mut self, config: &Config, before: Option<&Config>) {
+        for listen in &config.listen {
+            self.plan_messages(*listen, config, before);
         }
         if let Some(metrics) = config.metrics {
             self.plan_metrics(metrics, before);
@@ -310,8 +320,8 @@ impl Plan {
 }
 
 /// A configuration whose keys are not looked at.
-fn loaded(file: &Path, text: &str) -> Result<Loaded, ConfigError> {
-    let config = Config::parse(file, text)?;
+fn loaded(file: &Path, text: &str, name: &str) -> Result<Loaded, ConfigError> {
+    let config = Config::parse_of(file, text, name)?;
     let keys = vec![KeyRing::new(PresharedKey::new([0; 32]), None); config.bundles.len()];
     Ok(Loaded { text: text.into(), config, keys })
 }
@@ -431,7 +441,7 @@ mod tests {
     fn a_first_start_is_told_with_what_would_keep_the_box_from_it() {
         let folder = tempfile::tempdir().unwrap();
         let file = file(folder.path());
-        let plan = Plan::of(&file).unwrap();
+        let plan = only(Plan::of(&file).unwrap());
         assert_eq!(plan.running, None);
         let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
         for object in ["no-lan: sockets", "qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"] {
@@ -446,9 +456,14 @@ mod tests {
         let document = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&document).unwrap(), plan);
         fs::remove_file(folder.path().join("b.key")).unwrap();
-        assert!(Plan::of(&file).unwrap().blockers.join("\n").contains("b.key: No such file"));
+        assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: No such file"));
         fs::write(&file, "role = 1\n").unwrap();
         assert!(Plan::of(&file).is_err());
+    }
+
+    fn only(mut plans: Vec<Plan>) -> Plan {
+        assert_eq!(plans.len(), 1, "{plans:?}");
+        plans.remove(0)
     }
 
     /// The plan of a file for a box that runs and is served here.
@@ -470,7 +485,7 @@ mod tests {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         });
-        let plan = Plan::of(file).unwrap();
+        let plan = only(Plan::of(file).unwrap());
         stop.send(()).unwrap();
         server.join().unwrap();
         plan

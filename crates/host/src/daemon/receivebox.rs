@@ -8,10 +8,11 @@
 //! block.
 
 mod change;
+mod following;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,11 @@ use forebay_core::bundle::scope::{AddressSet, Scope};
 use forebay_core::bundle::{BlockVersion, BlockVersions, BundleId, EpochSize, SamplingKey};
 use forebay_core::record::BundleCounters;
 use forebay_core::units::Timestamp;
-use forebay_ebpf::{Boundary, MAX_SENDERS, Sampler, SamplerBundle, SamplerPlace, XdpMode};
+use forebay_ebpf::{Boundary, Sampler, SamplerBundle, SamplerPlace, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use self::following::sampled_with;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::{Loaded, Source};
@@ -144,7 +146,9 @@ impl ReceiveboxWorker {
         let ifindex = crate::port::ifindex(&config.wan)?;
         let mut sampler = attach(&devices, ifindex)?;
         // A sendbox counts what goes to this machine's other addresses: so does the sampler.
-        sampler.add_own_address(config.listen.ip())?;
+        for own in &config.listen {
+            sampler.add_own_address(own.ip())?;
+        }
         let versions = versions(&sampler);
         let bundles: Vec<Watch> = config
             .bundles
@@ -155,7 +159,7 @@ impl ReceiveboxWorker {
             .collect();
         sampler.change(&[], bundles.iter().map(Watch::sampled).collect())?;
         for bundle in &bundles {
-            sampler.set_senders(bundle.config.id, &[bundle.config.peer.ip()])?;
+            bundle.leave_out_sendbox(&mut sampler, &seen.names)?;
         }
         let (tracer, trace_writer) =
             trace::start(config, confinement).map_err(DaemonError::Trace)?;
@@ -220,7 +224,15 @@ impl ReceiveboxWorker {
 
     /// Does what changes of the device ask for.
     fn follow_device(&mut self) -> io::Result<()> {
+        self.observer.look_up(&self.messages.take_unknown());
         let Some(seen) = self.observer.latest()? else { return Ok(()) };
+        if seen.names != self.seen.names {
+            self.messages.set_names(&seen.names);
+            for watch in &self.bundles {
+                let left_out = watch.leave_out_sendbox(&mut self.sampler, &seen.names);
+                left_out.map_err(io::Error::other)?;
+            }
+        }
         match (&seen.void[..], &self.seen.void[..]) {
             (void, before) if void == before => {}
             ([], _) => tracing::info!(target: "traffic", "packets are reported again"),
@@ -254,9 +266,10 @@ impl ReceiveboxWorker {
     fn serve_due(&mut self, now: Timestamp) -> io::Result<()> {
         while let Some(index) = self.schedule.pop(now) {
             let watch = &mut self.bundles[index];
-            watch.follow_sendbox(&mut self.sampler).map_err(io::Error::other)?;
+            let followed = watch.follow_sendbox(&mut self.sampler, &self.seen.names);
+            followed.map_err(io::Error::other)?;
             while watch.receivebox.poll(now, &mut self.scratch) {
-                self.messages.send(watch.config.peer, &self.scratch);
+                self.messages.send(index, &self.scratch);
             }
             watch.say_news();
             // A timer in the past would spin: what is due now was just done.
@@ -275,9 +288,9 @@ impl ReceiveboxWorker {
             return Ok(());
         }
         let timeout = TimeSpec::from(due.min(IDLE));
-        let (sampler, observer) = (self.sampler.as_fd(), self.observer.as_fd());
-        let mut fds = [sampler, self.messages.as_fd(), mailbox.as_fd(), observer]
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let own = [self.sampler.as_fd(), mailbox.as_fd(), self.observer.as_fd()];
+        let mut fds = own.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).to_vec();
+        self.messages.wake_for(&mut fds);
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -305,7 +318,7 @@ impl ReceiveboxWorker {
         let watch = &mut self.bundles[place];
         watch.receivebox.stop();
         while watch.receivebox.poll(now, &mut self.scratch) {
-            self.messages.send(watch.config.peer, &self.scratch);
+            self.messages.send(place, &self.scratch);
         }
     }
 
@@ -348,12 +361,13 @@ impl ReceiveboxWorker {
                 .counters(self.bundles.iter().map(|watch| watch.receivebox.rejects())),
             trace_rows_lost: self.tracer.lost(),
             log_lines_lost: log::lost(),
-            bundles: self.bundles.iter().map(|watch| self.bundle_status(watch, now)).collect(),
+            bundles: (0..self.bundles.len()).map(|it| self.bundle_status(it, now)).collect(),
             ..Status::new(Role::Receivebox, false)
         }
     }
 
-    fn bundle_status(&self, watch: &Watch, now: Timestamp) -> BundleStatus {
+    fn bundle_status(&self, place: usize, now: Timestamp) -> BundleStatus {
+        let watch = &self.bundles[place];
         let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
         let heard = watch.receivebox.heard_at();
         let counters = watch.receivebox.counters();
@@ -362,7 +376,7 @@ impl ReceiveboxWorker {
             name: watch.config.name.clone(),
             id: watch.config.id.0,
             peer: PeerStatus {
-                address: watch.config.peer.to_string(),
+                address: self.messages.peer(place),
                 state: peer.liveness().name().into(),
                 doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
@@ -409,7 +423,7 @@ impl Worker for ReceiveboxWorker {
 
 /// What a receivebox takes into its bundles.
 fn scopes(config: &Config) -> Vec<Scope> {
-    let left_out = BTreeSet::from([config.listen.ip()]);
+    let left_out = config.listen.iter().map(SocketAddr::ip).collect();
     scope::scopes(config.bundles.iter(), &left_out, &BTreeSet::new())
 }
 
@@ -455,8 +469,11 @@ impl Watch {
         now: Timestamp,
     ) -> Self {
         let mut receivebox = Receivebox::new(config.id, keys, unguessable(), unguessable(), now);
-        receivebox.set_scope(now, scope);
-        receivebox.set_versions(now, versions);
+        // Behind NAT packets have other addresses at the sendbox.
+        if config.nat.is_none() {
+            receivebox.set_scope(now, scope);
+        }
+        receivebox.set_versions(now, versions.with_nat(config.nat));
         receivebox.offer_rest(now);
         Self {
             config: config.clone(),
@@ -510,37 +527,6 @@ impl Watch {
             }
         }
     }
-
-    /// Sets the sampler to the sendbox's epoch size, key and addresses.
-    fn follow_sendbox(&mut self, sampler: &mut Sampler) -> Result<(), forebay_ebpf::Error> {
-        let told = self.receivebox.sendbox_addresses();
-        if let Some(told) = told.filter(|told| **told != self.senders) {
-            self.senders = told.clone();
-            let peer = self.config.peer.ip();
-            let others = told.addresses().filter(|address| *address != peer);
-            let senders: Vec<IpAddr> = [peer].into_iter().chain(others).take(MAX_SENDERS).collect();
-            sampler.set_senders(self.config.id, &senders)?;
-        }
-        let wanted = sampled_with(&self.receivebox);
-        if wanted == self.sampled_with {
-            return Ok(());
-        }
-        let (key, version, epoch_size) = wanted;
-        if (key, version) != (self.sampled_with.0, self.sampled_with.1) {
-            sampler.set_bundle(self.config.id, self.sampling(&self.config))?;
-        } else {
-            sampler.set_epoch_size(self.config.id, epoch_size);
-        }
-        self.sampled_with = wanted;
-        Ok(())
-    }
-}
-
-/// What the sampler is to be set to.
-fn sampled_with(receivebox: &Receivebox) -> (SamplingKey, BlockVersion, EpochSize) {
-    // Without a common version nothing is reported, whichever it is.
-    let version = receivebox.block_version().unwrap_or_default();
-    (receivebox.sampling_key(), version, receivebox.sampling_size())
 }
 
 #[cfg(test)]

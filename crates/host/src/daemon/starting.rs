@@ -33,8 +33,7 @@ pub struct Prepared {
 pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     let confinement = confinement(config)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
-    let file = config.file.clone();
-    let reader = KeyReader::start(file, &confinement).map_err(DaemonError::SetUp)?;
+    let reader = KeyReader::start(config, &confinement).map_err(DaemonError::SetUp)?;
     let metrics = Server::bind(config).map_err(DaemonError::SetUp)?;
     confinement.start_log().map_err(DaemonError::SetUp)?;
     Ok(Prepared { signals, reader, confinement, metrics })

@@ -88,6 +88,13 @@ pub const EVENTS: &[Event] = &[
     ),
     event("FB0306", "traffic", Level::INFO, "that is over"),
     event(
+        "FB0307",
+        "passing",
+        Level::WARN,
+        "frames that the kernel forwards, unshaped, whatever they are for: MPLS, PPPoE, VLANs that the bridge changes, \
+         frames too long; told once of each",
+    ),
+    event(
         "FB0401",
         "device",
         Level::WARN,

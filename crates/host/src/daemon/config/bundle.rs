@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use forebay_core::bundle::BundleId;
 use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
+use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
@@ -14,7 +14,7 @@ use forebay_ebpf::{MAX_PAIRS, MAX_PREFIXES};
 use ipnet::IpNet;
 
 use super::document::{Section, Source, Table};
-use super::{BundleConfig, MAX_BUNDLES, Role, Shaping, value};
+use super::{BundleConfig, MAX_BUNDLES, Peer, Role, Shaping, value};
 
 pub(super) const BUNDLE: Section = Section {
     name: "bundle",
@@ -25,6 +25,7 @@ pub(super) const BUNDLE: Section = Section {
         "to",
         "from",
         "key_file",
+        "nat",
         "cc",
         "qdisc",
         "min_rate",
@@ -43,10 +44,11 @@ pub(super) struct Bundle<'a> {
     pub table: Table<'a>,
     name: Option<String>,
     id: Option<BundleId>,
-    peer: Option<SocketAddr>,
+    peer: Option<Peer>,
     to: Vec<Option<IpNet>>,
     from: Vec<Option<IpNet>>,
     key_file: Option<PathBuf>,
+    nat: Option<Nat>,
     pub max_rate: Option<Rate>,
     shaping: Option<Shaping>,
 }
@@ -56,7 +58,7 @@ pub(super) fn read<'a>(
     source: &Source<'_>,
     root: &Table<'a>,
     role: Option<Role>,
-    listen: Option<SocketAddr>,
+    listen: &[SocketAddr],
     folder: &Path,
 ) -> Vec<Bundle<'a>> {
     let tables = root.tables("bundle", &BUNDLE);
@@ -99,10 +101,11 @@ impl<'a> Bundle<'a> {
             table,
             name: table.required("name", value::name),
             id: table.number("id", 0..=u16::MAX.into()).map(|id| BundleId(id as u16)),
-            peer: table.required("peer", |text| value::address(peer_role, text)),
+            peer: table.required("peer", |text| value::peer(peer_role, text)),
             to: table.list("to", value::prefix),
             from: table.list("from", value::prefix),
             key_file: table.required("key_file", |text| value::path(folder, text)),
+            nat: table.optional("nat", value::nat),
             max_rate: table.optional("max_rate", value::rate),
             shaping: None,
         };
@@ -150,6 +153,7 @@ impl<'a> Bundle<'a> {
             to: self.to.into_iter().collect::<Option<_>>()?,
             from: self.from.into_iter().collect::<Option<_>>()?,
             key_file: self.key_file?,
+            nat: self.nat,
             shaping: match role {
                 Role::Sendbox => Some(self.shaping?),
                 Role::Receivebox => None,
@@ -159,7 +163,7 @@ impl<'a> Bundle<'a> {
 }
 
 /// Notes what could not be told apart: equal names, numbers or prefixes.
-fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: Option<SocketAddr>) {
+fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
     let mut names = BTreeMap::new();
     let mut ids = BTreeMap::new();
     let mut paths = BTreeMap::new();
@@ -172,14 +176,18 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: Option<SocketAddr
         if let Some(other) = bundle.id.and_then(|id| ids.insert(id, name)) {
             table.wrong("id", format!("a number that bundle {other:?} has not"));
         }
-        if let (Some(peer), Some(listen)) = (bundle.peer, listen) {
-            if peer.ip() == listen.ip() {
+        if let Some(peer) = bundle.peer.as_ref().and_then(Peer::address) {
+            if listen.iter().any(|listen| peer.ip() == listen.ip()) {
                 table
                     .wrong("peer", "the address of the other box, which is not that of box.listen");
             }
-            if peer.is_ipv4() != listen.is_ipv4() {
+            if !listen.is_empty() && listen.iter().all(|it| peer.is_ipv4() != it.is_ipv4()) {
                 table.wrong("peer", "an address of the same IP version as box.listen");
             }
+        } else if bundle.peer.is_some() && bundle.nat.is_some_and(Nat::changes_destination) {
+            let allowed =
+                "an address where NAT changes destinations: that of the NAT, which `to` holds";
+            table.wrong("peer", allowed);
         }
         // A sendbox's table holds each destination prefix once, whatever the sources.
         let any = [Some(IpNet::from(IpAddr::from([0; 16])))];

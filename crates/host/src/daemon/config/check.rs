@@ -18,6 +18,28 @@ pub(super) const BOX: Section = Section {
     keys: &["role", "lan", "wan", "listen", "control", "realtime", "user", "status_group"],
 };
 
+/// One of several boxes of a file: with a name, and with what a file of one box has beside the box.
+const ONE_OF_SEVERAL: Section = Section {
+    name: "box",
+    keys: &[
+        "name",
+        "role",
+        "lan",
+        "wan",
+        "listen",
+        "control",
+        "realtime",
+        "user",
+        "status_group",
+        "xdp",
+        "trace",
+        "metrics",
+        "uplink",
+        "group",
+        "bundle",
+    ],
+};
+
 pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
 
 pub(super) const XDP: Section = Section { name: "xdp", keys: &["busy_poll", "zero_copy"] };
@@ -38,24 +60,83 @@ pub(super) const SECTIONS: [(&str, &Section); 7] = [
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
 const TRACE_LIMIT: ByteCount = ByteCount::new(256_000_000);
 
-/// The configuration; `None`: something is wrong, as noted.
-pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Config> {
+/// The boxes of a document: one, or as many as it has tables `[[box]]`. `None`: something is wrong, as noted.
+pub(super) fn boxes(source: &Source<'_>, document: &DeTable<'_>) -> Option<Vec<Config>> {
     let root = Table::open(source, &ROOT, document, 0);
-    let folder = source.file.parent().unwrap_or(Path::new(""));
+    if root.is_list("box") {
+        return several(source, &root);
+    }
     let node = root.table("box", &BOX);
     if !root.has("box") {
-        root.wrong("box", "a table [box], which says what the box is");
+        root.wrong("box", "a table [box], which says what the box is, or several [[box]]");
     }
+    Some(vec![config(source, &root, node, None)?])
+}
+
+fn several(source: &Source<'_>, root: &Table<'_>) -> Option<Vec<Config>> {
+    for key in ROOT.keys.iter().filter(|key| **key != "box" && root.has(key)) {
+        root.wrong(key, format!("[box.{key}] or [[box.{key}]] behind the [[box]] that it is of"));
+    }
+    let tables = root.tables("box", &ONE_OF_SEVERAL);
+    let read = |table: &Table<'_>| {
+        let name = table.optional("name", value::name);
+        config(source, table, Some(*table), name)
+    };
+    let boxes: Vec<Option<Config>> = tables.iter().map(read).collect();
+    for (place, table) in tables.iter().enumerate() {
+        let Some(own) = &boxes[place] else { continue };
+        for other in boxes[..place].iter().flatten() {
+            keep_apart(table, own, other);
+        }
+    }
+    boxes.into_iter().collect()
+}
+
+/// Notes what two boxes of one machine cannot both have.
+fn keep_apart(table: &Table<'_>, own: &Config, other: &Config) {
+    let name = &other.name;
+    if own.name == *name {
+        let allowed = "a name that no other box has: without one a box has the name of its role";
+        table.wrong("name", allowed);
+        return;
+    }
+    let has_same = own.listen.iter().any(|address| other.listen.contains(address));
+    if has_same {
+        table.wrong("listen", format!("an address or a port that box {name:?} has not"));
+    }
+    if own.lan.is_some() && own.lan == other.lan {
+        table.wrong("lan", format!("a device that is not box {name:?}'s"));
+    }
+    if own.control == other.control {
+        table.wrong("control", format!("a path that box {name:?} has not"));
+    }
+    if own.metrics.is_some() && own.metrics == other.metrics {
+        table.wrong("metrics", format!("an address or a port that box {name:?} has not"));
+    }
+    let file = |config: &Config| config.trace.as_ref().map(|trace| trace.file.clone());
+    if own.trace.is_some() && file(own) == file(other) {
+        table.wrong("trace", format!("a file that is not box {name:?}'s"));
+    }
+}
+
+/// The box of the table `node`, whose other sections are in `root`; `None`: something is wrong, as noted.
+fn config(
+    source: &Source<'_>,
+    root: &Table<'_>,
+    node: Option<Table<'_>>,
+    name: Option<String>,
+) -> Option<Config> {
+    let folder = source.file.parent().unwrap_or(Path::new(""));
     let role = node.and_then(|node| node.required("role", value::role));
     // Without a role the file is refused, whatever port this is.
     let own_role = role.unwrap_or(Role::Sendbox);
-    let listen =
-        node.and_then(|node| node.required("listen", |text| value::address(own_role, text)));
+    let listen = node.and_then(|node| listen(&node, own_role));
     let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
-    let xdp = xdp(&root, role);
+    let xdp = xdp(root, role);
     let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
-    let bundles = bundle::read(source, &root, role, listen, folder);
-    let uplink = uplink::read(&root, role, &bundles);
+    let own = listen.as_deref().unwrap_or_default();
+    let bundles = bundle::read(source, root, role, own, folder);
+    let uplink = uplink::read(root, role, &bundles);
     let node = node?;
     let wan = node.required("wan", value::device);
     let lan = lan(&node, role, wan.as_deref());
@@ -64,13 +145,16 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
         (node.optional("user", value::name), node.optional("status_group", value::name));
     let realtime = node.switch("realtime");
     let role = role?;
+    let name = name.unwrap_or_else(|| role.name().into());
+    let control = control.unwrap_or_else(|| PathBuf::from(format!("/run/forebay/{name}.sock")));
     Some(Config {
         file: source.file.to_owned(),
+        name,
         role,
         lan,
         wan: wan?,
         listen: listen?,
-        control: control.unwrap_or_else(|| PathBuf::from(format!("/run/forebay/{role}.sock"))),
+        control,
         realtime: realtime.unwrap_or(true),
         user,
         status_group,
@@ -80,6 +164,22 @@ pub(super) fn config(source: &Source<'_>, document: &DeTable<'_>) -> Option<Conf
         uplink,
         bundles: bundles.into_iter().map(|bundle| bundle.finish(role)).collect::<Option<_>>()?,
     })
+}
+
+/// The own addresses for messages.
+fn listen(node: &Table<'_>, role: Role) -> Option<Vec<SocketAddr>> {
+    let listen = node.one_or_list("listen", |text| value::address(role, text));
+    let listen: Vec<SocketAddr> = listen.into_iter().collect::<Option<_>>()?;
+    let allowed = "an address of IPv4, one of IPv6, or a list of one each";
+    if listen.is_empty() {
+        node.wrong("listen", allowed);
+    }
+    for (place, address) in listen.iter().enumerate() {
+        if listen[..place].iter().any(|it| it.is_ipv4() == address.is_ipv4()) {
+            node.wrong_element("listen", place, allowed);
+        }
+    }
+    Some(listen)
 }
 
 /// The port towards a sendbox's hosts; a receivebox has none.

@@ -66,11 +66,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// `config`, if nothing was wrong.
-    pub(super) fn finish(self, config: Option<Config>) -> Result<Config, ConfigError> {
+    /// `boxes`, if nothing was wrong.
+    pub(super) fn finish(self, boxes: Option<Vec<Config>>) -> Result<Vec<Config>, ConfigError> {
         let mut problems = self.problems.into_inner();
-        match config {
-            Some(config) if problems.is_empty() => Ok(config),
+        match boxes {
+            Some(boxes) if problems.is_empty() => Ok(boxes),
             _ => {
                 problems.sort_by_key(|problem| problem.line);
                 Err(ConfigError { file: self.file.to_owned(), problems })
@@ -115,9 +115,19 @@ fn line_of(text: &str, offset: usize) -> usize {
 }
 
 /// The line of `text` on which the bundle at this place names its key file; `None`: on none.
-pub(in crate::daemon) fn key_file_line(text: &str, place: usize) -> Option<usize> {
+pub(in crate::daemon) fn key_file_line(text: &str, name: &str, place: usize) -> Option<usize> {
     let (document, _) = DeTable::parse_recoverable(text);
-    let bundles = document.get_ref().get("bundle")?.get_ref().as_array()?;
+    let root = document.get_ref();
+    let owner = match root.get("box")?.get_ref().as_array() {
+        None => root,
+        Some(boxes) => {
+            let mut boxes = boxes.iter().filter_map(|it| it.get_ref().as_table());
+            // A box without a name has that of its role.
+            let named = |it: &DeTable<'_>| it.get("name").or(it.get("role"))?.get_ref().as_str();
+            boxes.find(|it| named(it) == Some(name))?
+        }
+    };
+    let bundles = owner.get("bundle")?.get_ref().as_array()?;
     let key_file = bundles.get(place)?.get_ref().as_table()?.get("key_file")?;
     Some(line_of(text, key_file.span().start))
 }
@@ -191,6 +201,11 @@ impl<'a> Table<'a> {
         self.entries.contains_key(key)
     }
 
+    /// Whether the value of `key` is a list.
+    pub(super) fn is_list(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| value.get_ref().as_array().is_some())
+    }
+
     fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         debug_assert!(self.section.keys.contains(&key), "{}", self.section.path(key));
         self.entries.get(key)
@@ -254,6 +269,15 @@ impl<'a> Table<'a> {
             check(text(Some(element))).map_err(refuse).ok()
         };
         list.iter().map(element).collect()
+    }
+
+    /// What `check` makes of a text that must be there, or of each of a list of texts in its place.
+    pub(super) fn one_or_list<T>(
+        &self,
+        key: &str,
+        check: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<Option<T>> {
+        if self.is_list(key) { self.list(key, check) } else { vec![self.required(key, check)] }
     }
 
     /// `true` or `false`.

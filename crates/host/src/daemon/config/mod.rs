@@ -11,10 +11,11 @@
 //! [[bundle]]
 //! name     = "b"
 //! id       = 1                        # the same at both boxes, unique in each
-//! peer     = "10.1.3.2"               # address of the other box
+//! peer     = "10.1.3.2"               # the other box: an address, or a name
 //! to       = ["10.1.2.0/24"]          # destinations of the bundle's packets
 //! from     = ["10.1.1.0/24"]          # their sources (a receivebox needs them)
 //! key_file = "bundle.key"             # made by `forebay keygen`; relative to this file
+//! nat      = "source"                 # what NAT between the boxes changes, if there is any
 //! cc       = "copa"                   # sendbox only, as the rest
 //! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms" }
 //! min_rate = "2Mbit/s"
@@ -23,6 +24,8 @@
 //! [uplink]
 //! rate = "1Gbit/s"                    # what all bundles of a sendbox share
 //! ```
+//! A file of several boxes has tables `[[box]]` with all of this behind each: `[[box.bundle]]`, `[box.uplink]`.
+//!
 //! A packet belongs to the bundle with the longest `to` prefix that holds its destination, among the
 //! bundles whose `from` holds its source. Prefixes of different bundles may lie in each other.
 //!
@@ -32,6 +35,7 @@
 mod bundle;
 mod check;
 mod document;
+mod peer;
 mod uplink;
 mod value;
 
@@ -43,7 +47,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use forebay_core::bundle::BundleId;
+use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
@@ -52,6 +56,7 @@ use serde::Deserialize;
 use crate::port::XdpOptions;
 use document::Source;
 pub(super) use document::key_file_line;
+pub use peer::Peer;
 pub use uplink::Uplink;
 
 /// Most bundles in one file: what the tables of the BPF programs hold.
@@ -140,14 +145,16 @@ impl FromStr for Role {
 pub struct Config {
     /// The file it came from.
     pub file: PathBuf,
+    /// Which of the boxes of the file it is; the name of its role where the file gives none.
+    pub name: String,
     /// What the box does.
     pub role: Role,
     /// Port towards the site's hosts; present exactly in a sendbox.
     pub lan: Option<String>,
     /// Port towards the Internet.
     pub wan: String,
-    /// Own address and port of the messages.
-    pub listen: SocketAddr,
+    /// Own addresses and ports of the messages: one, or one of each IP version.
+    pub listen: Vec<SocketAddr>,
     /// Path of the control socket.
     pub control: PathBuf,
     /// Run the packet thread under SCHED_FIFO where the kernel allows it.
@@ -184,14 +191,16 @@ pub struct BundleConfig {
     pub name: String,
     /// Number in the messages, the same at both boxes and unique in each.
     pub id: BundleId,
-    /// Address and port of the other box.
-    pub peer: SocketAddr,
+    /// Where the other box is.
+    pub peer: Peer,
     /// Destination prefixes.
     pub to: Vec<IpNet>,
     /// Source prefixes; empty: any (sendbox only). What comes from elsewhere is in no bundle.
     pub from: Vec<IpNet>,
     /// File of the shared key.
     pub key_file: PathBuf,
+    /// What NAT between the boxes changes of the packets; `None`: there is no NAT.
+    pub nat: Option<Nat>,
     /// What only a sendbox has.
     pub shaping: Option<Shaping>,
 }
@@ -210,9 +219,25 @@ pub struct Shaping {
 }
 
 impl Config {
-    /// Reads and checks `file`.
+    /// Reads and checks `file`, which has one box.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &Self::read(file)?)
+    }
+
+    /// Reads and checks `file`, and answers all its boxes: at least one.
+    pub fn load_all(file: &Path) -> Result<Vec<Self>, ConfigError> {
+        Self::parse_all(file, &Self::read(file)?)
+    }
+
+    /// Reads and checks `file`, and answers the box of this role and, if one is given, this name.
+    pub fn load_of(file: &Path, role: Role, name: Option<&str>) -> Result<Self, ConfigError> {
+        let mut boxes = Self::load_all(file)?;
+        if let [only] = &boxes[..] {
+            only.expect_role(role)?;
+        }
+        boxes.retain(|it| it.role == role && name.is_none_or(|name| it.name == name));
+        let what = name.map_or_else(|| role.to_string(), |name| format!("{role} named {name:?}"));
+        Self::only(file, boxes, &what)
     }
 
     /// The text of `file`.
@@ -243,12 +268,42 @@ impl Config {
         String::from_utf8(bytes).map_err(|error| refused(error.to_string()))
     }
 
-    /// Checks `text` as the contents of `file`, which relative paths start from.
+    /// Checks `text` as the contents of `file`, which has one box and which relative paths start from.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::only(file, Self::parse_all(file, text)?, "box")
+    }
+
+    /// As [`Config::parse`], of a file that may have several boxes: that of this name.
+    pub(super) fn parse_of(file: &Path, text: &str, name: &str) -> Result<Self, ConfigError> {
+        let mut boxes = Self::parse_all(file, text)?;
+        if boxes.len() > 1 {
+            boxes.retain(|it| it.name == name);
+        }
+        Self::only(file, boxes, &format!("box {name:?}"))
+    }
+
+    /// As [`Config::parse`]: all boxes of the file, at least one.
+    pub fn parse_all(file: &Path, text: &str) -> Result<Vec<Self>, ConfigError> {
         let source = Source::new(file, text, &check::SECTIONS);
         let document = source.document();
-        let config = document.and_then(|document| check::config(&source, &document));
-        source.finish(config)
+        let boxes = document.and_then(|document| check::boxes(&source, &document));
+        let boxes = source.finish(boxes)?;
+        if boxes.is_empty() {
+            return Err(ConfigError::of(file, "box = []: allowed is at least one [[box]]".into()));
+        }
+        Ok(boxes)
+    }
+
+    fn only(file: &Path, boxes: Vec<Self>, what: &str) -> Result<Self, ConfigError> {
+        <[Self; 1]>::try_from(boxes).map(|[only]| only).map_err(|boxes| {
+            let names: Vec<&str> = boxes.iter().map(|it| it.name.as_str()).collect();
+            let problem = if names.is_empty() {
+                format!("there is no {what}")
+            } else {
+                format!("there is more than one {what}: {}; name one by --box", names.join(", "))
+            };
+            ConfigError::of(file, problem)
+        })
     }
 
     /// Refuses a file that is meant for the other box.
@@ -345,8 +400,8 @@ min_rate = "2Mbit/s"
             .collect();
         let [sendbox, receivebox] = &files[..] else { panic!("{files:?}") };
         assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
-        assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
-        assert_eq!(receivebox.bundles[0].peer, sendbox.listen);
+        assert_eq!(sendbox.bundles[0].peer, receivebox.listen[0].into());
+        assert_eq!(receivebox.bundles[0].peer, sendbox.listen[0].into());
         assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
         let step = |command: &str| guide.find(command).unwrap_or_else(|| panic!("{command}"));
         assert!(
@@ -392,10 +447,10 @@ min_rate = "2Mbit/s"
     #[test]
     fn a_complete_file_is_read_with_its_defaults() {
         let config = parse(SENDBOX).unwrap();
-        assert_eq!(config.listen.port(), 61475);
+        assert_eq!(config.listen, ["10.1.3.1:61475".parse().unwrap()]);
         assert_eq!(config.control, Path::new("/run/forebay/sendbox.sock"));
         let bundle = &config.bundles[0];
-        assert_eq!(bundle.peer.port(), 7000);
+        assert_eq!(bundle.peer.to_string(), "10.1.3.2:7000");
         assert_eq!(bundle.key_file, Path::new("/etc/forebay/bundle.key"));
         let shaping = bundle.shaping.as_ref().unwrap();
         assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
@@ -415,9 +470,10 @@ min_rate = "2Mbit/s"
             .replace("10.1.3.2:7000", "10.1.3.2")
             .replace("key_f", "from = [\"10.1.1.0/24\"]\nkey_f");
         let receivebox = parse(&receivebox[..receivebox.find("cc = ").unwrap()]).unwrap();
-        assert_ne!((sendbox.listen, &sendbox.control), (receivebox.listen, &receivebox.control));
+        assert_ne!(sendbox.listen, receivebox.listen);
+        assert_ne!(sendbox.control, receivebox.control);
         for (one, other) in [(&sendbox, &receivebox), (&receivebox, &sendbox)] {
-            assert_eq!(one.bundles[0].peer.port(), other.listen.port());
+            assert_eq!(one.bundles[0].peer.address().unwrap().port(), other.listen[0].port());
         }
     }
 
@@ -447,6 +503,22 @@ min_rate = "2Mbit/s"
             ("id = 1\n", "", &[":8:", "bundle.id is missing", "65535"]),
             ("10.1.3.2:7000", "10.1.3.1", &[":11:", "bundle.peer", "other box"]),
             ("10.1.3.2:7000", "[::1]:7000", &[":11:", "bundle.peer", "same IP version"]),
+            (
+                "\"10.1.3.1\"",
+                "[\"10.1.3.1\", \"10.1.3.9\"]",
+                &[":6:", "box.listen = \"10.1.3.9\"", "list of one each"],
+            ),
+            ("\"10.1.3.1\"", "[]", &[":6:", "box.listen = []", "list of one each"]),
+            (
+                "min_rate",
+                "nat = \"yes\"\nmin_rate",
+                &[":16:", "bundle.nat = \"yes\"", "\"destination\""],
+            ),
+            (
+                "\"10.1.3.2:7000\"",
+                "\"b.example\"\nnat = \"both\"",
+                &[":11:", "bundle.peer = \"b.example\"", "NAT changes destinations"],
+            ),
             ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
             ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),
             ("2Mbit/s", "2", &[":16:", "bundle.min_rate", "\"2\"", "such as"]),
@@ -632,6 +704,84 @@ min_rate = "2Mbit/s"
         assert!(
             parse(&renumbered).unwrap_err().to_string().contains("bundle.to = \"10.1.2.0/24\"")
         );
+    }
+
+    /// A file with a sendbox and a receivebox.
+    fn both_roles() -> String {
+        let sendbox = SENDBOX.replace("[box]", "[[box]]").replace("[[bundle]]", "[[box.bundle]]");
+        format!(
+            "{sendbox}[box.uplink]\nrate = \"100Mbit/s\"\n[[box]]\nrole = \"receivebox\"\nwan = \"s1\"\n\
+             listen = \"10.1.3.1\"\n[[box.bundle]]\nname = \"b\"\nid = 2\npeer = \"10.1.3.2\"\n\
+             to = [\"10.1.1.0/24\"]\nfrom = [\"10.1.2.0/24\"]\nkey_file = \"back.key\"\n"
+        )
+    }
+
+    #[test]
+    fn boxes_of_one_file_have_what_stands_behind_them() {
+        let file = Path::new("/etc/forebay/a.toml");
+        let boxes = Config::parse_all(file, &both_roles()).unwrap();
+        let [sendbox, receivebox] = &boxes[..] else { panic!("{boxes:?}") };
+        assert_eq!((sendbox.name.as_str(), receivebox.name.as_str()), ("sendbox", "receivebox"));
+        assert_eq!(sendbox.bundles[0].id, BundleId(1));
+        assert_eq!(receivebox.bundles[0].id, BundleId(2));
+        assert!(sendbox.uplink.is_some() && receivebox.uplink.is_none());
+        assert_eq!(&Config::parse_of(file, &both_roles(), "receivebox").unwrap(), receivebox);
+        let alone = SENDBOX.replace("key_file", "# the same as before\nkey_file");
+        assert_eq!(Config::parse_of(file, &alone, "another").unwrap().name, "sendbox");
+        for (told, expected) in [
+            (Config::parse(file, &both_roles()), "more than one box: sendbox, receivebox"),
+            (Config::parse_of(file, &both_roles(), "x"), "there is no box \"x\""),
+        ] {
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+
+    /// Each row: what is replaced, by what, and what the message must name.
+    #[test]
+    fn boxes_of_one_file_that_would_collide_are_refused() {
+        let rows: &[(&str, &str, &[&str])] = &[
+            (
+                "listen = \"10.1.3.1\"\n[[",
+                "listen = \"10.1.3.1:61475\"\n[[",
+                &["box.listen", "\"sendbox\" has not"],
+            ),
+            (
+                "role = \"receivebox\"",
+                "name = \"sendbox\"\nrole = \"receivebox\"",
+                &["box.name", "no other box"],
+            ),
+            (
+                "role = \"receivebox\"",
+                "control = \"/run/forebay/sendbox.sock\"\nrole = \"receivebox\"",
+                &["box.control"],
+            ),
+            (
+                "[[box]]\nrole = \"receivebox\"",
+                "[trace]\nfile = \"t\"\n[[box]]\nrole = \"receivebox\"",
+                &["trace", "[box.trace]"],
+            ),
+            (
+                "role = \"receivebox\"",
+                "lann = \"x\"\nrole = \"receivebox\"",
+                &["box.lann", "no such key"],
+            ),
+        ];
+        for (from, to, named) in rows {
+            let text = both_roles().replace(from, to);
+            assert_ne!(text, both_roles(), "{from} stands in the sample");
+            let error = Config::parse_all(Path::new("a.toml"), &text).expect_err(to).to_string();
+            for part in *named {
+                assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+            }
+        }
+        let second = "role = \"sendbox\"\nname = \"second\"\nlan = \"s0\"";
+        let text = both_roles().replace("role = \"receivebox\"", second);
+        let text = text.replace("\"back.key\"", "\"back.key\"\ncc = \"copa\"");
+        let error = Config::parse_all(Path::new("a.toml"), &text).unwrap_err().to_string();
+        assert!(error.contains("box.lan = \"s0\": allowed is a device that is not box"), "{error}");
+        let error = Config::parse_all(Path::new("a.toml"), "box = []\n").unwrap_err().to_string();
+        assert!(error.contains("at least one [[box]]"), "{error}");
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use forebay_core::bundle::NAME_MAX;
 use forebay_core::bundle::sendbox::RATES;
+use forebay_core::bundle::{NAME_MAX, Nat};
 use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
-use super::Role;
+use super::{Peer, Role};
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
@@ -45,6 +45,21 @@ pub(super) fn device(text: &str) -> Result<String, String> {
 /// An address of a box of this role, whose port may be left out.
 pub(super) fn address(role: Role, text: &str) -> Result<SocketAddr, String> {
     host(role.default_port(), text)
+}
+
+/// Where the other box is, which has this role: an address or a name, whose port may be left out.
+pub(super) fn peer(role: Role, text: &str) -> Result<Peer, String> {
+    let port = role.default_port();
+    host(port, text).map(Peer::At).or_else(|allowed| {
+        let allowed = format!("{allowed}, or a name with a dot, such as \"site-b.example.org\"");
+        otherwise(Peer::named(port, text), allowed)
+    })
+}
+
+/// What NAT between the boxes changes.
+pub(super) fn nat(text: &str) -> Result<Nat, String> {
+    let nat = Nat::ALL.into_iter().find(|nat| nat.name() == text);
+    otherwise(nat, "\"source\", \"destination\" or \"both\", of the packets from the sendbox on")
 }
 
 /// An address of one host; without a port it has this one.

@@ -93,7 +93,7 @@ pub fn read_all(config: &Config, text: &str) -> Result<Vec<String>, ConfigError>
         match read(path).and_then(|keys| parse(path, &keys).map(|_| keys)) {
             Ok(keys) => texts.push(keys),
             Err(error) => {
-                let line = config::key_file_line(text, place);
+                let line = config::key_file_line(text, &config.name, place);
                 problems.push(Problem { line, text: format!("bundle.key_file: {error}") });
             }
         }

@@ -79,37 +79,40 @@ type Numbered = (u64, Result<Texts, String>);
 #[derive(Debug)]
 pub struct KeyReader {
     file: PathBuf,
+    /// The name of the box, of those of the file.
+    name: String,
     process: Option<UnixStream>,
     /// Number of the last request.
     asked: Cell<u64>,
 }
 
 impl KeyReader {
-    /// Who is to read the configuration `file` and its keys: another process where the box will be another user.
-    pub fn start(file: PathBuf, confinement: &Confinement) -> io::Result<Self> {
-        let Some(account) = &confinement.account else { return Ok(Self::with(file, None)) };
+    /// Who is to read the configuration and its keys: another process where the box will be another user.
+    pub fn start(config: &Config, confinement: &Confinement) -> io::Result<Self> {
+        let (file, name) = (config.file.clone(), config.name.clone());
+        let Some(account) = &confinement.account else { return Ok(Self::with(file, name, None)) };
         let (own, other) = UnixStream::pair()?;
         own.set_read_timeout(Some(START_PATIENCE))?;
         own.set_write_timeout(Some(PATIENCE))?;
         let (uid, gid) = (account.uid.to_string(), account.gid.to_string());
         // Not waited for: it ends with its stdin, and then so does this process.
         Command::new("/proc/self/exe")
-            .args(["read-keys", "--uid", &uid, "--gid", &gid, "--"])
+            .args(["read-keys", "--uid", &uid, "--gid", &gid, "--box", &name, "--"])
             .arg(&file)
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .spawn()?;
-        Ok(Self::with(file, Some(own)))
+        Ok(Self::with(file, name, Some(own)))
     }
 
-    const fn with(file: PathBuf, process: Option<UnixStream>) -> Self {
-        Self { file, process, asked: Cell::new(0) }
+    const fn with(file: PathBuf, name: String, process: Option<UnixStream>) -> Self {
+        Self { file, name, process, asked: Cell::new(0) }
     }
 
     /// Reads the configuration and all its keys.
     pub fn load(&self, source: Source) -> Result<Loaded, DaemonError> {
         let Texts { config: text, keys: texts } = match &self.process {
-            None => read_texts(&self.file, source, 0, |_| Ok(()))?,
+            None => read_texts(&self.file, &self.name, source, 0, |_| Ok(()))?,
             Some(process) => {
                 let number = self.asked.get() + 1;
                 self.asked.set(number);
@@ -120,7 +123,7 @@ impl KeyReader {
                 answer.flatten().map_err(KeyFileError::Reader)?
             }
         };
-        let config = Config::parse(&self.file, &text)?;
+        let config = Config::parse_of(&self.file, &text, &self.name)?;
         if texts.len() != config.bundles.len() {
             let reason = "the reader of the key files left some out";
             return Err(KeyFileError::Reader(reason.into()).into());
@@ -152,24 +155,25 @@ fn ask(mut process: &UnixStream, source: Source, number: u64) -> io::Result<Resu
     }
 }
 
-/// Is that process, for this configuration file, as this user, until stdin ends.
-pub fn serve(file: &Path, uid: u32, gid: u32) -> io::Result<()> {
+/// Is that process, for the box `name` of this configuration file, as this user, until stdin ends.
+pub fn serve(file: &Path, name: &str, uid: u32, gid: u32) -> io::Result<()> {
     // Signals of the terminal are for the box, which ends this process in its time.
     let _signals = block_signals()?;
     let account = Account { name: String::new(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) };
     // Without the buffer of the standard library's.
     let stream = UnixStream::from(nix::unistd::dup(io::stdin())?);
     Confinement::to(account).confine(Task::Keys)?;
-    serve_on(&stream, file)
+    serve_on(&stream, file, name)
 }
 
-fn serve_on(stream: &UnixStream, file: &Path) -> io::Result<()> {
+fn serve_on(stream: &UnixStream, file: &Path, name: &str) -> io::Result<()> {
     // What root has started the box with is root's word, whoever owns it. Later the box asks, and whoever may
     // write the file has a say in what is read for it.
     let mut check: fn(&Metadata) -> Result<(), String> = |_| Ok(());
     let mut flags = 0;
     while let Some((source, number)) = next_request(stream)? {
-        let texts = read_texts(file, source, flags, check).map_err(|error| error.to_string());
+        let texts = read_texts(file, name, source, flags, check);
+        let texts = texts.map_err(|error| error.to_string());
         answer(stream, &(number, texts))?;
         // Nothing may keep the one waiting who reads for the box.
         (flags, check) = (libc::O_NONBLOCK, require_of_root);
@@ -217,6 +221,7 @@ fn require_of_root(file: &Metadata) -> Result<(), String> {
 
 fn read_texts(
     file: &Path,
+    name: &str,
     source: Source,
     flags: i32,
     check: impl FnOnce(&Metadata) -> Result<(), String>,
@@ -230,7 +235,7 @@ fn read_texts(
             })?
         }
     };
-    let config = Config::parse(file, &text)?;
+    let config = Config::parse_of(file, &text, name)?;
     let keys = read_all(&config, &text)?;
     Ok(Texts { config: text, keys })
 }
@@ -245,6 +250,8 @@ mod tests {
 
     use super::super::generate;
     use super::*;
+
+    const NAME: &str = "receivebox";
 
     /// A configuration with two bundles, and its keys.
     fn files(folder: &Path) -> PathBuf {
@@ -274,9 +281,9 @@ mod tests {
         let file = files(folder.path());
         let (own, other) = UnixStream::pair().unwrap();
         let served = file.clone();
-        let server = std::thread::spawn(move || serve_on(&other, &served));
-        let direct = KeyReader::with(file.clone(), None);
-        let reader = KeyReader::with(file.clone(), Some(own));
+        let server = std::thread::spawn(move || serve_on(&other, &served, NAME));
+        let direct = KeyReader::with(file.clone(), NAME.into(), None);
+        let reader = KeyReader::with(file.clone(), NAME.into(), Some(own));
         let first = told(&reader, Source::Own).unwrap();
         assert_eq!(Ok(first.clone()), told(&direct, Source::Own));
         // Later reads are of files of root's.
@@ -306,7 +313,7 @@ mod tests {
         drop(reader);
         server.join().unwrap().unwrap();
         let (own, _) = UnixStream::pair().unwrap();
-        let error = told(&KeyReader::with(file, Some(own)), Source::Own).unwrap_err();
+        let error = told(&KeyReader::with(file, NAME.into(), Some(own)), Source::Own).unwrap_err();
         assert!(error.starts_with("the reader of the key files: "), "{error}");
     }
 
@@ -319,9 +326,9 @@ mod tests {
         let (own, other) = UnixStream::pair().unwrap();
         own.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let waiting = own.try_clone().unwrap();
-        let reader = KeyReader::with(file.clone(), Some(own));
+        let reader = KeyReader::with(file.clone(), NAME.into(), Some(own));
         assert!(told(&reader, Source::Own).is_err(), "nobody answers");
-        let server = std::thread::spawn(move || serve_on(&other, &file));
+        let server = std::thread::spawn(move || serve_on(&other, &file, NAME));
         // The answer to the first is there before the second is asked for.
         waiting.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut fds = [PollFd::new(waiting.as_fd(), PollFlags::POLLIN)];
@@ -341,7 +348,7 @@ mod tests {
     fn a_candidate_is_a_file_and_no_link_or_pipe() {
         let folder = tempfile::tempdir().unwrap();
         let file = files(folder.path());
-        let reader = KeyReader::with(file.clone(), None);
+        let reader = KeyReader::with(file.clone(), NAME.into(), None);
         let candidate = candidate_of(&file);
         std::os::unix::fs::symlink(&file, &candidate).unwrap();
         assert!(told(&reader, Source::Candidate).unwrap_err().contains("cannot read it"));

@@ -7,12 +7,14 @@
 //! ```
 //! The process looks at each message of the kernel, and once a second, since nobody tells of tcx and sysctls. It
 //! ends with the box, whose end of its standard input closes. Where the process ends the box ends too; where it
-//! is silent for `SILENT_AFTER` a sendbox hands the traffic back.
+//! is silent for `SILENT_AFTER` a sendbox hands the traffic back. Names of other boxes are looked up there, too: the
+//! box writes them on that standard input, one a line.
 
+pub mod names;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -23,6 +25,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
+use self::names::Names;
 use super::conditions::{Devices, Void};
 use crate::clock;
 
@@ -48,12 +51,24 @@ pub struct Observation {
     pub addresses: BTreeSet<IpAddr>,
     /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.
     pub macs: BTreeSet<[u8; 6]>,
+    /// The VLANs whose frames leave the bridge with the tag that they came with, 0 for those without a tag; `None`:
+    /// all.
+    pub kept_vlans: Option<BTreeSet<u16>>,
+    /// What was found of the names of other boxes.
+    pub names: Names,
+}
+
+impl Observation {
+    /// Addresses of all other boxes that have names.
+    pub fn named_addresses(&self) -> BTreeSet<IpAddr> {
+        self.names.values().flat_map(|resolved| &resolved.addresses).copied().collect()
+    }
 }
 
 /// The observer of a box, as the box sees it.
 pub struct Observer {
     /// Holds the standard input whose end ends it.
-    _child: Child,
+    child: Child,
     lines: ChildStdout,
     /// What was read of a line that is not whole.
     part: Vec<u8>,
@@ -82,7 +97,9 @@ impl Observer {
         let mut child = piped.spawn().map_err(named)?;
         let lines = child.stdout.take().expect("piped");
         fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let mut observer = Self { _child: child, lines, part: Vec::new(), heard_at: clock::now() };
+        let asked = child.stdin.as_ref().expect("piped");
+        fcntl(asked, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let mut observer = Self { child, lines, part: Vec::new(), heard_at: clock::now() };
         let first = observer.await_first().map_err(named)?;
         Ok((observer, first))
     }
@@ -135,6 +152,15 @@ impl Observer {
         let mut lines = lines.split(|byte| *byte == b'\n');
         let newest = lines.rfind(|line| !line.is_empty());
         Ok(newest.map(serde_json::from_slice).transpose()?)
+    }
+
+    /// Has these names looked up: what is found comes with a later observation.
+    pub fn look_up(&mut self, names: &BTreeSet<String>) {
+        let Some(asked) = self.child.stdin.as_mut() else { return };
+        for name in names {
+            // A whole line or, where the observer takes none, nothing: it is asked for again.
+            let _ = asked.write_all(format!("{name}\n").as_bytes());
+        }
     }
 
     /// Whether it has said nothing for so long that it must be stopped, or hang.

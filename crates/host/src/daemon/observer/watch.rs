@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::SockProtocol;
 
 use super::Observation;
+use super::names::{LookUp, Names};
 use crate::bridge;
 use crate::daemon::conditions::Devices;
 use crate::daemon::machine_addresses;
@@ -52,6 +53,7 @@ pub fn run(devices: &Devices) -> io::Result<()> {
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
+    let mut names = LookUp::start()?;
     let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
     let mut told = None;
     loop {
@@ -60,7 +62,7 @@ pub fn run(devices: &Devices) -> io::Result<()> {
             device.keep_off();
         }
         // Whoever waits for a line hears of a look that fails by getting none.
-        if let Ok(seen) = look(devices) {
+        if let Ok(seen) = look(devices, names.names()) {
             let line = if told.as_ref() == Some(&seen) {
                 String::new()
             } else {
@@ -81,8 +83,7 @@ pub fn run(devices: &Devices) -> io::Result<()> {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // Nothing is ever written there.
-        if fds.last().and_then(PollFd::any) == Some(true) {
+        if fds.last().and_then(PollFd::any) == Some(true) && !names.take(stdin.lock())? {
             return Ok(());
         }
         std::thread::sleep(SPACING.saturating_sub(began.elapsed()));
@@ -90,14 +91,16 @@ pub fn run(devices: &Devices) -> io::Result<()> {
     }
 }
 
-fn look(devices: &Devices) -> io::Result<Observation> {
+fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
     // Before the conditions: of what is replaced meanwhile the next look tells.
     let index = |name: &str| if_nametoindex(name).ok();
     let mut macs = ethernet::own_addresses()?;
+    let mut kept_vlans = None;
     if let Some(lan) = &devices.lan {
         // What the LAN's hosts send to these the bridge carries past the WAN: a router there, perhaps.
         // Devices that are not there are a matter of the conditions.
         macs.extend(bridge::stations_elsewhere(lan, &devices.wan, STATIONS).unwrap_or_default());
+        kept_vlans = bridge::passage(lan, &devices.wan).ok().and_then(|it| it.kept_vlans);
     }
     Ok(Observation {
         lan: devices.lan.as_deref().and_then(index),
@@ -105,6 +108,8 @@ fn look(devices: &Devices) -> io::Result<Observation> {
         void: devices.void(),
         addresses: machine_addresses()?,
         macs,
+        kept_vlans,
+        names: names.clone(),
     })
 }
 

@@ -36,9 +36,9 @@ impl ReceiveboxWorker {
             }
         }
         self.sampler.change(&ids, sampled)?;
-        for Watch { config, .. } in fresh.values() {
+        for watch in fresh.values() {
             // There is room for the addresses of as many bundles as there are.
-            self.sampler.set_senders(config.id, &[config.peer.ip()])?;
+            watch.leave_out_sendbox(&mut self.sampler, &self.seen.names)?;
         }
         // Nothing fails from here on.
         for place in gone {
@@ -52,7 +52,9 @@ impl ReceiveboxWorker {
                 Origin::Kept { place: earlier, has_other_keys } => {
                     let mut kept = before[earlier].take().expect("one comes from each");
                     kept.config = bundle.clone();
-                    kept.receivebox.set_scope(now, scope);
+                    if bundle.nat.is_none() {
+                        kept.receivebox.set_scope(now, scope);
+                    }
                     if has_other_keys {
                         let [session, nonce] = [unguessable(), unguessable()];
                         kept.receivebox.restart(&keys[place], session, nonce, now);

@@ -140,10 +140,12 @@ impl Recording {
             Err(reason) => return self.left_out(format!("{shown}: {reason}")),
         };
         self.configs.push(table.to_string());
-        let Some(trace) = Config::load(file).ok().and_then(|config| config.trace) else { return };
-        match newest_lines(&trace.file, TRACE_MAX) {
-            Ok(rows) => self.traces.push(rows),
-            Err(error) => self.left_out(format!("{}: {error}", trace.file.display())),
+        let boxes = Config::load_all(file).unwrap_or_default();
+        for trace in boxes.into_iter().filter_map(|config| config.trace) {
+            match newest_lines(&trace.file, TRACE_MAX) {
+                Ok(rows) => self.traces.push(rows),
+                Err(error) => self.left_out(format!("{}: {error}", trace.file.display())),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use forebay_core::bundle::Nat;
 use forebay_core::bundle::uplink::Member;
 use forebay_core::units::Rate;
 use ipnet::IpNet;
@@ -109,8 +110,12 @@ type Values = Vec<(&'static str, String)>;
 /// apart.
 fn values(bundle: &BundleConfig) -> (Values, Values) {
     // Nothing is left out: a key that is new does not compile before it stands here.
-    let BundleConfig { name: _, id, peer, to, from, key_file: _, shaping } = bundle;
-    let mut anew = vec![("id", id.0.to_string()), ("peer", peer.to_string())];
+    let BundleConfig { name: _, id, peer, to, from, key_file: _, nat, shaping } = bundle;
+    let mut anew = vec![
+        ("id", id.0.to_string()),
+        ("peer", peer.to_string()),
+        ("nat", shown(nat.map(Nat::name))),
+    ];
     let mut live = vec![("to", prefixes(to)), ("from", prefixes(from))];
     if let Some(Shaping { cc, qdisc, min_rate, max_rate }) = shaping {
         anew.push(("cc", cc.to_string()));
@@ -127,6 +132,7 @@ fn fixed(config: &Config) -> Values {
     // As for `values`.
     let Config {
         file: _,
+        name,
         role,
         lan,
         wan,
@@ -142,10 +148,11 @@ fn fixed(config: &Config) -> Values {
         bundles: _,
     } = config;
     vec![
+        ("box.name", name.clone()),
         ("box.role", role.to_string()),
         ("box.lan", shown(lan.as_ref())),
         ("box.wan", wan.clone()),
-        ("box.listen", listen.to_string()),
+        ("box.listen", listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("box.control", control.display().to_string()),
         ("box.realtime", realtime.to_string()),
         ("box.user", shown(user.as_ref())),

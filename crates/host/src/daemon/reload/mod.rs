@@ -305,7 +305,8 @@ mod tests {
             let file = folder.path().join("box.toml");
             write(&file, &["a"]);
             keys::generate(&folder.path().join("key")).unwrap();
-            let reader = KeyReader::start(file.clone(), &Confinement::default()).unwrap();
+            let config = Config::load(&file).unwrap();
+            let reader = KeyReader::start(&config, &Confinement::default()).unwrap();
             let loaded = reader.load(Source::Own).unwrap();
             let (sender, told) = channel();
             let worker = Handle::start(Told(sender)).unwrap();

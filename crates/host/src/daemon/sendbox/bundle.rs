@@ -112,7 +112,7 @@ impl Bundle {
         let cc = cc::build(&shaping.cc, SUPPLIED)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
-        control.set_versions(now, BlockVersions::ALL);
+        control.set_versions(now, BlockVersions::ALL.with_nat(config.nat));
         control.offer_rest(now);
         Ok(Self {
             index,
@@ -177,9 +177,12 @@ impl Bundle {
         &self.config
     }
 
-    /// The box takes these packets into the bundle from now on.
+    /// The box takes these packets into the bundle from now on. Behind NAT they have other addresses at the
+    /// receivebox, so that it is not told of them.
     pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
-        self.control.set_scope(now, scope);
+        if self.config.nat.is_none() {
+            self.control.set_scope(now, scope);
+        }
         self.say_news();
     }
 
@@ -340,7 +343,7 @@ impl Bundle {
 
     fn send_messages(&mut self, now: Timestamp, messages: &mut Messages) {
         while self.control.poll(now, &mut self.scratch) {
-            messages.send(self.config.peer, &self.scratch);
+            messages.send(self.index, &self.scratch);
         }
     }
 
@@ -373,13 +376,14 @@ impl Bundle {
         BundleCounters { lateness_ns: queue.lateness_ns, ..counters }
     }
 
-    /// The state of the bundle, one of so many `bundles`, which share `uplink`.
+    /// The state of the bundle, one of so many `bundles`, which share `uplink`, and whose peer is there.
     pub fn status(
         &self,
         now: Timestamp,
         datapath: &impl Datapath,
         uplink: Option<&Uplink>,
         bundles: usize,
+        peer_address: String,
     ) -> BundleStatus {
         let counters = self.control.counters();
         let queue = datapath.queue(self.index);
@@ -388,7 +392,7 @@ impl Bundle {
             name: self.config.name.clone(),
             id: self.config.id.0,
             peer: PeerStatus {
-                address: self.config.peer.to_string(),
+                address: peer_address,
                 state: peer.liveness().name().into(),
                 doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
@@ -460,7 +464,8 @@ mod tests {
         for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
             bundle.set_handed_back(now, reason, &mut stub);
             bundle.record(now, &stub, &tracer);
-            let decision = bundle.status(now, &stub, None, 1).shaping.unwrap().decision;
+            let status = bundle.status(now, &stub, None, 1, String::new());
+            let decision = status.shaping.unwrap().decision;
             assert_eq!(reason.is_none(), stub.kernel().steering.unwrap().rate.is_some());
             assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");
             said.push((decision.state, decision.reason));

@@ -190,7 +190,7 @@ impl<D: Datapath> SendboxWorker<D> {
     /// Tells the bundles what the box takes into them and leaves out.
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
-        let left_out = own | &self.message_addresses;
+        let left_out = &(own | &self.message_addresses) | &self.seen.named_addresses();
         let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, own);
         for (bundle, scope) in self.bundles.iter_mut().zip(scopes) {
             bundle.set_scope(now, scope);
@@ -217,9 +217,12 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// Does what changes of the devices ask for.
     fn follow_devices(&mut self, now: Timestamp) -> io::Result<()> {
+        self.observer.look_up(&self.messages.take_unknown());
         let Some(seen) = self.observer.latest()? else { return Ok(()) };
-        let is_other_addresses = seen.addresses != self.seen.addresses;
+        let is_other_addresses =
+            (&seen.addresses, &seen.names) != (&self.seen.addresses, &self.seen.names);
         self.seen = seen;
+        self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
         if is_other_addresses {
             self.set_scopes(now);
@@ -361,8 +364,9 @@ impl<D: Datapath> SendboxWorker<D> {
         }
         let shortest = if is_blocked { BLOCKED_RETRY } else { COALESCE };
         let timeout = TimeSpec::from(due.clamp(shortest, IDLE));
-        let own = [self.messages.as_fd(), mailbox.as_fd(), self.observer.as_fd()];
+        let own = [mailbox.as_fd(), self.observer.as_fd()];
         let mut fds = own.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).to_vec();
+        self.messages.wake_for(&mut fds);
         self.datapath.wake_for(&mut fds);
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
@@ -459,8 +463,10 @@ impl<D: Datapath> SendboxWorker<D> {
     }
 
     fn status(&self) -> Status {
-        let (now, uplink, bundles) = (clock::now(), self.uplink.as_ref(), self.bundles.iter());
-        let count = bundles.len();
+        let (now, uplink, count) = (clock::now(), self.uplink.as_ref(), self.bundles.len());
+        let status = |(place, bundle): (usize, &Bundle)| {
+            bundle.status(now, &self.datapath, uplink, count, self.messages.peer(place))
+        };
         Status {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
@@ -471,9 +477,7 @@ impl<D: Datapath> SendboxWorker<D> {
             trace_rows_lost: self.tracer.lost(),
             log_lines_lost: log::lost(),
             uplink_bps: uplink.map(|uplink| uplink.rate().as_bits_per_sec()),
-            bundles: bundles
-                .map(|bundle| bundle.status(now, &self.datapath, uplink, count))
-                .collect(),
+            bundles: self.bundles.iter().enumerate().map(status).collect(),
             ..Status::new(Role::Sendbox, self.dry_run)
         }
     }

@@ -80,8 +80,8 @@ impl Running {
         config.trace = None;
         config.realtime = false;
         // A free port is none that a file may ask for.
-        config.listen = "127.0.0.1:0".parse().unwrap();
-        config.bundles[0].peer = socket.local_addr().unwrap();
+        config.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        config.bundles[0].peer = socket.local_addr().unwrap().into();
         let keys = keys::load(&config.bundles[0].key_file).unwrap();
         let (stub, is_over) = (Stub::default(), Arc::<AtomicBool>::default());
         let worker = open(&config, &keys, &stub);

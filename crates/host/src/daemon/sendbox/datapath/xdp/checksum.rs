@@ -16,11 +16,13 @@
 //! So the packet inside VXLAN, Geneve, GRE and IP tunnels is looked at, too, unless what is around it
 //! verifies as it is.
 //!
-//! Left alone is what cannot be told: fragments, VLAN tags (the capture program takes none), other
-//! tunnels and other ports of theirs, and packets whose pseudo-header holds other addresses than their
-//! IP header: behind IPv4 source routes and IPv6 extension headers other than hop-by-hop options.
+//! Left alone is what cannot be told: fragments, other tunnels and other ports of theirs, and packets whose
+//! pseudo-header holds other addresses than their IP header: behind IPv4 source routes and IPv6 extension
+//! headers other than hop-by-hop options.
 
 use std::ops::Range;
+
+use forebay_core::packet::behind_tags;
 
 #[cfg(test)]
 mod tests;
@@ -40,7 +42,6 @@ pub fn finish(frame: &mut [u8]) -> bool {
 const ETHERNET: u16 = 0x6558;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-const ETHERNET_HEADER: usize = 14;
 const HOP_BY_HOP: u8 = 0;
 const IN_IPV4: u8 = 4;
 const TCP: u8 = 6;
@@ -68,10 +69,10 @@ impl Missing {
     fn of(ethertype: u16, bytes: &[u8], tunnels: u32) -> Option<Self> {
         let (addresses, protocol, payload) = match ethertype {
             ETHERNET => {
-                let ethertype = word(bytes.get(..ETHERNET_HEADER)?, 12);
+                let (ethertype, at) = behind_tags(bytes)?;
                 // No frame is the payload of Ethernet alone.
-                let inner = (ethertype != ETHERNET).then_some(&bytes[ETHERNET_HEADER..])?;
-                return Some(Self::of(ethertype, inner, tunnels)?.behind(ETHERNET_HEADER));
+                let inner = (ethertype != ETHERNET).then_some(&bytes[at..])?;
+                return Some(Self::of(ethertype, inner, tunnels)?.behind(at));
             }
             IPV4 => in_ipv4(bytes)?,
             IPV6 => in_ipv6(bytes)?,

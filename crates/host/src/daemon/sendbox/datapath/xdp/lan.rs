@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use forebay_core::units::{Rate, Timestamp};
-use forebay_ebpf::{Capture, CaptureOptions, XdpMode};
+use forebay_ebpf::{Capture, CaptureCounters, CaptureOptions, XdpMode};
 use ipnet::IpNet;
 
 use super::super::{BATCH, STALE_AFTER};
@@ -19,6 +21,30 @@ use crate::port::{Port, XdpPort};
 /// then, and a core that carries 300,000 packets a second carries this in packets of 400 bytes.
 const GENERIC_MAX: Rate = Rate::from_mbit_per_sec(1000);
 
+/// Frames that the kernel forwards whatever they are for, and what the log says of them.
+type Passing = (fn(&CaptureCounters) -> u64, &'static str);
+
+const PASSING: [Passing; 4] = [
+    (|fates| fates.mpls, "MPLS frames pass, unshaped: packets behind labels are in no bundle"),
+    (
+        |fates| fates.pppoe,
+        "PPPoE frames pass, unshaped: a box belongs between the hosts and where PPPoE ends",
+    ),
+    (
+        |fates| fates.vlan,
+        "packets of bundles pass, unshaped, in VLANs that the bridge does not send on as they come: \
+         `bridge vlan show`",
+    ),
+    (
+        |fates| fates.long,
+        "packets of bundles pass, unshaped, in frames longer than the MTU and one VLAN tag: for a second \
+         tag both ports need an MTU of 4 bytes more",
+    ),
+];
+
+/// How often these are looked for.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// A port that holds the capture program.
 pub struct Lan {
     /// The socket that the program redirects to.
@@ -27,6 +53,9 @@ pub struct Lan {
     prefixes: BTreeSet<IpNet>,
     /// Addresses of the boxes' messages, which are in no bundle.
     message_addresses: BTreeSet<IpAddr>,
+    /// Of which of [`PASSING`] the log has told.
+    told: [bool; PASSING.len()],
+    next_look: Timestamp,
 }
 
 impl Lan {
@@ -49,7 +78,8 @@ impl Lan {
         // that pass would be merged from then on.
         offload::disable_all(device)?;
         let (prefixes, message_addresses) = (BTreeSet::new(), BTreeSet::new());
-        let mut lan = Self { port, prefixes, message_addresses };
+        let (told, next_look) = ([false; PASSING.len()], Timestamp::ZERO);
+        let mut lan = Self { port, prefixes, message_addresses, told, next_look };
         lan.set_bundles(config)?;
         lan.set_own(seen)?;
         Ok(lan)
@@ -94,10 +124,27 @@ impl Lan {
         self.port.capture().expect("held since the port was opened")
     }
 
-    /// Lets what is to the machine itself pass.
+    /// Lets what is to the machine itself pass, and what the bridge would not send on as it is.
     pub fn set_own(&self, seen: &Observation) -> Result<(), forebay_ebpf::Error> {
-        self.capture().set_own_addresses(&(&seen.addresses | &self.message_addresses))?;
+        self.capture().set_kept_vlans(seen.kept_vlans.as_ref());
+        let boxes = &self.message_addresses | &seen.named_addresses();
+        self.capture().set_own_addresses(&(&seen.addresses | &boxes))?;
         self.capture().set_own_macs(&seen.macs)
+    }
+
+    /// Tells the log, once of each kind, of frames that the kernel forwards whatever they are for.
+    pub fn tell_of_passing(&mut self, now: Timestamp) {
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        let Ok(fates) = self.capture().counters() else { return };
+        for ((count, what), is_told) in PASSING.iter().zip(&mut self.told) {
+            if !*is_told && count(&fates) > 0 {
+                tracing::warn!(target: "passing", "{what}");
+                *is_told = true;
+            }
+        }
     }
 
     /// Hands captured frames to `take`, at most [`BATCH`]; answers how many.
@@ -139,6 +186,9 @@ impl Lan {
             ("passed_discovery", fates.discovery),
             ("passed_own", fates.own),
             ("passed_own_mac", fates.own_mac),
+            ("passed_vlan", fates.vlan),
+            ("passed_mpls", fates.mpls),
+            ("passed_pppoe", fates.pppoe),
             ("passed_outside", fates.outside),
             ("passed_long", fates.long),
             ("passed_stale", fates.stale),

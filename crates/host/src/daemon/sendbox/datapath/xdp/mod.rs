@@ -144,6 +144,7 @@ impl Datapath for Xdp {
         let Self { lan, wan, pool, table, queues, .. } = self;
         let (finished, unclaimed) = (&mut self.finished_checksums, &mut self.unclaimed);
         let (unclaimed_lost, oversized) = (&mut self.unclaimed_lost, &mut self.oversized);
+        lan.tell_of_passing(now);
         lan.receive(|bytes| {
             let Some(mut frame) = pool.copy(bytes) else {
                 *oversized += 1;

@@ -127,6 +127,22 @@ fn an_unfinished_checksum_is_finished_as_its_receiver_wants_it_and_nothing_else_
 }
 
 #[test]
+fn behind_vlan_tags_it_is_finished_as_without() {
+    for packet in all() {
+        for tags in [&[0x81, 0, 0, 5][..], &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 5]] {
+            let tagged = |mut frame: Vec<u8>| {
+                frame.splice(12..12, tags.iter().copied());
+                frame
+            };
+            let mut frame = tagged(packet.frame());
+            assert!(finish(&mut frame));
+            assert_eq!(frame, tagged(packet.finished()));
+            assert!(!finish(&mut frame), "finished once");
+        }
+    }
+}
+
+#[test]
 fn a_broken_packet_stays_as_it_is() {
     for packet in all() {
         let mut frame = packet.finished();
@@ -201,8 +217,8 @@ fn what_cannot_be_told_is_left_alone() {
         frame[at] = value;
         frame
     };
-    let mut tagged = v4.clone();
-    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    let mut thrice_tagged = v4.clone();
+    thrice_tagged.splice(12..12, [0x81, 0, 0, 5].repeat(3));
     let route = |kind| Unfinished {
         options: vec![kind, 7, 4, 10, 0, 0, 3, 0],
         ..Unfinished::new(false, TCP, b"data")
@@ -212,7 +228,7 @@ fn what_cannot_be_told_is_left_alone() {
         ..Unfinished::new(true, TCP, b"data")
     };
     for mut frame in [
-        tagged,
+        thrice_tagged,
         changed(&v4, 20, 0x20), // the first fragment
         changed(&v4, 21, 1),    // a later one
         changed(&v4, 23, 1),    // ICMP
