@@ -24,10 +24,16 @@ pub fn connect_the_sites(emulator: &Namespace) {
 
 /// Runs these lines of `ip -batch`.
 pub fn ip(namespace: &Namespace, lines: &str) {
+    feed(namespace, &["ip", "-batch", "-"], lines);
+}
+
+/// Runs a program that reads these lines.
+pub fn feed(namespace: &Namespace, program: &[&str], lines: &str) {
     let work = || {
-        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
-        ip.stdin.take().unwrap().write_all(lines.as_bytes())?;
-        assert!(ip.wait()?.success(), "{lines}");
+        let mut command = Command::new(program[0]);
+        let mut child = command.args(&program[1..]).stdin(Stdio::piped()).spawn()?;
+        child.stdin.take().unwrap().write_all(lines.as_bytes())?;
+        assert!(child.wait()?.success(), "{lines}");
         Ok(())
     };
     namespace.within(work).unwrap();

@@ -11,6 +11,7 @@ mod kernel_path;
 mod least_privilege;
 mod many;
 mod metrics;
+mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod quickstart;

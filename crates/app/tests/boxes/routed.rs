@@ -26,14 +26,11 @@ fn boxes_of_the_guide_hear_each_other_and_measure_across_a_router() {
     let sites = &topology.pairs[0];
     route(&topology);
     let folder = tempfile::tempdir().unwrap();
-    keys::generate(&folder.path().join("bundle.key")).unwrap();
-    let files = GUIDE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let files: Vec<&str> = files.collect();
-    let [sendbox, receivebox] = files[..] else { panic!("{files:?}") };
-    let mut boxes =
-        [(&sites.right_box, "receivebox", receivebox), (&sites.left_box, "sendbox", sendbox)].map(
-            |(namespace, role, text)| start(namespace, role, &write(folder.path(), role, text)),
-        );
+    let [receivebox, sendbox] = files(folder.path());
+    let mut boxes = [
+        start(&sites.right_box, "receivebox", &receivebox),
+        start(&sites.left_box, "sendbox", &sendbox),
+    ];
     let sockets = ["receivebox.sock", "sendbox.sock"].map(|name| folder.path().join(name));
     await_both(&sockets, |both| both.iter().all(|one| one.bundles[0].peer.state == "alive"));
     let target = SocketAddr::from((Site::RightHosts.address(0), PORT));
@@ -51,7 +48,7 @@ fn boxes_of_the_guide_hear_each_other_and_measure_across_a_router() {
 }
 
 /// The networks and routes of the guide: in the middle a router instead of the emulator.
-fn route(topology: &Topology) {
+pub fn route(topology: &Topology) {
     let emulator = &topology.emulator;
     ip(emulator, "address add 10.1.1.254/24 dev left0\naddress add 10.1.2.254/24 dev right0\n");
     emulator.within(|| fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap();
@@ -70,6 +67,15 @@ fn route(topology: &Topology) {
             ),
         );
     }
+}
+
+/// The files of the guide: that of the receivebox, and that of the sendbox.
+pub fn files(folder: &Path) -> [PathBuf; 2] {
+    keys::generate(&folder.join("bundle.key")).unwrap();
+    let files = GUIDE.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let files: Vec<&str> = files.collect();
+    let [sendbox, receivebox] = files[..] else { panic!("{files:?}") };
+    [write(folder, "receivebox", receivebox), write(folder, "sendbox", sendbox)]
 }
 
 /// A file of the guide for the testbed's devices, with a socket beside it.
