@@ -114,7 +114,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// The line of `text` on which the bundle at this place names its key file; `None`: on none.
+/// The line of `text` on which the bundle at this place of the box `name` names its key file; `None`: on none.
 pub(in crate::daemon) fn key_file_line(text: &str, name: &str, place: usize) -> Option<usize> {
     let (document, _) = DeTable::parse_recoverable(text);
     let root = document.get_ref();
@@ -123,8 +123,10 @@ pub(in crate::daemon) fn key_file_line(text: &str, name: &str, place: usize) -> 
         Some(boxes) => {
             let mut boxes = boxes.iter().filter_map(|it| it.get_ref().as_table());
             // A box without a name has that of its role.
-            let named = |it: &DeTable<'_>| it.get("name").or(it.get("role"))?.get_ref().as_str();
-            boxes.find(|it| named(it) == Some(name))?
+            boxes.find(|it| {
+                let named = it.get("name").or(it.get("role"));
+                named.and_then(|it| it.get_ref().as_str()) == Some(name)
+            })?
         }
     };
     let bundles = owner.get("bundle")?.get_ref().as_array()?;
