@@ -11,7 +11,8 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 pub struct Findings {
     /// Shortest round trip of a ping; `None`: none came back.
     pub base_rtt: Option<Duration>,
-    /// Median round trip while nothing of the probe's loaded the path.
+    /// Lower quartile of the round trips while nothing of the probe's loaded the path: jitter of the path is in it, and
+    /// lateness of busy hosts is not.
     pub idle_rtt: Duration,
     /// Pings sent meanwhile, and how many of them did not come back.
     pub idle_pings: [u64; 2],
@@ -19,8 +20,12 @@ pub struct Findings {
     pub queue: Duration,
     /// Median of the like, which single late pings do not move.
     pub median_queue: Duration,
+    /// Three quarters of the pings under load waited longer: a queue that stands, and no lateness of hosts.
+    pub standing_queue: Duration,
     /// Median queue that the connections of the load met themselves.
     pub bulk_queue: Duration,
+    /// Three quarters of the looks at these connections found a longer one.
+    pub standing_bulk_queue: Duration,
     /// The third longest wait of a ping under load: what the path can hold, single accidents left out.
     pub peak_queue: Duration,
     /// Mean queue on the way there, where the peer tells times.
@@ -68,7 +73,7 @@ impl Findings {
         };
         let loaded_from = observed.load.map_or(Timestamp::MAX, |load| load.few.from);
         let idle = || observed.pings.iter().filter(move |ping| ping.at < loaded_from);
-        let idle_rtt = median(idle().filter_map(|ping| ping.rtt)).unwrap_or(base_rtt);
+        let idle_rtt = quarter(idle().filter_map(|ping| ping.rtt)).unwrap_or(base_rtt);
         let lost = idle().filter(|ping| ping.rtt.is_none()).count() as u64;
         let found = Self {
             base_rtt: Some(base_rtt),
@@ -96,8 +101,8 @@ impl Findings {
         let pings = || observed.pings.iter().filter(move |ping| within(ping.at));
         let looks = || observed.looks.iter().filter(move |look| within(look.at));
 
-        let bulk_queue = median(looks().map(|look| look.srtt.saturating_sub(idle_rtt)));
-        let bulk_queue = bulk_queue.unwrap_or_default();
+        let bulk = || looks().map(move |look| look.srtt.saturating_sub(idle_rtt));
+        let bulk_queue = median(bulk()).unwrap_or_default();
         // Pings may all be lost in a queue that is longer than anybody waits.
         let queue = mean(pings().filter_map(waits)).unwrap_or(bulk_queue);
         let median_queue = median(pings().filter_map(waits)).unwrap_or(bulk_queue);
@@ -108,7 +113,9 @@ impl Findings {
         Self {
             queue,
             median_queue,
+            standing_queue: quarter(pings().filter_map(waits)).unwrap_or_default(),
             bulk_queue,
+            standing_bulk_queue: quarter(bulk()).unwrap_or_default(),
             peak_queue: third_longest(under_load.filter_map(waits)),
             forward_queue: forward_queue(observed, load, pings()),
             site_queue: site_queue(observed, load),
@@ -160,14 +167,18 @@ impl Totals {
     }
 }
 
-/// How much longer than `base_rtt` the ways of at least two source ports are, each by its shortest round trip.
+/// How much longer than `base_rtt` the ways of at least two source ports are, each by its shortest round trip. Where
+/// round trips of a port differ by more among themselves, other ports' say nothing.
 fn detour<'a>(pings: impl Iterator<Item = &'a Ping>, base_rtt: Duration) -> Duration {
-    let mut shortest: BTreeMap<u16, Duration> = BTreeMap::new();
+    let mut ports: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
     for (port, rtt) in pings.filter_map(|ping| Some((ping.port, ping.rtt?))) {
-        shortest.entry(port).and_modify(|least| *least = rtt.min(*least)).or_insert(rtt);
+        ports.entry(port).or_default().push(rtt);
     }
-    let least = DETOUR_MIN.max(base_rtt / 10);
-    let longer = shortest.values().map(|rtt| rtt.saturating_sub(base_rtt));
+    let shortest = |rtts: &Vec<Duration>| rtts.iter().min().copied().unwrap_or_default();
+    let usual = |rtts: &Vec<Duration>| median(rtts.iter().copied()).unwrap_or_default();
+    let jitter = median(ports.values().map(|rtts| usual(rtts) - shortest(rtts)));
+    let least = DETOUR_MIN.max(base_rtt / 10).max(jitter.unwrap_or_default());
+    let longer = ports.values().map(|rtts| shortest(rtts).saturating_sub(base_rtt));
     let longer: Vec<Duration> = longer.filter(|more| *more > least).collect();
     if longer.len() < 2 { Duration::ZERO } else { median(longer.into_iter()).unwrap_or_default() }
 }
@@ -187,7 +198,7 @@ fn uneven<'a>(looks: impl Iterator<Item = &'a FlowLook>, idle_rtt: Duration) -> 
     if more > UNEVEN_MIN.max(most / 2) { more } else { Duration::ZERO }
 }
 
-/// The mean queue on the way to the peer: one-way times of `pings` over the median of the idle ones.
+/// The mean queue on the way to the peer: one-way times of `pings` over the lower quartile of the idle ones.
 fn forward_queue<'a>(
     observed: &Observed,
     load: Load,
@@ -196,7 +207,7 @@ fn forward_queue<'a>(
     let idle = observed.pings.iter().filter(|ping| ping.at < load.few.from);
     let mut idle: Vec<i64> = idle.filter_map(|ping| ping.forward_ns).collect();
     idle.sort_unstable();
-    let usual = *idle.get(idle.len() / 2)?;
+    let usual = *idle.get(idle.len() / 4)?;
     let more = |ping: &Ping| Some(ping.forward_ns?.saturating_sub(usual).max(0).unsigned_abs());
     mean(pings.filter_map(more).map(Duration::from_nanos))
 }
@@ -221,9 +232,19 @@ fn mean(values: impl Iterator<Item = Duration>) -> Option<Duration> {
 }
 
 fn median(values: impl Iterator<Item = Duration>) -> Option<Duration> {
+    quantile(values, 2)
+}
+
+/// The value that a quarter of `values` are below.
+fn quarter(values: impl Iterator<Item = Duration>) -> Option<Duration> {
+    quantile(values, 4)
+}
+
+/// The value that one in `part` of `values` is below.
+fn quantile(values: impl Iterator<Item = Duration>, part: usize) -> Option<Duration> {
     let mut values: Vec<Duration> = values.collect();
     values.sort_unstable();
-    values.get(values.len() / 2).copied()
+    values.get(values.len() / part).copied()
 }
 
 fn third_longest(values: impl Iterator<Item = Duration>) -> Duration {
@@ -288,8 +309,8 @@ mod tests {
         let mut observed = pinged(rtt);
         observed.looks = looked(8, |_| 105);
         let found = Findings::of(&observed);
-        assert_eq!((found.base_rtt, found.idle_rtt), (Some(ms(41)), ms(42)));
-        assert_eq!((found.queue, found.bulk_queue, found.peak_queue), (ms(60), ms(63), ms(60)));
+        assert_eq!((found.base_rtt, found.idle_rtt), (Some(ms(41)), ms(41)));
+        assert_eq!((found.queue, found.bulk_queue, found.peak_queue), (ms(61), ms(64), ms(61)));
         assert_eq!((found.detour, found.uneven), (Duration::ZERO, Duration::ZERO));
         assert_eq!(found.rate, Rate::from_mbit_per_sec(64));
         assert!((found.loss - 0.02).abs() < 1e-3 && (found.window_limited - 0.25).abs() < 1e-9);
@@ -304,6 +325,9 @@ mod tests {
         let stalled = |time: u64, _| Some(if (6_000..6_300).contains(&time) { 345 } else { 45 });
         let found = Findings::of(&pinged(stalled));
         assert_eq!((found.queue, found.median_queue), (ms(30), Duration::ZERO));
+        let late = |time: u64, _| Some(if time < 2_000 || time % 30 == 0 { 45 } else { 51 });
+        let found = Findings::of(&pinged(late));
+        assert_eq!((found.median_queue, found.standing_queue), (ms(6), Duration::ZERO));
         let accident = |time: u64, _| Some(if (5_000..5_020).contains(&time) { 300 } else { 45 });
         assert_eq!(Findings::of(&pinged(accident)).peak_queue, Duration::ZERO, "two of them");
     }
@@ -327,6 +351,10 @@ mod tests {
         // Every ping is late at times, but none of a port's always.
         let jitter = pinged(|time, port| Some(40 + (time / 10 + 7 * port) % 11));
         assert_eq!(Findings::of(&jitter).detour, Duration::ZERO);
+        // Two ports are late by 6 ms each time, and others by up to 20 ms at times.
+        let noise = |time: u64, port| if port < 2 { 6 } else { (time / 160 + port) % 11 * 2 };
+        let noisy = pinged(move |time, port| Some(40 + noise(time, port)));
+        assert_eq!(Findings::of(&noisy).detour, Duration::ZERO);
         // A tenth of a long way is no other way.
         let long = pinged(|_, port| Some(if port < 5 { 219 } else { 200 }));
         assert_eq!(Findings::of(&long).detour, Duration::ZERO);

@@ -17,15 +17,15 @@ const WORTHWHILE: Duration = Duration::from_millis(10);
 const MANAGED: Duration = Duration::from_millis(30);
 const BURST: f64 = 2.5;
 
-/// A line with a short buffer, or with an active queue management, shows at least this much queue when it is full;
-/// less is jitter.
-const VISIBLE: Duration = Duration::from_micros(2_500);
-
-/// The like for the connections of the load, whose round trips have delayed acknowledgements in them.
-const BULK_VISIBLE: Duration = Duration::from_millis(5);
+/// A line with a short buffer, or with an active queue management, has at least this much queue standing when it is
+/// full; less is jitter.
+const VISIBLE: Duration = Duration::from_millis(2);
 
 /// Segments sent again beyond which packets are lost all the time, and not now and then.
-const LOSSY: f64 = 0.003;
+const LOSSY: f64 = 0.0005;
+
+/// A policer, which holds nothing back, has more of them sent again than this; queues that are kept short less.
+const POLICED: f64 = 0.005;
 
 /// A rate that grows with the number of connections by more than this power of theirs has not met a limit: loss by
 /// chance leaves each connection its rate, whatever others do (power 1), a policer leaves all together theirs (0).
@@ -194,15 +194,19 @@ fn reason(found: &Findings) -> Reason {
     if !found.loaded {
         return Reason::NotLoaded;
     }
-    let is_visible = found.median_queue >= VISIBLE || found.bulk_queue >= BULK_VISIBLE;
-    if is_visible && (found.loss >= LOSSY || !grows(found)) {
+    let is_visible = found.standing_queue.max(found.standing_bulk_queue) >= VISIBLE;
+    if is_visible && !grows(found) {
         return Reason::QueueManaged;
-    }
-    if found.loss >= LOSSY {
-        return if is_by_chance(found) { Reason::LossByChance } else { Reason::Policer };
     }
     if found.rate >= found.max_rate.scale(REACHED) {
         return Reason::NoQueue;
+    }
+    if found.loss >= LOSSY {
+        return match is_by_chance(found) {
+            true => Reason::LossByChance,
+            false if found.loss >= POLICED => Reason::Policer,
+            false => Reason::QueueManaged,
+        };
     }
     if found.window_limited >= WINDOW_LIMITED { Reason::PeerLimited } else { Reason::NotFilled }
 }
@@ -255,7 +259,9 @@ mod tests {
             idle_pings: [200, 0],
             queue: ms(60),
             median_queue: ms(60),
+            standing_queue: ms(50),
             bulk_queue: ms(62),
+            standing_bulk_queue: ms(52),
             peak_queue: ms(80),
             site_queue: Some(ms(0)),
             rate: Rate::from_mbit_per_sec(20),
@@ -270,13 +276,14 @@ mod tests {
 
     /// The like with pings that wait for so long.
     fn with_queue(queue: Duration) -> Findings {
-        Findings { queue, median_queue: queue, ..fifo() }
+        Findings { queue, median_queue: queue, standing_queue: queue, ..fifo() }
     }
 
     /// The load of [`fifo`] where it makes no queue.
     fn without_queue() -> Findings {
         let none = Duration::ZERO;
-        Findings { bulk_queue: none, peak_queue: ms(1), ..with_queue(none) }
+        let bulk_queue = none;
+        Findings { bulk_queue, standing_bulk_queue: none, peak_queue: ms(1), ..with_queue(none) }
     }
 
     #[test]
@@ -305,7 +312,7 @@ mod tests {
             (Reason::QueueManaged, Findings { bulk_queue: ms(9), ..with_queue(ms(6)) }),
             (Reason::QueueManaged, Findings { bulk_queue: ms(20), ..with_queue(ms(18)) }),
             (Reason::QueueManaged, with_queue(ms(1))),
-            (Reason::QueueManaged, Findings { bulk_queue: ms(7), ..without_queue() }),
+            (Reason::QueueManaged, Findings { standing_bulk_queue: ms(3), ..without_queue() }),
             (Reason::Policer, without_queue()),
             (Reason::LossByChance, Findings { idle_pings: [400, 3], ..without_queue() }),
             // Too few pings to go by: the rate of few connections tells.
