@@ -50,7 +50,8 @@ fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes
     let share = woken[1].bundles[7].shaping.as_ref().unwrap().share.unwrap();
     assert!(share.share > 0.9, "{share:?}");
 
-    // Bundles at rest say so once a second, and share datagrams.
+    // Bundles at rest say so ten times and then once a second, and share datagrams.
+    thread::sleep(Duration::from_millis(1500));
     let (before, began) = (scene.status(), scene.datagrams());
     thread::sleep(Duration::from_secs(2));
     let (datagrams, later) = (scene.datagrams() - began, scene.status());
@@ -280,7 +281,7 @@ fn give_hosts(sites: &PairSites) {
     ip(&sites.right_hosts, &addresses);
     ip(&sites.left_hosts, &neighbours);
     // A machine's own default may be paced by itself.
-    let law = || fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
+    let law = || fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
     sites.left_hosts.within(law).unwrap();
 }
 
