@@ -78,6 +78,7 @@ mod with_host {
     use std::time::Duration;
 
     use forebay_core::probe::{Findings, judge};
+    use forebay_host::daemon::config::Peer;
     use forebay_host::daemon::{BundleConfig, Config, Role, keys};
     use forebay_host::probe::receivebox::{self, Heard};
     use forebay_host::probe::{Options, ProbeError, Step, resolve, run, serve};
@@ -118,9 +119,10 @@ mod with_host {
                 let allowed = "allowed is 3 to 60 where the path is probed";
                 return Err(BadInput(format!("--seconds {seconds}: {allowed}")).into());
             }
-            let address = resolve(self.peer.as_deref().unwrap_or_default()).map_err(refuse)?;
+            let asked = self.peer.as_deref().unwrap_or_default();
+            let address = resolve(asked).map_err(refuse)?;
             let boxes = match &self.config {
-                Some(file) => ask_boxes(file, address)?,
+                Some(file) => ask_boxes(file, asked, address)?,
                 None => Vec::new(),
             };
             let options = Options {
@@ -149,20 +151,34 @@ mod with_host {
         }
     }
 
-    /// What the receiveboxes at `peer` say that the sendbox of `file` has bundles to, by the bundles' names.
-    fn ask_boxes(file: &Path, peer: SocketAddr) -> anyhow::Result<Vec<(String, Heard)>> {
+    /// What the receiveboxes at `peer`, which `asked` names, say that the sendbox of `file` has bundles to, by the
+    /// bundles' names.
+    fn ask_boxes(
+        file: &Path,
+        asked: &str,
+        peer: SocketAddr,
+    ) -> anyhow::Result<Vec<(String, Heard)>> {
         let config = Config::load(file).map_err(|error| BadInput(error.to_string()))?;
-        let is_there = |bundle: &&BundleConfig| bundle.peer.ip() == peer.ip();
-        let bundles: Vec<&BundleConfig> = config.bundles.iter().filter(is_there).collect();
-        if config.role != Role::Sendbox || bundles.is_empty() {
+        let own = config.listen.iter().find(|own| own.is_ipv4() == peer.is_ipv4());
+        let name_asked = asked.split(':').next().unwrap_or_default();
+        let there = |bundle: &BundleConfig| match &bundle.peer {
+            Peer::At(address) => (address.ip() == peer.ip()).then_some(*address),
+            Peer::Named { name, port } => {
+                let is_it = name.eq_ignore_ascii_case(name_asked);
+                is_it.then(|| SocketAddr::new(peer.ip(), *port))
+            }
+        };
+        let bundles: Vec<(&BundleConfig, SocketAddr)> =
+            config.bundles.iter().filter_map(|it| Some((it, there(it)?))).collect();
+        let (Role::Sendbox, Some(own), false) = (config.role, own, bundles.is_empty()) else {
             let (file, peer) = (file.display(), peer.ip());
             let allowed =
                 format!("allowed is the file of a sendbox with a bundle whose peer is {peer}");
             return Err(BadInput(format!("--config {file}: {allowed}")).into());
-        }
-        let ask = |bundle: &&BundleConfig| -> anyhow::Result<_> {
+        };
+        let ask = |(bundle, there): &(&BundleConfig, SocketAddr)| -> anyhow::Result<_> {
             let keys = keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
-            let heard = receivebox::ask(config.listen, bundle.peer, bundle.id, &keys);
+            let heard = receivebox::ask(*own, *there, bundle.id, &keys);
             Ok((bundle.name.clone(), heard.map_err(refuse)?))
         };
         bundles.iter().map(ask).collect()

@@ -169,7 +169,7 @@ fn who_waits_to_leave_soon_is_served_together_with_what_comes_until_then() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path());
     config.trace = None;
-    config.listen = "127.0.0.1:0".parse().unwrap();
+    config.listen = vec!["127.0.0.1:0".parse().unwrap()];
     let (keys, stub) = (keys::load(&config.bundles[0].key_file).unwrap(), Stub::default());
     let mut worker = open(&config, &keys, &stub);
     worker.round().unwrap();

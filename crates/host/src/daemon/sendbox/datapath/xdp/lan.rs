@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use forebay_core::units::{Rate, Timestamp};
