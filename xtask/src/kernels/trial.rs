@@ -56,12 +56,12 @@ const SHAPED: Check = step("traffic is shaped", "shaped", "shaping");
 const RELOADED: Check = step("reload", "reloaded", "same process");
 const KILLED: Check = step("killed under traffic", "killed", "no connection reset");
 const HUNG: Check = step("hung under traffic", "hung", "no connection reset");
-const UPGRADED: Check = step("upgraded under traffic", "exchange 2", "ms, 0 of");
-const ROLLED_BACK: Check = step("rolled back under traffic", "exchange 1", "ms, 0 of");
+const UPGRADED: Check = step("upgraded under traffic", "exchange 2", "no connection reset");
+const ROLLED_BACK: Check = step("rolled back under traffic", "exchange 1", "no connection reset");
 const REFUSED: Check = step("configuration refused at an upgrade", "refused", "goes on");
 const NO_AGENT: Check = step("unit of the agent is refused", "no_agent", "needs Linux 6.4");
 const AGENT: Check = step("unit of the agent", "agent", "fb_cubic");
-const REMOVED: Check = step("removed under traffic", "removed", "=> 0 of");
+const REMOVED: Check = step("removed under traffic", "removed", "the kernel forwards");
 const PURGED: Check = step("purged", "purged", "as before");
 
 /// What is tried on a kernel on which no agent can run.
