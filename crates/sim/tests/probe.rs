@@ -167,9 +167,12 @@ fn a_queue_in_a_plain_buffer_is_found_and_measured() {
 
 #[test]
 fn a_queue_that_is_managed_is_left_alone() {
-    for (rate, rtt) in paths().filter(|(rate, _)| *rate > 5) {
+    for rtt in RTTS {
         for qdisc in ["codel", "fq_codel", "pie", "sfq(limit=400p)"] {
-            expect(&path(rate, rtt, qdisc), Reason::QueueManaged);
+            expect(&path(20, rtt, qdisc), Reason::QueueManaged);
+            // So little stands there that the path may pass for one that is policed or not full: no bundle helps.
+            let found = Findings::of(&observed(&path(50, rtt, qdisc)));
+            assert_ne!(judge(&found).answer, Answer::Yes, "{qdisc} {rtt:?}: {found:?}");
         }
     }
 }

@@ -325,7 +325,8 @@ mod tests {
         let stalled = |time: u64, _| Some(if (6_000..6_300).contains(&time) { 345 } else { 45 });
         let found = Findings::of(&pinged(stalled));
         assert_eq!((found.queue, found.median_queue), (ms(30), Duration::ZERO));
-        let late = |time: u64, _| Some(if time < 2_000 || time % 30 == 0 { 45 } else { 51 });
+        let late =
+            |time: u64, _| Some(if time < 2_000 || time.is_multiple_of(30) { 45 } else { 51 });
         let found = Findings::of(&pinged(late));
         assert_eq!((found.median_queue, found.standing_queue), (ms(6), Duration::ZERO));
         let accident = |time: u64, _| Some(if (5_000..5_020).contains(&time) { 300 } else { 45 });
