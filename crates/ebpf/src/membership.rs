@@ -35,12 +35,15 @@ impl Sites {
     }
 }
 
+/// A source prefix, and the place and the number of the bundle that lists it.
+type Listed = (IpNet, (usize, BundleId));
+
 /// A destination prefix that two bundles list though the source of a packet may be in both, and the two, of which the
 /// one that comes later among `bundles` is the first.
 pub(crate) fn conflict<'a>(
     bundles: impl Iterator<Item = (BundleId, &'a Sites)>,
 ) -> Option<([BundleId; 2], IpNet)> {
-    let mut listing: BTreeMap<IpNet, Vec<(IpNet, (usize, BundleId))>> = BTreeMap::new();
+    let mut listing: BTreeMap<IpNet, Vec<Listed>> = BTreeMap::new();
     for (place, (id, sites)) in bundles.enumerate() {
         for (to, from) in sites.pairs() {
             listing.entry(to).or_default().push((from, (place, id)));

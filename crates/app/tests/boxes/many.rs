@@ -319,7 +319,7 @@ impl Stream {
             let mut sent = 0;
             while !over.load(Ordering::Relaxed) {
                 sent += u64::from(sender.send_to(&[7; 200], target).is_ok());
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(5));
             }
             sent
         };
