@@ -161,7 +161,7 @@ impl Reports {
 pub struct Offer {
     /// The versions of the sampling block that it builds.
     pub versions: BlockVersions,
-    /// It takes rare keepalives of a bundle at rest, and several in a datagram.
+    /// Rare keepalives of a bundle at rest are understood, and several in a datagram.
     pub rests: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::log::Allowance;
 
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
-/// Those of all bundles together that a status tells, and the fewest of each: it must not keep packets waiting.
+/// Decisions of all bundles together that a status tells, and the fewest of each: it must not keep packets waiting.
 const TOLD: usize = 4096;
 const TOLD_MIN: usize = 5;
 /// Change of the rate (share) that is remembered.
