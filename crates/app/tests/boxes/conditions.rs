@@ -263,7 +263,7 @@ fn a_receivebox_reports_nothing_of_changed_packets_and_attaches_to_a_new_device(
 }
 
 #[test]
-fn what_merges_below_a_device_whose_program_is_generic_is_refused_at_the_start_and_later() {
+fn what_merges_below_a_device_has_its_packets_watched_at_tc_or_is_refused_and_refused_later() {
     let Some(mut scene) = Scene::set_up() else { return };
     let [receivebox, _] = write_configs(scene.folder.path());
     let text = fs::read_to_string(&receivebox).unwrap();
@@ -276,11 +276,20 @@ fn what_merges_below_a_device_whose_program_is_generic_is_refused_at_the_start_a
     let mut receiving = Command::new(env!("CARGO_BIN_EXE_forebay"));
     receiving.args(["receivebox", "--config"]).arg(receivebox);
     right_box.host(&mut receiving).unwrap();
-    let said = receiving.output().unwrap();
-    let said = (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned());
     let fix = "ethtool -K wan gro off lro off";
-    assert!(said.0 == Some(1) && said.1.contains(fix), "{said:?}");
-    run(right_box, &["ethtool -K wan gro off"]);
+    if Need::Tcx.is_met() {
+        let child = spawn(right_box, &mut receiving, scene.log_file());
+        scene.boxes.push(child);
+        assert_eq!(scene.status().ports[0].mode, "tcx");
+        let mut watching = scene.boxes.pop().unwrap();
+        kill(Pid::from_raw(watching.id().cast_signed()), Signal::SIGTERM).unwrap();
+        assert!(watching.wait().unwrap().success());
+    } else {
+        let said = receiving.output().unwrap();
+        let said = (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned());
+        assert!(said.0 == Some(1) && said.1.contains(fix), "{said:?}");
+    }
+    run(&scene.sites().right_box, &["ethtool -K wan gro off"]);
     let child = spawn(&scene.sites().right_box, &mut receiving, scene.log_file());
     scene.boxes.push(child);
     let holds = || scene.status().void.is_empty();

@@ -180,6 +180,6 @@ mod tests {
             files.map(|text| Config::parse(Path::new("/x/box.toml"), &text).unwrap());
         assert_eq!(sendbox.bundles[0].to, receivebox.bundles[0].to);
         assert_eq!(sendbox.bundles[0].from, receivebox.bundles[0].from);
-        assert_eq!(sendbox.bundles[0].peer, receivebox.listen);
+        assert_eq!(sendbox.bundles[0].peer, receivebox.listen[0].into());
     }
 }

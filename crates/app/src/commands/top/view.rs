@@ -447,7 +447,7 @@ mod tests {
         let mut view = View::new(Column::Bundle, String::new());
         view.update(Answers { boxes: vec![sendbox], agents: Vec::new() });
         let mut selected_after = |keys: &[Key]| {
-            keys.iter().for_each(|key| drop(view.press(key)));
+            keys.iter().for_each(|key| _ = view.press(key));
             let screen = view.screen(24, 100);
             assert_eq!(screen.len(), 24);
             screen.iter().find_map(|line| line.strip_prefix('>')).unwrap()[..8].to_string()
