@@ -1,6 +1,6 @@
 //! What a probe would observe of simulated paths, and whether the verdict is that of what stands at the bottleneck.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use forebay_core::probe::{Answer, Findings, FlowLook, Load, Observed, Phase, Ping, Reason, judge};
 use forebay_core::spec::Spec;
@@ -110,7 +110,7 @@ fn pings(path: &Dumbbell, seen: &[Seen]) -> Vec<Ping> {
         Seen::Received(received) => Some((received.identity, received.at)),
         _ => None,
     });
-    let received: HashMap<u64, Timestamp> = received.collect();
+    let received: BTreeMap<u64, Timestamp> = received.collect();
     let ping = |seen: &Seen| {
         let Seen::Sent(sent) = seen else { return None };
         let Owner::Flow(port) = sent.conversation.owner else { return None };
