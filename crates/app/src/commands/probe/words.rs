@@ -269,7 +269,7 @@ mod tests {
         let document = said(found()).document();
         assert_eq!(document["answer"], "yes");
         assert_eq!(document["reason"], "queue_in_the_middle");
-        assert_eq!(document["gain_ms"], 55.76);
+        assert_eq!(document["gain_ms"], 55.761);
         assert_eq!(document["routers"]["1"], "10.0.0.1");
         assert_eq!(document["receiveboxes"]["b"], "silent");
         assert_eq!(document["findings"]["queue_ms"], 60.0);
