@@ -316,8 +316,10 @@ mod tests {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.schema.json");
         let written = std::fs::read_to_string(file).unwrap_or_default();
         let renew = "forebay status --schema >docs/status.schema.json";
-        assert!(written == text, "docs/status.schema.json is out of date: `{renew}`");
         let schema: Value = serde_json::from_str(&text).unwrap();
+        // The order of keys is that of whatever else is built beside it.
+        let is_it = serde_json::from_str::<Value>(&written).is_ok_and(|written| written == schema);
+        assert!(is_it, "docs/status.schema.json is out of date: `{renew}`");
         let document = full();
         assert_eq!(faults(&schema, &schema, &document, "$"), Vec::<String>::new());
         // What breaks it is found.
