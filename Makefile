@@ -29,7 +29,7 @@ bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets
 bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, memory, shares, reload (root, quiet, a minute)
 	$(CARGO) test --locked --release -p forebay --test boxes thousand_bundles -- --ignored --nocapture
 
-bench-datapath: ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
+bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
 	$(CARGO) bench --locked -p forebay --bench datapath
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
@@ -83,7 +83,7 @@ deny: ## licences, duplicates and origins of all dependencies, and known holes (
 test-fresh: ## proves in a bare Debian 12 root that the lists of packages are complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
 
-soak: ## an hour at 96 Mbit/s with flaps, reloads and other keys: memory, rates, delays, log (root; SOAK_MINUTES=60)
+soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memory, rates, delays, log (root; SOAK_MINUTES=60)
 	$(CARGO) test --release --locked -p forebay --test boxes soak -- --ignored --nocapture
 
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)

@@ -52,6 +52,8 @@ impl Mounts {
             bail!("no rustup in {}", home.display());
         };
         let mut mounts = Self(Vec::new());
+        // Tests make namespaces of mounts, whose root must be a mount itself.
+        mounts.bind(system, system)?;
         mounts.bind("/proc".as_ref(), &system.join("proc"))?;
         mounts.bind("/sys".as_ref(), &system.join("sys"))?;
         mounts.bind("/dev".as_ref(), &system.join("dev"))?;

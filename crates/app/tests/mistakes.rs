@@ -41,6 +41,9 @@ key_file = "berlin.key"
 
 const ADDRESS: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                        \"[2001:db8::1]:7000\"";
+/// Also of a peer, which may have a name.
+const PEER: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
+                    \"[2001:db8::1]:7000\", or a name with a dot, such as \"site-b.example.org\"";
 const NAME: &str = r#"allowed is a text of 1 to 32 letters, digits, ".", "_" or "-""#;
 const RATE: &str = r#"allowed is a rate from 100kbit/s to 100Gbit/s, such as "96Mbit/s""#;
 const PREFIX: &str = r#"a prefix such as "10.1.2.0/24" or "2001:db8:2::/48""#;
@@ -135,7 +138,7 @@ fn keys_that_are_missing_or_stand_elsewhere_are_told() {
                 "",
                 "7: bundle.cc is missing: allowed is an algorithm such as \"copa\"".into(),
             ),
-            ("peer     = \"10.1.2.2\"\n", "", format!("7: bundle.peer is missing: {ADDRESS}")),
+            ("peer     = \"10.1.2.2\"\n", "", format!("7: bundle.peer is missing: {PEER}")),
             (
                 "min_rate",
                 "weight   = 3\nmin_rate",
@@ -150,8 +153,8 @@ fn addresses_devices_and_names_that_cannot_be_are_told() {
     are_told(
         SENDBOX,
         &[
-            ("\"10.1.2.2\"", "\"10.1.2.2:\"", format!("10: bundle.peer = \"10.1.2.2:\": {ADDRESS}")),
-            ("\"10.1.2.2\"", "\"10.1.2.2/24\"", format!("10: bundle.peer = \"10.1.2.2/24\": {ADDRESS}")),
+            ("\"10.1.2.2\"", "\"10.1.2.2:\"", format!("10: bundle.peer = \"10.1.2.2:\": {PEER}")),
+            ("\"10.1.2.2\"", "\"10.1.2.2/24\"", format!("10: bundle.peer = \"10.1.2.2/24\": {PEER}")),
             ("\"10.1.1.2\"", "\"0.0.0.0\"", format!("5: box.listen = \"0.0.0.0\": {ADDRESS}")),
             (
                 "\"10.1.2.2\"",

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{copy, folder};
-use crate::package::{remove, run};
+use crate::package::remove;
+use crate::run;
 
 /// The first program of a guest.
 const INIT: &str = include_str!("init.sh");

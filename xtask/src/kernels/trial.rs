@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 
 use super::Check;
 use super::image::{self, Image};
-use crate::package::{deb, remove, run};
+use crate::package::{deb, remove};
+use crate::run;
 
 /// The steps, as a shell has them.
 const STEPS: &str = include_str!("trial.sh");

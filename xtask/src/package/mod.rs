@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::run;
+
 /// What is built, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -237,13 +239,6 @@ fn text_of(command: &mut Command) -> Result<String> {
     let output = output.with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Runs a command that must succeed.
-pub fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }
 
 /// Removes a folder with all that is in it, if it is there.

@@ -83,6 +83,14 @@ mod with_host {
                 return self.start(&config, socket);
             };
             let own = file_of(&status, self.config.as_deref())?;
+            if Config::load_all(&own).is_ok_and(|boxes| boxes.len() > 1) {
+                let own = own.display();
+                let reason = format!(
+                    "{own} has several boxes, and a trial would leave one of them there: change it, and take it as it \
+                     is with `forebay reload`"
+                );
+                return Err(BadInput(reason).into());
+            }
             let place = |file: &Path| {
                 fs::canonicalize(file).with_context(|| format!("cannot find {}", file.display()))
             };

@@ -48,12 +48,16 @@ pub struct Answers {
 
 #[cfg(feature = "host")]
 impl Answers {
-    /// Leaves out bundles whose names do not contain `part`; an error if that is all of them.
+    /// Leaves out bundles whose names are not `part` or, where none is, do not contain `part`; an error if that is all
+    /// of them.
     fn keep_bundles(&mut self, part: &str) -> anyhow::Result<()> {
+        let mut names = self.boxes.iter().flat_map(|it| &it.bundles).map(|bundle| &bundle.name);
+        let is_whole = names.any(|name| name == part);
         for status in &mut self.boxes {
-            status.bundles.retain(|bundle| bundle.name.contains(part));
+            let is_kept = |name: &str| if is_whole { name == part } else { name.contains(part) };
+            status.bundles.retain(|bundle| is_kept(&bundle.name));
         }
-        if self.boxes.iter().all(|status| status.bundles.is_empty()) {
+        if !self.boxes.is_empty() && self.boxes.iter().all(|status| status.bundles.is_empty()) {
             let text = format!("--bundle {part:?}: allowed is a part of the name of a bundle");
             return Err(super::BadInput(text).into());
         }
@@ -107,7 +111,14 @@ impl Target {
         &self,
         request: forebay_host::service::control::Request,
     ) -> anyhow::Result<Vec<Answer>> {
-        ask_all(&self.sockets()?, self.socket.is_some(), request)
+        let mut sockets = self.sockets()?;
+        if request == forebay_host::service::control::Request::Reload && self.socket.is_none() {
+            // An agent has no file that it could take again.
+            let is_agents = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("agent-");
+            sockets.retain(|socket| !socket.file_name().is_some_and(is_agents));
+            anyhow::ensure!(!sockets.is_empty(), "no box runs here");
+        }
+        ask_all(&sockets, self.socket.is_some(), request)
     }
 
     /// The state of all daemons that are asked.

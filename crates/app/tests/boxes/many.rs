@@ -56,7 +56,8 @@ fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes
     thread::sleep(Duration::from_secs(2));
     let (datagrams, later) = (scene.datagrams() - began, scene.status());
     let messages = later[0].messages.received - before[0].messages.received;
-    assert!((500..1500).contains(&messages), "{messages} messages in two seconds");
+    // Ten times as many would come without rest.
+    assert!((300..2500).contains(&messages), "{messages} messages in two seconds");
     assert!(4 * datagrams < messages, "{messages} messages in {datagrams} datagrams");
 
     let outcome = scene.reload(&Layout { bundles: 300, rate_mbit: 24, weight: 1 }, |text| {

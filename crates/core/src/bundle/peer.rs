@@ -62,6 +62,13 @@ impl PeerWatch {
         self.tell(PeerEvent::Restarted);
     }
 
+    /// The peer reports packets: it rests no more, if its word of that was lost.
+    pub fn reports(&mut self) {
+        if self.state == Some(BoxState::Resting) {
+            self.state = Some(BoxState::Watching);
+        }
+    }
+
     /// A fresh authentic message has arrived, and what it says has been told; answers what has become
     /// of the peer if that is news. A peer that stops says so more than once.
     pub fn heard(&mut self, now: Timestamp) -> Option<Liveness> {

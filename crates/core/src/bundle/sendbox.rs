@@ -203,6 +203,7 @@ impl Sendbox {
                     self.epochs.extend(self.control.on_report(now, report));
                 }
                 self.is_undecided = true;
+                self.peer.reports();
             }
             Some(Message::Keepalive(Keepalive { state, epoch_size })) => {
                 self.peer_size = epoch_size;

@@ -12,7 +12,9 @@ use std::iter;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
-use forebay_core::bundle::wire::{MAX_DATAGRAM, MESSAGE_DSCP, RejectCounts, may_share, split};
+use forebay_core::bundle::wire::{
+    MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, may_share, split,
+};
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -32,6 +34,28 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// DSCP and ECN of the messages.
 const TRAFFIC_CLASS: u32 = (MESSAGE_DSCP as u32) << 2;
+
+/// What a session made of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It counts the message as rejected.
+    Rejected,
+    /// The message is authentic, and may be an old one.
+    Authentic,
+    /// The message is of the session that runs.
+    New,
+}
+
+impl Taken {
+    /// Of the answer of a session, which has heard its peer now or not.
+    pub fn of(opened: Result<(), Reject>, is_heard: bool) -> Self {
+        match opened {
+            Err(_) => Self::Rejected,
+            Ok(()) if is_heard => Self::New,
+            Ok(()) => Self::Authentic,
+        }
+    }
+}
 
 /// The sockets and what went through them.
 pub struct Messages {
@@ -64,9 +88,8 @@ impl Messages {
     }
 
     /// Reads [`BATCH`] messages of each socket, as far as there are any, and hands those that may be of a peer to
-    /// `take`, with the place of its bundle in the configuration. It answers whether the session accepted it; what a
-    /// session rejects it counts itself.
-    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> bool) {
+    /// `take`, with the place of its bundle in the configuration.
+    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> Taken) {
         let Self { sockets, peers, buffer, counters, .. } = self;
         for socket in sockets {
             let enough = counters.received + BATCH as u64;
@@ -80,11 +103,14 @@ impl Messages {
                             let (message, others) = split(datagram);
                             counters.received += 1;
                             match peers.bundle_of(source, message) {
-                                Ok(place) if take(place, message) => {
-                                    counters.accepted += 1;
-                                    peers.heard(clock::now(), place, source);
-                                }
-                                Ok(_) => {}
+                                Ok(place) => match take(place, message) {
+                                    Taken::Rejected => {}
+                                    taken => {
+                                        counters.accepted += 1;
+                                        let is_new = taken == Taken::New;
+                                        peers.heard(clock::now(), place, source, is_new);
+                                    }
+                                },
                                 Err(reason) => counters.add_rejected(reason, 1),
                             }
                             left = (!others.is_empty()).then_some(others);
@@ -288,7 +314,7 @@ mod tests {
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
             messages.receive(|index, datagram| {
                 seen.push((index, datagram.to_vec()));
-                seen.len() == 1
+                if seen.len() == 1 { Taken::New } else { Taken::Rejected }
             });
         }
         assert_eq!(seen, [(1, genuine.clone()), (1, genuine)]);
@@ -338,7 +364,7 @@ mod tests {
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
             messages.receive(|index, message| {
                 taken.push((index, message.to_vec()));
-                true
+                Taken::New
             });
         }
         // The peer of the other bundle has another address.

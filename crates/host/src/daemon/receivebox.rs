@@ -31,7 +31,7 @@ use self::following::sampled_with;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::{Loaded, Source};
-use super::messages::Messages;
+use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::peer::News;
 use super::reload::Change;
@@ -208,11 +208,11 @@ impl ReceiveboxWorker {
             })
             .map_err(io::Error::other)?;
         messages.receive(|index, datagram| {
-            let is_accepted = bundles[index].on_datagram(now, datagram);
-            if is_accepted {
+            let taken = bundles[index].on_datagram(now, datagram);
+            if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
-            is_accepted
+            taken
         });
         self.serve_due(now)?;
         if self.tracer.is_on() && now >= self.next_counter_row {
@@ -510,10 +510,10 @@ impl Watch {
     }
 
     /// Whether the datagram was accepted.
-    fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> bool {
-        let is_accepted = self.receivebox.on_datagram(now, datagram, &mut unguessable).is_ok();
+    fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> Taken {
+        let opened = self.receivebox.on_datagram(now, datagram, &mut unguessable);
         self.say_news();
-        is_accepted
+        Taken::of(opened, self.receivebox.heard_at() == Some(now))
     }
 
     fn say_news(&mut self) {

@@ -156,11 +156,6 @@ impl XdpPort {
         self.capture.as_ref()
     }
 
-    /// As [`XdpPort::capture`], to attach it elsewhere.
-    pub fn capture_mut(&mut self) -> Option<&mut Capture> {
-        self.capture.as_mut()
-    }
-
     /// Gives the capture program up to another port.
     pub fn release(&mut self) -> Option<Capture> {
         self.capture.take()

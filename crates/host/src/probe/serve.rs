@@ -23,6 +23,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(90);
 const AGE_MAX: Duration = Duration::from_secs(150);
 /// Answers a second, to all probes together.
 const ANSWERS_MAX: u32 = 2_000;
+/// Connections, and datagrams, that are taken in a row.
+const BATCH: usize = 64;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 18;
 
@@ -91,8 +93,9 @@ impl Side {
     }
 
     fn accept(&mut self) {
-        // Whatever keeps one visitor out is over when the next comes.
-        while let Ok((stream, peer)) = self.listener.accept() {
+        for _ in 0..BATCH {
+            // Whatever keeps one visitor out is over when the next comes.
+            let Ok((stream, peer)) = self.listener.accept() else { return };
             let now = Instant::now();
             if self.visitors.len() < CONNECTIONS_MAX && stream.set_nonblocking(true).is_ok() {
                 self.visitors.push(Visitor { stream, peer, came: now, heard: now });
@@ -102,7 +105,8 @@ impl Side {
 
     fn answer(&mut self) {
         let mut datagram = [0; wire::LEN + 1];
-        while let Ok((len, source)) = self.datagrams.recv_from(&mut datagram) {
+        for _ in 0..BATCH {
+            let Ok((len, source)) = self.datagrams.recv_from(&mut datagram) else { return };
             let came = clock::now();
             if self.second.elapsed() >= Duration::from_secs(1) {
                 (self.answered, self.second) = (0, Instant::now());

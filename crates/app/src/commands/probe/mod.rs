@@ -158,7 +158,8 @@ mod with_host {
         asked: &str,
         peer: SocketAddr,
     ) -> anyhow::Result<Vec<(String, Heard)>> {
-        let config = Config::load(file).map_err(|error| BadInput(error.to_string()))?;
+        let config = Config::load_of(file, Role::Sendbox, None)
+            .map_err(|error| BadInput(error.to_string()))?;
         let own = config.listen.iter().find(|own| own.is_ipv4() == peer.is_ipv4());
         let name_asked = asked.split(':').next().unwrap_or_default();
         let there = |bundle: &BundleConfig| match &bundle.peer {

@@ -11,8 +11,9 @@
 //!    response(b)               ────────►        B takes A's session
 //! ```
 //! Nothing here is answered that is not authentic, and what is authentic but old is answered at a
-//! bounded rate. Send what comes out to the configured address of the peer, never to the source of
-//! a datagram: then a box cannot be made to send anything to a third party.
+//! bounded rate. Send what comes out to where the peer is configured to be. Where NAT or a name hides that, it may go to
+//! the source of a datagram for which [`Session::heard_at`] is now, or, while the peer is not heard, of one that
+//! [`Session::open`] took: then a box cannot be made to send anything to a third party.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -30,6 +31,9 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A keepalive of a bundle at rest follows by no more than this ...
 const REST_INTERVAL: Duration = Duration::from_secs(1);
+/// From one keepalive to the next of a box whose peer has fallen silent, and may hear it all the same: less than what
+/// the peer takes for silence.
+const DOUBT_INTERVAL: Duration = Duration::from_millis(400);
 /// ... once so many have said that it is at rest: one that is lost must not seem silence.
 const SAID_BEFORE_REST: u32 = 10;
 /// A peer that was not heard for so long, or that has answered none of so many challenges in 6 s, is spoken to as
@@ -223,7 +227,12 @@ impl Session {
     /// When a keepalive follows a message that leaves now.
     fn keepalive_after(&self, now: Timestamp) -> Timestamp {
         if self.keepalive.state != BoxState::Resting || self.said < SAID_BEFORE_REST {
-            return now + if self.is_alone(now) { REST_INTERVAL } else { KEEPALIVE_INTERVAL };
+            return now
+                + match (self.is_alone(now), self.is_established()) {
+                    (false, _) => KEEPALIVE_INTERVAL,
+                    (true, true) => DOUBT_INTERVAL,
+                    (true, false) => REST_INTERVAL,
+                };
         }
         let phase = u32::from(self.bundle.0) / SHARED as u32 % REST_PHASES;
         let phase_ns = (REST_INTERVAL / REST_PHASES * phase).as_nanos() as u64;

@@ -9,12 +9,12 @@ use std::path::Path;
 use forebay_core::spec::{Spec, SpecError, nearest, one_of};
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use super::{Config, ConfigError, Problem};
 
 /// Most problems that are told of one file: who has more mends these first.
-const PROBLEMS_MAX: usize = 100;
+pub(in crate::daemon) const PROBLEMS_MAX: usize = 100;
 
 /// What is said of a key or table that stands in a file twice.
 const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
@@ -114,10 +114,19 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// The line of `text` on which the bundle at this place of the box `name` names its key file; `None`: on none.
-pub(in crate::daemon) fn key_file_line(text: &str, name: &str, place: usize) -> Option<usize> {
+/// The lines of `text` on which the bundles of the box `name` name their key files, in order; `None`: on none.
+pub(in crate::daemon) fn key_file_lines(text: &str, name: &str) -> Vec<Option<usize>> {
     let (document, _) = DeTable::parse_recoverable(text);
-    let root = document.get_ref();
+    let bundles = bundles_of(document.get_ref(), name).into_iter().flatten();
+    let line = |bundle: &Spanned<DeValue<'_>>| {
+        let key_file = bundle.get_ref().as_table()?.get("key_file")?;
+        Some(line_of(text, key_file.span().start))
+    };
+    bundles.map(line).collect()
+}
+
+/// The bundles of the box of this name.
+fn bundles_of<'a, 'i>(root: &'a DeTable<'i>, name: &str) -> Option<&'a DeArray<'i>> {
     let owner = match root.get("box")?.get_ref().as_array() {
         None => root,
         Some(boxes) => {
@@ -129,9 +138,7 @@ pub(in crate::daemon) fn key_file_line(text: &str, name: &str, place: usize) -> 
             })?
         }
     };
-    let bundles = owner.get("bundle")?.get_ref().as_array()?;
-    let key_file = bundles.get(place)?.get_ref().as_table()?.get("key_file")?;
-    Some(line_of(text, key_file.span().start))
+    owner.get("bundle")?.get_ref().as_array()
 }
 
 /// The first 80 characters of `text`.

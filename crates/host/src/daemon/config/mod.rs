@@ -55,7 +55,7 @@ use serde::Deserialize;
 
 use crate::port::XdpOptions;
 use document::Source;
-pub(super) use document::key_file_line;
+pub(super) use document::{PROBLEMS_MAX, key_file_lines};
 pub use peer::Peer;
 pub use uplink::Uplink;
 

@@ -85,22 +85,28 @@ fn advice(error: &io::Error) -> &'static str {
 ///
 /// # Errors
 ///
-/// All files that cannot be taken, by the lines of `text` that name them.
+/// The files that cannot be taken, at most a hundred, by the lines of `text` that name them.
 pub fn read_all(config: &Config, text: &str) -> Result<Vec<String>, ConfigError> {
-    let (mut texts, mut problems) = (Vec::new(), Vec::new());
-    for (place, bundle) in config.bundles.iter().enumerate() {
+    let read_one = |bundle: &config::BundleConfig| {
         let path = &bundle.key_file;
-        match read(path).and_then(|keys| parse(path, &keys).map(|_| keys)) {
+        read(path).and_then(|keys| parse(path, &keys).map(|_| keys))
+    };
+    let (mut texts, mut errors) = (Vec::new(), Vec::new());
+    for (place, bundle) in config.bundles.iter().enumerate() {
+        match read_one(bundle) {
             Ok(keys) => texts.push(keys),
-            Err(error) => {
-                let line = config::key_file_line(text, &config.name, place);
-                problems.push(Problem { line, text: format!("bundle.key_file: {error}") });
-            }
+            Err(error) => errors.push((place, error)),
         }
     }
-    if problems.is_empty() {
+    if errors.is_empty() {
         return Ok(texts);
     }
+    let lines = config::key_file_lines(text, &config.name);
+    let problem = |(place, error): (usize, KeyFileError)| Problem {
+        line: lines.get(place).copied().flatten(),
+        text: format!("bundle.key_file: {error}"),
+    };
+    let problems = errors.into_iter().take(config::PROBLEMS_MAX).map(problem).collect();
     Err(ConfigError { file: config.file.clone(), problems })
 }
 

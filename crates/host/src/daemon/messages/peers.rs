@@ -17,8 +17,9 @@ use crate::daemon::observer::names::{Names, Resolved};
 
 /// From one address of a peer to the next (RFC 8305 section 5: Connection Attempt Delay).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// A peer that was not heard for this long is looked for at all its addresses again.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// A peer that was not heard for this long is looked for at all its addresses again: longer than one at rest may be
+/// silent.
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Addresses of a peer that are tried; a name may have any number.
 const ADDRESSES_MAX: usize = 8;
 /// Names of peers that are not heard are looked up again after this time.
@@ -145,9 +146,13 @@ impl Peers {
         if self.peers[place].may_send_from(source) { Ok(place) } else { Err("not_the_peer") }
     }
 
-    /// An authentic message of the peer of this place has come from there.
-    pub fn heard(&mut self, now: Timestamp, place: usize, source: SocketAddr) {
-        self.peers[place].heard = Some((source, now));
+    /// An authentic message of the peer of this place has come from there, and `is_new` or may be one that somebody
+    /// has recorded: that moves no peer who was heard lately.
+    pub fn heard(&mut self, now: Timestamp, place: usize, source: SocketAddr, is_new: bool) {
+        let remote = &mut self.peers[place];
+        if is_new || remote.current(now).is_none() {
+            remote.heard = Some((source, now));
+        }
     }
 
     /// Where the peer of this place is, for people.
@@ -259,12 +264,12 @@ mod tests {
             assert_eq!(peers.targets(now, 0), expected[..count]);
             now += ATTEMPT_DELAY;
         }
-        peers.heard(now, 0, expected[1]);
+        peers.heard(now, 0, expected[1], true);
         now += PATIENCE / 2;
         assert_eq!(peers.targets(now, 0), [expected[1]]);
         assert_eq!(peers.describe(0), "b.example:5 (192.0.2.1:5)");
         now += LOOK_UP_AGAIN;
-        peers.heard(now, 0, expected[1]);
+        peers.heard(now, 0, expected[1], true);
         assert_eq!(peers.take_unknown(now), BTreeSet::new(), "it is there");
         now += PATIENCE;
         assert_eq!(peers.targets(now, 0), [expected[0]]);
@@ -289,15 +294,22 @@ mod tests {
         }
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"both\"\n"));
         let elsewhere = "192.0.2.1:4000".parse().unwrap();
-        peers.heard(Timestamp::ZERO, 0, elsewhere);
+        peers.heard(Timestamp::ZERO, 0, elsewhere, true);
         assert_eq!(peers.targets(Timestamp::ZERO, 0), [elsewhere]);
+        // What may be recorded moves nobody who is there.
+        let recorded = "192.0.2.1:4001".parse().unwrap();
+        peers.heard(Timestamp::ZERO, 0, recorded, false);
+        assert_eq!(peers.targets(Timestamp::ZERO, 0), [elsewhere]);
+        let later = Timestamp::ZERO + PATIENCE;
+        peers.heard(later, 0, recorded, false);
+        assert_eq!(peers.targets(later, 0), [recorded]);
     }
 
     #[test]
     fn a_reload_forgets_only_what_is_of_another_peer() {
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"source\"\n"));
         let (now, elsewhere) = (Timestamp::ZERO, "192.0.2.1:4000".parse().unwrap());
-        peers.heard(now, 0, elsewhere);
+        peers.heard(now, 0, elsewhere, true);
         peers.set_bundles(now, &bundles("192.0.2.1:5", "nat = \"source\"\n"));
         assert_eq!(peers.targets(now, 0), [elsewhere]);
         peers.set_bundles(now, &bundles("192.0.2.2:5", ""));

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use self::names::Names;
 use super::conditions::{Devices, Void};
+use super::config::Peer;
 use crate::clock;
 
 pub use watch::run;
@@ -59,6 +60,12 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Forgets names that none of these is called: their addresses may be hosts' by now.
+    pub fn keep_names<'a>(&mut self, peers: impl Iterator<Item = &'a Peer>) {
+        let wanted: BTreeSet<&str> = peers.filter_map(Peer::name).collect();
+        self.names.retain(|name, _| wanted.contains(name.as_str()));
+    }
+
     /// Addresses of all other boxes that have names.
     pub fn named_addresses(&self) -> BTreeSet<IpAddr> {
         self.names.values().flat_map(|resolved| &resolved.addresses).copied().collect()

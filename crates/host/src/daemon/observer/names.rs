@@ -1,7 +1,7 @@
 //! Names of the other boxes, looked up by a thread of the observer: an answer may take many seconds, and a packet
 //! thread waits for nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
@@ -33,6 +33,8 @@ pub struct LookUp {
     wanted: mpsc::SyncSender<String>,
     found: mpsc::Receiver<(String, Resolved)>,
     names: Names,
+    /// Names that are being looked up, or wait for that.
+    asked: BTreeSet<String>,
     /// What was read of a line that is not whole.
     part: Vec<u8>,
 }
@@ -51,7 +53,7 @@ impl LookUp {
                 }
             }
         })?;
-        Ok(Self { wanted, found, names: Names::new(), part: Vec::new() })
+        Ok(Self { wanted, found, names: Names::new(), asked: BTreeSet::new(), part: Vec::new() })
     }
 
     /// Takes what the box asks for; false: it has ended.
@@ -63,9 +65,11 @@ impl LookUp {
                 self.part.extend((self.part.len() < LINE_MAX).then_some(*byte));
                 continue;
             }
-            let name = String::from_utf8(std::mem::take(&mut self.part));
+            let Ok(name) = String::from_utf8(std::mem::take(&mut self.part)) else { continue };
             // With so many waiting it is asked for again.
-            let _ = name.map(|name| self.wanted.try_send(name));
+            if !self.asked.contains(&name) && self.wanted.try_send(name.clone()).is_ok() {
+                self.asked.insert(name);
+            }
         }
         asked.consume(len);
         Ok(len > 0)
@@ -74,6 +78,7 @@ impl LookUp {
     /// What was found so far.
     pub fn names(&mut self) -> &Names {
         for (name, found) in self.found.try_iter() {
+            self.asked.remove(&name);
             let before = self.names.entry(name).or_default();
             before.problem = found.problem;
             if before.problem.is_none() {
@@ -126,7 +131,8 @@ mod tests {
     fn addresses_stay_where_a_later_look_up_fails() {
         let (wanted, _) = mpsc::sync_channel(1);
         let (finds, found) = mpsc::channel();
-        let mut look_up = LookUp { wanted, found, names: Names::new(), part: Vec::new() };
+        let (names, asked) = (Names::new(), BTreeSet::new());
+        let mut look_up = LookUp { wanted, found, names, asked, part: Vec::new() };
         let resolved = |addresses: &[&str], problem: Option<&str>| Resolved {
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
             problem: problem.map(str::to_string),

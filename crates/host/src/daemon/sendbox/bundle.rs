@@ -21,7 +21,7 @@ use super::decisions::DecisionLog;
 use super::meter::{Meter, Totals};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
-use crate::daemon::messages::Messages;
+use crate::daemon::messages::{Messages, Taken};
 use crate::daemon::peer::News;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
@@ -187,15 +187,16 @@ impl Bundle {
     }
 
     /// Takes a datagram that claims to come from the peer; whether it was accepted.
-    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> bool {
-        let is_accepted = self.control.on_datagram(now, datagram, &mut unguessable).is_ok();
+    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> Taken {
+        let opened = self.control.on_datagram(now, datagram, &mut unguessable);
+        let taken = Taken::of(opened, self.control.heard_at() == Some(now));
         while let Some(epoch) = self.control.take_epoch() {
             if self.is_traced {
                 tracer.put(&self.name, Row::Epoch(EpochRecord::of(now, &epoch)));
             }
         }
         self.say_news();
-        is_accepted
+        taken
     }
 
     fn say_news(&mut self) {

@@ -50,6 +50,8 @@ impl<D: Datapath> SendboxWorker<D> {
             });
         }
         self.messages.set_bundles(&config.bundles);
+        self.seen.keep_names(config.bundles.iter().map(|bundle| &bundle.peer));
+        self.datapath.follow(&self.seen);
         self.message_addresses = message_addresses(config);
         self.schedule = Schedule::new(self.bundles.len());
         self.uplink = uplink;

@@ -45,7 +45,7 @@ use self::progress::{Cause, Change, Progress};
 use super::conditions::{self, Devices, Void};
 use super::config::{BundleConfig, Config, Role, Shaping};
 use super::keys::reader::{Loaded, Source};
-use super::messages::Messages;
+use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::reload;
 use super::schedule::Schedule;
@@ -218,9 +218,10 @@ impl<D: Datapath> SendboxWorker<D> {
     /// Does what changes of the devices ask for.
     fn follow_devices(&mut self, now: Timestamp) -> io::Result<()> {
         self.observer.look_up(&self.messages.take_unknown());
-        let Some(seen) = self.observer.latest()? else { return Ok(()) };
-        let is_other_addresses =
-            (&seen.addresses, &seen.names) != (&self.seen.addresses, &self.seen.names);
+        let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
+        seen.keep_names(self.bundles.iter().map(|bundle| &bundle.config().peer));
+        let addresses = |of: &Observation| (of.addresses.clone(), of.named_addresses());
+        let is_other_addresses = addresses(&seen) != addresses(&self.seen);
         self.seen = seen;
         self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
@@ -287,11 +288,11 @@ impl<D: Datapath> SendboxWorker<D> {
         let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
         messages.receive(|index, datagram| {
-            let is_accepted = bundles[index].on_datagram(now, datagram, tracer);
-            if is_accepted {
+            let taken = bundles[index].on_datagram(now, datagram, tracer);
+            if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
-            is_accepted
+            taken
         });
         let now = clock::now();
         let mut is_urgent = false;
@@ -345,16 +346,23 @@ impl<D: Datapath> SendboxWorker<D> {
     }
 
     fn sleep(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
-        let now = clock::now();
         let division = self.uplink.as_ref().map(Uplink::next_timer);
         let next = self.schedule.next().into_iter().chain(division).min();
-        let due = next.map_or(IDLE, |at| at.saturating_since(now));
+        let due_at = |now: Timestamp| next.map_or(IDLE, |at| at.saturating_since(now));
+        let now = clock::now();
+        let due = due_at(now);
         // Then whoever is due waits for the datapath, and the loop must not spin meanwhile.
         let is_blocked = self.datapath.health().is_blocked;
         if due.is_zero() && !is_blocked {
             return Ok(());
         }
         if !is_blocked && self.datapath.busy_poll(now + due.min(IDLE)) {
+            return Ok(());
+        }
+        // A busy poll has taken its time.
+        let now = clock::now();
+        let due = due_at(now);
+        if due.is_zero() && !is_blocked {
             return Ok(());
         }
         if let Some(time) = self.pacing(now).filter(|_| !is_blocked) {
@@ -424,12 +432,15 @@ impl<D: Datapath> SendboxWorker<D> {
         let deadline = clock::now() + patience;
         while clock::now() < deadline {
             // Less than a batch: no more waits to be taken in either.
-            if self.round()? < BATCH && self.backlog() == 0 {
+            let is_all = self.round()? < BATCH;
+            if is_all && self.backlog() == 0 {
                 break;
             }
             // To be told to stop a second time changes nothing.
             self.obey(mailbox);
-            self.sleep(mailbox)?;
+            if is_all {
+                self.sleep(mailbox)?;
+            }
         }
         Ok(())
     }
@@ -491,8 +502,10 @@ impl<D: Datapath> Worker for SendboxWorker<D> {
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(Task::Packets)?;
         while self.obey(&mailbox) {
-            self.round()?;
-            self.sleep(&mailbox)?;
+            // A full batch has left others in the ring.
+            if self.round()? < BATCH {
+                self.sleep(&mailbox)?;
+            }
         }
         self.drain(&mailbox)?;
         let status = self.status();
