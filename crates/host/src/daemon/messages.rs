@@ -38,7 +38,7 @@ const TRAFFIC_CLASS: u32 = (MESSAGE_DSCP as u32) << 2;
 /// What a session made of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It counts the message as rejected.
+    /// The session counts the message as rejected.
     Rejected,
     /// The message is authentic, and may be an old one.
     Authentic,

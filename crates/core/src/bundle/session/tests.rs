@@ -224,8 +224,9 @@ fn a_bundle_at_rest_says_so_ten_times_and_then_once_a_second_with_its_neighbours
 }
 
 #[test]
-fn a_peer_that_is_gone_for_long_is_spoken_to_once_a_second_and_found_as_soon_as_it_is_back() {
-    for was_there in [false, true] {
+fn a_peer_that_is_gone_for_long_is_spoken_to_seldom_and_found_as_soon_as_it_is_back() {
+    // One that was there may hear all the same, and must not take the pauses for silence.
+    for (was_there, expected) in [(false, 38..=42), (true, 96..=104)] {
         let mut pair = Pair::new(9);
         pair.loss_percent = if was_there { 0 } else { 100 };
         pair.run(MS * 300);
@@ -235,7 +236,7 @@ fn a_peer_that_is_gone_for_long_is_spoken_to_once_a_second_and_found_as_soon_as_
         pair.recorded.clear();
         pair.run(Duration::from_secs(20));
         let sent = pair.recorded.len();
-        assert!((38..=42).contains(&sent), "{sent} messages of two boxes in 20 s");
+        assert!(expected.contains(&sent), "{sent} messages of two boxes in 20 s");
         pair.loss_percent = 0;
         pair.run(MS * 1300);
         assert!(pair.is_established());
