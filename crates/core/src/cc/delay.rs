@@ -123,6 +123,13 @@ pub const MODE_SWITCHING: Param<bool> = Param::switch(
 )
 .also(", true only with flow");
 
+/// The parameter by which an aggregate keeps its limits beside others that fill the buffer.
+pub const COMPETES: Param<bool> = Param::new(
+    "competes",
+    "an aggregate gives its limits up beside others that fill the buffer; a single flow goes by mode_switching",
+)
+.or(true);
+
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
 /// Window of a flow over the one steered for, where a rate is what binds.
@@ -197,7 +204,8 @@ pub struct DelayControl<L> {
     others: Others,
     /// What a single flow knows of others, if it is to compete with them.
     rival: Option<Rival>,
-    /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced.
+    /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced
+    /// and it may compete.
     yields: bool,
     /// When competing ended, and its least time the last time (seconds).
     left_s: Option<f64>,
@@ -253,13 +261,14 @@ impl<L: DelayLaw> DelayControl<L> {
         Ok(self)
     }
 
-    /// Reads [`MODE_SWITCHING`], which a single flow alone may have.
+    /// Reads [`MODE_SWITCHING`], which a single flow alone may have, and [`COMPETES`].
     pub fn with_mode_switching(mut self, spec: &Spec) -> Result<Self, SpecError> {
         let switches = MODE_SWITCHING.of(spec)?;
         if switches && self.slow_start_bytes.is_none() {
             return Err(MODE_SWITCHING.refused(spec));
         }
         self.rival = switches.then(Rival::default);
+        self.yields &= COMPETES.of(spec)?;
         Ok(self)
     }
 

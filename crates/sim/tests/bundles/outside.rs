@@ -2,6 +2,7 @@
 
 use forebay_core::link;
 use forebay_core::random::Streams;
+use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
 use forebay_core::units::Duration;
 use forebay_sim::network::{Flow, Hop, Link, Network, Opener, Traffic};
@@ -103,6 +104,22 @@ fn twenty_flows_keep_their_share_beside_others_that_fill_the_buffer() {
             assert!(spans.iter().all(|span| span.1 < 65.0), "{seen}");
         }
     }
+}
+
+#[test]
+fn a_bundle_that_may_not_compete_keeps_its_limits_and_has_less() {
+    let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 40.0)).collect();
+    let run = |competes: bool| {
+        let mut plan = network(&["copa"], others.clone(), 40.0);
+        plan.bundles[0].cc = Spec::named("copa").with("competes", Value::Bool(competes));
+        let mut simulation = Simulation::new(plan).unwrap();
+        let goodput = goodput(&mut simulation, INSIDE, 20.0, 40.0);
+        (competing(&mut simulation, 0), goodput)
+    };
+    let (spans, most) = run(true);
+    assert!(!spans.is_empty());
+    let (spans, least) = run(false);
+    assert!(spans.is_empty() && least < most, "{least:.1} of {most:.1} Mbit/s, {spans:.1?}");
 }
 
 /// A test empties a quarter of a BDP within 0.1 s, whoever fills it.
