@@ -181,6 +181,7 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
         _ if !experiment.paths.is_empty() => ("bottleneck.paths", "one path"),
         _ if !experiment.hops.is_empty() => ("bottleneck.hops", "one link each way"),
         _ if !experiment.own_links.is_empty() => ("link", "one bottleneck for all pairs"),
+        _ if experiment.topology.is_some() => ("topology", "one bottleneck for all pairs"),
         _ if experiment.reverse.ack_filter => ("reverse.ack_filter", "no such filter"),
         _ if experiment.forward.clears_ecn => {
             ("bottleneck.clears_ecn", "links that leave the ECN field alone")

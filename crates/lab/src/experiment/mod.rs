@@ -1,6 +1,7 @@
 //! One experiment with every number resolved: a plan's arm in one cell with one seed.
 
 pub mod schedule;
+pub mod topology;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Uplink, Walk};
 
 use self::schedule::RequestLoad;
+use self::topology::{SitePair, Topology};
 
 /// What a back end runs and what metrics are taken against.
 #[derive(Clone, Debug)]
@@ -59,6 +61,8 @@ pub struct Experiment {
     pub reverse: Link,
     /// The links of pairs of sites that do not take these.
     pub own_links: Vec<OwnLink>,
+    /// Many sites and the links between them, instead of all of these.
+    pub topology: Option<Topology>,
     /// Names of the pairs of sites.
     pub pairs: Vec<String>,
     /// The bundles that exist in this arm.
@@ -91,9 +95,14 @@ impl Experiment {
         Window { name: String::new(), from: self.warmup, to: self.stop }
     }
 
-    /// Takes `seed` and draws from it the walks of links and what the starts of connections need.
+    /// Takes `seed` and draws from it the sites of a topology, the walks of links and what the starts of connections
+    /// need.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        if let Some(topology) = &mut self.topology {
+            let streams = Streams::new(seed).part("topology");
+            self.flows = topology.draw(&streams, &self.forward, &self.flows);
+        }
         let end = self.stop + self.drain;
         let ends = [("forward".into(), &mut self.forward), ("reverse".into(), &mut self.reverse)];
         let hops = self.hops.iter_mut().enumerate().map(|(hop, link)| (hop_name(hop), link));
@@ -130,6 +139,12 @@ impl Experiment {
         self.own_links.iter().find(|own| own.pair == pair)
     }
 
+    /// The sites between which the connection of this number of the flow at place `flow` runs, where there are many.
+    pub fn site_pair(&self, flow: usize, connection: u32) -> Option<&SitePair> {
+        let topology = self.topology.as_ref()?;
+        topology.pairs.get(*topology.ends.get(flow)?.get(connection as usize)?)
+    }
+
     /// What the rows of the links of `pair` are called: from A to B, and from B to A.
     pub fn way_names(&self, pair: &str) -> [String; 2] {
         match self.own_link(pair) {
@@ -139,7 +154,7 @@ impl Experiment {
     }
 
     /// Every link with what its rows are called: `forward`, `reverse`, those that `forward` is made of, those
-    /// behind it, and those of pairs of sites that do not take it.
+    /// behind it, those of pairs of sites that do not take it, and those of a topology.
     pub fn links(&self) -> impl Iterator<Item = (String, &Link)> {
         let ends = [("forward".to_string(), &self.forward), ("reverse".to_string(), &self.reverse)];
         let paths = self.paths.iter().enumerate().map(|(path, link)| (path_name(path), link));
@@ -148,7 +163,9 @@ impl Experiment {
             .own_links
             .iter()
             .flat_map(|own| [(own.pair.clone(), &own.there), (back_name(&own.pair), &own.back)]);
-        ends.into_iter().chain(paths).chain(hops).chain(own)
+        let transit = self.topology.iter().flat_map(|topology| &topology.links);
+        let transit = transit.map(|transit| (transit.name.clone(), &transit.link));
+        ends.into_iter().chain(paths).chain(hops).chain(own).chain(transit)
     }
 
     /// The link whose rows are called `name`.

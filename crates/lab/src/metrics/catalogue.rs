@@ -2,7 +2,8 @@
 
 use super::entry::{Entry, HOLES};
 use super::{
-    agent, arms, attack, bundles, convergence, fairness, flows, links, network, requests, video,
+    agent, arms, attack, bundles, convergence, fairness, flows, links, network, requests, sites,
+    video,
 };
 
 /// All metrics, each beside what works it out, in the order in which they are listed to people. In a run each
@@ -11,6 +12,7 @@ use super::{
 pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
     let all = [
         requests::METRICS,
+        sites::METRICS,
         flows::METRICS,
         network::METRICS,
         fairness::METRICS,

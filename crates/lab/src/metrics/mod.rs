@@ -15,6 +15,7 @@ mod network;
 mod path;
 pub mod requests;
 mod samples;
+mod sites;
 pub mod statistics;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -155,6 +156,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     for (place, flow) in experiment.flows.iter().enumerate() {
         let mut metrics = requests::metrics(&outcomes(&requests, |row| row.flow == place));
         metrics.0.extend(flows::metrics(experiment, rows, Some(place)).0);
+        metrics.0.extend(sites::metrics(experiment, &requests, place).0);
         metrics.put("slowdown_first", first_slowdown(&requests, place));
         metrics.put("starved_s", fairness.starved_s(Some(place)));
         flow_parts.push(Part { name: flow.name.clone(), metrics });
@@ -248,10 +250,11 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
     let flow = &experiment.flows[row.flow];
     let end = row.finished_ns.unwrap_or(rows.finished_ns);
     let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
-    let (_, link) = path::link_of(experiment, flow);
-    let ideal = link
-        .nominal_rate
-        .map(|rate| requests::ideal(row.size_bytes, experiment.rtt_of(flow), rate));
+    let (rtt, rate) = match experiment.site_pair(row.flow, row.connection) {
+        Some(pair) => (pair.rtt, Some(pair.rate)),
+        None => (experiment.rtt_of(flow), path::link_of(experiment, flow).1.nominal_rate),
+    };
+    let ideal = rate.map(|rate| requests::ideal(row.size_bytes, rtt, rate));
     JudgedRequest {
         row: row.clone(),
         counted: u128::from(row.scheduled_ns) >= experiment.warmup.as_nanos(),

@@ -6,6 +6,7 @@ mod flows;
 mod hits;
 mod links;
 mod receiving;
+mod topology;
 mod traffic;
 mod uplink;
 
@@ -22,6 +23,7 @@ use self::bundles::{DeclaredBundle, bundles};
 use self::flows::{agent, flows};
 use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
+use self::topology::topology;
 use self::uplink::uplink;
 use super::error::PlanError;
 use super::library::Source;
@@ -84,6 +86,7 @@ pub fn experiment(
     if flows.iter().any(|flow| flow.start + start_jitter >= flow.stop) {
         return Err(plan.wrong_because("start_jitter", "a time after which every flow still runs"));
     }
+    let topology = topology(&plan, &declared, &flows)?;
     let mut pairs: Vec<String> = Vec::new();
     let named = declared.iter().map(|bundle| &bundle.bundle.pair);
     for pair in named.chain(flows.iter().map(|flow| &flow.pair)) {
@@ -127,7 +130,13 @@ pub fn experiment(
         reverse,
         own_links: own,
         pairs,
-        bundles: declared.into_iter().filter(|b| b.enabled).map(|b| b.bundle).collect(),
+        // Those of a topology are as many as its sites need.
+        bundles: declared
+            .into_iter()
+            .filter(|it| it.enabled && topology.is_none())
+            .map(|it| it.bundle)
+            .collect(),
+        topology,
         uplink,
         flows,
         windows: windows(&plan, stop)?,

@@ -5,6 +5,7 @@ mod figures;
 mod flows;
 mod hits;
 mod links;
+mod topology;
 
 use std::fmt::Write;
 
@@ -17,6 +18,7 @@ pub use self::hits::{ATTACK, FAULT, UPSET};
 pub use self::links::{
     BOTTLENECK, CHANGE, LINK, LINK_CHANGE, PULSE, REVERSE, REVERSE_CHANGE, REVERSE_WALK, WALK,
 };
+pub use self::topology::TOPOLOGY;
 
 /// One key of a table.
 #[derive(Debug)]
@@ -137,6 +139,7 @@ pub static PLAN: Section = Section {
         key("bottleneck", TABLE, "", "the link from site A to site B"),
         key("reverse", TABLE, "unlimited rate, no loss", "the link back"),
         key("link", TABLES, "none", "links of pairs of sites that do not take the bottleneck"),
+        key("topology", TABLE, "two sites", "many sites, and the links between them"),
         key("flow", TABLES, "", "the traffic"),
         key("bundle", TABLES, "none", "the bundles"),
         key(
@@ -192,7 +195,7 @@ pub static CELL: Section = Section {
 };
 
 /// All sections in the order of the documentation.
-pub static SECTIONS: [&Section; 30] = [
+pub static SECTIONS: [&Section; 31] = [
     &PLAN,
     &BOTTLENECK,
     &REVERSE,
@@ -203,6 +206,7 @@ pub static SECTIONS: [&Section; 30] = [
     &REVERSE_WALK,
     &LINK,
     &LINK_CHANGE,
+    &TOPOLOGY,
     &FLOW,
     &GREEDY,
     &REQUESTS,

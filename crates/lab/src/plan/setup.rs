@@ -22,6 +22,7 @@ pub fn setup(runs: &[&Parameters]) -> String {
         &schema::REVERSE_WALK,
         &schema::LINK,
         &schema::LINK_CHANGE,
+        &schema::TOPOLOGY,
         &schema::FLOW,
         &schema::FAULT,
         &schema::UPSET,

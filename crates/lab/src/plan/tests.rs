@@ -8,6 +8,7 @@ mod keys;
 mod links;
 mod refusals;
 mod replacing;
+mod topology;
 
 use super::*;
 

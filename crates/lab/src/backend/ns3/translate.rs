@@ -109,6 +109,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     }
     let tables = [
         ("bottleneck.paths", !experiment.paths.is_empty()),
+        ("[topology]", experiment.topology.is_some()),
         ("uplink", experiment.uplink.is_some()),
         ("[[fault]]", !experiment.faults.is_empty()),
         ("[[upset]]", !experiment.upsets.is_empty()),

@@ -7,6 +7,7 @@
 mod packets;
 mod rows;
 mod setup;
+mod sites;
 #[cfg(test)]
 mod tests;
 mod watch;

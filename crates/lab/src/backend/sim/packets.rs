@@ -93,7 +93,8 @@ impl<V: FnMut(Sight<'_>)> Packets<V> {
     fn read(&mut self, link: usize, owner: Owner, packet: PacketRecord) {
         let pair = match owner {
             Owner::Flow(flow) => self.of_flows[flow],
-            Owner::Bundle(bundle) => self.of_bundles[bundle],
+            // Those of a topology are none of the experiment's.
+            Owner::Bundle(bundle) => self.of_bundles.get(bundle).copied().unwrap_or(u16::MAX),
         };
         let packet = PacketRecord { pair, ..packet };
         (self.visit)(Sight::OnLink(link, &packet));

@@ -12,7 +12,7 @@ use forebay_sim::network::{
 };
 use forebay_sim::{EcnMode, Halves, Requests, SUPPLIED, Stack};
 
-use super::LINGER;
+use super::{LINGER, sites};
 use crate::backend::BackendError;
 use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
@@ -37,8 +37,8 @@ pub(super) struct Setup {
 }
 
 /// The links of the network: these two, and behind them those of the paths that `forward` is made of, or those
-/// that follow it in a row, and at last those of pairs of sites that take none of these. With paths `forward` is no
-/// queue but where they come together.
+/// that follow it in a row, and at last those of pairs of sites that take none of these, or of a topology. With paths
+/// `forward` is no queue but where they come together.
 pub(super) const FORWARD: usize = 0;
 pub(super) const REVERSE: usize = 1;
 pub(super) const OTHERS: usize = 2;
@@ -108,7 +108,10 @@ impl Setup {
             seed: experiment.seed,
             stack: stack(experiment),
             links: links(experiment)?,
-            bundles: experiment.bundles.iter().map(|it| bundle(experiment, it)).collect(),
+            bundles: match &experiment.topology {
+                Some(topology) => sites::bundles(topology),
+                None => experiment.bundles.iter().map(|it| bundle_of(experiment, it)).collect(),
+            },
             uplinks: experiment.uplink.iter().cloned().collect(),
             flows: Vec::new(),
         };
@@ -219,23 +222,11 @@ impl Setup {
         [reversed, rides]: [bool; 2],
         place: Place,
     ) -> Result<usize, BackendError> {
-        let rtt = experiment.rtt_of(flow);
-        // What its way is longer than the path lies between its hosts and the path.
-        let access = (rtt - experiment.rtt_between(&flow.pair)) / 2;
-        let with_access = |hops: Vec<Hop>| {
-            let access = (!access.is_zero()).then_some(Hop::Delay(access));
-            access.into_iter().chain(hops).collect()
+        let (rtt, [data, back]) = match experiment.site_pair(place.flow, place.index) {
+            Some(pair) => (pair.rtt, sites::ways(experiment, flow, pair, reversed)),
+            None => (experiment.rtt_of(flow), ways(experiment, flow, reversed)),
         };
-        let data = match (flow.ttl, flow.hop) {
-            (Some(ttl), _) => mortal_way(experiment, &flow.pair, ttl),
-            (None, Some(hop)) if !reversed => with_access(over_one(experiment, hop)),
-            _ => with_access(way(experiment, &flow.pair, reversed)),
-        };
-        let back = if rides {
-            vec![Hop::Delay(rtt / 2)]
-        } else {
-            with_access(way(experiment, &flow.pair, !reversed))
-        };
+        let back = if rides { vec![Hop::Delay(rtt / 2)] } else { back };
         // Clients ask until the plan's end, and the answers to that are still written.
         let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
         let stop = (!is_answered).then_some(flow.stop);
@@ -256,6 +247,22 @@ impl Setup {
         self.reversed.push(reversed);
         Ok(self.network.flows.len() - 1)
     }
+}
+
+/// What the data of `flow` take, and what comes back.
+fn ways(experiment: &Experiment, flow: &plan::Flow, reversed: bool) -> [Vec<Hop>; 2] {
+    // What its way is longer than the path lies between its hosts and the path.
+    let access = (experiment.rtt_of(flow) - experiment.rtt_between(&flow.pair)) / 2;
+    let with_access = |hops: Vec<Hop>| {
+        let access = (!access.is_zero()).then_some(Hop::Delay(access));
+        access.into_iter().chain(hops).collect()
+    };
+    let data = match (flow.ttl, flow.hop) {
+        (Some(ttl), _) => mortal_way(experiment, &flow.pair, ttl),
+        (None, Some(hop)) if !reversed => with_access(over_one(experiment, hop)),
+        _ => with_access(way(experiment, &flow.pair, reversed)),
+    };
+    [data, with_access(way(experiment, &flow.pair, !reversed))]
 }
 
 /// What packets of a pair of sites take in a direction: a bundle, or else the link.
@@ -291,9 +298,16 @@ fn mortal_way(experiment: &Experiment, pair: &str, ttl: u8) -> Vec<Hop> {
 }
 
 /// A bundle over the links of its direction, its messages back over the others.
-fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
-    let [path, back] = [bundle.reversed, !bundle.reversed]
-        .map(|reversed| over_links(experiment, &bundle.pair, reversed));
+fn bundle_of(experiment: &Experiment, of: &plan::Bundle) -> Bundle {
+    let ways = [of.reversed, !of.reversed].map(|it| over_links(experiment, &of.pair, it));
+    let mut built = bundle(of, ways);
+    built.log = true;
+    built.changes = bundle_changes(experiment, &of.name);
+    built
+}
+
+/// A bundle over `path`, its messages over `back`.
+pub(super) fn bundle(bundle: &plan::Bundle, [path, back]: [Vec<Hop>; 2]) -> Bundle {
     let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
     let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
     built.min_rate = bundle.min_rate.or(built.min_rate);
@@ -301,8 +315,6 @@ fn bundle(experiment: &Experiment, bundle: &plan::Bundle) -> Bundle {
     built.unseen = Ratio::new(bundle.unseen).unwrap_or(Ratio::ZERO);
     built.clock = bundle.clock.clone();
     (built.report_jitter, built.timestamp_jitter) = (bundle.report_jitter, bundle.timestamp_jitter);
-    built.log = true;
-    built.changes = bundle_changes(experiment, &bundle.name);
     built
 }
 

@@ -5,6 +5,7 @@ mod extremes;
 mod flows;
 mod links;
 mod published;
+mod sites;
 
 use forebay_core::record::Fate;
 use forebay_core::units::Rate;

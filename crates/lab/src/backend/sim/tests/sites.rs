@@ -1,0 +1,56 @@
+//! Many sites.
+
+use super::*;
+
+/// A small Internet, half of whose sites have boxes in the second of its arms.
+fn small(arm: usize) -> Experiment {
+    let text = r#"
+        name = "p"
+        stop = "6s"
+        warmup = "1s"
+        drain = "20s"
+        bottleneck = { rate = "5Mbit/s", rtt = "20ms", qdisc = { kind = "fifo", limit = "100ms" } }
+        topology = { sites = 10, routers = 4, peers = 1, deployment = "50%" }
+        flow = [{ name = "web", bundle = "site", traffic = {
+            kind = "requests", sizes = "mixed", load = "50Mbit/s", connections = 60, sampling = "iid" } }]
+        bundle = [{ name = "site", cc = "copa" }]
+        arm = [{ name = "status_quo", set = { bundle.site.enabled = false } }, { name = "copa" }]
+    "#;
+    let source = Source { file: "p".into(), folder: None, text: text.into() };
+    let plan = Plan::from_source(source, &[]).unwrap();
+    plan.experiment(&plan.arms[arm], &plan.cells[0], 1).unwrap()
+}
+
+#[test]
+fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
+    for arm in [0, 1] {
+        let experiment = small(arm);
+        let rows = rows_of(&experiment);
+        assert!(rows.run.requests.iter().all(|request| request.finished_ns.is_some()));
+        let evaluation = evaluate(&experiment, &rows).unwrap();
+        let groups: Vec<&str> = evaluation.flows.iter().map(|flow| flow.name.as_str()).collect();
+        assert_eq!(groups, ["web-deployers", "web-others"]);
+        for flow in &evaluation.flows {
+            let get = |name: &str| flow.metrics.get(name).unwrap();
+            // Nothing is faster than an empty path, but for the server's rate of whole segments.
+            assert!(get("slowdown_p25") > 0.95, "{}: {:?}", flow.name, flow.metrics);
+            assert!(get("site_slowdown_p25") <= get("site_slowdown_p95"));
+        }
+        for request in &evaluation.requests {
+            let pair = experiment.site_pair(request.row.flow, request.row.connection).unwrap();
+            assert!(request.outcome.fct_ms >= pair.rtt.as_secs_f64() * 1e3, "{request:?}");
+        }
+        let used = rows.run.links.iter().filter(|link| link.packets_out > 0);
+        assert!(used.clone().count() > 2 && used.clone().all(|link| link.name.starts_with('r')));
+    }
+}
+
+#[test]
+fn a_run_of_many_sites_repeats_and_boxes_change_it() {
+    let finished = |arm: usize| -> Vec<Option<u64>> {
+        rows_of(&small(arm)).run.requests.iter().map(|request| request.finished_ns).collect()
+    };
+    let [without, with] = [0, 1].map(finished);
+    assert_eq!(with, finished(1));
+    assert_ne!(without, with);
+}
