@@ -21,22 +21,24 @@ const BUILTIN: &str = include_str!("../../../../docs/claims.toml");
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// Published work of which plans repeat the experiments.
+    /// What is studied by the plans of a folder each.
     #[serde(default)]
     pub study: Vec<StudyClaims>,
     /// The plans in the order in which they run.
     pub plan: Vec<PlanClaims>,
 }
 
-/// Published work of which the plans in a folder repeat the experiments.
+/// A question whose experiments are the plans in a folder, such as published work that they repeat.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyClaims {
-    /// Folder of the plans.
+    /// What `forebay reproduce` calls it.
     pub name: String,
+    /// Folder of the plans; absent: the name.
+    folder: Option<String>,
     /// Heading of the report.
     pub title: String,
-    /// What was published, and where.
+    /// What was published, and where, or what is asked.
     pub description: String,
 }
 
@@ -99,6 +101,13 @@ pub struct Claim {
     /// What others report of the figure.
     #[serde(default)]
     pub published: Vec<Published>,
+}
+
+impl StudyClaims {
+    /// Folder of the plans.
+    pub fn folder(&self) -> &str {
+        self.folder.as_ref().unwrap_or(&self.name)
+    }
 }
 
 /// A figure that somebody else reports.
@@ -405,7 +414,7 @@ mod tests {
         let claims = Claims::builtin();
         assert!(claims.plan.len() > 5);
         for study in &claims.study {
-            let folder = format!("{}/", study.name);
+            let folder = format!("{}/", study.folder());
             assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
         }
         for claims in &claims.plan {

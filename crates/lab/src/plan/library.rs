@@ -110,6 +110,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "rfc9743/path_changes",
     "rfc9743/data_centre",
     "l4s/coexistence",
+    "scale/deployment",
     "platforms/behaviour",
     "platforms/safety",
     "platforms/aggregate_algorithms",

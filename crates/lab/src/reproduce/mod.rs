@@ -1,4 +1,5 @@
-//! One call repeats a study: every experiment of published work, with what others report beside what is found here.
+//! One call repeats a study: every experiment of published work, with what others report beside what is found here, or
+//! of a question of our own.
 //!
 //! ```text
 //! docs/claims.toml ──► Study ──► run() of each plan ──► its own store and report
@@ -21,7 +22,7 @@ use crate::runner::{Options, RunError};
 use crate::store::{self, Build, Store};
 pub(crate) use page::claims;
 
-/// Published work of which plans repeat the experiments.
+/// Published work of which plans repeat the experiments, or a question that plans answer.
 #[derive(Clone, Debug)]
 pub struct Study {
     /// What it is.
@@ -73,7 +74,7 @@ impl Study {
         let known = names.join(", ");
         let about = study.iter().find(|it| it.name == name);
         let about = about.ok_or_else(|| format!("no study {name:?}: allowed is {known}"))?.clone();
-        let folder = format!("{name}/");
+        let folder = format!("{}/", about.folder());
         let mut experiments: Vec<PlanClaims> =
             plan.into_iter().filter(|plan| plan.name.starts_with(&folder)).collect();
         experiments.sort_by_key(|plan| plan.paper.is_none());
@@ -82,7 +83,7 @@ impl Study {
 
     /// What `plan` is called in the study: its name without the folder.
     pub fn short_name<'a>(&self, plan: &'a PlanClaims) -> &'a str {
-        plan.name.strip_prefix(&self.about.name).map_or(&*plan.name, |name| &name[1..])
+        plan.name.strip_prefix(self.about.folder()).map_or(&*plan.name, |name| &name[1..])
     }
 
     /// Keeps the experiments of these names, as [`Study::short_name`] or with the folder.
@@ -220,6 +221,10 @@ mod tests {
         assert_eq!(names, ["main", "dynamics/start"], "those that were published are first");
         study.on("nonesuch");
         assert!(study.experiments.is_empty());
+        // The folder of a study may be called otherwise.
+        let study = Study::load("deployment").unwrap();
+        assert_eq!(study.short_name(&study.experiments[0]), "deployment");
+        assert_eq!(study.experiments[0].name, "scale/deployment");
     }
 
     #[test]

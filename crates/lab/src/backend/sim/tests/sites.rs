@@ -32,8 +32,8 @@ fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
         assert_eq!(groups, ["web-deployers", "web-others"]);
         for flow in &evaluation.flows {
             let get = |name: &str| flow.metrics.get(name).unwrap();
-            // Nothing is faster than an empty path, but for the server's rate of whole segments.
-            assert!(get("slowdown_p25") > 0.95, "{}: {:?}", flow.name, flow.metrics);
+            // Nothing is faster than the empty way of its own sites.
+            assert!(get("slowdown_p25") >= 1.0, "{}: {:?}", flow.name, flow.metrics);
             assert!(get("site_slowdown_p25") <= get("site_slowdown_p95"));
         }
         for request in &evaluation.requests {
