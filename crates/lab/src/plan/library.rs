@@ -111,6 +111,8 @@ pub static PLANS: &[(&str, &str)] = plans![
     "rfc9743/data_centre",
     "l4s/coexistence",
     "scale/deployment",
+    "scale/many_bundles",
+    "scale/sendbox",
     "platforms/behaviour",
     "platforms/safety",
     "platforms/aggregate_algorithms",

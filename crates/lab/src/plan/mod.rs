@@ -1,6 +1,7 @@
 //! Plans: one experiment as a TOML file, its arms, its grid, and how they become an
 //! [`Experiment`] with every number resolved.
 
+mod copies;
 mod error;
 pub mod figures;
 pub mod library;

@@ -25,6 +25,7 @@ use self::hits::{attack, faults, upsets};
 use self::links::{Links, links};
 use self::topology::topology;
 use self::uplink::uplink;
+use super::copies;
 use super::error::PlanError;
 use super::library::Source;
 use super::paths;
@@ -60,6 +61,8 @@ pub fn experiment(
     algorithms: &Registry,
 ) -> Result<Experiment, PlanError> {
     paths::follow(&mut tree)?;
+    let mut all = flatten(&tree);
+    copies::expand(&mut tree)?;
     let plan = Reader::document(&tree, &schema::PLAN, &source.file)?;
     let mut files = Files { source, digest: Sha256::new() };
     let rtt = links::rtt(&plan)?;
@@ -102,7 +105,6 @@ pub fn experiment(
     let faults = faults(&plan, stop, &declared, &flows, uplink.is_some())?;
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
-    let mut all = flatten(&tree);
     all.extend(versions(&flows, &declared));
     // Windows change no run, but what is known of it.
     let sha256 = files.finish(all.iter().filter(|(key, _)| {

@@ -16,6 +16,13 @@ pub static BUNDLE: Section = Section {
     summary: "The traffic from one site to another, measured and paced as one.",
     keys: &[
         key("name", NAME, "", "names the rows; unique"),
+        key(
+            "count",
+            "a whole number, 1 to 1024",
+            "one, called as it is",
+            "so many bundles alike, each between sites of its own: NAME-1, NAME-2, .., with flows FLOW-1, FLOW-2, .. for \
+             each flow of the bundle",
+        ),
         key("pair", NAME, "the name", "the pair of sites; a bundle each way may share one"),
         key("reversed", "true or false", "false", "carries the traffic from B to A"),
         key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
