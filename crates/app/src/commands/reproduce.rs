@@ -61,8 +61,12 @@ impl Reproduce {
             study.on(&self.backend);
         }
         if study.experiments.is_empty() {
-            let (names, backend) = (self.only.join(","), &self.backend);
-            let error = format!("--only {names}: none of them runs with --backend {backend}");
+            let asked = match self.only.join(",") {
+                none if none.is_empty() => format!("experiments of {}", self.study),
+                names => format!("--only {names}"),
+            };
+            let backend = &self.backend;
+            let error = format!("{asked}: none of them runs with --backend {backend}");
             return Err(BadInput(error).into());
         }
         let options = Options {

@@ -83,6 +83,7 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
         (&["bundler", "--only", "nonesuch"], "allowed is main, "),
         (&["bundler", "--backend", "ns2"], "allowed is one of sim, emu"),
         (&["bundler", "--only", "low_load", "--backend", "emu"], "none of them runs with"),
+        (&["deployment", "--backend", "emu"], "experiments of deployment: none of them runs"),
     ] {
         let error = refusal_of(&[&["reproduce"], arguments].concat());
         assert!(error.contains(reason), "{error}");

@@ -116,6 +116,10 @@ pub fn capture(
         );
         return Err(BackendError::Unsupported(reason).into());
     }
+    if experiment.topology.is_some() {
+        let reason = "[topology]: nothing is captured of many sites, allowed is a plan without it";
+        return Err(BackendError::Unsupported(reason.into()).into());
+    }
     let is_simulated = backend.name() == "sim";
     if capture.qlog.is_some() && !is_simulated {
         return Err(CaptureError::NoQlog);

@@ -22,7 +22,7 @@ use forebay_core::units::{ByteCount, Limit, Rate};
 use forebay_sim::network::{Property, Uplink, Walk};
 
 use self::schedule::RequestLoad;
-use self::topology::{SitePair, Topology};
+use self::topology::Topology;
 
 /// What a back end runs and what metrics are taken against.
 #[derive(Clone, Debug)]
@@ -137,12 +137,6 @@ impl Experiment {
     /// The links of `pair`, where it does not take those of all.
     pub fn own_link(&self, pair: &str) -> Option<&OwnLink> {
         self.own_links.iter().find(|own| own.pair == pair)
-    }
-
-    /// The sites between which the connection of this number of the flow at place `flow` runs, where there are many.
-    pub fn site_pair(&self, flow: usize, connection: u32) -> Option<&SitePair> {
-        let topology = self.topology.as_ref()?;
-        topology.pairs.get(*topology.ends.get(flow)?.get(connection as usize)?)
     }
 
     /// What the rows of the links of `pair` are called: from A to B, and from B to A.

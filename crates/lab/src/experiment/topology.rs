@@ -1,16 +1,16 @@
-//! Sites that send to one another over the transit links of an Internet in small, drawn from the seed of a run.
+//! Many sites that send to one another: an Internet in small, drawn from the seed of a run.
 //!
 //! ```text
-//!  site ── access ──┐                                          ┌── access ── site
-//!  site ── access ── router ══ transit link ══ router ══ .. ══ router ── access ── site
+//!  site ── access ──┐                                   ┌── access ── site
+//!  site ── access ── router ══ transit link ══ .. ══ router ── access ── site
 //! ```
-//! - Each new router joins two of those before it, each drawn in proportion to the links that it has (Barabasi and
-//!   Albert, Science 286, 1999). Packets take the way of least propagation.
-//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, drawn in proportion
-//!   to their masses. What a pair of sites offers is in proportion to both masses: the gravity model (Roughan, CCR
-//!   35(5), 2005).
-//! - A transit link is as fast as what it is offered asks for, and access is propagation alone: all queues stand at
-//!   transit links and in the boxes of sites.
+//! - Each new router joins two of those before it, each drawn in proportion to the links that it has
+//!   (Barabasi and Albert, Science 286, 1999). Packets take the way of least propagation.
+//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, drawn in
+//!   proportion to their masses. What a pair of sites offers is in proportion to both masses: the gravity
+//!   model (Roughan, CCR 35(5), 2005).
+//! - A transit link is as fast as what is offered to it asks for, and access is propagation alone: all queues
+//!   stand at transit links and in the boxes of sites.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use forebay_core::traffic::Connections;
 use forebay_core::units::Rate;
 
 use super::schedule::RequestLoad;
-use super::{Bundle, Flow, Link, Traffic};
+use super::{Bundle, Experiment, Flow, Link, Traffic};
 
 /// What the flow of the sites that have boxes, or would have them, is called behind the name in the plan.
 pub const DEPLOYERS: &str = "deployers";
@@ -36,7 +36,7 @@ pub struct Topology {
     pub routers: usize,
     /// To how many sites each sends.
     pub peers: usize,
-    /// Share of the rate of a transit link that the answers make up which are offered to it.
+    /// Answers that are offered to a transit link over the link's rate.
     pub utilization: f64,
     /// Share of the sites that have a sendbox, in a random order that is the same for every share.
     pub deployment: f64,
@@ -44,7 +44,7 @@ pub struct Topology {
     pub bundle: Option<Bundle>,
     /// The transit links: of each two in a row one is the way back of the other.
     pub links: Vec<Transit>,
-    /// Those that send to one another.
+    /// Pairs of sites of which one sends to the other.
     pub pairs: Vec<SitePair>,
     /// By flow of the experiment, the pair of each connection, by its place in `pairs`.
     pub ends: Vec<Vec<usize>>,
@@ -55,9 +55,9 @@ pub struct Topology {
 pub struct Transit {
     /// What the rows of the link are called.
     pub name: String,
-    /// Number of the router before it.
+    /// Number of the router that sends over the link.
     pub from: usize,
-    /// Number of the router behind it.
+    /// Number of the router that the link leads to.
     pub to: usize,
     /// Rate, propagation and queue.
     pub link: Link,
@@ -84,7 +84,7 @@ pub struct SitePair {
     pub deploys: bool,
     /// Number of the bundle among all, where there is one.
     pub bundle: Option<usize>,
-    /// What it offers, in proportion to others.
+    /// What the pair offers, in proportion to other pairs.
     weight: f64,
 }
 
@@ -98,10 +98,10 @@ struct Site {
 }
 
 impl Topology {
-    /// Draws everything from `streams`: links `like` this one, but at least as fast and with a delay of half to one and
-    /// a half of it, and the pair of each connection of `flows`, which are requests over persistent connections. Gives
-    /// the flows again, each split into that of the deployers and that of the others, with the load of their
-    /// connections.
+    /// Draws everything from `streams`: links `like` this one, but at least as fast and with half to one and a
+    /// half of its delay, and the pair of each connection of `flows`, which are requests over persistent
+    /// connections. Gives the flows again, each split into that of the deployers and that of the others, with the
+    /// load of their connections.
     pub(super) fn draw(&mut self, streams: &Streams, like: &Link, flows: &[Flow]) -> Vec<Flow> {
         self.links = transit(self.routers, like, &mut streams.stream("routers"));
         let sites = self.draw_sites(streams, like.delay);
@@ -256,6 +256,15 @@ impl Topology {
     }
 }
 
+impl Experiment {
+    /// The sites between which the connection of this number of the flow at place `flow` runs, where there are
+    /// many.
+    pub fn site_pair(&self, flow: usize, connection: u32) -> Option<&SitePair> {
+        let topology = self.topology.as_ref()?;
+        topology.pairs.get(*topology.ends.get(flow)?.get(connection as usize)?)
+    }
+}
+
 /// The load of `flow` and its connections; `None` of other traffic than requests over persistent ones.
 fn persistent(flow: &Flow) -> Option<(&RequestLoad, u32)> {
     match &flow.traffic {
@@ -341,8 +350,9 @@ mod tests {
             for two in pair.there.windows(2) {
                 assert_eq!(topology.links[two[0]].to, topology.links[two[1]].from);
             }
+            let delay = |link: &usize| topology.links[*link].link.delay;
             let [there, back] = [&pair.there, &pair.back]
-                .map(|way| way.iter().map(|link| topology.links[*link].link.delay).sum::<Duration>());
+                .map(|way| way.iter().map(delay).sum::<Duration>());
             assert_eq!((there, pair.rtt), (back, (there + pair.access) * 2));
             let ends = |way: &[usize]| {
                 (topology.links[way[0]].from, topology.links[way[way.len() - 1]].to)
@@ -355,8 +365,9 @@ mod tests {
     #[test]
     fn a_link_is_as_fast_as_its_load_asks_for() {
         let (topology, flows) = drawn(1, 0.5);
-        let loads = flows.iter().filter_map(persistent).map(|(load, _)| load.load.as_bits_per_sec());
-        assert!(loads.sum::<u64>().abs_diff(100_000_000) < 10);
+        let loads = flows.iter().filter_map(persistent);
+        let bps: u64 = loads.map(|(load, _)| load.load.as_bits_per_sec()).sum();
+        assert!(bps.abs_diff(100_000_000) < 10);
         // Each connection offers half a megabit per second.
         let connections = |link: usize| {
             let ends = topology.ends.iter().flatten();

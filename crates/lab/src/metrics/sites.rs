@@ -1,4 +1,4 @@
-//! How the requests of many sites fared, each site by itself: a mean over requests hides the sites that lose.
+//! How the requests of many sites fared, each site by itself: a mean over requests hides sites that lose.
 
 use std::collections::BTreeMap;
 

@@ -37,7 +37,8 @@ pub(super) fn topology(
         let is_drawn = matches!(&flow.traffic, Traffic::Requests(load)
             if load.iid && load.connections != Connections::Each);
         if !is_drawn {
-            let allowed = "with [topology] requests with `sampling = \"iid\"` and a number of `connections`";
+            let allowed = "with [topology] requests with `sampling = \"iid\"` and a number of \
+                           `connections`";
             return Err(table.wrong_because("traffic", allowed));
         }
     }

@@ -75,7 +75,7 @@ fn what_does_not_go_together_with_many_sites_is_refused() {
         let error = load(SITES, &[set]).expect_err(set).to_string();
         assert!(error.contains(expected), "{error}\nlacks\n{expected}");
     }
-    let second = SITES.replace("[[arm]]\nname = \"copa\"", "[[bundle]]\nname = \"b\"\ncc = \"copa\"");
+    let second = SITES.replacen("[[arm]]", "[[bundle]]\nname = \"b\"\ncc = \"copa\"\n[[arm]]", 1);
     let error = load(&second, &[]).unwrap_err().to_string();
     assert!(error.contains("bundle.b.name = \"b\": allowed is one [[bundle]] with"), "{error}");
 }

@@ -11,8 +11,8 @@ fn small(arm: usize) -> Experiment {
         drain = "20s"
         bottleneck = { rate = "5Mbit/s", rtt = "20ms", qdisc = { kind = "fifo", limit = "100ms" } }
         topology = { sites = 10, routers = 4, peers = 1, deployment = "50%" }
-        flow = [{ name = "web", bundle = "site", traffic = {
-            kind = "requests", sizes = "mixed", load = "50Mbit/s", connections = 60, sampling = "iid" } }]
+        flow = [{ name = "web", bundle = "site", traffic = { kind = "requests", sizes = "mixed",
+            load = "50Mbit/s", connections = 60, sampling = "iid" } }]
         bundle = [{ name = "site", cc = "copa" }]
         arm = [{ name = "status_quo", set = { bundle.site.enabled = false } }, { name = "copa" }]
     "#;
