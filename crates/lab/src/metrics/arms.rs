@@ -32,6 +32,14 @@ pub const METRICS: &[Entry] = &[
     entry("queue_total_over_status_quo", "arm", "", Mean,
         "bottleneck and sendbox queues over those of status_quo",
         "queue_total_mean_packets / queue_total_mean_packets of status_quo", OWN),
+    entry("sites_better", "flow", "", Mean,
+        "share of the sites that send the flow whose geometric mean of slowdowns is below 0.95 of that in status_quo; \
+         with [topology]",
+        "#{sites: s < 0.95 s_quo} / #{sites}, s = site_slowdown", OWN),
+    entry("sites_worse", "flow", "", Mean,
+        "share of the sites that send the flow whose geometric mean of slowdowns is above 1.05 of that in status_quo; \
+         with [topology]",
+        "#{sites: s > 1.05 s_quo} / #{sites}, s = site_slowdown", OWN),
     entry("harm_throughput", "flow", "", Mean,
         "share of the goodput that a flow has in the arm solo, where it runs alone, and not beside the others of this \
          arm, which live shorter there; below 0: it has more",

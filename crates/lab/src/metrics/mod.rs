@@ -38,6 +38,7 @@ pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
 pub use samples::{SERIES, Series};
+pub use sites::OF_A_SITE;
 pub use validity::{LIMITS, harness_reasons};
 
 use fairness::Fairness;

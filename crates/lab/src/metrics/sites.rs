@@ -8,6 +8,10 @@ use super::statistics::Sorted;
 use super::{JudgedRequest, Metrics};
 use crate::experiment::Experiment;
 
+/// What the metric of a site by itself begins with; the seed and the number of the site follow, since another
+/// seed has other sites.
+pub const OF_A_SITE: &str = "site_slowdown[";
+
 /// What is known of the sites that send a flow.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
@@ -15,6 +19,10 @@ pub const METRICS: &[Entry] = &[
         "percentile over the sites that send the flow of the geometric mean of the slowdowns of each site's requests; \
          with [topology]",
         "Qq over sites of exp(mean(ln slowdown))", OWN),
+    entry("site_slowdown", "flow", "", Mean,
+        "geometric mean of the slowdowns of the requests that one site sends, with seed and number of the site behind \
+         the name; with [topology]",
+        "exp(mean(ln slowdown))", OWN),
 ];
 
 /// Of the flow at place `flow`; nothing where there is one pair of sites.
@@ -26,9 +34,14 @@ pub fn metrics(experiment: &Experiment, requests: &[JudgedRequest], flow: usize)
             sites.entry(pair.from).or_default().push(slowdown);
         }
     }
-    let means = sites.into_values().filter_map(|all| Sorted::new(all).geometric_mean());
-    let means = Sorted::new(means);
     let mut metrics = Metrics::default();
+    let mut means = Vec::new();
+    for (site, slowdowns) in sites {
+        let mean = Sorted::new(slowdowns).geometric_mean();
+        metrics.put(&format!("{OF_A_SITE}{}-{site}]", experiment.seed), mean);
+        means.extend(mean);
+    }
+    let means = Sorted::new(means);
     metrics.put_quantiles("site_slowdown_{q}", |share| means.quantile(share));
     metrics
 }
