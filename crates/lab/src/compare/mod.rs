@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::judge::Interval;
 use crate::judge::permutation::{Units, adjusted};
-use crate::metrics::{Address, Metrics, unit};
+use crate::metrics::{Address, Metrics, OF_A_SITE, unit};
 use crate::output::number;
 use crate::report::newest_runs;
 use crate::store::{Run, Store, StoreError};
@@ -225,11 +225,14 @@ impl Side {
     }
 }
 
-/// Every metric of a run and of its parts.
+/// Every metric of a run and of its parts, but for those of single sites, which no other seed has.
 fn figures_of(run: &Run) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut add = |part: &str, name: &str, metrics: &Metrics| {
-        for (quantity, value) in metrics.0.iter().filter(|(_, value)| value.is_finite()) {
+        let is_meant = |(name, value): &(&String, &f64)| {
+            value.is_finite() && !name.starts_with(OF_A_SITE)
+        };
+        for (quantity, value) in metrics.0.iter().filter(is_meant) {
             let (part, name) = (part.into(), name.into());
             let address = Address { part, name, quantity: quantity.clone() };
             figures.insert(address.to_string(), *value);
