@@ -121,7 +121,7 @@ impl Topology {
     fn draw_sites(&self, streams: &Streams, delay: Duration) -> Vec<Site> {
         let mut order: Vec<usize> = (0..self.sites).collect();
         streams.stream("deployment").shuffle(&mut order);
-        let deployed = (self.deployment * self.sites as f64).ceil() as usize;
+        let deployed = (self.deployment * self.sites as f64).round() as usize;
         let deployed: BTreeSet<usize> = order.into_iter().take(deployed).collect();
         let mut stream = streams.stream("sites");
         let site = |number: usize| {

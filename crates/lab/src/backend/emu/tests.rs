@@ -86,6 +86,10 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
         let error = Emu.check(&experiment).unwrap_err().to_string();
         assert!(error.starts_with(reason) && error.ends_with("allowed with sim"), "{error}");
     }
+    let plan = crate::plan::Plan::load("scale/deployment", &[]).unwrap();
+    let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+    let error = Emu.check(&experiment).unwrap_err().to_string();
+    assert!(error.starts_with("topology: the back end emu has one bottleneck"), "{error}");
 }
 
 #[test]
