@@ -117,6 +117,12 @@ impl Topology {
         self.bundle.as_ref().is_some_and(|bundle| bundle.pair == flow.pair)
     }
 
+    /// What the bundle of `pair` is called; `None` where the pair has none.
+    pub fn bundle_name(&self, pair: &SitePair) -> Option<String> {
+        pair.bundle?;
+        Some(format!("{}-{}-{}", self.bundle.as_ref()?.name, pair.from, pair.to))
+    }
+
     /// Each router has a site at least, or some transit link would lead nowhere.
     fn draw_sites(&self, streams: &Streams, delay: Duration) -> Vec<Site> {
         let mut order: Vec<usize> = (0..self.sites).collect();

@@ -326,8 +326,13 @@ fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let transitions = states.windows(2).filter(|pair| pair[0] != pair[1]).count();
     metrics.put("transitions", Some(transitions as f64));
     metrics.put("shaped_share", times(row, |it| it.rate_bps.is_some()).mean(from, to));
-    metrics.put("competing_share", times(row, competes).mean(from, to));
+    metrics.put("competing_share", competing_share(row, from, to));
     shaper_rate(row, from, to, metrics);
+}
+
+/// Share of the time from `from` to `to` (ns since the start) in which a bundle competes with traffic outside it.
+pub fn competing_share(row: &BundleRecord, from: u64, to: u64) -> Option<f64> {
+    times(row, competes).mean(from, to)
 }
 
 /// A bundle that competes with traffic outside it, which has been found to fill the bottleneck's buffer: what

@@ -164,6 +164,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     }
     run.0.extend(flows::metrics(experiment, rows, None).0);
     run.0.extend(network::metrics(experiment, rows, &flow_parts).0);
+    run.0.extend(sites::of_bundles(experiment, rows).0);
     run.0.extend(fairness.metrics().0);
     run.0.extend(convergence::metrics(experiment, rows).0);
     run.0.extend(rows.attack.as_ref().map(attack::metrics).unwrap_or_default().0);

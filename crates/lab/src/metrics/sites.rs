@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use forebay_core::record::RunRecord;
+
+use super::bundles::competing_share;
 use super::entry::Pooling::Mean;
 use super::entry::{Entry, OWN, entry};
-use super::statistics::Sorted;
-use super::{JudgedRequest, Metrics};
+use super::statistics::{Sorted, mean};
+use super::{JudgedRequest, Metrics, bounds_ns};
 use crate::experiment::Experiment;
 
 /// What the metric of a site by itself begins with; the seed and the number of the site follow, since another
@@ -23,7 +26,22 @@ pub const METRICS: &[Entry] = &[
         "geometric mean of the slowdowns of the requests that one site sends, with seed and number of the site behind \
          the name; with [topology]",
         "exp(mean(ln slowdown))", OWN),
+    entry("bundles_competing_share", "run arm", "", Mean,
+        "share of the time in which a bundle competes with traffic outside it, mean over the bundles of all sites; \
+         with [topology]",
+        "mean over bundles of competing_share", OWN),
 ];
+
+/// Of the bundles of all sites together, which have no rows each; nothing where there is one pair of sites.
+pub fn of_bundles(experiment: &Experiment, rows: &RunRecord) -> Metrics {
+    let mut metrics = Metrics::default();
+    if experiment.topology.is_some() {
+        let (from, to) = bounds_ns(&experiment.counted());
+        let shares = rows.bundles.iter().filter_map(|row| competing_share(row, from, to));
+        metrics.put("bundles_competing_share", mean(shares));
+    }
+    metrics
+}
 
 /// Of the flow at place `flow`; nothing where there is one pair of sites.
 pub fn metrics(experiment: &Experiment, requests: &[JudgedRequest], flow: usize) -> Metrics {
@@ -37,9 +55,9 @@ pub fn metrics(experiment: &Experiment, requests: &[JudgedRequest], flow: usize)
     let mut metrics = Metrics::default();
     let mut means = Vec::new();
     for (site, slowdowns) in sites {
-        let mean = Sorted::new(slowdowns).geometric_mean();
-        metrics.put(&format!("{OF_A_SITE}{}-{site}]", experiment.seed), mean);
-        means.extend(mean);
+        let of_site = Sorted::new(slowdowns).geometric_mean();
+        metrics.put(&format!("{OF_A_SITE}{}-{site}]", experiment.seed), of_site);
+        means.extend(of_site);
     }
     let means = Sorted::new(means);
     metrics.put_quantiles("site_slowdown_{q}", |share| means.quantile(share));

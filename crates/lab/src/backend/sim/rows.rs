@@ -161,8 +161,13 @@ impl Rows<'_> {
 
     fn bundle_rows(&mut self) -> Vec<BundleRecord> {
         let experiment = self.experiment;
-        let bundles = experiment.bundles.iter().enumerate();
-        bundles.map(|(index, bundle)| self.bundle_row(index, &bundle.name)).collect()
+        let names: Vec<String> = match &experiment.topology {
+            Some(topology) => {
+                topology.pairs.iter().filter_map(|pair| topology.bundle_name(pair)).collect()
+            }
+            None => experiment.bundles.iter().map(|bundle| bundle.name.clone()).collect(),
+        };
+        names.iter().enumerate().map(|(index, name)| self.bundle_row(index, name)).collect()
     }
 
     /// The boxes are never late and lose nothing by themselves.

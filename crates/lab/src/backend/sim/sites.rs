@@ -25,11 +25,10 @@ pub(super) fn ways(
 /// The bundles, in the order of their numbers.
 pub(super) fn bundles(topology: &Topology) -> Vec<Bundle> {
     let of_pair = |pair: &SitePair| {
-        pair.bundle?;
-        let mut like = topology.bundle.clone()?;
-        like.name = format!("{}-{}-{}", like.name, pair.from, pair.to);
-        // Logs of hundreds of bundles would be larger than all else of a run.
-        Some(bundle(&like, [false, true].map(|reversed| over_links(pair, reversed))))
+        let like = plan::Bundle { name: topology.bundle_name(pair)?, ..topology.bundle.clone()? };
+        let mut built = bundle(&like, [false, true].map(|reversed| over_links(pair, reversed)));
+        built.log = true;
+        Some(built)
     };
     topology.pairs.iter().filter_map(of_pair).collect()
 }
