@@ -6,6 +6,7 @@
 
 use alloc::string::{String, ToString};
 use core::fmt;
+use core::num::NonZeroU64;
 use core::ops::{Add, AddAssign, Mul, Sub, SubAssign};
 use core::str::FromStr;
 pub use core::time::Duration;
@@ -55,8 +56,14 @@ impl Timestamp {
     }
 }
 
-fn duration_nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
+    const SECS_MAX: u64 = u64::MAX / NANOS_PER_SEC as u64;
+    // Not by `as_nanos`: of its 128 bits BPF has no product.
+    if duration.as_secs() > SECS_MAX {
+        return u64::MAX;
+    }
+    let nanos = duration.as_secs() * NANOS_PER_SEC as u64;
+    nanos.saturating_add(duration.subsec_nanos() as u64)
 }
 
 impl Add<Duration> for Timestamp {
@@ -109,12 +116,8 @@ impl ByteCount {
 
     /// The rate that moves `self` in `duration`; `None` for a zero duration.
     pub fn per(self, duration: Duration) -> Option<Rate> {
-        let nanos = duration.as_nanos();
-        if nanos == 0 {
-            return None;
-        }
-        let bits = quotient(u128::from(self.0) * 8 * NANOS_PER_SEC, nanos);
-        Some(Rate(u64::try_from(bits).unwrap_or(u64::MAX)))
+        let nanos = duration_nanos(duration);
+        (nanos > 0).then(|| Rate(mul_div(self.0, BIT_NANOS, nanos)))
     }
 
     /// The time that `self` takes at `rate`, rounded up to a nanosecond; `None` at rate zero.
@@ -140,14 +143,54 @@ impl ByteCount {
     }
 }
 
-/// `work` / `by`, in 64 bits where both fit: that is several times faster, and they do for any
-/// amount below 2 GB.
+/// Bit nanoseconds of a byte second.
+const BIT_NANOS: u64 = 8 * NANOS_PER_SEC as u64;
+
+/// `a b / by` rounded down, `u64::MAX` where that is more or `by` is 0. By 64-bit operations alone, of which
+/// a small product takes few, and which BPF has.
 #[inline]
-fn quotient(work: u128, by: u128) -> u128 {
-    match (u64::try_from(work), u64::try_from(by)) {
-        (Ok(work), Ok(by)) => u128::from(work / by),
-        _ => work / by,
+pub(crate) fn mul_div(a: u64, b: u64, by: u64) -> u64 {
+    let (high, low) = product(a, b);
+    match NonZeroU64::new(by) {
+        Some(by) if high == 0 => low / by,
+        Some(by) if high < by.get() => long_quotient(high, low, by),
+        _ => u64::MAX,
     }
+}
+
+/// Lower half of 64 bits.
+const HALF: u64 = u32::MAX as u64;
+
+/// High and low word of a product.
+const fn product(a: u64, b: u64) -> (u64, u64) {
+    let low = (a & HALF) * (b & HALF);
+    let one = (a >> 32) * (b & HALF) + (low >> 32);
+    let other = (a & HALF) * (b >> 32) + (one & HALF);
+    ((a >> 32) * (b >> 32) + (one >> 32) + (other >> 32), other << 32 | low & HALF)
+}
+
+/// `(high << 64 | low) / by` for `high` below `by`: long division by digits of 32 bits, each guessed from the
+/// upper half of `by` and at most two too large (Knuth, The Art of Computer Programming 2, 4.3.1, D).
+fn long_quotient(high: u64, low: u64, by: NonZeroU64) -> u64 {
+    let shift = by.leading_zeros();
+    let by = by.get() << shift;
+    let high = high << shift | low >> 1 >> (63 - shift);
+    let low = low << shift;
+    let Some(upper) = NonZeroU64::new(by >> 32) else { return u64::MAX };
+    let digit = |rest: u64, next: u64| {
+        let (mut digit, mut left) = (rest / upper, rest % upper);
+        for _ in 0..2 {
+            if left <= HALF && (digit > HALF || digit * (by & HALF) > (left << 32 | next)) {
+                digit -= 1;
+                left += upper.get();
+            }
+        }
+        let rest = (rest << 32 | next).wrapping_sub(digit.wrapping_mul(by));
+        (digit, rest)
+    };
+    let (first, rest) = digit(high, low >> 32);
+    let (second, _) = digit(rest, low & HALF);
+    first << 32 | second
 }
 
 impl Add for ByteCount {
@@ -234,8 +277,7 @@ impl Rate {
 
     /// The bytes that `self` moves in `duration`, rounded down.
     pub fn bytes_in(self, duration: Duration) -> ByteCount {
-        let bytes = u128::from(self.0) * duration.as_nanos() / (8 * NANOS_PER_SEC);
-        ByteCount(u64::try_from(bytes).unwrap_or(u64::MAX))
+        ByteCount(mul_div(self.0, duration_nanos(duration), BIT_NANOS))
     }
 
     /// `self` times a non-negative factor; NaN and negative factors give zero.
@@ -454,6 +496,23 @@ impl fmt::Display for Ratio {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_divided_is_that_of_128_bits() {
+        // All bits, few bits, and those at which a digit is guessed too large.
+        let numbers = [0, 1, 2, 9, 10, 1 << 31, HALF, 1 << 32, (1 << 63) - 1, 1 << 63, u64::MAX];
+        let near = numbers.iter().flat_map(|it| [it.wrapping_sub(1), *it, it.wrapping_mul(3)]);
+        let numbers: alloc::vec::Vec<u64> = near.chain([0x8000_0000_ffff_fffe]).collect();
+        for a in &numbers {
+            for b in &numbers {
+                for by in &numbers {
+                    let exact = (u128::from(*a) * u128::from(*b)).checked_div(u128::from(*by));
+                    let exact = exact.and_then(|it| u64::try_from(it).ok()).unwrap_or(u64::MAX);
+                    assert_eq!(mul_div(*a, *b, *by), exact, "{a} {b} / {by}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn quantities_carry_their_unit() {

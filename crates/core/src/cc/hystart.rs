@@ -26,7 +26,7 @@ use super::law::SlowStart;
 use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
 use super::window::{CWND_MAX, MinRtt, Window};
 use crate::spec::{Param, Quantity, Spec, SpecError};
-use crate::units::{Duration, Timestamp};
+use crate::units::{Duration, Timestamp, duration_nanos};
 
 /// Slow start's growth over that of conservative slow start (`CSS_GROWTH_DIVISOR`).
 const CONSERVATIVE_PARTS: u64 = 4;
@@ -89,7 +89,7 @@ pub struct HyStart {
 }
 
 fn micros(duration: Duration) -> u32 {
-    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX).max(1)
+    (duration_nanos(duration) / 1000).clamp(1, u32::MAX.into()) as u32
 }
 
 impl HyStart {

@@ -309,10 +309,7 @@ pub(super) fn vegas(mut law: Vegas, spec: &Spec) -> Built {
     if ROUNDS.of(spec)? {
         law.trips = RoundTrips::by_outstanding();
     }
-    if WHOLE_SEGMENTS.of(spec)? {
-        law.compared = whole_segments;
-        law.kept = |bytes, mss| (bytes / mss + 1) * mss;
-    }
+    law.is_in_segments = WHOLE_SEGMENTS.of(spec)?;
     let on_loss = LOSS.of(spec)?.then_some(on_loss as _);
     departing(law, Steps { on_loss, ..Steps::NONE }, spec)
 }
@@ -355,6 +352,6 @@ pub(super) fn veno(mut law: Veno, spec: &Spec) -> Built {
 }
 
 /// `bytes` rounded up to segments of `mss`.
-fn whole_segments(bytes: u64, mss: u64) -> u64 {
+pub(super) fn whole_segments(bytes: u64, mss: u64) -> u64 {
     bytes.div_ceil(mss) * mss
 }

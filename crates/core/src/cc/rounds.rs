@@ -17,7 +17,7 @@ use super::Measurement;
 use super::{CongestionControl, CongestionEvent, RttSample};
 #[cfg(test)]
 use crate::spec::SpecError;
-use crate::units::ByteCount;
+use crate::units::{ByteCount, duration_nanos, mul_div};
 #[cfg(test)]
 use crate::units::{Duration, Timestamp};
 
@@ -142,15 +142,13 @@ impl RoundTrips {
 
 /// The least round trip of a measurement in nanoseconds; zero, which clocks of 1 ms give, is none.
 pub fn least(measurement: &Measurement) -> Option<u64> {
-    let nanos = measurement.rtt?.min.as_nanos();
-    u64::try_from(nanos).ok().filter(|nanos| *nanos > 0)
+    Some(duration_nanos(measurement.rtt?.min)).filter(|nanos| *nanos > 0)
 }
 
 /// Bytes of `window` that stand in queues when the round trip is `rtt` and would be `base` without:
 /// `window (rtt - base) / rtt`, in Vegas' words the expected minus the actual rate, times the base.
 pub fn queued(window: u64, base: u64, rtt: u64) -> u64 {
-    let waiting = u128::from(rtt.saturating_sub(base));
-    (u128::from(window) * waiting / u128::from(rtt.max(1))) as u64
+    mul_div(window, rtt.saturating_sub(base), rtt.max(1))
 }
 
 /// Segment of [`RoundSender`].

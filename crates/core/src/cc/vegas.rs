@@ -66,8 +66,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
         alpha,
         beta,
         gamma: GAMMA.of(spec)?,
-        compared: |queued, _| queued,
-        kept: |kept, _| kept,
+        is_in_segments: false,
         trips: RoundTrips::default(),
         is_too_short: false,
         queued: 0,
@@ -82,10 +81,9 @@ pub(super) struct Vegas {
     alpha: u64,
     beta: u64,
     gamma: u64,
-    /// What of the bytes in the queue is compared, and what of those beside it slow start leaves, in
-    /// segments of so many bytes.
-    pub(super) compared: fn(u64, u64) -> u64,
-    pub(super) kept: fn(u64, u64) -> u64,
+    /// The queue is rounded up to whole segments before it is compared, and so is what slow start leaves
+    /// beside it, with a segment more.
+    pub(super) is_in_segments: bool,
     pub(super) trips: RoundTrips,
     /// A round has ended that was too short to decide by.
     is_too_short: bool,
@@ -102,12 +100,17 @@ impl Vegas {
     fn decide(&mut self, rtt: u64, base: u64, is_idle: bool, window: &mut Window) {
         let (cwnd, mss) = (window.cwnd(), window.mss());
         self.queued = queued(cwnd, base, rtt);
-        let compared = (self.compared)(self.queued, mss);
+        let mut compared = self.queued;
+        let mut kept = cwnd - self.queued.min(cwnd);
+        if self.is_in_segments {
+            compared = ns3::whole_segments(compared, mss);
+            kept = (kept / mss + 1) * mss;
+        }
         if window.in_slow_start() {
             self.reason = "slow start without a queue";
             if compared > self.gamma * mss {
                 self.reason = "slow start has made a queue";
-                self.lower((self.kept)(cwnd - self.queued.min(cwnd), mss), window);
+                self.lower(kept, window);
             }
         } else if compared > self.beta * mss {
             self.reason = "queue above beta";

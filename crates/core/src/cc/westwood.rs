@@ -44,7 +44,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     let law = Westwood {
-        smooth: |rate, _, sample| if rate == Rate::ZERO { sample } else { filtered(rate, sample) },
+        begins_at_zero: false,
         interval: None,
         trips: RoundTrips::default(),
         rounds: Rounds::default(),
@@ -58,8 +58,8 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 
 #[derive(Clone, Debug)]
 struct Westwood {
-    /// B from the one before, and the last two samples.
-    smooth: fn(Rate, Rate, Rate) -> Rate,
+    /// B begins at zero, and takes the mean of two samples.
+    begins_at_zero: bool,
     /// What b is counted over, instead of rounds.
     interval: Option<ns3::Interval>,
     trips: RoundTrips,
@@ -75,14 +75,22 @@ struct Westwood {
 
 /// `(9 a + b) / 10`.
 fn filtered(a: Rate, b: Rate) -> Rate {
-    let sum = 9 * u128::from(a.as_bits_per_sec()) + u128::from(b.as_bits_per_sec());
-    Rate::from_bits_per_sec((sum / 10) as u64)
+    let (a, b) = (a.as_bits_per_sec(), b.as_bits_per_sec());
+    // Whole tenths first: nine times a rate need not fit.
+    let rest = 9 * (a % 10) + b % 10;
+    Rate::from_bits_per_sec(9 * (a / 10) + b / 10 + rest / 10)
 }
 
 impl Westwood {
     fn on_round(&mut self, sample: Rate) {
         let before = core::mem::replace(&mut self.sample, sample);
-        self.rate = (self.smooth)(self.rate, before, sample);
+        self.rate = if self.begins_at_zero {
+            filtered(self.rate, ns3::mean(before, sample))
+        } else if self.rate == Rate::ZERO {
+            sample
+        } else {
+            filtered(self.rate, sample)
+        };
     }
 
     /// Bytes that the path carries in a base round trip, if anything is known of it.

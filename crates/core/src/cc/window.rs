@@ -36,6 +36,7 @@ mod control;
 pub(crate) mod tests;
 
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 pub(super) use self::control::Steps;
 pub use self::control::WindowControl;
@@ -52,6 +53,9 @@ const MSS_MAX: u64 = 1 << 16;
 pub const WINDOWS_PER_MEASUREMENT: u64 = 16;
 /// Part of a window over which the growth law counts as constant.
 const PARTS_OF_WINDOW: u64 = 16;
+/// More of them than a measurement has, since each is above a 32nd of the window: for the verifier of BPF,
+/// which wants to see an end.
+const PARTS_MAX: u64 = 2 * PARTS_OF_WINDOW * WINDOWS_PER_MEASUREMENT;
 /// Least ssthresh in segments (RFC 5681, equation 4).
 const SSTHRESH_MIN_MSS: u64 = 2;
 /// Smallest window that these algorithms set, in segments.
@@ -67,12 +71,13 @@ pub(super) struct Counting {
     pub flight: bool,
 }
 
-/// The window of a sender. All sizes in bytes.
+/// The window of a sender. All sizes in bytes. What laws divide by cannot be 0, so that no division can
+/// panic, which BPF could not do.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    mss: u64,
+    mss: NonZeroU64,
     initial: u64,
-    cwnd: u64,
+    cwnd: NonZeroU64,
     ssthresh: u64,
     /// Growth not yet a byte, in parts of 1/cwnd byte.
     remainder: u64,
@@ -82,12 +87,16 @@ pub struct Window {
     pub(super) counted: u64,
 }
 
+fn at_least_one(bytes: u64) -> NonZeroU64 {
+    NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN)
+}
+
 impl Window {
     fn new(counting: Counting) -> Self {
         let mut window = Self {
-            mss: 1,
+            mss: NonZeroU64::MIN,
             initial: 1,
-            cwnd: 1,
+            cwnd: NonZeroU64::MIN,
             ssthresh: CWND_MAX,
             remainder: 0,
             in_flight: None,
@@ -99,9 +108,9 @@ impl Window {
     }
 
     fn start(&mut self, mss: ByteCount, initial: ByteCount) {
-        self.mss = mss.as_u64().clamp(1, MSS_MAX);
-        self.initial = initial.as_u64().clamp(self.mss, CWND_MAX);
-        self.cwnd = self.initial;
+        self.mss = at_least_one(mss.as_u64().min(MSS_MAX));
+        self.initial = initial.as_u64().max(self.mss()).min(CWND_MAX);
+        self.cwnd = at_least_one(self.initial);
         self.ssthresh = CWND_MAX;
         self.remainder = 0;
         self.in_flight = None;
@@ -110,17 +119,17 @@ impl Window {
 
     /// Segment size, 1 B to 64 KiB.
     pub fn mss(&self) -> u64 {
-        self.mss
+        self.mss.get()
     }
 
     /// The window, 1 mss to [`CWND_MAX`].
     pub fn cwnd(&self) -> u64 {
-        self.cwnd
+        self.cwnd.get()
     }
 
     /// Whole segments in the window, at least 1.
     pub fn segments(&self) -> u64 {
-        self.cwnd / self.mss
+        self.cwnd() / self.mss
     }
 
     /// Slow-start threshold, [`CWND_MAX`] before the first loss.
@@ -130,7 +139,7 @@ impl Window {
 
     /// The window is below ssthresh.
     pub fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
+        self.cwnd() < self.ssthresh
     }
 
     /// Bytes outstanding as last measured.
@@ -146,40 +155,40 @@ impl Window {
     /// What ssthresh is a share of at a loss: the window, or the bytes in flight where these count and are
     /// known.
     pub fn at_loss(&self) -> u64 {
-        self.in_flight.filter(|_| self.counting.flight).unwrap_or(self.cwnd).min(CWND_MAX)
+        self.in_flight.filter(|_| self.counting.flight).unwrap_or(self.cwnd()).min(CWND_MAX)
     }
 
     /// Sets the window, within its range.
     pub fn set_cwnd(&mut self, bytes: u64) {
-        self.cwnd = bytes.clamp(self.mss, CWND_MAX);
-        self.remainder = self.remainder.min(self.cwnd - 1);
+        self.cwnd = at_least_one(bytes.max(self.mss()).min(CWND_MAX));
+        self.remainder = self.remainder.min(self.cwnd() - 1);
     }
 
     /// Adds whole segments and drops what is left of one.
     pub fn add_segments(&mut self, segments: u64) {
         if segments > 0 {
-            self.set_cwnd((self.segments() + segments) * self.mss);
+            self.set_cwnd((self.segments() + segments) * self.mss());
         }
     }
 
     /// Bytes of `segments`, at least 2 of them.
     pub fn whole_segments(&self, segments: u64) -> u64 {
-        segments.max(SSTHRESH_MIN_MSS) * self.mss
+        segments.max(SSTHRESH_MIN_MSS) * self.mss()
     }
 
     /// Sets ssthresh, within its range.
     pub fn set_ssthresh(&mut self, bytes: u64) {
-        self.ssthresh = bytes.clamp(SSTHRESH_MIN_MSS * self.mss, CWND_MAX);
+        self.ssthresh = bytes.max(SSTHRESH_MIN_MSS * self.mss()).min(CWND_MAX);
     }
 
     /// Slow start: grows by `acked`, up to ssthresh. Returns the bytes left for avoidance.
     pub fn slow_start(&mut self, acked: u64) -> u64 {
         if self.counting.acknowledgements {
-            self.set_cwnd(self.cwnd + self.mss);
-            return acked.saturating_sub(self.mss);
+            self.set_cwnd(self.cwnd() + self.mss());
+            return acked.saturating_sub(self.mss());
         }
-        let grown = acked.min(self.ssthresh.saturating_sub(self.cwnd));
-        self.set_cwnd(self.cwnd + grown);
+        let grown = acked.min(self.ssthresh.saturating_sub(self.cwnd()));
+        self.set_cwnd(self.cwnd() + grown);
         acked - grown
     }
 
@@ -188,15 +197,18 @@ impl Window {
     /// matters little how many acknowledgements come as one.
     pub fn grow(&mut self, acked: u64, mut per_window: impl FnMut(u64) -> u64) {
         if self.counting.acknowledgements {
-            let bytes = self.mss * per_window(self.cwnd).min(self.cwnd) / self.cwnd;
-            return self.set_cwnd(self.cwnd + bytes.max(1));
+            let bytes = self.mss() * per_window(self.cwnd()).min(self.cwnd()) / self.cwnd;
+            return self.set_cwnd(self.cwnd() + bytes.max(1));
         }
         let mut left = acked;
-        while left > 0 {
-            let part = left.min((self.cwnd / PARTS_OF_WINDOW).max(self.mss));
-            let growth = part * per_window(self.cwnd).min(self.cwnd) + self.remainder;
+        for _ in 0..PARTS_MAX {
+            if left == 0 {
+                break;
+            }
+            let part = left.min((self.cwnd() / PARTS_OF_WINDOW).max(self.mss()));
+            let growth = part * per_window(self.cwnd()).min(self.cwnd()) + self.remainder;
             self.remainder = growth % self.cwnd;
-            self.set_cwnd(self.cwnd + growth / self.cwnd);
+            self.set_cwnd(self.cwnd() + growth / self.cwnd);
             left -= part;
         }
     }
@@ -212,7 +224,7 @@ impl Window {
         let doubled = if self.in_slow_start() { 2 } else { 1 };
         let before = in_flight.saturating_add(measurement.acked.as_u64());
         !measurement.app_limited
-            || before.saturating_mul(doubled).saturating_add(self.mss) > self.cwnd
+            || before.saturating_mul(doubled).saturating_add(self.mss()) > self.cwnd()
     }
 }
 

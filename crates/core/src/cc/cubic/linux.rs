@@ -24,13 +24,14 @@ use super::{Common, Decrease, TICKS_MAX, cube_root, ticks};
 use crate::cc::Measurement;
 use crate::cc::law::Law;
 use crate::cc::window::{CWND_MAX, MinRtt, Window, WindowLaw};
-use crate::units::{ByteCount, Duration, Timestamp};
+use crate::units::{ByteCount, Duration, Timestamp, duration_nanos, mul_div};
 
 /// C in 1/1024 segment / s^3 (`bic_scale` times 10).
 const C: u64 = 410;
 /// Windows in segments up to which products fit in 64 bits (Linux: one million).
 const SEGMENTS_MAX: u64 = 1 << 20;
-/// Most acknowledgements for a segment before any loss.
+/// Least acknowledgements for a segment, and most before any loss.
+const COUNT_MIN: u64 = 2;
 const EARLY_COUNT: u64 = 20;
 /// Parts of a round trip, and of a window, in which what was acknowledged is taken.
 const PARTS: u64 = 16;
@@ -91,16 +92,17 @@ impl WindowLaw for Linux {
     /// count anew where it has grown. Never less than one acknowledgement tells of.
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window) {
         let (mss, min_rtt) = (window.mss(), self.common.min_rtt());
-        let round_trips = self.acked_over.as_nanos() * u128::from(PARTS);
-        let by_time = round_trips.checked_div(min_rtt.as_nanos()).unwrap_or(0);
+        let (over, least) = (duration_nanos(self.acked_over), duration_nanos(min_rtt));
+        let by_time = if least > 0 { mul_div(over, PARTS, least) } else { 0 };
         let by_size = acked / (window.cwnd() / PARTS).max(2 * mss);
-        let parts = u64::try_from(by_time).unwrap_or(u64::MAX).min(by_size).max(1) as u32;
-        let mut left = acked;
-        for later in (0..parts).rev() {
-            let bytes = left / u64::from(later + 1);
+        let parts = by_time.min(by_size).max(1);
+        let (mut left, mut later) = (acked, parts);
+        while later > 0 {
+            let bytes = left / later;
             left -= bytes;
+            later -= 1;
             let windows = (window.segments(), self.common.w_max / mss);
-            let at = now - self.acked_over / parts * later;
+            let at = now - Duration::from_nanos(over / parts * later);
             let segments = self.growth.grow(at, (bytes, mss), windows, min_rtt);
             window.set_cwnd(window.cwnd() + segments * mss);
         }
@@ -244,8 +246,9 @@ impl Growth {
         // What was counted towards a greater count is worth one segment at most.
         let early = u64::from(self.counted >= self.count);
         self.counted = if early > 0 { 0 } else { self.counted } + acked;
-        let more = self.counted / self.count;
-        self.counted %= self.count;
+        let count = self.count.max(COUNT_MIN);
+        let more = self.counted / count;
+        self.counted %= count;
         early + more
     }
 
@@ -284,7 +287,7 @@ impl Epoch {
         if let Some(more) = self.estimate(cwnd, scale).checked_sub(cwnd).filter(|more| *more > 0) {
             count = count.min(cwnd / more);
         }
-        count.max(2)
+        count.max(COUNT_MIN)
     }
 
     /// W(`at`) in segments.
@@ -296,11 +299,10 @@ impl Epoch {
 
     /// W_est after what was acknowledged.
     fn estimate(&mut self, cwnd: u64, Scale(eighths): Scale) -> u64 {
-        let each = cwnd * eighths / 8;
-        while self.acked > each {
-            self.acked -= each;
-            self.estimate += 1;
-        }
+        let each = (cwnd * eighths / 8).max(1);
+        let more = self.acked.saturating_sub(1) / each;
+        self.acked -= more * each;
+        self.estimate += more;
         self.estimate
     }
 }

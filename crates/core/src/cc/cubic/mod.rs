@@ -229,15 +229,24 @@ struct Cubic {
 
 /// Greatest integer whose cube is at most `value`.
 fn cube_root(value: u64) -> u64 {
+    /// That of the largest value.
+    const ROOT_MAX: u64 = 2_642_245;
+
     let mut root = 0_u64;
-    // The root of a 64-bit number has 22 bits at most; bit by bit, from the top.
+    // The root of a 64-bit number has 22 bits at most; bit by bit, from the top. Without a branch: the
+    // verifier of BPF follows both ways of each.
     for bit in (0..22).rev() {
         let candidate = root | 1 << bit;
-        if candidate.checked_pow(3).is_some_and(|cube| cube <= value) {
-            root = candidate;
-        }
+        let cube = candidate.wrapping_mul(candidate).wrapping_mul(candidate);
+        let is_above = borrow(value, cube) | borrow(ROOT_MAX, candidate);
+        root |= (is_above ^ 1) << bit;
     }
     root
+}
+
+/// 1 if `a` is below `b`, else 0.
+fn borrow(a: u64, b: u64) -> u64 {
+    ((!a & b) | ((!a | b) & a.wrapping_sub(b))) >> 63
 }
 
 /// cbrt(`bytes` / C) in ticks, C being 0.4 mss / s^3.

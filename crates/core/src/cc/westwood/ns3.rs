@@ -3,7 +3,7 @@
 //! one smoothed round trip from the first of them on, and what comes before the next first one does not
 //! count. A duplicate is a segment; what SND.UNA passes at the end of a repair counts once more.
 
-use super::{Westwood, filtered};
+use super::Westwood;
 use crate::cc::Measurement;
 use crate::cc::ns3::{Built, departing};
 use crate::cc::window::{Steps, Window, WindowLaw};
@@ -20,10 +20,6 @@ pub(super) const INTERVAL: Param<bool> = Param::switch(
 );
 
 pub(super) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
-    fn smooth(rate: Rate, before: Rate, sample: Rate) -> Rate {
-        let (a, b) = (before.as_bits_per_sec(), sample.as_bits_per_sec());
-        filtered(rate, Rate::from_bits_per_sec(a / 2 + b / 2))
-    }
     fn on_loss(law: &mut Westwood, now: Timestamp, window: &Window) -> u64 {
         let least = law.on_loss(now, window);
         law.carried().unwrap_or(least)
@@ -31,10 +27,15 @@ pub(super) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
     law.interval = INTERVAL.of(spec)?.then(Interval::default);
     let mut steps = Steps::NONE;
     if FILTER.of(spec)? {
-        law.smooth = smooth;
+        law.begins_at_zero = true;
         steps.on_loss = Some(on_loss);
     }
     departing(law, steps, spec)
+}
+
+/// Of two samples (Tustin).
+pub(super) fn mean(before: Rate, sample: Rate) -> Rate {
+    Rate::from_bits_per_sec(before.as_bits_per_sec() / 2 + sample.as_bits_per_sec() / 2)
 }
 
 /// The time over which acknowledgements are counted (TcpWestwoodPlus::PktsAcked, EstimateBW).

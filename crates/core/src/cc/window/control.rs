@@ -88,7 +88,7 @@ impl<L: WindowLaw> WindowControl<L> {
 
     fn on_mark(&mut self, now: Timestamp) {
         if self.phase == Phase::Open && self.law.heeds_mark() {
-            let before = self.window.cwnd;
+            let before = self.window.cwnd();
             self.save();
             let ssthresh = self.ssthresh_at_loss(now);
             self.law.on_mark();
@@ -107,7 +107,7 @@ impl<L: WindowLaw> WindowControl<L> {
         // (TcpSocketBase::ReTxTimeout).
         let is_anew = self.window.counting != Counting::default();
         if is_anew && self.phase == Phase::Recovery {
-            self.window.set_cwnd(self.window.in_flight.unwrap_or(self.window.cwnd));
+            self.window.set_cwnd(self.window.in_flight.unwrap_or(self.window.cwnd()));
         }
         let is_repeated = self.phase == Phase::Loss && !self.progressed && !is_anew;
         let in_episode = self.phase != Phase::Open && !is_anew;
@@ -122,14 +122,14 @@ impl<L: WindowLaw> WindowControl<L> {
         } else {
             self.law.on_rto_in_episode();
         }
-        self.window.set_cwnd(self.window.mss);
+        self.window.set_cwnd(self.window.mss());
         self.phase = Phase::Loss;
         self.progressed = false;
     }
 
     fn on_spurious(&mut self) {
         if let Some((window, law)) = self.saved.take() {
-            self.window.set_cwnd(self.window.cwnd.max(window.cwnd));
+            self.window.set_cwnd(self.window.cwnd().max(window.cwnd()));
             self.window.set_ssthresh(window.ssthresh);
             self.window.counted = window.counted;
             self.law.undo(law);
@@ -138,21 +138,21 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_idle_restart(&mut self, now: Timestamp, timeouts: u32) {
-        let halved = self.window.cwnd.checked_shr(timeouts).unwrap_or(0);
-        self.fall_unused(halved.max(self.window.cwnd.min(self.window.initial)));
+        let halved = self.window.cwnd().checked_shr(timeouts).unwrap_or(0);
+        self.fall_unused(halved.max(self.window.cwnd().min(self.window.initial)));
         self.law.on_idle_restart(now, &self.window);
     }
 
     fn on_underused(&mut self, used: u64) {
         let used = used.max(self.window.initial);
-        if self.phase == Phase::Open && used < self.window.cwnd {
-            self.fall_unused((self.window.cwnd + used) / 2);
+        if self.phase == Phase::Open && used < self.window.cwnd() {
+            self.fall_unused((self.window.cwnd() + used) / 2);
         }
     }
 
     /// The window falls without a sign of congestion: ssthresh remembers it.
     fn fall_unused(&mut self, cwnd: u64) {
-        let kept = self.window.cwnd / 4 * 3;
+        let kept = self.window.cwnd() / 4 * 3;
         self.window.set_ssthresh(self.window.ssthresh.max(kept));
         self.window.set_cwnd(cwnd);
     }
@@ -184,7 +184,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
         if measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO) {
             self.on_mark(now);
         }
-        let most = WINDOWS_PER_MEASUREMENT * self.window.cwnd;
+        let most = WINDOWS_PER_MEASUREMENT * self.window.cwnd();
         let acked = measurement.acked.as_u64().min(most);
         if acked == 0 {
             return;
@@ -227,7 +227,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             CongestionEvent::RttShift(nanos) => self.law.shift_rtt(nanos),
             CongestionEvent::SlowStartEnd(cwnd) => {
                 self.window.set_cwnd(cwnd.as_u64());
-                self.window.set_ssthresh(self.window.cwnd);
+                self.window.set_ssthresh(self.window.cwnd());
                 self.law.on_slow_start_end();
             }
             CongestionEvent::Unenforced | CongestionEvent::TimeOfDay(_) => {}
@@ -238,7 +238,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
         let ssthresh =
             (self.window.ssthresh < CWND_MAX).then(|| ByteCount::new(self.window.ssthresh));
         SendLimits {
-            cwnd: Some(ByteCount::new(self.window.cwnd)),
+            cwnd: Some(ByteCount::new(self.window.cwnd())),
             ssthresh,
             pacing_rate: self.law.pacing_rate(&self.window),
             ..SendLimits::default()
