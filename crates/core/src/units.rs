@@ -56,6 +56,7 @@ impl Timestamp {
     }
 }
 
+/// Nanoseconds, `u64::MAX` beyond 584 years.
 pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
     const SECS_MAX: u64 = u64::MAX / NANOS_PER_SEC as u64;
     // Not by `as_nanos`: of its 128 bits BPF has no product.

@@ -22,6 +22,7 @@ pub mod law;
 pub mod ledbat;
 pub mod limits;
 pub mod lp;
+pub mod native;
 pub mod newreno;
 pub mod nimbus;
 mod ns3;

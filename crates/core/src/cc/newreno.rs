@@ -32,8 +32,9 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| ns3::counting(NewReno, spec),
 };
 
-#[derive(Clone)]
-struct NewReno;
+/// The law.
+#[derive(Clone, Debug)]
+pub struct NewReno;
 
 impl WindowLaw for NewReno {
     fn avoid(&mut self, _now: Timestamp, acked: u64, window: &mut Window) {

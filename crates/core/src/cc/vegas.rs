@@ -62,21 +62,12 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     if alpha > beta {
         return Err(ALPHA.refused(spec));
     }
-    let law = Vegas {
-        alpha,
-        beta,
-        gamma: GAMMA.of(spec)?,
-        is_in_segments: false,
-        trips: RoundTrips::default(),
-        is_too_short: false,
-        queued: 0,
-        reason: "no round yet",
-    };
-    ns3::vegas(law, spec)
+    ns3::vegas(Vegas { alpha, beta, gamma: GAMMA.of(spec)?, ..Vegas::default() }, spec)
 }
 
+/// The law.
 #[derive(Clone, Debug)]
-pub(super) struct Vegas {
+pub struct Vegas {
     /// Thresholds in segments.
     alpha: u64,
     beta: u64,
@@ -89,6 +80,21 @@ pub(super) struct Vegas {
     is_too_short: bool,
     queued: u64,
     reason: &'static str,
+}
+
+impl Default for Vegas {
+    fn default() -> Self {
+        Self {
+            alpha: 2,
+            beta: 4,
+            gamma: 1,
+            is_in_segments: false,
+            trips: RoundTrips::default(),
+            is_too_short: false,
+            queued: 0,
+            reason: "no round yet",
+        }
+    }
 }
 
 impl Vegas {

@@ -43,21 +43,12 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let law = Westwood {
-        begins_at_zero: false,
-        interval: None,
-        trips: RoundTrips::default(),
-        rounds: Rounds::default(),
-        began: None,
-        acked: ByteCount::ZERO,
-        sample: Rate::ZERO,
-        rate: Rate::ZERO,
-    };
-    ns3::westwood(law, spec)
+    ns3::westwood(Westwood::default(), spec)
 }
 
-#[derive(Clone, Debug)]
-struct Westwood {
+/// The law.
+#[derive(Clone, Debug, Default)]
+pub struct Westwood {
     /// B begins at zero, and takes the mean of two samples.
     begins_at_zero: bool,
     /// What b is counted over, instead of rounds.

@@ -92,7 +92,7 @@ fn at_least_one(bytes: u64) -> NonZeroU64 {
 }
 
 impl Window {
-    fn new(counting: Counting) -> Self {
+    pub(super) fn new(counting: Counting) -> Self {
         let mut window = Self {
             mss: NonZeroU64::MIN,
             initial: 1,
@@ -107,7 +107,7 @@ impl Window {
         window
     }
 
-    fn start(&mut self, mss: ByteCount, initial: ByteCount) {
+    pub(super) fn start(&mut self, mss: ByteCount, initial: ByteCount) {
         self.mss = at_least_one(mss.as_u64().min(MSS_MAX));
         self.initial = initial.as_u64().max(self.mss()).min(CWND_MAX);
         self.cwnd = at_least_one(self.initial);
@@ -179,6 +179,13 @@ impl Window {
     /// Sets ssthresh, within its range.
     pub fn set_ssthresh(&mut self, bytes: u64) {
         self.ssthresh = bytes.max(SSTHRESH_MIN_MSS * self.mss()).min(CWND_MAX);
+    }
+
+    /// What a reduction that was for nothing has left becomes again what it was.
+    pub(super) fn restore(&mut self, saved: &Self) {
+        self.set_cwnd(self.cwnd().max(saved.cwnd()));
+        self.set_ssthresh(saved.ssthresh);
+        self.counted = saved.counted;
     }
 
     /// Slow start: grows by `acked`, up to ssthresh. Returns the bytes left for avoidance.

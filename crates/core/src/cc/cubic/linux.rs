@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 
 use super::{Common, Decrease, TICKS_MAX, cube_root, ticks};
 use crate::cc::Measurement;
+use crate::cc::hystart::{HyStart, Kind};
 use crate::cc::law::Law;
 use crate::cc::window::{CWND_MAX, MinRtt, Window, WindowLaw};
 use crate::units::{ByteCount, Duration, Timestamp, duration_nanos, mul_div};
@@ -52,8 +53,8 @@ struct Epoch {
 }
 
 /// CUBIC as Linux runs it.
-#[derive(Clone, Default)]
-pub(super) struct Linux {
+#[derive(Clone, Debug, Default)]
+pub struct Linux {
     common: Common,
     growth: Growth,
     /// Over which the acknowledgements of the last measurement came: not over a pause before them.
@@ -61,8 +62,14 @@ pub(super) struct Linux {
 }
 
 impl Linux {
+    /// All as in Linux: that is `cubic(hystart=classic, linux_growth=true)`.
+    pub fn throughout() -> Self {
+        let hystart = HyStart::new(Kind::Classic);
+        Self::new(Common { fast_convergence: true, hystart, ..Common::default() })
+    }
+
     /// Before the first window.
-    pub fn new(common: Common) -> Self {
+    pub(super) fn new(common: Common) -> Self {
         let growth = Growth { scale: Scale::of(common.decrease), ..Growth::default() };
         Self { common, growth, ..Self::default() }
     }

@@ -32,7 +32,7 @@ mod ns3;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use self::linux::Linux;
+pub use self::linux::Linux;
 use super::hystart::{HyStart, Kind};
 use super::law::{Beta, Law};
 use super::ns3::GROWTH;
@@ -142,7 +142,7 @@ impl Decrease {
 }
 
 /// What CUBIC is beside its growth, however that is computed.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Common {
     decrease: Decrease,
     fast_convergence: bool,

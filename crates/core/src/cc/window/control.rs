@@ -129,9 +129,7 @@ impl<L: WindowLaw> WindowControl<L> {
 
     fn on_spurious(&mut self) {
         if let Some((window, law)) = self.saved.take() {
-            self.window.set_cwnd(self.window.cwnd().max(window.cwnd()));
-            self.window.set_ssthresh(window.ssthresh);
-            self.window.counted = window.counted;
+            self.window.restore(&window);
             self.law.undo(law);
         }
         self.phase = Phase::Open;

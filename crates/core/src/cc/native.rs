@@ -1,0 +1,288 @@
+//! A law in Linux: a host that has the states of TCP itself, counts whole segments, and lowers the window
+//! beside the law, too (PRR, idle restart, limits of a route).
+//!
+//! ```text
+//! Begin     init
+//! Ack       cong_avoid: an acknowledgement outside of a recovery
+//! Loss      ssthresh: a loss, a mark or a timeout, the answer to which is the new ssthresh
+//! Mark      set_state to CWR: what was a Loss was a mark
+//! Timeout   set_state to Loss
+//! Repaired  set_state from Recovery or Loss to Open or Disorder
+//! Undo      undo_cwnd
+//! Resume    a segment left where nothing was in flight
+//! ```
+//! So all of [`super::window::WindowControl`] but its states, with the law's own code: told of the same, both
+//! have the same window to the byte. Bytes that are no whole segment stay here as long as the kernel's
+//! window has the segments of this one.
+//!
+//! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, divide
+//! in 128 bits, call through a pointer, use floats or memory of its own, or loop without a bound that is seen.
+
+use super::window::{CWND_MAX, Counting, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
+use super::{Measurement, RttSample};
+use crate::units::{ByteCount, Duration, Timestamp};
+
+/// ssthresh before the first loss (`TCP_INFINITE_SSTHRESH`).
+pub const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
+
+/// [`Call::kind`]: a connection begins with [`Call::cwnd`] segments of [`Call::mss`] bytes.
+pub const BEGIN: u32 = 0;
+/// [`Call::kind`]: an acknowledgement outside of a recovery.
+pub const ACK: u32 = 1;
+/// [`Call::kind`]: a loss, a mark or a timeout reduces ssthresh.
+pub const LOSS: u32 = 2;
+/// [`Call::kind`]: what was told as a loss was a mark.
+pub const MARK: u32 = 3;
+/// [`Call::kind`]: a timeout; a [`LOSS`] has come before it where it reduces ssthresh.
+pub const TIMEOUT: u32 = 4;
+/// [`Call::kind`]: what was lost is repaired.
+pub const REPAIRED: u32 = 5;
+/// [`Call::kind`]: the last reduction was for nothing.
+pub const UNDO: u32 = 6;
+/// [`Call::kind`]: a segment has left where nothing was in flight, [`Call::idle_us`] after the one before it.
+pub const RESUME: u32 = 7;
+
+/// What Linux tells a congestion control. Numbers alone and no padding, as C has it in
+/// `crates/ebpf/bpf/tcp_algorithm.h`. Only `kind`, `now_us`, `cwnd` and `ssthresh` mean something in each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// On the kernel's clock.
+    pub now_us: u64,
+    /// Bytes sent since the connection began, each once.
+    pub sent_bytes: u64,
+    /// Bytes acknowledged since then.
+    pub acked_bytes: u64,
+    /// How long nothing left.
+    pub idle_us: u64,
+    /// [`BEGIN`] to [`RESUME`].
+    pub kind: u32,
+    /// The window in segments.
+    pub cwnd: u32,
+    /// ssthresh in segments, [`SSTHRESH_INFINITE`]: none.
+    pub ssthresh: u32,
+    /// Bytes of a segment.
+    pub mss: u32,
+    /// The newest round trip, 0: there is none.
+    pub rtt_us: u32,
+    /// Segments delivered since the last acknowledgement told of, those of a recovery among them.
+    pub delivered: u32,
+    /// Segments that the window may grow for.
+    pub acked: u32,
+    /// 1: what there was to send filled the window; else 0.
+    pub is_filled: u32,
+}
+
+impl Call {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.now_us.wrapping_mul(1000))
+    }
+
+    /// An acknowledgement as laws are told of it, in segments of `mss`. A round ends with what was sent after
+    /// its beginning: what counts as delivered is what was sent, and as delivered before that what is
+    /// acknowledged, less the last byte.
+    pub fn measurement(&self, mss: ByteCount) -> Measurement {
+        let rtt = Duration::from_micros(self.rtt_us.into());
+        Measurement {
+            acked: mss * u64::from(self.delivered),
+            rtt: (self.rtt_us > 0).then_some(RttSample { latest: rtt, min: rtt }),
+            delivered: ByteCount::new(self.sent_bytes),
+            prior_delivered: ByteCount::new(self.acked_bytes.saturating_sub(1)),
+            app_limited: self.is_filled == 0,
+            cwnd_limited: Some(self.is_filled != 0),
+            ..Measurement::default()
+        }
+    }
+}
+
+/// Limits in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The window, at least 1.
+    pub cwnd: u32,
+    /// ssthresh, at least 2; [`SSTHRESH_INFINITE`]: none.
+    pub ssthresh: u32,
+}
+
+/// A connection of Linux under the law `L`.
+#[derive(Clone, Debug)]
+pub struct Native<L> {
+    window: Window,
+    law: L,
+    /// Both before the last reduction.
+    saved: Option<(Window, L)>,
+}
+
+impl<L: WindowLaw> Native<L> {
+    /// One that begins as `call` says. All segments count as its `mss` from then on.
+    pub fn new(mut law: L, call: &Call) -> Self {
+        let mut window = Window::new(Counting::default());
+        let mss = ByteCount::new(call.mss.into());
+        window.start(mss, mss * u64::from(call.cwnd));
+        law.start(call.now(), &window);
+        Self { window, law, saved: None }
+    }
+
+    /// Takes a call other than [`BEGIN`]; the limits from now on.
+    pub fn take(&mut self, call: &Call) -> Limits {
+        self.follow(call.cwnd, call.ssthresh);
+        let now = call.now();
+        match call.kind {
+            ACK => self.on_ack(call),
+            LOSS => self.on_loss(now),
+            MARK => self.law.on_mark(),
+            TIMEOUT => self.law.on_rto_in_episode(),
+            REPAIRED => self.law.on_recovery_end(now, &mut self.window),
+            UNDO => self.on_undo(),
+            RESUME => self.law.on_resume(now, Duration::from_micros(call.idle_us)),
+            _ => {}
+        }
+        self.limits()
+    }
+
+    fn on_ack(&mut self, call: &Call) {
+        let (now, mss) = (call.now(), self.window.mss());
+        let measurement = call.measurement(ByteCount::new(mss));
+        self.law.observe(now, &measurement, &mut self.window);
+        let most = WINDOWS_PER_MEASUREMENT * self.window.cwnd();
+        let mut left = (u64::from(call.acked) * mss).min(most);
+        if call.is_filled == 0 || left == 0 {
+            return;
+        }
+        if self.window.in_slow_start() {
+            left = self.law.slow_start(now, left, &mut self.window);
+        }
+        if left > 0 && !self.window.in_slow_start() {
+            self.law.avoid(now, left, &mut self.window);
+        }
+    }
+
+    fn on_loss(&mut self, now: Timestamp) {
+        self.saved = Some((self.window, self.law.clone()));
+        let ssthresh = self.law.on_loss(now, &self.window);
+        self.window.set_ssthresh(ssthresh);
+        self.window.set_cwnd(self.window.ssthresh());
+    }
+
+    fn on_undo(&mut self) {
+        if let Some((window, law)) = self.saved.take() {
+            self.window.restore(&window);
+            self.law.undo(law);
+        }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        let of = |bytes: u64| u32::try_from(bytes / self.window.mss()).unwrap_or(u32::MAX);
+        let ssthresh = self.window.ssthresh();
+        Limits {
+            cwnd: of(self.window.cwnd()),
+            ssthresh: if ssthresh == CWND_MAX { SSTHRESH_INFINITE } else { of(ssthresh) },
+        }
+    }
+
+    /// Takes the limits of the kernel where they are others.
+    fn follow(&mut self, cwnd: u32, ssthresh: u32) {
+        let (mss, known) = (self.window.mss(), self.limits());
+        if known.cwnd != cwnd {
+            self.window.set_cwnd(u64::from(cwnd) * mss);
+        }
+        if known.ssthresh != ssthresh {
+            let bytes = u64::from(ssthresh) * mss;
+            self.window.set_ssthresh(if ssthresh == SSTHRESH_INFINITE { CWND_MAX } else { bytes });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::cubic::Linux;
+    use crate::cc::newreno::NewReno;
+    use crate::cc::vegas::Vegas;
+    use crate::cc::westwood::Westwood;
+    use crate::cc::{self, CongestionEvent};
+    use crate::random::Streams;
+    use crate::spec::Spec;
+
+    const MSS: u32 = 1448;
+
+    /// A connection of the kernel beside what plans call `spec`, both told of the same.
+    fn compare<L: WindowLaw>(law: L, spec: &str) {
+        let spec: Spec = spec.parse().unwrap();
+        let mut control = cc::build(&spec, &[cc::Field::Rtt]).unwrap();
+        let mss = ByteCount::new(MSS.into());
+        control.init(Timestamp::ZERO, mss, mss * 10);
+        let mut random = Streams::new(7).stream("native");
+        let mut call = Call { mss: MSS, cwnd: 10, rtt_us: 40_000, ..Call::default() };
+        let mut native = Native::new(law, &call);
+        for _ in 0..200_000 {
+            Limits { cwnd: call.cwnd, ssthresh: call.ssthresh } = native.limits();
+            call.now_us += random.below(u64::from(2 * call.rtt_us / call.cwnd) + 2);
+            call.kind = match random.below(8_192) {
+                0 | 1 => LOSS,
+                2 => RESUME,
+                _ => ACK,
+            };
+            call.idle_us = 1_000_000;
+            call.acked = (random.below(3) as u32 + 1).min(call.cwnd);
+            call.delivered = call.acked;
+            call.rtt_us = 40_000 + random.below(200) as u32 * call.cwnd;
+            call.is_filled = u32::from(random.below(16) > 0);
+            if call.kind == ACK {
+                call.acked_bytes += u64::from(call.acked * MSS);
+                call.sent_bytes = call.acked_bytes + u64::from(call.cwnd * MSS);
+            }
+            native.take(&call);
+            match call.kind {
+                ACK => control.on_measurement(call.now(), &call.measurement(mss)),
+                LOSS => {
+                    control.on_event(call.now(), CongestionEvent::Loss);
+                    let is_spurious = random.below(4) == 0;
+                    for (kind, event) in [
+                        (UNDO, is_spurious.then_some(CongestionEvent::Spurious)),
+                        (REPAIRED, Some(CongestionEvent::RecoveryEnd)),
+                    ] {
+                        let Some(event) = event else { continue };
+                        let Limits { cwnd, ssthresh } = native.limits();
+                        native.take(&Call { kind, cwnd, ssthresh, ..call });
+                        control.on_event(call.now(), event);
+                    }
+                }
+                _ => {
+                    let idle = Duration::from_micros(call.idle_us);
+                    control.on_event(call.now(), CongestionEvent::Resume(idle));
+                }
+            }
+            let limits = control.send_limits();
+            let cwnd = ByteCount::new(native.window.cwnd());
+            assert_eq!(limits.cwnd, Some(cwnd), "{spec} {call:?}");
+            let ssthresh = limits.ssthresh.map_or(CWND_MAX, ByteCount::as_u64);
+            assert_eq!(ssthresh, native.window.ssthresh(), "{spec} {call:?}");
+        }
+        assert!(call.now_us > 10_000_000, "{spec}: {call:?}");
+    }
+
+    #[test]
+    fn a_law_in_the_kernel_has_the_window_that_it_has_elsewhere() {
+        compare(NewReno, "newreno");
+        compare(Linux::throughout(), "cubic(hystart=classic, linux_growth=true)");
+        compare(Vegas::default(), "vegas");
+        compare(Westwood::default(), "westwood");
+    }
+
+    #[test]
+    fn what_the_kernel_lowers_is_followed_and_what_it_leaves_stays_to_the_byte() {
+        let mut call = Call { mss: MSS, cwnd: 20, ssthresh: SSTHRESH_INFINITE, ..Call::default() };
+        let mut native = Native::new(NewReno, &call);
+        (call.kind, call.cwnd) = (LOSS, 21);
+        assert_eq!(native.take(&call).ssthresh, 10);
+        let half = 21 * u64::from(MSS) / 2;
+        call = Call { kind: ACK, cwnd: 10, ssthresh: 10, is_filled: 1, acked: 1, ..call };
+        assert_eq!(native.take(&call), Limits { cwnd: 10, ssthresh: 10 });
+        assert!(native.window.cwnd() > half);
+        call.cwnd = 4;
+        assert_eq!(native.take(&call), Limits { cwnd: 5, ssthresh: 10 });
+        assert_eq!(native.window.ssthresh(), half);
+    }
+}
