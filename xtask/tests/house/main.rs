@@ -34,9 +34,10 @@ fn packages() -> Vec<Value> {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),
+    ("forebay-bpf-algorithms", &["forebay-core"]),
     ("forebay-ebpf", &["forebay-core"]),
     ("forebay-sim", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf"]),

@@ -79,7 +79,19 @@ pub struct Vegas {
     /// A round has ended that was too short to decide by.
     is_too_short: bool,
     queued: u64,
-    reason: &'static str,
+    reason: Reason,
+}
+
+/// Why the window is what it is. No text: a law in the kernel has no place for pointers.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    NoRound,
+    NoQueue,
+    HasQueue,
+    AboveBeta,
+    BelowAlpha,
+    AsWanted,
+    Loss,
 }
 
 impl Default for Vegas {
@@ -92,7 +104,7 @@ impl Default for Vegas {
             trips: RoundTrips::default(),
             is_too_short: false,
             queued: 0,
-            reason: "no round yet",
+            reason: Reason::NoRound,
         }
     }
 }
@@ -113,19 +125,19 @@ impl Vegas {
             kept = (kept / mss + 1) * mss;
         }
         if window.in_slow_start() {
-            self.reason = "slow start without a queue";
+            self.reason = Reason::NoQueue;
             if compared > self.gamma * mss {
-                self.reason = "slow start has made a queue";
+                self.reason = Reason::HasQueue;
                 self.lower(kept, window);
             }
         } else if compared > self.beta * mss {
-            self.reason = "queue above beta";
+            self.reason = Reason::AboveBeta;
             self.lower(cwnd - mss.min(cwnd), window);
         } else if compared < self.alpha * mss && !is_idle {
-            self.reason = "queue below alpha";
+            self.reason = Reason::BelowAlpha;
             window.set_cwnd(cwnd + mss);
         } else {
-            self.reason = "queue as wanted";
+            self.reason = Reason::AsWanted;
         }
         window.set_ssthresh(window.ssthresh().max(window.cwnd() / 4 * 3));
     }
@@ -149,7 +161,7 @@ impl WindowLaw for Vegas {
 
     fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
         self.trips.pause();
-        self.reason = "loss";
+        self.reason = Reason::Loss;
         window.cwnd() / 2
     }
 
@@ -166,7 +178,15 @@ impl WindowLaw for Vegas {
     }
 
     fn reason(&self) -> &'static str {
-        self.reason
+        match self.reason {
+            Reason::NoRound => "no round yet",
+            Reason::NoQueue => "slow start without a queue",
+            Reason::HasQueue => "slow start has made a queue",
+            Reason::AboveBeta => "queue above beta",
+            Reason::BelowAlpha => "queue below alpha",
+            Reason::AsWanted => "queue as wanted",
+            Reason::Loss => "loss",
+        }
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

@@ -1,0 +1,50 @@
+//! Laws of `forebay_core::cc` as functions that `bpf/tcp_algorithm.bpf.c` calls.
+//!
+//! `cargo xtask bpf-algorithms` makes BPF of them; nothing else links this crate.
+#![no_std]
+
+use forebay_core::cc::cubic::Linux;
+use forebay_core::cc::native::{BEGIN, Call, Native};
+use forebay_core::cc::newreno::NewReno;
+use forebay_core::cc::vegas::Vegas;
+use forebay_core::cc::westwood::Westwood;
+
+/// Bytes for the law of a connection (`LAW_BYTES` of `bpf/tcp_algorithm.bpf.c`).
+const LAW_BYTES: usize = 1024;
+
+macro_rules! laws {
+    ($($(#[$attribute:meta])* $name:ident: $law:ty = $new:expr;)*) => {$(
+        $(#[$attribute])*
+        ///
+        /// Answers the limits from now on: ssthresh in the upper half, the window in the lower, in segments.
+        ///
+        /// # Safety
+        ///
+        /// `call` is valid. `law` has room for a law, and unless this call is the beginning, the last one
+        /// was of this function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(law: *mut Native<$law>, call: *const Call) -> u64 {
+            const { assert!(size_of::<Native<$law>>() <= LAW_BYTES) };
+            // SAFETY: the caller says that it is valid.
+            let call = unsafe { &*call };
+            if call.kind == BEGIN {
+                // SAFETY: there is room for it.
+                unsafe { law.write(Native::new($new, call)) };
+            }
+            // SAFETY: it has begun, now or by an earlier call.
+            let limits = unsafe { (*law).take(call) };
+            u64::from(limits.ssthresh) << 32 | u64::from(limits.cwnd)
+        }
+    )*};
+}
+
+laws! {
+    /// `cubic(hystart=classic, linux_growth=true)`
+    forebay_cubic: Linux = Linux::throughout();
+    /// `newreno`
+    forebay_newreno: NewReno = NewReno;
+    /// `vegas`
+    forebay_vegas: Vegas = Vegas::default();
+    /// `westwood`
+    forebay_westwood: Westwood = Westwood::default();
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A law of crates/core/src/cc in the kernel alone. `cargo xtask bpf-algorithms` compiles this for each law
+ * with its function in ALGORITHM (crates/ebpf/algorithms), and makes one object of both, in which the
+ * function is inlined. States of the connection, recovery, pacing rate and idle restart are the kernel's,
+ * as for its own congestion controls.
+ *
+ * A connection for whose law there is no memory keeps the window that the kernel gives it, and halves it at
+ * a loss.
+ */
+#include "tcp_kernel.h"
+
+#define LAW_BYTES 1024
+
+/* call::kind, as in crates/core/src/cc/native.rs. */
+enum {
+	CALL_BEGIN,
+	CALL_ACK,
+	CALL_LOSS,
+	CALL_MARK,
+	CALL_TIMEOUT,
+	CALL_REPAIRED,
+	CALL_UNDO,
+	CALL_RESUME,
+};
+
+/* struct Call of crates/core/src/cc/native.rs, which says what each is. */
+struct call {
+	__u64 now_us;
+	__u64 sent_bytes;
+	__u64 acked_bytes;
+	__u64 idle_us;
+	__u32 kind;
+	__u32 cwnd;
+	__u32 ssthresh;
+	__u32 mss;
+	__u32 rtt_us;
+	__u32 delivered;
+	__u32 acked;
+	__u32 is_filled;
+};
+
+_Static_assert(sizeof(struct call) == 64, "as Rust has it");
+
+/* Answers ssthresh << 32 | window. */
+extern __u64 ALGORITHM(void *law, const struct call *call);
+
+struct connection {
+	/* tcp_sock.delivered at the last acknowledgement told of. */
+	__u64 delivered;
+	/* When the newest segment had left, at the acknowledgement after which nothing was in flight; 0:
+	 * something was. */
+	__u64 drained_us;
+	__u64 law[LAW_BYTES / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/* Set by the loader: calls are written down, for tests. */
+const volatile bool is_recorded = false;
+
+struct told {
+	struct call call;
+	__u64 limits;
+};
+
+/* Made where calls are written down. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 21);
+} calls SEC(".maps");
+
+static __always_inline struct connection *connection_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&connections, sk, NULL, 0);
+}
+
+/* Tells the law; the rest of `call` is as the caller has set it. */
+static __always_inline __u64 tell(struct tcp_sock *tp, struct connection *it, struct call *call,
+				  __u32 kind)
+{
+	__u64 limits;
+
+	call->kind = kind;
+	call->cwnd = tp->snd_cwnd;
+	call->ssthresh = tp->snd_ssthresh;
+	limits = ALGORITHM(it->law, call);
+	if (is_recorded) {
+		struct told told = { *call, limits };
+
+		bpf_ringbuf_output(&calls, &told, sizeof(told), BPF_RB_NO_WAKEUP);
+	}
+	return limits;
+}
+
+/* A call that says no more than that it comes. */
+static __always_inline __u64 tell_of(struct tcp_sock *tp, struct connection *it, __u32 kind)
+{
+	struct call call = { .now_us = tp->tcp_mstamp };
+
+	return tell(tp, it, &call, kind);
+}
+
+/* What the kernel reduced the window to without asking (make_up in tcp_datapath.bpf.c). */
+static __always_inline void make_up(struct tcp_sock *tp, struct connection *it)
+{
+	if (is_threshold(tp->snd_ssthresh))
+		return;
+	tp->snd_ssthresh = SSTHRESH_INFINITE;
+	tp->snd_ssthresh = tell_of(tp, it, CALL_LOSS) >> 32;
+}
+
+/* As note_pause in tcp_native.bpf.c says. */
+static __always_inline void note_pause(struct tcp_sock *tp, struct connection *it)
+{
+	__u64 sent_us = tp->first_tx_mstamp;
+
+	if (it->drained_us && sent_us > it->drained_us) {
+		struct call call = { .now_us = sent_us, .idle_us = sent_us - it->drained_us };
+
+		tell(tp, it, &call, CALL_RESUME);
+	}
+	it->drained_us = packets_in_flight(tp) ? 0 : sent_us;
+}
+
+SEC("struct_ops")
+int algorithm_init(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct call call = { .now_us = tp->tcp_mstamp, .mss = tp->mss_cache };
+	struct connection *it;
+
+	it = bpf_sk_storage_get(&connections, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!it)
+		return 0;
+	it->delivered = tp->delivered;
+	it->drained_us = 0;
+	tell(tp, it, &call, CALL_BEGIN);
+	return 0;
+}
+
+SEC("struct_ops")
+int algorithm_cong_avoid(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *it = connection_of(sk);
+	__u32 delivered = tp->delivered, cwnd, ssthresh;
+	struct call call;
+	__u64 limits;
+
+	if (!it)
+		return 0;
+	make_up(tp, it);
+	note_pause(tp, it);
+	call = (struct call){
+		.now_us = tp->tcp_mstamp,
+		.sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una),
+		.acked_bytes = tp->bytes_acked,
+		.rtt_us = tp->rack.rtt_us,
+		.delivered = delivered - (__u32)it->delivered,
+		.acked = ctx[2],
+		.is_filled = is_window_filled(tp),
+	};
+	it->delivered = delivered;
+	limits = tell(tp, it, &call, CALL_ACK);
+	ssthresh = limits >> 32;
+	cwnd = limits;
+	if (ssthresh != tp->snd_ssthresh)
+		tp->snd_ssthresh = ssthresh;
+	if (cwnd != tp->snd_cwnd)
+		tp->snd_cwnd = at_most(cwnd, cwnd_max(tp));
+	return 0;
+}
+
+SEC("struct_ops")
+__u32 algorithm_ssthresh(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *it = connection_of(sk);
+
+	if (!it)
+		return at_least(tp->snd_cwnd / 2, SEGMENTS_MIN);
+	return tell_of(tp, it, CALL_LOSS) >> 32;
+}
+
+SEC("struct_ops")
+int algorithm_set_state(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *it = connection_of(sk);
+	__u8 state = ctx[1];
+
+	if (!it)
+		return 0;
+	make_up(tp, it);
+	if (state == TCP_CA_CWR)
+		tell_of(tp, it, CALL_MARK);
+	else if (state == TCP_CA_LOSS)
+		tell_of(tp, it, CALL_TIMEOUT);
+	else if (state < TCP_CA_CWR && ca_state(tp) >= TCP_CA_RECOVERY)
+		tell_of(tp, it, CALL_REPAIRED);
+	return 0;
+}
+
+SEC("struct_ops")
+__u32 algorithm_undo_cwnd(__u64 *ctx)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *it = connection_of(sk);
+
+	if (it)
+		tell_of(tp, it, CALL_UNDO);
+	return at_least(tp->snd_cwnd, tp->prior_cwnd);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops algorithm = {
+	.name = "forebay",
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)algorithm_init,
+	.ssthresh = (void *)algorithm_ssthresh,
+	.cong_avoid = (void *)algorithm_cong_avoid,
+	.set_state = (void *)algorithm_set_state,
+	.undo_cwnd = (void *)algorithm_undo_cwnd,
+};
+
+/* A connection of a test, call by call. */
+struct check {
+	struct told told;
+	__u64 law[LAW_BYTES / 8];
+};
+
+SEC("syscall")
+int check_algorithm(struct check *it)
+{
+	it->told.limits = ALGORITHM(it->law, &it->told.call);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
