@@ -1,5 +1,6 @@
 //! Repository chores that need an `if`. The Makefile is the index; see `cargo xtask help`.
 
+mod algorithms;
 mod compare;
 mod deny;
 mod docs;
@@ -22,6 +23,8 @@ chores:
   bench-ns3 [--install] [--runs N] [SCENARIO..]   runs the scenarios N times (5) in ns-3 and
                here, and says how many times faster this is and whether speed and memory are what was
                asked for (libns3-dev; 40 minutes)
+  bpf-algorithms [--check]   makes the BPF objects of laws of core in crates/ebpf/bpf/algorithms, or says
+               whether they are what the sources give (rustup component add llvm-tools, clang)
   compare-check   says whether `forebay compare` finds nothing where seeds and commit are the same, a
                constant of Cubic that is 10 % off, and how often it calls something in 100
                comparisons of what does not differ (4 minutes)
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Some(chore @ ("compare-check" | "evaluate")) if cfg!(debug_assertions) => {
             return in_release(chore, &arguments[1..]).unwrap_or_else(failed);
         }
+        Some("bpf-algorithms") => algorithms::build(&arguments[1..]),
         Some("compare-check") => compare::check(&arguments[1..]),
         Some("deny") => deny::deny(),
         Some("docs") => docs::build(),

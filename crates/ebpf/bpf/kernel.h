@@ -35,11 +35,15 @@ typedef _Bool bool;
 #define BPF_MAP_TYPE_LPM_TRIE 11
 #define BPF_MAP_TYPE_XSKMAP 17
 #define BPF_MAP_TYPE_QUEUE 22
+#define BPF_MAP_TYPE_SK_STORAGE 24
 #define BPF_MAP_TYPE_RINGBUF 27
 
 /* map_flags of BPF_MAP_CREATE */
 #define BPF_F_NO_PREALLOC (1U << 0)
 #define BPF_F_MMAPABLE (1U << 10)
+
+/* bpf_sk_storage_get() */
+#define BPF_SK_STORAGE_GET_F_CREATE (1ULL << 0)
 
 /* bpf_ringbuf_submit() */
 #define BPF_RB_NO_WAKEUP (1ULL << 0)

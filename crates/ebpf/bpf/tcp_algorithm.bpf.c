@@ -77,19 +77,13 @@ struct {
 
 static __always_inline struct connection *connection_of(struct sock *sk)
 {
-	return bpf_sk_storage_get(&connections, sk, NULL, 0);
+	return bpf_sk_storage_get(&connections, sk, 0, 0);
 }
 
-/* Tells the law; the rest of `call` is as the caller has set it. */
-static __always_inline __u64 tell(struct tcp_sock *tp, struct connection *it, struct call *call,
-				  __u32 kind)
+static __always_inline __u64 tell(struct connection *it, const struct call *call)
 {
-	__u64 limits;
+	__u64 limits = ALGORITHM(it->law, call);
 
-	call->kind = kind;
-	call->cwnd = tp->snd_cwnd;
-	call->ssthresh = tp->snd_ssthresh;
-	limits = ALGORITHM(it->law, call);
 	if (is_recorded) {
 		struct told told = { *call, limits };
 
@@ -98,21 +92,37 @@ static __always_inline __u64 tell(struct tcp_sock *tp, struct connection *it, st
 	return limits;
 }
 
-/* A call that says no more than that it comes. */
+/* What all calls say. */
+static __always_inline struct call call_of(struct tcp_sock *tp, __u32 kind)
+{
+	return (struct call){
+		.now_us = tp->tcp_mstamp,
+		.kind = kind,
+		.cwnd = tp->snd_cwnd,
+		.ssthresh = tp->snd_ssthresh,
+	};
+}
+
+/* A call that says no more. */
 static __always_inline __u64 tell_of(struct tcp_sock *tp, struct connection *it, __u32 kind)
 {
-	struct call call = { .now_us = tp->tcp_mstamp };
+	struct call call = call_of(tp, kind);
 
-	return tell(tp, it, &call, kind);
+	return tell(it, &call);
 }
 
 /* What the kernel reduced the window to without asking (make_up in tcp_datapath.bpf.c). */
 static __always_inline void make_up(struct tcp_sock *tp, struct connection *it)
 {
+	struct call call = call_of(tp, CALL_LOSS);
+
 	if (is_threshold(tp->snd_ssthresh))
 		return;
-	tp->snd_ssthresh = SSTHRESH_INFINITE;
-	tp->snd_ssthresh = tell_of(tp, it, CALL_LOSS) >> 32;
+	call.cwnd = at_most(tp->prior_cwnd, SEGMENTS_MAX);
+	call.ssthresh = SSTHRESH_INFINITE;
+	tp->snd_ssthresh = tell(it, &call) >> 32;
+	if (tp->snd_cwnd > SEGMENTS_MAX)
+		tp->snd_cwnd = tp->snd_ssthresh;
 }
 
 /* As note_pause in tcp_native.bpf.c says. */
@@ -121,9 +131,11 @@ static __always_inline void note_pause(struct tcp_sock *tp, struct connection *i
 	__u64 sent_us = tp->first_tx_mstamp;
 
 	if (it->drained_us && sent_us > it->drained_us) {
-		struct call call = { .now_us = sent_us, .idle_us = sent_us - it->drained_us };
+		struct call call = call_of(tp, CALL_RESUME);
 
-		tell(tp, it, &call, CALL_RESUME);
+		call.now_us = sent_us;
+		call.idle_us = sent_us - it->drained_us;
+		tell(it, &call);
 	}
 	it->drained_us = packets_in_flight(tp) ? 0 : sent_us;
 }
@@ -133,15 +145,16 @@ int algorithm_init(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct call call = { .now_us = tp->tcp_mstamp, .mss = tp->mss_cache };
+	struct call call = call_of(tp, CALL_BEGIN);
 	struct connection *it;
 
-	it = bpf_sk_storage_get(&connections, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	it = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!it)
 		return 0;
 	it->delivered = tp->delivered;
 	it->drained_us = 0;
-	tell(tp, it, &call, CALL_BEGIN);
+	call.mss = tp->mss_cache;
+	tell(it, &call);
 	return 0;
 }
 
@@ -159,17 +172,15 @@ int algorithm_cong_avoid(__u64 *ctx)
 		return 0;
 	make_up(tp, it);
 	note_pause(tp, it);
-	call = (struct call){
-		.now_us = tp->tcp_mstamp,
-		.sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una),
-		.acked_bytes = tp->bytes_acked,
-		.rtt_us = tp->rack.rtt_us,
-		.delivered = delivered - (__u32)it->delivered,
-		.acked = ctx[2],
-		.is_filled = is_window_filled(tp),
-	};
+	call = call_of(tp, CALL_ACK);
+	call.sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una);
+	call.acked_bytes = tp->bytes_acked;
+	call.rtt_us = tp->rack.rtt_us;
+	call.delivered = delivered - (__u32)it->delivered;
+	call.acked = ctx[2];
+	call.is_filled = is_window_filled(tp);
 	it->delivered = delivered;
-	limits = tell(tp, it, &call, CALL_ACK);
+	limits = tell(it, &call);
 	ssthresh = limits >> 32;
 	cwnd = limits;
 	if (ssthresh != tp->snd_ssthresh)

@@ -1,0 +1,239 @@
+//! `cargo xtask bpf-algorithms`: laws of core as BPF objects.
+//!
+//! No Rust for BPF is needed, which would be a nightly toolchain and the sources of its library: rustc of this
+//! repository writes LLVM's IR for this machine, which says little of it, and LLVM's tools of the same
+//! toolchain make BPF of it. The C around a law (`tcp_algorithm.bpf.c`) comes from clang as bitcode.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use libbpf_rs::libbpf_sys::API_HEADERS;
+
+use crate::{repository, run};
+
+/// Each has a function `forebay_NAME` in `crates/ebpf/algorithms`.
+const ALGORITHMS: [&str; 4] = ["cubic", "newreno", "vegas", "westwood"];
+/// The objects, below the repository.
+const OBJECTS: &str = "crates/ebpf/bpf/algorithms";
+/// What they are made in, below the repository.
+const WORK: &str = "target/bpf-algorithms";
+/// Their hashes, for `sha256sum --check` in their folder.
+const HASHES: &str = "SHA256SUMS";
+
+/// What of a function's IR is this machine's.
+const OF_MACHINE: [&str; 4] =
+    ["\"probe-stack\"=", "\"target-cpu\"=", "\"target-features\"=", "\"tune-cpu\"="];
+
+/// Makes the objects and their hashes, or with `--check` says whether those in the repository are what the
+/// sources give.
+///
+/// # Errors
+///
+/// Something is missing, a law may panic or calls what BPF does not have, or an object differs.
+pub fn build(arguments: &[String]) -> Result<()> {
+    let is_check = match arguments {
+        [] => false,
+        [one] if one == "--check" => true,
+        _ => bail!("bpf-algorithms takes --check or nothing"),
+    };
+    let work = repository().join(WORK);
+    fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    let tools = Tools::find()?;
+    let laws = tools.laws(&work)?;
+    let made = ALGORITHMS.map(|name| (name, tools.object(name, &laws, &work)));
+    let kept = repository().join(OBJECTS);
+    for (name, object) in made {
+        let (object, kept) = (object.with_context(|| format!("of {name}"))?, kept.join(file(name)));
+        if !is_check {
+            fs::create_dir_all(kept.parent().expect("a folder"))?;
+            fs::copy(&object, &kept).with_context(|| kept.display().to_string())?;
+            continue;
+        }
+        let is_same = fs::read(&kept).with_context(|| kept.display().to_string())? == fs::read(&object)?;
+        ensure!(is_same, "{} is not what the sources give: cargo xtask bpf-algorithms", kept.display());
+    }
+    let mut hash = Command::new("sha256sum");
+    hash.current_dir(&kept);
+    if is_check {
+        return run(hash.args(["--check", "--quiet", HASHES]));
+    }
+    let hashes = output(hash.args(ALGORITHMS.map(file)))?;
+    fs::write(kept.join(HASHES), hashes).with_context(|| HASHES.to_string())
+}
+
+fn file(name: &str) -> String {
+    format!("{name}.bpf.o")
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?} ended with {}: {stderr}", output.status);
+    String::from_utf8(output.stdout).with_context(|| format!("{command:?}"))
+}
+
+/// LLVM's tools of the toolchain, which read the IR of its rustc.
+struct Tools {
+    folder: PathBuf,
+    /// As cargo calls this machine.
+    host: String,
+}
+
+impl Tools {
+    fn find() -> Result<Self> {
+        let asked = |argument: &[&str]| {
+            output(Command::new("rustc").current_dir(repository()).args(argument))
+        };
+        let version = asked(&["-vV"])?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+        let host = host.context("rustc -vV names no host")?.to_string();
+        let root = PathBuf::from(asked(&["--print", "sysroot"])?.trim());
+        let folder = root.join("lib/rustlib").join(&host).join("bin");
+        for tool in ["llvm-link", "llvm-dis", "llvm-nm", "llvm-strip", "opt", "llc"] {
+            ensure!(
+                folder.join(tool).exists(),
+                "{tool} is missing in {}: rustup component add llvm-tools",
+                folder.display()
+            );
+        }
+        Ok(Self { folder, host })
+    }
+
+    fn tool(&self, name: &str) -> Command {
+        Command::new(self.folder.join(name))
+    }
+
+    /// The IR of the laws and of core, for BPF.
+    fn laws(&self, work: &Path) -> Result<[PathBuf; 2]> {
+        let deps = work.join(&self.host).join("release/deps");
+        if deps.exists() {
+            // IR of other sources has other names.
+            fs::remove_dir_all(&deps).with_context(|| deps.display().to_string())?;
+        }
+        // A unit of code for each crate, and nothing that looks for vectors, which BPF has not.
+        let flags = "--emit=llvm-ir -Ccodegen-units=1 -Cpanic=abort -Cno-vectorize-loops \
+                     -Cno-vectorize-slp";
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(repository()).args(["build", "--release", "--locked", "--package"]);
+        cargo.args(["forebay-bpf-algorithms", "--target", &self.host, "--target-dir"]).arg(work);
+        cargo.env("RUSTFLAGS", flags).env("CARGO_PROFILE_RELEASE_DEBUG", "false");
+        run(&mut cargo)?;
+        let target = self.target(work)?;
+        let mut made = [work.join("laws.ll"), work.join("core.ll")];
+        for (name, path) in ["forebay_bpf_algorithms-", "forebay_core-"].iter().zip(&mut made) {
+            let text = fs::read_to_string(ir_of(&deps, name)?)?;
+            fs::write(&*path, for_bpf(&text, &target))?;
+        }
+        Ok(made)
+    }
+
+    /// The lines of an IR that say what it is for, as clang has them for BPF.
+    fn target(&self, work: &Path) -> Result<Vec<String>> {
+        let bitcode = self.around(ALGORITHMS[0], work)?;
+        let text = output(self.tool("llvm-dis").arg(bitcode).args(["-o", "-"]))?;
+        Ok(text.lines().filter(|line| line.starts_with("target ")).map(String::from).collect())
+    }
+
+    /// The bitcode of the C around a law.
+    fn around(&self, name: &str, work: &Path) -> Result<PathBuf> {
+        let headers = work.join("include/bpf");
+        fs::create_dir_all(&headers)?;
+        for (file, text) in API_HEADERS {
+            fs::write(headers.join(file), text)?;
+        }
+        let bitcode = work.join(format!("{name}.c.bc"));
+        let mut clang = Command::new("clang");
+        clang.current_dir(repository().join("crates/ebpf"));
+        clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+        // Its paths are to be the same wherever this is made.
+        clang.arg(format!("-ffile-prefix-map={}=.", repository().display()));
+        clang.arg(format!("-DALGORITHM=forebay_{name}")).arg("-I").arg(work.join("include"));
+        clang.args(["-emit-llvm", "-c", "bpf/tcp_algorithm.bpf.c", "-o"]).arg(&bitcode);
+        run(&mut clang)?;
+        Ok(bitcode)
+    }
+
+    /// The object of a law.
+    fn object(&self, name: &str, laws: &[PathBuf], work: &Path) -> Result<PathBuf> {
+        let around = self.around(name, work)?;
+        let [linked, inlined, object] =
+            ["linked.bc", "inlined.bc", "bpf.o"].map(|end| work.join(format!("{name}.{end}")));
+        let mut link = self.tool("llvm-link");
+        link.args(["--only-needed", "--internalize"]).arg(around).args(laws);
+        run(link.arg("-o").arg(&linked))?;
+        let mut opt = self.tool("opt");
+        opt.arg("-passes=always-inline,default<O2>").arg(linked).arg("-o").arg(&inlined);
+        run(&mut opt)?;
+        let missing = output(self.tool("llvm-nm").arg("--undefined-only").arg(&inlined))?;
+        // Places of the kernel's fields, which the loader fills in.
+        let missing: Vec<&str> = missing
+            .lines()
+            .filter_map(|line| line.split_whitespace().last())
+            .filter(|symbol| !symbol.starts_with("llvm."))
+            .collect();
+        ensure!(
+            missing.is_empty(),
+            "it may panic or calls what BPF has not: {}; see {}",
+            missing.join(", "),
+            inlined.display()
+        );
+        let mut llc = self.tool("llc");
+        llc.args(["-march=bpfel", "-mcpu=v3", "-filetype=obj"]).arg(inlined).arg("-o").arg(&object);
+        run(&mut llc)?;
+        run(self.tool("llvm-strip").arg("--strip-debug").arg(&object))?;
+        Ok(object)
+    }
+}
+
+/// The IR of the crate whose files begin with `name`.
+fn ir_of(deps: &Path, name: &str) -> Result<PathBuf> {
+    let mut found = fs::read_dir(deps)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| {
+        let stem = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+        stem.starts_with(name) && stem.ends_with(".ll")
+    });
+    found.next().with_context(|| format!("no {name}*.ll in {}", deps.display()))
+}
+
+/// IR of rustc as one for BPF whose functions are all inlined: the verifier follows calls without their types
+/// only within a program.
+fn for_bpf(ir: &str, target: &[String]) -> String {
+    let is_target = |line: &&str| line.starts_with("target ");
+    let mut text: String = target.iter().map(|line| format!("{line}\n")).collect();
+    for line in ir.lines().filter(|line| !is_target(line)) {
+        if line.starts_with("define ") {
+            text.push_str(&line.replacen(" unnamed_addr", " unnamed_addr alwaysinline", 1));
+        } else if line.starts_with("attributes ") {
+            let is_kept = |word: &&str| {
+                !OF_MACHINE.iter().any(|start| word.starts_with(start)) && *word != "noinline"
+            };
+            text.push_str(&line.split(' ').filter(is_kept).collect::<Vec<_>>().join(" "));
+        } else {
+            text.push_str(line);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ir_of_this_machine_becomes_that_of_bpf() {
+        let ir = "\
+            target datalayout = \"e-m:e\"\n\
+            target triple = \"x86_64-unknown-linux-gnu\"\n\
+            define i64 @f(i64 %0) unnamed_addr #0 {\n\
+            attributes #0 = { noinline nounwind \"probe-stack\"=\"inline-asm\" \"target-cpu\"=\"x86-64\" }\n";
+        let target = ["target triple = \"bpf\"".to_string()];
+        let expected = "\
+            target triple = \"bpf\"\n\
+            define i64 @f(i64 %0) unnamed_addr alwaysinline #0 {\n\
+            attributes #0 = { nounwind }\n";
+        assert_eq!(for_bpf(ir, &target), expected);
+    }
+}
