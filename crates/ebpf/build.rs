@@ -1,6 +1,6 @@
 //! Compiles the BPF programs and generates their skeletons.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
@@ -33,4 +33,18 @@ fn main() {
             panic!("{error:?}");
         }
     }
+    algorithms(&Path::new(&here).join("bpf/algorithms"), &out.join("algorithms.rs"));
+}
+
+/// Writes a table of the objects of `cargo xtask bpf-algorithms` in `folder`. That chore builds this crate,
+/// too: also where there are none yet.
+fn algorithms(folder: &Path, table: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.sort();
+    let name = |file: &PathBuf| Some(file.file_name()?.to_str()?.strip_suffix(".bpf.o")?.to_string());
+    let row = |file: &PathBuf| Some(format!("({:?}, include_bytes!({file:?})),\n", name(file)?));
+    let rows: String = files.iter().filter_map(row).collect();
+    let text = format!("pub(super) const OBJECTS: &[(&str, &[u8])] = &[\n{rows}];\n");
+    std::fs::write(table, text).expect("OUT_DIR can be written");
 }

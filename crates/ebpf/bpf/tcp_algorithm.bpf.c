@@ -62,7 +62,7 @@ struct {
 } connections SEC(".maps");
 
 /* Set by the loader: calls are written down, for tests. */
-const volatile bool is_recorded = false;
+const volatile bool is_recorded SEC(".rodata.settings") = false;
 
 struct told {
 	struct call call;

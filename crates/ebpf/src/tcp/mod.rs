@@ -11,6 +11,7 @@
 //! slots, and root a reserve: `bpf/tcp_share.h`. Whatever holds a name is a link: the name goes with its
 //! process, and connections that use it keep what they have.
 
+mod algorithm;
 mod costs;
 mod halves;
 mod load;
@@ -33,6 +34,7 @@ use forebay_core::cc::law::{Law, Terms};
 use forebay_core::units::ByteCount;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
 
+pub use self::algorithm::CoreLaw;
 pub use self::costs::{Empty, ProgramTime, RunTimes, program_times};
 use self::halves::Halves;
 pub use self::meter::Meter;

@@ -61,6 +61,15 @@ impl Native {
         Ok(load(kind, name, false, left_out)?.0)
     }
 
+    /// What `link` has registered.
+    pub(super) fn held(
+        name: &str,
+        instructions: Vec<(&'static str, u32)>,
+        link: OwnedFd,
+    ) -> Self {
+        Self { name: name.to_string(), instructions, _link: link }
+    }
+
     /// The name to select it by.
     pub fn name(&self) -> &str {
         &self.name
@@ -109,5 +118,5 @@ fn load(
     let maps = &mut loaded.maps;
     let steps = is_recorded.then(|| program::handle("steps", &maps.steps)).transpose()?;
     let link = attach(&mut maps.native, name, None)?;
-    Ok((Native { name: name.to_string(), instructions, _link: link }, steps))
+    Ok((Native::held(name, instructions, link), steps))
 }

@@ -1,5 +1,6 @@
 //! The congestion-control programs on the running kernel, over loopback.
 
+mod algorithms;
 mod arithmetic;
 mod costs;
 mod ecn;

@@ -20,6 +20,7 @@ use super::super::{Native, NativeKind};
 use super::loopback::{connect, fresh_name, set_option};
 use super::native::{MSS, in_core, measured};
 use super::wire::{HOST, NEIGHBOUR, Wire, in_namespace};
+use crate::Error;
 use crate::skel::Plain;
 use crate::skel::tcp_native::types::step as Step;
 
@@ -135,12 +136,13 @@ fn tolerance(kind: NativeKind) -> u64 {
     }
 }
 
-fn taken(steps: &MapHandle) -> Vec<Step> {
+/// What a ring holds.
+fn taken<T: Plain + 'static>(records: &MapHandle) -> Vec<T> {
     let taken = Rc::new(RefCell::new(Vec::new()));
     let mut ring = RingBufferBuilder::new();
     let into = Rc::clone(&taken);
-    ring.add(steps, move |bytes| {
-        into.borrow_mut().push(Step::from_bytes(bytes).expect("a step"));
+    ring.add(records, move |bytes| {
+        into.borrow_mut().push(T::from_bytes(bytes).expect("a record"));
         0
     })
     .expect("a ring");
@@ -181,15 +183,21 @@ fn send(name: &str, wire: &Wire) {
 
 /// A connection under the native algorithm.
 fn recorded(kind: NativeKind) -> Vec<Step> {
+    connection(move |name| Native::record(kind, name))
+}
+
+/// A connection under what `record` registers with a ring of records.
+pub(super) fn connection<T: Plain + Send + 'static>(
+    record: impl FnOnce(&str) -> Result<(Native, MapHandle), Error> + Send + 'static,
+) -> Vec<T> {
     let (tell, told) = std::sync::mpsc::channel();
     in_namespace(move || {
-        let name = fresh_name();
-        let (native, steps) = Native::record(kind, &name).expect("recorded");
+        let (native, records) = record(&fresh_name()).expect("recorded");
         // Windows that are not used are lowered by the kernel beside its congestion control.
         std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0").expect("set");
         let wire = Wire::new();
         send(native.name(), &wire);
-        tell.send(taken(&steps)).expect("told");
+        tell.send(taken(&records)).expect("told");
     });
     told.recv().expect("told")
 }

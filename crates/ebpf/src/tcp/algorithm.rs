@@ -1,0 +1,112 @@
+//! Laws of `forebay_core::cc` in the kernel alone: objects of `cargo xtask bpf-algorithms`.
+
+use std::os::fd::AsFd;
+
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
+
+use super::Native;
+use super::load::{attach, check_name, set_name, verified};
+use crate::{Error, program};
+
+/// Name and ELF object of each.
+mod objects {
+    include!(concat!(env!("OUT_DIR"), "/algorithms.rs"));
+}
+
+/// How errors call any of them.
+const PROGRAM: &str = "tcp_algorithm";
+/// Programs of `bpf/tcp_algorithm.bpf.c` that run on a connection.
+const PROGRAMS: [&str; 5] = [
+    "algorithm_cong_avoid",
+    "algorithm_init",
+    "algorithm_ssthresh",
+    "algorithm_set_state",
+    "algorithm_undo_cwnd",
+];
+/// The program that tests run.
+const CHECK: &str = "check_algorithm";
+
+/// A law of core as BPF: `cubic` as `cubic(hystart=classic, linux_growth=true)`, all others as they are by
+/// default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreLaw {
+    name: &'static str,
+    object: &'static [u8],
+}
+
+impl CoreLaw {
+    /// All that this program has.
+    pub fn all() -> impl Iterator<Item = Self> {
+        objects::OBJECTS.iter().map(|(name, object)| Self { name, object })
+    }
+
+    /// The one of core's name, such as `vegas`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|law| law.name == name)
+    }
+
+    /// Core's name.
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Loads its programs and registers them under `name`, for all network namespaces. Errors as those of
+    /// [`super::Datapath::register`].
+    pub fn register(self, name: &str) -> Result<Native, Error> {
+        Ok(self.load(name, false)?.0)
+    }
+
+    /// Registers it with a ring of what it is told and answers (`struct told`).
+    #[cfg(test)]
+    pub(super) fn record(self, name: &str) -> Result<(Native, MapHandle), Error> {
+        let (native, calls) = self.load(name, true)?;
+        Ok((native, calls.expect("recorded")))
+    }
+
+    /// Loads its programs, that of tests among them, and registers nothing.
+    #[cfg(test)]
+    pub(super) fn check(self) -> Result<Object, Error> {
+        self.open("checked", false, true)?.load().map_err(Error::load(PROGRAM))
+    }
+
+    fn open(self, name: &str, is_recorded: bool, is_checked: bool) -> Result<OpenObject, Error> {
+        program::quiet_libbpf();
+        let mut open =
+            ObjectBuilder::default().open_memory(self.object).map_err(Error::load(PROGRAM))?;
+        for mut map in open.maps_mut() {
+            match map.name().to_str() {
+                Some("algorithm") => set_name(&mut map, name, false),
+                Some("calls") => map.set_autocreate(is_recorded).map_err(Error::map("calls"))?,
+                Some(".rodata.settings") => {
+                    let value = map.initial_value_mut().and_then(|value| value.first_mut());
+                    value.into_iter().for_each(|value| *value = is_recorded.into());
+                }
+                _ => {}
+            }
+        }
+        open.progs_mut()
+            .filter(|program| program.name() == CHECK)
+            .for_each(|mut program| program.set_autoload(is_checked));
+        Ok(open)
+    }
+
+    fn load(self, name: &str, is_recorded: bool) -> Result<(Native, Option<MapHandle>), Error> {
+        check_name(name)?;
+        let open = self.open(name, is_recorded, false)?;
+        let mut object = open.load().map_err(Error::load(PROGRAM))?;
+        let verified = |called: &'static str| {
+            let program = object.progs().find(|program| program.name() == called);
+            (called, program.map_or(0, |program| verified(program.as_fd())))
+        };
+        let instructions = PROGRAMS.map(verified).to_vec();
+        let calls = object.maps().find(|map| is_recorded && map.name() == "calls");
+        let calls = calls.map(|map| program::handle("calls", &map)).transpose()?;
+        let mut ops = object.maps_mut().find(|map| map.name() == "algorithm");
+        let Some(ops) = &mut ops else {
+            let reason = "the object registers nothing".to_string();
+            return Err(Error::Register { name: name.to_string(), reason });
+        };
+        let link = attach(ops, name, None)?;
+        Ok((Native::held(name, instructions, link), calls))
+    }
+}
