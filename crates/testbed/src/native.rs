@@ -12,7 +12,7 @@ use crate::orders;
 /// What is registered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NativeSpec {
-    /// Kind, `reno` or `cubic`, and the name under which sockets select it.
+    /// Kind, such as `reno` or `vegas`, and the name under which sockets select it.
     pub algorithms: Vec<(String, String)>,
 }
 
@@ -20,11 +20,11 @@ pub struct NativeSpec {
 pub fn run(spec: &NativeSpec) -> Result<(), AgentError> {
     agent::check()?;
     let register = |(kind_name, name): &(String, String)| {
-        let kind = native::kind(kind_name).ok_or_else(|| {
-            let text = format!("algorithm {kind_name:?}: allowed is reno or cubic");
+        let kind = native::Kind::named(kind_name).map_err(|allowed| {
+            let text = format!("algorithm {kind_name:?}: this program has {allowed}");
             AgentError::SetUp(io::Error::new(io::ErrorKind::InvalidInput, text))
         })?;
-        Ok::<_, AgentError>(Native::register(kind, name)?)
+        Ok::<_, AgentError>(kind.register(name)?)
     };
     let _held: Vec<Native> = spec.algorithms.iter().map(register).collect::<Result<_, _>>()?;
     privileges::drop_unneeded().map_err(AgentError::SetUp)?;

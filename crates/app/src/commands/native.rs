@@ -8,12 +8,13 @@ use std::process::ExitCode;
     forebay native --algorithm cubic                 # registers fb_native_cubic\n  \
     iperf3 -c HOST -C fb_native_cubic\n\n\
     It runs in the foreground. The algorithms are forebay's own, and need nobody to decide for them; forebay \
-    agent has all others. When it ends, connections that are open keep theirs and new ones cannot select \
+    agent has more. When it ends, connections that are open keep theirs and new ones cannot select \
     them.\n\n\
     Needs root and Linux 6.4. Exit code 2: no privilege, a kernel that lacks something, or no such \
     algorithm; 1: the kernel refuses, such as a name that is taken.")]
 pub struct Native {
-    /// Which: reno or cubic; may be given once for each.
+    /// Which: reno or cubic, vegas or westwood, or core:newreno or core:cubic, compiled from the simulator's; may
+    /// be given once for each.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
 }
@@ -28,11 +29,11 @@ impl Native {
         use super::agent::exit;
 
         let kind = |name: &String| {
-            let refusal = || BadInput(format!("--algorithm {name}: allowed is reno or cubic"));
-            native::kind(name).ok_or_else(refusal)
+            let refusal = |allowed| BadInput(format!("--algorithm {name}: allowed is one of {allowed}"));
+            native::Kind::named(name).map_err(refusal)
         };
         let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-        let line = |kind: &native::NativeKind| {
+        let line = |kind: &native::Kind| {
             let name = kind.name();
             format!(
                 "{name} is registered: TCP_CONGESTION of a socket, congctl of a route or \

@@ -37,5 +37,5 @@ fn no_other_algorithm_is_native() {
     let output = forebay(Path::new("."), &["native", "--algorithm", "copa"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("--algorithm copa: allowed is reno or cubic"), "{error}");
+    assert!(error.contains("--algorithm copa: allowed is one of reno, cubic"), "{error}");
 }

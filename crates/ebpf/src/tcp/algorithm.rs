@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{MapCore, MapHandle, ObjectBuilder, OpenObject};
 
 use super::Native;
 use super::load::{attach, check_name, set_name, verified};
@@ -37,7 +37,7 @@ pub struct CoreLaw {
 impl CoreLaw {
     /// All that this program has.
     pub fn all() -> impl Iterator<Item = Self> {
-        objects::OBJECTS.iter().map(|(name, object)| Self { name, object })
+        objects::OBJECTS.iter().map(|&(name, object)| Self { name, object })
     }
 
     /// The one of core's name, such as `vegas`.
@@ -65,7 +65,7 @@ impl CoreLaw {
 
     /// Loads its programs, that of tests among them, and registers nothing.
     #[cfg(test)]
-    pub(super) fn check(self) -> Result<Object, Error> {
+    pub(super) fn check(self) -> Result<libbpf_rs::Object, Error> {
         self.open("checked", false, true)?.load().map_err(Error::load(PROGRAM))
     }
 
@@ -94,11 +94,10 @@ impl CoreLaw {
         check_name(name)?;
         let open = self.open(name, is_recorded, false)?;
         let mut object = open.load().map_err(Error::load(PROGRAM))?;
-        let verified = |called: &'static str| {
+        let instructions = PROGRAMS.map(|called| {
             let program = object.progs().find(|program| program.name() == called);
             (called, program.map_or(0, |program| verified(program.as_fd())))
-        };
-        let instructions = PROGRAMS.map(verified).to_vec();
+        });
         let calls = object.maps().find(|map| is_recorded && map.name() == "calls");
         let calls = calls.map(|map| program::handle("calls", &map)).transpose()?;
         let mut ops = object.maps_mut().find(|map| map.name() == "algorithm");
@@ -107,6 +106,6 @@ impl CoreLaw {
             return Err(Error::Register { name: name.to_string(), reason });
         };
         let link = attach(ops, name, None)?;
-        Ok((Native::held(name, instructions, link), calls))
+        Ok((Native::held(name, instructions.to_vec(), link), calls))
     }
 }

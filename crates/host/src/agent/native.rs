@@ -1,30 +1,69 @@
 //! Algorithms that run in the kernel alone, registered for as long as this process lives.
 
-use forebay_ebpf::tcp::Native;
-pub use forebay_ebpf::tcp::NativeKind;
+use forebay_ebpf::Error;
+use forebay_ebpf::tcp::{CoreLaw, Native, NativeKind};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::AgentError;
 use crate::log;
 use crate::service::privileges;
 
-/// The algorithm called `name`: `reno` or `cubic`.
-pub fn kind(name: &str) -> Option<NativeKind> {
-    match name {
-        "reno" => Some(NativeKind::Reno),
-        "cubic" => Some(NativeKind::Cubic),
-        _ => None,
+/// An algorithm of the kernel alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// In C, by hand.
+    ByHand(NativeKind),
+    /// A law of core.
+    Core(CoreLaw),
+}
+
+impl Kind {
+    /// The algorithm called `name`: `reno` or `cubic`, in C, or a law of core that has a BPF object, as
+    /// `vegas` or `core:vegas`; `core:cubic` is that of Rust.
+    ///
+    /// # Errors
+    ///
+    /// What is allowed, separated by commas.
+    pub fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "reno" => Ok(Self::ByHand(NativeKind::Reno)),
+            "cubic" => Ok(Self::ByHand(NativeKind::Cubic)),
+            _ => CoreLaw::named(name.strip_prefix("core:").unwrap_or(name))
+                .map(Self::Core)
+                .ok_or_else(|| {
+                    let laws = CoreLaw::all().map(|law| format!("core:{}", law.name()));
+                    let by_hand = ["reno", "cubic"].map(String::from);
+                    by_hand.into_iter().chain(laws).collect::<Vec<_>>().join(", ")
+                }),
+        }
+    }
+
+    /// Usual name as a congestion control.
+    pub fn name(self) -> String {
+        match self {
+            Self::ByHand(kind) => kind.name().to_string(),
+            // Longer ones do not fit (`TCP_CA_NAME_MAX`).
+            Self::Core(law) => format!("fb_bpf_{}", law.name()),
+        }
+    }
+
+    /// Registers it under `name`.
+    pub fn register(self, name: &str) -> Result<Native, Error> {
+        match self {
+            Self::ByHand(kind) => Native::register(kind, name),
+            Self::Core(law) => law.register(name),
+        }
     }
 }
 
 /// Registers the algorithms of these kinds under their own names, says so on stdout, and holds them until a
 /// signal asks for the end.
-pub fn hold(kinds: &[NativeKind], announcement: String) -> Result<(), AgentError> {
+pub fn hold(kinds: &[Kind], announcement: String) -> Result<(), AgentError> {
     super::check()?;
     let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     ends.thread_block().map_err(|errno| AgentError::SetUp(errno.into()))?;
     log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
-    let register = |kind: &NativeKind| Native::register(*kind, kind.name());
+    let register = |kind: &Kind| kind.register(&kind.name());
     let _held: Vec<Native> = kinds.iter().map(register).collect::<Result<_, _>>()?;
     privileges::drop_unneeded().map_err(AgentError::SetUp)?;
     log::announce(announcement);

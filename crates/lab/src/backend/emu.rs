@@ -297,7 +297,14 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     match flow.platform {
         None | Some(Platform::Kernel) => {}
         Some(Platform::Agent) => drop(Choice::new(known(), flow.cc.clone()).map_err(within)?),
-        Some(Platform::Bpf) => {}
+        Some(Platform::Bpf) => {
+            let kind = agent::native::Kind::named(kernel_name(&flow.cc));
+            kind.map_err(|allowed| {
+                let (name, cc) = (&flow.name, flow.cc_name());
+                let reason = format!("flow.{name}.cc = {cc}: this program has in BPF {allowed}");
+                BackendError::Unavailable(reason)
+            })?;
+        }
     }
     if !matches!(flow.platform, None | Some(Platform::Kernel)) {
         return agent::check().map_err(|error| {

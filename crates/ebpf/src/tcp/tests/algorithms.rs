@@ -77,7 +77,7 @@ fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] 
         call.kind = match (call.kind, random.below(4_096)) {
             (native::LOSS, 0..=1_023) => native::UNDO,
             (native::LOSS, 1_024..=2_047) => native::MARK,
-            (native::LOSS, 2_048..=2_200) => native::TIMEOUT,
+            (native::LOSS, 2_048..=3_071) => native::TIMEOUT,
             (native::LOSS | native::TIMEOUT, _) => native::REPAIRED,
             (_, 0..=3) => native::LOSS,
             (_, 4) => native::RESUME,

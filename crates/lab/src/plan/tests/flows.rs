@@ -34,6 +34,7 @@ fn flows_name_their_platform_and_parameters_in_the_text_or_beside_it() {
         ("\"agent:cubic(hystart=off)\"", Some(Platform::Agent), "agent:cubic(hystart=off)"),
         ("{ kind = \"agent:vegas\", alpha = 3 }", Some(Platform::Agent), "agent:vegas(alpha=3)"),
         ("\"bpf:cubic\"", Some(Platform::Bpf), "bpf:cubic"),
+        ("\"bpf:vegas\"", Some(Platform::Bpf), "bpf:vegas"),
     ] {
         let flow = flow(cc, &[]);
         assert_eq!((flow.platform, flow.cc_name().as_str()), (platform, name), "{cc}");
@@ -60,8 +61,8 @@ fn a_platform_or_algorithm_that_there_is_not_is_refused() {
         ("agent:", "cc = \"agent:\": allowed is a congestion control such as"),
         ("agent:nonesuch", "cc.kind = nonesuch: allowed is one of basic_delay, bbr"),
         ("agent:cubic(hystart=3)", "cc.hystart = 3: allowed is off"),
-        ("bpf:copa", "cc = \"bpf:copa\": allowed is \"bpf:reno\" or"),
-        ("bpf:cubic(hystart=off)", "cc = \"bpf:cubic(hystart=off)\": allowed is \"bpf:reno\" or"),
+        ("bpf:copa", "cc = \"bpf:copa\": allowed is \"bpf:reno\", \"bpf:cubic\""),
+        ("bpf:cubic(hystart=off)", "cc = \"bpf:cubic(hystart=off)\": allowed is \"bpf:reno\","),
         ("kernel:sixteen_letters_", "cc = \"kernel:sixteen_letters_\": allowed is a congestion"),
     ] {
         let text = PLAN.replace("name = \"bulk\"", &format!("name = \"bulk\"\ncc = \"{cc}\""));
