@@ -3,7 +3,7 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 fuzz build install packages \
+.PHONY: help demo test evaluate chaos bench bpf-algorithms bench-datapath bench-bundles bench-ns3 fuzz build install packages \
         test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
         test-metrics test-own test-probe test-quickstart docs clean
 
@@ -76,6 +76,10 @@ lint: ## formatting, lints, and links of the documentation
 
 docs: ## the pages of docs/ as a site in target/site, its links checked (mdBook, minutes at the first call)
 	$(CARGO) xtask docs
+
+bpf-algorithms: ## makes the BPF objects of laws anew, after a change of one (LLVM's tools of the toolchain, clang)
+	rustup component add llvm-tools
+	$(CARGO) xtask bpf-algorithms
 
 deny: ## licences, duplicates and origins of all dependencies, and known holes (cargo-deny)
 	$(CARGO) xtask deny

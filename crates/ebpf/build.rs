@@ -42,8 +42,10 @@ fn algorithms(folder: &Path, table: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
-    let name = |file: &PathBuf| Some(file.file_name()?.to_str()?.strip_suffix(".bpf.o")?.to_string());
-    let row = |file: &PathBuf| Some(format!("({:?}, include_bytes!({file:?})),\n", name(file)?));
+    let row = |file: &PathBuf| {
+        let name = file.file_name()?.to_str()?.strip_suffix(".bpf.o")?;
+        Some(format!("({name:?}, include_bytes!({file:?})),\n"))
+    };
     let rows: String = files.iter().filter_map(row).collect();
     let text = format!("pub(super) const OBJECTS: &[(&str, &[u8])] = &[\n{rows}];\n");
     std::fs::write(table, text).expect("OUT_DIR can be written");

@@ -51,8 +51,9 @@ pub fn build(arguments: &[String]) -> Result<()> {
             fs::copy(&object, &kept).with_context(|| kept.display().to_string())?;
             continue;
         }
-        let is_same = fs::read(&kept).with_context(|| kept.display().to_string())? == fs::read(&object)?;
-        ensure!(is_same, "{} is not what the sources give: cargo xtask bpf-algorithms", kept.display());
+        let name = kept.display();
+        let is_same = fs::read(&kept).with_context(|| name.to_string())? == fs::read(&object)?;
+        ensure!(is_same, "{name} is not what the sources give: cargo xtask bpf-algorithms");
     }
     let mut hash = Command::new("sha256sum");
     hash.current_dir(&kept);
@@ -190,11 +191,12 @@ impl Tools {
 
 /// The IR of the crate whose files begin with `name`.
 fn ir_of(deps: &Path, name: &str) -> Result<PathBuf> {
-    let mut found = fs::read_dir(deps)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| {
-        let stem = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
-        stem.starts_with(name) && stem.ends_with(".ll")
-    });
-    found.next().with_context(|| format!("no {name}*.ll in {}", deps.display()))
+    let files = fs::read_dir(deps)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_it = |path: &PathBuf| {
+        let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+        file.starts_with(name) && file.ends_with(".ll")
+    };
+    files.into_iter().find(is_it).with_context(|| format!("no {name}*.ll in {}", deps.display()))
 }
 
 /// IR of rustc as one for BPF whose functions are all inlined: the verifier follows calls without their types
@@ -228,7 +230,7 @@ mod tests {
             target datalayout = \"e-m:e\"\n\
             target triple = \"x86_64-unknown-linux-gnu\"\n\
             define i64 @f(i64 %0) unnamed_addr #0 {\n\
-            attributes #0 = { noinline nounwind \"probe-stack\"=\"inline-asm\" \"target-cpu\"=\"x86-64\" }\n";
+            attributes #0 = { noinline nounwind \"probe-stack\"=\"inline-asm\" }\n";
         let target = ["target triple = \"bpf\"".to_string()];
         let expected = "\
             target triple = \"bpf\"\n\

@@ -52,7 +52,7 @@ const STORES: [&str; 2] = ["results.sqlite", "cases.jsonl"];
 /// The report over several folders of results, which lies beside them.
 const REPORT: &str = "report.html";
 /// Ends of the names of sources and data, which an editor's copies do not have.
-const ENDS: [&str; 9] = ["rs", "toml", "lock", "c", "cc", "h", "sql", "cdf", "trace"];
+const ENDS: [&str; 10] = ["rs", "toml", "lock", "c", "cc", "h", "o", "sql", "cdf", "trace"];
 
 /// The digest, in hex, of what can influence a run of the back end `sim`, `emu` or `ns3`, from the files below
 /// `repository`. Fails where a file cannot be read.

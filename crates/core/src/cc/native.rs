@@ -15,8 +15,9 @@
 //! have the same window to the byte. Bytes that are no whole segment stay here as long as the kernel's
 //! window has the segments of this one.
 //!
-//! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, divide
-//! in 128 bits, call through a pointer, use floats or memory of its own, or loop without a bound that is seen.
+//! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, multiply
+//! or divide in 128 bits (as a product of 64 does that saturates), call through a pointer, use floats or memory
+//! of its own, or loop without a bound that is seen.
 
 use super::window::{CWND_MAX, Counting, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
 use super::{Measurement, RttSample};
@@ -43,7 +44,7 @@ pub const UNDO: u32 = 6;
 pub const RESUME: u32 = 7;
 
 /// What Linux tells a congestion control. Numbers alone and no padding, as C has it in
-/// `crates/ebpf/bpf/tcp_algorithm.h`. Only `kind`, `now_us`, `cwnd` and `ssthresh` mean something in each.
+/// `crates/ebpf/bpf/tcp_algorithm.bpf.c`. Only `kind`, `now_us`, `cwnd` and `ssthresh` mean something in each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
@@ -84,7 +85,7 @@ impl Call {
     pub fn measurement(&self, mss: ByteCount) -> Measurement {
         let rtt = Duration::from_micros(self.rtt_us.into());
         Measurement {
-            acked: mss * u64::from(self.delivered),
+            acked: ByteCount::new(mss.as_u64() * u64::from(self.delivered)),
             rtt: (self.rtt_us > 0).then_some(RttSample { latest: rtt, min: rtt }),
             delivered: ByteCount::new(self.sent_bytes),
             prior_delivered: ByteCount::new(self.acked_bytes.saturating_sub(1)),
@@ -117,8 +118,8 @@ impl<L: WindowLaw> Native<L> {
     /// One that begins as `call` says. All segments count as its `mss` from then on.
     pub fn new(mut law: L, call: &Call) -> Self {
         let mut window = Window::new(Counting::default());
-        let mss = ByteCount::new(call.mss.into());
-        window.start(mss, mss * u64::from(call.cwnd));
+        let mss = u64::from(call.mss);
+        window.start(ByteCount::new(mss), ByteCount::new(mss * u64::from(call.cwnd)));
         law.start(call.now(), &window);
         Self { window, law, saved: None }
     }
@@ -165,9 +166,10 @@ impl<L: WindowLaw> Native<L> {
     }
 
     fn on_undo(&mut self) {
-        if let Some((window, law)) = self.saved.take() {
-            self.window.restore(&window);
-            self.law.undo(law);
+        if let Some((window, law)) = &self.saved {
+            self.window.restore(window);
+            self.law.undo(law.clone());
+            self.saved = None;
         }
     }
 

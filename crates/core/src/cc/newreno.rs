@@ -32,7 +32,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &|spec| ns3::counting(NewReno, spec),
 };
 
-/// The law.
+/// NewReno as the law of a window.
 #[derive(Clone, Debug)]
 pub struct NewReno;
 

@@ -65,7 +65,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     ns3::vegas(Vegas { alpha, beta, gamma: GAMMA.of(spec)?, ..Vegas::default() }, spec)
 }
 
-/// The law.
+/// Vegas as the law of a window.
 #[derive(Clone, Debug)]
 pub struct Vegas {
     /// Thresholds in segments.

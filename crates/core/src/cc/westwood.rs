@@ -46,7 +46,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     ns3::westwood(Westwood::default(), spec)
 }
 
-/// The law.
+/// Westwood+ as the law of a window.
 #[derive(Clone, Debug, Default)]
 pub struct Westwood {
     /// B begins at zero, and takes the mean of two samples.

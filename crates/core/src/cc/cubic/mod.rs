@@ -229,7 +229,7 @@ struct Cubic {
 
 /// Greatest integer whose cube is at most `value`.
 fn cube_root(value: u64) -> u64 {
-    /// That of the largest value.
+    /// Cube root of the largest value.
     const ROOT_MAX: u64 = 2_642_245;
 
     let mut root = 0_u64;

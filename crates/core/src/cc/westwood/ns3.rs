@@ -8,7 +8,7 @@ use crate::cc::Measurement;
 use crate::cc::ns3::{Built, departing};
 use crate::cc::window::{Steps, Window, WindowLaw};
 use crate::spec::{Param, Spec};
-use crate::units::{ByteCount, Duration, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Rate, Timestamp, mul_div};
 
 pub(super) const FILTER: Param<bool> = Param::switch(
     "ns3_filter",
@@ -33,7 +33,7 @@ pub(super) fn westwood(mut law: Westwood, spec: &Spec) -> Built {
     departing(law, steps, spec)
 }
 
-/// Of two samples (Tustin).
+/// Mean of two samples (Tustin).
 pub(super) fn mean(before: Rate, sample: Rate) -> Rate {
     Rate::from_bits_per_sec(before.as_bits_per_sec() / 2 + sample.as_bits_per_sec() / 2)
 }
@@ -59,7 +59,7 @@ impl Interval {
     ) -> Option<Rate> {
         let over = self.running.filter(|(end, _)| *end <= now);
         let rate = over
-            .and_then(|(_, length)| ByteCount::new(self.segments.saturating_mul(mss)).per(length));
+            .and_then(|(_, length)| ByteCount::new(mul_div(self.segments, mss, 1)).per(length));
         if over.is_some() {
             (self.running, self.segments) = (None, 0);
         }

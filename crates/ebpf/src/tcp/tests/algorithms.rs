@@ -62,8 +62,8 @@ fn packed(limits: Limits) -> u64 {
 /// A connection of random calls, whose kernel mostly does what the law says; what both answer.
 fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] {
     let mut random = Random(seed);
-    let mut call =
-        Call { mss: 1448, cwnd: 10, ssthresh: SSTHRESH_INFINITE, rtt_us: 40_000, ..Call::default() };
+    let (cwnd, ssthresh) = (10, SSTHRESH_INFINITE);
+    let mut call = Call { mss: 1448, cwnd, ssthresh, rtt_us: 40_000, ..Call::default() };
     let mut seen = [0; 8];
     for _ in 0..50_000 {
         let (limits, of_program) = answers(&call);
@@ -104,7 +104,8 @@ fn a_law_as_bpf_answers_each_call_as_on_this_machine() {
         let program = program.expect("the program of tests");
         for seed in 1..=4 {
             let mut host = on_host(law);
-            let mut check = Check { told: Told { call: Call::default(), limits: 0 }, law: [0; 128] };
+            let told = Told { call: Call::default(), limits: 0 };
+            let mut check = Check { told, law: [0; 128] };
             let seen = walk(seed, |call| {
                 check.told.call = *call;
                 run(program.as_fd(), &mut check);
