@@ -3,8 +3,8 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bpf-algorithms bench-datapath bench-bundles bench-ns3 fuzz build install packages \
-        test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
+.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 fuzz build install packages \
+        bpf-algorithms test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
         test-metrics test-own test-probe test-quickstart docs clean
 
 help: ## show this list

@@ -123,10 +123,10 @@ impl Tools {
         cargo.env("RUSTFLAGS", flags).env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         run(&mut cargo)?;
         let target = self.target(work)?;
-        let mut made = [work.join("laws.ll"), work.join("core.ll")];
-        for (name, path) in ["forebay_bpf_algorithms-", "forebay_core-"].iter().zip(&mut made) {
+        let made = [work.join("laws.ll"), work.join("core.ll")];
+        for (name, path) in ["forebay_bpf_algorithms-", "forebay_core-"].into_iter().zip(&made) {
             let text = fs::read_to_string(ir_of(&deps, name)?)?;
-            fs::write(&*path, for_bpf(&text, &target))?;
+            fs::write(path, for_bpf(&text, &target))?;
         }
         Ok(made)
     }
@@ -191,12 +191,12 @@ impl Tools {
 
 /// The IR of the crate whose files begin with `name`.
 fn ir_of(deps: &Path, name: &str) -> Result<PathBuf> {
-    let files = fs::read_dir(deps)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files = fs::read_dir(deps)?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_it = |path: &PathBuf| {
         let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
         file.starts_with(name) && file.ends_with(".ll")
     };
-    files.into_iter().find(is_it).with_context(|| format!("no {name}*.ll in {}", deps.display()))
+    files.find(is_it).with_context(|| format!("no {name}*.ll in {}", deps.display()))
 }
 
 /// IR of rustc as one for BPF whose functions are all inlined: the verifier follows calls without their types
@@ -237,5 +237,14 @@ mod tests {
             define i64 @f(i64 %0) unnamed_addr alwaysinline #0 {\n\
             attributes #0 = { nounwind }\n";
         assert_eq!(for_bpf(ir, &target), expected);
+    }
+
+    #[test]
+    fn the_objects_in_the_repository_have_their_hashes() {
+        let mut hash = Command::new("sha256sum");
+        hash.current_dir(repository().join(OBJECTS)).args(["--check", "--quiet", HASHES]);
+        run(&mut hash).expect("made by cargo xtask bpf-algorithms");
+        let hashes = fs::read_to_string(repository().join(OBJECTS).join(HASHES)).expect("hashes");
+        assert!(ALGORITHMS.iter().all(|name| hashes.contains(&file(name))), "{hashes}");
     }
 }
