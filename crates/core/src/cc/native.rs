@@ -13,7 +13,7 @@
 //! ```
 //! So all of [`super::window::WindowControl`] but its states, with the law's own code: told of the same, both
 //! have the same window to the byte. Bytes that are no whole segment stay here as long as the kernel's
-//! window has the segments of this one.
+//! window has the segments of this one at the next acknowledgement or loss.
 //!
 //! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, multiply
 //! or divide in 128 bits (as a product of 64 does that saturates), call through a pointer, use floats or memory
@@ -126,7 +126,10 @@ impl<L: WindowLaw> Native<L> {
 
     /// Takes a call other than [`BEGIN`]; the limits from now on.
     pub fn take(&mut self, call: &Call) -> Limits {
-        self.follow(call.cwnd, call.ssthresh);
+        // Elsewhere the kernel is on its way to what it was told, and bytes below a segment would go.
+        if matches!(call.kind, ACK | LOSS) {
+            self.follow(call.cwnd, call.ssthresh);
+        }
         let now = call.now();
         match call.kind {
             ACK => self.on_ack(call),
@@ -283,7 +286,12 @@ mod tests {
         call = Call { kind: ACK, cwnd: 10, ssthresh: 10, is_filled: 1, acked: 1, ..call };
         assert_eq!(native.take(&call), Limits { cwnd: 10, ssthresh: 10 });
         assert!(native.window.cwnd() > half);
-        call.cwnd = 4;
+        // On its way from 21 segments to the 10, and there: not a byte is lost.
+        call = Call { kind: REPAIRED, cwnd: 13, ..call };
+        let before = native.window.cwnd();
+        native.take(&call);
+        assert_eq!(native.window.cwnd(), before);
+        call = Call { kind: ACK, cwnd: 4, ..call };
         assert_eq!(native.take(&call), Limits { cwnd: 5, ssthresh: 10 });
         assert_eq!(native.window.ssthresh(), half);
     }
