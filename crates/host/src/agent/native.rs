@@ -70,3 +70,20 @@ pub fn hold(kinds: &[Kind], announcement: String) -> Result<(), AgentError> {
     ends.wait().map_err(|errno| AgentError::Failed(errno.into()))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_a_prefix_are_those_in_c_where_there_are_any() {
+        assert_eq!(Kind::named("cubic"), Ok(Kind::ByHand(NativeKind::Cubic)));
+        for law in CoreLaw::all() {
+            let of_core = Kind::Core(law);
+            assert_eq!(Kind::named(&format!("core:{}", law.name())), Ok(of_core));
+            assert!(of_core.name().len() <= forebay_ebpf::tcp::NAME_MAX, "{}", of_core.name());
+        }
+        let allowed = Kind::named("core:nonesuch").unwrap_err();
+        assert!(allowed.starts_with("reno, cubic"), "{allowed}");
+    }
+}
