@@ -1,6 +1,7 @@
 //! Laws of core as BPF beside the very same as this machine's code: told of the same, both say the same.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use forebay_core::cc::cubic::Linux;
 use forebay_core::cc::native::{self, Call, Limits, Native, SSTHRESH_INFINITE};
@@ -8,10 +9,14 @@ use forebay_core::cc::newreno::NewReno;
 use forebay_core::cc::vegas::Vegas;
 use forebay_core::cc::westwood::Westwood;
 use forebay_core::cc::window::WindowLaw;
+use forebay_core::cc::{self, CongestionControl, CongestionEvent};
+use forebay_core::spec::Spec;
+use forebay_core::units::{ByteCount, Timestamp};
 use forebay_skips::{Need, skip_without};
 
 use super::super::CoreLaw;
-use super::recorded::connection;
+use super::native::MSS;
+use super::recorded::{self, connection};
 use super::{Random, run};
 use crate::skel::Plain;
 
@@ -35,8 +40,11 @@ struct Check {
 
 type Host = Box<dyn FnMut(&Call) -> Limits>;
 
+/// All that have a function in `algorithms/src/lib.rs`.
+const LAWS: [&str; 4] = ["cubic", "newreno", "vegas", "westwood"];
+
 /// As this machine's code.
-fn on_host(law: CoreLaw) -> Host {
+fn on_host(law: &str) -> Host {
     fn host<L: WindowLaw>(law: fn() -> L) -> Host {
         let mut connection = None;
         Box::new(move |call| {
@@ -46,7 +54,7 @@ fn on_host(law: CoreLaw) -> Host {
             connection.as_mut().expect("it has begun").take(call)
         })
     }
-    match law.name() {
+    match law {
         "cubic" => host(Linux::throughout),
         "newreno" => host(|| NewReno),
         "vegas" => host(Vegas::default),
@@ -57,6 +65,97 @@ fn on_host(law: CoreLaw) -> Host {
 
 fn packed(limits: Limits) -> u64 {
     u64::from(limits.ssthresh) << 32 | u64::from(limits.cwnd)
+}
+
+/// As simulator and agent have it.
+fn in_simulator(law: &str) -> Box<dyn CongestionControl> {
+    let text = if law == "cubic" { "cubic(hystart=classic, linux_growth=true)" } else { law };
+    let spec: Spec = text.parse().expect("a specification");
+    let mut control = cc::build(&spec, &[cc::Field::Rtt]).expect("an algorithm");
+    let mss = ByteCount::new(MSS.into());
+    control.init(Timestamp::ZERO, mss, mss * 10);
+    control
+}
+
+/// Tells `control` what `call` tells. A loss that is a timeout comes as that.
+fn tell(control: &mut dyn CongestionControl, call: &Call, is_timeout: bool) {
+    let now = Timestamp::from_nanos(call.now_us * 1000);
+    let event = match call.kind {
+        native::ACK => {
+            let measurement = call.measurement(ByteCount::new(MSS.into()));
+            return control.on_measurement(now, &measurement);
+        }
+        native::LOSS if !is_timeout => CongestionEvent::Loss,
+        native::TIMEOUT => CongestionEvent::Rto,
+        native::REPAIRED => CongestionEvent::RecoveryEnd,
+        native::UNDO => CongestionEvent::Spurious,
+        native::RESUME => CongestionEvent::Resume(Duration::from_micros(call.idle_us)),
+        _ => return,
+    };
+    control.on_event(now, event);
+}
+
+/// The calls of a recording in the repository, whatever the windows of its algorithm were.
+fn calls_of(text: &str) -> Vec<Call> {
+    let mut call = Call { mss: MSS, ..Call::default() };
+    let (mut calls, mut state) = (vec![call], 0);
+    for step in recorded::steps_of(text) {
+        call.kind = match (step.call, step.value) {
+            (recorded::CONG_AVOID, _) => native::ACK,
+            (recorded::SSTHRESH, _) => native::LOSS,
+            (recorded::SET_STATE, recorded::CWR) => native::MARK,
+            (recorded::SET_STATE, recorded::LOSS) => native::TIMEOUT,
+            (recorded::SET_STATE, ..=recorded::DISORDER) if state > recorded::CWR => {
+                native::REPAIRED
+            }
+            (recorded::SET_STATE, _) => native::BEGIN,
+            (recorded::UNDO_CWND, _) => native::UNDO,
+            (recorded::PAUSE, _) => native::RESUME,
+            _ => panic!("{step:?}"),
+        };
+        if step.call == recorded::SET_STATE {
+            state = step.value;
+        }
+        if call.kind == native::BEGIN {
+            // A change of state that no law is told of.
+            continue;
+        }
+        call.now_us = step.at_us;
+        call.idle_us = step.value;
+        call.rtt_us = step.rtt_us;
+        call.is_filled = u32::from(step.flags & recorded::FILLED != 0);
+        if call.kind == native::ACK {
+            call.acked = step.value as u32;
+            call.delivered = call.acked;
+            call.acked_bytes += u64::from(call.acked * MSS);
+            call.sent_bytes = call.acked_bytes + u64::from(step.cwnd * MSS);
+        }
+        calls.push(call);
+    }
+    calls
+}
+
+/// Goes through `calls` as a kernel whose window is what it is told, and one segment after a timeout.
+fn replay(calls: &[Call], mut answer: impl FnMut(&Call) -> Limits) {
+    let mut limits = Limits { cwnd: 10, ssthresh: SSTHRESH_INFINITE };
+    for call in calls {
+        let Limits { cwnd, ssthresh } = limits;
+        limits = answer(&Call { cwnd, ssthresh, ..*call });
+        if call.kind == native::TIMEOUT {
+            limits.cwnd = 1;
+        }
+    }
+}
+
+/// A law as BPF, ready for a connection.
+fn in_bpf(program: BorrowedFd<'_>) -> impl FnMut(&Call) -> u64 {
+    let told = Told { call: Call::default(), limits: 0 };
+    let mut check = Check { told, law: [0; 128] };
+    move |call| {
+        check.told.call = *call;
+        run(program, &mut check);
+        check.told.limits
+    }
 }
 
 /// A connection of random calls, whose kernel mostly does what the law says; what both answer.
@@ -97,21 +196,49 @@ fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] 
 }
 
 #[test]
+fn recorded_acknowledgements_give_the_kernel_the_window_of_simulator_and_agent() {
+    for law in LAWS {
+        for calls in recorded::RECORDINGS.map(calls_of) {
+            let (mut host, mut control) = (on_host(law), in_simulator(law));
+            let (mut index, mut losses) = (0, 0);
+            replay(&calls, |call| {
+                index += 1;
+                losses += u32::from(call.kind == native::LOSS);
+                let is_next = |next: &Call| next.kind == native::TIMEOUT;
+                tell(&mut *control, call, calls.get(index).is_some_and(is_next));
+                let limits = host(call);
+                if call.kind == native::ACK {
+                    let of = |bytes: ByteCount| (bytes.as_u64() / u64::from(MSS)) as u32;
+                    let told = control.send_limits();
+                    let ssthresh = told.ssthresh.map_or(SSTHRESH_INFINITE, of);
+                    let told = Limits { cwnd: told.cwnd.map_or(0, of), ssthresh };
+                    assert_eq!(limits, told, "{law} {index}: {call:?}");
+                }
+                limits
+            });
+            assert!(index > 1_000 && losses > 2, "{law}: {index} calls, {losses} losses");
+        }
+    }
+}
+
+#[test]
 fn a_law_as_bpf_answers_each_call_as_on_this_machine() {
     for law in CoreLaw::all() {
         let Some(object) = crate::program::tests::loaded(law.check()) else { return };
         let program = object.progs().find(|program| program.name() == "check_algorithm");
         let program = program.expect("the program of tests");
         for seed in 1..=4 {
-            let mut host = on_host(law);
-            let told = Told { call: Call::default(), limits: 0 };
-            let mut check = Check { told, law: [0; 128] };
-            let seen = walk(seed, |call| {
-                check.told.call = *call;
-                run(program.as_fd(), &mut check);
-                (host(call), check.told.limits)
-            });
+            let (mut host, mut bpf) = (on_host(law.name()), in_bpf(program.as_fd()));
+            let seen = walk(seed, |call| (host(call), bpf(call)));
             assert!(seen.iter().all(|count| *count > 0), "{}: {seen:?}", law.name());
+        }
+        for text in recorded::RECORDINGS {
+            let (mut host, mut bpf) = (on_host(law.name()), in_bpf(program.as_fd()));
+            replay(&calls_of(text), |call| {
+                let limits = host(call);
+                assert_eq!(packed(limits), bpf(call), "{}: {call:?}", law.name());
+                limits
+            });
         }
     }
 }
@@ -123,7 +250,7 @@ fn connections_of_the_kernel_are_repeated_by_core_to_the_segment() {
     }
     for law in CoreLaw::all() {
         let told: Vec<Told> = connection(move |name| law.record(name));
-        let mut host = on_host(law);
+        let mut host = on_host(law.name());
         for (number, Told { call, limits }) in told.iter().enumerate() {
             assert_eq!(packed(host(call)), *limits, "{} {number}: {call:?}", law.name());
         }

@@ -25,19 +25,19 @@ use crate::skel::Plain;
 use crate::skel::tcp_native::types::step as Step;
 
 /// enum call of `bpf/tcp_native.bpf.c`.
-const CONG_AVOID: u32 = 0;
-const SSTHRESH: u32 = 1;
-const SET_STATE: u32 = 2;
-const UNDO_CWND: u32 = 3;
-const PAUSE: u32 = 4;
+pub(super) const CONG_AVOID: u32 = 0;
+pub(super) const SSTHRESH: u32 = 1;
+pub(super) const SET_STATE: u32 = 2;
+pub(super) const UNDO_CWND: u32 = 3;
+pub(super) const PAUSE: u32 = 4;
 
-const FILLED: u32 = 1 << 0;
+pub(super) const FILLED: u32 = 1 << 0;
 const ENDED: u32 = 1 << 1;
 
 /// enum tcp_ca_state
-const DISORDER: u64 = 1;
-const CWR: u64 = 2;
-const LOSS: u64 = 4;
+pub(super) const DISORDER: u64 = 1;
+pub(super) const CWR: u64 = 2;
+pub(super) const LOSS: u64 = 4;
 
 /// The first window (RFC 6928).
 const INITIAL: u64 = 10;
@@ -55,6 +55,15 @@ impl Step {
         let Self { at_us, value, rtt_us, cwnd, call, flags } = self;
         format!("{} {call} {value} {rtt_us} {flags} {cwnd}\n", at_us - from_us)
     }
+}
+
+/// Recordings in the repository: of Reno and of Cubic.
+pub(super) const RECORDINGS: [&str; 2] =
+    [include_str!("recorded/reno.txt"), include_str!("recorded/cubic.txt")];
+
+/// The steps of a recording.
+pub(super) fn steps_of(text: &str) -> Vec<Step> {
+    text.lines().filter(|line| !line.starts_with('#')).map(Step::of_line).collect()
 }
 
 /// What was compared.
@@ -228,12 +237,10 @@ fn the_recordings_in_the_repository_are_repeated_by_core() {
     let of_reno = Compared { acks: 1227, losses: 3, timeouts: 2, pauses: 3, undone: 0, grown: 55 };
     let of_cubic = Compared { acks: 1328, losses: 4, grown: 38, ..of_reno };
     for (kind, text, expected) in [
-        (NativeKind::Reno, include_str!("recorded/reno.txt"), of_reno),
-        (NativeKind::Cubic, include_str!("recorded/cubic.txt"), of_cubic),
+        (NativeKind::Reno, RECORDINGS[0], of_reno),
+        (NativeKind::Cubic, RECORDINGS[1], of_cubic),
     ] {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let steps: Vec<Step> = lines.map(Step::of_line).collect();
-        let compared = compare(kind, &steps, tolerance(kind));
+        let compared = compare(kind, &steps_of(text), tolerance(kind));
         assert_eq!(compared, expected, "{kind:?}");
     }
 }
