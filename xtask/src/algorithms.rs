@@ -42,26 +42,30 @@ pub fn build(arguments: &[String]) -> Result<()> {
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
     let tools = Tools::find()?;
     let laws = tools.laws(&work)?;
-    let made = ALGORITHMS.map(|name| (name, tools.object(name, &laws, &work)));
-    let kept = repository().join(OBJECTS);
-    for (name, object) in made {
-        let (object, kept) = (object.with_context(|| format!("of {name}"))?, kept.join(file(name)));
-        if !is_check {
-            fs::create_dir_all(kept.parent().expect("a folder"))?;
-            fs::copy(&object, &kept).with_context(|| kept.display().to_string())?;
-            continue;
+    let object = |name| tools.object(name, &laws, &work).with_context(|| format!("law {name}"));
+    // All of them before the first is kept.
+    let made: Vec<PathBuf> = ALGORITHMS.into_iter().map(object).collect::<Result<_>>()?;
+    let folder = repository().join(OBJECTS);
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    for (name, object) in ALGORITHMS.into_iter().zip(&made) {
+        let (kept, made) = (folder.join(file(name)), fs::read(object)?);
+        let path = kept.display();
+        if is_check {
+            let is_same = fs::read(&kept).with_context(|| path.to_string())? == made;
+            ensure!(is_same, "{path} is not what the sources give: cargo xtask bpf-algorithms");
+        } else {
+            fs::write(&kept, made).with_context(|| path.to_string())?;
         }
-        let name = kept.display();
-        let is_same = fs::read(&kept).with_context(|| name.to_string())? == fs::read(&object)?;
-        ensure!(is_same, "{name} is not what the sources give: cargo xtask bpf-algorithms");
     }
     let mut hash = Command::new("sha256sum");
-    hash.current_dir(&kept);
+    hash.current_dir(&folder);
     if is_check {
         return run(hash.args(["--check", "--quiet", HASHES]));
     }
     let hashes = output(hash.args(ALGORITHMS.map(file)))?;
-    fs::write(kept.join(HASHES), hashes).with_context(|| HASHES.to_string())
+    fs::write(folder.join(HASHES), hashes).with_context(|| HASHES.to_string())?;
+    println!("{} objects with their hashes: {OBJECTS}", made.len());
+    Ok(())
 }
 
 fn file(name: &str) -> String {
