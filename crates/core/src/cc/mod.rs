@@ -27,6 +27,7 @@ pub mod newreno;
 pub mod nimbus;
 mod ns3;
 pub mod overflow;
+pub mod policy;
 pub mod prague;
 mod registry;
 pub mod rounds;

@@ -1,0 +1,252 @@
+//! The arithmetic of graphs, over memory that [`super::graph`] has laid out: a step writes behind all that it reads.
+
+use alloc::vec::Vec;
+
+/// Where the numbers of a tensor lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Among the constants, else among the values.
+    pub is_constant: bool,
+    pub from: usize,
+    pub len: usize,
+}
+
+impl Place {
+    pub const fn value(from: usize, len: usize) -> Self {
+        Self { is_constant: false, from, len }
+    }
+
+    pub const fn constant(from: usize, len: usize) -> Self {
+        Self { is_constant: true, from, len }
+    }
+
+    pub fn of(self, numbers: &[f32]) -> &[f32] {
+        &numbers[self.from..self.from + self.len]
+    }
+}
+
+/// What is done with two numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pairwise {
+    Add,
+    Sub,
+    Mul,
+    Div,
+}
+
+/// What is done with each number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Function {
+    Relu,
+    Tanh,
+    Sigmoid,
+    Clip { min: f32, max: f32 },
+}
+
+/// An operator with the places of what it reads and writes.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Rows of `inner` numbers times a matrix of `inner` rows and `width` columns.
+    Dense {
+        input: Place,
+        weights: Place,
+        bias: Option<Place>,
+        inner: usize,
+        width: usize,
+        out: Place,
+    },
+    Pairwise { operation: Pairwise, left: Place, right: Place, out: Place },
+    Each { function: Function, input: Place, out: Place },
+    Softmax { input: Place, width: usize, out: Place },
+    /// Rows as long as `scale`.
+    Normalize { input: Place, scale: Place, bias: Option<Place>, epsilon: f32, out: Place },
+    /// Places with how much of each comes in turn.
+    Concat { parts: Vec<(Place, usize)>, out: Place },
+    /// The weights are `width` rows and the recurrent ones `hidden` rows of 3 `hidden` columns: update, reset, new. As
+    /// much twice lies behind what is written.
+    Gru {
+        input: Place,
+        weights: Place,
+        recurrent: Place,
+        biases: Place,
+        width: usize,
+        hidden: usize,
+        out: Place,
+    },
+}
+
+impl Step {
+    /// Multiplications, or what takes as long.
+    pub fn work(&self) -> usize {
+        /// An exponential or a division is as long as so many multiplications that come by the vector.
+        const SLOW: usize = 16;
+        match self {
+            Self::Dense { inner, out, .. } => out.len.saturating_mul(*inner),
+            Self::Pairwise { out, .. } | Self::Concat { out, .. } => out.len,
+            Self::Each { out, .. } | Self::Softmax { out, .. } | Self::Normalize { out, .. } => {
+                SLOW * out.len
+            }
+            Self::Gru { width, hidden, out, .. } => {
+                out.len.saturating_mul(3 * (width + hidden + SLOW))
+            }
+        }
+    }
+
+    /// Reads `constants` and what earlier steps have written into `values`.
+    pub fn run(&self, constants: &[f32], values: &mut [f32]) {
+        let out = self.out();
+        let (written, rest) = values.split_at_mut(out.from);
+        let (out, room) = rest.split_at_mut(out.len);
+        let written: &[f32] = written;
+        let read = |place: Place| place.of(if place.is_constant { constants } else { written });
+        match self {
+            Self::Dense { input, weights, bias, inner, width, .. } => {
+                let (bias, weights) = (bias.map(read), read(*weights));
+                let rows = read(*input).chunks_exact(*inner);
+                for (row, out) in rows.zip(out.chunks_exact_mut(*width)) {
+                    dense(row, weights, bias, out);
+                }
+            }
+            Self::Pairwise { operation, left, right, .. } => {
+                let (left, right) = (read(*left), read(*right));
+                match operation {
+                    Pairwise::Add => pairwise(left, right, out, |left, right| left + right),
+                    Pairwise::Sub => pairwise(left, right, out, |left, right| left - right),
+                    Pairwise::Mul => pairwise(left, right, out, |left, right| left * right),
+                    Pairwise::Div => pairwise(left, right, out, |left, right| left / right),
+                }
+            }
+            Self::Each { function, input, .. } => {
+                let input = read(*input);
+                match *function {
+                    // No comparison holds for NaN, which so goes on.
+                    Function::Relu => each(input, out, |x| if x < 0.0 { 0.0 } else { x }),
+                    Function::Tanh => each(input, out, libm::tanhf),
+                    Function::Sigmoid => each(input, out, sigmoid),
+                    Function::Clip { min, max } => each(input, out, |x| {
+                        let x = if x < min { min } else { x };
+                        if x > max { max } else { x }
+                    }),
+                }
+            }
+            Self::Softmax { input, width, .. } => {
+                let rows = read(*input).chunks_exact(*width);
+                for (row, out) in rows.zip(out.chunks_exact_mut(*width)) {
+                    softmax(row, out);
+                }
+            }
+            Self::Normalize { input, scale, bias, epsilon, .. } => {
+                let (scale, bias) = (read(*scale), bias.map(read));
+                let rows = read(*input).chunks_exact(scale.len());
+                for (row, out) in rows.zip(out.chunks_exact_mut(scale.len())) {
+                    normalize(row, scale, bias, *epsilon, out);
+                }
+            }
+            Self::Concat { parts, .. } => {
+                let turn: usize = parts.iter().map(|(_, len)| len).sum();
+                for (turn, out) in out.chunks_exact_mut(turn).enumerate() {
+                    let mut rest = out;
+                    for (place, len) in parts {
+                        let (here, behind) = rest.split_at_mut(*len);
+                        here.copy_from_slice(&read(*place)[turn * len..][..*len]);
+                        rest = behind;
+                    }
+                }
+            }
+            Self::Gru { input, weights, recurrent, biases, width, hidden, .. } => {
+                let (weights, recurrent) = (read(*weights), read(*recurrent));
+                let (bias, recurrent_bias) = read(*biases).split_at(3 * hidden);
+                let (new, rest) = room.split_at_mut(3 * hidden);
+                let old = &mut rest[..3 * hidden];
+                for (time, row) in read(*input).chunks_exact(*width).enumerate() {
+                    let (states, out) = out.split_at_mut(time * hidden);
+                    let state = &states[time.saturating_sub(1) * hidden..];
+                    dense(row, weights, Some(bias), new);
+                    // The first state is none, which is as one of zeros.
+                    dense(state, recurrent, Some(recurrent_bias), old);
+                    gru(state, new, old, &mut out[..*hidden]);
+                }
+            }
+        }
+    }
+
+    fn out(&self) -> Place {
+        match self {
+            Self::Dense { out, .. }
+            | Self::Pairwise { out, .. }
+            | Self::Each { out, .. }
+            | Self::Softmax { out, .. }
+            | Self::Normalize { out, .. }
+            | Self::Concat { out, .. }
+            | Self::Gru { out, .. } => *out,
+        }
+    }
+}
+
+/// One row times `weights`. An input after the other is added to all outputs, so that the sums of several outputs are
+/// taken together, each in the order of its terms.
+fn dense(row: &[f32], weights: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
+    match bias {
+        Some(bias) => out.copy_from_slice(bias),
+        None => out.fill(0.0),
+    }
+    for (number, weights) in row.iter().zip(weights.chunks_exact(out.len())) {
+        for (out, weight) in out.iter_mut().zip(weights) {
+            *out += number * weight;
+        }
+    }
+}
+
+fn each(input: &[f32], out: &mut [f32], function: impl Fn(f32) -> f32) {
+    for (out, number) in out.iter_mut().zip(input) {
+        *out = function(*number);
+    }
+}
+
+/// The shorter of both is repeated.
+fn pairwise(left: &[f32], right: &[f32], out: &mut [f32], of: impl Fn(f32, f32) -> f32) {
+    let len = left.len().min(right.len());
+    for (turn, out) in out.chunks_exact_mut(len).enumerate() {
+        let at = |side: &[f32]| if side.len() == len { 0 } else { turn * len };
+        let (left, right) = (&left[at(left)..][..len], &right[at(right)..][..len]);
+        for ((out, left), right) in out.iter_mut().zip(left).zip(right) {
+            *out = of(*left, *right);
+        }
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + libm::expf(-x))
+}
+
+fn softmax(row: &[f32], out: &mut [f32]) {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for (out, number) in out.iter_mut().zip(row) {
+        *out = libm::expf(number - most);
+        sum += *out;
+    }
+    out.iter_mut().for_each(|out| *out /= sum);
+}
+
+fn normalize(row: &[f32], scale: &[f32], bias: Option<&[f32]>, epsilon: f32, out: &mut [f32]) {
+    let count = row.len() as f32;
+    let mean = row.iter().sum::<f32>() / count;
+    let variance = row.iter().map(|number| (number - mean) * (number - mean)).sum::<f32>() / count;
+    let factor = 1.0 / libm::sqrtf(variance + epsilon);
+    for (place, out) in out.iter_mut().enumerate() {
+        *out = (row[place] - mean) * factor * scale[place] + bias.map_or(0.0, |bias| bias[place]);
+    }
+}
+
+/// The next state from the last one, empty for zeros, and the gates of what comes in and of the last state.
+fn gru(state: &[f32], new: &[f32], old: &[f32], out: &mut [f32]) {
+    let hidden = out.len();
+    for (place, out) in out.iter_mut().enumerate() {
+        let update = sigmoid(new[place] + old[place]);
+        let reset = sigmoid(new[hidden + place] + old[hidden + place]);
+        let candidate = libm::tanhf(new[2 * hidden + place] + reset * old[2 * hidden + place]);
+        let state = state.get(place).copied().unwrap_or(0.0);
+        *out = (1.0 - update) * candidate + update * state;
+    }
+}
