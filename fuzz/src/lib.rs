@@ -12,6 +12,7 @@ mod looks;
 pub mod mutate;
 mod packet;
 mod plan;
+mod policy;
 mod qdisc_ops;
 mod record;
 mod recording;
@@ -32,6 +33,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("looks", looks::run),
     ("packet", packet::run),
     ("plan", plan::run),
+    ("policy", policy::run),
     ("qdisc_ops", qdisc_ops::run),
     ("record", record::run),
     ("recording", recording::run),

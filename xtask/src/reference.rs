@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Context;
-use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
 use forebay_core::traffic::RECEIVERS;
 use forebay_host::daemon::metrics::{FAMILIES, Family};
 use forebay_host::log::events::EVENTS;
+use forebay_lab::algorithms;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 
 use crate::repository;
@@ -18,8 +18,8 @@ const FILE: &str = "docs/reference.md";
 const HEAD: &str = "\
 # Reference
 
-Written by `cargo xtask reference` from the registries in `crates/core`, `crates/lab` and `crates/host`; `forebay list`
-prints those of the first two, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
+Written by `cargo xtask reference` from the registries in `crates/core`, `crates/policy`, `crates/lab` and
+`crates/host`; `forebay list` prints those of the first three, too. A name stands alone (`cc = \"cubic\"`) or with its parameters
 (`cc = { kind = \"cubic\", hystart = \"classic\" }`).
 ";
 
@@ -47,7 +47,7 @@ pub fn write() -> anyhow::Result<()> {
 fn text() -> String {
     let mut text = String::from(HEAD);
     text.push_str("\n## Congestion control\n");
-    for algorithm in ALGORITHMS {
+    for algorithm in algorithms::known().algorithms() {
         entry(&mut text, algorithm.name, algorithm.summary, algorithm.params, algorithm.sources);
         if !algorithm.needs.is_empty() {
             let needs: Vec<&str> = algorithm.needs.iter().map(|field| field.name()).collect();

@@ -12,7 +12,8 @@ const LENGTH: usize = 16;
 /// What the compiler reads beside the crates: versions, profiles, and data that crates include.
 const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
 /// The crates that a simulation consists of.
-const SIMULATOR: [&str; 4] = ["crates/capi/", "crates/core/", "crates/sim/", "crates/lab/"];
+const SIMULATOR: [&str; 5] =
+    ["crates/capi/", "crates/core/", "crates/policy/", "crates/sim/", "crates/lab/"];
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// Sources that runs of ns-3 alone pass.
@@ -24,7 +25,7 @@ const OF_ORACLE: [&str; 3] =
 /// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 15] = [
+const READERS: [&str; 16] = [
     "crates/lab/assets/",
     "crates/lab/src/bench/",
     "crates/lab/src/capture/",
@@ -38,6 +39,7 @@ const READERS: [&str; 15] = [
     "crates/lab/src/recorded.rs",
     "crates/lab/src/report/",
     "crates/lab/src/reproduce/",
+    "crates/lab/src/rl/",
     "crates/lab/src/search/",
     "crates/lab/src/summary.rs",
 ];

@@ -2,15 +2,17 @@
 //!
 //! What an algorithm of somebody's own does is known by the digest of its sources alone. So the digest is among the
 //! parameters of every run in which the algorithm decides, under `sources.NAME`: a changed algorithm is run again, and
-//! [`Versions`] keeps what it did before its change out of every report.
+//! [`Versions`] keeps what it did before its change out of every report. So it is with the file of a policy.
 
 mod bounded;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use forebay_core::cc::{Algorithm, Registry};
-use forebay_core::spec::SpecError;
+use forebay_core::spec::{Spec, SpecError};
+use sha2::{Digest, Sha256};
 
 /// Congestion controls of Linux (net/ipv4/tcp_*.c) that are no algorithms of ours.
 pub const LINUX_ONLY: [&str; 2] = ["cdg", "nv"];
@@ -34,7 +36,7 @@ struct Known {
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
 fn all() -> &'static Known {
-    KNOWN.get_or_init(|| Known { registry: Registry::BUILTIN, own: Vec::new() })
+    KNOWN.get_or_init(|| Known { registry: forebay_policy::registry(), own: Vec::new() })
 }
 
 /// Every algorithm of this program.
@@ -63,7 +65,7 @@ pub fn sources(name: &str) -> Option<&'static str> {
 ///
 /// Somebody has asked before.
 pub fn add(own: &[Own]) -> Result<(), SpecError> {
-    let mut registry = Registry::BUILTIN;
+    let mut registry = forebay_policy::registry();
     for own in own {
         check_name(own.algorithm.name)?;
         registry.register(bounded::bounded(own.algorithm))?;
@@ -84,7 +86,7 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
         let allowed = format!("at most {NAME_MAX} of a-z, 0-9 and `_`, the first of them a letter");
         return Err(SpecError::new("name", name, &allowed));
     }
-    let is_taken = Registry::BUILTIN.named(name).is_some();
+    let is_taken = forebay_policy::registry().named(name).is_some();
     if is_taken || LINUX_ONLY.contains(&name) || ["aut", "reno"].contains(&name) {
         return Err(SpecError::new("name", name, "a name that no other algorithm has"));
     }
@@ -93,11 +95,28 @@ pub fn check_name(name: &str) -> Result<(), SpecError> {
 
 /// Beginning of the keys that name digests.
 const SOURCES: &str = "sources.";
+/// How much of the digest of a policy is kept, as much as of sources.
+const DIGEST_BYTES: usize = 8;
 
 /// The parameter of a run that tells which version of the algorithm `name` decides in it; `None` where its version is
 /// the program's.
-pub fn version(name: &str) -> Option<(String, String)> {
+fn version(name: &str) -> Option<(String, String)> {
     Some((format!("{SOURCES}{name}"), sources(name)?.to_string()))
+}
+
+/// The parameter of a run that tells which version of `cc` decides in it: of a policy the digest of its file.
+///
+/// # Errors
+///
+/// The file of a policy cannot be read.
+pub fn version_of(cc: &Spec) -> Result<Option<(String, String)>, SpecError> {
+    if cc.kind != forebay_policy::ALGORITHM.name {
+        return Ok(version(&cc.kind));
+    }
+    let file = forebay_policy::file_of(cc)?;
+    let digest = Sha256::digest(forebay_policy::read_file(Path::new(file))?);
+    let hex = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some((format!("{SOURCES}{file}"), hex)))
 }
 
 /// Whether the parameter `key` tells the version of an algorithm.

@@ -32,7 +32,7 @@ use super::paths;
 use super::reader::Reader;
 use super::schema;
 use super::tree::{Table, flatten};
-use crate::algorithms::version;
+use crate::algorithms::version_of;
 use crate::experiment::schedule::{fixed_size, size_cdf};
 use crate::experiment::{Experiment, Flow, Link, OwnLink, Platform, Stack, Window};
 
@@ -105,7 +105,7 @@ pub fn experiment(
     let faults = faults(&plan, stop, &declared, &flows, uplink.is_some())?;
     let upsets = upsets(&plan, stop, &declared)?;
     let attack = attack(&plan, stop, &declared)?;
-    all.extend(versions(&flows, &declared));
+    all.extend(versions(&plan, &flows, &declared)?);
     // Windows change no run, but what is known of it.
     let sha256 = files.finish(all.iter().filter(|(key, _)| {
         let part = first_part(key);
@@ -154,12 +154,17 @@ pub fn experiment(
 
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
 
-/// The version of each algorithm of somebody's own that decides for a flow or a bundle.
-fn versions(flows: &[Flow], bundles: &[DeclaredBundle]) -> Vec<(String, String)> {
+/// The version of each algorithm of somebody's own, and of each policy, that decides for a flow or a bundle.
+fn versions(
+    plan: &Reader<'_>,
+    flows: &[Flow],
+    bundles: &[DeclaredBundle],
+) -> Result<Vec<(String, String)>, PlanError> {
     let is_own = |flow: &&Flow| matches!(flow.platform, None | Some(Platform::Agent));
-    let of_flows = flows.iter().filter(is_own).map(|flow| &flow.cc.kind);
-    let of_bundles = bundles.iter().filter(|it| it.enabled).map(|it| &it.bundle.cc.kind);
-    of_flows.chain(of_bundles).filter_map(|name| version(name)).collect()
+    let of_flows = flows.iter().filter(is_own).map(|flow| &flow.cc);
+    let of_bundles = bundles.iter().filter(|it| it.enabled).map(|it| &it.bundle.cc);
+    let versions = of_flows.chain(of_bundles).filter_map(|cc| version_of(cc).transpose());
+    versions.collect::<Result<_, _>>().map_err(|error| plan.wrong_spec("cc", &error))
 }
 
 fn first_part(key: &str) -> &str {

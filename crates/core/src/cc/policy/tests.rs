@@ -4,6 +4,7 @@ use super::graph::{Builder, Operator};
 use super::observation::FEATURES;
 use super::*;
 use crate::cc::{Algorithm, RttSample, constant};
+use crate::spec::Parameter;
 use crate::testing::cc::{Model, Operation, SendboxModel, operations, sendbox_operations};
 use crate::units::Rate;
 
@@ -204,10 +205,12 @@ fn wild(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
     build(&graph(1, 1.0, 0.0), spec)
 }
 
+const PARAMS: &[&dyn Parameter] = &[&FLOW, &steering::STEERS];
+
 const fn entry(build: crate::cc::Build) -> Algorithm {
     Algorithm {
         name: "policy",
-        params: &[&FLOW, &steering::STEERS],
+        params: PARAMS,
         needs: NEEDS,
         min_window_mss: steering::MIN_WINDOW_MSS,
         build,

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
 use forebay_core::bundle::{BundleId, Nat};
-use forebay_core::cc;
 use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Rate;
@@ -205,7 +204,7 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
 }
 
 fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    cc::build(spec, SUPPLIED).map(|_| ())
+    forebay_policy::registry().build(spec, SUPPLIED).map(|_| ())
 }
 
 fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {

@@ -14,7 +14,7 @@ use forebay_core::qdisc::Backlog;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
-use forebay_core::{cc, random::Streams};
+use forebay_core::random::Streams;
 
 use super::datapath::{Datapath, Listener, Steering};
 use super::decisions::DecisionLog;
@@ -109,7 +109,7 @@ impl Bundle {
             time_of_day: clock::time_of_day(),
             seed: streams.stream("control").bits(),
         };
-        let cc = cc::build(&shaping.cc, SUPPLIED)?;
+        let cc = forebay_policy::registry().build(&shaping.cc, SUPPLIED)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, BlockVersions::ALL.with_nat(config.nat));
