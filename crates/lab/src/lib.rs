@@ -19,6 +19,7 @@ pub mod progress;
 pub mod recorded;
 pub mod report;
 pub mod reproduce;
+pub mod rl;
 pub mod rows;
 mod run;
 mod runner;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 #[cfg(feature = "host")]
 pub(crate) use emu::capture as emulate;
-pub(crate) use sim::{NetworkFlow, Sight, observe};
+pub(crate) use sim::{Driven, NetworkFlow, Sight, driven, observe};
 
 use crate::plan::Experiment;
 use crate::rows::RunRows;

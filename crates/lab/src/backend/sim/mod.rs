@@ -115,13 +115,7 @@ fn run(
     let mut simulation = build(experiment, network)?;
     if has_ends {
         simulation.watch_endpoints();
-        let flows = places.iter().zip(reversed);
-        let flows = flows.map(|(Place { flow, index }, reversed)| NetworkFlow {
-            flow: *flow,
-            index: *index,
-            reversed,
-        });
-        visit(Sight::Flows(flows.collect()));
+        visit(Sight::Flows(network_flows(&places, reversed)));
     }
     for (number, place) in places.iter().enumerate() {
         let traffic = &experiment.flows[place.flow].traffic;
@@ -135,6 +129,34 @@ fn run(
     let mut run = Run { experiment, simulation, requests, watch, packets };
     run.complete(progress);
     Ok(run.rows(places))
+}
+
+/// A simulation that somebody else drives, and the clients that ask in it.
+pub(crate) struct Driven {
+    pub simulation: Simulation,
+    pub requests: Requests,
+    /// By flow of the network.
+    pub flows: Vec<NetworkFlow>,
+}
+
+/// Sets up `experiment` for who drives it; what nobody reads is not logged.
+pub(crate) fn driven(experiment: &Experiment) -> Result<Driven, BackendError> {
+    refuse(experiment)?;
+    let Setup { mut network, places, reversed, requests } = Setup::of(experiment)?;
+    network.links.iter_mut().for_each(|link| link.log = false);
+    network.bundles.iter_mut().for_each(|bundle| bundle.log = false);
+    let flows = network_flows(&places, reversed);
+    Ok(Driven { simulation: build(experiment, network)?, requests, flows })
+}
+
+fn network_flows(places: &[Place], reversed: Vec<bool>) -> Vec<NetworkFlow> {
+    let flows = places.iter().zip(reversed);
+    let flows = flows.map(|(Place { flow, index }, reversed)| NetworkFlow {
+        flow: *flow,
+        index: *index,
+        reversed,
+    });
+    flows.collect()
 }
 
 /// A run that is under way.

@@ -1,0 +1,210 @@
+//! Episodes of a scenario, one after the other.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_core::cc::policy::observation::Outcome;
+use forebay_core::units::Timestamp;
+
+use super::reward::Judge;
+use super::scenario::agents;
+use super::seat::{Seat, collect, locked};
+use super::{RlError, Scenario};
+use crate::backend::{Driven, driven};
+use crate::plan::Experiment;
+
+/// How far to go where no decision is foreseen: nobody has begun yet.
+const LOOK: Duration = Duration::from_millis(10);
+/// How far beyond the time at which a decision was due: a sendbox comes to it at its next tick.
+const LATE: Duration = Duration::from_micros(100);
+
+/// An environment: a scenario, and an episode of it once [`Environment::reset`] was called.
+pub struct Environment {
+    scenario: Arc<Scenario>,
+    episode: Option<Episode>,
+}
+
+/// An episode that is under way, or has ended.
+struct Episode {
+    experiment: Experiment,
+    driven: Driven,
+    stop: Timestamp,
+    agents: Vec<Agent>,
+    waiting: Vec<usize>,
+    has_ended: bool,
+}
+
+struct Agent {
+    seat: Arc<Mutex<Seat>>,
+    judge: Judge,
+    outcome: Outcome,
+    reward: f64,
+}
+
+impl Environment {
+    /// An environment without an episode.
+    pub fn new(scenario: Arc<Scenario>) -> Self {
+        Self { scenario, episode: None }
+    }
+
+    /// What all episodes have in common.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// Begins the episode of `seed` and goes on until somebody has to decide.
+    ///
+    /// # Errors
+    ///
+    /// What is drawn is no plan, no simulator has what it asks for, or it ends before anybody decides.
+    pub fn reset(&mut self, seed: u64) -> Result<(), RlError> {
+        let experiment = self.scenario.episode(seed)?;
+        let names = agents(&experiment);
+        // What is left of seats by now is none of this episode's.
+        collect();
+        let driven = driven(&experiment)?;
+        let seats = collect();
+        if seats.len() != names.len() || names != self.scenario.agents() {
+            return Err(RlError::Wrong(format!(
+                "{}: {} learners: allowed are {}, greedy flows and bundles that are the same in all episodes",
+                experiment.plan,
+                seats.len(),
+                self.scenario.agents().join(", ")
+            )));
+        }
+        let reward = self.scenario.reward();
+        let agent = |seat| Agent {
+            seat,
+            judge: Judge::new(reward),
+            outcome: Outcome::default(),
+            reward: 0.0,
+        };
+        let mut episode = Episode {
+            stop: Timestamp::ZERO + experiment.stop,
+            experiment,
+            driven,
+            agents: seats.into_iter().map(agent).collect(),
+            waiting: Vec::new(),
+            has_ended: false,
+        };
+        episode.advance();
+        if episode.has_ended {
+            let stop = episode.experiment.stop;
+            let plan = &episode.experiment.plan;
+            return Err(RlError::Wrong(format!(
+                "{plan}: stop = {stop:?}: allowed is a time after the first decision"
+            )));
+        }
+        // What led to the first decision was nobody's doing.
+        episode.agents.iter_mut().for_each(|agent| agent.reward = 0.0);
+        self.episode = Some(episode);
+        Ok(())
+    }
+
+    /// The agents that have to decide now, by their places among [`Scenario::agents`]; none once the episode has ended.
+    pub fn waiting(&self) -> &[usize] {
+        self.episode.as_ref().map_or(&[][..], |episode| &episode.waiting[..])
+    }
+
+    /// The action of `agent`, -1 to 1: its window or rate is multiplied by 2 to the power of it. Of an agent that does
+    /// not wait nothing is taken; one that waits and is given none keeps what it has.
+    pub fn act(&mut self, agent: usize, action: f32) {
+        if let Some(agent) = self.agent(agent) {
+            locked(&agent.seat).act(action);
+        }
+    }
+
+    /// Goes on to the next decision of anybody; false where the episode ends instead, which is a truncation: time is
+    /// up, and nothing was reached. Observations and rewards are then of all agents.
+    pub fn advance(&mut self) -> bool {
+        let Some(episode) = &mut self.episode else { return false };
+        if !episode.has_ended {
+            episode.advance();
+        }
+        !episode.has_ended
+    }
+
+    /// Writes the observation of `agent` into `into`, which has room for [`Scenario::observation_len`] numbers.
+    pub fn observe(&self, agent: usize, into: &mut [f32]) {
+        match self.agent(agent) {
+            Some(agent) => into.copy_from_slice(locked(&agent.seat).observation()),
+            None => into.fill(0.0),
+        }
+    }
+
+    /// The reward of `agent` for what happened since its last decision.
+    pub fn reward(&self, agent: usize) -> f64 {
+        self.agent(agent).map_or(0.0, |agent| agent.reward)
+    }
+
+    /// What happened since the last decision of `agent`.
+    pub fn outcome(&self, agent: usize) -> Outcome {
+        self.agent(agent).map_or_else(Outcome::default, |agent| agent.outcome)
+    }
+
+    fn agent(&self, agent: usize) -> Option<&Agent> {
+        self.episode.as_ref()?.agents.get(agent)
+    }
+
+    /// The time in the episode.
+    pub fn now(&self) -> Duration {
+        let now = self.episode.as_ref().map(|episode| episode.driven.simulation.now());
+        now.map_or(Duration::ZERO, |now| now.saturating_since(Timestamp::ZERO))
+    }
+
+    /// The experiment of the episode, with what was drawn for it.
+    pub fn experiment(&self) -> Option<&Experiment> {
+        self.episode.as_ref().map(|episode| &episode.experiment)
+    }
+}
+
+impl Episode {
+    fn advance(&mut self) {
+        self.waiting.clear();
+        let Driven { simulation, requests, .. } = &mut self.driven;
+        while simulation.now() < self.stop {
+            let next = self.agents.iter().filter_map(Agent::next).min();
+            let now = simulation.now();
+            let until = match next {
+                None => now + LOOK,
+                Some(next) if next > now => next,
+                Some(_) => now + LATE,
+            };
+            requests.run_until(simulation, until.min(self.stop));
+            for (place, agent) in self.agents.iter_mut().enumerate() {
+                if agent.take_turn() {
+                    self.waiting.push(place);
+                }
+            }
+            if !self.waiting.is_empty() {
+                return;
+            }
+        }
+        self.has_ended = true;
+        let now = simulation.now();
+        for agent in &mut self.agents {
+            let outcome = locked(&agent.seat).end(now);
+            agent.judge(outcome);
+        }
+    }
+}
+
+impl Agent {
+    /// When something happens here: never where the sender has not begun, or is gone, as with a box that ended.
+    fn next(&self) -> Option<Timestamp> {
+        let is_gone = Arc::strong_count(&self.seat) == 1;
+        let next = locked(&self.seat).next();
+        Some(next).filter(|next| !is_gone && *next < Timestamp::MAX)
+    }
+
+    /// Whether a decision is waited for; what led to it is judged.
+    fn take_turn(&mut self) -> bool {
+        let waits = locked(&self.seat).waits();
+        waits.map(|outcome| self.judge(outcome)).is_some()
+    }
+
+    fn judge(&mut self, outcome: Outcome) {
+        self.reward = self.judge.reward(&outcome);
+        self.outcome = outcome;
+    }
+}

@@ -1,0 +1,257 @@
+//! Many environments at a time. Threads are started once: to start one for each step takes longer than the step.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use forebay_core::random::{Stream, Streams};
+
+use super::{Environment, RlError, Scenario};
+
+/// What goes into a step of several environments and comes out of it, environment by environment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// Actions, -1 to 1.
+    pub actions: Vec<f32>,
+    /// Observations, each of [`Scenario::observation_len`] numbers.
+    pub observations: Vec<f32>,
+    /// Rewards.
+    pub rewards: Vec<f64>,
+    /// Whether the episode ended with this step: time was up (a truncation). The next step of that environment takes no
+    /// action and begins an episode, with reward 0 (`AutoresetMode.NEXT_STEP` of Gymnasium).
+    pub truncated: Vec<bool>,
+}
+
+impl Batch {
+    fn new(environments: usize, observation_len: usize) -> Self {
+        Self {
+            actions: vec![0.0; environments],
+            observations: vec![0.0; environments * observation_len],
+            rewards: vec![0.0; environments],
+            truncated: vec![false; environments],
+        }
+    }
+}
+
+enum Order {
+    Reset(u64, Batch),
+    Step(Batch),
+}
+
+/// A thread with environments of its own.
+struct Worker {
+    orders: Option<Sender<Order>>,
+    answers: Receiver<Result<Batch, RlError>>,
+    /// What goes to and fro; `None`: it was lost with an error.
+    batch: Option<Batch>,
+    count: usize,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Environments of one scenario with one agent each.
+pub struct Vector {
+    workers: Vec<Worker>,
+    observation_len: usize,
+    all: Batch,
+}
+
+impl Vector {
+    /// So many environments, on at most so many threads.
+    ///
+    /// # Errors
+    ///
+    /// No environment or thread, or the scenario has several agents.
+    pub fn new(
+        scenario: &Arc<Scenario>,
+        environments: usize,
+        threads: usize,
+    ) -> Result<Self, RlError> {
+        if environments == 0 || threads == 0 {
+            return Err(RlError::Wrong("0 environments or threads: allowed is 1 or more".into()));
+        }
+        if scenario.agents().len() != 1 {
+            let agents = scenario.agents().join(", ");
+            return Err(RlError::Wrong(format!("agents {agents}: allowed is one of them")));
+        }
+        let (threads, observation_len) = (threads.min(environments), scenario.observation_len());
+        let mut workers = Vec::new();
+        let mut first = 0;
+        for thread in 0..threads {
+            let count = environments / threads + usize::from(thread < environments % threads);
+            workers.push(Worker::start(scenario, first, count)?);
+            first += count;
+        }
+        Ok(Self { workers, observation_len, all: Batch::new(environments, observation_len) })
+    }
+
+    /// Begins an episode in every environment. Environment and episode, by their numbers, and `seed` say which.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Environment::reset`].
+    pub fn reset(&mut self, seed: u64) -> Result<&Batch, RlError> {
+        for worker in &mut self.workers {
+            worker.order(|batch| Order::Reset(seed, batch));
+        }
+        self.collect()
+    }
+
+    /// Takes one decision in every environment, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Another number of actions than environments, or those of [`Environment::reset`] where an episode begins; then all
+    /// environments need [`Vector::reset`].
+    pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
+        if actions.len() != self.all.actions.len() {
+            let (count, allowed) = (actions.len(), self.all.actions.len());
+            return Err(RlError::Wrong(format!("{count} actions: allowed is {allowed}")));
+        }
+        let mut left = actions;
+        for worker in &mut self.workers {
+            let (own, rest) = left.split_at(worker.count);
+            left = rest;
+            worker.order(|mut batch| {
+                batch.actions.copy_from_slice(own);
+                Order::Step(batch)
+            });
+        }
+        self.collect()
+    }
+
+    /// What all threads answer, put together; the first error, once all have answered.
+    fn collect(&mut self) -> Result<&Batch, RlError> {
+        let (mut place, mut failed) = (0, None);
+        for worker in &mut self.workers {
+            let (from, to) = (place, place + worker.count);
+            place = to;
+            match worker.answer() {
+                Ok(batch) => {
+                    let len = self.observation_len;
+                    self.all.actions[from..to].copy_from_slice(&batch.actions);
+                    self.all.observations[from * len..to * len]
+                        .copy_from_slice(&batch.observations);
+                    self.all.rewards[from..to].copy_from_slice(&batch.rewards);
+                    self.all.truncated[from..to].copy_from_slice(&batch.truncated);
+                    worker.batch = Some(batch);
+                }
+                Err(error) => {
+                    worker.batch = Some(Batch::new(worker.count, self.observation_len));
+                    failed = failed.or(Some(error));
+                }
+            }
+        }
+        failed.map_or(Ok(&self.all), Err)
+    }
+}
+
+impl Worker {
+    fn start(scenario: &Arc<Scenario>, first: usize, count: usize) -> Result<Self, RlError> {
+        let (orders, ordered) = channel();
+        let (answered, answers) = channel();
+        let mut crew = Crew {
+            slots: (0..count).map(|_| Slot::new(scenario)).collect(),
+            first,
+            observation_len: scenario.observation_len(),
+        };
+        let work = move || {
+            while let Ok(order) = ordered.recv() {
+                if answered.send(crew.obey(order)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("environments".into()).spawn(work);
+        let thread = thread.map_err(|error| {
+            RlError::Wrong(format!("a thread for environments: {error}: allowed are fewer threads"))
+        })?;
+        let batch = Some(Batch::new(count, scenario.observation_len()));
+        Ok(Self { orders: Some(orders), answers, batch, count, thread: Some(thread) })
+    }
+
+    /// A thread that is gone is noticed when it should answer.
+    fn order(&mut self, order: impl FnOnce(Batch) -> Order) {
+        if let (Some(orders), Some(batch)) = (&self.orders, self.batch.take()) {
+            let _ = orders.send(order(batch));
+        }
+    }
+
+    fn answer(&mut self) -> Result<Batch, RlError> {
+        let gone = |_| RlError::Wrong("a thread of environments has panicked".into());
+        self.answers.recv().map_err(gone)?
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The environments of a thread.
+struct Crew {
+    slots: Vec<Slot>,
+    /// Number of the first among all.
+    first: usize,
+    observation_len: usize,
+}
+
+struct Slot {
+    environment: Environment,
+    /// Seeds of its episodes.
+    seeds: Stream,
+    has_ended: bool,
+}
+
+impl Slot {
+    fn new(scenario: &Arc<Scenario>) -> Self {
+        let seeds = Streams::new(0).stream("episodes");
+        Self { environment: Environment::new(scenario.clone()), seeds, has_ended: true }
+    }
+
+    fn begin(&mut self) -> Result<(), RlError> {
+        self.has_ended = false;
+        let begun = self.environment.reset(self.seeds.bits());
+        self.has_ended = begun.is_err();
+        begun
+    }
+}
+
+impl Crew {
+    fn obey(&mut self, order: Order) -> Result<Batch, RlError> {
+        let mut batch = match order {
+            Order::Reset(seed, mut batch) => {
+                for (number, slot) in (self.first..).zip(&mut self.slots) {
+                    let streams = Streams::new(seed).part(&format!("environment {number}"));
+                    slot.seeds = streams.stream("episodes");
+                    slot.begin()?;
+                }
+                batch.rewards.fill(0.0);
+                batch.truncated.fill(false);
+                batch
+            }
+            Order::Step(mut batch) => {
+                for (place, slot) in self.slots.iter_mut().enumerate() {
+                    if slot.has_ended {
+                        slot.begin()?;
+                        (batch.rewards[place], batch.truncated[place]) = (0.0, false);
+                        continue;
+                    }
+                    slot.environment.act(0, batch.actions[place]);
+                    slot.has_ended = !slot.environment.advance();
+                    batch.rewards[place] = slot.environment.reward(0);
+                    batch.truncated[place] = slot.has_ended;
+                }
+                batch
+            }
+        };
+        let rows = batch.observations.chunks_exact_mut(self.observation_len);
+        for (slot, row) in self.slots.iter().zip(rows) {
+            slot.environment.observe(0, row);
+        }
+        Ok(batch)
+    }
+}
