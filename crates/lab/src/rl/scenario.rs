@@ -72,10 +72,8 @@ impl Scenario {
         let Settings { learner, arm, mut sets, ranges, reward } = settings;
         let mut plan = read(&source, &sets)?;
         let mut first = experiment(&plan, arm.as_deref(), &mut Streams::new(0).stream("cell"), 0)?;
-        if agents(&first).is_empty() {
-            let aut = Override::algorithms([learner.as_str()], "the learner");
-            // A plan without algorithms under test has no use for one, and says so below.
-            sets.push(aut);
+        if agents(&first).is_empty() && first.parameters.contains_key("aut") {
+            sets.push(Override::algorithms([learner.as_str()], "the learner"));
             plan = read(&source, &sets)?;
             let mut stream = Streams::new(0).stream("cell");
             first = experiment(&plan, arm.as_deref(), &mut stream, 0)?;

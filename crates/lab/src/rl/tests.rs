@@ -19,6 +19,7 @@ qdisc = { kind = "fifo", limit = "100p" }
 
 [[flow]]
 name    = "tested"
+pair    = "tested"
 cc      = "aut"
 traffic = { kind = "greedy" }
 "#;
@@ -152,7 +153,8 @@ fn threads_change_nothing() {
 fn what_is_asked_in_vain_is_told() {
     let wrong = |text: &str, settings| scenario(text, settings).unwrap_err().to_string();
     let nobody = PLAN.replace("\"aut\"", "\"cubic\"");
-    assert!(!wrong(&nobody, Settings::default()).is_empty());
+    let error = wrong(&nobody, Settings::default());
+    assert!(error.starts_with("path.toml: nobody decides: allowed is a plan with `aut`"), "{error}");
     let arm = Settings { arm: Some("none".into()), ..Settings::default() };
     assert!(wrong(&tested(), arm).starts_with("arm = none: allowed is one of "));
     let learner = Settings { learner: "learner(history=65)".into(), ..Settings::default() };
