@@ -3,7 +3,8 @@
 //! ```text
 //! file ──► wire ──► message ──► onnx ──► core::cc::policy::graph ──► core::cc::policy, with Copa behind it
 //! ```
-//! Core decides and reads no file; [`registry`] is what hosts that have files use instead of core's own registry.
+//! Core decides and reads no file; [`registry`] is what hosts that have files use instead of core's own
+//! registry.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -15,8 +16,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_core::cc::delay::FLOW;
 use forebay_core::cc::policy::graph::Graph;
@@ -29,8 +29,6 @@ pub use crate::error::OnnxError;
 
 /// Largest file: the most constants of a graph, and room for names.
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Most graphs that are remembered.
-const REMEMBERED_MAX: usize = 64;
 
 const FILE: Described = Described {
     name: "file",
@@ -47,8 +45,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
     params: &[&FILE, &STEERS, &FLOW],
     needs: NEEDS,
     min_window_mss: MIN_WINDOW_MSS,
-    // Decisions come each round trip, however often something is measured. What is between them differs by what of it
-    // is the newest.
+    // Decisions come each round trip, however often something is measured. What is between them differs by
+    // what of it is the newest.
     batch_tolerance: 0.2,
     build: &build,
 };
@@ -61,7 +59,13 @@ pub fn registry() -> Registry {
 }
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let graph = load(Path::new(file_of(spec)?))?;
+    let path = Path::new(file_of(spec)?);
+    let is_known = loaded().contains_key(path);
+    if !is_known {
+        refresh(spec)?;
+    }
+    let graph = loaded().get(path).cloned();
+    let graph = graph.ok_or_else(|| SpecError::absent(FILE.name, &spec.kind))?;
     policy::build(&graph, spec)
 }
 
@@ -78,60 +82,42 @@ pub fn file_of(spec: &Spec) -> Result<&str, SpecError> {
     }
 }
 
-/// The bytes of a policy's file.
+/// Graphs by their files. What was read once stays for as long as the program runs, so that a connection
+/// that an agent takes over later has the policy that was checked, whatever became of the file.
+static LOADED: Mutex<BTreeMap<PathBuf, Arc<Graph>>> = Mutex::new(BTreeMap::new());
+
+fn loaded() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Graph>>> {
+    LOADED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the file that `spec` names, of whatever it is built from now on. The bytes of the file.
 ///
 /// # Errors
 ///
-/// There is no such file, it cannot be read, or it has more than [`FILE_BYTES_MAX`] bytes.
-pub fn read_file(path: &Path) -> Result<Vec<u8>, SpecError> {
-    let refused = |allowed: &str| SpecError::new(FILE.name, &path.display().to_string(), allowed);
-    let read = || {
-        let file = File::open(path)?;
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map(|_| bytes)
-    };
-    let bytes = read().map_err(|error| refused(&format!("a readable file ({error})")))?;
+/// There is no such file, it cannot be read, has more than [`FILE_BYTES_MAX`] bytes, or is none that
+/// [`onnx::read`] takes: the node, and what is allowed. What was read before then stays in force.
+pub fn refresh(spec: &Spec) -> Result<Vec<u8>, SpecError> {
+    let file = file_of(spec)?;
+    let refused = |allowed: &str| SpecError::new(FILE.name, file, allowed);
+    let bytes = read_file(Path::new(file))
+        .map_err(|error| refused(&format!("a readable file ({error})")))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(refused(&format!("a file of at most {FILE_BYTES_MAX} bytes")));
     }
+    let graph = onnx::read(&bytes).map_err(|error| refused(&format!("a policy ({error})")))?;
+    policy::history_of(&graph).map_err(|error| refused(&format!("a policy ({error})")))?;
+    loaded().insert(PathBuf::from(file), Arc::new(graph));
     Ok(bytes)
 }
 
-/// What a file was when it was read.
-type Stamp = (Option<SystemTime>, u64);
-
-/// Graphs by their files: an agent builds one for each of many connections.
-static LOADED: Mutex<BTreeMap<PathBuf, (Stamp, Arc<Graph>)>> = Mutex::new(BTreeMap::new());
-
-/// The graph of a policy's file, read anew once that has changed.
-///
-/// # Errors
-///
-/// As [`read_file`], or the file is none that [`onnx::read`] takes: the node, and what is allowed.
-pub fn load(path: &Path) -> Result<Arc<Graph>, SpecError> {
-    let stamp = path.metadata().ok().filter(|it| it.is_file());
-    let Some(stamp) = stamp.map(|it| (it.modified().ok(), it.len())) else {
-        return Err(SpecError::new(FILE.name, &path.display().to_string(), FILE.allowed));
-    };
-    let loaded = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((known, graph)) = loaded().get(path)
-        && *known == stamp
-    {
-        return Ok(graph.clone());
+/// At most one byte more than is allowed; what is no file, such as a pipe, is not waited for.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("no regular file"));
     }
-    let refused = |error: String| {
-        let allowed = format!("a policy ({error})");
-        SpecError::new(FILE.name, &path.display().to_string(), &allowed)
-    };
-    let graph = onnx::read(&read_file(path)?).map_err(|error| refused(error.to_string()))?;
-    policy::history_of(&graph).map_err(|error| refused(error.to_string()))?;
-    let graph = Arc::new(graph);
-    let mut loaded = loaded();
-    if loaded.len() >= REMEMBERED_MAX {
-        loaded.clear();
-    }
-    loaded.insert(path.to_path_buf(), (stamp, graph.clone()));
-    Ok(graph)
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -148,15 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_an_algorithm_and_a_changed_one_another() {
+    fn a_file_is_an_algorithm_until_it_is_read_anew() {
         let (_folder, spec) = written(&policy());
         assert!(registry().build(&spec, NEEDS).is_ok());
-        let file = PathBuf::from(file_of(&spec).unwrap());
-        let (first, again) = (load(&file).unwrap(), load(&file).unwrap());
-        assert!(Arc::ptr_eq(&first, &again));
-        std::fs::write(&file, b"no model").unwrap();
-        let error = registry().build(&spec, NEEDS).err().unwrap().to_string();
+        std::fs::write(file_of(&spec).unwrap(), b"no model").unwrap();
+        assert!(registry().build(&spec, NEEDS).is_ok(), "what was checked stays");
+        let error = refresh(&spec).unwrap_err().to_string();
         assert!(error.contains("policy.onnx: allowed is a policy (model: "), "{error}");
+        assert!(registry().build(&spec, NEEDS).is_ok(), "and so it does after an error");
+        let larger = vec![0; FILE_BYTES_MAX as usize + 1];
+        std::fs::write(file_of(&spec).unwrap(), larger).unwrap();
+        let error = refresh(&spec).unwrap_err().to_string();
+        assert!(error.ends_with("allowed is a file of at most 8388608 bytes"), "{error}");
+        std::fs::write(file_of(&spec).unwrap(), policy()).unwrap();
+        assert_eq!(refresh(&spec), Ok(policy()));
     }
 
     #[test]
@@ -166,7 +157,7 @@ mod tests {
         assert!(error.contains("policy.onnx: allowed is a policy (node y (Sin): "), "{error}");
         let absent = spec.with("file", Value::Text("/nonexistent/x.onnx".into()));
         let error = registry().build(&absent, NEEDS).err().unwrap().to_string();
-        assert!(error.starts_with("file = /nonexistent/x.onnx: allowed is the path"), "{error}");
+        assert!(error.starts_with("file = /nonexistent/x.onnx: allowed is a readable file"), "{error}");
         let error = registry().build(&Spec::named("policy"), NEEDS).err().unwrap().to_string();
         assert_eq!(error, "file = (absent): allowed is a value: policy needs it");
     }

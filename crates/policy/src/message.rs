@@ -1,5 +1,5 @@
-//! The messages of ONNX (onnx.proto3 of onnx/onnx, the numbers of the fields are those there), as far as policies have
-//! them.
+//! The messages of ONNX (onnx.proto3 of onnx/onnx, the numbers of the fields are those there), as far as
+//! policies have them.
 
 use std::collections::BTreeMap;
 
@@ -202,7 +202,6 @@ pub struct Attribute<'a> {
     pub text: Option<&'a [u8]>,
     pub tensor: Option<&'a [u8]>,
     pub floats: Vec<f32>,
-    pub integers: Vec<i64>,
 }
 
 /// `NodeProto`.
@@ -246,7 +245,6 @@ impl<'a> Node<'a> {
                 4 => attribute.text = Some(field.bytes()?),
                 5 => attribute.tensor = Some(field.bytes()?),
                 7 => field.floats(&mut attribute.floats)?,
-                8 => field.integers(&mut attribute.integers)?,
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
-//! From the bytes of an ONNX model to a graph: what is not among [`OPERATORS`], or asks for what those cannot do here,
-//! is refused by its name. The bytes may be anything.
+//! From the bytes of an ONNX model to a graph: what is not among [`OPERATORS`], or asks for what those
+//! cannot do here, is refused by its name. The bytes may be anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -18,8 +18,8 @@ pub const OPERATORS: [&str; 17] = [
 /// Versions of ONNX's operators in which the operators above mean what they mean here.
 const OPSETS: RangeInclusive<i64> = 13..=28;
 
-/// The graph of the model in `bytes`, with one input and one output of floats. A first dimension of the input without a
-/// size is 1.
+/// The graph of the model in `bytes`, with one input and one output of floats. A first dimension of the
+/// input without a size is 1.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! The wire format of protocol buffers, as far as ONNX needs it (protobuf.dev/programming-guides/encoding): a message is
-//! read in place, field by field, and nothing is kept of it but slices.
+//! The wire format of protocol buffers, as far as ONNX needs it (protobuf.dev/programming-guides/encoding):
+//! a message is read in place, field by field, and nothing is kept of it but slices.
 //!
-//! A crate for protocol buffers would build whole messages first, of whatever size a hostile file claims, and needs
-//! code that is generated from the schema of ONNX, of which this reader wants two dozen fields.
+//! A crate for protocol buffers would build whole messages first, of whatever size a hostile file claims,
+//! and needs code that is generated from the schema of ONNX, of which this reader wants two dozen fields.
 
 /// What is wrong with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

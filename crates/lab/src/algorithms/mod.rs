@@ -7,7 +7,6 @@
 mod bounded;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use forebay_core::cc::{Algorithm, Registry};
@@ -108,13 +107,13 @@ fn version(name: &str) -> Option<(String, String)> {
 ///
 /// # Errors
 ///
-/// The file of a policy cannot be read.
+/// The file of a policy is none, or cannot be read.
 pub fn version_of(cc: &Spec) -> Result<Option<(String, String)>, SpecError> {
     if cc.kind != forebay_policy::ALGORITHM.name {
         return Ok(version(&cc.kind));
     }
     let file = forebay_policy::file_of(cc)?;
-    let digest = Sha256::digest(forebay_policy::read_file(Path::new(file))?);
+    let digest = Sha256::digest(forebay_policy::refresh(cc)?);
     let hex = digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect();
     Ok(Some((format!("{SOURCES}{file}"), hex)))
 }

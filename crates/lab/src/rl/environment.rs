@@ -101,21 +101,22 @@ impl Environment {
         Ok(())
     }
 
-    /// The agents that have to decide now, by their places among [`Scenario::agents`]; none once the episode has ended.
+    /// The agents that have to decide now, by their places among [`Scenario::agents`]; none once the
+    /// episode has ended.
     pub fn waiting(&self) -> &[usize] {
         self.episode.as_ref().map_or(&[][..], |episode| &episode.waiting[..])
     }
 
-    /// The action of `agent`, -1 to 1: its window or rate is multiplied by 2 to the power of it. Of an agent that does
-    /// not wait nothing is taken; one that waits and is given none keeps what it has.
+    /// The action of `agent`, -1 to 1: its window or rate is multiplied by 2 to the power of it. Of an
+    /// agent that does not wait nothing is taken; one that waits and is given none keeps what it has.
     pub fn act(&mut self, agent: usize, action: f32) {
         if let Some(agent) = self.agent(agent) {
             locked(&agent.seat).act(action);
         }
     }
 
-    /// Goes on to the next decision of anybody; false where the episode ends instead, which is a truncation: time is
-    /// up, and nothing was reached. Observations and rewards are then of all agents.
+    /// Goes on to the next decision of anybody; false where the episode ends instead, which is a
+    /// truncation: time is up, and nothing was reached. Observations and rewards are then of all agents.
     pub fn advance(&mut self) -> bool {
         let Some(episode) = &mut self.episode else { return false };
         if !episode.has_ended {
@@ -124,7 +125,8 @@ impl Environment {
         !episode.has_ended
     }
 
-    /// Writes the observation of `agent` into `into`, which has room for [`Scenario::observation_len`] numbers.
+    /// Writes the observation of `agent` into `into`, which has room for [`Scenario::observation_len`]
+    /// numbers.
     pub fn observe(&self, agent: usize, into: &mut [f32]) {
         match self.agent(agent) {
             Some(agent) => into.copy_from_slice(locked(&agent.seat).observation()),
@@ -190,7 +192,8 @@ impl Episode {
 }
 
 impl Agent {
-    /// When something happens here: never where the sender has not begun, or is gone, as with a box that ended.
+    /// When something happens here: never where the sender has not begun, or is gone, as with a box that
+    /// ended.
     fn next(&self) -> Option<Timestamp> {
         let is_gone = Arc::strong_count(&self.seat) == 1;
         let next = locked(&self.seat).next();

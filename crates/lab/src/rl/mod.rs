@@ -4,10 +4,12 @@
 //! plan, ranges ──► Scenario ──seed──► Environment: reset, act, advance      (agents decide when it is their turn)
 //!                                          └─ Vector: many at a time, each on one of a few threads that stay
 //! ```
-//! Agents are the flows and bundles of the plan whose algorithm is `learner`. What an agent is told and what its
-//! action moves is that of `policy` ([`forebay_core::cc::policy`]), so what was learnt here runs there unchanged.
+//! Agents are the flows and bundles of the plan whose algorithm is `learner`. What an agent is told and
+//! what its action moves is that of `policy` ([`forebay_core::cc::policy`]), so what was learnt here runs
+//! there unchanged.
 //!
-//! An episode depends on its scenario and its seed alone: the same actions give the same bytes, on however many threads.
+//! An episode depends on its scenario and its seed alone: the same actions give the same bytes, on however
+//! many threads.
 
 mod environment;
 mod range;

@@ -6,16 +6,17 @@ use forebay_core::spec::one_of;
 /// A reward, of what happened from one decision to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reward {
-    /// The binary logarithm of power, throughput over round trip: log2 of segments a second, less log2 of the mean
-    /// round trip over the least one. On any path it is best where power is.
+    /// The binary logarithm of power, throughput over round trip: log2 of segments a second, less log2 of
+    /// the mean round trip over the least one. On any path it is best where power is.
     #[default]
     Power,
-    /// `(10 throughput - 1000 latency - 2000 loss) / 1000`, in packets a second, seconds and a share (Jay et al.: A deep
-    /// reinforcement learning perspective on Internet congestion control, ICML 2019; PCC-RL, `network_sim.py`).
+    /// `(10 throughput - 1000 latency - 2000 loss) / 1000`, in packets a second, seconds and a share (Jay
+    /// et al.: A deep reinforcement learning perspective on Internet congestion control, ICML 2019; PCC-RL,
+    /// `network_sim.py`).
     Aurora,
-    /// `(throughput - 5 lost) / greatest throughput`, times `1.25 least round trip / mean round trip` where that is
-    /// below 1 (Abbasloo et al.: Classic meets modern, SIGCOMM 2020; Orca, `envwrapper.py`). Not normalised by running
-    /// means, as the source does besides.
+    /// `(throughput - 5 lost) / greatest throughput`, times `1.25 least round trip / mean round trip` where
+    /// that is below 1 (Abbasloo et al.: Classic meets modern, SIGCOMM 2020; Orca, `envwrapper.py`). Not
+    /// normalised by running means, as the source does besides.
     Orca,
 }
 

@@ -14,8 +14,8 @@ use crate::plan::{Arm, Experiment, Override, Plan};
 /// What is asked of a scenario besides its plan.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The agents' algorithm, `learner` with its parameters: it stands for the plan's `aut`, where nothing in `sets`
-    /// makes a flow or a bundle a learner.
+    /// The agents' algorithm, `learner` with its parameters: it stands for the plan's `aut`, where nothing
+    /// in `sets` makes a flow or a bundle a learner.
     pub learner: String,
     /// Arm of the plan; `None`: its first.
     pub arm: Option<String>,
@@ -39,7 +39,8 @@ impl Default for Settings {
     }
 }
 
-/// A plan whose episodes differ by what is drawn: its cell, the values of [`Settings::ranges`], and the seed of the run.
+/// A plan whose episodes differ by what is drawn: its cell, the values of [`Settings::ranges`], and the
+/// seed of the run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     source: Source,
@@ -89,7 +90,8 @@ impl Scenario {
         Ok(Self { source, arm, sets, ranges, plan, reward, agents, history })
     }
 
-    /// Names of the agents, bundles first: that of their flow or bundle, and a number behind where a flow has several.
+    /// Names of the agents, bundles first: that of their flow or bundle, and a number behind where a flow
+    /// has several.
     pub fn agents(&self) -> &[String] {
         &self.agents
     }

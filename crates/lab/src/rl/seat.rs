@@ -5,8 +5,8 @@
 //!    ▲                                    │ nobody did: a = 0              │
 //!    └────────────────────────────────────┴──────── 1 ns later ◄───────────┘
 //! ```
-//! So a simulation stands still between two events while somebody decides, and the sender goes on by itself with what
-//! was decided.
+//! So a simulation stands still between two events while somebody decides, and the sender goes on by itself
+//! with what was decided.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -35,8 +35,8 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 thread_local! {
-    /// What this thread has built and nobody has collected: an entry of a registry lives as long as the program, and
-    /// an environment does not.
+    /// What this thread has built and nobody has collected: an entry of a registry lives as long as the
+    /// program, and an environment does not.
     static BUILT: RefCell<Vec<Weak<Mutex<Seat>>>> = const { RefCell::new(Vec::new()) };
 }
 

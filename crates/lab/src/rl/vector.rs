@@ -1,4 +1,5 @@
-//! Many environments at a time. Threads are started once: to start one for each step takes longer than the step.
+//! Many environments at a time. Threads are started once: to start one for each step takes longer than the
+//! step.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,10 +16,11 @@ pub struct Batch {
     pub actions: Vec<f32>,
     /// Observations, each of [`Scenario::observation_len`] numbers.
     pub observations: Vec<f32>,
-    /// Rewards.
+    /// Rewards of what happened since the actions before.
     pub rewards: Vec<f64>,
-    /// Whether the episode ended with this step: time was up (a truncation). The next step of that environment takes no
-    /// action and begins an episode, with reward 0 (`AutoresetMode.NEXT_STEP` of Gymnasium).
+    /// Whether the episode ended with this step: time was up (a truncation). The next step of that
+    /// environment takes no action and begins an episode, with reward 0 (`AutoresetMode.NEXT_STEP` of
+    /// Gymnasium).
     pub truncated: Vec<bool>,
 }
 
@@ -84,7 +86,8 @@ impl Vector {
         Ok(Self { workers, observation_len, all: Batch::new(environments, observation_len) })
     }
 
-    /// Begins an episode in every environment. Environment and episode, by their numbers, and `seed` say which.
+    /// Begins an episode in every environment. Environment and episode, by their numbers, and `seed` say
+    /// which.
     ///
     /// # Errors
     ///
@@ -100,8 +103,8 @@ impl Vector {
     ///
     /// # Errors
     ///
-    /// Another number of actions than environments, or those of [`Environment::reset`] where an episode begins; then all
-    /// environments need [`Vector::reset`].
+    /// Another number of actions than environments, or those of [`Environment::reset`] where an episode
+    /// begins; then all environments need [`Vector::reset`].
     pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
         if actions.len() != self.all.actions.len() {
             let (count, allowed) = (actions.len(), self.all.actions.len());

@@ -1,7 +1,9 @@
-//! Small neural networks of fixed sizes: a graph is checked while it is built, and evaluated without allocation.
+//! Small neural networks of fixed sizes: a graph is checked while it is built, and evaluated without
+//! allocation.
 //!
-//! What an operator means is what ONNX says of it (onnx.ai/onnx/operators, opset 13 and later), in single precision.
-//! A sum is taken in the order of its terms and nothing is fused, so that the same graph gives the same bits everywhere.
+//! What an operator means is what ONNX says of it (onnx.ai/onnx/operators, opset 13 and later), in single
+//! precision. A sum is taken in the order of its terms and nothing is fused, so that the same graph gives
+//! the same bits everywhere.
 
 use alloc::format;
 use alloc::string::String;
@@ -103,8 +105,8 @@ pub enum Operator {
         /// The shape.
         shape: Vec<i64>,
     },
-    /// Gated recurrent unit, forward, `linear_before_reset = 1`, from a state of zeros; W, R and B are constants.
-    /// Its output is Y.
+    /// Gated recurrent unit, forward, `linear_before_reset = 1`, from a state of zeros; W, R and B are
+    /// constants. Its output is Y.
     Gru,
 }
 
@@ -512,7 +514,8 @@ fn reshape(tensor: &Tensor, shape: &[i64]) -> Result<Tensor, GraphError> {
     Ok(Tensor { shape: sizes, place: tensor.place })
 }
 
-/// A graph that was checked: whatever numbers come in, its evaluation ends, allocates nothing and does not fail.
+/// A graph that was checked: whatever numbers come in, its evaluation ends, allocates nothing and does not
+/// fail.
 #[derive(Clone, Debug)]
 pub struct Graph {
     constants: Vec<f32>,

@@ -1,4 +1,5 @@
-//! The arithmetic of graphs, over memory that [`super::graph`] has laid out: a step writes behind all that it reads.
+//! The arithmetic of graphs, over memory that [`super::graph`] has laid out: a step writes behind all that
+//! it reads.
 
 use alloc::vec::Vec;
 
@@ -62,8 +63,8 @@ pub(super) enum Step {
     Normalize { input: Place, scale: Place, bias: Option<Place>, epsilon: f32, out: Place },
     /// Places with how much of each comes in turn.
     Concat { parts: Vec<(Place, usize)>, out: Place },
-    /// The weights are `width` rows and the recurrent ones `hidden` rows of 3 `hidden` columns: update, reset, new. As
-    /// much twice lies behind what is written.
+    /// The weights are `width` rows and the recurrent ones `hidden` rows of 3 `hidden` columns: update,
+    /// reset, new. As much twice lies behind what is written.
     Gru {
         input: Place,
         weights: Place,
@@ -183,8 +184,8 @@ impl Step {
     }
 }
 
-/// One row times `weights`. An input after the other is added to all outputs, so that the sums of several outputs are
-/// taken together, each in the order of its terms.
+/// One row times `weights`. An input after the other is added to all outputs, so that the sums of several
+/// outputs are taken together, each in the order of its terms.
 fn dense(row: &[f32], weights: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
     match bias {
         Some(bias) => out.copy_from_slice(bias),

@@ -1,5 +1,5 @@
-//! `policy`: a law that was learnt. A graph makes of an [`observation`] what the window or the rate is multiplied by
-//! ([`steering`]); where it fails, Copa takes over.
+//! `policy`: a law that was learnt. A graph makes of an [`observation`] what the window or the rate is
+//! multiplied by ([`steering`]); where it fails, Copa takes over.
 //!
 //! ```text
 //! observation ──► graph ──► a ──► W = 2^a W
@@ -7,8 +7,9 @@
 //!                  ▼ 5 decisions beyond the limits in a row     for 10 s
 //!                 Copa, from the window that there is
 //! ```
-//! A decision is beyond the limits where its mean round trip is above four times the least one and that by 50 ms at
-//! least, or where more than a fifth is lost. A path that others fill shows the same: there, too, Copa is no worse.
+//! A decision is beyond the limits where its mean round trip is above four times the least one and that by
+//! 50 ms at least, or where more than a fifth is lost. A path that others fill shows the same: there, too,
+//! Copa is no worse.
 //!
 //! States: policy; fallback, with its reason.
 //!

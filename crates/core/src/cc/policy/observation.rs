@@ -1,8 +1,8 @@
 //! What a policy is told: a few steps of history, each a row of numbers without a scale.
 //!
-//! A row covers the time from one decision to the next. It has a value for each of [`FEATURES`], and then for each a
-//! 1 where the value is known and a 0 where it is not, the value then being 0 too: no number is ever NaN or infinite.
-//! The rows of decisions that have not been made are zeros.
+//! A row covers the time from one decision to the next. It has a value for each of [`FEATURES`], and then
+//! for each a 1 where the value is known and a 0 where it is not, the value then being 0 too: no number is
+//! ever NaN or infinite. The rows of decisions that have not been made are zeros.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! What stands between a decision and the limits of a sender, whoever decides: a graph of a policy here, or a learner
-//! outside of a simulation. Both are told the same and moved the same way.
+//! What stands between a decision and the limits of a sender, whoever decides: a graph of a policy here, or
+//! a learner outside of a simulation. Both are told the same and moved the same way.
 //!
 //! ```text
 //! decision   each mean round trip, at least every 10 ms and at most once in a second
@@ -7,11 +7,11 @@
 //!            of W was in flight
 //! limits     steers = cwnd: W                  steers = rate: W over the least round trip, and a window of 2 W
 //! ```
-//! A flow begins at its initial window. A bundle has no limits until a decision finds what is delivered: hosts behind
-//! a bundle have windows of their own, and W is then what is delivered in a mean round trip.
+//! A flow begins at its initial window. A bundle has no limits until a decision finds what is delivered:
+//! hosts behind a bundle have windows of their own, and W is then what is delivered in a mean round trip.
 //!
-//! A timeout leaves 2 mss. Feedback that was lost begins everything anew. Loss, marks and recoveries move nothing by
-//! themselves: they are what the policy is told.
+//! A timeout leaves 2 mss. Feedback that was lost begins everything anew. Loss, marks and recoveries move
+//! nothing by themselves: they are what the policy is told.
 
 use super::observation::{HISTORY_MAX, Observer, Outcome};
 use crate::cc::delay::FLOW;

@@ -204,7 +204,13 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
 }
 
 fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    forebay_policy::registry().build(spec, SUPPLIED).map(|_| ())
+    let registry = forebay_policy::registry();
+    registry.fit(spec, SUPPLIED)?;
+    if spec.kind == forebay_policy::ALGORITHM.name {
+        // As a configuration is read, so is what it names.
+        forebay_policy::refresh(spec)?;
+    }
+    registry.build(spec, SUPPLIED).map(|_| ())
 }
 
 fn check_qdisc(spec: &Spec) -> Result<(), SpecError> {
