@@ -67,7 +67,7 @@ test-packages: packages ## and those that only tests need
 	@sh packaging/install-packages.sh packaging/test.txt
 
 check: lint ## what every commit must pass, three minutes at most: no root and no traffic
-	$(CARGO) test --locked -p forebay-core -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
+	$(CARGO) test --locked -p forebay-core -p forebay-policy -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
 
 lint: ## formatting, lints, and links of the documentation
 	$(CARGO) fmt --all --check

@@ -1,8 +1,10 @@
-//! No discipline allocates per packet once its queues have grown.
+//! No discipline allocates per packet once its queues have grown, and no graph of a policy when it is evaluated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
+use forebay_core::cc::policy::graph::{Builder, Evaluation, Operator};
 use forebay_core::qdisc::{DropReason, DropSink, build};
 use forebay_core::testing::qdisc::{TestPacket, specs};
 use forebay_core::units::{Duration, Timestamp};
@@ -59,4 +61,29 @@ fn a_warm_discipline_allocates_nothing() {
         run(2000..12_000);
         assert_eq!(ALLOCATIONS.get() - before, 0, "{spec}");
     }
+}
+
+#[test]
+fn an_evaluation_allocates_nothing() {
+    let (mut builder, input) = Builder::new(&[10, 1, 14]).unwrap();
+    let mut constant = |shape: &[usize]| {
+        let numbers = vec![0.1; shape.iter().product()];
+        Some(builder.constant(shape, &numbers).unwrap())
+    };
+    let weights = [&[1, 24, 14][..], &[1, 24, 8]].map(&mut constant);
+    let row = constant(&[8]);
+    let [kernel, recurrent] = weights;
+    let states = builder.apply(&Operator::Gru, &[Some(input), kernel, recurrent]).unwrap();
+    let last = Some(builder.last_of(&states));
+    let normal = Operator::LayerNormalization { axis: -1, epsilon: 1e-5 };
+    let normal = Some(builder.apply(&normal, &[last.clone(), row]).unwrap());
+    let both = builder.apply(&Operator::Concat { axis: -1 }, &[normal, last]).unwrap();
+    let shares = builder.apply(&Operator::Softmax { axis: -1 }, &[Some(both)]).unwrap();
+    let mut evaluation = Evaluation::new(Arc::new(builder.finish(&shares).unwrap()));
+    let before = ALLOCATIONS.get();
+    for step in 0..100_u16 {
+        evaluation.input().fill(f32::from(step));
+        assert!(evaluation.run()[0].is_finite());
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
 }

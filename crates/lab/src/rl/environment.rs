@@ -211,3 +211,70 @@ impl Agent {
         self.outcome = outcome;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_core::cc::policy::graph::{Builder, Evaluation, Graph, Operator};
+    use forebay_core::cc::policy::observation::WIDTH;
+    use forebay_core::cc::policy::{self, NEEDS};
+    use forebay_core::cc::{Algorithm, Registry, constant};
+
+    use super::super::tests::{PLAN, scenario};
+    use super::*;
+    use crate::plan::Plan;
+    use crate::plan::library::Source;
+    use crate::rl::{ALGORITHM, Settings};
+
+    /// Grows until a queue of a fifth of the least round trip stands: 0.4, less twice the queueing.
+    fn graph() -> Arc<Graph> {
+        let (mut builder, input) = Builder::new(&[1, WIDTH]).unwrap();
+        let mut weights = [0.0; WIDTH];
+        // The queueing, and whether it is known.
+        (weights[1], weights[8]) = (-2.0, 0.4);
+        let weights = Some(builder.constant(&[WIDTH, 1], &weights).unwrap());
+        let action = builder.apply(&Operator::MatMul, &[Some(input), weights]).unwrap();
+        Arc::new(builder.finish(&action).unwrap())
+    }
+
+    const LEARNT: Algorithm = Algorithm {
+        name: "learnt",
+        params: ALGORITHM.params,
+        needs: NEEDS,
+        build: &|spec| policy::build(&graph(), spec),
+        ..constant::ALGORITHM
+    };
+
+    #[test]
+    fn what_was_learnt_decides_alike_inside_and_outside_of_a_simulation() {
+        let text = |name: &str| PLAN.replace("\"aut\"", &format!("\"{name}(history=1)\""));
+        let learner = scenario(&text(ALGORITHM.name), Settings::default()).unwrap();
+        let mut environment = Environment::new(Arc::new(learner));
+        environment.reset(1).unwrap();
+        let mut evaluation = Evaluation::new(graph());
+        loop {
+            environment.observe(0, evaluation.input());
+            let action = evaluation.run()[0];
+            environment.act(0, action);
+            if !environment.advance() {
+                break;
+            }
+        }
+        let episode = environment.episode.as_ref().unwrap();
+        let outside = episode.driven.simulation.sender_state(0).unwrap();
+
+        let mut registry = Registry::default();
+        registry.register(LEARNT).unwrap();
+        let source = Source { file: "p.toml".into(), folder: None, text: text(LEARNT.name) };
+        let plan = Plan::with_algorithms(source, &[], registry).unwrap();
+        let seed = episode.experiment.seed;
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], seed).unwrap();
+        let Driven { mut simulation, .. } = driven(&experiment).unwrap();
+        simulation.run_until(episode.stop);
+        let inside = simulation.sender_state(0).unwrap();
+        // A decision from outside comes a nanosecond later.
+        let ratio = outside.delivered_bytes as f64 / inside.delivered_bytes as f64;
+        assert!((ratio - 1.0).abs() < 0.01, "{outside:?} and {inside:?}");
+        // 20 Mbit/s in 3 s are 7.5 MB, most of which such a policy fills.
+        assert!(inside.delivered_bytes > 5_000_000, "{inside:?}");
+    }
+}

@@ -7,7 +7,8 @@ use super::*;
 use crate::plan::Override;
 use crate::plan::library::Source;
 
-const PLAN: &str = r#"
+/// One flow on a path of 67 full segments and a buffer of 100.
+pub(super) const PLAN: &str = r#"
 name   = "path"
 stop   = "3s"
 warmup = "1s"
@@ -24,7 +25,7 @@ cc      = "aut"
 traffic = { kind = "greedy" }
 "#;
 
-fn scenario(text: &str, settings: Settings) -> Result<Scenario, RlError> {
+pub(super) fn scenario(text: &str, settings: Settings) -> Result<Scenario, RlError> {
     let source = Source { file: "path.toml".into(), folder: None, text: text.into() };
     Scenario::of(source, settings)
 }
@@ -97,12 +98,9 @@ fn an_action_moves_what_is_sent() {
 
 #[test]
 fn agents_are_flows_and_bundles_and_decide_each_at_its_time() {
-    let text = PLAN.replace("\"aut\"", "\"learner(history=2)\"").replace(
-        "kind = \"greedy\"",
-        "kind = \"greedy\", flows = 2",
-    );
+    let text = PLAN.replace("\"aut\"", "\"learner(history=2)\"\ncount   = 2");
     let bundle = "\n[[bundle]]\nname = \"b\"\ncc = { kind = \"learner\", history = 2 }\n\
-                  [[flow]]\nname = \"web\"\npair = \"b\"\ntraffic = { kind = \"greedy\" }\n";
+                  [[flow]]\nname = \"web\"\nbundle = \"b\"\ntraffic = { kind = \"greedy\" }\n";
     let scenario = scenario(&(text + bundle), Settings::default()).unwrap();
     assert_eq!(scenario.agents(), ["b", "tested-1", "tested-2"]);
     assert_eq!(scenario.history(), 2);
@@ -168,7 +166,7 @@ fn what_is_asked_in_vain_is_told() {
     let mut environment = Environment::new(Arc::new(scenario(&tested(), late).unwrap()));
     let error = environment.reset(1).unwrap_err().to_string();
     assert!(error.ends_with("allowed is a time after the first decision"), "{error}");
-    let many = with(&["flow.tested.traffic.flows=2"]);
+    let many = with(&["flow.tested.count=2"]);
     let many = Arc::new(scenario(&tested(), many).unwrap());
     assert!(Vector::new(&many, 4, 1).is_err(), "several agents");
     let one = Arc::new(scenario(&tested(), Settings::default()).unwrap());
