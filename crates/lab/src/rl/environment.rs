@@ -225,12 +225,12 @@ mod tests {
     use crate::plan::library::Source;
     use crate::rl::{ALGORITHM, Settings};
 
-    /// Grows until a queue of a fifth of the least round trip stands: 0.4, less twice the queueing.
+    /// Grows until a queue of a fifth of the least round trip stands: 0.15, less 0.75 times the queueing.
     fn graph() -> Arc<Graph> {
         let (mut builder, input) = Builder::new(&[1, WIDTH]).unwrap();
         let mut weights = [0.0; WIDTH];
         // The queueing, and whether it is known.
-        (weights[1], weights[8]) = (-2.0, 0.4);
+        (weights[1], weights[8]) = (-0.75, 0.15);
         let weights = Some(builder.constant(&[WIDTH, 1], &weights).unwrap());
         let action = builder.apply(&Operator::MatMul, &[Some(input), weights]).unwrap();
         Arc::new(builder.finish(&action).unwrap())
@@ -275,6 +275,6 @@ mod tests {
         let ratio = outside.delivered_bytes as f64 / inside.delivered_bytes as f64;
         assert!((ratio - 1.0).abs() < 0.01, "{outside:?} and {inside:?}");
         // 20 Mbit/s in 3 s are 7.5 MB, most of which such a policy fills.
-        assert!(inside.delivered_bytes > 5_000_000, "{inside:?}");
+        assert!(inside.delivered_bytes > 4_500_000, "{inside:?}");
     }
 }
