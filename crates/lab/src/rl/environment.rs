@@ -162,7 +162,10 @@ impl Environment {
 
 impl Episode {
     fn advance(&mut self) {
-        self.waiting.clear();
+        for agent in self.waiting.drain(..) {
+            // Of those who were given an action nothing more is taken.
+            locked(&self.agents[agent].seat).act(0.0);
+        }
         let Driven { simulation, requests, .. } = &mut self.driven;
         while simulation.now() < self.stop {
             let next = self.agents.iter().filter_map(Agent::next).min();

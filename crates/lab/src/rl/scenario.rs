@@ -73,7 +73,8 @@ impl Scenario {
         let Settings { learner, arm, mut sets, ranges, reward } = settings;
         let mut plan = read(&source, &sets)?;
         let mut first = experiment(&plan, arm.as_deref(), &mut Streams::new(0).stream("cell"), 0)?;
-        if agents(&first).is_empty() && first.parameters.contains_key("aut") {
+        let is_of_aut = |key: &String| key == "aut" || key.starts_with("aut.");
+        if agents(&first).is_empty() && first.parameters.keys().any(is_of_aut) {
             sets.push(Override::algorithms([learner.as_str()], "the learner"));
             plan = read(&source, &sets)?;
             let mut stream = Streams::new(0).stream("cell");

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! running ──── a decision is due ────► waiting ──── somebody acts ────► decided
-//!    ▲                                    │ nobody did: a = 0              │
-//!    └────────────────────────────────────┴──────── 1 ns later ◄───────────┘
+//!    ▲                                                                     │
+//!    └───────────────────────────── 1 ns later ◄───────────────────────────┘
 //! ```
 //! So a simulation stands still between two events while somebody decides, and the sender goes on by itself
 //! with what was decided.
@@ -137,7 +137,8 @@ impl CongestionControl for Learner {
                 seat.asked_at = now;
                 Stage::Waiting(seat.steering.close(now))
             }
-            Stage::Waiting(_) => Stage::Running,
+            // The simulation does not go on before somebody has acted.
+            Stage::Waiting(outcome) => Stage::Waiting(outcome),
             Stage::Decided(action) => {
                 seat.steering.act(action);
                 Stage::Running
