@@ -231,7 +231,7 @@ mod tests {
             (&[0x08], WireError::CutShort),
             (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f, 0], WireError::CutShort),
             (&[0x0b], WireError::WireType(3)),
-            (&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], WireError::LongNumber),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", WireError::LongNumber),
             (&[0xff; 11], WireError::LongNumber),
         ];
         for (message, error) in cases {

@@ -65,11 +65,10 @@ impl Environment {
         let driven = driven(&experiment)?;
         let seats = collect();
         if seats.len() != names.len() || names != self.scenario.agents() {
+            let (plan, agents) = (&experiment.plan, self.scenario.agents().join(", "));
             return Err(RlError::Wrong(format!(
-                "{}: {} learners: allowed are {}, greedy flows and bundles that are the same in all episodes",
-                experiment.plan,
-                seats.len(),
-                self.scenario.agents().join(", ")
+                "{plan}: {} learners: allowed are greedy flows and bundles, here {agents}",
+                seats.len()
             )));
         }
         let reward = self.scenario.reward();

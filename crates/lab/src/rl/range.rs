@@ -63,8 +63,8 @@ pub struct Range {
 }
 
 /// What is written.
-const ALLOWED: &str = "KEY=LOW..HIGH, or KEY=LOW..HIGH:log for as many halvings as doublings: two rates, times, \
-                       packets (\"100p\"), percentages or numbers";
+const ALLOWED: &str = "KEY=LOW..HIGH, or KEY=LOW..HIGH:log for even ratios: two rates, times, packets \
+                       (\"100p\"), percentages or numbers";
 
 impl Range {
     /// The value of this episode.

@@ -82,9 +82,9 @@ impl Scenario {
         }
         let agents = agents(&first);
         if agents.is_empty() {
+            let (file, name) = (&source.file, ALGORITHM.name);
             return Err(RlError::Wrong(format!(
-                "{}: nobody decides: allowed is a plan with `aut`, or a flow or bundle with cc = \"{}\"",
-                source.file, ALGORITHM.name
+                "{file}: nobody decides: allowed is a plan with `aut`, or a cc that is {name:?}"
             )));
         }
         let history = history(&first)?;

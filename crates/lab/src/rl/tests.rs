@@ -152,7 +152,8 @@ fn what_is_asked_in_vain_is_told() {
     let wrong = |text: &str, settings| scenario(text, settings).unwrap_err().to_string();
     let nobody = PLAN.replace("\"aut\"", "\"cubic\"");
     let error = wrong(&nobody, Settings::default());
-    assert!(error.starts_with("path.toml: nobody decides: allowed is a plan with `aut`"), "{error}");
+    let begins = "path.toml: nobody decides: allowed is a plan with `aut`";
+    assert!(error.starts_with(begins), "{error}");
     let arm = Settings { arm: Some("none".into()), ..Settings::default() };
     assert!(wrong(&tested(), arm).starts_with("arm = none: allowed is one of "));
     let learner = Settings { learner: "learner(history=65)".into(), ..Settings::default() };

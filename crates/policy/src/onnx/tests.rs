@@ -85,7 +85,8 @@ fn a_policy_gives_what_its_layers_give() {
 
 #[test]
 fn shapes_and_bounds_are_constants() {
-    let shape = [integer(1, 2), integer(2, 7), bytes(8, b"s"), integer(7, 7), integer(7, 2)].concat();
+    let head = [integer(1, 2), integer(2, 7), bytes(8, b"s")].concat();
+    let shape = [head, integer(7, 7), integer(7, 2)].concat();
     let low = attribute("value", bytes(5, &tensor("", &[], &[-0.5])));
     let nodes = [
         node("Constant", &[], "low", &[low]),
@@ -95,7 +96,8 @@ fn shapes_and_bounds_are_constants() {
         node("Gemm", &["f", "w"], "y", &[]),
     ];
     let weights = tensor("w", &[WIDTH as i64, 1], &[1.0; WIDTH]);
-    let mut evaluation = Evaluation::new(Arc::new(read(&model(&nodes, &[shape, weights])).unwrap()));
+    let graph = read(&model(&nodes, &[shape, weights])).unwrap();
+    let mut evaluation = Evaluation::new(Arc::new(graph));
     evaluation.input()[..2].copy_from_slice(&[-3.0, 4.0]);
     assert_eq!(evaluation.run(), [3.5]);
 }

@@ -168,7 +168,8 @@ impl Builder {
     pub fn new(shape: &[usize]) -> Result<(Self, Tensor), GraphError> {
         let len = elements(shape, VALUES_MAX)?;
         let input = Tensor { shape: shape.to_vec(), place: Place::value(0, len) };
-        Ok((Self { constants: Vec::new(), values: len, steps: Vec::new(), work: 0, input: len }, input))
+        let (constants, steps) = (Vec::new(), Vec::new());
+        Ok((Self { constants, values: len, steps, work: 0, input: len }, input))
     }
 
     /// A constant of `shape` with these numbers, the last axis running fastest.
@@ -180,7 +181,8 @@ impl Builder {
         let len = elements(shape, CONSTANTS_MAX - self.constants.len().min(CONSTANTS_MAX))?;
         if len != numbers.len() {
             let allowed = format!("{len}, as its shape {shape:?} says");
-            return Err(GraphError::new(format!("a constant of {} numbers", numbers.len()), allowed));
+            let what = format!("a constant of {} numbers", numbers.len());
+            return Err(GraphError::new(what, allowed));
         }
         if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {
             return Err(GraphError::new(format!("a constant with {number}"), "finite numbers"));
@@ -346,9 +348,8 @@ impl Builder {
     /// The constant `bias` as `width` numbers, times `factor`.
     fn bias(&mut self, bias: &Tensor, width: usize, factor: f32) -> Result<Place, GraphError> {
         let is_row = bias.shape.iter().rev().skip(1).all(|size| *size == 1);
-        let numbers = self.numbers_of(bias).filter(|numbers| {
-            is_row && (numbers.len() == width || numbers.len() == 1)
-        });
+        let fits = |numbers: &&[f32]| is_row && [1, width].contains(&numbers.len());
+        let numbers = self.numbers_of(bias).filter(fits);
         let Some(numbers) = numbers else {
             let what = format!("a bias or scale of shape {}", bias.words());
             return Err(GraphError::new(what, format!("a constant of 1 or {width} numbers")));
@@ -394,8 +395,8 @@ impl Builder {
     ) -> Result<Tensor, GraphError> {
         let is_left_longer = left.elements() >= right.elements();
         let (longer, shorter) = if is_left_longer { (left, right) } else { (right, left) };
-        let inner: Vec<usize> = shorter.shape.iter().copied().skip_while(|size| *size == 1).collect();
-        if !longer.shape.ends_with(&inner) {
+        let outer = shorter.shape.iter().take_while(|size| **size == 1).count();
+        if !longer.shape.ends_with(&shorter.shape[outer..]) {
             let what = format!("{} with {}", left.words(), right.words());
             let allowed = "equal shapes, or one that is the end of the other";
             return Err(GraphError::new(what, allowed));

@@ -31,7 +31,7 @@ const fn feature(name: &'static str, low: f32, high: f32, summary: &'static str)
 pub const FEATURES: [Feature; 7] = [
     feature("delivery_share", 0.0, 2.0, "delivery rate over send rate"),
     feature("queueing", 0.0, 10.0, "mean round trip over the least one, less 1"),
-    feature("rtt_slope", -1.0, 1.0, "growth of the mean round trip since the last row, over its time"),
+    feature("rtt_slope", -1.0, 1.0, "growth of the mean round trip in the row, over its time"),
     feature("loss", 0.0, 1.0, "bytes lost over bytes acknowledged or lost"),
     feature("marked", 0.0, 1.0, "bytes marked CE over bytes acknowledged"),
     feature("in_flight", 0.0, 2.0, "bytes in flight over the window"),
@@ -70,7 +70,7 @@ pub struct Outcome {
 impl Outcome {
     /// Bytes acknowledged a second; 0 of no time.
     pub fn bytes_per_s(&self) -> f64 {
-        if self.interval.is_zero() { 0.0 } else { self.acked.as_f64() / self.interval.as_secs_f64() }
+        share(self.acked.as_f64(), self.interval.as_secs_f64())
     }
 
     /// Share of what was acknowledged or lost that was lost; 0 where the host does not tell.
