@@ -150,6 +150,8 @@ fn told(parameters: &BTreeMap<String, String>) -> impl Iterator<Item = (&String,
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::spec::Value;
+
     use super::*;
 
     fn parameters(of: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -167,6 +169,29 @@ mod tests {
         assert_eq!([&first, &rival, &last].map(|it| versions.count(it)), [false, false, true]);
         assert!(versions.count(&parameters(&[("aut", "cubic")])));
         assert!(Versions::among([&first, &rival].into_iter()).count(&rival));
+    }
+
+    #[test]
+    fn the_version_of_a_policy_is_the_digest_of_its_file() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/policy/");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("learnt.onnx");
+        let file = file.to_str().unwrap();
+        let copy = |name: &str| std::fs::copy(format!("{corpus}{name}"), file).map(drop);
+        let cc = Spec::named("policy").with("file", Value::Text(file.into()));
+        copy("layers").unwrap();
+        let (key, first) = version_of(&cc).unwrap().unwrap();
+        assert_eq!((key, first.len()), (format!("sources.{file}"), 16));
+        assert!(is_version(&format!("sources.{file}")));
+        // ModelProto.doc_string, which changes nothing but the file.
+        let mut bytes = std::fs::read(file).unwrap();
+        bytes.extend([0x32, 1, b'x']);
+        std::fs::write(file, &bytes).unwrap();
+        assert_ne!(version_of(&cc).unwrap().unwrap().1, first);
+        copy("unknown_operator").unwrap();
+        let error = version_of(&cc).unwrap_err().to_string();
+        assert!(error.contains("learnt.onnx: allowed is a policy (node y (Conv): "), "{error}");
+        assert_eq!(version_of(&Spec::named("cubic")), Ok(None));
     }
 
     #[test]
