@@ -46,3 +46,10 @@ impl OnnxError {
         Self { at: at.to_string(), what, allowed }
     }
 }
+
+/// A name of a model as it may come to a terminal.
+pub(crate) fn printable(name: &str) -> String {
+    /// Most letters of a name in a message.
+    const MOST: usize = 60;
+    name.chars().take(MOST).flat_map(char::escape_default).collect()
+}

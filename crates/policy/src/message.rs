@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Refused;
+use crate::error::{Refused, printable};
 use crate::wire::Fields;
 
 /// Most numbers of a tensor of integers, which here is a shape.
@@ -167,7 +167,8 @@ impl<'a> Tensor<'a> {
         let sizes = dims.iter().map(|size| usize::try_from(*size).ok());
         let shape: Option<Vec<usize>> = sizes.collect();
         let shape = shape.ok_or_else(|| Refused::new("a negative dimension", "1 or more"))?;
-        let cut = || Refused::new(format!("{name}: raw data cut within a number"), "whole numbers");
+        let known = printable(name);
+        let cut = || Refused::new(format!("{known}: data cut within a number"), "whole numbers");
         let numbers = match (data_type, raw) {
             (FLOAT, None) => Numbers::Floats(floats),
             (FLOAT, Some(raw)) => {
@@ -181,13 +182,13 @@ impl<'a> Tensor<'a> {
             }
             (other, _) => {
                 let allowed = "FLOAT (1), and INT64 (7) for shapes";
-                return Err(Refused::new(format!("{name}: numbers of type {other}"), allowed));
+                return Err(Refused::new(format!("{known}: numbers of type {other}"), allowed));
             }
         };
         if let Numbers::Integers(numbers) = &numbers
             && numbers.len() > INTEGERS_MAX
         {
-            let what = format!("{name}: {} integers", numbers.len());
+            let what = format!("{known}: {} integers", numbers.len());
             return Err(Refused::new(what, format!("at most {INTEGERS_MAX}, for a shape")));
         }
         Ok(Self { name, shape, numbers })
@@ -249,7 +250,8 @@ impl<'a> Node<'a> {
             }
         }
         if self.attributes.insert(name, attribute).is_some() {
-            return Err(Refused::new(format!("{name} given twice"), "each attribute once"));
+            let what = format!("{} given twice", printable(name));
+            return Err(Refused::new(what, "each attribute once"));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use forebay_core::cc::policy::graph::{Builder, Graph, Operator, Tensor};
 
-use crate::error::{OnnxError, Refused};
+use crate::error::{OnnxError, Refused, printable};
 use crate::message::{self, Model, Node, Numbers, ValueInfo};
 
 /// The operators that a policy may have, as ONNX calls them.
@@ -37,13 +37,6 @@ pub fn read(bytes: &[u8]) -> Result<Graph, OnnxError> {
         reading.add(node).map_err(|refused| OnnxError::new(&at, refused))?;
     }
     reading.finish().map_err(of_model)
-}
-
-/// A name of a model as it may come to a terminal.
-fn printable(name: &str) -> String {
-    /// Most letters of a name in a message.
-    const MOST: usize = 60;
-    name.chars().take(MOST).flat_map(char::escape_default).collect()
 }
 
 /// A value with a name.
