@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::backend::BackendError;
 use crate::plan::Plan;
 use crate::report;
 use crate::runner::{self, Options, Progress, RunError};
@@ -118,7 +119,8 @@ pub enum Step<'a> {
 /// turn.
 ///
 /// # Errors
-/// Before anything is written, what [`check`] refuses of any plan; else what `done` returns.
+/// Before anything is written, what [`check`] refuses of any plan; else what `done` returns, or that somebody asked for
+/// the end.
 pub fn run_each(
     plans: &[(Plan, Options)],
     progress: &mut dyn FnMut(Step<'_>),
@@ -130,7 +132,10 @@ pub fn run_each(
     for (place, (plan, options)) in plans.iter().enumerate() {
         progress(Step::Begins(plan, place + 1, plans.len()));
         let made = run(plan, options, &mut |event| progress(Step::UnderWay(event)));
-        let failed = made.err().map(|error| error.to_string());
+        let failed = match made {
+            Err(error @ RunError::Backend(BackendError::Stopped)) => return Err(error),
+            made => made.err().map(|error| error.to_string()),
+        };
         failed.iter().for_each(|reason| progress(Step::Failed(reason)));
         done(place, failed)?;
     }

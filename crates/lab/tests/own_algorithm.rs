@@ -42,4 +42,12 @@ fn plans_name_it_runs_tell_its_version_and_another_s_runs_do_not() {
     assert_eq!((told("agent-half"), told("cubic")), (Some("0123456789abcdef"), None));
     let page = std::fs::read_to_string(&results.report).unwrap();
     assert!(page.contains("sources.half"), "the report says which version it was");
+
+    let before = algorithms::known();
+    algorithms::add(&[Own { sources: "fedcba9876543210", ..own }]).unwrap();
+    assert_eq!(algorithms::sources("half"), Some("fedcba9876543210"));
+    assert_eq!(algorithms::own().len(), 1, "a newer version takes the place of the older one");
+    assert!(!std::ptr::eq(before, algorithms::known()));
+    assert!(algorithms::add(&[own, own]).is_err());
+    assert_eq!(algorithms::sources("half"), Some("fedcba9876543210"));
 }

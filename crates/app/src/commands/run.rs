@@ -82,9 +82,9 @@ impl Run {
             seeds: self.seeds.or(self.seed),
             jobs: self.jobs.into(),
             force: self.force,
-            retry_until: None,
             keep_logs: self.keep_logs,
             build: BUILD,
+            ..Options::default()
         };
         let mut all: Vec<Results> = Vec::new();
         for plan in &plans {

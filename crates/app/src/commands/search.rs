@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use forebay_core::units::{ParseQuantityError, parse_duration};
+use forebay_lab::backend::Stop;
 use forebay_lab::output;
 use forebay_lab::search::{
     self, Budget, Found, Judged, OBJECTIVES, Objective, Request, SPACES, Space, check_algorithm,
 };
-use serde_json::{Value, json};
 
 use super::run::BUILD;
 use super::{BadInput, print, refuse};
@@ -87,10 +87,11 @@ impl Search {
             jobs: self.jobs.map_or_else(processors, usize::from),
             folder: self.out,
             build: BUILD,
+            stop: Stop::default(),
         };
         let found = search::search(&request, &mut *search::on_stderr()).map_err(refuse)?;
         if self.json {
-            print(&format!("{:#}\n", document(&request, &found)))?;
+            print(&format!("{:#}\n", found.document(&request)))?;
         } else {
             print(&text(&request, &found))?;
         }
@@ -115,30 +116,6 @@ fn listing() -> String {
         text += &format!("\nThe space {name}, as a file would have it:\n\n{space}");
     }
     text
-}
-
-fn document(request: &Request, found: &Found) -> Value {
-    let judged = |it: &Judged| {
-        json!({
-            "case": it.case.words(),
-            "value": it.value,
-            "by_seed": it.by_seed,
-            "times_worse": request.objective.times_worse(it.value, found.worst_plain.value),
-        })
-    };
-    json!({
-        "algorithm": request.algorithm,
-        "metric": request.objective.name,
-        "unit": request.objective.unit,
-        "space": request.space.name,
-        "seed": request.seed,
-        "plain": found.plain.iter().map(judged).collect::<Vec<_>>(),
-        "worst": judged(&found.worst),
-        "simple": judged(&found.simple),
-        "plan": found.plan,
-        "cases_simulated": found.simulated,
-        "cases_known": found.reused,
-    })
 }
 
 /// The plain cells, the worst case, and what is left of it.

@@ -5,13 +5,16 @@
 //! [`Versions`] keeps what it did before its change out of every report. So it is with the file of a policy.
 
 mod bounded;
+mod seldom;
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use forebay_core::cc::{Algorithm, Registry};
 use forebay_core::spec::{Spec, SpecError};
 use sha2::{Digest, Sha256};
+
+pub use seldom::{Every, seldom};
 
 /// Congestion controls of Linux (net/ipv4/tcp_*.c) that are no algorithms of ours.
 pub const LINUX_ONLY: [&str; 2] = ["cdg", "nv"];
@@ -21,7 +24,7 @@ pub const LINUX_ONLY: [&str; 2] = ["cdg", "nv"];
 pub struct Own {
     /// Entry of the crate.
     pub algorithm: Algorithm,
-    /// Folder of the crate, without symbolic links in its path.
+    /// Folder of the crate, without symbolic links in its path; of an algorithm in Python its file.
     pub folder: &'static str,
     /// Digest of the crate's sources, in hex.
     pub sources: &'static str,
@@ -32,13 +35,16 @@ struct Known {
     own: Vec<Own>,
 }
 
-static KNOWN: OnceLock<Known> = OnceLock::new();
+static KNOWN: LazyLock<RwLock<&Known>> = LazyLock::new(|| {
+    let known = Known { registry: forebay_policy::registry(), own: Vec::new() };
+    RwLock::new(Box::leak(Box::new(known)))
+});
 
 fn all() -> &'static Known {
-    KNOWN.get_or_init(|| Known { registry: forebay_policy::registry(), own: Vec::new() })
+    *KNOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every algorithm of this program.
+/// Every algorithm of this program. After [`add`] it is another registry, at another place.
 pub fn known() -> &'static Registry {
     &all().registry
 }
@@ -53,24 +59,25 @@ pub fn sources(name: &str) -> Option<&'static str> {
     own().iter().find(|own| own.algorithm.name == name).map(|own| own.sources)
 }
 
-/// Adds `own` to what this program knows; once, before anything asks. Whatever limits such an algorithm sets, its host
-/// sees them brought within bounds.
+/// Adds `own` to what this program knows, each in the stead of one of its name that was added before. Plans that were
+/// loaded by then keep the algorithms that there were. Whatever limits such an algorithm sets, its host sees them
+/// brought within bounds.
 ///
 /// # Errors
 ///
-/// A name that plans cannot write, or that another algorithm has.
-///
-/// # Panics
-///
-/// Somebody has asked before.
+/// A name that plans cannot write, or that one of the program's or another of `own` has; then nothing is added.
 pub fn add(own: &[Own]) -> Result<(), SpecError> {
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let is_replaced = |older: &Own| own.iter().any(|it| it.algorithm.name == older.algorithm.name);
+    let mut all = known.own.clone();
+    all.retain(|older| !is_replaced(older));
+    all.extend(own);
     let mut registry = forebay_policy::registry();
-    for own in own {
+    for own in &all {
         check_name(own.algorithm.name)?;
         registry.register(bounded::bounded(own.algorithm))?;
     }
-    let known = Known { registry, own: own.to_vec() };
-    assert!(KNOWN.set(known).is_ok(), "algorithms are added before anything asks for them");
+    *known = Box::leak(Box::new(Known { registry, own: all }));
     Ok(())
 }
 

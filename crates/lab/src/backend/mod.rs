@@ -6,6 +6,8 @@ pub mod ns3;
 mod sim;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "host")]
 pub(crate) use emu::capture as emulate;
@@ -23,6 +25,22 @@ pub struct Progress {
     pub done: f64,
 }
 
+/// Ends what runs, from whichever thread asks; clones ask and are asked alike.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks for the end, which nothing takes back.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether anybody has asked.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Why a run gave no rows.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
@@ -38,6 +56,9 @@ pub enum BackendError {
     /// So it did because a box or the agent ended by itself, or did not end when it was told to.
     #[error("{0}")]
     BoxDied(String),
+    /// Somebody asked for the end of it; see [`Backend::heed`].
+    #[error("stopped before its end")]
+    Stopped,
 }
 
 /// Runs experiments, several at once where [`Backend::jobs_max`] allows.
@@ -59,6 +80,12 @@ pub trait Backend: Sync {
 
     /// Runs of this back end leave files that are worth keeping.
     fn writes_files(&self) -> bool;
+
+    /// Ends every run with [`BackendError::Stopped`], and begins none, once `stop` is asked. Simulations look every
+    /// 10 ms of their time; a back end that runs other programs may not look at all.
+    fn heed(&mut self, stop: &Stop) {
+        let _ = stop;
+    }
 
     /// Refuses what this back end cannot run, before anything is started.
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError>;
@@ -85,7 +112,7 @@ pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
 /// The back end called `name`.
 pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
     match name {
-        "sim" => Ok(Box::new(sim::Sim)),
+        "sim" => Ok(Box::new(sim::Sim::default())),
         #[cfg(feature = "host")]
         "emu" => Ok(Box::new(emu::Emu)),
         #[cfg(not(feature = "host"))]

@@ -90,6 +90,24 @@ pub(crate) fn spanning_figures(
     Ok(blocks)
 }
 
+/// The figures of the report over the store of `requests`, as Vega-Lite documents, each behind the heading of its section.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn drawn(requests: &Requests<'_>) -> Result<Vec<(String, page::Figure)>, StoreError> {
+    let runs = newest_runs(requests.store())?;
+    let plans = PlanResults::all(requests, &runs)?;
+    let page = content::page(requests, &runs, &plans, POINTS_MAX)?;
+    let figures = page.sections.into_iter().flat_map(|section| {
+        let of_section = section.blocks.into_iter().filter_map(|block| match block {
+            Block::Figure(figure) => Some(figure),
+            _ => None,
+        });
+        of_section.map(move |figure| (section.heading.clone(), figure))
+    });
+    Ok(figures.collect())
+}
+
 /// Leads from a page in `root` to the report in `folder`.
 pub(crate) fn link_to(folder: &Path, root: &Path) -> Block {
     let path = folder.strip_prefix(root).unwrap_or(folder);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::backend::{self, Backend, BackendError};
+use crate::backend::{self, Backend, BackendError, Stop};
 use crate::plan::{PlanError, Seeds};
 use crate::store::{Build, StoreError};
 
@@ -29,6 +29,9 @@ pub struct Options {
     pub keep_logs: Option<PathBuf>,
     /// What this program was built from, which tells its runs from those of others. Default: empty.
     pub build: Build,
+    /// Ends the call before its time, where the back end heeds it: the runs under way leave nothing. Default: nobody
+    /// asks.
+    pub stop: Stop,
 }
 
 impl Default for Options {
@@ -42,6 +45,7 @@ impl Default for Options {
             retry_until: None,
             keep_logs: None,
             build: Build::default(),
+            stop: Stop::default(),
         }
     }
 }
@@ -49,7 +53,8 @@ impl Default for Options {
 impl Options {
     /// The back end; an error if it has not the options that are asked of it.
     pub(crate) fn open(&self) -> Result<Box<dyn Backend>, RunError> {
-        let backend = backend::open(&self.backend)?;
+        let mut backend = backend::open(&self.backend)?;
+        backend.heed(&self.stop);
         let (name, jobs) = (backend.name(), self.jobs);
         if backend.jobs_max().is_some_and(|most| jobs > most) {
             let reason = "an emulation needs the machine for itself";

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::random::{Stream, Streams};
 use forebay_core::units::format_duration;
+use serde_json::{Value, json};
 
 pub use case::{Case, SEEDS};
 pub use objective::{OBJECTIVES, Objective};
@@ -32,6 +33,7 @@ pub use trials::Judged;
 use trials::{Trials, unusable};
 
 use crate::algorithms;
+use crate::backend::Stop;
 use crate::runner::RunError;
 use crate::store::Build;
 
@@ -88,6 +90,8 @@ pub struct Request {
     pub folder: PathBuf,
     /// What this program was built from, which tells its runs from those of others.
     pub build: Build,
+    /// Ends the search before its time: what its generations gave by then is known to the next search.
+    pub stop: Stop,
 }
 
 /// What a search found.
@@ -133,6 +137,33 @@ pub fn search(
     std::fs::write(&plan, text).map_err(|error| unusable(&plan, &error))?;
     let Trials { simulated, reused, .. } = hunt.trials;
     Ok(Found { plain, worst_plain, worst, simple, plan, simulated, reused })
+}
+
+impl Found {
+    /// What `forebay search --json` prints of what `request` found.
+    pub fn document(&self, request: &Request) -> Value {
+        let judged = |it: &Judged| {
+            json!({
+                "case": it.case.words(),
+                "value": it.value,
+                "by_seed": it.by_seed,
+                "times_worse": request.objective.times_worse(it.value, self.worst_plain.value),
+            })
+        };
+        json!({
+            "algorithm": request.algorithm,
+            "metric": request.objective.name,
+            "unit": request.objective.unit,
+            "space": request.space.name,
+            "seed": request.seed,
+            "plain": self.plain.iter().map(judged).collect::<Vec<_>>(),
+            "worst": judged(&self.worst),
+            "simple": judged(&self.simple),
+            "plan": self.plan,
+            "cases_simulated": self.simulated,
+            "cases_known": self.reused,
+        })
+    }
 }
 
 impl Request {

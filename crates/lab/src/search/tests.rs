@@ -19,6 +19,7 @@ fn request(folder: &Path, metric: &str, jobs: usize) -> Request {
         jobs,
         folder: folder.into(),
         build: Build::default(),
+        stop: Stop::default(),
     }
 }
 

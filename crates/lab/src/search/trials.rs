@@ -47,7 +47,9 @@ impl<'a> Trials<'a> {
     pub fn open(request: &'a Request) -> Result<Self, RunError> {
         let known = Known::open(&request.folder, request.build.sources(BACKEND));
         let known = known.map_err(|error| unusable(&request.folder, &error))?;
-        Ok(Self { request, backend: backend::open(BACKEND)?, known, simulated: 0, reused: 0 })
+        let mut backend = backend::open(BACKEND)?;
+        backend.heed(&request.stop);
+        Ok(Self { request, backend, known, simulated: 0, reused: 0 })
     }
 
     /// Judges `cases`, in their order; `None`: the figure was not measured.

@@ -21,7 +21,7 @@ use forebay_core::units::Timestamp;
 use forebay_sim::network::Network;
 use forebay_sim::{INTERVAL_NS, Requests, Seen, Simulation};
 
-use super::{Backend, BackendError, Progress};
+use super::{Backend, BackendError, Progress, Stop};
 use crate::plan::Experiment;
 use crate::plan::experiment as plan;
 use crate::rows::RunRows;
@@ -32,7 +32,10 @@ use setup::{Place, Setup, link_names};
 use watch::Watch;
 
 /// The back end.
-pub struct Sim;
+#[derive(Default)]
+pub struct Sim {
+    stop: Stop,
+}
 
 /// Steps of the progress that is told.
 const STEPS: u32 = 100;
@@ -58,6 +61,10 @@ impl Backend for Sim {
         false
     }
 
+    fn heed(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
+    }
+
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
         refuse(experiment)?;
         build(experiment, Setup::of(experiment)?.network).map(drop)
@@ -69,7 +76,7 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        run(experiment, false, progress, |_| ())
+        run(experiment, false, &self.stop, progress, |_| ())
     }
 }
 
@@ -100,13 +107,14 @@ pub(crate) fn observe(
     progress: &mut dyn FnMut(Progress),
     visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
-    run(experiment, true, progress, visit)
+    run(experiment, true, &Stop::default(), progress, visit)
 }
 
-/// Runs `experiment`; `visit` is told of packets on links and, where `has_ends`, at endpoints.
+/// Runs `experiment` until `stop` is asked; `visit` is told of packets on links and, where `has_ends`, at endpoints.
 fn run(
     experiment: &Experiment,
     has_ends: bool,
+    stop: &Stop,
     progress: &mut dyn FnMut(Progress),
     mut visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
@@ -126,8 +134,8 @@ fn run(
     }
     let watch = Watch::of(experiment, &places);
     let packets = Packets::new(experiment, &places, visit);
-    let mut run = Run { experiment, simulation, requests, watch, packets };
-    run.complete(progress);
+    let mut run = Run { experiment, stop, simulation, requests, watch, packets };
+    run.complete(progress)?;
     Ok(run.rows(places))
 }
 
@@ -162,6 +170,7 @@ fn network_flows(places: &[Place], reversed: Vec<bool>) -> Vec<NetworkFlow> {
 /// A run that is under way.
 struct Run<'a, V> {
     experiment: &'a Experiment,
+    stop: &'a Stop,
     simulation: Simulation,
     requests: Requests,
     watch: Watch,
@@ -169,38 +178,43 @@ struct Run<'a, V> {
 }
 
 impl<V: FnMut(Sight<'_>)> Run<'_, V> {
-    fn complete(&mut self, progress: &mut dyn FnMut(Progress)) {
+    fn complete(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
         let Experiment { stop, drain, .. } = *self.experiment;
         let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {
-            it.run_to(Timestamp::ZERO + until);
+            it.run_to(Timestamp::ZERO + until)?;
             progress(Progress { phase: phase.into(), done });
-            it.requests.unfinished()
+            Ok::<_, BackendError>(it.requests.unfinished())
         };
         let mut unfinished = 0;
         for step in 1..=STEPS {
             let done = f64::from(step) / f64::from(STEPS);
-            unfinished = run_to(self, stop * step / STEPS, done, "running");
+            unfinished = run_to(self, stop * step / STEPS, done, "running")?;
         }
         let mut until = stop;
         if self.experiment.flows.iter().any(|flow| !flow.is_tcp()) {
             until += LINGER.min(drain);
-            unfinished = run_to(self, until, 1.0, "draining");
+            unfinished = run_to(self, until, 1.0, "draining")?;
         }
         let end = stop + drain;
         while unfinished > 0 && until < end {
             until = (until + Duration::from_nanos(INTERVAL_NS)).min(end);
-            unfinished = run_to(self, until, 1.0, "draining");
+            unfinished = run_to(self, until, 1.0, "draining")?;
         }
+        Ok(())
     }
 
-    /// Runs to `until` and looks at packets on the way.
-    fn run_to(&mut self, until: Timestamp) {
-        let Self { simulation, requests, watch, packets, .. } = self;
+    /// Runs to `until` and looks at packets, and whether to go on, on the way.
+    fn run_to(&mut self, until: Timestamp) -> Result<(), BackendError> {
+        let Self { stop, simulation, requests, watch, packets, .. } = self;
         while simulation.now() < until {
+            if stop.is_asked() {
+                return Err(BackendError::Stopped);
+            }
             let next = (simulation.now() + packets::INTERVAL).min(until);
             watch.run_until(next, simulation, requests);
             packets.take(simulation);
         }
+        Ok(())
     }
 
     fn rows(mut self, places: Vec<Place>) -> RunRows {

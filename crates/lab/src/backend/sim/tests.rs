@@ -50,7 +50,21 @@ fn experiment(sets: &[&str]) -> Experiment {
 }
 
 fn rows_of(experiment: &Experiment) -> RunRows {
-    Sim.run(experiment, Path::new(""), &mut |_| ()).unwrap()
+    Sim::default().run(experiment, Path::new(""), &mut |_| ()).unwrap()
+}
+
+#[test]
+fn a_run_that_is_stopped_gives_no_rows() {
+    let (mut sim, stop) = (Sim::default(), Stop::default());
+    sim.heed(&stop);
+    let mut steps = 0;
+    let mut progress = |_| {
+        steps += 1;
+        stop.ask();
+    };
+    let ended = sim.run(&experiment(&[]), Path::new(""), &mut progress);
+    assert!(matches!(ended.err(), Some(BackendError::Stopped)));
+    assert_eq!(steps, 1);
 }
 
 /// The rows, and every packet of both links.
@@ -104,7 +118,7 @@ fn what_the_network_refuses_is_refused_before_a_run() {
     for (experiment, expected) in
         [(fast, "g: segments = "), (unordered, "g: bottleneck.at = 1s: allowed is not before")]
     {
-        let error = Sim.check(&experiment).unwrap_err().to_string();
+        let error = Sim::default().check(&experiment).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }

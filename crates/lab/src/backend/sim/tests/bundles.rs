@@ -101,6 +101,6 @@ fn a_sendbox_of_strict_priority_loses_nothing_of_the_class_that_goes_first() {
 fn rules_about_what_simulated_packets_lack_are_refused_by_their_key() {
     let qdisc = "{ kind = \"prio\", bands = [\"fifo\"], classes = [{ port = 80, class = 0 }] }";
     let experiment = experiment(&[&format!("bottleneck.qdisc={qdisc}")]);
-    let error = Sim.check(&experiment).unwrap_err().to_string();
+    let error = Sim::default().check(&experiment).unwrap_err().to_string();
     assert!(error.starts_with("p: bottleneck.qdisc.classes[0].port = 80: allowed is"), "{error}");
 }

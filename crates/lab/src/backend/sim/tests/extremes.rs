@@ -14,7 +14,7 @@ fn evaluation(stop: &str, bottleneck: &str, rest: &str) -> Evaluation {
     let source = Source { file: "e".into(), folder: None, text };
     let plan = Plan::from_source(source, &[]).unwrap();
     let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-    let rows = Sim.run(&experiment, Path::new(""), &mut |_| ()).unwrap();
+    let rows = Sim::default().run(&experiment, Path::new(""), &mut |_| ()).unwrap();
     evaluate(&experiment, &rows).unwrap()
 }
 

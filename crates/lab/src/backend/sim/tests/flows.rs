@@ -126,12 +126,12 @@ fn flows_begin_and_end_when_the_plan_says_and_where() {
 
 #[test]
 fn names_of_the_kernel_are_known_and_those_of_nobody_refused() {
-    assert!(Sim.check(&experiment(&["flow.bulk.cc=reno"])).is_ok());
+    assert!(Sim::default().check(&experiment(&["flow.bulk.cc=reno"])).is_ok());
     for (set, expected) in [
         ("flow.bulk.cc=cdg", "--set: flow.bulk.cc.kind = cdg: allowed is one of"),
         ("flow.web.cc=kernel:cubic(gain=1)", "--set: flow.web.cc.gain = 1: allowed is one of"),
     ] {
-        let error = Sim.check(&experiment(&[set])).unwrap_err().to_string();
+        let error = Sim::default().check(&experiment(&[set])).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }

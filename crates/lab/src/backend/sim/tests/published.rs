@@ -75,7 +75,7 @@ fn every_plan_of_the_benchmark_can_be_simulated_and_measures_the_algorithm_under
         for plan in [Plan::load(name, &sets), Plan::load_as_published(name, &sets)] {
             for experiment in plan.unwrap().experiments() {
                 let experiment = experiment.unwrap();
-                Sim.check(&experiment).unwrap_or_else(|error| panic!("{name}: {error}"));
+                Sim::default().check(&experiment).unwrap_or_else(|error| panic!("{name}: {error}"));
             }
         }
         // The runs as published are the short ones.

@@ -1,0 +1,260 @@
+//! An algorithm that hears of what was measured less often than its host measures, for one that is expensive to call.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use forebay_core::cc::rounds::Rounds;
+use forebay_core::cc::{
+    CongestionControl, CongestionEvent, Law, Measurement, RttSample, SendLimits, State,
+};
+use forebay_core::units::{ByteCount, Ratio, Timestamp, parse_duration};
+
+/// How often an algorithm hears of what was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// At each measurement of the host: of a TCP each acknowledgement.
+    Measurement,
+    /// Once a round trip, counted in bytes as in [`Rounds`].
+    Round,
+    /// At the first measurement so long after the one that was heard before.
+    Time(Duration),
+}
+
+/// The longest time: an algorithm that hears less than once a second decides nothing.
+const TIME_MAX: Duration = Duration::from_secs(1);
+/// The shortest time, that of a full packet at 12 Gbit/s.
+const TIME_MIN: Duration = Duration::from_micros(1);
+
+impl FromStr for Every {
+    type Err = String;
+
+    /// Reads `ack`, `round`, or a time such as `10ms`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "ack" => Ok(Self::Measurement),
+            "round" => Ok(Self::Round),
+            _ => {
+                let time = parse_duration(text).ok();
+                let time = time.filter(|time| (TIME_MIN..=TIME_MAX).contains(time));
+                time.map(Self::Time)
+                    .ok_or_else(|| "\"round\", \"ack\", or a time, 1us to 1s".to_string())
+            }
+        }
+    }
+}
+
+/// `cc`, told of measurements as seldom as `every` says: several as one. Events come at once, with what was measured
+/// until then before them.
+pub fn seldom(cc: Box<dyn CongestionControl>, every: Every) -> Box<dyn CongestionControl> {
+    let (rounds, told) = (Rounds::default(), Timestamp::ZERO);
+    Box::new(Seldom { cc, every, rounds, told, pending: None })
+}
+
+struct Seldom {
+    cc: Box<dyn CongestionControl>,
+    every: Every,
+    rounds: Rounds,
+    /// When the algorithm heard of a measurement, or started.
+    told: Timestamp,
+    /// What the algorithm has not heard of.
+    pending: Option<Measurement>,
+}
+
+impl Seldom {
+    fn tell(&mut self, now: Timestamp) {
+        if let Some(measurement) = self.pending.take() {
+            self.told = now;
+            self.cc.on_measurement(now, &measurement);
+        }
+    }
+}
+
+impl CongestionControl for Seldom {
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        (self.rounds, self.told, self.pending) = (Rounds::default(), now, None);
+        self.cc.init(now, mss, initial_cwnd);
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.cc.set_seed(seed);
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.pending = Some(match self.pending.take() {
+            Some(older) => both(&older, measurement),
+            None => *measurement,
+        });
+        let is_due = match self.every {
+            Every::Measurement => true,
+            Every::Round => self.rounds.on_measurement(measurement),
+            Every::Time(time) => now.saturating_since(self.told) >= time,
+        };
+        if is_due {
+            self.tell(now);
+        }
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        self.tell(now);
+        self.cc.on_event(now, event);
+    }
+
+    fn on_timer(&mut self, now: Timestamp) {
+        self.cc.on_timer(now);
+    }
+
+    fn next_timer(&self) -> Option<Timestamp> {
+        self.cc.next_timer()
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        self.cc.send_limits()
+    }
+
+    fn law(&self) -> Law {
+        self.cc.law()
+    }
+
+    fn state(&self) -> State {
+        self.cc.state()
+    }
+}
+
+/// What two measurements, one after the other, say as one.
+fn both(older: &Measurement, newer: &Measurement) -> Measurement {
+    let rtt = match (older.rtt, newer.rtt) {
+        (Some(one), Some(other)) => {
+            Some(RttSample { latest: other.latest, min: one.min.min(other.min) })
+        }
+        (one, other) => other.or(one),
+    };
+    Measurement {
+        interval: older.interval + newer.interval,
+        acked: older.acked + newer.acked,
+        lost: sum(older.lost, newer.lost),
+        ecn_ce: sum(older.ecn_ce, newer.ecn_ce),
+        ect1: sum(older.ect1, newer.ect1),
+        rtt,
+        feedback_delay: newer.feedback_delay.or(older.feedback_delay),
+        one_way: newer.one_way.or(older.one_way),
+        send_rate: newer.send_rate.or(older.send_rate),
+        delivery_rate: newer.delivery_rate.or(older.delivery_rate),
+        train_rate: newer.train_rate.or(older.train_rate),
+        in_flight: newer.in_flight.or(older.in_flight),
+        delivered: newer.delivered,
+        prior_delivered: newer.prior_delivered,
+        lost_prior_delivered: older.lost_prior_delivered.or(newer.lost_prior_delivered),
+        app_limited: older.app_limited || newer.app_limited,
+        cwnd_limited: match (older.cwnd_limited, newer.cwnd_limited) {
+            (Some(one), Some(other)) => Some(one || other),
+            (one, other) => other.or(one),
+        },
+        idle: idle(older, newer),
+        backlog: newer.backlog.or(older.backlog),
+    }
+}
+
+/// The sum of what is known.
+fn sum(older: Option<ByteCount>, newer: Option<ByteCount>) -> Option<ByteCount> {
+    match (older, newer) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => other.or(one),
+    }
+}
+
+/// The share of both intervals in which the sender had nothing to send.
+fn idle(older: &Measurement, newer: &Measurement) -> Option<Ratio> {
+    let (Some(one), Some(other)) = (older.idle, newer.idle) else {
+        return newer.idle.or(older.idle);
+    };
+    let [first, second] = [older, newer].map(|it| it.interval.as_secs_f64());
+    let share = (one.as_f64() * first + other.as_f64() * second) / (first + second);
+    // Two intervals of no length have no share.
+    Ratio::new(share).or(newer.idle)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Writes down what it hears: acknowledged bytes, or 0 for an event.
+    struct Heard(Arc<Mutex<Vec<u64>>>);
+
+    impl CongestionControl for Heard {
+        fn init(&mut self, _now: Timestamp, _mss: ByteCount, _initial_cwnd: ByteCount) {}
+        fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {
+            self.0.lock().unwrap().push(measurement.acked.as_u64());
+        }
+        fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {
+            self.0.lock().unwrap().push(0);
+        }
+        fn send_limits(&self) -> SendLimits {
+            SendLimits::default()
+        }
+        fn state(&self) -> State {
+            State::default()
+        }
+    }
+
+    /// What is heard of ten acknowledgements of a byte, 1 ms apart, each of what left four before; a loss is noticed
+    /// with the seventh.
+    fn heard(every: &str) -> Vec<u64> {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut cc = seldom(Box::new(Heard(log.clone())), every.parse().unwrap());
+        let byte = ByteCount::new(1);
+        cc.init(Timestamp::ZERO, byte, byte);
+        for number in 1..=10 {
+            let now = Timestamp::from_nanos(number * 1_000_000);
+            if number == 7 {
+                cc.on_event(now, CongestionEvent::Loss);
+            }
+            let delivered = ByteCount::new(number);
+            let prior_delivered = ByteCount::new(number.saturating_sub(4));
+            let measurement =
+                Measurement { acked: byte, delivered, prior_delivered, ..Measurement::default() };
+            cc.on_measurement(now, &measurement);
+        }
+        log.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn measurements_are_heard_as_seldom_as_was_asked_and_none_is_lost() {
+        assert_eq!(heard("ack"), [1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1]);
+        assert_eq!(heard("round"), [1, 4, 1, 0, 3]);
+        assert_eq!(heard("3ms"), [3, 3, 0, 3]);
+        for wrong in ["", "rounds", "2s", "0ms"] {
+            assert!(wrong.parse::<Every>().unwrap_err().contains("1us to 1s"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn two_measurements_as_one_keep_sums_least_round_trip_and_newest_rates() {
+        let ms = Duration::from_millis;
+        let share = |value| Ratio::new(value).unwrap();
+        let older = Measurement {
+            interval: ms(10),
+            lost: Some(ByteCount::new(3)),
+            rtt: Some(RttSample { latest: ms(30), min: ms(20) }),
+            cwnd_limited: Some(true),
+            idle: Some(share(1.0)),
+            ..Measurement::default()
+        };
+        let newer = Measurement {
+            interval: ms(30),
+            rtt: Some(RttSample { latest: ms(40), min: ms(40) }),
+            cwnd_limited: Some(false),
+            idle: Some(share(0.0)),
+            app_limited: true,
+            ..Measurement::default()
+        };
+        let one = both(&older, &newer);
+        assert_eq!((one.interval, one.lost), (ms(40), Some(ByteCount::new(3))));
+        assert_eq!(one.rtt, Some(RttSample { latest: ms(40), min: ms(20) }));
+        assert_eq!((one.cwnd_limited, one.app_limited), (Some(true), true));
+        assert_eq!(one.idle, Some(share(0.25)));
+        let unknown = both(&newer, &Measurement::default());
+        assert_eq!((unknown.rtt, unknown.ecn_ce), (newer.rtt, None));
+    }
+}
