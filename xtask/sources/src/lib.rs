@@ -1,19 +1,31 @@
 //! A digest of the sources that can influence a run: a part of the key of its result, so that runs of two programs
 //! are never taken for one another, and a change of anything else costs no run.
 
+mod told;
+
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+pub use told::tell;
+
 /// Characters of a digest: 64 bits.
 const LENGTH: usize = 16;
 /// What the compiler reads beside the crates: versions, profiles, and data that crates include.
 const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
 /// The crates that a simulation consists of.
-const SIMULATOR: [&str; 5] =
-    ["crates/capi/", "crates/core/", "crates/policy/", "crates/sim/", "crates/lab/"];
+const SIMULATOR: [&str; 6] = [
+    "crates/capi/",
+    "crates/core/",
+    "crates/policy/",
+    "crates/sim/",
+    "crates/lab/",
+    "crates/python/src/algorithm.rs",
+];
+/// The module for Python: a simulation may pass its algorithms, and no run of a testbed or of ns-3 passes anything of it.
+const PYTHON: &str = "crates/python/";
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
 /// Sources that runs of ns-3 alone pass.
@@ -137,6 +149,11 @@ fn collect(
 
 /// Whether the file at `path` is in the program, and is passed by a run of our own or by a trial of `forebay platforms`.
 fn reaches_testbed(path: &str) -> bool {
+    is_of_ours(path) && !path.starts_with(PYTHON)
+}
+
+/// Whether the file at `path` is passed by any run of our own.
+fn is_of_ours(path: &str) -> bool {
     is_passed(path) && !path.starts_with(ORACLE)
 }
 
@@ -152,12 +169,13 @@ fn reaches_simulator(path: &str) -> bool {
     let is_crate = path.starts_with("crates/");
     let is_simulated = || SIMULATOR.iter().any(|name| path.starts_with(name));
     let is_of_testbed = || TESTBED.iter().any(|name| path.starts_with(name));
-    reaches_testbed(path) && (!is_crate || is_simulated() && !is_of_testbed())
+    is_of_ours(path) && (!is_crate || is_simulated() && !is_of_testbed())
 }
 
 /// A change of the simulator makes no run of ns-3 another.
 fn reaches_oracle(path: &str) -> bool {
     let is_beside = BESIDE_ORACLE.iter().any(|beside| path.starts_with(beside))
+        || path.starts_with(PYTHON)
         || path.starts_with("crates/sim/") && !OF_ORACLE.contains(&path);
     path.starts_with(ORACLE) && is_passed(path) || reaches_simulator(path) && !is_beside
 }
@@ -190,8 +208,11 @@ mod tests {
         ] {
             assert!(!reaches_simulator(path) && reaches_testbed(path), "{path}");
         }
+        let in_python = "crates/python/src/algorithm.rs";
+        assert!(reaches_simulator(in_python) && !reaches_testbed(in_python));
         for path in [
             "traces/README.md",
+            "crates/python/src/plan.rs",
             "crates/lab/src/judge/mod.rs",
             "crates/sim/tests/golden.rs",
             "crates/core/src/qdisc/codel/tests.rs",
@@ -222,11 +243,12 @@ mod tests {
         }
         assert!(reaches_oracle("crates/sim/src/metrics.rs"));
         assert!(!reaches_oracle("crates/lab/src/backend/emu.rs"));
+        assert!(!reaches_oracle("crates/python/src/algorithm.rs"));
     }
 
     #[test]
     fn every_path_that_is_named_is_there() {
-        let of_oracle = OF_ORACLE.iter().chain(&BESIDE_ORACLE).chain([&ORACLE]);
+        let of_oracle = OF_ORACLE.iter().chain(&BESIDE_ORACLE).chain([&ORACLE, &PYTHON]);
         let named = BESIDE.iter().chain(&SIMULATOR).chain(&TESTBED).chain(&READERS);
         for path in named.chain(of_oracle) {
             let path = repository().join(path);

@@ -34,7 +34,7 @@ fn packages() -> Vec<Value> {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),
     ("forebay-bpf-algorithms", &["forebay-core"]),
@@ -51,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
         "forebay",
         &["forebay-core", "forebay-host", "forebay-lab", "forebay-sources", "forebay-testbed"],
     ),
+    ("forebay-python", &["forebay-core", "forebay-lab", "forebay-sources"]),
     (
         "forebay-fuzz",
         &["forebay-core", "forebay-ebpf", "forebay-host", "forebay-lab", "forebay-policy"],

@@ -1,0 +1,258 @@
+//! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
+
+use std::panic::resume_unwind;
+
+use forebay_core::cc::{
+    self, Algorithm, CongestionControl, CongestionEvent, Field, SendLimits, State,
+};
+use forebay_core::spec::{Spec, SpecError};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_lab::algorithms::{self, Every, Own, seldom};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::watch::Raised;
+
+/// The fields of a measurement that an algorithm may need.
+const FIELDS: [Field; 11] = [
+    Field::Lost,
+    Field::EcnCe,
+    Field::Ect1,
+    Field::Rtt,
+    Field::FeedbackDelay,
+    Field::SendRate,
+    Field::DeliveryRate,
+    Field::TrainRate,
+    Field::InFlight,
+    Field::Idle,
+    Field::Backlog,
+];
+
+/// What a connection starts with.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub struct Start {
+    now_ns: u64,
+    mss_bytes: u64,
+    initial_cwnd_bytes: u64,
+    seed: u64,
+}
+
+/// What the path did since the measurement before it; `None` is not known here.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub struct Measurement {
+    interval_ns: u64,
+    acked_bytes: u64,
+    lost_bytes: Option<u64>,
+    ecn_ce_bytes: Option<u64>,
+    ect1_bytes: Option<u64>,
+    rtt_latest_ns: Option<u64>,
+    rtt_min_ns: Option<u64>,
+    feedback_delay_ns: Option<u64>,
+    one_way_ns: Option<u64>,
+    send_rate_bits_per_s: Option<u64>,
+    delivery_rate_bits_per_s: Option<u64>,
+    train_rate_bits_per_s: Option<u64>,
+    in_flight_bytes: Option<u64>,
+    delivered_bytes: u64,
+    prior_delivered_bytes: u64,
+    lost_prior_delivered_bytes: Option<u64>,
+    backlog_bytes: Option<u64>,
+    idle_share: Option<f64>,
+    app_limited: bool,
+    cwnd_limited: Option<bool>,
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl From<&cc::Measurement> for Measurement {
+    fn from(it: &cc::Measurement) -> Self {
+        let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
+        let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
+        Self {
+            interval_ns: nanos(it.interval),
+            acked_bytes: it.acked.as_u64(),
+            lost_bytes: bytes(it.lost),
+            ecn_ce_bytes: bytes(it.ecn_ce),
+            ect1_bytes: bytes(it.ect1),
+            rtt_latest_ns: it.rtt.map(|rtt| nanos(rtt.latest)),
+            rtt_min_ns: it.rtt.map(|rtt| nanos(rtt.min)),
+            feedback_delay_ns: it.feedback_delay.map(nanos),
+            one_way_ns: it.one_way.map(nanos),
+            send_rate_bits_per_s: rate(it.send_rate),
+            delivery_rate_bits_per_s: rate(it.delivery_rate),
+            train_rate_bits_per_s: rate(it.train_rate),
+            in_flight_bytes: bytes(it.in_flight),
+            delivered_bytes: it.delivered.as_u64(),
+            prior_delivered_bytes: it.prior_delivered.as_u64(),
+            lost_prior_delivered_bytes: bytes(it.lost_prior_delivered),
+            backlog_bytes: bytes(it.backlog),
+            idle_share: it.idle.map(Ratio::as_f64),
+            app_limited: it.app_limited,
+            cwnd_limited: it.cwnd_limited,
+        }
+    }
+}
+
+/// Name and value of `event` in Python; a value that no event has is 0.
+fn named(event: CongestionEvent) -> (&'static str, i64) {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    match event {
+        CongestionEvent::Loss => ("loss", 0),
+        CongestionEvent::RecoveryEnd => ("recovery_end", 0),
+        CongestionEvent::Rto => ("rto", 0),
+        CongestionEvent::Spurious => ("spurious", 0),
+        CongestionEvent::EcnCe => ("ecn_ce", 0),
+        CongestionEvent::Resume(idle) => ("resume", signed(nanos(idle))),
+        CongestionEvent::IdleRestart(timeouts) => ("idle_restart", timeouts.into()),
+        CongestionEvent::Underused(used) => ("underused", signed(used.as_u64())),
+        CongestionEvent::RttShift(nanos) => ("rtt_shift", nanos),
+        CongestionEvent::SlowStartEnd(cwnd) => ("slow_start_end", signed(cwnd.as_u64())),
+        CongestionEvent::FeedbackLost => ("feedback_lost", 0),
+        CongestionEvent::Unenforced => ("unenforced", 0),
+        CongestionEvent::TimeOfDay(time) => ("time_of_day", signed(nanos(time))),
+    }
+}
+
+/// What a class says of itself, the values of a dict.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Entry {
+    /// Name as plans have it.
+    name: String,
+    /// One line.
+    summary: String,
+    /// Names of the fields of a measurement that it cannot do without.
+    needs: Vec<String>,
+    /// How often it hears of measurements.
+    every: String,
+    /// File, or cell of a notebook, that the class was read from.
+    file: String,
+    /// Digest of that text.
+    sources: String,
+}
+
+/// Makes the algorithm known whose instances `class` makes. It takes the place of one of its name that was defined
+/// before; entry and class live as long as the process.
+#[pyfunction]
+pub fn register(py: Python<'_>, entry: Entry, class: Py<PyAny>) -> PyResult<()> {
+    let wrong = |reason: String| error::input(py, &format!("algorithm {:?}: {reason}", entry.name));
+    let every: Every = entry.every.parse().map_err(|allowed: String| {
+        wrong(format!("every = {:?}: allowed is {allowed}", entry.every))
+    })?;
+    let field = |name: &String| {
+        let names = FIELDS.map(Field::name).join(", ");
+        let field = FIELDS.into_iter().find(|field| field.name() == name);
+        field.ok_or_else(|| wrong(format!("needs {name:?}: allowed is one of {names}")))
+    };
+    let needs = entry.needs.iter().map(field).collect::<PyResult<Vec<_>>>()?;
+    let build = move |_: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
+        let class = Python::attach(|py| class.clone_ref(py));
+        let cc = InPython { class, seed: 0, instance: None, limits: SendLimits::default() };
+        Ok(seldom(Box::new(cc), every))
+    };
+    let algorithm = Algorithm {
+        name: entry.name.clone().leak(),
+        summary: entry.summary.clone().leak(),
+        sources: &[],
+        params: &[],
+        needs: needs.leak(),
+        min_window_mss: 1.0,
+        batch_tolerance: 0.2,
+        build: Box::leak(Box::new(build)),
+    };
+    let (folder, sources) = (entry.file.clone().leak(), entry.sources.clone().leak());
+    algorithms::add(&[Own { algorithm, folder, sources }]).map_err(|error| wrong(error.to_string()))
+}
+
+/// An algorithm for one connection.
+struct InPython {
+    class: Py<PyAny>,
+    seed: u64,
+    /// Made when the connection starts, so that none knows of another.
+    instance: Option<Py<PyAny>>,
+    limits: SendLimits,
+}
+
+/// A window, a slow-start threshold (bytes) and a pacing rate (bit/s), as `forebay.Limits` has them.
+type Answer = (Option<f64>, Option<f64>, Option<f64>);
+
+impl InPython {
+    /// Calls the instance, and takes the limits that it answers, if it answers any. An exception ends the run.
+    fn ask(
+        &mut self,
+        call: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+    ) {
+        let Some(instance) = &self.instance else { return };
+        let answered = Python::attach(|py| {
+            let answer = call(instance.bind(py))?;
+            if answer.is_none() { Ok(None) } else { limits(&answer).map(Some) }
+        });
+        match answered {
+            Ok(Some(limits)) => self.limits = limits,
+            Ok(None) => {}
+            Err(error) => resume_unwind(Box::new(Raised(error))),
+        }
+    }
+}
+
+fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
+    let py = answer.py();
+    let wrong = |what: &str| error::input(py, &format!("an algorithm answered {answer}: {what}"));
+    let (cwnd, ssthresh, rate) = answer
+        .extract::<Answer>()
+        .map_err(|_| wrong("allowed is forebay.Limits of numbers, or None for those in force"))?;
+    // A float that is no number would become 0.
+    let whole = |number: Option<f64>| match number {
+        Some(number) if number.is_nan() || number < 0.0 => Err(wrong("allowed are limits of 0 or more")),
+        number => Ok(number.map(|number| number as u64)),
+    };
+    Ok(SendLimits {
+        cwnd: whole(cwnd)?.map(ByteCount::new),
+        ssthresh: whole(ssthresh)?.map(ByteCount::new),
+        pacing_rate: whole(rate)?.map(Rate::from_bits_per_sec),
+        app_limited: None,
+    })
+}
+
+impl CongestionControl for InPython {
+    fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
+    fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
+        let start = Start {
+            now_ns: now.as_nanos(),
+            mss_bytes: mss.as_u64(),
+            initial_cwnd_bytes: initial_cwnd.as_u64(),
+            seed: self.seed,
+        };
+        self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
+        match Python::attach(|py| self.class.call0(py)) {
+            Ok(instance) => self.instance = Some(instance),
+            Err(error) => resume_unwind(Box::new(Raised(error))),
+        }
+        self.ask(|it| it.call_method1(intern!(it.py(), "init"), (start,)));
+    }
+
+    fn on_measurement(&mut self, now: Timestamp, measurement: &cc::Measurement) {
+        let arguments = (now.as_nanos(), Measurement::from(measurement));
+        self.ask(|it| it.call_method1(intern!(it.py(), "on_measurement"), arguments));
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        let (name, value) = named(event);
+        let arguments = (now.as_nanos(), name, value);
+        self.ask(|it| it.call_method1(intern!(it.py(), "on_event"), arguments));
+    }
+
+    fn send_limits(&self) -> SendLimits {
+        self.limits
+    }
+
+    fn state(&self) -> State {
+        State { phase: "running", ..State::default() }
+    }
+}

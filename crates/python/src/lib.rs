@@ -1,0 +1,46 @@
+//! The module `forebay._forebay`, on which the Python package `forebay` stands: what users call, and how that is
+//! documented, is in `python/forebay`.
+//!
+//! ```text
+//! python/forebay ──► plan, run, results ──► forebay_lab        (errors: classes of forebay.errors)
+//!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of the simulation
+//! ```
+//! What is handed over is plain: numbers, texts, JSON, and columns as bytes that numpy reads. The interpreter is let go
+//! while anything runs.
+
+mod algorithm;
+mod error;
+mod plan;
+mod results;
+mod run;
+mod watch;
+
+use forebay_lab::store::Build;
+use pyo3::prelude::*;
+
+/// What this module was built from.
+const BUILD: Build = Build {
+    commit: env!("FOREBAY_COMMIT"),
+    sim: env!("FOREBAY_SOURCES_SIM"),
+    emu: env!("FOREBAY_SOURCES_EMU"),
+    ns3: env!("FOREBAY_SOURCES_NS3"),
+};
+
+/// The native half of the package `forebay`.
+#[pymodule]
+fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("COMMIT", BUILD.commit)?;
+    module.add_class::<plan::Plan>()?;
+    module.add_class::<algorithm::Start>()?;
+    module.add_class::<algorithm::Measurement>()?;
+    module.add_function(wrap_pyfunction!(algorithm::register, module)?)?;
+    module.add_function(wrap_pyfunction!(run::run, module)?)?;
+    module.add_function(wrap_pyfunction!(run::bench, module)?)?;
+    module.add_function(wrap_pyfunction!(run::search, module)?)?;
+    module.add_function(wrap_pyfunction!(results::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(results::read, module)?)?;
+    module.add_function(wrap_pyfunction!(results::table, module)?)?;
+    module.add_function(wrap_pyfunction!(results::series, module)?)?;
+    module.add_function(wrap_pyfunction!(results::figures, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Plans: from a file, from a name, or from a dict.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use forebay_core::cc::Registry;
+use forebay_lab::algorithms;
+use forebay_lab::plan::library::Source;
+use forebay_lab::plan::{self, Override, PlanError};
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// What errors call a plan that was no file.
+pub const DICT: &str = "dict";
+
+/// A plan as it was read, and what it was read from.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub struct Plan {
+    asked: Asked,
+    /// The algorithms that `plan` knows.
+    known: &'static Registry,
+    plan: plan::Plan,
+}
+
+/// What a plan is read from.
+#[derive(Clone)]
+struct Asked {
+    text: Text,
+    sets: Vec<Override>,
+    /// The arms that are wanted; all where there are none.
+    arms: Vec<String>,
+}
+
+#[derive(Clone)]
+enum Text {
+    Own(Source),
+    /// The plan of this name with what its `as_published` sets.
+    Published(String),
+}
+
+impl Asked {
+    fn read(&self) -> Result<plan::Plan, PlanError> {
+        let mut plan = match &self.text {
+            Text::Own(source) => plan::Plan::from_source(source.clone(), &self.sets)?,
+            Text::Published(reference) => plan::Plan::load_as_published(reference, &self.sets)?,
+        };
+        if !self.arms.is_empty() {
+            plan.select_arms(&self.arms)?;
+        }
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    fn new(py: Python<'_>, asked: Asked) -> PyResult<Self> {
+        let known = algorithms::known();
+        let plan = asked.read().map_err(|error| error::of_plan(py, &error))?;
+        Ok(Self { asked, known, plan })
+    }
+
+    /// The plan with the algorithms that there are now: a cell of a notebook may have defined one anew.
+    pub fn current(&self) -> Result<Cow<'_, plan::Plan>, PlanError> {
+        match std::ptr::eq(self.known, algorithms::known()) {
+            true => Ok(Cow::Borrowed(&self.plan)),
+            false => self.asked.read().map(Cow::Owned),
+        }
+    }
+}
+
+#[pymethods]
+impl Plan {
+    /// The plan called `reference`, a path or a name; `sets` are dotted keys and their values in JSON.
+    #[staticmethod]
+    fn load(
+        py: Python<'_>,
+        reference: &str,
+        sets: Vec<(String, String)>,
+        as_published: bool,
+    ) -> PyResult<Self> {
+        let text = match as_published {
+            true => Text::Published(reference.into()),
+            false => {
+                Text::Own(Source::plan(reference).map_err(|error| error::of_plan(py, &error))?)
+            }
+        };
+        Self::new(py, Asked { text, sets: overrides(py, &sets)?, arms: Vec::new() })
+    }
+
+    /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
+    #[staticmethod]
+    fn from_json(
+        py: Python<'_>,
+        document: &str,
+        folder: PathBuf,
+        sets: Vec<(String, String)>,
+    ) -> PyResult<Self> {
+        let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
+        let written = written.and_then(|table| {
+            toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
+        });
+        let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
+        let source = Source { file: DICT.into(), folder: Some(folder), text };
+        let (text, sets) = (Text::Own(source), overrides(py, &sets)?);
+        Self::new(py, Asked { text, sets, arms: Vec::new() })
+    }
+
+    /// This plan with further overrides, and of its arms only those of `arms`, in this order; all if it is empty.
+    fn with_changes(
+        &self,
+        py: Python<'_>,
+        sets: Vec<(String, String)>,
+        arms: Vec<String>,
+    ) -> PyResult<Self> {
+        let mut asked = self.asked.clone();
+        asked.sets.extend(overrides(py, &sets)?);
+        if !arms.is_empty() {
+            asked.arms = arms;
+        }
+        Self::new(py, asked)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.plan.name
+    }
+
+    #[getter]
+    fn title(&self) -> &str {
+        &self.plan.title
+    }
+
+    #[getter]
+    fn description(&self) -> &str {
+        &self.plan.description
+    }
+
+    /// Name and summary of each arm.
+    #[getter]
+    fn arms(&self) -> Vec<(String, String)> {
+        self.plan.arms.iter().map(|arm| (arm.name.clone(), arm.summary.clone())).collect()
+    }
+
+    /// Name of each cell; a plan without a grid has one whose name is empty.
+    #[getter]
+    fn cells(&self) -> Vec<String> {
+        self.plan.cells.iter().map(|cell| cell.name.clone()).collect()
+    }
+
+    /// First and last seed, both of which are run.
+    #[getter]
+    fn seeds(&self) -> (u64, u64) {
+        (self.plan.seeds.first, self.plan.seeds.last)
+    }
+}
+
+/// Reads dotted keys with values in JSON.
+pub fn overrides(py: Python<'_>, sets: &[(String, String)]) -> PyResult<Vec<Override>> {
+    let read = |(key, json): &(String, String)| {
+        let allowed = "a truth value, a number, a text, or a list or dict of these";
+        let value: toml::Value = serde_json::from_str(json)
+            .map_err(|_| PlanError::file(key, format!("{json}: allowed is {allowed}")))?;
+        Override::parse(&format!("{key}={value}"))
+    };
+    let sets = sets.iter().map(read).collect::<Result<Vec<_>, PlanError>>();
+    sets.map_err(|error| error::of_plan(py, &error))
+}

@@ -1,0 +1,78 @@
+//! Work on a thread of its own, while the thread that called shows how far it is and hears of ctrl-C.
+
+use std::any::Any;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use forebay_lab::backend::Stop;
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// Time between two looks for signals: ctrl-C acts at once, as far as people can tell.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// An exception that a callback raised, on its way as a panic through the simulation that it ends.
+pub struct Raised(pub PyErr);
+
+/// Does `work`, which looks at a [`Stop`] and tells how far it is, and calls `told` with what it tells.
+///
+/// The interpreter is let go but for `told`. What that raises, ctrl-C among it, asks for the stop and is the result; so is
+/// an exception in a callback of `work`. A panic becomes an exception, too.
+pub fn watched<T: Send, M: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&Stop, &mut dyn FnMut(M)) -> T + Send,
+    mut told: impl FnMut(M) -> PyResult<()>,
+) -> PyResult<T> {
+    let stop = Stop::default();
+    let (tell, mut heard) = channel();
+    let mut raised = None;
+    let ended = thread::scope(|scope| {
+        let stopped = &stop;
+        let worker = scope.spawn(move || {
+            // Attached once for all, a thread need not be made known to the interpreter for each callback.
+            Python::attach(|py| {
+                py.detach(move || {
+                    work(stopped, &mut |message| {
+                        // Nobody listens to what is told after the end of `watched`, which waits for this thread.
+                        let _ = tell.send(message);
+                    })
+                })
+            })
+        });
+        loop {
+            let done = match py.detach(|| next(&mut heard)) {
+                Ok(message) if raised.is_none() => told(message),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            if let Err(error) = done.and_then(|()| py.check_signals()) {
+                stop.ask();
+                raised.get_or_insert(error);
+            }
+        }
+        // Callbacks may still want the interpreter, so it is not held while the thread ends.
+        py.detach(|| worker.join())
+    });
+    match (raised, ended) {
+        (Some(error), _) => Err(error),
+        (None, Ok(result)) => Ok(result),
+        (None, Err(panic)) => Err(of_panic(py, panic)),
+    }
+}
+
+/// Only one thread may have a receiver at a time, which a reference that can be written through says.
+fn next<M>(heard: &mut Receiver<M>) -> Result<M, RecvTimeoutError> {
+    heard.recv_timeout(LOOK)
+}
+
+fn of_panic(py: Python<'_>, panic: Box<dyn Any + Send>) -> PyErr {
+    let panic = match panic.downcast::<Raised>() {
+        Ok(raised) => return raised.0,
+        Err(panic) => panic,
+    };
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    error::failed(py, &format!("a fault of forebay, which ended the run: {text}"))
+}
