@@ -134,10 +134,10 @@ pub struct Entry {
     sources: String,
 }
 
-/// Makes the algorithm known whose instances `class` makes. It takes the place of one of its name that was defined
+/// Makes the algorithm known whose instances `class_` makes. It takes the place of one of its name that was defined
 /// before; entry and class live as long as the process.
 #[pyfunction]
-pub fn register(py: Python<'_>, entry: Entry, class: Py<PyAny>) -> PyResult<()> {
+pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
     let wrong = |reason: String| error::input(py, &format!("algorithm {:?}: {reason}", entry.name));
     let every: Every = entry.every.parse().map_err(|allowed: String| {
         wrong(format!("every = {:?}: allowed is {allowed}", entry.every))
@@ -149,7 +149,7 @@ pub fn register(py: Python<'_>, entry: Entry, class: Py<PyAny>) -> PyResult<()> 
     };
     let needs = entry.needs.iter().map(field).collect::<PyResult<Vec<_>>>()?;
     let build = move |_: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
-        let class = Python::attach(|py| class.clone_ref(py));
+        let class = Python::attach(|py| class_.clone_ref(py));
         let cc = InPython { class, seed: 0, instance: None, limits: SendLimits::default() };
         Ok(seldom(Box::new(cc), every))
     };

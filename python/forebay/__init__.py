@@ -1,0 +1,38 @@
+"""Simulated networks, and congestion control in them.
+
+Runs the plans of forebay (``run``), puts algorithms through its benchmark (``bench``), finds where they are worst
+(``search``) and says what differs between two folders of results (``compare``). A congestion control may be a class in
+Python (``algorithm``). Figures are those of the report (``forebay.charts``, with the extra ``charts``).
+
+Everything is simulated: the same plan, seed and version give the same figures as ``forebay run --backend sim``, bit for
+bit, and both take up each other's folders of results. What runs on real kernels is the ``forebay`` command's.
+"""
+
+from forebay._forebay import COMMIT, Measurement, Start
+from forebay.algorithms import Limits, algorithm
+from forebay.errors import Error, InputError, PlanError, RunError
+from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
+from forebay.plans import Plan
+from forebay.results import Result, Table, load
+
+__all__ = [
+    "COMMIT",
+    "Benchmark",
+    "Comparison",
+    "Error",
+    "InputError",
+    "Limits",
+    "Measurement",
+    "Plan",
+    "PlanError",
+    "Result",
+    "RunError",
+    "Start",
+    "Table",
+    "algorithm",
+    "bench",
+    "compare",
+    "load",
+    "run",
+    "search",
+]

@@ -1,0 +1,44 @@
+"""What goes wrong."""
+
+
+class Error(Exception):
+    """Any error of forebay."""
+
+
+class InputError(Error, ValueError):
+    """An argument is wrong; the message says what is allowed."""
+
+
+class PlanError(InputError):
+    """A plan, or a file that it names, cannot be used.
+
+    Attributes:
+        file: The file, the name of a built-in plan, ``--set`` for an override, or ``dict``.
+        line: Line in the file, from 1; None for a dict and for an override.
+        key: The dotted key, where one is to blame.
+        value: The value as written.
+        allowed: What would be accepted.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        file: str | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        value: str | None = None,
+        allowed: str | None = None,
+    ) -> None:
+        super().__init__(message, file, line, key, value, allowed)
+        self.file = file
+        self.line = line
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RunError(Error, RuntimeError):
+    """Something went wrong that no argument is to blame for."""

@@ -1,0 +1,233 @@
+"""Runs, benchmarks, searches and comparisons."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from forebay import _forebay
+from forebay.errors import InputError
+from forebay.plans import Plan, Sets, pairs
+from forebay.progress import Told, shown
+from forebay.results import Result, load
+
+Folder = str | os.PathLike[str]
+Seeds = int | str | range
+
+
+def run(
+    plan: Plan | str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    seeds: Seeds | None = None,
+    out: Folder | None = None,
+    jobs: int = 1,
+    force: bool = False,
+    progress: bool | Told | None = None,
+) -> Result:
+    """Simulates what the folder of results lacks of a plan, and writes the report.
+
+    Ctrl-C ends the call at once and keeps what was run by then; called again, it goes on there.
+
+    Args:
+        plan: A plan, or what ``Plan`` takes.
+        seeds: Seeds instead of the plan's: ``7``, ``"1..3"`` (both ends included), or ``range(1, 4)``.
+        out: Folder of the results, made if it does not exist. Default: the plan's name, below ``out``.
+        jobs: Runs at a time, each on a thread. Figures do not depend on it. With algorithms in Python more than 1 is
+            slower than 1: threads take turns in Python.
+        force: Run again what the folder has.
+        progress: True for a bar, False for none, None for one where somebody can see it, or a function: it is called
+            with what goes on, its number, of how many, its share that is done (0 to 1), and how it ended, or None.
+
+    Raises:
+        PlanError: The plan cannot be used.
+        InputError: Another argument is wrong.
+        RunError: A run could not be made.
+        Exception: What an algorithm in Python raised, which ends the run.
+    """
+    if not isinstance(plan, Plan):
+        plan = Plan(plan)
+    how = _how(out, seeds, jobs, force, progress)
+    document, valid, report = _forebay.run(plan._native, how)
+    return Result(Path(report).parent, json.loads(document), valid)
+
+
+class Benchmark:
+    """What a benchmark found.
+
+    Attributes:
+        document: What ``forebay bench --json`` prints: the ``experiments``, and the ``scorecard`` or the ``criteria``.
+        fine: Whether every plan came to its end, and found what was published of the algorithms.
+        report: The report over all plans.
+        folders: Folder of the results of each plan.
+    """
+
+    def __init__(
+        self, document: dict[str, Any], fine: bool, report: Path, folders: dict[str, Path]
+    ) -> None:
+        self.document = document
+        self.fine = fine
+        self.report = report
+        self.folders = folders
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """The results of each plan that has any."""
+        is_there = {plan: (it / "results.sqlite").is_file() for plan, it in self.folders.items()}
+        return {plan: load(it) for plan, it in self.folders.items() if is_there[plan]}
+
+    def __repr__(self) -> str:
+        return f"Benchmark({str(self.report)!r}: {len(self.folders)} plans)"
+
+
+def bench(
+    algorithms: Sequence[str],
+    *,
+    suite: str = "ccperf",
+    only: Sequence[str] = (),
+    sets: Sets | None = None,
+    as_published: bool = False,
+    until: float | None = None,
+    seeds: Seeds | None = None,
+    out: Folder | None = None,
+    jobs: int = 1,
+    force: bool = False,
+    progress: bool | Told | None = None,
+) -> Benchmark:
+    """Puts algorithms through every plan of a suite, and scores them.
+
+    Args:
+        algorithms: Names as flows have them, such as ``"cubic"``, ``"cubic(hystart=off)"`` or that of a class.
+        suite: ``ccperf``, which gives scores, or ``rfc9743``, which gives verdicts on the criteria of RFC 9743.
+        only: Names of plans, with or without their folder; all if it is empty.
+        sets: Values to replace in every plan; see ``Plan``.
+        as_published: With the settings of whoever published the experiments, and what was published beside them.
+        until: Add seeds until the interval of each score is at most this share of its scale, 0 to 1.
+        seeds, out, jobs, force, progress: As of ``run``. Algorithms that the folder has from earlier stay in the report.
+
+    Raises:
+        InputError: No such suite or plan, or a plan refuses an algorithm or a value (``PlanError``).
+        RunError: Something could not be read or written.
+    """
+    if isinstance(algorithms, str):
+        algorithms = [algorithms]
+    what = {
+        "algorithms": list(algorithms),
+        "suite": suite,
+        "only": list(only),
+        "sets": pairs(sets),
+        "as_published": as_published,
+        "until": until,
+    }
+    how = _how(out, seeds, jobs, force, progress)
+    document, fine, report, folders = _forebay.bench(what, how)
+    paths = {plan: Path(folder) for plan, folder in folders}
+    return Benchmark(json.loads(document), fine, Path(report), paths)
+
+
+def search(
+    algorithm: str,
+    *,
+    metric: str = "utilization",
+    space: str = "default",
+    runs: int = 6000,
+    budget_s: float | None = None,
+    seed: int = 1,
+    out: Folder = "out/search",
+    jobs: int | None = None,
+    progress: bool | Told | None = None,
+) -> dict[str, Any]:
+    """Finds the path, and what happens on it, where an algorithm is worst.
+
+    Args:
+        algorithm: Name as flows have it.
+        metric: What is to be worst: ``utilization``, ``queueing``, ``queueing_p99``, ``share`` or ``stall``.
+        space: Where to look: ``default``, ``alone``, or the path of a file.
+        runs: Simulated runs. The same number and seed give the same plan.
+        budget_s: Seconds instead of a number of runs.
+        seed: Seed of all that is drawn.
+        out: Folder of the plan that is found, and of what is known of cases: a search goes on where it was interrupted.
+        jobs: Runs at a time. Default: one a processor.
+        progress: As of ``run``.
+
+    Returns:
+        What ``forebay search --json`` prints: the ``worst`` case, the ``simple`` one that is left of it, and the path of
+        its ``plan``.
+    """
+    jobs = jobs or os.cpu_count() or 1
+    what = {
+        "algorithm": algorithm,
+        "metric": metric,
+        "space": space,
+        "runs": runs,
+        "budget_s": budget_s,
+        "seed": seed,
+    }
+    how = _how(out, None, jobs, False, progress)
+    found: dict[str, Any] = json.loads(_forebay.search(what, how))
+    return found
+
+
+class Comparison:
+    """What differs between two folders of results beyond the noise.
+
+    Attributes:
+        document: What ``forebay compare --json`` prints; ``document["changed"]`` has what differs.
+        equal: Whether all could be compared, and nothing differs.
+    """
+
+    def __init__(self, document: dict[str, Any], equal: bool, sentence: str) -> None:
+        self.document = document
+        self.equal = equal
+        self._sentence = sentence
+
+    def __str__(self) -> str:
+        return self._sentence
+
+
+def compare(
+    old: Folder | Result,
+    new: Folder | Result,
+    *,
+    metric: str = "",
+    above: float = 0.02,
+    level: float = 0.01,
+) -> Comparison:
+    """Sets two folders of results beside each other, seed by seed where both have the same.
+
+    Args:
+        old, new: Folders of a plan or of a benchmark, or results.
+        metric: Only metrics whose name contains this.
+        above: Least change of a median over the greater of the two, 0 to 1.
+        level: Chance that anything at all is called where nothing differs, 0.001 to 0.5.
+
+    Raises:
+        InputError: A folder has no results, a number is out of range, or no metric is called so.
+    """
+    folders = [side.folder if isinstance(side, Result) else side for side in (old, new)]
+    document, equal, sentence = _forebay.compare(*folders, metric, above, level)
+    return Comparison(json.loads(document), equal, sentence)
+
+
+def _how(
+    out: Folder | None, seeds: Seeds | None, jobs: int, force: bool, progress: bool | Told | None
+) -> dict[str, Any]:
+    if not 1 <= jobs <= 1024:
+        raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
+    return {
+        "out": out,
+        "seeds": _seeds(seeds),
+        "jobs": jobs,
+        "force": force,
+        "progress": shown(progress),
+    }
+
+
+def _seeds(seeds: Seeds | None) -> str | None:
+    if not isinstance(seeds, range):
+        return None if seeds is None else str(seeds)
+    if seeds.step != 1 or not seeds:
+        raise InputError(f"seeds = {seeds}: allowed is a range with a step of 1 that is not empty")
+    return f"{seeds[0]}..{seeds[-1]}"

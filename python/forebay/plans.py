@@ -1,0 +1,109 @@
+"""Plans: experiments with their arms and cells."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from forebay import _forebay
+
+Sets = Mapping[str, Any]
+
+
+class Plan:
+    """An experiment: a network, its traffic, and the arms that are compared in each cell of a grid.
+
+    Args:
+        source: The path of a TOML file, a name such as ``"bundler/main"`` (``forebay list plans`` has them all), or a
+            dict with the keys of such a file. Relative paths in a dict start from the current folder.
+        sets: Values to replace, by dotted keys: ``{"bottleneck.rate": "48Mbit/s", "stop": "20s"}``. What an arm or a
+            cell sets itself stays.
+        as_published: With the settings of whoever published the experiment; the plan must have some, and a dict
+            cannot.
+
+    Raises:
+        PlanError: The plan cannot be used. Every run is resolved once, so a plan that is made can be run.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Mapping[str, Any],
+        sets: Sets | None = None,
+        *,
+        as_published: bool = False,
+    ) -> None:
+        if isinstance(source, Mapping):
+            if as_published:
+                raise TypeError("as_published: allowed with the path or the name of a plan")
+            document = json.dumps(source, allow_nan=False)
+            self._native = _forebay.Plan.from_json(document, os.getcwd(), pairs(sets))
+        else:
+            self._native = _forebay.Plan.load(os.fspath(source), pairs(sets), as_published)
+
+    @property
+    def name(self) -> str:
+        """Name of the plan, and of its folder of results below ``out``."""
+        return self._native.name
+
+    @property
+    def title(self) -> str:
+        """Heading of the report."""
+        return self._native.title
+
+    @property
+    def description(self) -> str:
+        """What the plan shows."""
+        return self._native.description
+
+    @property
+    def arms(self) -> dict[str, str]:
+        """The arms in their order: name and summary."""
+        return dict(self._native.arms)
+
+    @property
+    def cells(self) -> list[str]:
+        """Names of the cells, such as ``"rtt=20ms rate=24Mbit/s"``; one empty name where there is no grid."""
+        return self._native.cells
+
+    @property
+    def seeds(self) -> range:
+        """The seeds that are run when none are asked for."""
+        first, last = self._native.seeds
+        return range(first, last + 1)
+
+    def with_sets(self, sets: Sets) -> Plan:
+        """This plan with further values replaced; see the argument ``sets`` of the class."""
+        return self._changed(sets, ())
+
+    def with_arms(self, names: Iterable[str]) -> Plan:
+        """This plan with these of its arms alone, in this order."""
+        return self._changed({}, names)
+
+    def with_algorithms(self, names: Iterable[str]) -> Plan:
+        """This plan with an arm for each of these algorithms; for plans with a flow under test (``aut``)."""
+        return self._changed({"aut": list(names)}, ())
+
+    def grid(self, axes: Mapping[str, Sequence[Any]]) -> Plan:
+        """This plan in every combination of values.
+
+        Args:
+            axes: Values by dotted key: ``{"bottleneck.rate": ["12Mbit/s", "48Mbit/s"], "rtt": ["10ms", "80ms"]}`` gives
+                four cells of each that the plan has. Axes that the plan has of other keys stay. At most 256 cells.
+        """
+        return self._changed({f"cells.{key}": list(values) for key, values in axes.items()}, ())
+
+    def _changed(self, sets: Sets, arms: Iterable[str]) -> Plan:
+        changed = Plan.__new__(Plan)
+        changed._native = self._native.with_changes(pairs(sets), list(arms))
+        return changed
+
+    def __repr__(self) -> str:
+        arms, cells = list(self.arms), len(self.cells)
+        return f"Plan({self.name!r}, arms={arms}, cells={cells}, seeds={self.seeds})"
+
+
+def pairs(sets: Sets | None) -> list[tuple[str, str]]:
+    """Dotted keys and values in JSON."""
+    return [(key, json.dumps(value, ensure_ascii=False)) for key, value in (sets or {}).items()]

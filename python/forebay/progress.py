@@ -1,0 +1,79 @@
+"""How far a call is, as a bar in a terminal or a notebook."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+Told = Callable[[str, int, int, float, str | None], None]
+
+#: Time between two drawings, in seconds: as often as eyes can tell.
+_INTERVAL_S = 0.1
+_WIDTH = 30
+
+
+def shown(progress: bool | Told | None) -> Told | None:
+    """What to call with how far a call is.
+
+    Args:
+        progress: True for a bar, False for nothing, None for a bar where somebody can see one, or what is to be called:
+            with what goes on, its number and of how many, its share that is done (0 to 1), and how it ended, or None.
+    """
+    if callable(progress):
+        return progress
+    if progress is None:
+        progress = _in_notebook() or sys.stderr.isatty()
+    if not progress:
+        return None
+    return _Bar(_notebook_line() if _in_notebook() else _terminal_line)
+
+
+def _in_notebook() -> bool:
+    try:
+        shell: Any = sys.modules["IPython"].get_ipython()
+    except (KeyError, AttributeError):
+        return False
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _terminal_line(text: str) -> None:
+    # \x1b[K clears what a longer line before it has left.
+    sys.stderr.write(f"\r{text}\x1b[K")
+    sys.stderr.flush()
+
+
+def _notebook_line() -> Callable[[str], None]:
+    from IPython.display import display
+
+    handle = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: handle.update({"text/plain": text}, raw=True)
+
+
+class _Bar:
+    def __init__(self, draw: Callable[[str], None]) -> None:
+        self._draw = draw
+        self._began_s = time.monotonic()
+        self._drawn_s = 0.0
+        self._shares: dict[int, float] = {}
+
+    def __call__(
+        self, what: str, number: int, total: int, share: float, ending: str | None
+    ) -> None:
+        self._shares[number] = share
+        now_s = time.monotonic()
+        done = sum(self._shares.values()) / total
+        if now_s - self._drawn_s < _INTERVAL_S and done < 1.0:
+            return
+        self._drawn_s = now_s
+        filled = min(_WIDTH, int(done * _WIDTH))
+        elapsed_s = now_s - self._began_s
+        left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if 0 < done < 1 else ""
+        text = what if ending in (None, "valid") else f"{what}: {ending}"
+        bar = "█" * filled + "░" * (_WIDTH - filled)
+        end = "\n" if done >= 1.0 else ""
+        self._draw(f"{bar} {number}/{total}{left}  {text}{end}")
+        if done >= 1.0:
+            # What is told next is of another plan.
+            self._shares.clear()

@@ -1,0 +1,163 @@
+"""Results: runs, summaries and tables of a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay import _forebay
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+class Table(Mapping[str, "np.ndarray[Any, Any]"]):
+    """Columns of one length by name, each a numpy array of shape ``(rows,)``.
+
+    Whole numbers are int64, others float64, texts objects. Where a whole number is missing, the column is float64 with
+    NaN there; a missing text is None. Names end in the unit.
+    """
+
+    def __init__(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._columns = dict(columns)
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return next((len(column) for column in self._columns.values()), 0)
+
+    def to_arrow(self) -> pa.Table:
+        """The table of pyarrow (extra ``data``)."""
+        import pyarrow as pa
+
+        return pa.table(self._columns)
+
+    def to_polars(self) -> pl.DataFrame:
+        """The frame of polars (extra ``data``)."""
+        import polars as pl
+
+        texts = {name: it.tolist() for name, it in self._columns.items() if it.dtype == object}
+        strings = dict.fromkeys(texts, pl.String)
+        return pl.DataFrame({**self._columns, **texts}, schema_overrides=strings)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The frame of pandas (extra ``data``)."""
+        import pandas as pd
+
+        return pd.DataFrame(self._columns)
+
+    def __repr__(self) -> str:
+        return f"Table({self.rows} rows: {', '.join(self)})"
+
+
+class Result:
+    """Runs of plans, and the folder that they are in.
+
+    Attributes:
+        folder: Folder of the store ``results.sqlite`` and of the report.
+        runs: Each run as a dict, as ``forebay run --json`` prints it: ``plan``, ``arm``, ``cell``, ``seed``, ``valid``,
+            ``metrics`` by name, and ``flows``, ``links`` and ``bundles`` with a name and metrics each. Names of metrics
+            end in their unit; ``forebay list metrics`` says what they are.
+        summary: Each arm in each cell as a dict, its valid runs pooled: the ``metrics``, and their ``spread`` over seeds.
+        valid: Whether every run is valid.
+    """
+
+    def __init__(self, folder: Path, document: Mapping[str, Any], valid: bool) -> None:
+        self.folder = folder
+        self.runs: list[dict[str, Any]] = document["runs"]
+        self.summary: list[dict[str, Any]] = document["summary"]
+        self.valid = valid
+
+    @property
+    def report(self) -> Path:
+        """The report over all that is in the folder, an HTML file for browsers without network."""
+        return self.folder / "report.html"
+
+    @property
+    def metrics(self) -> Table:
+        """A row for each metric of each run.
+
+        Columns: ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, ``part`` (``run``, ``flow``, ``link`` or ``bundle``),
+        ``name`` of the part, ``metric``, ``value``.
+        """
+        import numpy as np
+
+        keys = ("plan", "arm", "cell", "seed", "valid")
+        rows: list[tuple[Any, ...]] = []
+        for run in self.runs:
+            key = tuple(run[name] for name in keys)
+            rows += [(*key, "run", "", metric, value) for metric, value in run["metrics"].items()]
+            for part in ("flow", "link", "bundle"):
+                for one in run[part + "s"]:
+                    of_part = one["metrics"].items()
+                    rows += [(*key, part, one["name"], metric, value) for metric, value in of_part]
+        types = (object, object, object, np.int64, np.bool_, object, object, object, np.float64)
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        names = (*keys, "part", "name", "metric", "value")
+        made = zip(names, columns, types, strict=True)
+        return Table({name: np.array(values, dtype=kind) for name, values, kind in made})
+
+    def table(self, name: str) -> Table:
+        """A table of the store as it is: ``runs``, ``flows``, ``links``, ``bundles``, ``metrics``, ``transitions``,
+        ``requests``, ``series`` and ``samples`` (what was measured over time), ``plans``, ``figures``, ``trials``.
+
+        Raises:
+            InputError: There is no such table.
+        """
+        columns = _forebay.table(self.folder, name)
+        return Table({column: _array(kind, values) for column, kind, values in columns})
+
+    def series(
+        self, run: int, part: str, name: str, quantity: str
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """One quantity of one run over time.
+
+        Args:
+            run: ``id`` of the run in ``table("runs")``.
+            part: ``flow``, ``link`` or ``bundle``.
+            name: Name of the part, such as ``forward``.
+            quantity: Such as ``queue_packets``; ``table("series")`` has all.
+
+        Returns:
+            Times in seconds and values, float64 arrays of one shape ``(samples,)``, empty where there is no such series.
+        """
+        times, values = _forebay.series(self.folder, run, part, name, quantity)
+        return _array("<f8", times), _array("<f8", values)
+
+    def __repr__(self) -> str:
+        valid = sum(run["valid"] for run in self.runs)
+        return f"Result({str(self.folder)!r}: {valid} valid runs of {len(self.runs)})"
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """The newest runs in a folder that ``run``, ``bench`` or the ``forebay`` command wrote.
+
+    Of a benchmark, each plan has a folder of its own; see ``Benchmark.results``.
+
+    Raises:
+        InputError: There are no results in it, or those of another version.
+    """
+    folder = Path(folder)
+    document = json.loads(_forebay.read(folder))
+    return Result(folder, document, all(run["valid"] for run in document["runs"]))
+
+
+def _array(kind: str | None, values: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.array(values, dtype=object) if kind is None else np.frombuffer(values, dtype=kind)

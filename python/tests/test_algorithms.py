@@ -1,0 +1,115 @@
+"""Congestion control in Python, simulated."""
+
+import pytest
+from conftest import figures
+
+import forebay
+
+
+class Aimd:
+    """Additive increase, multiplicative decrease"""
+
+    def init(self, start):
+        self.mss = start.mss_bytes
+        self.cwnd = start.initial_cwnd_bytes
+        self.threshold = float("inf")
+
+    def on_measurement(self, now_ns, measurement):
+        acked = measurement.acked_bytes
+        self.cwnd += acked if self.cwnd < self.threshold else self.mss * acked / self.cwnd
+        return forebay.Limits(cwnd_bytes=self.cwnd)
+
+    def on_event(self, now_ns, event, value):
+        if event in ("loss", "rto"):
+            self.threshold = self.cwnd = max(self.cwnd / 2, 2 * self.mss)
+            return forebay.Limits(cwnd_bytes=self.cwnd, ssthresh_bytes=self.threshold)
+
+
+def run(plan, name, out, **options):
+    return forebay.run(plan.with_algorithms([name]), out=out, progress=False, **options)
+
+
+@pytest.mark.parametrize("every", ["round", "ack", "10ms"])
+def test_a_class_fills_the_link(plan, tmp_path, every):
+    forebay.algorithm("aimd", every=every)(Aimd)
+    result = run(plan, "aimd", tmp_path)
+    assert result.valid
+    assert all(run["flows"][0]["metrics"]["goodput_mbps"] > 6 for run in result.runs)
+
+
+def test_threads_and_repetitions_give_the_same_figures(plan, tmp_path):
+    forebay.algorithm("aimd")(Aimd)
+    one, other = (run(plan, "aimd", tmp_path / str(jobs), jobs=jobs) for jobs in (1, 2))
+    assert figures(one) == figures(other)
+
+
+def test_each_connection_has_an_instance_that_is_told_with_units(plan, tmp_path):
+    seen = []
+
+    @forebay.algorithm("looks", needs=["rtt"])
+    class Looks(Aimd):
+        def init(self, start):
+            super().init(start)
+            self.seen = {"start": start}
+            seen.append(self.seen)
+
+        def on_measurement(self, now_ns, measurement):
+            self.seen["last"] = measurement
+            return super().on_measurement(now_ns, measurement)
+
+    run(plan.with_sets({"flow.bulk.traffic.flows": 2}), "looks", tmp_path, seeds=1)
+    assert len(seen) >= 2
+    last = seen[0]["last"]
+    assert last.rtt_min_ns >= 40_000_000 and last.acked_bytes > 0 and last.app_limited is False
+    assert seen[0]["start"].mss_bytes in range(500, 1501)
+
+
+def test_an_exception_ends_the_run_and_is_raised_as_it_is(plan, tmp_path):
+    @forebay.algorithm("breaks")
+    class Breaks(Aimd):
+        def on_event(self, now_ns, event, value):
+            raise LookupError(f"no idea of {event}")
+
+    for jobs in (1, 2):
+        with pytest.raises(LookupError, match="no idea of") as caught:
+            run(plan, "breaks", tmp_path, jobs=jobs)
+        assert any(entry.name == "on_event" for entry in caught.traceback)
+    with pytest.raises(forebay.InputError):
+        forebay.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("answer", [5, "wide", forebay.Limits(float("nan")), forebay.Limits(-1)])
+def test_an_answer_that_is_no_limits_is_refused(plan, tmp_path, answer):
+    @forebay.algorithm("wrong")
+    class Wrong(Aimd):
+        def on_measurement(self, now_ns, measurement):
+            return answer
+
+    with pytest.raises(forebay.InputError, match="an algorithm answered"):
+        run(plan, "wrong", tmp_path)
+
+
+def test_a_plan_that_was_made_before_a_class_was_defined_anew_has_the_new_one(plan, tmp_path):
+    @forebay.algorithm("stands")
+    class Narrow(Aimd):
+        def on_measurement(self, now_ns, measurement):
+            return forebay.Limits(cwnd_bytes=4 * self.mss)
+
+    narrow = plan.with_algorithms(["stands"])
+    before = forebay.run(narrow, out=tmp_path, force=True, progress=False)
+    forebay.algorithm("stands")(Aimd)
+    after = forebay.run(narrow, out=tmp_path, force=True, progress=False)
+    goodput = [it.summary[0]["flows"][0]["metrics"]["goodput_mbps"] for it in (before, after)]
+    assert goodput[0] < goodput[1]
+
+
+def test_names_and_classes_that_will_not_do_are_refused():
+    for name, match in [("cubic", "no other algorithm"), ("My CC", "a-z, 0-9")]:
+        with pytest.raises(forebay.InputError, match=match):
+            forebay.algorithm(name)(Aimd)
+    with pytest.raises(forebay.InputError, match="on_event"):
+        forebay.algorithm("bare")(type("Bare", (), {"init": Aimd.init, "on_measurement": None}))
+    with pytest.raises(forebay.InputError, match='"round", "ack"'):
+        forebay.algorithm("often", every="often")(Aimd)
+    with pytest.raises(forebay.InputError, match="delivery_rate"):
+        forebay.algorithm("needy", needs=["luck"])(Aimd)

@@ -1,0 +1,76 @@
+"""What the package is beside what it does: its stub, its charts, ctrl-C, notebooks."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay import charts
+
+REPOSITORY = Path(__file__).parents[2]
+
+#: Runs what takes minutes, and says so when it has begun.
+LONG = """
+import forebay
+from conftest import DOCUMENT
+
+def told(what, number, total, share, ending):
+    if share > 0:
+        print("under way", flush=True)
+
+sets = {"stop": "600s", "bottleneck.rate": "1Gbit/s", "bottleneck.qdisc.limit": "3000p"}
+try:
+    forebay.run(forebay.Plan(DOCUMENT, sets), jobs=2, out="out", progress=told)
+except KeyboardInterrupt:
+    print("interrupted", len(forebay.load("out").runs), flush=True)
+"""
+
+
+def test_ctrl_c_ends_runs_that_leave_nothing(tmp_path):
+    environment = {"PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    ) as child:
+        assert child.stdout.readline() == "under way\n"
+        child.send_signal(signal.SIGINT)
+        rest, _ = child.communicate(timeout=60)
+    assert rest.splitlines()[-1] == "interrupted 0"
+
+
+def test_importing_needs_no_library():
+    heavy = ["numpy", "pandas", "polars", "pyarrow", "altair", "IPython"]
+    script = f"import sys, forebay; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_stub_says_what_the_module_has():
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy.stubtest", "forebay._forebay"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_figures_of_the_report_are_charts(result, tmp_path):
+    pytest.importorskip("altair")
+    pytest.importorskip("vl_convert")
+    figures = charts.figures(result)
+    assert figures and all(figure.caption for figure in figures)
+    figures[0].chart.save(tmp_path / "figure.svg")
+    assert "<svg" in (tmp_path / "figure.svg").read_text()
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "docs/notebooks").glob("*.ipynb")), ids=lambda it: it.stem)
+def test_a_notebook_runs_to_its_end(file, tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(file, as_version=4)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+
+
+def test_the_commit_is_told():
+    assert forebay.COMMIT

@@ -1,0 +1,64 @@
+"""Plans from names, files and dicts, and what is said of wrong ones."""
+
+import pytest
+from conftest import DOCUMENT
+
+import forebay
+
+
+def test_a_plan_is_read_by_its_name():
+    plan = forebay.Plan("bundler/queue_shift", {"stop": "10s"})
+    assert plan.name == "queue_shift"
+    assert plan.seeds == range(1, 4)
+    assert list(plan.arms) == ["status_quo", "copa_sfq", "copa_default", "setpoint_sfq"]
+    assert list(plan.with_arms(["setpoint_sfq"]).arms) == ["setpoint_sfq"]
+    assert plan.cells == [""]
+
+
+def test_a_grid_has_every_combination(plan):
+    grid = plan.grid({"bottleneck.rate": ["12Mbit/s", "24Mbit/s"], "bottleneck.rtt": ["10ms", "80ms"]})
+    assert len(grid.cells) == 4
+    assert sorted(grid.cells)[0] == "rate=12Mbit/s rtt=10ms"
+    assert list(plan.with_algorithms(["cubic", "newreno"]).arms) == ["cubic", "newreno"]
+
+
+def test_an_error_carries_file_line_and_key(tmp_path):
+    file = tmp_path / "wrong.toml"
+    file.write_text('name = "p"\n\n[bottleneck]\nrate = "fast"\nrtt = "10ms"\n')
+    with pytest.raises(forebay.PlanError) as caught:
+        forebay.Plan(file)
+    error = caught.value
+    assert (error.file, error.line, error.key) == (str(file), 4, "bottleneck.rate")
+    assert "fast" in error.value and error.allowed
+    assert f"{file}:4" in str(error)
+
+
+def test_an_error_in_a_dict_has_a_key_and_no_line():
+    with pytest.raises(forebay.PlanError) as caught:
+        forebay.Plan({**DOCUMENT, "stop": "soon"})
+    assert (caught.value.file, caught.value.line, caught.value.key) == ("dict", None, "stop")
+    assert str(caught.value).startswith("dict: stop")
+    with pytest.raises(forebay.PlanError, match="dict"):
+        forebay.Plan({**DOCUMENT, "stop": None})
+
+
+@pytest.mark.parametrize("value", [None, {"nothing": None}])
+def test_a_value_that_toml_cannot_have_is_refused(plan, value):
+    with pytest.raises(forebay.PlanError, match="stop: .*allowed is"):
+        plan.with_sets({"stop": value})
+
+
+def test_a_table_replaces_a_table(plan):
+    changed = plan.with_sets({"bottleneck.qdisc": {"kind": "fifo", "limit": "9p"}})
+    assert changed.name == plan.name
+    with pytest.raises(forebay.PlanError):
+        plan.with_sets({"bottleneck.qdisc": {"kind": "fifo", "limit": "many"}})
+
+
+def test_names_that_nothing_has_are_refused_with_those_that_there_are():
+    with pytest.raises(forebay.PlanError, match="bundler/main"):
+        forebay.Plan("bundler/mian")
+    with pytest.raises(forebay.PlanError, match="setpoint_sfq"):
+        forebay.Plan("bundler/queue_shift").with_arms(["nobody"])
+    with pytest.raises(TypeError, match="as_published"):
+        forebay.Plan(DOCUMENT, as_published=True)
