@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 fuzz build install packages \
         bpf-algorithms test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
-        test-metrics test-own test-probe test-quickstart docs clean
+        test-metrics test-own test-probe test-python test-quickstart wheel docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,6 +15,7 @@ demo: build ## a bundle on real kernel TCP with its baselines: a table and repor
 
 test: test-packages lint ## every test, and which were skipped; as root also those on real traffic
 	$(CARGO) xtask test
+	@$(MAKE) --no-print-directory test-python
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
 	$(CARGO) xtask evaluate
@@ -92,6 +93,17 @@ soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memor
 
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay --test own -- --include-ignored
+
+test-python: test-packages ## the package for Python: builds it into a venv in target/python, runs its tests and notebooks (a minute)
+	python3 -m venv target/python
+	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	cd python && VIRTUAL_ENV="$(CURDIR)/target/python" ../target/python/bin/maturin develop --quiet
+	target/python/bin/python -m pytest --quiet python
+
+wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
+	python3 -m venv target/python
+	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	cd python && ../target/python/bin/maturin build --release --quiet --out ../target/wheels
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
 	@sh packaging/install-packages.sh packaging/package.txt

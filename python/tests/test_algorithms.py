@@ -57,7 +57,7 @@ def test_each_connection_has_an_instance_that_is_told_with_units(plan, tmp_path)
             self.seen["last"] = measurement
             return super().on_measurement(now_ns, measurement)
 
-    run(plan.with_sets({"flow.bulk.traffic.flows": 2}), "looks", tmp_path, seeds=1)
+    run(plan.with_sets({"flow.bulk.count": 2}), "looks", tmp_path, seeds=1)
     assert len(seen) >= 2
     last = seen[0]["last"]
     assert last.rtt_min_ns >= 40_000_000 and last.acked_bytes > 0 and last.app_limited is False
