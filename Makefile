@@ -103,7 +103,7 @@ test-python: test-packages ## the package for Python: builds it into a venv in t
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
-	cd python && ../target/python/bin/maturin build --release --quiet --out ../target/wheels
+	cd python && ../target/python/bin/maturin build --release --strip --quiet --out ../target/wheels
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
 	@sh packaging/install-packages.sh packaging/package.txt

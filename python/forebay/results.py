@@ -47,6 +47,10 @@ class Table(Mapping[str, "np.ndarray[Any, Any]"]):
 
         return pa.table(self._columns)
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table for whatever takes Arrow's C stream, such as duckdb (extra ``data``)."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def to_polars(self) -> pl.DataFrame:
         """The frame of polars (extra ``data``)."""
         import polars as pl

@@ -74,8 +74,8 @@ def test_an_exception_ends_the_run_and_is_raised_as_it_is(plan, tmp_path):
         with pytest.raises(LookupError, match="no idea of") as caught:
             run(plan, "breaks", tmp_path, jobs=jobs)
         assert any(entry.name == "on_event" for entry in caught.traceback)
-    with pytest.raises(forebay.InputError):
-        forebay.load(tmp_path / "nothing")
+    with pytest.raises(LookupError, match="no idea of"):
+        forebay.search("breaks", space="alone", runs=3, jobs=2, out=tmp_path, progress=False)
 
 
 @pytest.mark.parametrize("answer", [5, "wide", forebay.Limits(float("nan")), forebay.Limits(-1)])

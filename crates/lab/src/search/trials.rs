@@ -1,5 +1,6 @@
 //! Simulates cases, several runs at a time, and remembers what they gave.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -139,17 +140,19 @@ fn in_parallel<T: Sync, R: Send>(
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let made: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, items.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(item) = items.get(place) else { return };
-                    let result = work(item);
-                    *made[place].lock().expect("taken by one thread alone") = Some(result);
-                }
-            });
+    let work_on = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(place) else { return };
+            let result = work(item);
+            *made[place].lock().expect("taken by one thread alone") = Some(result);
         }
+    };
+    thread::scope(|scope| {
+        let threads = 0..threads.clamp(1, items.len().max(1));
+        let threads: Vec<_> = threads.map(|_| scope.spawn(work_on)).collect();
+        // A scope would tell of a panic without what it was.
+        threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(|it| resume_unwind(it)));
     });
     let result = |made: Mutex<Option<R>>| made.into_inner().ok().flatten();
     made.into_iter().map(|it| result(it).expect("every item was worked on")).collect()
@@ -168,6 +171,14 @@ mod tests {
             assert_eq!(squares.len(), items.len());
         }
         assert!(in_parallel(&[], 2, |item: &u64| *item).is_empty());
+    }
+
+    #[test]
+    fn a_panic_of_one_item_is_the_panic_of_all() {
+        let work = |item: &u64| assert!(*item != 3, "three");
+        let items: Vec<u64> = (0..10).collect();
+        let panic = std::panic::catch_unwind(|| in_parallel(&items, 2, work)).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"three"));
     }
 
     #[test]
