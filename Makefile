@@ -97,13 +97,13 @@ test-own: ## algorithms of one's own, in Rust and in C: written, built into fore
 test-python: test-packages ## the package for Python: builds it into a venv in target/python, runs its tests and notebooks (a minute)
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
-	cd python && VIRTUAL_ENV="$(CURDIR)/target/python" ../target/python/bin/maturin develop --quiet
-	target/python/bin/python -m pytest --quiet python
+	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --quiet
+	target/python/bin/python -m pytest --quiet
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
-	cd python && ../target/python/bin/maturin build --release --strip --quiet --out ../target/wheels
+	target/python/bin/maturin build --release --strip --quiet --out target/wheels
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
 	@sh packaging/install-packages.sh packaging/package.txt

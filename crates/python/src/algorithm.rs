@@ -206,7 +206,9 @@ fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
         .map_err(|_| wrong("allowed is forebay.Limits of numbers, or None for those in force"))?;
     // A float that is no number would become 0.
     let whole = |number: Option<f64>| match number {
-        Some(number) if number.is_nan() || number < 0.0 => Err(wrong("allowed are limits of 0 or more")),
+        Some(number) if number.is_nan() || number < 0.0 => {
+            Err(wrong("allowed are limits of 0 or more"))
+        }
         number => Ok(number.map(|number| number as u64)),
     };
     Ok(SendLimits {

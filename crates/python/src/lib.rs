@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! python/forebay ──► plan, run, results ──► forebay_lab        (errors: classes of forebay.errors)
-//!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of the simulation
+//!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
 //! ```
 //! What is handed over is plain: numbers, texts, JSON, and columns as bytes that numpy reads. The interpreter is let go
 //! while anything runs.

@@ -105,8 +105,8 @@ fn reals(py: Python<'_>, all: impl IntoIterator<Item = f64>) -> Bound<'_, PyAny>
     PyBytes::new(py, &bytes).into_any()
 }
 
-/// Times in seconds and values of one quantity of the run `id` in `folder`, each as bytes of `<f8`; both are empty where
-/// the run has none of that name.
+/// Times in seconds and values of one quantity of the run `id` in `folder`, each as bytes of `<f8`; both are empty
+/// where the run has none of that name.
 #[pyfunction]
 pub fn series<'py>(
     py: Python<'py>,
@@ -137,8 +137,8 @@ pub fn figures(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     py.detach(read).map_err(|error| error::of_run(py, error))
 }
 
-/// Sets two folders of results beside each other. Gives what `forebay compare --json` prints, whether nothing differs, and
-/// a sentence.
+/// Sets two folders of results beside each other. Gives what `forebay compare --json` prints, whether nothing differs,
+/// and a sentence.
 #[pyfunction]
 pub fn compare(
     py: Python<'_>,

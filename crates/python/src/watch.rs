@@ -18,8 +18,8 @@ pub struct Raised(pub PyErr);
 
 /// Does `work`, which looks at a [`Stop`] and tells how far it is, and calls `told` with what it tells.
 ///
-/// The interpreter is let go but for `told`. What that raises, ctrl-C among it, asks for the stop and is the result; so is
-/// an exception in a callback of `work`. A panic becomes an exception, too.
+/// The interpreter is let go but for `told`. What that raises, and what ctrl-C does, asks for the stop and is the result;
+/// an exception in a callback of `work` is the result, too. A panic becomes an exception.
 pub fn watched<T: Send, M: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Stop, &mut dyn FnMut(M)) -> T + Send,

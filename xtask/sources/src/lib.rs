@@ -24,7 +24,7 @@ const SIMULATOR: [&str; 6] = [
     "crates/lab/",
     "crates/python/src/algorithm.rs",
 ];
-/// The module for Python: a simulation may pass its algorithms, and no run of a testbed or of ns-3 passes anything of it.
+/// The module for Python: a simulation may pass its algorithms, and runs of a testbed or of ns-3 pass nothing of it.
 const PYTHON: &str = "crates/python/";
 /// Sources that no simulation passes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
