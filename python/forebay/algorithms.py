@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from forebay import _forebay
 from forebay.errors import InputError
 
 _Class = TypeVar("_Class", bound=type)
+
+#: Classes by the names of their algorithms, each with what was said of it.
+defined: dict[str, tuple[type, dict[str, Any]]] = {}
 
 #: What is called of a class.
 _CALLBACKS = ("init", "on_measurement", "on_event")
@@ -81,6 +84,7 @@ def algorithm(
             "sources": hashlib.sha256(text.encode()).hexdigest()[:16],
         }
         _forebay.register(entry, cls)
+        defined[name] = (cls, entry)
         return cls
 
     return register

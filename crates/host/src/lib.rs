@@ -8,6 +8,7 @@ pub mod egress;
 pub mod ethernet;
 pub mod filters;
 pub mod lateness;
+pub mod live;
 pub mod log;
 mod lower;
 mod netlink;

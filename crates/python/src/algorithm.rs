@@ -2,32 +2,14 @@
 
 use std::panic::resume_unwind;
 
-use forebay_core::cc::{
-    self, Algorithm, CongestionControl, CongestionEvent, Field, SendLimits, State,
-};
-use forebay_core::spec::{Spec, SpecError};
+use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_lab::algorithms::{self, Every, Own, seldom};
+use forebay_lab::algorithms::{self, Described};
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::error;
 use crate::watch::Raised;
-
-/// The fields of a measurement that an algorithm may need.
-const FIELDS: [Field; 11] = [
-    Field::Lost,
-    Field::EcnCe,
-    Field::Ect1,
-    Field::Rtt,
-    Field::FeedbackDelay,
-    Field::SendRate,
-    Field::DeliveryRate,
-    Field::TrainRate,
-    Field::InFlight,
-    Field::Idle,
-    Field::Backlog,
-];
 
 /// What a connection starts with.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
@@ -96,26 +78,6 @@ impl From<&cc::Measurement> for Measurement {
     }
 }
 
-/// Name and value of `event` in Python; a value that no event has is 0.
-fn named(event: CongestionEvent) -> (&'static str, i64) {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    match event {
-        CongestionEvent::Loss => ("loss", 0),
-        CongestionEvent::RecoveryEnd => ("recovery_end", 0),
-        CongestionEvent::Rto => ("rto", 0),
-        CongestionEvent::Spurious => ("spurious", 0),
-        CongestionEvent::EcnCe => ("ecn_ce", 0),
-        CongestionEvent::Resume(idle) => ("resume", signed(nanos(idle))),
-        CongestionEvent::IdleRestart(timeouts) => ("idle_restart", timeouts.into()),
-        CongestionEvent::Underused(used) => ("underused", signed(used.as_u64())),
-        CongestionEvent::RttShift(nanos) => ("rtt_shift", nanos),
-        CongestionEvent::SlowStartEnd(cwnd) => ("slow_start_end", signed(cwnd.as_u64())),
-        CongestionEvent::FeedbackLost => ("feedback_lost", 0),
-        CongestionEvent::Unenforced => ("unenforced", 0),
-        CongestionEvent::TimeOfDay(time) => ("time_of_day", signed(nanos(time))),
-    }
-}
-
 /// What a class says of itself, the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -138,33 +100,14 @@ pub struct Entry {
 /// before; entry and class live as long as the process.
 #[pyfunction]
 pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
-    let wrong = |reason: String| error::input(py, &format!("algorithm {:?}: {reason}", entry.name));
-    let every: Every = entry.every.parse().map_err(|allowed: String| {
-        wrong(format!("every = {:?}: allowed is {allowed}", entry.every))
-    })?;
-    let field = |name: &String| {
-        let names = FIELDS.map(Field::name).join(", ");
-        let field = FIELDS.into_iter().find(|field| field.name() == name);
-        field.ok_or_else(|| wrong(format!("needs {name:?}: allowed is one of {names}")))
-    };
-    let needs = entry.needs.iter().map(field).collect::<PyResult<Vec<_>>>()?;
-    let build = move |_: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
+    let Entry { name, summary, needs, every, file, sources } = entry;
+    let described = Described { name: name.clone(), summary, needs, every, file, sources };
+    let make = move || -> Box<dyn CongestionControl> {
         let class = Python::attach(|py| class_.clone_ref(py));
-        let cc = InPython { class, seed: 0, instance: None, limits: SendLimits::default() };
-        Ok(seldom(Box::new(cc), every))
+        Box::new(InPython { class, seed: 0, instance: None, limits: SendLimits::default() })
     };
-    let algorithm = Algorithm {
-        name: entry.name.clone().leak(),
-        summary: entry.summary.clone().leak(),
-        sources: &[],
-        params: &[],
-        needs: needs.leak(),
-        min_window_mss: 1.0,
-        batch_tolerance: 0.2,
-        build: Box::leak(Box::new(build)),
-    };
-    let (folder, sources) = (entry.file.clone().leak(), entry.sources.clone().leak());
-    algorithms::add(&[Own { algorithm, folder, sources }]).map_err(|error| wrong(error.to_string()))
+    let added = algorithms::add_described(described, make);
+    added.map_err(|error| error::input(py, &format!("algorithm {name:?}: {error}")))
 }
 
 /// An algorithm for one connection.
@@ -245,7 +188,7 @@ impl CongestionControl for InPython {
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
-        let (name, value) = named(event);
+        let (name, value) = event.named();
         let arguments = (now.as_nanos(), name, value);
         self.ask(|it| it.call_method1(intern!(it.py(), "on_event"), arguments));
     }

@@ -28,6 +28,10 @@ pub struct Agent {
     /// fb_ALGORITHM.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
+    /// A file in Python that defines algorithms, whose names --algorithm and --rule take then. A child without privileges
+    /// runs it, and NewReno decides while its answers are late; may be given several times.
+    #[arg(long = "cc-python", value_name = "FILE")]
+    python: Vec<PathBuf>,
     /// Connections to a destination get this algorithm, whichever name they selected:
     /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. The first rule that fits counts.
     #[arg(long = "rule", value_name = "RULE")]
@@ -82,11 +86,14 @@ pub(super) use with_host::exit;
 
 #[cfg(feature = "host")]
 mod with_host {
+    use std::path::Path;
+
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, RuleError, Rules};
     use forebay_host::agent::{self, AgentError, Cadence, Config};
+    use forebay_host::live::{Entry, Live};
     use forebay_host::log;
-    use forebay_lab::algorithms;
+    use forebay_lab::algorithms::{self, Described};
 
     use super::*;
     use crate::commands::BadInput;
@@ -94,6 +101,7 @@ mod with_host {
     impl Agent {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
+            self.python.iter().try_for_each(|file| know(file))?;
             let config = self.config()?;
             let selection = selection(&config.rules);
             // The thread that decides must not wait for a reader.
@@ -136,6 +144,22 @@ mod with_host {
                 control: self.control,
             })
         }
+    }
+
+    /// Makes the algorithms known that a child has, which runs `file`.
+    fn know(file: &Path) -> anyhow::Result<()> {
+        let wrong = |reason: String| BadInput(format!("--cc-python {reason}"));
+        let live = Live::start(file).map_err(|error| wrong(error.to_string()))?;
+        for entry in &live.entries {
+            let Entry { name, summary, needs, every, sources } = entry.clone();
+            let make = live.maker(&name);
+            let file = file.display().to_string();
+            let place = format!("{file}: algorithm {name:?}");
+            let described = Described { name, summary, needs, every, file, sources };
+            let added = algorithms::add_described(described, make);
+            added.map_err(|error| wrong(format!("{place}: {error}")))?;
+        }
+        Ok(())
     }
 
     fn cadence(text: &str) -> Result<Cadence, BadInput> {

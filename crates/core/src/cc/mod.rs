@@ -136,6 +136,30 @@ pub enum CongestionEvent {
     TimeOfDay(Duration),
 }
 
+impl CongestionEvent {
+    /// Name and value of the event for programs in other languages. The value is in nanoseconds, in bytes, or a number of
+    /// timeouts, and 0 of an event that has none.
+    pub fn named(self) -> (&'static str, i64) {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        match self {
+            Self::Loss => ("loss", 0),
+            Self::RecoveryEnd => ("recovery_end", 0),
+            Self::Rto => ("rto", 0),
+            Self::Spurious => ("spurious", 0),
+            Self::EcnCe => ("ecn_ce", 0),
+            Self::Resume(idle) => ("resume", nanos(idle)),
+            Self::IdleRestart(timeouts) => ("idle_restart", timeouts.into()),
+            Self::Underused(used) => ("underused", signed(used.as_u64())),
+            Self::RttShift(nanos) => ("rtt_shift", nanos),
+            Self::SlowStartEnd(cwnd) => ("slow_start_end", signed(cwnd.as_u64())),
+            Self::FeedbackLost => ("feedback_lost", 0),
+            Self::Unenforced => ("unenforced", 0),
+            Self::TimeOfDay(time) => ("time_of_day", nanos(time)),
+        }
+    }
+}
+
 /// The limits an algorithm sets. What it leaves out, the host derives.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SendLimits {
@@ -231,6 +255,21 @@ pub enum Field {
 }
 
 impl Field {
+    /// Every field.
+    pub const ALL: [Self; 11] = [
+        Self::Lost,
+        Self::EcnCe,
+        Self::Ect1,
+        Self::Rtt,
+        Self::FeedbackDelay,
+        Self::SendRate,
+        Self::DeliveryRate,
+        Self::TrainRate,
+        Self::InFlight,
+        Self::Idle,
+        Self::Backlog,
+    ];
+
     /// The field as it is called in [`Measurement`].
     pub const fn name(self) -> &'static str {
         match self {

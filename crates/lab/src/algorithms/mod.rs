@@ -5,6 +5,7 @@
 //! [`Versions`] keeps what it did before its change out of every report. So it is with the file of a policy.
 
 mod bounded;
+mod described;
 mod seldom;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use forebay_core::cc::{Algorithm, Registry};
 use forebay_core::spec::{Spec, SpecError};
 use sha2::{Digest, Sha256};
 
+pub use described::{Described, add_described};
 pub use seldom::{Every, seldom};
 
 /// Congestion controls of Linux (net/ipv4/tcp_*.c) that are no algorithms of ours.

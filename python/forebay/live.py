@@ -1,0 +1,92 @@
+"""Decides for connections of a running agent: ``python3 -m forebay.live FILE``, which ``forebay agent`` starts.
+
+Standard input is a socket of datagrams in JSON. The first, from here, says which algorithms FILE defines. Each that comes is a
+question for a connection: what one of its callbacks is told. The answer has the limits, or null for those in force. An
+exception is printed, and nothing more is answered for its connection.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import socket
+import sys
+import traceback
+from types import SimpleNamespace
+from typing import Any
+
+from forebay.algorithms import Limits, defined
+
+_DATAGRAM_MAX = 65_536
+
+
+class Connections:
+    """The instances of a child, one a connection."""
+
+    def __init__(self) -> None:
+        self._instances: dict[int, Any] = {}
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer to a question; None where there is none."""
+        connection = question["connection"]
+        if question["call"] == "end":
+            self._instances.pop(connection, None)
+            return None
+        answer = {"connection": connection, "number": question["number"]}
+        try:
+            limits = self._call(connection, question)
+            # What is no limits, or no number, is an exception here, and not at the agent's.
+            json.dumps(limits, allow_nan=False)
+        except Exception:
+            traceback.print_exc()
+            self._instances.pop(connection, None)
+            return {**answer, "limits": None, "failed": True}
+        return {**answer, "limits": limits}
+
+    def _call(self, connection: int, question: dict[str, Any]) -> Limits | None:
+        now_ns, told = question["now_ns"], question["told"]
+        answered: Limits | None
+        if question["call"] == "init":
+            cls, _ = defined[told["algorithm"]]
+            self._instances[connection] = cls()
+            answered = self._instances[connection].init(SimpleNamespace(**told["start"]))
+        elif connection not in self._instances:
+            return None
+        elif question["call"] == "on_measurement":
+            measurement = SimpleNamespace(**told)
+            answered = self._instances[connection].on_measurement(now_ns, measurement)
+        else:
+            event, value = told["event"], told["value"]
+            answered = self._instances[connection].on_event(now_ns, event, value)
+        if answered is not None and not isinstance(answered, Limits):
+            raise TypeError(f"answered {answered!r}: allowed is forebay.Limits, or None")
+        return answered
+
+
+def serve(channel: socket.socket) -> None:
+    """Answers until the other end is closed."""
+    said = ("name", "summary", "needs", "every", "sources")
+    entries = [{key: entry[key] for key in said} for _, entry in defined.values()]
+    channel.send(json.dumps({"algorithms": entries}).encode())
+    connections = Connections()
+    while question := channel.recv(_DATAGRAM_MAX):
+        answer = connections.answer(json.loads(question))
+        if answer is not None:
+            channel.send(json.dumps(answer).encode())
+
+
+def main() -> None:
+    """Runs the file of the first argument, and decides by what it defines."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python3 -m forebay.live FILE, with a socket as standard input")
+    # Whoever reads standard input in FILE takes no question from here.
+    channel = socket.socket(fileno=os.dup(0))
+    runpy.run_path(sys.argv[1])
+    if not defined:
+        sys.exit(f"{sys.argv[1]}: no class in it is a forebay.algorithm")
+    serve(channel)
+
+
+if __name__ == "__main__":
+    main()
