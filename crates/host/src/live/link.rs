@@ -87,7 +87,9 @@ impl Link {
         let mut datagram = [0; ANSWER_MAX];
         for _ in 0..ANSWERS_MAX {
             let Ok(length @ 1..) = (&self.socket).read(&mut datagram) else { break };
-            let Ok(answer) = serde_json::from_slice::<Answer>(&datagram[..length]) else { continue };
+            let Ok(answer) = serde_json::from_slice::<Answer>(&datagram[..length]) else {
+                continue;
+            };
             if let Some(heard) = connections.heard.get_mut(&answer.connection) {
                 heard.number = answer.number;
                 heard.limits = answer.limits.or(heard.limits);

@@ -132,7 +132,8 @@ impl CongestionControl for Remote {
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
-        let awaits = self.asked > self.answered && !self.has_failed;
+        // What is late is heard of with the next question: a child that is gone costs nobody's sleep.
+        let awaits = self.asked > self.answered && !self.is_late();
         let looks = awaits.then_some(self.looks);
         looks.into_iter().chain(self.fallback.next_timer()).min()
     }
@@ -209,7 +210,8 @@ mod tests {
     fn measure(remote: &mut Remote, ms: u64) {
         let rtt = Duration::from_millis(20);
         let rtt = Some(RttSample { latest: rtt, min: rtt });
-        let measurement = Measurement { acked: ByteCount::new(1000), rtt, ..Measurement::default() };
+        let acked = ByteCount::new(1000);
+        let measurement = Measurement { acked, rtt, ..Measurement::default() };
         remote.on_measurement(Timestamp::from_nanos(ms * 1_000_000), &measurement);
     }
 

@@ -18,7 +18,7 @@ mod space;
 mod trials;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_core::random::{Stream, Streams};
@@ -179,7 +179,9 @@ impl Request {
         let Self { algorithm, objective, space, budget, seed, .. } = self;
         let (name, metric) = (self.name(), objective.name);
         let (kind, parameters) = algorithm.split_at(algorithm.find('(').unwrap_or(algorithm.len()));
-        let own = algorithms::own().iter().find(|own| own.algorithm.name == kind);
+        // A class in Python is no crate, and has its name alone.
+        let is_crate = |own: &&algorithms::Own| Path::new(own.folder).is_dir();
+        let own = algorithms::own().iter().find(|own| own.algorithm.name == kind).filter(is_crate);
         let with = own.map_or_else(String::new, |own| format!(" --with {}", quoted(own.folder)));
         let algorithm = quoted(&format!("{}{parameters}", own.map_or(kind, |own| own.folder)));
         let times = objective.times_worse(found.value, plain.value);
