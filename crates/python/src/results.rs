@@ -56,7 +56,7 @@ fn columns(folder: &Path, table: &str) -> Result<Vec<(String, Values)>, StoreErr
 /// The values of a column.
 enum Values {
     Integer(Vec<i64>),
-    /// Those of a column of whole numbers of which some are not there, too.
+    /// Numbers with a point, and whole ones of a column in which some are missing.
     Real(Vec<f64>),
     Text(Vec<Option<String>>),
 }

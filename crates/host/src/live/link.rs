@@ -20,7 +20,7 @@ pub type Limits = [Option<f64>; 3];
 #[derive(Deserialize)]
 struct Answer {
     connection: u64,
-    /// That of the question.
+    /// Number of the question.
     number: u64,
     /// New limits; those in force where there are none.
     limits: Option<Limits>,
