@@ -66,6 +66,33 @@ impl Plan {
             false => self.asked.read().map(Cow::Owned),
         }
     }
+
+    /// The text of the plan, what replaces values in it, and the first arm that was selected, if any was; `None` of a
+    /// plan as it was published.
+    pub fn parts(&self) -> Option<(Source, Vec<Override>, Option<String>)> {
+        match &self.asked.text {
+            Text::Own(source) => {
+                let arm = self.asked.arms.first().cloned();
+                Some((source.clone(), self.asked.sets.clone(), arm))
+            }
+            Text::Published(_) => None,
+        }
+    }
+}
+
+/// The text of the plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
+pub fn of_json(py: Python<'_>, document: &str, folder: PathBuf) -> PyResult<Source> {
+    let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
+    let written = written.and_then(|table| {
+        toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
+    });
+    let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
+    Ok(Source { file: DICT.into(), folder: Some(folder), text })
+}
+
+/// The text of the plan called `reference`, a path or a name.
+pub fn named(py: Python<'_>, reference: &str) -> PyResult<Source> {
+    Source::plan(reference).map_err(|error| error::of_plan(py, &error))
 }
 
 #[pymethods]
@@ -80,14 +107,12 @@ impl Plan {
     ) -> PyResult<Self> {
         let text = match as_published {
             true => Text::Published(reference.into()),
-            false => {
-                Text::Own(Source::plan(reference).map_err(|error| error::of_plan(py, &error))?)
-            }
+            false => Text::Own(named(py, reference)?),
         };
         Self::new(py, Asked { text, sets: overrides(py, &sets)?, arms: Vec::new() })
     }
 
-    /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
+    /// The plan that [`of_json`] reads.
     #[staticmethod]
     fn from_json(
         py: Python<'_>,
@@ -95,13 +120,8 @@ impl Plan {
         folder: PathBuf,
         sets: Vec<(String, String)>,
     ) -> PyResult<Self> {
-        let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
-        let written = written.and_then(|table| {
-            toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
-        });
-        let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
-        let source = Source { file: DICT.into(), folder: Some(folder), text };
-        let (text, sets) = (Text::Own(source), overrides(py, &sets)?);
+        let text = Text::Own(of_json(py, document, folder)?);
+        let sets = overrides(py, &sets)?;
         Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 

@@ -1,6 +1,7 @@
 //! Many environments at a time. Threads are started once: to start one for each step takes longer than the
 //! step.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -36,7 +37,8 @@ impl Batch {
 }
 
 enum Order {
-    Reset(u64, Batch),
+    /// With a seed for each environment.
+    Reset(Vec<u64>, Batch),
     Step(Batch),
 }
 
@@ -77,24 +79,30 @@ impl Vector {
         }
         let (threads, observation_len) = (threads.min(environments), scenario.observation_len());
         let mut workers = Vec::new();
-        let mut first = 0;
         for thread in 0..threads {
             let count = environments / threads + usize::from(thread < environments % threads);
-            workers.push(Worker::start(scenario, first, count)?);
-            first += count;
+            workers.push(Worker::start(scenario, count)?);
         }
         Ok(Self { workers, observation_len, all: Batch::new(environments, observation_len) })
     }
 
-    /// Begins an episode in every environment. Environment and episode, by their numbers, and `seed` say
-    /// which.
+    /// Begins an episode in every environment. Environments with one seed have the same episodes, one after
+    /// the other, so that policies can be compared on the same paths.
     ///
     /// # Errors
     ///
-    /// Those of [`Environment::reset`].
-    pub fn reset(&mut self, seed: u64) -> Result<&Batch, RlError> {
+    /// Another number of seeds than environments, or those of [`Environment::reset`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Vector::step`].
+    pub fn reset(&mut self, seeds: &[u64]) -> Result<&Batch, RlError> {
+        self.check("seeds", seeds.len())?;
+        let mut left = seeds;
         for worker in &mut self.workers {
-            worker.order(|batch| Order::Reset(seed, batch));
+            let (own, rest) = left.split_at(worker.count);
+            left = rest;
+            worker.order(|batch| Order::Reset(own.to_vec(), batch));
         }
         self.collect()
     }
@@ -105,11 +113,12 @@ impl Vector {
     ///
     /// Another number of actions than environments, or those of [`Environment::reset`] where an episode
     /// begins; then all environments need [`Vector::reset`].
+    ///
+    /// # Panics
+    ///
+    /// A simulation has, as where an algorithm of somebody's own does; this is the panic of its thread.
     pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
-        if actions.len() != self.all.actions.len() {
-            let (count, allowed) = (actions.len(), self.all.actions.len());
-            return Err(RlError::Wrong(format!("{count} actions: allowed is {allowed}")));
-        }
+        self.check("actions", actions.len())?;
         let mut left = actions;
         for worker in &mut self.workers {
             let (own, rest) = left.split_at(worker.count);
@@ -120,6 +129,15 @@ impl Vector {
             });
         }
         self.collect()
+    }
+
+    /// Refuses another number of what every environment has one of.
+    fn check(&self, what: &str, count: usize) -> Result<(), RlError> {
+        let allowed = self.all.actions.len();
+        if count == allowed {
+            return Ok(());
+        }
+        Err(RlError::Wrong(format!("{count} {what}: allowed is {allowed}")))
     }
 
     /// What all threads answer, put together; the first error, once all have answered.
@@ -149,12 +167,11 @@ impl Vector {
 }
 
 impl Worker {
-    fn start(scenario: &Arc<Scenario>, first: usize, count: usize) -> Result<Self, RlError> {
+    fn start(scenario: &Arc<Scenario>, count: usize) -> Result<Self, RlError> {
         let (orders, ordered) = channel();
         let (answered, answers) = channel();
         let mut crew = Crew {
             slots: (0..count).map(|_| Slot::new(scenario)).collect(),
-            first,
             observation_len: scenario.observation_len(),
         };
         let work = move || {
@@ -179,9 +196,16 @@ impl Worker {
         }
     }
 
+    /// Waits for the answer. What a panic carries is not lost with the thread, whose first answer after it
+    /// that panic is.
     fn answer(&mut self) -> Result<Batch, RlError> {
-        let gone = |_| RlError::Wrong("a thread of environments has panicked".into());
-        self.answers.recv().map_err(gone)?
+        if let Ok(answer) = self.answers.recv() {
+            return answer;
+        }
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            resume_unwind(panic);
+        }
+        Err(RlError::Wrong("a thread of environments is gone: allowed are new environments".into()))
     }
 }
 
@@ -197,8 +221,6 @@ impl Drop for Worker {
 /// The environments of a thread.
 struct Crew {
     slots: Vec<Slot>,
-    /// Number of the first among all.
-    first: usize,
     observation_len: usize,
 }
 
@@ -226,10 +248,9 @@ impl Slot {
 impl Crew {
     fn obey(&mut self, order: Order) -> Result<Batch, RlError> {
         let mut batch = match order {
-            Order::Reset(seed, mut batch) => {
-                for (number, slot) in (self.first..).zip(&mut self.slots) {
-                    let streams = Streams::new(seed).part(&format!("environment {number}"));
-                    slot.seeds = streams.stream("episodes");
+            Order::Reset(seeds, mut batch) => {
+                for (slot, seed) in self.slots.iter_mut().zip(seeds) {
+                    slot.seeds = Streams::new(seed).stream("episodes");
                     slot.begin()?;
                 }
                 batch.rewards.fill(0.0);
