@@ -41,7 +41,7 @@ impl Policy {
         let len = self.evaluation.input().len();
         let (Some(rows), Some(actions)) = (observations.as_slice(py), actions.as_mut_slice(py))
         else {
-            let allowed = "allowed are contiguous arrays, of which that of the actions can be written";
+            let allowed = "allowed are contiguous arrays, the latter one that can be written";
             return Err(error::input(py, &format!("observations and actions: {allowed}")));
         };
         if rows.len() != len * actions.len() {
