@@ -1,0 +1,133 @@
+"""What was learnt: as a file, as a function, and as an algorithm."""
+
+import numpy as np
+import pytest
+from conftest import DOCUMENT
+
+import forebay
+
+pytest.importorskip("gymnasium")
+rl = pytest.importorskip("forebay.rl")
+
+HISTORY = 3
+
+
+def layers(hidden, seed=1, history=HISTORY):
+    """Random layers, whose results are neither all small nor all at the ends."""
+    draw = np.random.default_rng(seed)
+    ends = [14 * history, *hidden, 1]
+    return [
+        (draw.standard_normal((inputs, outputs)) / np.sqrt(inputs), draw.standard_normal(outputs))
+        for inputs, outputs in zip(ends, ends[1:], strict=False)
+    ]
+
+
+@pytest.fixture
+def observations():
+    return np.random.default_rng(2).uniform(-1, 2, (50, HISTORY, 14)).astype(np.float32)
+
+
+@pytest.mark.parametrize("hidden", ["tanh", "relu", "sigmoid"])
+@pytest.mark.parametrize("output", ["tanh", "linear"])
+def test_rust_and_onnxruntime_agree(hidden, output, observations, tmp_path):
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    file = tmp_path / "policy.onnx"
+    policy = rl.export(file, layers([64, 64]), hidden=hidden, output=output)
+    assert policy.history == HISTORY
+    actions = policy(observations)
+    assert actions.shape == (50, 1) and np.ptp(actions) > 0.1
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    for observation, action in zip(observations, actions, strict=True):
+        (theirs,) = session.run(None, {"observation": observation.reshape(1, -1)})
+        assert action == pytest.approx(theirs[0], rel=1e-5, abs=1e-5)
+        assert np.array_equal(policy(observation), action)
+
+
+def test_a_file_gives_what_its_layers_do(observations, tmp_path):
+    pytest.importorskip("onnx")
+    made = layers([8])
+    policy = rl.export(tmp_path / "policy.onnx", made)
+    values = observations.reshape(50, -1)
+    for weights, biases in made:
+        values = np.tanh(values @ weights + biases)
+    assert np.allclose(policy(observations), values, atol=1e-5)
+    assert np.array_equal(rl.Policy(tmp_path / "policy.onnx")(observations), policy(observations))
+
+
+def test_a_policy_decides_in_a_plan(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    # Grows until a queue of a fifth of the least round trip stands: 0.15, less 0.75 times the queueing.
+    weights = np.zeros((14, 1))
+    weights[[1, 8], 0] = -0.75, 0.15
+    rl.export("policy.onnx", [(weights, np.zeros(1))], output="linear")
+    plan = forebay.Plan(DOCUMENT).with_algorithms(["policy(file=policy.onnx)", "cubic"])
+    runs = {run["arm"]: run for run in forebay.run(plan, seeds=1, out="out", progress=False).runs}
+    cubic = runs.pop("cubic")
+    (learnt,) = runs.values()
+    for run in (learnt, cubic):
+        assert run["valid"] and run["flows"][0]["metrics"]["goodput_mbps"] > 6
+    srtt_ms = [run["flows"][0]["metrics"]["mean_srtt_l4"] for run in (learnt, cubic)]
+    assert srtt_ms[0] < srtt_ms[1]
+
+
+def test_layers_and_files_that_will_not_do_are_refused(observations, tmp_path):
+    pytest.importorskip("onnx")
+    file = tmp_path / "policy.onnx"
+    one = np.zeros(1)
+    for wrong, match in [
+        ([], "0 layers"),
+        ([(np.zeros((14, 2)), np.zeros(2))], "the last with one output"),
+        ([(np.zeros((13, 1)), one)], "13 inputs: allowed are 14 for each of 1 to 64 rows"),
+        ([(np.zeros((14, 1)), np.zeros(2))], r"allowed are \(inputs, outputs\)"),
+        ([(np.zeros((14, 3)), np.zeros(3)), (np.zeros((2, 1)), one)], "allowed are 3 inputs"),
+        ([(np.full((14, 1), np.inf), one)], "finite"),
+    ]:
+        with pytest.raises(forebay.InputError, match=match):
+            rl.export(file, wrong)
+    with pytest.raises(forebay.InputError, match="hidden = 'elu': allowed is one of tanh, relu"):
+        rl.export(file, layers([2]), hidden="elu")
+    assert list(tmp_path.iterdir()) == []
+    file.write_bytes(b"no model")
+    with pytest.raises(forebay.InputError, match="policy.onnx: allowed is a policy"):
+        rl.Policy(file)
+    policy = rl.export(file, layers([2]))
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(forebay.InputError, match="allowed is 42 each"):
+        policy(observations[:, :2])
+
+
+def test_evolution_learns_the_same_on_however_many_threads():
+    def learnt(threads, generations):
+        envs = rl.make_vec(16, DOCUMENT, threads=threads, learner=f"learner(history={HISTORY})")
+        made = rl.evolve(envs, hidden=[4], generations=generations, steps=40, progress=False)
+        return envs, made
+
+    envs, first = learnt(1, 30)
+    _, again = learnt(2, 30)
+    for (weights, biases), (other_weights, other_biases) in zip(first, again, strict=True):
+        assert np.array_equal(weights, other_weights) and np.array_equal(biases, other_biases)
+    assert [weights.shape for weights, _ in first] == [(14 * HISTORY, 4), (4, 1)]
+
+    def reward(made):
+        observations, _ = envs.reset(seed=9)
+        total = 0.0
+        for _ in range(60):
+            values = observations.reshape(16, -1)
+            for weights, biases in made:
+                values = np.tanh(values @ weights + biases)
+            observations, rewards, *_ = envs.step(values)
+            total += rewards.mean() / 60
+        return total
+
+    nothing = [(np.zeros_like(weights), np.zeros_like(biases)) for weights, biases in first]
+    assert reward(first) > reward(nothing) + 0.1
+
+
+def test_what_evolution_cannot_do_is_told():
+    envs = rl.make_vec(3, DOCUMENT)
+    with pytest.raises(forebay.InputError, match="num_envs = 3: allowed is an even number"):
+        rl.evolve(envs)
+    with pytest.raises(forebay.InputError, match="steps = 0: allowed is 1 or more"):
+        rl.evolve(rl.make_vec(2, DOCUMENT), steps=0)
