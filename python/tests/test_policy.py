@@ -1,5 +1,8 @@
 """What was learnt: as a file, as a function, and as an algorithm."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import DOCUMENT
@@ -10,6 +13,7 @@ pytest.importorskip("gymnasium")
 rl = pytest.importorskip("forebay.rl")
 
 HISTORY = 3
+EXAMPLE = Path(__file__).parents[1] / "examples/policy"
 
 
 def layers(hidden, seed=1, history=HISTORY):
@@ -131,3 +135,15 @@ def test_what_evolution_cannot_do_is_told():
         rl.evolve(envs)
     with pytest.raises(forebay.InputError, match="steps = 0: allowed is 1 or more"):
         rl.evolve(rl.make_vec(2, DOCUMENT), steps=0)
+
+
+def test_the_example_trains_what_its_plans_take(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    example = runpy.run_path(str(EXAMPLE / "train.py"))
+    example["train"](generations=1, seed=1)
+    assert rl.Policy("policy.onnx").history == example["HISTORY"]
+    sendbox = forebay.Plan(EXAMPLE / "sendbox.toml")
+    assert list(sendbox.arms) == ["status_quo", "policy", "copa", "setpoint", "nimbus"]
+    held_out = forebay.Plan(EXAMPLE / "path.toml").grid(example["HELD_OUT"])
+    assert len(held_out.cells) >= 20
