@@ -53,6 +53,8 @@ class Env(gymnasium.Env[_Floats, _Floats]):
         if not self._goes_on:
             raise InputError("step: allowed after reset, until the episode ends")
         self._native.act(0, np.asarray(action, np.float32).item())
+        # Of an episode in which something is raised there is no more.
+        self._goes_on = False
         self._goes_on = self._native.advance()
         reward = self._native.reward(0)
         return self._observation(), reward, False, not self._goes_on, self._info()

@@ -69,6 +69,8 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):
             action = actions.get(self.possible_agents[place])
             if action is not None:
                 self._native.act(place, np.asarray(action, np.float32).item())
+        # Of an episode in which something is raised there is no more.
+        self.agents = []
         goes_on = self._native.advance()
         everybody = range(len(self.possible_agents))
         waiting = set(self._native.waiting() if goes_on else everybody)
@@ -79,8 +81,8 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):
         terminated = dict.fromkeys(self.possible_agents, False)
         truncated = dict.fromkeys(self.possible_agents, not goes_on)
         infos = self._infos(waiting if goes_on else set())
-        if not goes_on:
-            self.agents = []
+        if goes_on:
+            self.agents = list(self.possible_agents)
         return self._observations(), rewards, terminated, truncated, infos
 
     def _observations(self) -> dict[str, _Floats]:

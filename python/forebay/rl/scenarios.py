@@ -17,23 +17,28 @@ PlanLike = Plan | str | os.PathLike[str] | Mapping[str, Any]
 
 
 class Settings(TypedDict, total=False):
-    """How a plan becomes a scenario, each with a default."""
+    """How a plan becomes a scenario, each with a default.
 
-    #: Values to replace in the plan, as ``sets`` of ``forebay.Plan``. ``{"flow.web.cc": "learner"}`` makes flows agents.
+    Attributes:
+        sets: Values to replace in the plan, as ``sets`` of ``forebay.Plan``. ``{"flow.web.cc": "learner"}`` makes flows
+            agents.
+        ranges: Values that are drawn for each episode, by dotted keys: ``{"bottleneck.rtt": "10ms..100ms"}``; with
+            ``:log`` at the end ratios are even. Two rates, times, packets (``"30p..300p"``), percentages or numbers. Of
+            a plan's grid each episode has one cell, and what a cell sets itself stays.
+        reward: What a decision is worth: a name of ``REWARDS``. ``power`` (default) is log2 of the segments delivered a
+            second, less log2 of the mean round trip over the least one; ``aurora`` and ``orca`` are those of their
+            papers (Jay et al., ICML 2019; Abbasloo et al., SIGCOMM 2020). For any other, wrap the environment and use
+            ``info["outcome"]``.
+        learner: The agent of a plan with ``aut``, in the place of which it stands: ``"learner"`` (default), or with
+            parameters ``"learner(history=4, steers=rate)"``. ``history`` is 1 to 64 rows (10), ``steers`` is ``cwnd``
+            (the window) or ``rate`` (the pacing rate).
+        arm: Name of the arm of the plan. Default: the first.
+    """
+
     sets: Sets
-    #: Values that are drawn for each episode, by dotted keys: ``{"bottleneck.rtt": "10ms..100ms"}``; with ``:log`` at
-    #: the end ratios are even. Two rates, times, packets (``"30p..300p"``), percentages or numbers. Of a plan's grid
-    #: each episode has one cell, and what a cell sets itself stays.
     ranges: Mapping[str, str]
-    #: What a decision is worth: a name of ``REWARDS``. ``power`` is log2 of the segments delivered a second, less log2
-    #: of the mean round trip over the least one; ``aurora`` and ``orca`` are those of their papers, in
-    #: ``docs/howto/train-a-policy.md``. For any other, wrap the environment and use ``info["outcome"]``.
     reward: str
-    #: The agent of a plan with ``aut``, in the place of which it stands: ``"learner"``, or with parameters
-    #: ``"learner(history=4, steers=rate)"``. ``history`` is 1 to 64 rows (10), ``steers`` is ``cwnd`` (the window) or
-    #: ``rate`` (the pacing rate).
     learner: str
-    #: Name of the arm of the plan. Default: the first.
     arm: str | None
 
 
