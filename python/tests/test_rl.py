@@ -119,6 +119,8 @@ def test_environments_with_one_seed_have_the_same_episodes():
     for _ in range(20):
         observations, rewards, *_ = envs.step(np.full((3, 1), 0.2, np.float32))
     assert np.array_equal(observations[0], observations[2]) and rewards[0] == rewards[2]
+    acked_bytes = [outcome.acked_bytes for outcome in envs.outcomes]
+    assert acked_bytes[0] == acked_bytes[2] > 0
     assert not np.array_equal(observations[0], observations[1])
 
 

@@ -256,6 +256,11 @@ impl Vector {
         into.fill(py, batch.map_err(|error| error::of_rl(py, error))?)
     }
 
+    /// What happened in every environment before the last decision.
+    fn outcomes(&mut self) -> Vec<Outcome> {
+        self.inner.get().last().outcomes.iter().map(|it| Outcome::from(*it)).collect()
+    }
+
     /// Takes an action in every environment.
     fn step(&mut self, py: Python<'_>, actions: PyBuffer<f32>, into: Arrays) -> PyResult<()> {
         let actions = actions.to_vec(py)?.into_iter().map(|action| finite(py, action));

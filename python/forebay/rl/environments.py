@@ -136,6 +136,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
         observations, rewards, truncated = into
         return observations, rewards, np.zeros(self.num_envs, np.bool_), truncated, {}
 
+    @property
+    def outcomes(self) -> list[_forebay.Outcome]:
+        """What happened in each environment from its last decision but one to its last: what a reward is made of."""
+        return self._native.outcomes()
+
     def _arrays(self) -> tuple[_Floats, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         observations = np.empty(self.observation_space.shape or (), np.float32)
         return observations, np.empty(self.num_envs), np.empty(self.num_envs, np.bool_)

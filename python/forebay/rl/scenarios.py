@@ -28,7 +28,7 @@ class Settings(TypedDict, total=False):
         reward: What a decision is worth: a name of ``REWARDS``. ``power`` (default) is log2 of the segments delivered a
             second, less log2 of the mean round trip over the least one; ``aurora`` and ``orca`` are those of their
             papers (Jay et al., ICML 2019; Abbasloo et al., SIGCOMM 2020). For any other, wrap the environment and use
-            ``info["outcome"]``.
+            ``info["outcome"]``, or ``outcomes`` of many environments.
         learner: The agent of a plan with ``aut``, in the place of which it stands: ``"learner"`` (default), or with
             parameters ``"learner(history=4, steers=rate)"``. ``history`` is 1 to 64 rows (10), ``steers`` is ``cwnd``
             (the window) or ``rate`` (the pacing rate).

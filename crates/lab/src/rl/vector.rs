@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use forebay_core::cc::policy::observation::Outcome;
 use forebay_core::random::{Stream, Streams};
 
 use super::{Environment, RlError, Scenario};
@@ -17,7 +18,9 @@ pub struct Batch {
     pub actions: Vec<f32>,
     /// Observations, each of [`Scenario::observation_len`] numbers.
     pub observations: Vec<f32>,
-    /// Rewards of what happened since the actions before.
+    /// What happened since the actions before.
+    pub outcomes: Vec<Outcome>,
+    /// Rewards of that.
     pub rewards: Vec<f64>,
     /// Whether the episode ended with this step: time was up (a truncation). The next step of that
     /// environment takes no action and begins an episode, with reward 0 (`AutoresetMode.NEXT_STEP` of
@@ -30,6 +33,7 @@ impl Batch {
         Self {
             actions: vec![0.0; environments],
             observations: vec![0.0; environments * observation_len],
+            outcomes: vec![Outcome::default(); environments],
             rewards: vec![0.0; environments],
             truncated: vec![false; environments],
         }
@@ -131,6 +135,11 @@ impl Vector {
         self.collect()
     }
 
+    /// What the last step gave, or the last reset.
+    pub fn last(&self) -> &Batch {
+        &self.all
+    }
+
     /// Refuses another number of what every environment has one of.
     fn check(&self, what: &str, count: usize) -> Result<(), RlError> {
         let allowed = self.all.actions.len();
@@ -152,6 +161,7 @@ impl Vector {
                     self.all.actions[from..to].copy_from_slice(&batch.actions);
                     self.all.observations[from * len..to * len]
                         .copy_from_slice(&batch.observations);
+                    self.all.outcomes[from..to].copy_from_slice(&batch.outcomes);
                     self.all.rewards[from..to].copy_from_slice(&batch.rewards);
                     self.all.truncated[from..to].copy_from_slice(&batch.truncated);
                     worker.batch = Some(batch);
@@ -273,8 +283,9 @@ impl Crew {
             }
         };
         let rows = batch.observations.chunks_exact_mut(self.observation_len);
-        for (slot, row) in self.slots.iter().zip(rows) {
+        for ((slot, row), outcome) in self.slots.iter().zip(rows).zip(&mut batch.outcomes) {
             slot.environment.observe(0, row);
+            *outcome = slot.environment.outcome(0);
         }
         Ok(batch)
     }
