@@ -80,7 +80,7 @@ impl Plan {
     }
 }
 
-/// The text of the plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
+/// The text of the plan that a document in JSON is, whose relative paths start from `folder`.
 pub fn of_json(py: Python<'_>, document: &str, folder: PathBuf) -> PyResult<Source> {
     let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
     let written = written.and_then(|table| {
@@ -112,7 +112,7 @@ impl Plan {
         Self::new(py, Asked { text, sets: overrides(py, &sets)?, arms: Vec::new() })
     }
 
-    /// The plan that [`of_json`] reads.
+    /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
     #[staticmethod]
     fn from_json(
         py: Python<'_>,
