@@ -23,6 +23,9 @@ pub struct Plan {
     plan: plan::Plan,
 }
 
+/// The text of a plan, what replaces values in it, and the first arm that was selected, if any was.
+pub type Parts = (Source, Vec<Override>, Option<String>);
+
 /// What a plan is read from.
 #[derive(Clone)]
 struct Asked {
@@ -67,9 +70,8 @@ impl Plan {
         }
     }
 
-    /// The text of the plan, what replaces values in it, and the first arm that was selected, if any was; `None` of a
-    /// plan as it was published.
-    pub fn parts(&self) -> Option<(Source, Vec<Override>, Option<String>)> {
+    /// What the plan was made of; `None` of a plan as it was published.
+    pub fn parts(&self) -> Option<Parts> {
         match &self.asked.text {
             Text::Own(source) => {
                 let arm = self.asked.arms.first().cloned();

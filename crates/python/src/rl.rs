@@ -5,15 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::cc::policy::observation;
 use forebay_core::units::ByteCount;
-use forebay_lab::plan::Override;
-use forebay_lab::plan::library::Source;
 use forebay_lab::rl::{self, Batch, Range, Reward, Settings};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::algorithm::nanos;
 use crate::error;
-use crate::plan::{Plan, named, of_json, overrides};
+use crate::plan::{Parts, Plan, named, of_json, overrides};
 use crate::watch::detached;
 
 /// What one thread has at a time, as PyO3 sees to where methods take `&mut self`: nobody ever waits for the lock.
@@ -41,7 +39,7 @@ pub enum Given<'py> {
 }
 
 impl Given<'_> {
-    fn parts(self, py: Python<'_>) -> PyResult<(Source, Vec<Override>, Option<String>)> {
+    fn parts(self, py: Python<'_>) -> PyResult<Parts> {
         match self {
             Self::Plan(plan) => plan.get().parts().ok_or_else(|| {
                 error::input(py, "plan: as published: allowed is one with settings of its own")

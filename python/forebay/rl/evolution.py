@@ -39,9 +39,9 @@ def evolve(
     """Learns a policy of dense layers with tanh behind each, as ``export`` takes them.
 
     Each generation is a mean and, on either side of it, pairs of members that differ from it by noise; both of a pair
-    meet the same paths. The mean moves towards the better ones, by steps that become shorter (antithetic evolution
-    strategies: Salimans et al., 2017, arXiv:1703.03864, algorithm 1, with Adam). No gradient of the network is needed,
-    and all members step together. What is returned is the mean that was best on paths that it was not moved by.
+    meet the same paths. The mean moves towards the better ones, by steps that become shorter (evolution strategies:
+    Salimans et al., 2017, arXiv:1703.03864, algorithm 1, with mirrored noise and Adam). No gradient of the network is
+    needed, and all members step together. What is returned is the mean that was best on paths that it was not moved by.
 
     The same arguments give the same layers, byte for byte, on one machine.
 
