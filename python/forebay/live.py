@@ -1,8 +1,8 @@
-"""Decides for connections of a running agent: ``python3 -m forebay.live FILE``, which ``forebay agent`` starts.
+"""Decides for a running sendbox or agent: ``python3 -m forebay.live FILE``, which ``forebay keep-python`` starts.
 
-Standard input is a socket of datagrams in JSON. The first, from here, says which algorithms FILE defines. Each that comes is a
-question for a connection: what one of its callbacks is told. The answer has the limits, or null for those in force. An
-exception is printed, and nothing more is answered for its connection.
+Standard input is a socket of datagrams in JSON. The first, from here, says which algorithms FILE defines, or why there are
+none. Each that comes is a question for a connection or bundle: what one of its callbacks is told. The answer has the limits,
+or null for those in force. An exception is told with its traceback, and nothing more is answered for its connection.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import Any
 from forebay.algorithms import Limits, defined
 
 _DATAGRAM_MAX = 65_536
+#: The end of a traceback, which says most, in characters: with escapes it fits into a datagram.
+_TRACEBACK_MAX = 8_000
 
 
 class Connections:
@@ -33,15 +35,17 @@ class Connections:
         if question["call"] == "end":
             self._instances.pop(connection, None)
             return None
+        if question["call"] != "init" and connection not in self._instances:
+            # It has failed, or was asked of a child that is no more.
+            return None
         answer = {"connection": connection, "number": question["number"]}
         try:
             limits = self._call(connection, question)
-            # What is no limits, or no number, is an exception here, and not at the agent's.
+            # What is no limits, or no number, is an exception here, and not at the daemon's.
             json.dumps(limits, allow_nan=False)
-        except Exception:
-            traceback.print_exc()
+        except (Exception, SystemExit):
             self._instances.pop(connection, None)
-            return {**answer, "limits": None, "failed": True}
+            return {**answer, "limits": None, "failed": _traceback()}
         return {**answer, "limits": limits}
 
     def _call(self, connection: int, question: dict[str, Any]) -> Limits | None:
@@ -51,8 +55,6 @@ class Connections:
             cls, _ = defined[told["algorithm"]]
             self._instances[connection] = cls()
             answered = self._instances[connection].init(SimpleNamespace(**told["start"]))
-        elif connection not in self._instances:
-            return None
         elif question["call"] == "on_measurement":
             measurement = SimpleNamespace(**told)
             answered = self._instances[connection].on_measurement(now_ns, measurement)
@@ -62,6 +64,10 @@ class Connections:
         if answered is not None and not isinstance(answered, Limits):
             raise TypeError(f"answered {answered!r}: allowed is forebay.Limits, or None")
         return answered
+
+
+def _traceback() -> str:
+    return traceback.format_exc()[-_TRACEBACK_MAX:]
 
 
 def serve(channel: socket.socket) -> None:
@@ -82,9 +88,13 @@ def main() -> None:
         sys.exit("usage: python3 -m forebay.live FILE, with a socket as standard input")
     # Whoever reads standard input in FILE takes no question from here.
     channel = socket.socket(fileno=os.dup(0))
-    runpy.run_path(sys.argv[1])
-    if not defined:
-        sys.exit(f"{sys.argv[1]}: no class in it is a forebay.algorithm")
+    try:
+        runpy.run_path(sys.argv[1])
+        if not defined:
+            raise LookupError("no class in it is a forebay.algorithm")
+    except (Exception, SystemExit):
+        channel.send(json.dumps({"error": _traceback()}).encode())
+        sys.exit(1)
     serve(channel)
 
 

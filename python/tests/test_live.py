@@ -1,4 +1,4 @@
-"""The child that decides for connections of an agent."""
+"""The child that decides for a sendbox or an agent."""
 
 import json
 import socket
@@ -27,29 +27,55 @@ class Fixed:
 """
 
 
+def start(file, theirs):
+    """A child that runs ``file`` and has ``theirs`` as its standard input."""
+    return subprocess.Popen([sys.executable, "-m", "forebay.live", file], stdin=theirs)
+
+
+class Daemon:
+    """The other end of a child."""
+
+    def __init__(self):
+        self.socket, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(60)
+
+    def hear(self):
+        return json.loads(self.socket.recv(65_536))
+
+    def put(self, number, call, told, connection=1):
+        question = {"connection": connection, "number": number, "now_ns": number}
+        self.socket.send(json.dumps({**question, "call": call, "told": told}).encode())
+
+    def ask(self, *question, **options):
+        self.put(*question, **options)
+        return self.hear()
+
+
 @pytest.fixture
-def ask(tmp_path):
-    """Starts a child, checks what it says of itself, and asks it."""
+def daemon():
+    daemon = Daemon()
+    yield daemon
+    daemon.socket.close()
+    daemon.theirs.close()
+
+
+@pytest.fixture
+def file(tmp_path):
     file = tmp_path / "fixed.py"
     file.write_text(ALGORITHM)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "forebay.live", file]
-    with subprocess.Popen(command, stdin=theirs, stderr=subprocess.PIPE, text=True) as child:
-        theirs.close()
-        ours.settimeout(60)
-        (entry,) = json.loads(ours.recv(65_536))["algorithms"]
+    return file
+
+
+@pytest.fixture
+def ask(daemon, file):
+    """Starts a child, checks what it says of itself, and asks it."""
+    with start(file, daemon.theirs) as child:
+        daemon.theirs.close()
+        (entry,) = daemon.hear()["algorithms"]
         assert (entry["name"], entry["needs"], entry["every"]) == ("fixed", ["rtt"], "ack")
-
-        def ask(number, call, told, connection=1):
-            question = {"connection": connection, "number": number, "now_ns": number}
-            ours.send(json.dumps({**question, "call": call, "told": told}).encode())
-            return json.loads(ours.recv(65_536))
-
-        ask.child = child
-        yield ask
-        ours.close()
-        child.stderr.read()
-        assert child.wait(timeout=60) == 0, "a child ends with the agent"
+        yield daemon.ask
+        daemon.socket.close()
+        assert child.wait(timeout=60) == 0, "a child ends with its daemon"
 
 
 START = {"now_ns": 0, "mss_bytes": 1000, "initial_cwnd_bytes": 10_000, "seed": 1}
@@ -69,9 +95,38 @@ def test_each_question_has_an_answer_and_connections_an_instance(ask):
     ("call", "told"),
     [("on_measurement", {"rtt_min_ns": None}), ("on_event", {"event": "rto", "value": 0})],
 )
-def test_an_exception_is_the_end_for_its_connection_alone(ask, call, told):
+def test_an_exception_is_the_end_for_its_connection_alone(daemon, ask, call, told):
     for connection in (1, 2):
         ask(1, "init", {"algorithm": "fixed", "start": START}, connection)
-    assert ask(2, call, told)["failed"]
-    assert ask(3, "on_measurement", {"rtt_min_ns": 1})["limits"] is None
-    assert ask(2, "on_measurement", {"rtt_min_ns": 1}, 2)["limits"] == [4000, None, None]
+    traceback = ask(2, call, told)["failed"]
+    assert traceback.startswith("Traceback") and "Error" in traceback.splitlines()[-1]
+    # For the first nothing more is answered: the next answer is the other one's.
+    daemon.put(3, "on_measurement", {"rtt_min_ns": 1})
+    answer = ask(2, "on_measurement", {"rtt_min_ns": 1}, 2)
+    assert (answer["connection"], answer["limits"]) == (2, [4000, None, None])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("import forebay\n1 +\n", "SyntaxError"), ("", "no class in it"), ("exit()", "SystemExit")],
+)
+def test_a_file_that_cannot_be_run_says_why(daemon, file, text, says):
+    file.write_text(text)
+    with start(file, daemon.theirs) as child:
+        assert says in daemon.hear()["error"]
+        assert child.wait(timeout=60) == 1
+
+
+def test_another_child_of_the_same_socket_goes_on_and_knows_nobody(daemon, file):
+    start_of = {"algorithm": "fixed", "start": START}
+    with start(file, daemon.theirs) as child:
+        assert daemon.hear()["algorithms"]
+        assert "failed" not in daemon.ask(1, "init", start_of)
+        child.kill()
+    with start(file, daemon.theirs) as child:
+        assert daemon.hear()["algorithms"]
+        daemon.put(2, "on_measurement", {"rtt_min_ns": 1})
+        assert daemon.ask(3, "init", start_of)["number"] == 3, "nothing is said of the second"
+        daemon.socket.close()
+        daemon.theirs.close()
+        child.wait(timeout=60)

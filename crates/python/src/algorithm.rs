@@ -2,9 +2,10 @@
 
 use std::panic::resume_unwind;
 
+use forebay_core::cc::guest::Described;
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_lab::algorithms::{self, Described};
+use forebay_lab::algorithms::{self, Own};
 use pyo3::intern;
 use pyo3::prelude::*;
 
@@ -102,12 +103,14 @@ pub struct Entry {
 #[pyfunction]
 pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
     let Entry { name, summary, needs, every, file, sources } = entry;
-    let described = Described { name: name.clone(), summary, needs, every, file, sources };
+    let described = Described { name: name.clone(), summary, needs, every };
     let make = move || -> Box<dyn CongestionControl> {
         let class = Python::attach(|py| class_.clone_ref(py));
         Box::new(InPython { class, seed: 0, instance: None, limits: SendLimits::default() })
     };
-    let added = algorithms::add_described(described, make);
+    let own = |algorithm| Own { algorithm, folder: file.leak(), sources: sources.leak() };
+    let added =
+        described.algorithm(make).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
     added.map_err(|error| error::input(py, &format!("algorithm {name:?}: {error}")))
 }
 

@@ -88,12 +88,13 @@ pub(super) use with_host::exit;
 mod with_host {
     use std::path::Path;
 
+    use forebay_core::cc::newreno;
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, RuleError, Rules};
     use forebay_host::agent::{self, AgentError, Cadence, Config};
-    use forebay_host::live::{Entry, Live};
+    use forebay_host::live::Live;
     use forebay_host::log;
-    use forebay_lab::algorithms::{self, Described};
+    use forebay_lab::algorithms::{self, Own};
 
     use super::*;
     use crate::commands::BadInput;
@@ -151,13 +152,13 @@ mod with_host {
         let wrong = |reason: String| BadInput(format!("--cc-python {reason}"));
         let live = Live::start(file).map_err(|error| wrong(error.to_string()))?;
         for entry in &live.entries {
-            let Entry { name, summary, needs, every, sources } = entry.clone();
-            let make = live.maker(&name);
-            let file = file.display().to_string();
-            let place = format!("{file}: algorithm {name:?}");
-            let described = Described { name, summary, needs, every, file, sources };
-            let added = algorithms::add_described(described, make);
-            added.map_err(|error| wrong(format!("{place}: {error}")))?;
+            let folder: &'static str = file.display().to_string().leak();
+            let sources: &'static str = entry.sources.clone().leak();
+            let own = |algorithm| Own { algorithm, folder, sources };
+            let algorithm = live.algorithm(entry, newreno::ALGORITHM);
+            let added = algorithm.and_then(|algorithm| algorithms::add(&[own(algorithm)]));
+            let (file, name) = (file.display(), &entry.name);
+            added.map_err(|error| wrong(format!("{file}: algorithm {name:?}: {error}")))?;
         }
         Ok(())
     }

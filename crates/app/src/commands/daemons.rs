@@ -19,6 +19,10 @@ pub struct Sendbox {
     /// Measure, decide and log, but never shape.
     #[arg(long)]
     dry_run: bool,
+    /// A file in Python whose class decides for all bundles, whatever `cc` the configuration has. A child without
+    /// privileges runs it, and Copa decides while its answers are late. `cc = "python"` with `file` does so for a bundle.
+    #[arg(long = "cc-python", value_name = "FILE")]
+    python: Option<PathBuf>,
 }
 
 /// Arguments of `forebay receivebox`.
@@ -56,7 +60,7 @@ mod with_host {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let config = load(&self.config, Role::Sendbox, self.name.as_deref())?;
-            daemon::sendbox::run(&config, self.dry_run).map_err(exit)?;
+            daemon::sendbox::run(&config, self.dry_run, self.python.as_deref()).map_err(exit)?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -78,7 +82,7 @@ mod without_host {
     impl Sendbox {
         /// Says what is missing.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            let _ = (self.config, self.name, self.dry_run);
+            let _ = (self.config, self.name, self.dry_run, self.python);
             Err(crate::commands::needs_host("sendbox"))
         }
     }

@@ -15,6 +15,8 @@ mod demo;
 mod doctor;
 mod explain;
 mod export;
+#[cfg(feature = "host")]
+mod keep_python;
 mod keygen;
 mod link;
 mod list;
@@ -187,6 +189,10 @@ pub enum Command {
     #[cfg(feature = "host")]
     #[command(hide = true)]
     ReadKeys(read_keys::ReadKeys),
+    /// Keep an algorithm in Python running for a sendbox or an agent.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    KeepPython(keep_python::KeepPython),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -251,6 +257,8 @@ impl Command {
             Self::Observe(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::ReadKeys(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::KeepPython(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

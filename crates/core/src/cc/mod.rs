@@ -13,6 +13,7 @@ pub mod drain;
 pub mod estimators;
 #[cfg(test)]
 mod flow;
+pub mod guest;
 pub mod highspeed;
 pub mod htcp;
 pub mod hybla;

@@ -438,6 +438,14 @@ mod tests {
     }
 
     #[test]
+    fn a_bundle_whose_class_in_python_is_late_is_told_who_decides() {
+        let mut bundle = bundle("fallback", Some(90));
+        bundle.shaping.as_mut().unwrap().cc = "python(file=mine.py)".into();
+        let parts = ["The law python(file=mine.py) is in the state fallback: as the test says."];
+        explained(&sendbox(), &bundle, Limit::Path, &parts);
+    }
+
+    #[test]
     fn a_dry_run_says_what_would_be() {
         let status = Status::new(Role::Sendbox, true);
         let bundle = bundle("shaping", Some(20));

@@ -1,5 +1,6 @@
 //! What a configuration would change on this machine, compared with what is there now; nothing is changed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,6 +18,7 @@ use super::starting::DEFAULT_USER;
 use super::status::Status;
 use super::{machine_addresses, udp};
 use crate::egress;
+use crate::live;
 use crate::offload;
 use crate::port::xdp_program;
 use crate::service::control::{Answer, Request, ask};
@@ -136,7 +138,12 @@ impl Plan {
         let both = in_force.and_then(|before| Ok([loaded(&before)?, loaded(text)?]));
         match both {
             Ok([before, after]) => {
-                let (outcome, _) = difference::between(&before, &after);
+                let (mut outcome, _) = difference::between(&before, &after);
+                let files = [&before, &after].map(|loaded| files_in_python(&loaded.config));
+                let new = files[1].difference(&files[0]);
+                outcome.refused.extend(new.map(|file| {
+                    format!("{file} is run by a child that a box starts with itself alone: start the box again")
+                }));
                 let (pid, file) = (status.pid, status.config_file);
                 self.running = Some(Running { pid, file, outcome });
                 Some([before.config, after.config])
@@ -294,6 +301,10 @@ impl Plan {
             config.role
         );
         self.step("processes", now, &then);
+        for file in files_in_python(config) {
+            let then = "a child without privileges, and `forebay keep-python`, which starts it again if it ends";
+            self.step(&format!("python3 -m forebay.live {file}"), "none".into(), then);
+        }
         if let Some(trace) = &config.trace {
             let file = trace.file.display();
             let (now, then) = match trace.file.exists() {
@@ -317,6 +328,12 @@ impl Plan {
             }
         }
     }
+}
+
+/// The files in Python whose classes decide for bundles.
+fn files_in_python(config: &Config) -> BTreeSet<&str> {
+    let shapings = config.bundles.iter().filter_map(|bundle| bundle.shaping.as_ref());
+    shapings.filter_map(|shaping| live::named::file(&shaping.cc)).collect()
 }
 
 /// A configuration whose keys are not looked at.

@@ -1,35 +1,62 @@
-//! The datagrams between the connections and their child.
+//! The datagrams between connections and bundles of a daemon and their child.
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 use serde_json::Value;
 use socket2::Socket;
 
-/// Largest answer.
-const ANSWER_MAX: usize = 4096;
-/// Answers that are taken at a time: a child that says more than it is asked holds nobody up.
-const ANSWERS_MAX: usize = 1024;
+use super::Entry;
+use crate::clock;
+use crate::log::Allowance;
+
+/// Largest datagram of a child: an answer, or what Python says of an exception.
+pub const DATAGRAM_MAX: usize = 65_536;
+/// Datagrams that are taken at a time: a child that says more than it is asked holds nobody up.
+const DATAGRAMS_MAX: usize = 1024;
 
 /// A window, a slow-start threshold (bytes) and a pacing rate (bit/s).
 pub type Limits = [Option<f64>; 3];
 
-/// What the child answers to a question.
+/// What is said at the other end, by a child or by who keeps one running.
 #[derive(Deserialize)]
-struct Answer {
+#[serde(untagged)]
+pub enum Said {
+    /// An answer.
+    Answer(Answer),
+    /// A child begins.
+    Hello {
+        /// The algorithms that it has.
+        algorithms: Vec<Entry>,
+    },
+    /// The file could not be run.
+    Failed {
+        /// What Python says of it.
+        error: String,
+    },
+    /// A child has ended, and another follows.
+    Ended {
+        /// How, and when.
+        ended: String,
+    },
+}
+
+/// What a child answers to a question.
+#[derive(Deserialize)]
+pub struct Answer {
     connection: u64,
     /// Number of the question.
     number: u64,
     /// New limits; those in force where there are none.
     limits: Option<Limits>,
-    /// An exception was raised, and nothing more is answered for this connection.
-    #[serde(default)]
-    failed: bool,
+    /// What Python says of an exception, after which nothing more is answered for this connection.
+    failed: Option<String>,
 }
 
-/// What has been heard of a connection.
+/// What has been heard for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Heard {
     /// Number of the newest question that was answered.
@@ -38,42 +65,55 @@ pub struct Heard {
     pub limits: Option<Limits>,
     /// An exception was raised.
     pub has_failed: bool,
+    /// So many children have followed the first one.
+    pub generation: u64,
+    /// The child has ended, and the next has not begun.
+    pub is_gone: bool,
 }
 
 /// The end of the pair of sockets that is ours.
 pub struct Link {
     socket: Socket,
-    connections: Mutex<Connections>,
+    /// The file that the children run.
+    file: PathBuf,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Connections {
+struct State {
     opened: u64,
-    heard: BTreeMap<u64, Heard>,
+    /// By number: whom the log names, and what has been heard.
+    connections: BTreeMap<u64, (String, Heard)>,
+    generation: u64,
+    is_gone: bool,
+    /// What the log may tell.
+    allowance: Allowance,
+    datagram: Vec<u8>,
 }
 
 impl Link {
-    /// The end `socket`, which must not block.
-    pub fn new(socket: Socket) -> Self {
-        Self { socket, connections: Mutex::default() }
+    /// The end `socket`, which must not block, of a child that runs `file`.
+    pub fn new(socket: Socket, file: &Path) -> Self {
+        let state = State { datagram: vec![0; DATAGRAM_MAX], ..State::default() };
+        Self { socket, file: file.into(), state: Mutex::new(state) }
     }
 
-    fn connections(&self) -> MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that nothing has been heard of.
-    pub fn open(&self) -> u64 {
-        let mut connections = self.connections();
-        connections.opened += 1;
-        let number = connections.opened;
-        connections.heard.insert(number, Heard::default());
+    /// A connection that nothing has been heard for; the log calls it `whom`.
+    pub fn open(&self, whom: &str) -> u64 {
+        let mut state = self.state();
+        state.opened += 1;
+        let number = state.opened;
+        state.connections.insert(number, (whom.into(), Heard::default()));
         number
     }
 
-    /// Nothing more is heard of `connection`.
+    /// Nothing more is heard for `connection`.
     pub fn close(&self, connection: u64) {
-        self.connections().heard.remove(&connection);
+        self.state().connections.remove(&connection);
     }
 
     /// Sends `question`, which is lost where the child has left no room: what is not answered is late.
@@ -81,24 +121,61 @@ impl Link {
         let _ = self.socket.send(question.to_string().as_bytes());
     }
 
-    /// What has been heard of `connection` by now; its limits are told once.
+    /// What has been heard for `connection` by now; its limits are told once.
     pub fn hear(&self, connection: u64) -> Heard {
-        let mut connections = self.connections();
-        let mut datagram = [0; ANSWER_MAX];
-        for _ in 0..ANSWERS_MAX {
+        let mut state = self.state();
+        let mut datagram = std::mem::take(&mut state.datagram);
+        for _ in 0..DATAGRAMS_MAX {
             let Ok(length @ 1..) = (&self.socket).read(&mut datagram) else { break };
-            let Ok(answer) = serde_json::from_slice::<Answer>(&datagram[..length]) else {
-                continue;
-            };
-            if let Some(heard) = connections.heard.get_mut(&answer.connection) {
-                heard.number = answer.number;
-                heard.limits = answer.limits.or(heard.limits);
-                heard.has_failed |= answer.failed;
+            if let Ok(said) = serde_json::from_slice::<Said>(&datagram[..length]) {
+                state.take(said, &self.file);
             }
         }
-        let Some(heard) = connections.heard.get_mut(&connection) else { return Heard::default() };
-        let told = *heard;
-        heard.limits = None;
-        told
+        state.datagram = datagram;
+        let (generation, is_gone) = (state.generation, state.is_gone);
+        let Some((_, heard)) = state.connections.get_mut(&connection) else {
+            return Heard { generation, is_gone, ..Heard::default() };
+        };
+        Heard { limits: heard.limits.take(), generation, is_gone, ..*heard }
+    }
+}
+
+impl State {
+    fn take(&mut self, said: Said, file: &Path) {
+        let file = file.display();
+        match said {
+            Said::Answer(Answer { connection, number, limits, failed }) => {
+                let Some((whom, heard)) = self.connections.get_mut(&connection) else { return };
+                heard.number = number;
+                heard.limits = limits.or(heard.limits);
+                heard.has_failed |= failed.is_some();
+                if let Some(traceback) = failed
+                    && self.allowance.takes(clock::now())
+                {
+                    tracing::warn!(
+                        target: "python",
+                        %whom,
+                        "{file} raised an exception, and its fallback decides from now on:\n{traceback}"
+                    );
+                }
+            }
+            Said::Hello { .. } => {
+                self.generation += 1;
+                self.is_gone = false;
+                // What the one before has said is of instances that are no more.
+                self.connections.values_mut().for_each(|(_, heard)| heard.limits = None);
+                tracing::info!(target: "python", "{file} runs again, and decides");
+            }
+            Said::Failed { error } if self.allowance.takes(clock::now()) => {
+                tracing::warn!(target: "python", "{file} cannot be run:\n{error}");
+            }
+            Said::Failed { .. } => {}
+            Said::Ended { ended } => {
+                self.is_gone = true;
+                if self.allowance.takes(clock::now()) {
+                    tracing::warn!(target: "python", "{file} has ended, and fallbacks decide: {ended}");
+                }
+            }
+        }
     }
 }

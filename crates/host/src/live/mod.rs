@@ -1,41 +1,34 @@
 //! Algorithms in Python, live: a child without privileges decides, and a law of this program where the child is late.
 //!
 //! ```text
-//! connection ──► Remote ── questions ──► python3 -m forebay.live FILE
-//!                  ├── answers ◄─────────┘
-//!                  └─ NewReno, told the same, whose limits hold while answers are late
+//! connection, bundle ──► Remote ── questions ──► python3 -m forebay.live FILE ◄── keeper, when it ends
+//!                          ├── answers ◄─────────┘
+//!                          └─ NewReno or Copa, told the same, whose limits hold while answers are late
 //! ```
 //! Questions and answers are datagrams in JSON on a pair of sockets. Nobody waits for an answer: it counts when it is there.
 //! What the child says is bounded and believed no more than any message of a network.
 
+pub mod keeper;
 mod link;
+pub mod named;
 mod remote;
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::cc::CongestionControl;
-use nix::unistd::geteuid;
+use forebay_core::cc::guest::Described;
+use forebay_core::cc::{Algorithm, CongestionControl};
+use forebay_core::spec::SpecError;
 use serde::Deserialize;
 use socket2::{Domain, Socket, Type};
 
-use self::link::Link;
+use self::link::{DATAGRAM_MAX, Link, Said};
 use self::remote::Remote;
-use crate::service::privileges::Account;
 
 /// How long a child may take to say what it has: it may import large libraries.
 const START: Duration = Duration::from_secs(30);
-/// Largest datagram.
-const DATAGRAM_MAX: usize = 65_536;
-/// What a child that root starts becomes: the first of these accounts that is there.
-const ACCOUNTS: [&str; 2] = ["forebay", "nobody"];
-/// What a child has of the environment: where Python and its packages are.
-const ENVIRONMENT: [&str; 3] = ["PATH", "PYTHONPATH", "VIRTUAL_ENV"];
 
 /// Why no child decides.
 #[derive(Debug, thiserror::Error)]
@@ -52,14 +45,14 @@ pub enum LiveError {
     #[error("python3 -m forebay.live: {0}")]
     Start(#[from] io::Error),
     /// There is no account for the child.
-    #[error("no account {} for the child: allowed is one of them", ACCOUNTS.join(" or "))]
+    #[error("no account for the child in Python: allowed is one of {}", keeper::ACCOUNTS.join(", "))]
     NoAccount,
     /// The child did not say which algorithms it has.
-    #[error("{}: {reason}; what Python says of it stands above", path.display())]
+    #[error("{}: {reason}", path.display())]
     Silent {
         /// The file.
         path: PathBuf,
-        /// What came in the place of algorithms.
+        /// What came in the place of algorithms, such as what Python says of an exception.
         reason: String,
     },
 }
@@ -79,75 +72,85 @@ pub struct Entry {
     pub sources: String,
 }
 
-#[derive(Deserialize)]
-struct Hello {
-    algorithms: Vec<Entry>,
-}
-
-/// A child that decides.
+/// Children that decide, one after the other.
 pub struct Live {
-    /// The algorithms that it has.
+    /// The algorithms that the first has.
     pub entries: Vec<Entry>,
     link: Arc<Link>,
 }
 
 impl Live {
-    /// Starts a child that runs `file`, and waits until it has said which algorithms are in there. The child ends when
-    /// this process does.
+    /// Starts a child that runs `file`, and waits until it has said which algorithms are in there. Another follows
+    /// where it ends before this process does. Call it from the main thread.
     ///
     /// # Errors
     /// The file is not there, the child cannot be started, or it does not say within 30 s what it has.
-    #[allow(clippy::zombie_processes, reason = "the child lives as long as this process")]
     pub fn start(file: &Path) -> Result<Self, LiveError> {
         let missing = |source| LiveError::File { path: file.into(), source };
         let path = file.canonicalize().map_err(missing)?;
         let (socket, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
-        let mut command = Command::new("python3");
-        // From a folder that nobody else can put modules into.
-        command.args(["-m", "forebay.live"]).arg(&path).current_dir("/").env_clear();
-        command.envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-        // A group of its own: ctrl-C is for this program alone, and ends the child with it.
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).process_group(0);
-        if geteuid().is_root() {
-            let account = account()?;
-            command.uid(account.uid.as_raw()).gid(account.gid.as_raw());
-        }
-        // SAFETY: the closure makes one system call, and touches nothing that another thread may hold.
-        unsafe {
-            command.pre_exec(|| nix::sys::prctl::set_no_new_privs().map_err(io::Error::from));
-        }
-        command.spawn()?;
-        // The other end is the child's alone now, so that its end is seen here.
-        drop(command);
+        keeper::start(&path, theirs)?;
         socket.set_read_timeout(Some(START))?;
-        let mut datagram = vec![0; DATAGRAM_MAX];
-        let silent = |reason: String| LiveError::Silent { path: path.clone(), reason };
-        let length = match (&socket).read(&mut datagram) {
-            Ok(0) => return Err(silent("the child has ended".into())),
-            Ok(length) => length,
-            Err(error) => return Err(silent(error.to_string())),
-        };
-        let hello: Hello = serde_json::from_slice(&datagram[..length])
-            .map_err(|error| silent(error.to_string()))?;
+        let entries = first_word(&socket)
+            .map_err(|reason| LiveError::Silent { path: path.clone(), reason })?;
         socket.set_nonblocking(true)?;
-        Ok(Self { entries: hello.algorithms, link: Arc::new(Link::new(socket)) })
+        Ok(Self { entries, link: Arc::new(Link::new(socket, &path)) })
     }
 
-    /// What makes instances of the algorithm called `name`, one a connection.
-    pub fn maker(
-        &self,
-        name: &str,
-    ) -> impl Fn() -> Box<dyn CongestionControl> + Send + Sync + use<> {
-        let (link, name) = (self.link.clone(), name.to_string());
-        move || -> Box<dyn CongestionControl> { Box::new(Remote::new(link.clone(), &name)) }
+    /// An entry for a registry, which makes an instance a connection of what `entry` says; `fallback` decides where the
+    /// child does not.
+    ///
+    /// # Errors
+    ///
+    /// The entry names a field or a time that there is not.
+    pub fn algorithm(&self, entry: &Entry, fallback: Algorithm) -> Result<Algorithm, SpecError> {
+        let Entry { name, summary, needs, every, .. } = entry.clone();
+        let (link, whom) = (self.link.clone(), name.clone());
+        let described = Described { name, summary, needs, every };
+        described.algorithm(move || -> Box<dyn CongestionControl> {
+            Box::new(Remote::new(link.clone(), &whom, &whom, &fallback))
+        })
     }
 }
 
-fn account() -> Result<Account, LiveError> {
-    for name in ACCOUNTS {
-        if let Some(account) = Account::named(name)? {
-            return Ok(account);
-        }
+/// The algorithms that a child says it has, or what came in their place.
+fn first_word(mut socket: &Socket) -> Result<Vec<Entry>, String> {
+    let mut datagram = vec![0; DATAGRAM_MAX];
+    let length = match socket.read(&mut datagram) {
+        Ok(0) => return Err("the child has ended".into()),
+        Ok(length) => length,
+        Err(error) => return Err(format!("no word from the child within {START:?}: {error}")),
+    };
+    match serde_json::from_slice(&datagram[..length]) {
+        Ok(Said::Hello { algorithms }) => Ok(algorithms),
+        Ok(Said::Failed { error }) => Err(error.trim_end().into()),
+        Ok(Said::Ended { ended }) => Err(format!("the child has ended: {ended}")),
+        Ok(Said::Answer(_)) => Err("the child answers what it was not asked".into()),
+        Err(error) => Err(error.to_string()),
     }
-    Err(LiveError::NoAccount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_in_the_place_of_algorithms_is_why_no_child_decides() {
+        let entry = r#"{"name": "a", "summary": "", "needs": [], "every": "ack", "sources": "0"}"#;
+        for (said, expected) in [
+            (format!(r#"{{"algorithms": [{entry}]}}"#), Ok("a")),
+            (r#"{"error": "Traceback\nSyntaxError\n"}"#.into(), Err("Traceback\nSyntaxError")),
+            (r#"{"ended": "exit status: 1"}"#.into(), Err("the child has ended: exit status: 1")),
+            (r#"{"connection": 1, "number": 1}"#.into(), Err("the child answers what it was not asked")),
+        ] {
+            let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+            theirs.send(said.as_bytes()).unwrap();
+            let word = first_word(&ours);
+            let word = word.as_ref().map(|entries| entries[0].name.as_str());
+            assert_eq!(word.map_err(String::as_str), expected);
+        }
+        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        drop(theirs);
+        assert!(first_word(&ours).is_err_and(|reason| reason == "the child has ended"));
+    }
 }

@@ -1,61 +1,111 @@
-//! A connection that a child decides for.
+//! A connection or bundle that a child decides for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_core::cc::{
-    CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State, newreno,
+    Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State,
 };
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
 use serde_json::{Value, json};
 
-use super::link::Link;
+use super::link::{Heard, Link};
 
-/// Time between two looks for an answer that is awaited.
+/// Time between two looks for an answer, and the part of its lateness where that is too late.
 const LOOK: Duration = Duration::from_millis(1);
-/// So many questions may be without an answer; with more the answer to the first is two of them late.
-const UNANSWERED_MAX: u64 = 2;
+const LOOK_PART: u32 = 4;
+/// An answer that is later is looked for with the next question alone: a child that hangs costs nobody's sleep.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Two ticks: the longest time between two looks of an agent is 10 ms, that of a sendbox shorter.
+const LATE: Duration = Duration::from_millis(20);
+/// With so many questions that have no answer nothing more is asked.
+const UNANSWERED_MAX: usize = 64;
 
-/// An algorithm in a child, for one connection.
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Python,
+    Late,
+    Gone,
+    Failed,
+}
+
+impl Standing {
+    /// Phase and reason, as states of algorithms have them.
+    const fn words(self) -> (&'static str, &'static str) {
+        let reason = match self {
+            Self::Python => return ("python", "a class in Python decides"),
+            Self::Late => "the class in Python is two ticks late with an answer",
+            Self::Gone => "the child that runs the class in Python has ended, and the next has not begun",
+            Self::Failed => "the class in Python raised an exception, which the log has told (FB0308)",
+        };
+        ("fallback", reason)
+    }
+}
+
+/// An algorithm in a child, for one connection or bundle.
 pub struct Remote {
     link: Arc<Link>,
     algorithm: String,
     connection: u64,
+    /// The child that has the instance, as [`Heard::generation`] counts them.
+    generation: u64,
     seed: u64,
-    /// Questions that were put.
+    mss: ByteCount,
+    /// Number of the newest question.
     asked: u64,
-    /// Number of the newest question that was answered.
-    answered: u64,
+    /// When the questions were put that have no answer, the oldest first.
+    unanswered: VecDeque<Timestamp>,
     /// When to look for an answer.
-    looks: Timestamp,
+    looks: Option<Timestamp>,
     limits: SendLimits,
-    has_failed: bool,
+    standing: Standing,
     fallback: Box<dyn CongestionControl>,
 }
 
 impl Remote {
-    /// A connection of `link`, for which the algorithm of this name decides.
-    pub fn new(link: Arc<Link>, algorithm: &str) -> Self {
-        let fallback = newreno::ALGORITHM.build(&Spec::named("newreno"));
+    /// What the log calls `whom`, for which the algorithm of this name decides at the other end of `link`, and
+    /// `fallback` where that does not.
+    pub fn new(link: Arc<Link>, algorithm: &str, whom: &str, fallback: &Algorithm) -> Self {
+        let connection = link.open(whom);
+        let fallback = fallback.build(&Spec::named(fallback.name));
         Self {
-            connection: link.open(),
+            connection,
+            generation: link.hear(connection).generation,
             link,
             algorithm: algorithm.into(),
             seed: 0,
+            mss: ByteCount::ZERO,
             asked: 0,
-            answered: 0,
-            looks: Timestamp::ZERO,
+            unanswered: VecDeque::new(),
+            looks: None,
             limits: SendLimits::default(),
-            has_failed: false,
+            standing: Standing::Python,
             fallback: fallback.expect("defaults are valid"),
         }
     }
 
+    /// Has an instance made that starts with this window.
+    fn begin(&mut self, now: Timestamp, initial_cwnd: ByteCount) {
+        let start = json!({
+            "now_ns": now.as_nanos(),
+            "mss_bytes": self.mss.as_u64(),
+            "initial_cwnd_bytes": initial_cwnd.as_u64(),
+            "seed": self.seed,
+        });
+        self.ask(now, "init", json!({ "algorithm": self.algorithm, "start": start }));
+    }
+
     /// Puts a question: what of `call` the callback of that name is told.
     fn ask(&mut self, now: Timestamp, call: &str, told: Value) {
-        self.hear();
+        let is_anybody_there = matches!(self.standing, Standing::Python | Standing::Late);
+        if !is_anybody_there || self.unanswered.len() == UNANSWERED_MAX {
+            return;
+        }
         self.asked += 1;
-        self.looks = now + LOOK;
+        self.unanswered.push_back(now);
+        self.look(now);
         self.link.ask(&json!({
             "connection": self.connection,
             "number": self.asked,
@@ -65,11 +115,13 @@ impl Remote {
         }));
     }
 
-    fn hear(&mut self) {
+    /// Takes what has been heard by now.
+    fn hear(&mut self, now: Timestamp) {
         let heard = self.link.hear(self.connection);
-        self.has_failed |= heard.has_failed;
         // Nobody has answered what was not asked.
-        self.answered = self.answered.max(heard.number.min(self.asked));
+        let first = self.asked - self.unanswered.len() as u64;
+        let answered = heard.number.min(self.asked).saturating_sub(first);
+        self.unanswered.drain(..answered as usize);
         if let Some([cwnd, ssthresh, rate]) = heard.limits {
             // A number that makes no sense becomes the nearest one that a u64 can be.
             let whole = |number: Option<f64>| number.map(|number| number as u64);
@@ -80,10 +132,45 @@ impl Remote {
                 app_limited: None,
             };
         }
+        let has_followed = heard.generation != self.generation;
+        if has_followed {
+            self.generation = heard.generation;
+            self.unanswered.clear();
+        }
+        let cwnd = self.send_limits().cwnd;
+        self.standing = self.judge(now, &heard);
+        self.look(now);
+        if has_followed && let Some(cwnd) = cwnd {
+            self.limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
+            self.begin(now, cwnd);
+        }
     }
 
-    fn is_late(&self) -> bool {
-        self.has_failed || self.asked - self.answered > UNANSWERED_MAX
+    fn judge(&self, now: Timestamp, heard: &Heard) -> Standing {
+        match self.lateness(now) {
+            _ if heard.has_failed => Standing::Failed,
+            _ if heard.is_gone => Standing::Gone,
+            Some(lateness) if lateness > LATE => Standing::Late,
+            _ => Standing::Python,
+        }
+    }
+
+    /// How long the oldest question has had no answer.
+    fn lateness(&self, now: Timestamp) -> Option<Duration> {
+        self.unanswered.front().map(|at| now.saturating_since(*at))
+    }
+
+    /// Sets when to look for an answer next.
+    fn look(&mut self, now: Timestamp) {
+        let awaits = matches!(self.standing, Standing::Python | Standing::Late);
+        let lateness = self.lateness(now).filter(|lateness| awaits && *lateness < LOOK_MAX);
+        self.looks = lateness.map(|lateness| {
+            now + if lateness > LATE { lateness / LOOK_PART } else { LOOK }
+        });
+    }
+
+    fn is_python(&self) -> bool {
+        self.standing == Standing::Python
     }
 }
 
@@ -97,28 +184,25 @@ impl Drop for Remote {
 impl CongestionControl for Remote {
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         self.fallback.init(now, mss, initial_cwnd);
+        self.mss = mss;
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
-        let start = json!({
-            "now_ns": now.as_nanos(),
-            "mss_bytes": mss.as_u64(),
-            "initial_cwnd_bytes": initial_cwnd.as_u64(),
-            "seed": self.seed,
-        });
-        let told = json!({ "algorithm": self.algorithm, "start": start });
-        self.ask(now, "init", told);
+        self.begin(now, initial_cwnd);
     }
 
     fn set_seed(&mut self, seed: u64) {
+        self.fallback.set_seed(seed);
         self.seed = seed;
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.fallback.on_measurement(now, measurement);
+        self.hear(now);
         self.ask(now, "on_measurement", measured(measurement));
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         self.fallback.on_event(now, event);
+        self.hear(now);
         let (name, value) = event.named();
         self.ask(now, "on_event", json!({ "event": name, "value": value }));
     }
@@ -127,28 +211,25 @@ impl CongestionControl for Remote {
         if self.fallback.next_timer().is_some_and(|at| at <= now) {
             self.fallback.on_timer(now);
         }
-        self.hear();
-        self.looks = now + LOOK;
+        self.hear(now);
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
-        // What is late is heard of with the next question: a child that is gone costs nobody's sleep.
-        let awaits = self.asked > self.answered && !self.is_late();
-        let looks = awaits.then_some(self.looks);
-        looks.into_iter().chain(self.fallback.next_timer()).min()
+        self.looks.into_iter().chain(self.fallback.next_timer()).min()
     }
 
     fn send_limits(&self) -> SendLimits {
-        if self.is_late() { self.fallback.send_limits() } else { self.limits }
+        if self.is_python() { self.limits } else { self.fallback.send_limits() }
     }
 
     fn law(&self) -> Law {
-        if self.is_late() { self.fallback.law() } else { Law::HOLD }
+        if self.is_python() { Law::HOLD } else { self.fallback.law() }
     }
 
     fn state(&self) -> State {
-        let phase = if self.is_late() { "fallback" } else { "python" };
-        State { phase, ..State::default() }
+        let (phase, reason) = self.standing.words();
+        let state = if self.is_python() { State::default() } else { self.fallback.state() };
+        State { phase, reason, ..state }
     }
 }
 
@@ -184,93 +265,4 @@ fn measured(it: &Measurement) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use forebay_core::cc::RttSample;
-    use socket2::{Domain, Socket, Type};
-
-    use super::*;
-
-    /// A connection, and the end of its child.
-    fn connection() -> (Remote, Socket) {
-        let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut remote = Remote::new(Arc::new(Link::new(ours)), "mine");
-        remote.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000));
-        (remote, theirs)
-    }
-
-    fn question(child: &mut Socket) -> Value {
-        let mut datagram = [0; 4096];
-        let length = child.read(&mut datagram).unwrap();
-        serde_json::from_slice(&datagram[..length]).unwrap()
-    }
-
-    fn measure(remote: &mut Remote, ms: u64) {
-        let rtt = Duration::from_millis(20);
-        let rtt = Some(RttSample { latest: rtt, min: rtt });
-        let acked = ByteCount::new(1000);
-        let measurement = Measurement { acked, rtt, ..Measurement::default() };
-        remote.on_measurement(Timestamp::from_nanos(ms * 1_000_000), &measurement);
-    }
-
-    #[test]
-    fn an_answer_counts_when_it_has_come() {
-        let (mut remote, mut child) = connection();
-        let init = question(&mut child);
-        assert_eq!((&init["call"], &init["told"]["algorithm"]), (&json!("init"), &json!("mine")));
-        measure(&mut remote, 20);
-        let asked = question(&mut child);
-        assert_eq!(asked["told"]["rtt_min_ns"], 20_000_000);
-        assert_eq!(asked["told"]["lost_bytes"], Value::Null);
-        assert_eq!(remote.send_limits().cwnd, Some(ByteCount::new(10_000)));
-        let answer = r#"{"connection": 1, "number": 2, "limits": [30000.7, null, -5]}"#;
-        child.send(answer.as_bytes()).unwrap();
-        let looks = remote.next_timer().unwrap();
-        remote.on_timer(looks);
-        let limits = remote.send_limits();
-        assert_eq!(limits.cwnd, Some(ByteCount::new(30_000)));
-        assert_eq!((limits.ssthresh, limits.pacing_rate), (None, Some(Rate::ZERO)));
-        assert_eq!((remote.next_timer(), remote.state().phase), (None, "python"));
-    }
-
-    #[test]
-    fn what_is_two_late_is_decided_here_until_it_comes() {
-        let (mut remote, child) = connection();
-        measure(&mut remote, 20);
-        assert_eq!(remote.state().phase, "python");
-        measure(&mut remote, 40);
-        assert_eq!(remote.state().phase, "fallback");
-        // Slow start: more than at the start by what was acknowledged.
-        assert!(remote.send_limits().cwnd > Some(ByteCount::new(10_000)));
-        child.send(br#"{"connection": 1, "number": 99, "limits": [5000, null, null]}"#).unwrap();
-        measure(&mut remote, 60);
-        assert_eq!(remote.state().phase, "python", "an answer to what was not asked is the newest");
-        assert_eq!(remote.send_limits().cwnd, Some(ByteCount::new(5000)));
-    }
-
-    #[test]
-    fn nonsense_of_a_child_is_nothing_and_an_exception_is_the_end_of_its_word() {
-        let (mut remote, child) = connection();
-        let others = r#"{"connection": 7, "number": 1, "limits": [1, null, null]}"#;
-        for said in ["", "nonsense", "{}", others, r#"{"connection": 1, "number": -1}"#] {
-            child.send(said.as_bytes()).unwrap();
-        }
-        child.send(br#"{"connection": 1, "number": 1, "limits": null, "failed": true}"#).unwrap();
-        for ms in 1..=5 {
-            measure(&mut remote, ms);
-        }
-        assert_eq!((remote.state().phase, remote.has_failed), ("fallback", true));
-    }
-
-    #[test]
-    fn a_child_that_is_gone_leaves_its_connections_to_the_law_here() {
-        let (mut remote, child) = connection();
-        drop(child);
-        for ms in 1..=5 {
-            measure(&mut remote, ms);
-        }
-        assert_eq!(remote.state().phase, "fallback");
-    }
-}
+mod tests;

@@ -95,6 +95,14 @@ pub const EVENTS: &[Event] = &[
          frames too long; told once of each",
     ),
     event(
+        "FB0308",
+        "python",
+        Level::WARN,
+        "an algorithm in Python raised an exception, with the traceback, or cannot be run, or its child has ended: \
+         fallbacks decide",
+    ),
+    event("FB0309", "python", Level::INFO, "the next child runs, and decides"),
+    event(
         "FB0401",
         "device",
         Level::WARN,

@@ -4,19 +4,13 @@
 //! parameters of every run in which the algorithm decides, under `sources.NAME`: a changed algorithm is run again, and
 //! [`Versions`] keeps what it did before its change out of every report. So it is with the file of a policy.
 
-mod bounded;
-mod described;
-mod seldom;
-
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
+use forebay_core::cc::guest::bounded;
 use forebay_core::cc::{Algorithm, Registry};
 use forebay_core::spec::{Spec, SpecError};
 use sha2::{Digest, Sha256};
-
-pub use described::{Described, add_described};
-pub use seldom::{Every, seldom};
 
 /// Congestion controls of Linux (net/ipv4/tcp_*.c) that are no algorithms of ours.
 pub const LINUX_ONLY: [&str; 2] = ["cdg", "nv"];
@@ -77,7 +71,7 @@ pub fn add(own: &[Own]) -> Result<(), SpecError> {
     let mut registry = forebay_policy::registry();
     for own in &all {
         check_name(own.algorithm.name)?;
-        registry.register(bounded::bounded(own.algorithm))?;
+        registry.register(bounded(own.algorithm))?;
     }
     *known = Box::leak(Box::new(Known { registry, own: all }));
     Ok(())

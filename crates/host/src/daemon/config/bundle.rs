@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use super::document::{Section, Source, Table};
 use super::{BundleConfig, MAX_BUNDLES, Peer, Role, Shaping, value};
+use crate::live;
 
 pub(super) const BUNDLE: Section = Section {
     name: "bundle",
@@ -204,8 +205,11 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
 }
 
 fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    let registry = forebay_policy::registry();
+    let registry = live::named::registry();
     registry.fit(spec, SUPPLIED)?;
+    if spec.kind == live::named::ALGORITHM.name {
+        return live::named::check(spec);
+    }
     if spec.kind == forebay_policy::ALGORITHM.name {
         // As a configuration is read, so is what it names.
         forebay_policy::refresh(spec)?;

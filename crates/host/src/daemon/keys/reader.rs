@@ -17,12 +17,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
+use forebay_core::spec::Spec;
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 use super::{KeyFileError, MAX_FILE, parse, read_all};
 use crate::daemon::DaemonError;
 use crate::daemon::config::{self, Config, MAX_BUNDLES};
+use crate::live;
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::block_signals;
@@ -81,6 +83,8 @@ pub struct KeyReader {
     file: PathBuf,
     /// The name of the box, of those of the file.
     name: String,
+    /// What steers all bundles, whatever the file says.
+    cc: Option<Spec>,
     process: Option<UnixStream>,
     /// Number of the last request.
     asked: Cell<u64>,
@@ -106,7 +110,12 @@ impl KeyReader {
     }
 
     const fn with(file: PathBuf, name: String, process: Option<UnixStream>) -> Self {
-        Self { file, name, process, asked: Cell::new(0) }
+        Self { file, name, cc: None, process, asked: Cell::new(0) }
+    }
+
+    /// A file in Python that is given steers all bundles of whatever is read from now on.
+    pub fn steer_by(&mut self, python: Option<&Path>) {
+        self.cc = python.map(live::named::only_of);
     }
 
     /// Reads the configuration and all its keys.
@@ -123,7 +132,11 @@ impl KeyReader {
                 answer.flatten().map_err(KeyFileError::Reader)?
             }
         };
-        let config = Config::parse_of(&self.file, &text, &self.name)?;
+        let mut config = Config::parse_of(&self.file, &text, &self.name)?;
+        if let Some(cc) = &self.cc {
+            let shapings = config.bundles.iter_mut().filter_map(|bundle| bundle.shaping.as_mut());
+            shapings.for_each(|shaping| shaping.cc = cc.clone());
+        }
         if texts.len() != config.bundles.len() {
             let reason = "the reader of the key files left some out";
             return Err(KeyFileError::Reader(reason.into()).into());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::scope::Scope;
-use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, SUPPLIED, Sendbox, SendboxConfig};
+use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, Sendbox, SendboxConfig};
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::bundle::{BlockVersions, Departures};
@@ -27,6 +27,7 @@ use crate::daemon::schedule::Next;
 use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
 use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{scope, unguessable};
+use crate::live;
 use crate::log::Allowance;
 
 /// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
@@ -109,7 +110,7 @@ impl Bundle {
             time_of_day: clock::time_of_day(),
             seed: streams.stream("control").bits(),
         };
-        let cc = forebay_policy::registry().build(&shaping.cc, SUPPLIED)?;
+        let cc = live::named::build(&shaping.cc, &config.name)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, BlockVersions::ALL.with_nat(config.nat));

@@ -30,6 +30,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
@@ -57,7 +58,7 @@ use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Command, Mailbox, Worker};
-use crate::{clock, log, offload};
+use crate::{clock, live, log, offload};
 
 /// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
 /// and at 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. What waits, and
@@ -78,14 +79,21 @@ const RUSH: Duration = Duration::from_millis(500);
 /// What follows where nobody looks at the devices any more.
 const UNWATCHED: &str = "nobody watches the devices: the process that does it is stopped or hangs";
 
-/// Runs the daemon until it is told to stop; answers its last state.
-pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
+/// Runs the daemon until it is told to stop; answers its last state. A file in Python that is given has the algorithm of
+/// all bundles, whatever the configuration says, now or later.
+pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
-    let prepared = prepare(config)?;
+    let mut prepared = prepare(config)?;
+    prepared.reader.steer_by(python);
     let loaded = prepared.reader.load(Source::Own)?;
     let Loaded { config, keys, .. } = &loaded;
     config.expect_role(Role::Sendbox)?;
+    // Before anything is given up: later no program can be started.
+    for bundle in &config.bundles {
+        let started = live::named::start(&shaping(bundle).cc);
+        started.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?;
+    }
     let devices = Devices::of(config);
     devices.require()?;
     let lan = config.lan.as_deref().expect("a sendbox has one, as checked");

@@ -13,7 +13,9 @@
 //! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
 //! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
 //! user and its system calls. The [`observer`](crate::daemon::observer), a process of its own, keeps its user and has
-//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network.
+//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What keeps algorithms in
+//! Python running ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities and
+//! with the filters of programs that are not ours.
 
 pub mod seccomp;
 
@@ -277,10 +279,9 @@ mod tests {
         assert_eq!(left(boxes), all.split(", ").chain(change).collect());
         let of_agents = AGENT_SET_UP.map(|(capability, _)| capability.to_string());
         let agents = include_str!("../../../../../packaging/systemd/forebay-agent@.service");
-        assert_eq!(
-            left(agents),
-            of_agents.iter().map(String::as_str).chain(["CAP_SETPCAP"]).collect()
-        );
+        // An empty bounding set, and the user of a child in Python.
+        let change = ["CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID"];
+        assert_eq!(left(agents), of_agents.iter().map(String::as_str).chain(change).collect());
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! call that nobody thought of, such as a newer C library's, is then an error like any other, and a packet
 //! thread that cannot go on ends and leaves its traffic to the kernel. What only a thread makes that somebody
 //! else has taken over (to execute a program, to look into another process, to change the machine) kills the
-//! process at once: its programs are detached with it, and the bridge forwards.
+//! process at once: its programs are detached with it, and the bridge forwards. Programs that are not ours, such as
+//! algorithms in Python, have filters of their own ([`of_others`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -118,13 +119,31 @@ const TRACE: &[libc::c_long] = &[
 /// Key files.
 const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
 
+/// What a thread of a box never does, and a program that is not ours does.
+const EXECUTING: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
+
+/// What a program that is not ours cannot do either: reach a network or another process, put itself before others, and
+/// ask the kernel what the filter does not see.
+const DENIED_TO_OTHERS: &[libc::c_long] = &[
+    libc::SYS_bpf,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kill,
+    libc::SYS_personality,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_setpriority,
+    libc::SYS_socket,
+    libc::SYS_tkill,
+];
+
 /// What nobody here ever does.
 const DEADLY: &[libc::c_long] = &[
     libc::SYS_add_key,
     libc::SYS_chroot,
     libc::SYS_delete_module,
-    libc::SYS_execve,
-    libc::SYS_execveat,
     libc::SYS_finit_module,
     libc::SYS_init_module,
     libc::SYS_kexec_load,
@@ -162,23 +181,30 @@ const BPF_COMMANDS: [u64; 10] = [
 
 /// Both filters of `task`; installed by [`install`].
 pub fn filters(task: Task) -> io::Result<[BpfProgram; 2]> {
+    let deadly = compiled(&[EXECUTING, DEADLY], SeccompAction::KillProcess)?;
+    let allowed = allowed(task).map_err(io::Error::other)?;
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    Ok([deadly, compile(allowed, denied, SeccompAction::Allow)?])
+}
+
+/// Both filters of a program that is not ours and may need whatever it likes: it can do all but what others of this
+/// machine would suffer from.
+pub fn of_others() -> io::Result<[BpfProgram; 2]> {
+    let deadly = compiled(&[DEADLY], SeccompAction::KillProcess)?;
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    Ok([deadly, compiled(&[DENIED_TO_OTHERS], denied)?])
+}
+
+/// A filter that does this with these calls, and allows the others.
+fn compiled(calls: &[&[libc::c_long]], then: SeccompAction) -> io::Result<BpfProgram> {
+    let rules = calls.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
+    compile(rules, SeccompAction::Allow, then)
+}
+
+fn compile(rules: Rules, otherwise: SeccompAction, then: SeccompAction) -> io::Result<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let compile = |rules, otherwise, then| {
-        let filter = SeccompFilter::new(rules, otherwise, then, arch)?;
-        BpfProgram::try_from(filter)
-    };
-    let build = || -> Result<_, BackendError> {
-        let deadly = DEADLY.iter().map(|call| (*call, Vec::new())).collect();
-        Ok([
-            compile(deadly, SeccompAction::Allow, SeccompAction::KillProcess)?,
-            compile(
-                allowed(task)?,
-                SeccompAction::Errno(libc::EPERM as u32),
-                SeccompAction::Allow,
-            )?,
-        ])
-    };
-    build().map_err(io::Error::other)
+    let filter = SeccompFilter::new(rules, otherwise, then, arch).map_err(io::Error::other)?;
+    BpfProgram::try_from(filter).map_err(io::Error::other)
 }
 
 /// Installs them for the calling thread, for good, and forbids it new privileges.
@@ -267,6 +293,22 @@ mod tests {
             });
             outcome.join().unwrap().close().unwrap();
         }
+    }
+
+    #[test]
+    fn programs_that_are_not_ours_run_and_reach_neither_networks_nor_other_processes() {
+        let outcome = std::thread::spawn(|| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            install(&of_others().unwrap()).unwrap();
+            assert!(File::options().write(true).open(file.path()).is_ok());
+            assert!(std::process::Command::new("true").status().unwrap().success());
+            assert!(std::os::unix::net::UnixStream::pair().is_ok());
+            let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            assert!(UdpSocket::bind("127.0.0.1:0").is_err_and(is_denied));
+            let itself = nix::unistd::getpid();
+            assert_eq!(nix::sys::signal::kill(itself, None), Err(nix::errno::Errno::EPERM));
+        });
+        outcome.join().unwrap();
     }
 
     #[test]

@@ -1,26 +1,32 @@
 //! An algorithm within bounds: whatever it answers, a simulation ends and a window lets something go.
 
-use forebay_core::cc::window::CWND_MAX;
-use forebay_core::cc::{
+use alloc::boxed::Box;
+
+use crate::cc::window::CWND_MAX;
+use crate::cc::{
     Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State,
 };
-use forebay_core::spec::{Spec, SpecError};
-use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
+use crate::spec::{Spec, SpecError};
+use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Least pacing rate, a full packet in about 1.5 s, as that of `const`.
 const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
 /// Least time from one call of a timer to the next: what asks for none would be called for ever at one instant.
 const TIMER_MIN: Duration = Duration::from_micros(10);
 
-/// `algorithm`, each instance of which is bounded. The entry lives as long as the program.
+/// `algorithm`, each instance of which is [`within_bounds`]. The entry lives as long as the program.
 pub fn bounded(algorithm: Algorithm) -> Algorithm {
-    let least_mss = algorithm.min_window_mss.max(1.0);
     let build = move |spec: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
-        let cc = (algorithm.build)(spec)?;
-        let (least, waits) = (ByteCount::new(1), Timestamp::ZERO);
-        Ok(Box::new(Bounded { cc, least_mss, least, waits }))
+        Ok(within_bounds((algorithm.build)(spec)?, algorithm.min_window_mss))
     };
     Algorithm { build: Box::leak(Box::new(build)), ..algorithm }
+}
+
+/// `cc`, whose windows its host sees between `least_mss` segments, one at least, and 4 GiB, and whose rates at 8 kbit/s
+/// or more.
+pub fn within_bounds(cc: Box<dyn CongestionControl>, least_mss: f64) -> Box<dyn CongestionControl> {
+    let (least, waits) = (ByteCount::new(1), Timestamp::ZERO);
+    Box::new(Bounded { cc, least_mss: least_mss.max(1.0), least, waits })
 }
 
 struct Bounded {
@@ -88,10 +94,9 @@ impl CongestionControl for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::cc::constant;
-    use forebay_core::spec::Value;
-
     use super::*;
+    use crate::cc::constant;
+    use crate::spec::Value;
 
     /// Answers with nonsense, and asks to be called at once.
     struct Nonsense;

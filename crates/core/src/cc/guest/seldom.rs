@@ -1,13 +1,14 @@
 //! An algorithm that hears of what was measured less often than its host measures, for one that is expensive to call.
 
-use std::str::FromStr;
-use std::time::Duration;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::str::FromStr;
 
-use forebay_core::cc::rounds::Rounds;
-use forebay_core::cc::{
+use crate::cc::rounds::Rounds;
+use crate::cc::{
     CongestionControl, CongestionEvent, Law, Measurement, RttSample, SendLimits, State,
 };
-use forebay_core::units::{ByteCount, Ratio, Timestamp, parse_duration};
+use crate::units::{ByteCount, Duration, Ratio, Timestamp, parse_duration};
 
 /// How often an algorithm hears of what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,230 @@
+//! `python`: the class of a file, as the configuration of a sendbox names it.
+//!
+//! Children are started with the box and never later: a box that runs may start no programs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_core::bundle::sendbox::SUPPLIED;
+use forebay_core::cc::guest::{Every, seldom, within_bounds};
+use forebay_core::cc::{Algorithm, CongestionControl, Registry, copa};
+use forebay_core::spec::{Described, Spec, SpecError, Value, one_of};
+
+use super::remote::Remote;
+use super::{Entry, Live};
+
+const FILE: Described = Described {
+    name: "file",
+    summary: "the file in Python that has the class",
+    default: None,
+    allowed: "the path of a file in Python, from the folder in which the program runs",
+};
+
+const CLASS: Described = Described {
+    name: "algorithm",
+    summary: "which algorithm of the file; may be left out where there is one",
+    default: None,
+    allowed: "the name of an algorithm, as a text",
+};
+
+/// The registry entry.
+pub const ALGORITHM: Algorithm = Algorithm {
+    name: "python",
+    summary: "a class in Python, in a child without privileges; Copa takes over where the class is late or fails",
+    sources: &["this project: crates/host/src/live, python/forebay/live.py"],
+    params: &[&FILE, &CLASS],
+    // Those of the class are known once the file was run.
+    needs: &[],
+    min_window_mss: 1.0,
+    batch_tolerance: 0.2,
+    build: &build_unnamed,
+};
+
+/// The children of this process, by their files as they were named.
+static STARTED: Mutex<BTreeMap<PathBuf, Live>> = Mutex::new(BTreeMap::new());
+
+fn started() -> MutexGuard<'static, BTreeMap<PathBuf, Live>> {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What bundles may be steered by.
+pub fn registry() -> Registry {
+    let mut registry = forebay_policy::registry();
+    registry.register(ALGORITHM).expect("nobody else has that name");
+    registry
+}
+
+/// The algorithm of `file`, which has one.
+pub fn only_of(file: &Path) -> Spec {
+    let file = file.to_string_lossy().into_owned();
+    Spec::named(ALGORITHM.name).with(FILE.name, Value::Text(file))
+}
+
+/// The algorithm `name` of `file`.
+pub fn one_of_file(file: &Path, name: &str) -> Spec {
+    only_of(file).with(CLASS.name, Value::Text(name.into()))
+}
+
+/// The file that is run where `spec` decides, if there is one.
+pub fn file(spec: &Spec) -> Option<&str> {
+    if spec.kind == ALGORITHM.name { file_of(spec).ok() } else { None }
+}
+
+/// What can be said of `spec` before its file is run, which may name any algorithm.
+///
+/// # Errors
+///
+/// A parameter is unknown or missing, or there is no such file.
+pub fn check(spec: &Spec) -> Result<(), SpecError> {
+    if spec.kind != ALGORITHM.name {
+        return Ok(());
+    }
+    spec.check_names(ALGORITHM.params)?;
+    text(spec, &CLASS)?;
+    let file = file_of(spec)?;
+    let refused = |reason: &str| {
+        let allowed = format!("a file in Python that can be read ({reason})");
+        SpecError::new(FILE.name, file, &allowed)
+    };
+    let metadata = Path::new(file).metadata().map_err(|error| refused(&error.to_string()))?;
+    if metadata.is_file() { Ok(()) } else { Err(refused("no regular file")) }
+}
+
+/// Starts the child that `spec` needs, if it needs one that is not there. Call it from the main thread.
+///
+/// # Errors
+///
+/// No child decides; the file has no such algorithm, or one that needs what a sendbox does not know.
+pub fn start(spec: &Spec) -> Result<(), SpecError> {
+    if spec.kind != ALGORITHM.name {
+        return Ok(());
+    }
+    let file = file_of(spec)?;
+    let mut started = started();
+    if !started.contains_key(Path::new(file)) {
+        let refused = |error: &dyn std::fmt::Display| {
+            SpecError::new(FILE.name, file, &format!("a file that defines algorithms ({error})"))
+        };
+        let live = Live::start(Path::new(file)).map_err(|error| refused(&error))?;
+        started.insert(file.into(), live);
+    }
+    let live = &started[Path::new(file)];
+    let Entry { needs, every, .. } = choose(&live.entries, spec)?;
+    every_of(every)?;
+    let supplied = SUPPLIED.iter().map(|field| field.name()).collect::<Vec<_>>();
+    match needs.iter().find(|need| !supplied.contains(&need.as_str())) {
+        None => Ok(()),
+        Some(need) => Err(SpecError::new("needs", need, &one_of(need, &supplied))),
+    }
+}
+
+/// What `spec` names decides for a bundle that the log calls `whom`.
+///
+/// # Errors
+///
+/// As [`Registry::build`]; of a class in Python, that its file was not there when this process was started.
+pub fn build(spec: &Spec, whom: &str) -> Result<Box<dyn CongestionControl>, SpecError> {
+    if spec.kind == ALGORITHM.name { decide(spec, whom) } else { registry().build(spec, SUPPLIED) }
+}
+
+fn build_unnamed(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    decide(spec, &spec.kind)
+}
+
+fn decide(spec: &Spec, whom: &str) -> Result<Box<dyn CongestionControl>, SpecError> {
+    let file = file_of(spec)?;
+    let started = started();
+    let live = started.get(Path::new(file)).ok_or_else(|| {
+        let allowed = "a file that the box was started with, since a box that runs starts no programs: start it again";
+        SpecError::new(FILE.name, file, allowed)
+    })?;
+    let Entry { name, every, .. } = choose(&live.entries, spec)?;
+    let remote = Remote::new(live.link.clone(), name, whom, &copa::ALGORITHM);
+    let remote = seldom(Box::new(remote), every_of(every)?);
+    Ok(within_bounds(remote, ALGORITHM.min_window_mss))
+}
+
+/// The entry that `spec` names; the only one where it names none.
+fn choose<'a>(entries: &'a [Entry], spec: &Spec) -> Result<&'a Entry, SpecError> {
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    let refused = |name: &str| SpecError::new(CLASS.name, name, &one_of(name, &names));
+    match (text(spec, &CLASS)?, entries) {
+        (None, [only]) => Ok(only),
+        (None, _) => Err(refused("(absent)")),
+        (Some(name), _) => {
+            entries.iter().find(|entry| entry.name == name).ok_or_else(|| refused(name))
+        }
+    }
+}
+
+fn every_of(every: &str) -> Result<Every, SpecError> {
+    every.parse().map_err(|allowed: String| SpecError::new("every", every, &allowed))
+}
+
+fn file_of(spec: &Spec) -> Result<&str, SpecError> {
+    text(spec, &FILE)?.ok_or_else(|| SpecError::absent(FILE.name, &spec.kind))
+}
+
+/// A parameter that is a text.
+fn text<'a>(spec: &'a Spec, parameter: &Described) -> Result<Option<&'a str>, SpecError> {
+    match spec.params.get(parameter.name) {
+        None => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text)),
+        Some(other) => {
+            Err(SpecError::new(parameter.name, &other.to_string(), parameter.allowed))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            summary: String::new(),
+            needs: Vec::new(),
+            every: "round".into(),
+            sources: "0".into(),
+        }
+    }
+
+    #[test]
+    fn the_class_may_be_left_out_where_there_is_one() {
+        let file = Path::new("mine.py");
+        let chosen = |names: &[&str], spec: &Spec| {
+            let entries: Vec<Entry> = names.iter().map(|name| entry(name)).collect();
+            choose(&entries, spec).map(|it| it.name.clone()).map_err(|error| error.to_string())
+        };
+        assert_eq!(chosen(&["a"], &only_of(file)).as_deref(), Ok("a"));
+        assert_eq!(chosen(&["a", "b"], &one_of_file(file, "b")).as_deref(), Ok("b"));
+        let error = chosen(&["a", "b"], &only_of(file)).unwrap_err();
+        assert!(error.starts_with("algorithm = (absent): allowed is one of a, b"), "{error}");
+        let error = chosen(&["a"], &one_of_file(file, "c")).unwrap_err();
+        assert!(error.starts_with("algorithm = c: allowed is one of a"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_before_the_file_is_run_is_told_with_key_and_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mine.py");
+        let told = |spec: &Spec| check(spec).unwrap_err().to_string();
+        assert!(told(&only_of(&file)).contains("mine.py: allowed is a file in Python that can be read ("));
+        assert!(told(&only_of(folder.path())).ends_with("(no regular file)"));
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(check(&one_of_file(&file, "mine")), Ok(()));
+        assert_eq!(told(&Spec::named("python")), "file = (absent): allowed is a value: python needs it");
+        let wrong = only_of(&file).with("algorithm", Value::Integer(3));
+        assert!(told(&wrong).starts_with("algorithm = 3: allowed is the name of"));
+        assert!(told(&only_of(&file).with("flie", Value::Bool(true))).starts_with("flie = true"));
+    }
+
+    #[test]
+    fn a_file_that_the_box_was_not_started_with_is_refused() {
+        let error = build(&only_of(Path::new("/nonexistent/late.py")), "b").err().unwrap();
+        assert!(error.to_string().contains("a file that the box was started with"), "{error}");
+        assert!(build(&Spec::named("copa"), "b").is_ok());
+    }
+}
