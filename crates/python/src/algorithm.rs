@@ -1,7 +1,5 @@
 //! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
 
-use std::panic::resume_unwind;
-
 use forebay_core::cc::guest::Described;
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -10,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::error;
-use crate::watch::Raised;
+use crate::watch::raise;
 
 /// What a connection starts with.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
@@ -140,7 +138,7 @@ impl InPython {
         match answered {
             Ok(Some(limits)) => self.limits = limits,
             Ok(None) => {}
-            Err(error) => resume_unwind(Box::new(Raised(error))),
+            Err(error) => raise(error),
         }
     }
 }
@@ -181,7 +179,7 @@ impl CongestionControl for InPython {
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
         match Python::attach(|py| self.class.call0(py)) {
             Ok(instance) => self.instance = Some(instance),
-            Err(error) => resume_unwind(Box::new(Raised(error))),
+            Err(error) => raise(error),
         }
         self.ask(|it| it.call_method1(intern!(it.py(), "init"), (start,)));
     }

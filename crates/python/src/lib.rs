@@ -5,11 +5,13 @@
 //! python/forebay ──► plan, run, results ──► forebay_lab        (errors: classes of forebay.errors)
 //!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
 //!   rl ────────────► rl, policy ─► forebay_lab::rl, forebay_policy
+//!                    conformance: the rules of core for such a class
 //! ```
 //! What is handed over is plain: numbers, texts, JSON, columns as bytes that numpy reads, and arrays of numpy as buffers
 //! that are read and filled. The interpreter is let go while anything runs.
 
 mod algorithm;
+mod conformance;
 mod error;
 mod plan;
 mod policy;
@@ -46,6 +48,8 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<rl::Outcome>()?;
     module.add_class::<policy::Policy>()?;
     module.add_function(wrap_pyfunction!(algorithm::register, module)?)?;
+    module.add_function(wrap_pyfunction!(conformance::rules, module)?)?;
+    module.add_function(wrap_pyfunction!(conformance::conform, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(run::bench, module)?)?;
     module.add_function(wrap_pyfunction!(run::search, module)?)?;

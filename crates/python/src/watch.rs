@@ -1,7 +1,8 @@
 //! Work on a thread of its own, while the thread that called shows how far it is and hears of ctrl-C.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,24 @@ use crate::error;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// An exception that a callback raised, on its way as a panic through the simulation that it ends.
-pub struct Raised(pub PyErr);
+struct Raised(PyErr);
+
+thread_local! {
+    /// The newest exception of a callback on this thread, for who cannot see what a panic carries.
+    static NEWEST: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Ends what this thread does by the exception of a callback.
+pub fn raise(error: PyErr) -> ! {
+    let newest = Python::attach(|py| error.clone_ref(py));
+    NEWEST.set(Some(newest));
+    resume_unwind(Box::new(Raised(error)))
+}
+
+/// The newest exception that callbacks have raised on this thread since the last call.
+pub fn take_raised() -> Option<PyErr> {
+    NEWEST.take()
+}
 
 /// Does `work`, which looks at a [`Stop`] and tells how far it is, and calls `told` with what it tells.
 ///
@@ -80,7 +98,11 @@ fn of_panic(py: Python<'_>, panic: Box<dyn Any + Send>) -> PyErr {
         Ok(raised) => return raised.0,
         Err(panic) => panic,
     };
+    error::failed(py, &format!("a fault of forebay, which ended the run: {}", text_of(&*panic)))
+}
+
+/// What a panic says.
+pub fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    error::failed(py, &format!("a fault of forebay, which ended the run: {text}"))
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }

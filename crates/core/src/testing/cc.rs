@@ -311,6 +311,24 @@ const CASES: u32 = 128;
 /// Largest [`Algorithm::batch_tolerance`], a share of the mean window.
 const TOLERANCE_MAX: f64 = 0.2;
 
+/// What a rule is called, and what asks it of an algorithm: it panics where the rule is broken.
+pub type Rule = (&'static str, fn(&'static Algorithm));
+
+/// Every rule of this module.
+pub const RULES: [Rule; 4] = [
+    ("keeps_a_valid_window", |algorithm| {
+        always(&operations(), |operations| keeps_a_window(algorithm, operations));
+    }),
+    ("keeps_a_sendbox_within_its_bounds", |algorithm| {
+        always(&sendbox_operations(), |operations| keeps_a_rate(algorithm, operations));
+    }),
+    ("is_batch_invariant", |algorithm| {
+        let moved = moved_by_feeding(algorithm);
+        assert!(moved.is_empty(), "{moved:#?}");
+    }),
+    ("refuses_unknown_parameters", |algorithm| refuses_what_it_does_not_know(algorithm)),
+];
+
 /// Every rule of this module for `algorithm`, with its defaults and with its switches turned: what the tests of a
 /// crate with an algorithm of its own call. Takes about a second with optimisation.
 ///
@@ -318,11 +336,7 @@ const TOLERANCE_MAX: f64 = 0.2;
 ///
 /// Where a rule is broken; the message has the smallest sequence of calls that breaks the rule.
 pub fn conform(algorithm: &'static Algorithm) {
-    always(&operations(), |operations| keeps_a_window(algorithm, operations));
-    always(&sendbox_operations(), |operations| keeps_a_rate(algorithm, operations));
-    let moved = moved_by_feeding(algorithm);
-    assert!(moved.is_empty(), "{moved:#?}");
-    refuses_what_it_does_not_know(algorithm);
+    RULES.iter().for_each(|(_, rule)| rule(algorithm));
 }
 
 /// Applies `rule` to what `strategy` draws.
