@@ -1,10 +1,11 @@
-//! The datagrams between connections and bundles of a daemon and their child.
+//! The datagrams between connections and bundles of a program and their child.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::sys::socket::{MsgFlags, recv};
 use serde::Deserialize;
 use serde_json::Value;
 use socket2::Socket;
@@ -57,14 +58,14 @@ pub struct Answer {
 }
 
 /// What has been heard for a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heard {
     /// Number of the newest question that was answered.
     pub number: u64,
     /// The newest limits since somebody took them.
     pub limits: Option<Limits>,
-    /// An exception was raised.
-    pub has_failed: bool,
+    /// What Python says of an exception, since somebody took it.
+    pub failed: Option<String>,
     /// So many children have followed the first one.
     pub generation: u64,
     /// The child has ended, and the next has not begun.
@@ -82,8 +83,7 @@ pub struct Link {
 #[derive(Default)]
 struct State {
     opened: u64,
-    /// By number: whom the log names, and what has been heard.
-    connections: BTreeMap<u64, (String, Heard)>,
+    connections: BTreeMap<u64, Heard>,
     generation: u64,
     is_gone: bool,
     /// What the log may tell.
@@ -92,7 +92,7 @@ struct State {
 }
 
 impl Link {
-    /// The end `socket`, which must not block, of a child that runs `file`.
+    /// The end `socket` of a child that runs `file`.
     pub fn new(socket: Socket, file: &Path) -> Self {
         let state = State { datagram: vec![0; DATAGRAM_MAX], ..State::default() };
         Self { socket, file: file.into(), state: Mutex::new(state) }
@@ -102,12 +102,22 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that nothing has been heard for; the log calls it `whom`.
-    pub fn open(&self, whom: &str) -> u64 {
+    /// The file that the children run.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether the log may tell something of this file.
+    pub fn may_tell(&self) -> bool {
+        self.state().allowance.takes(clock::now())
+    }
+
+    /// A connection that nothing has been heard for.
+    pub fn open(&self) -> u64 {
         let mut state = self.state();
         state.opened += 1;
         let number = state.opened;
-        state.connections.insert(number, (whom.into(), Heard::default()));
+        state.connections.insert(number, Heard::default());
         number
     }
 
@@ -118,58 +128,72 @@ impl Link {
 
     /// Sends `question`, which is lost where the child has left no room: what is not answered is late.
     pub fn ask(&self, question: &Value) {
+        let _ = self.socket.send_with_flags(question.to_string().as_bytes(), libc::MSG_DONTWAIT);
+    }
+
+    /// Sends `question`, for which there is room before long.
+    pub fn ask_for_sure(&self, question: &Value) {
+        // An end that is closed has no answer either.
         let _ = self.socket.send(question.to_string().as_bytes());
     }
 
-    /// What has been heard for `connection` by now; its limits are told once.
+    /// What has been heard for `connection` by now; limits and exceptions are told once.
     pub fn hear(&self, connection: u64) -> Heard {
         let mut state = self.state();
-        let mut datagram = std::mem::take(&mut state.datagram);
         for _ in 0..DATAGRAMS_MAX {
-            let Ok(length @ 1..) = (&self.socket).read(&mut datagram) else { break };
-            if let Ok(said) = serde_json::from_slice::<Said>(&datagram[..length]) {
-                state.take(said, &self.file);
+            if !state.receive(self, MsgFlags::MSG_DONTWAIT) {
+                break;
             }
         }
-        state.datagram = datagram;
-        let (generation, is_gone) = (state.generation, state.is_gone);
-        let Some((_, heard)) = state.connections.get_mut(&connection) else {
-            return Heard { generation, is_gone, ..Heard::default() };
-        };
-        Heard { limits: heard.limits.take(), generation, is_gone, ..*heard }
+        state.heard(connection)
+    }
+
+    /// What has been heard for `connection` once the question of this number has its answer, or it is clear that there
+    /// will be none.
+    pub fn wait(&self, connection: u64, number: u64) -> Heard {
+        loop {
+            let mut state = self.state();
+            let is_answered =
+                state.connections.get(&connection).is_none_or(|heard| heard.number >= number);
+            if is_answered || state.is_gone || !state.receive(self, MsgFlags::empty()) {
+                return state.heard(connection);
+            }
+        }
     }
 }
 
 impl State {
+    /// Takes a datagram; false: there is none.
+    fn receive(&mut self, link: &Link, flags: MsgFlags) -> bool {
+        let received = recv(link.socket.as_raw_fd(), &mut self.datagram, flags);
+        let Ok(length @ 1..) = received else { return false };
+        if let Ok(said) = serde_json::from_slice::<Said>(&self.datagram[..length]) {
+            self.take(said, &link.file);
+        }
+        true
+    }
+
     fn take(&mut self, said: Said, file: &Path) {
         let file = file.display();
         match said {
             Said::Answer(Answer { connection, number, limits, failed }) => {
-                let Some((whom, heard)) = self.connections.get_mut(&connection) else { return };
+                let Some(heard) = self.connections.get_mut(&connection) else { return };
                 heard.number = number;
                 heard.limits = limits.or(heard.limits);
-                heard.has_failed |= failed.is_some();
-                if let Some(traceback) = failed
-                    && self.allowance.takes(clock::now())
-                {
-                    tracing::warn!(
-                        target: "python",
-                        %whom,
-                        "{file} raised an exception, and its fallback decides from now on:\n{traceback}"
-                    );
-                }
+                heard.failed = failed.or(heard.failed.take());
             }
             Said::Hello { .. } => {
                 self.generation += 1;
                 self.is_gone = false;
                 // What the one before has said is of instances that are no more.
-                self.connections.values_mut().for_each(|(_, heard)| heard.limits = None);
+                self.connections.values_mut().for_each(|heard| heard.limits = None);
                 tracing::info!(target: "python", "{file} runs again, and decides");
             }
-            Said::Failed { error } if self.allowance.takes(clock::now()) => {
-                tracing::warn!(target: "python", "{file} cannot be run:\n{error}");
+            Said::Failed { error } => {
+                if self.allowance.takes(clock::now()) {
+                    tracing::warn!(target: "python", "{file} cannot be run:\n{error}");
+                }
             }
-            Said::Failed { .. } => {}
             Said::Ended { ended } => {
                 self.is_gone = true;
                 if self.allowance.takes(clock::now()) {
@@ -177,5 +201,14 @@ impl State {
                 }
             }
         }
+    }
+
+    fn heard(&mut self, connection: u64) -> Heard {
+        let (generation, is_gone) = (self.generation, self.is_gone);
+        let Some(heard) = self.connections.get_mut(&connection) else {
+            return Heard { generation, is_gone, ..Heard::default() };
+        };
+        let (number, limits, failed) = (heard.number, heard.limits.take(), heard.failed.take());
+        Heard { number, limits, failed, generation, is_gone }
     }
 }

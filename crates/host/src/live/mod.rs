@@ -8,9 +8,11 @@
 //! Questions and answers are datagrams in JSON on a pair of sockets. Nobody waits for an answer: it counts when it is there.
 //! What the child says is bounded and believed no more than any message of a network.
 
+mod in_step;
 pub mod keeper;
 mod link;
 pub mod named;
+mod questions;
 mod remote;
 
 use std::io::{self, Read};
@@ -24,6 +26,7 @@ use forebay_core::spec::SpecError;
 use serde::Deserialize;
 use socket2::{Domain, Socket, Type};
 
+use self::in_step::InStep;
 use self::link::{DATAGRAM_MAX, Link, Said};
 use self::remote::Remote;
 
@@ -93,8 +96,20 @@ impl Live {
         socket.set_read_timeout(Some(START))?;
         let entries = first_word(&socket)
             .map_err(|reason| LiveError::Silent { path: path.clone(), reason })?;
-        socket.set_nonblocking(true)?;
         Ok(Self { entries, link: Arc::new(Link::new(socket, &path)) })
+    }
+
+    /// An entry for a registry of a simulation, whose time stands still until what `entry` says has answered. An exception
+    /// in Python is a panic with the traceback.
+    ///
+    /// # Errors
+    ///
+    /// The entry names a field or a time that there is not.
+    pub fn in_step(&self, entry: &Entry) -> Result<Algorithm, SpecError> {
+        let (link, name) = (self.link.clone(), entry.name.clone());
+        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
+            Box::new(InStep::new(link.clone(), &name))
+        })
     }
 
     /// An entry for a registry, which makes an instance a connection of what `entry` says; `fallback` decides where the
@@ -104,13 +119,16 @@ impl Live {
     ///
     /// The entry names a field or a time that there is not.
     pub fn algorithm(&self, entry: &Entry, fallback: Algorithm) -> Result<Algorithm, SpecError> {
-        let Entry { name, summary, needs, every, .. } = entry.clone();
-        let (link, whom) = (self.link.clone(), name.clone());
-        let described = Described { name, summary, needs, every };
-        described.algorithm(move || -> Box<dyn CongestionControl> {
-            Box::new(Remote::new(link.clone(), &whom, &whom, &fallback))
+        let (link, name) = (self.link.clone(), entry.name.clone());
+        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
+            Box::new(Remote::new(link.clone(), &name, &name, &fallback))
         })
     }
+}
+
+fn described(entry: &Entry) -> Described {
+    let Entry { name, summary, needs, every, .. } = entry.clone();
+    Described { name, summary, needs, every }
 }
 
 /// The algorithms that a child says it has, or what came in their place.

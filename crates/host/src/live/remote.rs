@@ -7,10 +7,10 @@ use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State,
 };
 use forebay_core::spec::Spec;
-use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use serde_json::{Value, json};
+use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use super::link::{Heard, Link};
+use super::questions::{Questions, send_limits};
 
 /// Time between two looks for an answer, and the part of its lateness where that is too late.
 const LOOK: Duration = Duration::from_millis(1);
@@ -46,15 +46,13 @@ impl Standing {
 
 /// An algorithm in a child, for one connection or bundle.
 pub struct Remote {
-    link: Arc<Link>,
-    algorithm: String,
-    connection: u64,
+    questions: Questions,
+    /// What the log calls it.
+    whom: String,
     /// The child that has the instance, as [`Heard::generation`] counts them.
     generation: u64,
     seed: u64,
     mss: ByteCount,
-    /// Number of the newest question.
-    asked: u64,
     /// When the questions were put that have no answer, the oldest first.
     unanswered: VecDeque<Timestamp>,
     /// When to look for an answer.
@@ -68,16 +66,14 @@ impl Remote {
     /// What the log calls `whom`, for which the algorithm of this name decides at the other end of `link`, and
     /// `fallback` where that does not.
     pub fn new(link: Arc<Link>, algorithm: &str, whom: &str, fallback: &Algorithm) -> Self {
-        let connection = link.open(whom);
+        let questions = Questions::new(link, algorithm, false);
         let fallback = fallback.build(&Spec::named(fallback.name));
         Self {
-            connection,
-            generation: link.hear(connection).generation,
-            link,
-            algorithm: algorithm.into(),
+            generation: questions.hear().generation,
+            questions,
+            whom: whom.into(),
             seed: 0,
             mss: ByteCount::ZERO,
-            asked: 0,
             unanswered: VecDeque::new(),
             looks: None,
             limits: SendLimits::default(),
@@ -88,50 +84,32 @@ impl Remote {
 
     /// Has an instance made that starts with this window.
     fn begin(&mut self, now: Timestamp, initial_cwnd: ByteCount) {
-        let start = json!({
-            "now_ns": now.as_nanos(),
-            "mss_bytes": self.mss.as_u64(),
-            "initial_cwnd_bytes": initial_cwnd.as_u64(),
-            "seed": self.seed,
-        });
-        self.ask(now, "init", json!({ "algorithm": self.algorithm, "start": start }));
+        let (mss, seed) = (self.mss, self.seed);
+        self.ask(now, |questions| questions.init(now, mss, initial_cwnd, seed));
     }
 
-    /// Puts a question: what of `call` the callback of that name is told.
-    fn ask(&mut self, now: Timestamp, call: &str, told: Value) {
-        let is_anybody_there = matches!(self.standing, Standing::Python | Standing::Late);
-        if !is_anybody_there || self.unanswered.len() == UNANSWERED_MAX {
-            return;
+    /// Puts a question, if there is somebody to put it to.
+    fn ask(&mut self, now: Timestamp, question: impl FnOnce(&mut Questions)) {
+        if self.is_anybody_there() && self.unanswered.len() < UNANSWERED_MAX {
+            question(&mut self.questions);
+            self.unanswered.push_back(now);
+            self.look(now);
         }
-        self.asked += 1;
-        self.unanswered.push_back(now);
-        self.look(now);
-        self.link.ask(&json!({
-            "connection": self.connection,
-            "number": self.asked,
-            "now_ns": now.as_nanos(),
-            "call": call,
-            "told": told,
-        }));
+    }
+
+    fn is_anybody_there(&self) -> bool {
+        matches!(self.standing, Standing::Python | Standing::Late)
     }
 
     /// Takes what has been heard by now.
     fn hear(&mut self, now: Timestamp) {
-        let heard = self.link.hear(self.connection);
+        let heard = self.questions.hear();
         // Nobody has answered what was not asked.
-        let first = self.asked - self.unanswered.len() as u64;
-        let answered = heard.number.min(self.asked).saturating_sub(first);
+        let asked = self.questions.asked();
+        let first = asked - self.unanswered.len() as u64;
+        let answered = heard.number.min(asked).saturating_sub(first);
         self.unanswered.drain(..answered as usize);
-        if let Some([cwnd, ssthresh, rate]) = heard.limits {
-            // A number that makes no sense becomes the nearest one that a u64 can be.
-            let whole = |number: Option<f64>| number.map(|number| number as u64);
-            self.limits = SendLimits {
-                cwnd: whole(cwnd).map(ByteCount::new),
-                ssthresh: whole(ssthresh).map(ByteCount::new),
-                pacing_rate: whole(rate).map(Rate::from_bits_per_sec),
-                app_limited: None,
-            };
-        }
+        self.limits = heard.limits.map_or(self.limits, send_limits);
         let has_followed = heard.generation != self.generation;
         if has_followed {
             self.generation = heard.generation;
@@ -139,6 +117,7 @@ impl Remote {
         }
         let cwnd = self.send_limits().cwnd;
         self.standing = self.judge(now, &heard);
+        self.tell(&heard);
         self.look(now);
         if has_followed && let Some(cwnd) = cwnd {
             self.limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
@@ -147,11 +126,27 @@ impl Remote {
     }
 
     fn judge(&self, now: Timestamp, heard: &Heard) -> Standing {
+        let has_failed = heard.failed.is_some() || self.standing == Standing::Failed;
         match self.lateness(now) {
-            _ if heard.has_failed => Standing::Failed,
+            _ if has_failed => Standing::Failed,
             _ if heard.is_gone => Standing::Gone,
             Some(lateness) if lateness > LATE => Standing::Late,
             _ => Standing::Python,
+        }
+    }
+
+    /// Logs an exception.
+    fn tell(&self, heard: &Heard) {
+        let link = self.questions.link();
+        if let Some(traceback) = &heard.failed
+            && link.may_tell()
+        {
+            let (whom, file) = (&self.whom, link.file().display());
+            tracing::warn!(
+                target: "python",
+                %whom,
+                "{file} raised an exception, and its fallback decides from now on:\n{traceback}"
+            );
         }
     }
 
@@ -162,22 +157,13 @@ impl Remote {
 
     /// Sets when to look for an answer next.
     fn look(&mut self, now: Timestamp) {
-        let awaits = matches!(self.standing, Standing::Python | Standing::Late);
-        let lateness = self.lateness(now).filter(|lateness| awaits && *lateness < LOOK_MAX);
-        self.looks = lateness.map(|lateness| {
-            now + if lateness > LATE { lateness / LOOK_PART } else { LOOK }
-        });
+        let lateness = self.lateness(now).filter(|lateness| *lateness < LOOK_MAX);
+        let wait = |lateness| if lateness > LATE { lateness / LOOK_PART } else { LOOK };
+        self.looks = lateness.filter(|_| self.is_anybody_there()).map(|it| now + wait(it));
     }
 
     fn is_python(&self) -> bool {
         self.standing == Standing::Python
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        self.link.ask(&json!({ "connection": self.connection, "call": "end" }));
-        self.link.close(self.connection);
     }
 }
 
@@ -197,14 +183,13 @@ impl CongestionControl for Remote {
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.fallback.on_measurement(now, measurement);
         self.hear(now);
-        self.ask(now, "on_measurement", measured(measurement));
+        self.ask(now, |questions| questions.on_measurement(now, measurement));
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         self.fallback.on_event(now, event);
         self.hear(now);
-        let (name, value) = event.named();
-        self.ask(now, "on_event", json!({ "event": name, "value": value }));
+        self.ask(now, |questions| questions.on_event(now, event));
     }
 
     fn on_timer(&mut self, now: Timestamp) {
@@ -231,37 +216,6 @@ impl CongestionControl for Remote {
         let state = if self.is_python() { State::default() } else { self.fallback.state() };
         State { phase, reason, ..state }
     }
-}
-
-/// `it` under the names that Python has for the fields.
-fn measured(it: &Measurement) -> Value {
-    let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
-    let nanos = |time: Option<Duration>| {
-        time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    };
-    let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
-    json!({
-        "interval_ns": nanos(Some(it.interval)),
-        "acked_bytes": it.acked.as_u64(),
-        "lost_bytes": bytes(it.lost),
-        "ecn_ce_bytes": bytes(it.ecn_ce),
-        "ect1_bytes": bytes(it.ect1),
-        "rtt_latest_ns": nanos(it.rtt.map(|rtt| rtt.latest)),
-        "rtt_min_ns": nanos(it.rtt.map(|rtt| rtt.min)),
-        "feedback_delay_ns": nanos(it.feedback_delay),
-        "one_way_ns": nanos(it.one_way),
-        "send_rate_bits_per_s": rate(it.send_rate),
-        "delivery_rate_bits_per_s": rate(it.delivery_rate),
-        "train_rate_bits_per_s": rate(it.train_rate),
-        "in_flight_bytes": bytes(it.in_flight),
-        "delivered_bytes": it.delivered.as_u64(),
-        "prior_delivered_bytes": it.prior_delivered.as_u64(),
-        "lost_prior_delivered_bytes": bytes(it.lost_prior_delivered),
-        "backlog_bytes": bytes(it.backlog),
-        "idle_share": it.idle.map(Ratio::as_f64),
-        "app_limited": it.app_limited,
-        "cwnd_limited": it.cwnd_limited,
-    })
 }
 
 #[cfg(test)]

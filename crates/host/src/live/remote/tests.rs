@@ -4,6 +4,8 @@ use std::io::Read;
 use std::path::Path;
 
 use forebay_core::cc::{RttSample, newreno};
+use forebay_core::units::Rate;
+use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
 use super::*;
@@ -11,7 +13,6 @@ use super::*;
 /// A connection, and the end of its child.
 fn connection() -> (Remote, Socket) {
     let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
-    ours.set_nonblocking(true).unwrap();
     let link = Arc::new(Link::new(ours, Path::new("mine.py")));
     let mut remote = Remote::new(link, "mine", "b", &newreno::ALGORITHM);
     remote.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000));

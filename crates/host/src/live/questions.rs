@@ -1,0 +1,133 @@
+//! What a child is asked for a connection or bundle, and how its answers read.
+
+use std::sync::Arc;
+
+use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
+use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use serde_json::{Value, json};
+
+use super::link::{Heard, Limits, Link};
+
+/// The questions for one connection.
+pub struct Questions {
+    link: Arc<Link>,
+    algorithm: String,
+    connection: u64,
+    /// Number of the newest question.
+    asked: u64,
+    /// Each question finds room.
+    for_sure: bool,
+}
+
+impl Questions {
+    /// Questions to the algorithm of this name at the other end of `link`; each arrives `for_sure`, or is lost where the
+    /// child is far behind.
+    pub fn new(link: Arc<Link>, algorithm: &str, for_sure: bool) -> Self {
+        let connection = link.open();
+        Self { link, algorithm: algorithm.into(), connection, asked: 0, for_sure }
+    }
+
+    /// Where they go.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Number of the newest question.
+    pub const fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// Has an instance made that starts with packets of `mss` bytes and this window.
+    pub fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount, seed: u64) {
+        let start = json!({
+            "now_ns": now.as_nanos(),
+            "mss_bytes": mss.as_u64(),
+            "initial_cwnd_bytes": initial_cwnd.as_u64(),
+            "seed": seed,
+        });
+        self.put(now, "init", json!({ "algorithm": self.algorithm, "start": start }));
+    }
+
+    /// Tells of a measurement.
+    pub fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
+        self.put(now, "on_measurement", measured(measurement));
+    }
+
+    /// Tells of an event.
+    pub fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
+        let (name, value) = event.named();
+        self.put(now, "on_event", json!({ "event": name, "value": value }));
+    }
+
+    /// Puts a question: what of `call` the callback of that name is told.
+    fn put(&mut self, now: Timestamp, call: &str, told: Value) {
+        self.asked += 1;
+        let question = json!({
+            "connection": self.connection,
+            "number": self.asked,
+            "now_ns": now.as_nanos(),
+            "call": call,
+            "told": told,
+        });
+        if self.for_sure { self.link.ask_for_sure(&question) } else { self.link.ask(&question) }
+    }
+
+    /// What has been heard by now.
+    pub fn hear(&self) -> Heard {
+        self.link.hear(self.connection)
+    }
+
+    /// What has been heard once the newest question has its answer, or it is clear that there will be none.
+    pub fn wait(&self) -> Heard {
+        self.link.wait(self.connection, self.asked)
+    }
+}
+
+impl Drop for Questions {
+    fn drop(&mut self) {
+        self.link.ask(&json!({ "connection": self.connection, "call": "end" }));
+        self.link.close(self.connection);
+    }
+}
+
+/// `limits` as an algorithm has them. A number that makes no sense becomes the nearest one that a u64 can be.
+pub fn send_limits([cwnd, ssthresh, rate]: Limits) -> SendLimits {
+    let whole = |number: Option<f64>| number.map(|number| number as u64);
+    SendLimits {
+        cwnd: whole(cwnd).map(ByteCount::new),
+        ssthresh: whole(ssthresh).map(ByteCount::new),
+        pacing_rate: whole(rate).map(Rate::from_bits_per_sec),
+        app_limited: None,
+    }
+}
+
+/// `it` under the names that Python has for the fields.
+fn measured(it: &Measurement) -> Value {
+    let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
+    let nanos = |time: Option<Duration>| {
+        time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    };
+    let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
+    json!({
+        "interval_ns": nanos(Some(it.interval)),
+        "acked_bytes": it.acked.as_u64(),
+        "lost_bytes": bytes(it.lost),
+        "ecn_ce_bytes": bytes(it.ecn_ce),
+        "ect1_bytes": bytes(it.ect1),
+        "rtt_latest_ns": nanos(it.rtt.map(|rtt| rtt.latest)),
+        "rtt_min_ns": nanos(it.rtt.map(|rtt| rtt.min)),
+        "feedback_delay_ns": nanos(it.feedback_delay),
+        "one_way_ns": nanos(it.one_way),
+        "send_rate_bits_per_s": rate(it.send_rate),
+        "delivery_rate_bits_per_s": rate(it.delivery_rate),
+        "train_rate_bits_per_s": rate(it.train_rate),
+        "in_flight_bytes": bytes(it.in_flight),
+        "delivered_bytes": it.delivered.as_u64(),
+        "prior_delivered_bytes": it.prior_delivered.as_u64(),
+        "lost_prior_delivered_bytes": bytes(it.lost_prior_delivered),
+        "backlog_bytes": bytes(it.backlog),
+        "idle_share": it.idle.map(Ratio::as_f64),
+        "app_limited": it.app_limited,
+        "cwnd_limited": it.cwnd_limited,
+    })
+}

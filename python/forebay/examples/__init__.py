@@ -1,0 +1,1 @@
+"""Algorithms as classes, to read and to begin with."""

@@ -1,0 +1,208 @@
+"""Copa (Arun and Balakrishnan, NSDI 2018) as a class, the same for simulator, sendbox and agent.
+
+::
+
+    target    W / (base + x) = 1 / (delta x): so a queue of 1/delta stands, here max(6 packets, 0.75 ms x mu)
+    step      W +- v / (2 delta) a round trip, towards the target
+    v         doubles after 3, 5, 7, .. round trips in one direction, 1 again at a change of it
+    x         least round trip of the last four measurements, less the base
+    base      least round trip; measured anew every 10 s, with a window below what fills the path
+    mu        largest delivery rate of the last ten round trips, a second at least
+
+The departures from the paper are those of ``crates/core/src/cc/copa.rs``, where their reasons stand: a target that follows
+the rate, half of its steps, the least of four measurements, and no competitive mode. That algorithm, ``copa`` in plans, also
+tells others' queues from its own, which this one does not: its base grows by what others have standing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import forebay
+
+#: Queue to aim for: six packets, or what comes in three quarters of the millisecond of noise that is assumed.
+TARGET_PACKETS = 6
+TARGET_S = 0.75e-3
+#: Step a round trip over 1/delta, and the largest over the window.
+STEP = 0.5
+STEP_MAX = 1 / 8
+#: Round trips in one direction until the velocity doubles, and from then on until it doubles again.
+SAME_DIRECTION = 3
+DOUBLING = 2
+#: Largest window over what was delivered of late in a base.
+GROWTH = 1.25
+#: The base is measured so often (s), and at this share of the window that fills the path.
+DRAIN_EVERY_S = 10.0
+DRAIN_SHARE = 0.95
+#: Round trips until a drain has emptied the queue, and for which it measures then.
+DRAIN_SETTLES = 2
+DRAIN_MEASURES = 2
+#: Round trips for which four targets may stand: then the path may have become longer.
+QUEUED_MAX = 8
+#: Share of idle time from which there is too little to send to learn from it.
+IDLE_SHARE = 0.05
+#: Least and largest window, in packets and in bytes.
+PACKETS_MIN = 4
+BYTES_MAX = 1 << 32
+
+
+@forebay.algorithm("copa_py", needs=["rtt", "delivery_rate"], every="10ms")
+class Copa:
+    """Copa in Python: a short queue whose delay tells whether to send more"""
+
+    def init(self, start):
+        self.mss = start.mss_bytes
+        self.window = self.initial = float(start.initial_cwnd_bytes)
+        self.is_slow_start = True
+        self.base_s = None
+        #: The last round trips (s), and the times (s) and delivery rates (bytes/s) of ten of them.
+        self.rtts = deque(maxlen=4)
+        self.rates = deque()
+        self.mean_rate = 0.0
+        self.last_s = None
+        self.restart()
+        self.drain_due_s = None
+        self.drain_began_s = None
+        self.drained_s = None
+        self.queued_s = 0.0
+
+    def restart(self):
+        """The window was set otherwise than by steps."""
+        self.velocity = 1.0
+        self.direction = None
+        self.lasted = 0
+        self.compared = self.window
+        self.since_compared_s = 0.0
+
+    def on_event(self, now_ns, event, value):
+        if event == "rtt_shift" and self.base_s is not None:
+            self.base_s = max(self.base_s + value / 1e9, 1e-9)
+            self.rtts.clear()
+        elif event == "loss":
+            self.is_slow_start = False
+        elif event == "rto":
+            self.is_slow_start = True
+            self.window = float(PACKETS_MIN * self.mss)
+            self.restart()
+            return self.limits()
+        return None
+
+    def on_measurement(self, now_ns, measurement):
+        rtt_s = (measurement.rtt_min_ns or 0) / 1e9
+        if rtt_s <= 0:
+            return None
+        now_s = now_ns / 1e9
+        since_s = 0.0 if self.last_s is None else now_s - self.last_s
+        self.last_s = now_s
+        self.base_s = rtt_s if self.base_s is None else min(self.base_s, rtt_s)
+        self.rtts.append(rtt_s)
+        delay_ns = measurement.feedback_delay_ns or measurement.rtt_latest_ns
+        loop_s = max(self.base_s, delay_ns / 1e9)
+        idle_share = measurement.idle_share
+        is_idle = measurement.app_limited if idle_share is None else idle_share > IDLE_SHARE
+        self.note_rate(now_s, since_s, loop_s, measurement.delivery_rate_bits_per_s, is_idle)
+        bottleneck = max((rate for _, rate in self.rates), default=0.0)
+        if bottleneck <= 0:
+            return None
+        target = max(TARGET_PACKETS * self.mss, TARGET_S * bottleneck)
+        self.queue_s = min(self.rtts) - self.base_s
+        targets = self.queue_s * bottleneck / target
+        # Where a queue stands it is not for want of anything to send.
+        is_idle = is_idle and targets <= 4
+        if self.drain_began_s is not None:
+            self.drain(now_s, loop_s, rtt_s, target)
+        elif self.is_slow_start:
+            self.slow_start(now_s, measurement.acked_bytes, target, is_idle)
+        else:
+            self.steer(since_s, loop_s, measurement, target, targets, is_idle)
+            self.watch(now_s, since_s, loop_s, targets, is_idle)
+        self.window = min(max(self.window, PACKETS_MIN * self.mss), BYTES_MAX)
+        return self.limits()
+
+    def limits(self):
+        return forebay.Limits(cwnd_bytes=self.window)
+
+    def note_rate(self, now_s, since_s, loop_s, bits_per_s, is_idle):
+        if bits_per_s is None:
+            return
+        rate = bits_per_s / 8
+        self.rates.append((now_s, rate))
+        # What an idle sender delivers says nothing about the path, so nothing is forgotten for it.
+        oldest_s = now_s - max(10 * loop_s, 1.0)
+        while not is_idle and self.rates[0][0] < oldest_s:
+            self.rates.popleft()
+        while len(self.rates) > 1024:
+            self.rates.popleft()
+        self.mean_rate += min(since_s / (1.5 * loop_s), 1.0) * (rate - self.mean_rate)
+
+    def slow_start(self, now_s, acked, target, is_idle):
+        """Doubles the window each round trip until the queue is longer than is aimed for."""
+        if self.queue_s * self.window / (self.base_s + self.queue_s) <= target:
+            if not is_idle:
+                self.window += min(acked, self.window)
+            return
+        self.is_slow_start = False
+        self.window = max(self.mean_rate * self.base_s + target, self.window / 2)
+        self.restart()
+        self.drain_due_s = now_s + DRAIN_EVERY_S / 5
+
+    def steer(self, since_s, loop_s, measurement, target, targets, is_idle):
+        """A step towards the target."""
+        is_below = self.queue_s * self.window / (self.base_s + self.queue_s) <= target
+        direction = 1 if is_below else -1
+        if self.direction not in (None, direction) and self.velocity > 1:
+            self.velocity, self.lasted = 1.0, 0
+        step = STEP * target * min(measurement.acked_bytes / self.window, 1.0)
+        if is_idle:
+            self.velocity = 1.0
+            in_flight = measurement.in_flight_bytes
+            is_full = in_flight is not None and in_flight > 0.9 * self.window
+            if not (is_below and is_full) and not targets > 2:
+                step = 0.0
+        limit = GROWTH * self.mean_rate * self.base_s + target
+        stepped = self.window + direction * self.velocity * step
+        self.window = min(stepped, max(limit, self.window))
+        if targets > 4:
+            self.window = min(self.window, self.mean_rate * self.base_s + target)
+        self.since_compared_s += min(since_s, loop_s)
+        if self.since_compared_s >= loop_s:
+            self.compare(target)
+
+    def compare(self, target):
+        """Once a round trip: does the window keep its direction?"""
+        direction = 1 if self.window > self.compared else -1
+        if direction == self.direction:
+            self.lasted += 1
+            more = self.lasted - SAME_DIRECTION
+            if more >= 0 and more % DOUBLING == 0:
+                largest = max(STEP_MAX * self.window / (STEP * target), 1.0)
+                self.velocity = min(2 * self.velocity, largest)
+        else:
+            self.velocity, self.lasted = 1.0, 1
+        self.direction, self.compared, self.since_compared_s = direction, self.window, 0.0
+
+    def watch(self, now_s, since_s, loop_s, targets, is_idle):
+        """Begins a drain when one is due, or a queue stands that the window does not explain."""
+        self.queued_s = self.queued_s + min(since_s, loop_s) if targets > 4 else 0.0
+        if self.drain_due_s is None:
+            self.drain_due_s = now_s + DRAIN_EVERY_S
+        is_due = now_s >= self.drain_due_s and not is_idle
+        if is_due or self.queued_s > QUEUED_MAX * loop_s:
+            self.drain_began_s, self.drained_s = now_s, None
+            self.drain_rate = self.mean_rate
+            self.queued_s = 0.0
+            self.window = DRAIN_SHARE * self.drain_rate * self.base_s
+
+    def drain(self, now_s, loop_s, rtt_s, target):
+        """Holds the window below what fills the path, and takes what is measured then for the base."""
+        for_s = now_s - self.drain_began_s
+        if for_s < DRAIN_SETTLES * loop_s:
+            return
+        self.drained_s = rtt_s if self.drained_s is None else min(self.drained_s, rtt_s)
+        if for_s >= (DRAIN_SETTLES + DRAIN_MEASURES) * loop_s:
+            self.base_s, self.drain_began_s = self.drained_s, None
+            self.rtts.clear()
+            self.rtts.append(rtt_s)
+            self.drain_due_s = now_s + DRAIN_EVERY_S
+            self.window = self.drain_rate * self.base_s + target / 2
+            self.restart()
