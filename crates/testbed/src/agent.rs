@@ -198,6 +198,8 @@ impl<'a> Agent<'a> {
 fn arguments(scenario: &Scenario, offers: &[String]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["agent".into()];
     arguments.extend(offers.iter().flat_map(|offer| ["--algorithm".into(), offer.into()]));
+    let files = scenario.agent.python.iter();
+    arguments.extend(files.flat_map(|file| ["--cc-python".into(), file.clone().into_os_string()]));
     let period_us = scenario.agent.period_ns / 1_000;
     for (option, value) in [
         ("--report", scenario.agent.report.clone()),

@@ -99,11 +99,14 @@ pub struct AgentSpec {
     pub report: String,
     /// Time between two looks at the reports (ns); 0: each wakes the agent.
     pub period_ns: u64,
+    /// Files in Python that define algorithms of the run.
+    #[serde(default)]
+    pub python: Vec<PathBuf>,
 }
 
 impl Default for AgentSpec {
     fn default() -> Self {
-        Self { report: "round".into(), period_ns: 10_000_000 }
+        Self { report: "round".into(), period_ns: 10_000_000, python: Vec::new() }
     }
 }
 

@@ -60,10 +60,13 @@ class Copa:
         self.rates = deque()
         self.mean_rate = 0.0
         self.last_s = None
+        self.queue_s = 0.0
         self.restart()
-        self.drain_due_s = None
-        self.drain_began_s = None
+        # When the next drain is due and this one began, the rate before it, and the least round trip since it has settled.
+        self.drain_due_s = self.drain_began_s = None
+        self.drain_rate = 0.0
         self.drained_s = None
+        # How long more than four targets have stood.
         self.queued_s = 0.0
 
     def restart(self):

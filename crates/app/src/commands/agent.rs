@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use forebay_core::units::{ByteCount, parse_duration};
 
+use super::python::Python;
+
 /// Arguments of `forebay agent`.
 ///
 /// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME
@@ -28,10 +30,8 @@ pub struct Agent {
     /// fb_ALGORITHM.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
-    /// A file in Python that defines algorithms, whose names --algorithm and --rule take then. A child without privileges
-    /// runs it, and NewReno decides while its answers are late; may be given several times.
-    #[arg(long = "cc-python", value_name = "FILE")]
-    python: Vec<PathBuf>,
+    #[command(flatten)]
+    python: Python,
     /// Connections to a destination get this algorithm, whichever name they selected:
     /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. The first rule that fits counts.
     #[arg(long = "rule", value_name = "RULE")]
@@ -86,15 +86,11 @@ pub(super) use with_host::exit;
 
 #[cfg(feature = "host")]
 mod with_host {
-    use std::path::Path;
-
-    use forebay_core::cc::newreno;
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, RuleError, Rules};
     use forebay_host::agent::{self, AgentError, Cadence, Config};
-    use forebay_host::live::Live;
     use forebay_host::log;
-    use forebay_lab::algorithms::{self, Own};
+    use forebay_lab::algorithms;
 
     use super::*;
     use crate::commands::BadInput;
@@ -102,7 +98,7 @@ mod with_host {
     impl Agent {
         /// Runs until told to stop.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            self.python.iter().try_for_each(|file| know(file))?;
+            self.python.know()?;
             let config = self.config()?;
             let selection = selection(&config.rules);
             // The thread that decides must not wait for a reader.
@@ -145,22 +141,6 @@ mod with_host {
                 control: self.control,
             })
         }
-    }
-
-    /// Makes the algorithms known that a child has, which runs `file`.
-    fn know(file: &Path) -> anyhow::Result<()> {
-        let wrong = |reason: String| BadInput(format!("--cc-python {reason}"));
-        let live = Live::start(file).map_err(|error| wrong(error.to_string()))?;
-        for entry in &live.entries {
-            let folder: &'static str = file.display().to_string().leak();
-            let sources: &'static str = entry.sources.clone().leak();
-            let own = |algorithm| Own { algorithm, folder, sources };
-            let algorithm = live.algorithm(entry, newreno::ALGORITHM);
-            let added = algorithm.and_then(|algorithm| algorithms::add(&[own(algorithm)]));
-            let (file, name) = (file.display(), &entry.name);
-            added.map_err(|error| wrong(format!("{file}: algorithm {name:?}: {error}")))?;
-        }
-        Ok(())
     }
 
     fn cadence(text: &str) -> Result<Cadence, BadInput> {

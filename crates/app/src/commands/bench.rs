@@ -12,6 +12,7 @@ use forebay_lab::{Options, progress};
 use serde_json::json;
 
 use super::own::in_sets;
+use super::python::Python;
 use super::run::{BUILD, parse_sets};
 use super::{jobs, print, refuse, share};
 
@@ -23,6 +24,8 @@ pub struct Bench {
     /// `forebay new-algorithm` writes.
     #[arg(value_name = "ALGORITHM", required_unless_present = "list")]
     algorithms: Vec<String>,
+    #[command(flatten)]
+    python: Python,
     /// Which experiments: ccperf, ccperf's, with a scorecard; or rfc9743, by which the IETF's evaluation criteria are
     /// judged, with a verdict on each.
     #[arg(long, default_value = "ccperf", value_name = "NAME")]
@@ -75,6 +78,7 @@ impl Bench {
 
     /// Runs the benchmark; exit code 1 unless every experiment came to its end, and found what was published of it.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        self.python.know_in_plans()?;
         let request = Request {
             suite: self.suite,
             algorithms: match self.list {

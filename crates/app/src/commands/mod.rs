@@ -29,6 +29,7 @@ pub mod own;
 mod plan;
 mod platforms;
 mod probe;
+mod python;
 #[cfg(feature = "host")]
 mod read_keys;
 mod record;

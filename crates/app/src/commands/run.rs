@@ -10,6 +10,7 @@ use forebay_lab::{Options, Results, backend, output, progress};
 use serde_json::json;
 
 use super::own::{With, in_sets};
+use super::python::Python;
 use super::{print, refuse};
 
 /// What this program was built from.
@@ -45,6 +46,8 @@ pub struct Run {
     sets: Vec<String>,
     #[command(flatten)]
     with: With,
+    #[command(flatten)]
+    python: Python,
     /// Settings of whoever published the experiment, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
@@ -74,6 +77,7 @@ impl Run {
 
     /// Runs the plans; exit code 1 if a run was not valid, or ended with a box.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
+        self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
         plans.iter().for_each(note_replacements);
         let options = Options {

@@ -55,15 +55,14 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// The algorithm of `file`, which has one.
-pub fn only_of(file: &Path) -> Spec {
+/// The algorithm of this name of `file`; the only one where none is given.
+pub fn of(file: &Path, name: Option<&str>) -> Spec {
     let file = file.to_string_lossy().into_owned();
-    Spec::named(ALGORITHM.name).with(FILE.name, Value::Text(file))
-}
-
-/// The algorithm `name` of `file`.
-pub fn one_of_file(file: &Path, name: &str) -> Spec {
-    only_of(file).with(CLASS.name, Value::Text(name.into()))
+    let spec = Spec::named(ALGORITHM.name).with(FILE.name, Value::Text(file));
+    match name {
+        Some(name) => spec.with(CLASS.name, Value::Text(name.into())),
+        None => spec,
+    }
 }
 
 /// The file that is run where `spec` decides, if there is one.
@@ -198,11 +197,11 @@ mod tests {
             let entries: Vec<Entry> = names.iter().map(|name| entry(name)).collect();
             choose(&entries, spec).map(|it| it.name.clone()).map_err(|error| error.to_string())
         };
-        assert_eq!(chosen(&["a"], &only_of(file)).as_deref(), Ok("a"));
-        assert_eq!(chosen(&["a", "b"], &one_of_file(file, "b")).as_deref(), Ok("b"));
-        let error = chosen(&["a", "b"], &only_of(file)).unwrap_err();
+        assert_eq!(chosen(&["a"], &of(file, None)).as_deref(), Ok("a"));
+        assert_eq!(chosen(&["a", "b"], &of(file, Some("b"))).as_deref(), Ok("b"));
+        let error = chosen(&["a", "b"], &of(file, None)).unwrap_err();
         assert!(error.starts_with("algorithm = (absent): allowed is one of a, b"), "{error}");
-        let error = chosen(&["a"], &one_of_file(file, "c")).unwrap_err();
+        let error = chosen(&["a"], &of(file, Some("c"))).unwrap_err();
         assert!(error.starts_with("algorithm = c: allowed is one of a"), "{error}");
     }
 
@@ -211,19 +210,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mine.py");
         let told = |spec: &Spec| check(spec).unwrap_err().to_string();
-        assert!(told(&only_of(&file)).contains("mine.py: allowed is a file in Python that can be read ("));
-        assert!(told(&only_of(folder.path())).ends_with("(no regular file)"));
+        let absent = "mine.py: allowed is a file in Python that can be read (";
+        assert!(told(&of(&file, None)).contains(absent));
+        assert!(told(&of(folder.path(), None)).ends_with("(no regular file)"));
         std::fs::write(&file, "").unwrap();
-        assert_eq!(check(&one_of_file(&file, "mine")), Ok(()));
-        assert_eq!(told(&Spec::named("python")), "file = (absent): allowed is a value: python needs it");
-        let wrong = only_of(&file).with("algorithm", Value::Integer(3));
+        assert_eq!(check(&of(&file, Some("mine"))), Ok(()));
+        let needed = "file = (absent): allowed is a value: python needs it";
+        assert_eq!(told(&Spec::named("python")), needed);
+        let wrong = of(&file, None).with("algorithm", Value::Integer(3));
         assert!(told(&wrong).starts_with("algorithm = 3: allowed is the name of"));
-        assert!(told(&only_of(&file).with("flie", Value::Bool(true))).starts_with("flie = true"));
+        assert!(told(&of(&file, None).with("flie", Value::Bool(true))).starts_with("flie = true"));
     }
 
     #[test]
     fn a_file_that_the_box_was_not_started_with_is_refused() {
-        let error = build(&only_of(Path::new("/nonexistent/late.py")), "b").err().unwrap();
+        let late = of(Path::new("/nonexistent/late.py"), None);
+        let error = build(&late, "b").err().unwrap();
         assert!(error.to_string().contains("a file that the box was started with"), "{error}");
         assert!(build(&Spec::named("copa"), "b").is_ok());
     }

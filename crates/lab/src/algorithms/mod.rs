@@ -5,6 +5,7 @@
 //! [`Versions`] keeps what it did before its change out of every report. So it is with the file of a policy.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use forebay_core::cc::guest::bounded;
@@ -53,6 +54,12 @@ pub fn own() -> &'static [Own] {
 /// Digest of the sources of the algorithm `name`, if that is somebody's own.
 pub fn sources(name: &str) -> Option<&'static str> {
     own().iter().find(|own| own.algorithm.name == name).map(|own| own.sources)
+}
+
+/// The file in Python that the algorithm `name` is a class of, if it is one.
+pub fn python(name: &str) -> Option<&'static Path> {
+    let own = own().iter().find(|own| own.algorithm.name == name)?;
+    Some(Path::new(own.folder)).filter(|file| file.is_file())
 }
 
 /// Adds `own` to what this program knows, each in the stead of one of its name that was added before. Plans that were

@@ -1,5 +1,6 @@
 //! Real kernel TCP between network namespaces over an emulated link.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read as _};
@@ -13,6 +14,7 @@ use forebay_core::traffic::Receiving;
 use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
+use forebay_host::live::named;
 use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
@@ -25,7 +27,7 @@ use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 
 use super::{Backend, BackendError, Progress};
-use crate::algorithms::known;
+use crate::algorithms::{self, known};
 use crate::plan::Experiment;
 use crate::plan::experiment::{self as plan, Platform};
 use crate::rows::{PacketLog, RunRows};
@@ -282,6 +284,14 @@ fn algorithms(experiment: &Experiment) -> Vec<Algorithm> {
     all
 }
 
+/// The files in Python of algorithms that an agent runs, each once.
+fn files_in_python(experiment: &Experiment) -> Vec<PathBuf> {
+    let in_agent = experiment.flows.iter().filter(|it| it.platform == Some(Platform::Agent));
+    let files: BTreeSet<&Path> =
+        in_agent.filter_map(|flow| algorithms::python(&flow.cc.kind)).collect();
+    files.into_iter().map(Path::to_path_buf).collect()
+}
+
 /// Refuses parameters, which a kernel's algorithm does not take, and algorithms that the kernel neither
 /// has nor can load. Of those that the run brings along: whether the kernel can hold them.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
@@ -392,6 +402,7 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         agent: AgentSpec {
             report: experiment.agent.report.to_string(),
             period_ns: ns(experiment.agent.period),
+            python: files_in_python(experiment),
         },
         faults,
         upsets: experiment.upsets.iter().map(|it| upset_spec(experiment, it)).collect(),
@@ -460,10 +471,18 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
     }
 }
 
+/// `cc` as the configuration of a sendbox has it: a class in Python by its file.
+fn of_sendbox(cc: &Spec) -> Spec {
+    match algorithms::python(&cc.kind) {
+        Some(file) => named::of(file, Some(cc.kind.as_str())),
+        None => cc.clone(),
+    }
+}
+
 fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
     BundleSpec {
         name: bundle.name.clone(),
-        cc: bundle.cc.clone(),
+        cc: of_sendbox(&bundle.cc),
         qdisc: bundle.qdisc.clone(),
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
         max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),

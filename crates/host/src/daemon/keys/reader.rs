@@ -115,7 +115,7 @@ impl KeyReader {
 
     /// A file in Python that is given steers all bundles of whatever is read from now on.
     pub fn steer_by(&mut self, python: Option<&Path>) {
-        self.cc = python.map(live::named::only_of);
+        self.cc = python.map(|file| live::named::of(file, None));
     }
 
     /// Reads the configuration and all its keys.

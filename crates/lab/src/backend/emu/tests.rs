@@ -1,6 +1,8 @@
+use forebay_core::cc::{self, constant};
 use forebay_core::traffic::Connections;
 
 use super::*;
+use crate::algorithms::Own;
 use crate::plan::library::Source;
 
 /// The workloads of a flow of three loops of pings, with this jitter.
@@ -58,6 +60,23 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
     assert_eq!(made.unseen(0), Some((0.2, vec![(1_000_000_000, 0.5)])));
     let bundle = made.pairs[0].forward_bundle.as_ref().unwrap();
     assert_eq!(bundle.clock, forebay_core::clock::Clock::fast_by(300.0));
+}
+
+#[test]
+fn a_class_in_python_is_named_to_boxes_and_agent_by_its_file() {
+    let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let folder: &'static str = file.to_str().unwrap().to_string().leak();
+    let algorithm = cc::Algorithm { name: "of_a_file", params: &[], ..constant::ALGORITHM };
+    algorithms::add(&[Own { algorithm, folder, sources: "0" }]).unwrap();
+    let sets = ["bundle.a.cc=of_a_file", "flow.bulk.cc=agent:of_a_file"]
+        .map(|set| crate::plan::Override::parse(set).unwrap());
+    let plan = crate::plan::Plan::load("bundler/queue_shift", &sets).unwrap();
+    let arm = plan.arms.iter().find(|arm| arm.name == "copa_sfq").unwrap();
+    let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
+    let made = scenario(&experiment).unwrap().scenario;
+    assert_eq!(made.agent.python, [Path::new(folder)]);
+    let bundle = made.pairs[0].forward_bundle.as_ref().unwrap();
+    assert_eq!(bundle.cc, named::of(Path::new(folder), Some("of_a_file")));
 }
 
 #[test]

@@ -1,0 +1,73 @@
+//! `--cc-python`: algorithms of a file in Python, which other arguments may name then.
+
+use std::path::PathBuf;
+
+/// The files.
+#[derive(clap::Args)]
+pub struct Python {
+    /// A file in Python that defines algorithms, which may be named then like any other. A child without privileges runs
+    /// it; may be given several times.
+    #[arg(long = "cc-python", value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+#[cfg(feature = "host")]
+mod with_host {
+    use std::path::Path;
+
+    use forebay_core::cc::{Algorithm, newreno};
+    use forebay_core::spec::SpecError;
+    use forebay_host::live::{Entry, Live};
+    use forebay_lab::algorithms::{self, Own};
+
+    use super::Python;
+    use crate::commands::BadInput;
+
+    impl Python {
+        /// Makes the algorithms known that connections of this machine's kernel are decided by. NewReno decides while an
+        /// answer is late.
+        pub fn know(&self) -> anyhow::Result<()> {
+            self.know_as(|live, entry| live.algorithm(entry, newreno::ALGORITHM))
+        }
+
+        /// Makes the algorithms known to plans. In simulations time stands still until there is an answer.
+        pub fn know_in_plans(&self) -> anyhow::Result<()> {
+            self.know_as(Live::in_step)
+        }
+
+        fn know_as(
+            &self,
+            make: impl Fn(&Live, &Entry) -> Result<Algorithm, SpecError>,
+        ) -> anyhow::Result<()> {
+            self.files.iter().try_for_each(|file| Ok(know(file, &make)?))
+        }
+    }
+
+    fn know(
+        file: &Path,
+        make: impl Fn(&Live, &Entry) -> Result<Algorithm, SpecError>,
+    ) -> Result<(), BadInput> {
+        let wrong = |reason: String| BadInput(format!("--cc-python {reason}"));
+        let live = Live::start(file).map_err(|error| wrong(error.to_string()))?;
+        // It is there: the child has run it.
+        let path = file.canonicalize().map_err(|error| wrong(error.to_string()))?;
+        let folder: &'static str = path.to_string_lossy().into_owned().leak();
+        for entry in &live.entries {
+            let sources: &'static str = entry.sources.clone().leak();
+            let own = |algorithm| Own { algorithm, folder, sources };
+            let added =
+                make(&live, entry).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
+            let (file, name) = (file.display(), &entry.name);
+            added.map_err(|error| wrong(format!("{file}: algorithm {name:?}: {error}")))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Python {
+    /// Says what is missing.
+    pub fn know_in_plans(&self) -> anyhow::Result<()> {
+        if self.files.is_empty() { Ok(()) } else { Err(super::needs_host("run --cc-python")) }
+    }
+}
