@@ -14,6 +14,7 @@ mod metrics;
 mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
+mod python;
 mod quickstart;
 mod reload;
 mod routed;

@@ -1,0 +1,139 @@
+//! A sendbox with a bundle that a class in Python steers: what the child may do, its end, and an exception.
+
+use std::fs::{self, File, Permissions};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use forebay_skips::{Need, skip_without};
+use forebay_testbed::topology::{Site, Topology};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::alone;
+use crate::by_hand::{await_status, await_that, command, connect_the_sites, end, start};
+use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
+
+const PORT: u16 = 7000;
+
+/// A window that stays, until there is a file `raise` beside this one.
+const CLASS: &str = r#"
+import pathlib
+
+import forebay
+
+
+@forebay.algorithm("steady", needs=["rtt"], every="10ms")
+class Steady:
+    "A window that stays"
+
+    def init(self, start):
+        self.cwnd = 20 * start.mss_bytes
+
+    def on_measurement(self, now_ns, measurement):
+        if pathlib.Path(__file__).with_name("raise").exists():
+            raise LookupError("as the test asks")
+        return forebay.Limits(cwnd_bytes=self.cwnd)
+
+    def on_event(self, now_ns, event, value):
+        return None
+"#;
+
+/// Writes the class, and what a child needs of the package, whose module in Rust it does not need.
+fn write_package(folder: &Path) -> PathBuf {
+    let package = folder.join("forebay");
+    fs::create_dir(&package).unwrap();
+    for (name, text) in [
+        ("__init__.py", "from forebay.algorithms import Limits, algorithm\n"),
+        ("_forebay.py", "def register(entry, class_):\n    pass\n"),
+        ("algorithms.py", include_str!("../../../../python/forebay/algorithms.py")),
+        ("errors.py", include_str!("../../../../python/forebay/errors.py")),
+        ("live.py", include_str!("../../../../python/forebay/live.py")),
+    ] {
+        fs::write(package.join(name), text).unwrap();
+    }
+    let file = folder.join("steady.py");
+    fs::write(&file, CLASS).unwrap();
+    file
+}
+
+/// The process that runs `file`, as long as there is one.
+fn child(file: &Path) -> Option<i32> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok())
+    });
+    let runs_it = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        line.contains("forebay.live") && line.contains(file.to_str().unwrap())
+    };
+    pids.into_iter().find(runs_it)
+}
+
+#[test]
+fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let _alone = alone();
+    let topology = Topology::build(1, None).unwrap();
+    connect_the_sites(&topology.emulator);
+    let sites = &topology.pairs[0];
+    give_ipv6(sites);
+    let folder = tempfile::tempdir().unwrap();
+    // The child is somebody else.
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let file = write_package(folder.path());
+    let [receivebox, sendbox] = write_configs(folder.path());
+    let text = fs::read_to_string(&sendbox).unwrap();
+    let cc = format!("cc = {{ kind = \"python\", file = {file:?} }}");
+    fs::write(&sendbox, text.replacen("cc = \"copa\"", &cc, 1)).unwrap();
+    let log = folder.path().join("log");
+    let mut program = command(&sites.left_box, "sendbox", &sendbox);
+    program.env("PYTHONPATH", folder.path()).stderr(File::create(&log).unwrap());
+    let mut boxes =
+        [start(&sites.right_box, "receivebox", &receivebox), program.spawn().unwrap()];
+    let sockets = ["receivebox.sock", "sendbox.sock"].map(|name| folder.path().join(name));
+    await_both(&sockets, |both| {
+        both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
+    });
+
+    let target = SocketAddr::new(IpAddr::V4(Site::RightHosts.address(0)), PORT);
+    let decides = |wanted: &str, reason: &str| {
+        let (sender, receiver) = flow(sites, target);
+        await_that(&format!("the state is {wanted}"), || {
+            let status = await_status(&sockets[1]);
+            let decision = &status.bundles[0].shaping.as_ref().unwrap().decision;
+            decision.state == wanted && decision.reason.contains(reason)
+        });
+        assert_eq!(sender.join().unwrap(), receiver.join().unwrap());
+    };
+    let logs = |parts: &[&str]| {
+        await_that(&format!("the log has {parts:?}"), || {
+            let text = fs::read_to_string(&log).unwrap();
+            parts.iter().all(|part| text.contains(part))
+        });
+    };
+    decides("python", "a class in Python decides");
+
+    let first = child(&file).unwrap();
+    let status = fs::read_to_string(format!("/proc/{first}/status")).unwrap();
+    for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(line), "{line:?} is not in {status}");
+    }
+    let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    assert!(!user.contains("\t0"), "{user}");
+
+    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    logs(&["FB0308 python: ", "signal: 9 (SIGKILL)", "FB0309 python: "]);
+    assert_ne!(child(&file), Some(first));
+    decides("python", "a class in Python decides");
+
+    fs::write(folder.path().join("raise"), "").unwrap();
+    decides("fallback", "raised an exception");
+    logs(&["LookupError: as the test asks", "whom=four"]);
+    assert!(child(&file).is_some(), "an exception ends no child");
+
+    end(&mut boxes);
+    await_that("the child ends with its box", || child(&file).is_none());
+}
