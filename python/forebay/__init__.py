@@ -2,7 +2,8 @@
 
 Runs the plans of forebay (``run``), puts algorithms through its benchmark (``bench``), finds where they are worst
 (``search``) and says what differs between two folders of results (``compare``). A congestion control may be a class in
-Python (``algorithm``). Figures are those of the report (``forebay.charts``, with the extra ``charts``).
+Python (``algorithm``), which ``forebay.conformance`` holds to the rules of all. Figures are those of the report
+(``forebay.charts``, with the extra ``charts``).
 
 Everything is simulated: the same plan, seed and version give the same figures as ``forebay run --backend sim``, bit for
 bit, and both take up each other's folders of results. What runs on real kernels is the ``forebay`` command's.

@@ -326,7 +326,7 @@ pub const RULES: [Rule; 4] = [
         let moved = moved_by_feeding(algorithm);
         assert!(moved.is_empty(), "{moved:#?}");
     }),
-    ("refuses_unknown_parameters", |algorithm| refuses_what_it_does_not_know(algorithm)),
+    ("refuses_unknown_parameters", refuses_what_it_does_not_know),
 ];
 
 /// Every rule of this module for `algorithm`, with its defaults and with its switches turned: what the tests of a

@@ -197,7 +197,10 @@ impl State {
             Said::Ended { ended } => {
                 self.is_gone = true;
                 if self.allowance.takes(clock::now()) {
-                    tracing::warn!(target: "python", "{file} has ended, and fallbacks decide: {ended}");
+                    tracing::warn!(
+                        target: "python",
+                        "{file} has ended, and fallbacks decide: {ended}"
+                    );
                 }
             }
         }

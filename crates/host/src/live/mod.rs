@@ -6,7 +6,8 @@
 //!                          └─ NewReno or Copa, told the same, whose limits hold while answers are late
 //! ```
 //! Questions and answers are datagrams in JSON on a pair of sockets. Nobody waits for an answer: it counts when it is there.
-//! What the child says is bounded and believed no more than any message of a network.
+//! What the child says is bounded and believed no more than any message of a network. A simulation waits ([`in_step`]),
+//! since its time stands still meanwhile.
 
 mod in_step;
 pub mod keeper;
@@ -159,7 +160,10 @@ mod tests {
             (format!(r#"{{"algorithms": [{entry}]}}"#), Ok("a")),
             (r#"{"error": "Traceback\nSyntaxError\n"}"#.into(), Err("Traceback\nSyntaxError")),
             (r#"{"ended": "exit status: 1"}"#.into(), Err("the child has ended: exit status: 1")),
-            (r#"{"connection": 1, "number": 1}"#.into(), Err("the child answers what it was not asked")),
+            (
+                r#"{"connection": 1, "number": 1}"#.into(),
+                Err("the child answers what it was not asked"),
+            ),
         ] {
             let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
             theirs.send(said.as_bytes()).unwrap();
