@@ -4,11 +4,13 @@ use std::fs::{self, File, Permissions};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::alone;
 use crate::by_hand::{await_status, await_that, command, connect_the_sites, end, start};
@@ -136,4 +138,30 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
 
     end(&mut boxes);
     await_that("the child ends with its box", || child(&file).is_none());
+}
+
+#[test]
+fn a_plan_is_simulated_with_a_class_in_python_and_an_exception_ends_it() {
+    // Where root has installed what tests need, Python is there.
+    if skip_without(Need::Root) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let file = write_package(folder.path());
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.current_dir(folder.path()).env("PYTHONPATH", folder.path());
+        command.args(["run", "bundler/queue_shift", "--backend", "sim", "--seed", "1", "--json"]);
+        command.args(["--arms", "copa_sfq", "--set", "stop=7s", "--set", "bundle.a.cc=steady"]);
+        command.args(["--force", "--cc-python"]).arg(&file).output().unwrap()
+    };
+    let output = run();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let [run_of_class] = &document["runs"].as_array().unwrap()[..] else { panic!("{output:?}") };
+    assert!(run_of_class["parameters"]["sources.steady"].is_string(), "{run_of_class}");
+    fs::write(folder.path().join("raise"), "").unwrap();
+    let output = run();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("as the test asks"), "{stderr}");
 }

@@ -6,7 +6,7 @@
 //!                          └─ NewReno or Copa, told the same, whose limits hold while answers are late
 //! ```
 //! Questions and answers are datagrams in JSON on a pair of sockets. Nobody waits for an answer: it counts when it is there.
-//! What the child says is bounded and believed no more than any message of a network. A simulation waits ([`in_step`]),
+//! What the child says is bounded and believed no more than any message of a network. A simulation waits (`in_step`),
 //! since its time stands still meanwhile.
 
 mod in_step;
