@@ -16,8 +16,9 @@ use crate::log::Allowance;
 
 /// Largest datagram of a child: an answer, or what Python says of an exception.
 pub const DATAGRAM_MAX: usize = 65_536;
-/// Datagrams that are taken at a time: a child that says more than it is asked holds nobody up.
-const DATAGRAMS_MAX: usize = 1024;
+/// Datagrams that are taken at a time, as many as a connection may wait for: a child that says more than it is asked holds
+/// nobody up.
+const DATAGRAMS_MAX: usize = 64;
 
 /// A window, a slow-start threshold (bytes) and a pacing rate (bit/s).
 pub type Limits = [Option<f64>; 3];
