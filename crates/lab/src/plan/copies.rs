@@ -83,7 +83,6 @@ fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{PLAN, load};
-    use super::*;
 
     #[test]
     fn each_of_several_bundles_has_flows_of_its_own() {

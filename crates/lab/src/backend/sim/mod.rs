@@ -143,18 +143,15 @@ fn run(
 pub(crate) struct Driven {
     pub simulation: Simulation,
     pub requests: Requests,
-    /// By flow of the network.
-    pub flows: Vec<NetworkFlow>,
 }
 
 /// Sets up `experiment` for who drives it; what nobody reads is not logged.
 pub(crate) fn driven(experiment: &Experiment) -> Result<Driven, BackendError> {
     refuse(experiment)?;
-    let Setup { mut network, places, reversed, requests } = Setup::of(experiment)?;
+    let Setup { mut network, requests, .. } = Setup::of(experiment)?;
     network.links.iter_mut().for_each(|link| link.log = false);
     network.bundles.iter_mut().for_each(|bundle| bundle.log = false);
-    let flows = network_flows(&places, reversed);
-    Ok(Driven { simulation: build(experiment, network)?, requests, flows })
+    Ok(Driven { simulation: build(experiment, network)?, requests })
 }
 
 fn network_flows(places: &[Place], reversed: Vec<bool>) -> Vec<NetworkFlow> {

@@ -75,7 +75,7 @@ fn rows_and_packets(experiment: &Experiment) -> (RunRows, [Vec<PacketRecord>; 2]
             packets[link].push(*packet);
         }
     };
-    let rows = run(experiment, false, &mut |_| (), visit).unwrap();
+    let rows = run(experiment, false, &Stop::default(), &mut |_| (), visit).unwrap();
     (rows, packets)
 }
 
