@@ -3,24 +3,34 @@ from typing import Any, final
 
 __all__ = [
     "COMMIT",
+    "SOURCES",
     "Measurement",
     "Plan",
     "Start",
+    "Stop",
+    "adopt",
     "bench",
     "compare",
+    "failed",
     "figures",
+    "jobs",
     "read",
     "register",
     "run",
+    "schema",
     "search",
     "series",
+    "simulate",
     "table",
 ]
 
 COMMIT: str
+SOURCES: str
 
 _Folder = str | os.PathLike[str]
 _Sets = list[tuple[str, str]]
+_Job = tuple[str, str, str, int]
+_Columns = list[tuple[str, str | None, Any]]
 
 @final
 class Plan:
@@ -28,6 +38,13 @@ class Plan:
     def load(reference: str, sets: _Sets, as_published: bool) -> Plan: ...
     @staticmethod
     def from_json(document: str, folder: _Folder, sets: _Sets) -> Plan: ...
+    @staticmethod
+    def from_parts(
+        file: str, folder: _Folder | None, text: str | None, sets: _Sets, arms: list[str]
+    ) -> Plan: ...
+    def parts(
+        self,
+    ) -> tuple[str, os.PathLike[str] | None, str | None, _Sets, list[str]]: ...
     def with_changes(self, sets: _Sets, arms: list[str]) -> Plan: ...
     @property
     def name(self) -> str: ...
@@ -52,6 +69,11 @@ class Start:
     def initial_cwnd_bytes(self) -> int: ...
     @property
     def seed(self) -> int: ...
+
+@final
+class Stop:
+    def __new__(cls) -> Stop: ...
+    def ask(self) -> None: ...
 
 @final
 class Measurement:
@@ -103,9 +125,16 @@ def bench(
 ) -> tuple[str, bool, os.PathLike[str], list[tuple[str, os.PathLike[str]]]]: ...
 def search(search: dict[str, Any], how: dict[str, Any]) -> str: ...
 def read(folder: _Folder) -> str: ...
-def table(folder: _Folder, name: str) -> list[tuple[str, str | None, Any]]: ...
+def table(folder: _Folder, name: str) -> _Columns: ...
 def series(folder: _Folder, id: int, part: str, name: str, quantity: str) -> list[bytes]: ...
 def figures(folder: _Folder) -> str: ...
+def jobs(plan: Plan, seeds: str | None) -> list[_Job]: ...
+def simulate(plan: Plan, jobs: list[_Job], stop: Stop) -> list[tuple[str, _Columns]]: ...
+def failed(plan: Plan, job: _Job, reason: str) -> list[tuple[str, _Columns]]: ...
+def schema() -> list[tuple[str, list[tuple[str, str]]]]: ...
+def adopt(
+    folder: _Folder, plan: Plan, tables: dict[str, list[list[int | float | str | None]]]
+) -> int: ...
 def compare(
     old: _Folder, new: _Folder, metric: str, above: float, level: float
 ) -> tuple[str, bool, str]: ...

@@ -2,7 +2,7 @@
 //! documented, is in `python/forebay`.
 //!
 //! ```text
-//! python/forebay ──► plan, run, results ──► forebay_lab        (errors: classes of forebay.errors)
+//! python/forebay ──► plan, run, results, sweep ──► forebay_lab (errors: classes of forebay.errors)
 //!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
 //! ```
 //! What is handed over is plain: numbers, texts, JSON, and columns as bytes that numpy reads. The interpreter is let go
@@ -13,6 +13,7 @@ mod error;
 mod plan;
 mod results;
 mod run;
+mod sweep;
 mod watch;
 
 use forebay_lab::store::Build;
@@ -30,6 +31,7 @@ const BUILD: Build = Build {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COMMIT", BUILD.commit)?;
+    module.add("SOURCES", BUILD.sim)?;
     module.add_class::<plan::Plan>()?;
     module.add_class::<algorithm::Start>()?;
     module.add_class::<algorithm::Measurement>()?;
@@ -42,5 +44,11 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(results::table, module)?)?;
     module.add_function(wrap_pyfunction!(results::series, module)?)?;
     module.add_function(wrap_pyfunction!(results::figures, module)?)?;
+    module.add_class::<sweep::Stop>()?;
+    module.add_function(wrap_pyfunction!(sweep::jobs, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::failed, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::schema, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::adopt, module)?)?;
     Ok(())
 }

@@ -27,10 +27,14 @@ pub struct Plan {
 #[derive(Clone)]
 struct Asked {
     text: Text,
-    sets: Vec<Override>,
+    /// Dotted keys and values in JSON.
+    sets: Vec<(String, String)>,
     /// The arms that are wanted; all where there are none.
     arms: Vec<String>,
 }
+
+/// See [`Plan::parts`].
+type Parts = (String, Option<PathBuf>, Option<String>, Vec<(String, String)>, Vec<String>);
 
 #[derive(Clone)]
 enum Text {
@@ -41,9 +45,10 @@ enum Text {
 
 impl Asked {
     fn read(&self) -> Result<plan::Plan, PlanError> {
+        let sets = parsed(&self.sets)?;
         let mut plan = match &self.text {
-            Text::Own(source) => plan::Plan::from_source(source.clone(), &self.sets)?,
-            Text::Published(reference) => plan::Plan::load_as_published(reference, &self.sets)?,
+            Text::Own(source) => plan::Plan::from_source(source.clone(), &sets)?,
+            Text::Published(reference) => plan::Plan::load_as_published(reference, &sets)?,
         };
         if !self.arms.is_empty() {
             plan.select_arms(&self.arms)?;
@@ -84,7 +89,7 @@ impl Plan {
                 Text::Own(Source::plan(reference).map_err(|error| error::of_plan(py, &error))?)
             }
         };
-        Self::new(py, Asked { text, sets: overrides(py, &sets)?, arms: Vec::new() })
+        Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 
     /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
@@ -101,8 +106,37 @@ impl Plan {
         });
         let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
         let source = Source { file: DICT.into(), folder: Some(folder), text };
-        let (text, sets) = (Text::Own(source), overrides(py, &sets)?);
-        Self::new(py, Asked { text, sets, arms: Vec::new() })
+        Self::new(py, Asked { text: Text::Own(source), sets, arms: Vec::new() })
+    }
+
+    /// What the plan is read from, for [`Plan::from_parts`] in another process: what errors call it, the folder of its
+    /// relative paths, its text, overrides and arms. Without a text, the first is the name of a published plan.
+    fn parts(&self) -> PyResult<Parts> {
+        let Asked { text, sets, arms } = self.asked.clone();
+        let (file, folder, text) = match text {
+            Text::Own(Source { file, folder, text }) => (file, folder, Some(text)),
+            Text::Published(reference) => (reference, None, None),
+        };
+        // The other process may be in another folder.
+        let folder = folder.map(std::path::absolute).transpose()?;
+        Ok((file, folder, text, sets, arms))
+    }
+
+    /// The plan of which another gave its [`Plan::parts`].
+    #[staticmethod]
+    fn from_parts(
+        py: Python<'_>,
+        file: String,
+        folder: Option<PathBuf>,
+        text: Option<String>,
+        sets: Vec<(String, String)>,
+        arms: Vec<String>,
+    ) -> PyResult<Self> {
+        let text = match text {
+            Some(text) => Text::Own(Source { file, folder, text }),
+            None => Text::Published(file),
+        };
+        Self::new(py, Asked { text, sets, arms })
     }
 
     /// This plan with further overrides, and of its arms only those of `arms`, in this order; all if it is empty.
@@ -113,7 +147,7 @@ impl Plan {
         arms: Vec<String>,
     ) -> PyResult<Self> {
         let mut asked = self.asked.clone();
-        asked.sets.extend(overrides(py, &sets)?);
+        asked.sets.extend(sets);
         if !arms.is_empty() {
             asked.arms = arms;
         }
@@ -156,12 +190,15 @@ impl Plan {
 
 /// Reads dotted keys with values in JSON.
 pub fn overrides(py: Python<'_>, sets: &[(String, String)]) -> PyResult<Vec<Override>> {
+    parsed(sets).map_err(|error| error::of_plan(py, &error))
+}
+
+fn parsed(sets: &[(String, String)]) -> Result<Vec<Override>, PlanError> {
     let read = |(key, json): &(String, String)| {
         let allowed = "a truth value, a number, a text, or a list or dict of these";
         let value: toml::Value = serde_json::from_str(json)
             .map_err(|_| PlanError::file(key, format!("{json}: allowed is {allowed}")))?;
         Override::parse(&format!("{key}={value}"))
     };
-    let sets = sets.iter().map(read).collect::<Result<Vec<_>, PlanError>>();
-    sets.map_err(|error| error::of_plan(py, &error))
+    sets.iter().map(read).collect()
 }
