@@ -139,6 +139,21 @@ impl Plan {
         Self::new(py, Asked { text, sets, arms })
     }
 
+    /// Names of the algorithms of somebody's own that decide in runs of the plan.
+    fn own_algorithms(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let read = || {
+            let runs = self.current()?.experiments().collect::<Result<Vec<_>, PlanError>>()?;
+            let decides = |name: &&str| {
+                let version = algorithms::version(name);
+                let is_in = |(key, _)| runs.iter().any(|run| run.parameters.contains_key(&key));
+                version.is_some_and(is_in)
+            };
+            let names = algorithms::own().iter().map(|own| own.algorithm.name);
+            Ok(names.filter(decides).map(String::from).collect())
+        };
+        read().map_err(|error| error::of_plan(py, &error))
+    }
+
     /// This plan with further overrides, and of its arms only those of `arms`, in this order; all if it is empty.
     fn with_changes(
         &self,
