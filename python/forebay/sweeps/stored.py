@@ -125,24 +125,24 @@ class Stored:
         found = list(self._batches([self._path(batch)], filter=is_wanted))
         return _flat(pa.Table.from_batches(found, schema=_schema()))
 
-    def dataset(self, paths: Sequence[str] | None = None) -> ds.Dataset:
-        """The files at ``paths``, or all of them, for what reads datasets of Arrow."""
+    def dataset(self, files: Sequence[Any] | None = None) -> ds.Dataset:
+        """These files, or all of them, for what reads datasets of Arrow."""
         import pyarrow.dataset as ds
         from pyarrow import fs
 
-        if paths is None:
+        if files is None:
             there = fs.FileSelector(self._root, allow_not_found=True)
-            found = (it.path for it in self._filesystem.get_file_info(there))
-            paths = sorted(path for path in found if path.endswith(".parquet"))
-        if not paths:
+            found = self._filesystem.get_file_info(there)
+            files = [it for it in found if it.path.endswith(".parquet")]
+        if not files:
             return ds.dataset(_schema().empty_table())
-        return ds.dataset(paths, _schema(), format="parquet", filesystem=self._filesystem)
+        return ds.dataset(files, _schema(), format="parquet", filesystem=self._filesystem)
 
-    def _batches(self, paths: Sequence[str] | None, **what: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, files: Sequence[Any] | None, **what: Any) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         try:
-            yield from self.dataset(paths).to_batches(**what)
+            yield from self.dataset(files).to_batches(**what)
         except (pa.ArrowException, OSError) as error:
             raise RunError(f"{self.out}: {error}") from error
 
