@@ -41,7 +41,8 @@ def _set(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> bool:
+    """Gives whether every run is valid, unless whoever has the store judges that."""
     if arguments.sources not in (None, _forebay.SOURCES):
         here = f"the package forebay of {sys.executable} is of commit {_forebay.COMMIT}"
         raise InputError(f"{here}: allowed is that of the commit that the program is of")
@@ -52,20 +53,27 @@ def _run(arguments: argparse.Namespace) -> None:
     made = sweep(plan, arguments.seeds, arguments.out, on=arguments.on, jobs=arguments.jobs)
     if arguments.store:
         made.store(arguments.store)
-    else:
-        print(made)
+        return True
+    print(made)
+    return made.valid
 
 
 def main() -> None:
-    """Exit code 2: an argument is wrong; 1: something else went wrong."""
+    """Exit code 2: an argument is wrong; 1: something else went wrong, or a run is not valid."""
     try:
-        _run(_parsed())
-    except (Error, ModuleNotFoundError) as error:
-        is_wrong = isinstance(error, InputError)
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if is_wrong else 1)
+        code = 0 if _run(_parsed()) else 1
+    except ModuleNotFoundError as error:
+        code = _told(f"{error}: allowed is the package with its extra data, or ray", 1)
+    except Error as error:
+        code = _told(str(error), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    sys.exit(code)
+
+
+def _told(error: str, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code
 
 
 if __name__ == "__main__":

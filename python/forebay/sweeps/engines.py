@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -120,16 +121,18 @@ class Processes:
 def _started() -> ProcessPoolExecutor:
     # A fork would have locks that other threads hold just now.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent)
+    return ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
 
 
-def _end_with_parent() -> None:
+def _begin() -> None:
     """Has this process end with the one that started it, also by ``kill -9``: it would wait for work for ever."""
 
     def watch(parent: Any) -> None:
         parent.join()
         os._exit(1)
 
+    # Ctrl-C is for the other process, which ends this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=watch, args=(parent,), daemon=True).start()
 
