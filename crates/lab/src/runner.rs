@@ -33,8 +33,13 @@ pub struct Job {
 }
 
 impl Job {
-    /// The run of `unseeded`, which has taken no seed yet, with `seed`. `sources` as [`RunKey::sources`].
-    pub fn new(unseeded: &Arc<Experiment>, seed: u64, backend: &dyn Backend, sources: &str) -> Self {
+    /// The run of `unseeded`, which has taken no seed yet, with `seed`; `sources` as [`RunKey::sources`].
+    pub fn new(
+        unseeded: &Arc<Experiment>,
+        seed: u64,
+        backend: &dyn Backend,
+        sources: &str,
+    ) -> Self {
         let key = RunKey { seed, ..RunKey::of(unseeded, backend.name(), sources) };
         Self { unseeded: unseeded.clone(), key }
     }

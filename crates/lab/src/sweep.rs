@@ -2,7 +2,7 @@
 //! without a folder wherever that is, and taken from its rows into a store that has one.
 //!
 //! ```text
-//! wanted ──► whoever gives them out ──► simulate ──► rows of a store ──► whoever keeps them ──► Store::adopt
+//! wanted ─► who gives them out ─► simulate ─► rows of a store ─► who keeps them ─► Store::adopt
 //! ```
 
 use std::any::Any;

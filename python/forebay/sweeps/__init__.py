@@ -49,7 +49,7 @@ def sweep(
     that ends its worker is made again in halves until the run is found that does so, and that run is kept as one that
     failed, as a run is that fails by itself.
 
-    What was measured over time is not kept; ``run`` gives it for the seeds in question. Needs the extra ``data``.
+    What was measured over time is not kept: it would be many times as much. Needs the extra ``data``.
 
     Args:
         plan: A plan, or what ``Plan`` takes. Files that it names by relative paths are read where the runs are made.
@@ -209,6 +209,8 @@ class Sweep:
 
     def result(self, folder: Folder | None = None) -> Result:
         """The runs as ``run`` gives them, with the report in ``folder``; all of them in memory.
+
+        The report has figures over time of those runs that ``run`` made in the folder before.
 
         Args:
             folder: As of ``store``.

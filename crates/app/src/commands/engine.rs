@@ -1,5 +1,5 @@
-//! Simulations that are made outside of this program: the package for Python has a cluster make them, and puts them into
-//! the store of a folder.
+//! Simulations that are made outside of this program: the package for Python has a cluster make them, and puts them
+//! into the store of a folder.
 
 use std::path::Path;
 use std::process::Command;
@@ -60,9 +60,7 @@ impl Work<'_> {
         match status.code() {
             Some(0) => Ok(()),
             Some(2) => Err(BadInput(format!("--engine {address}: refused, see above")).into()),
-            _ => {
-                anyhow::bail!("--engine {address}: see above ({status}); what it needs is {package}")
-            }
+            _ => anyhow::bail!("--engine {address}: {status}, see above; it needs {package}"),
         }
     }
 
