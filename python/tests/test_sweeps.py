@@ -111,6 +111,8 @@ def test_figures_of_a_cluster_are_those_of_one_call(plan, whole, tmp_path, clust
     assert figures(made.result()) == figures(whole)
     assert told_of(plan, tmp_path, on="ray") == ["in the store"] * 6
     assert cluster.is_initialized(), "what the caller started is the caller's to end"
+    with pytest.raises(forebay.InputError, match="connected already"):
+        sweep(plan, tmp_path, seeds="7..8", on="ray://127.0.0.1:10001")
 
 
 def test_what_is_there_is_not_made_again_whoever_asks(plan, threads):

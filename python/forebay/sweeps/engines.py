@@ -45,7 +45,7 @@ def opened(on: str, work: Work, jobs: int | None) -> Engine:
     """The engine called ``on`` with ``jobs`` workers; by default one a processor.
 
     Raises:
-        InputError: There is no such engine.
+        InputError: There is no such engine, or another cluster is connected.
         ModuleNotFoundError: Ray is not installed.
     """
     if on == "ray" or on.startswith("ray://"):
@@ -156,6 +156,9 @@ class Ray:
         self._ray = ray
         self._jobs = jobs
         self._is_ours = not ray.is_initialized()
+        if not self._is_ours and on != "ray":
+            allowed = "ray for the cluster that this process is connected to, or ray.shutdown() before"
+            raise InputError(f"on = {on!r}: Ray is connected already: allowed is {allowed}")
         if self._is_ours and on == "ray":
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
         elif self._is_ours:
