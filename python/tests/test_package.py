@@ -42,6 +42,7 @@ def test_ctrl_c_ends_runs_that_leave_nothing(tmp_path):
 
 def test_importing_needs_no_library():
     heavy = ["numpy", "pandas", "polars", "pyarrow", "duckdb", "ray", "altair", "IPython"]
+    heavy += ["multiprocessing", "concurrent.futures"]
     script = f"import sys, forebay; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -2,16 +2,17 @@
 
 ::
 
-    sweep ──► Batches ──► Engine ──► Work: simulates a batch ──► Stored: a Parquet file a batch
+    sweep ──► drive ──► Batches ──► Engine ──► Work: simulates a batch ──► Stored: a Parquet file a batch
       └─ Sweep: queries by DuckDB, or the store and the report of a folder
+
+What is imported here only where it is used would take longer than all else that ``import forebay`` does.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,11 @@ from forebay.experiments import Folder, Seeds, run, written
 from forebay.plans import Plan
 from forebay.progress import Told, shown
 from forebay.results import Result
-from forebay.sweeps.batches import Batch, Batches
-from forebay.sweeps.engines import Engine, opened
-from forebay.sweeps.stored import Job, Kept, Stored, parts
-from forebay.sweeps.work import Made, Work
 
 if TYPE_CHECKING:
     import duckdb
+
+    from forebay.sweeps.stored import Kept, Stored
 
 __all__ = ["Sweep", "sweep"]
 
@@ -71,74 +70,16 @@ def sweep(
         RunError: Rows cannot be written or read, a worker has another version, or workers end one after the other.
         Exception: What an algorithm in Python raised, which ends the sweep.
     """
+    from forebay.sweeps.driver import drive
+
     if not isinstance(plan, Plan):
         plan = Plan(plan)
     if jobs is not None and not 1 <= jobs <= 1024:
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
-    wanted = [Job(*job) for job in _forebay.jobs(plan._native, written(seeds))]
+    wanted = _forebay.jobs(plan._native, written(seeds))
     place = os.fspath(out) if out is not None else os.path.join("out", plan.name)
-    # A worker may be in another folder.
-    place = place if "://" in place else os.path.abspath(place)
-    stored = Stored(place)
-    kept = stored.index()
-    telling = _Telling(plan, wanted, shown(progress))
-    left: list[Job] = []
-    for job in wanted:
-        it = kept.get(job.key)
-        if it is None or (retry_failed and it.is_invalid):
-            left.append(job)
-        else:
-            telling.tell(job, "in the store")
-    if left:
-        work = Work(plan, place)
-        engine = opened(on, work, jobs)
-        try:
-            for batch, made in _driven(left, work, engine):
-                stored.check(made.batch)
-                for job, ending in zip(batch.jobs, made.endings, strict=True):
-                    kept[job.key] = Kept(ending != "valid", made.batch)
-                    telling.tell(job, ending)
-        finally:
-            engine.close()
-    return Sweep(plan, seeds, stored, {job.key: kept[job.key] for job in wanted})
-
-
-def _driven(jobs: Sequence[Job], work: Work, engine: Engine) -> Iterator[tuple[Batch, Made]]:
-    """Has all jobs made; gives each batch with what became of it, as it ends."""
-    batches = Batches(jobs)
-    pending: dict[Future[Made], Batch] = {}
-    while batches or pending:
-        while batches and len(pending) < engine.pending_max:
-            batch = batches.take(engine.workers)
-            pending[engine.submit(batch)] = batch
-        done, _ = wait(pending, return_when=FIRST_COMPLETED)
-        for future in done:
-            batch = pending.pop(future)
-            engine.ended(future)
-            try:
-                made = future.result()
-            except engine.lost as error:
-                reason = f"its worker ended: {error}"
-                job = batches.lost(batch, reason)
-                if job is not None:
-                    yield Batch((job,)), work.give_up(job, reason)
-            else:
-                batches.made(batch, made.wall_s)
-                yield batch, made
-
-
-class _Telling:
-    """Tells how far a sweep is."""
-
-    def __init__(self, plan: Plan, jobs: Sequence[Job], told: Told | None) -> None:
-        self._plan = plan.name
-        self._numbers = {job.key: number for number, job in enumerate(jobs, 1)}
-        self._told = told
-
-    def tell(self, job: Job, ending: str) -> None:
-        if self._told is not None:
-            name = " ".join(filter(None, [self._plan, job.arm, job.cell, "seed", str(job.seed)]))
-            self._told(name, self._numbers[job.key], len(self._numbers), 1.0, ending)
+    stored, kept = drive(plan, wanted, place, on, jobs, retry_failed, shown(progress))
+    return Sweep(plan, seeds, stored, kept)
 
 
 class Sweep:
@@ -174,6 +115,8 @@ class Sweep:
     def _connection(self) -> duckdb.DuckDBPyConnection:
         import duckdb
         import pyarrow as pa
+
+        from forebay.sweeps.stored import parts
 
         connection = duckdb.connect()
         connection.register("stored", self._stored.dataset())

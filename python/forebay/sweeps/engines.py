@@ -41,21 +41,23 @@ class Engine(Protocol):
         """Ends at once what is under way."""
 
 
+def check(on: str) -> None:
+    """Refuses an engine that there is not."""
+    if on not in ("threads", "processes", "ray") and not on.startswith("ray://"):
+        raise InputError(f"on = {on!r}: allowed is threads, processes, ray or ray://HOST:PORT")
+
+
 def opened(on: str, work: Work, jobs: int | None) -> Engine:
-    """The engine called ``on`` with ``jobs`` workers; by default one a processor.
+    """The engine called ``on``, which ``check`` lets pass, with ``jobs`` workers; by default one a processor.
 
     Raises:
-        InputError: There is no such engine, or another cluster is connected.
+        InputError: Another cluster is connected.
         ModuleNotFoundError: Ray is not installed.
     """
-    if on == "ray" or on.startswith("ray://"):
-        return Ray(on, work, jobs)
     workers = jobs or os.cpu_count() or 1
     if on == "threads":
         return Threads(work, workers)
-    if on == "processes":
-        return Processes(work, workers)
-    raise InputError(f"on = {on!r}: allowed is threads, processes, ray or ray://HOST:PORT")
+    return Processes(work, workers) if on == "processes" else Ray(on, work, jobs)
 
 
 class Threads:

@@ -115,8 +115,8 @@ impl Run {
 
     /// Has the cluster at `address` make the runs, and put them where they are found as if they were made here.
     fn give_to(&self, address: &str, plans: &[Plan]) -> anyhow::Result<()> {
-        if self.backend != "sim" || self.force {
-            let allowed = "allowed is --backend sim, without --force";
+        if self.backend != "sim" || self.force || self.keep_logs.is_some() {
+            let allowed = "allowed is --backend sim, without --force and --keep-logs";
             return Err(BadInput(format!("--engine {address}: {allowed}")).into());
         }
         for (reference, plan) in self.plans.iter().zip(plans) {
