@@ -147,6 +147,25 @@ def test_requests_come_back_as_they_were(tmp_path):
         assert ours.equals(theirs), table
 
 
+def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, tmp_path):
+    short = sweep(plan, tmp_path)
+    folder = short.store(tmp_path / "taken")
+    assert told_of(plan, tmp_path, over_time=True) == ["valid"] * 6
+    assert told_of(plan, tmp_path, over_time=True) == ["in the store"] * 6
+    assert told_of(plan, tmp_path) == ["in the store"] * 6
+    made = sweep(plan, tmp_path)
+    assert made.sql("SELECT count(*) FROM series").fetchone() == (whole.table("samples").rows,)
+    # It is added to the runs that are there already.
+    result = made.result(folder)
+    assert len(result.table("runs")["id"]) == 6
+    for ours, theirs in zip(*(it.table("runs")["id"] for it in (result, whole)), strict=True):
+        one, other = (
+            it.series(int(run), "link", "forward", "queue_packets")
+            for it, run in ((result, ours), (whole, theirs))
+        )
+        assert len(one[0]) > 0 and all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
 def test_a_run_in_two_batches_counts_once(plan, tmp_path):
     jobs = [Job(*job) for job in _forebay.jobs(plan._native, "1..3")]
     work = Work(plan, str(tmp_path))

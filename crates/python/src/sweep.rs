@@ -1,12 +1,12 @@
 //! What sweeps are made of. Who gives runs out to threads, processes and machines, and keeps their rows, is
 //! `forebay.sweeps`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
-use forebay_lab::store::{Cell, ColumnKind, OF_RUNS, Row, Store, StoreError};
+use forebay_lab::store::{Cell, ColumnKind, OF_RUNS, OVER_TIME, Row, Store, StoreError};
 use forebay_lab::sweep::{self as lab, Wanted};
-use forebay_lab::{Options, RunError, backend};
+use forebay_lab::{Options, RunError, backend, store};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -51,12 +51,14 @@ pub fn jobs(py: Python<'_>, plan: &Bound<'_, Plan>, seeds: Option<String>) -> Py
 /// The rows of the tables of runs, each as its columns.
 type Tables<'py> = Vec<(&'static str, Vec<Column<'py>>)>;
 
-/// Makes these runs until `stop` is asked, and gives their rows.
+/// Makes these runs until `stop` is asked, and gives their rows, with those of what was measured over time if they are
+/// wanted.
 #[pyfunction]
 pub fn simulate<'py>(
     py: Python<'py>,
     plan: &Bound<'_, Plan>,
     jobs: Vec<Job>,
+    over_time: bool,
     stop: &Bound<'_, Stop>,
 ) -> PyResult<Tables<'py>> {
     let options = options(py, None)?;
@@ -71,7 +73,7 @@ pub fn simulate<'py>(
             }
         };
         let store = lab::simulate(&plan, &options, &jobs, &mut told)?;
-        Ok::<_, RunError>(rows(&store)?)
+        Ok::<_, RunError>(rows(&store, over_time)?)
     };
     let ended = watched(py, work, |()| Err(error::failed(py, "stopped before its end")))?;
     in_python(py, ended.map_err(|error| error::of_run(py, error))?)
@@ -88,18 +90,22 @@ pub fn failed<'py>(
     let options = options(py, None)?;
     let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
     let store = lab::failed(&plan, &options, &wanted(job), reason);
-    let rows = store.and_then(|store| Ok(rows(&store)?));
+    let rows = store.and_then(|store| Ok(rows(&store, false)?));
     in_python(py, rows.map_err(|error| error::of_run(py, error))?)
 }
 
-fn rows(store: &Store) -> Result<Vec<(&'static str, Vec<(String, Values)>)>, StoreError> {
-    OF_RUNS.into_iter().map(|table| Ok((table, columns(store, table)?))).collect()
+/// The columns of each of some tables.
+type Rows = Vec<(&'static str, Vec<(String, Values)>)>;
+
+fn rows(store: &Store, over_time: bool) -> Result<Rows, StoreError> {
+    let mut tables = OF_RUNS.to_vec();
+    if over_time {
+        tables.extend(OVER_TIME);
+    }
+    tables.into_iter().map(|table| Ok((table, columns(store, table)?))).collect()
 }
 
-fn in_python(
-    py: Python<'_>,
-    tables: Vec<(&'static str, Vec<(String, Values)>)>,
-) -> PyResult<Tables<'_>> {
+fn in_python(py: Python<'_>, tables: Rows) -> PyResult<Tables<'_>> {
     let in_python = |(table, columns): (&'static str, Vec<(String, Values)>)| {
         let columns = columns.into_iter().map(|(name, values)| values.column(py, name));
         Ok((table, columns.collect::<PyResult<_>>()?))
@@ -107,7 +113,8 @@ fn in_python(
     tables.into_iter().map(in_python).collect()
 }
 
-/// The tables of runs, and name and kind (`integer`, `real` or `text`) of each of their columns.
+/// The tables of runs, those of what was measured over time last, and name and kind (`integer`, `real` or `text`) of
+/// each of their columns.
 #[pyfunction]
 pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<(String, &'static str)>)>> {
     let kind = |kind| match kind {
@@ -121,7 +128,7 @@ pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<(String, &'stat
             let columns = store.columns(table)?.into_iter();
             Ok::<_, StoreError>((table, columns.map(|it| (it.name, kind(it.kind))).collect()))
         };
-        OF_RUNS.into_iter().map(table).collect::<Result<_, StoreError>>()
+        OF_RUNS.into_iter().chain(OVER_TIME).map(table).collect::<Result<_, StoreError>>()
     };
     read().map_err(|error| error::of_run(py, error))
 }
@@ -144,12 +151,12 @@ pub fn adopt(
     tables: HashMap<String, Vec<Vec<Option<Value>>>>,
 ) -> PyResult<usize> {
     let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
-    let tables: BTreeMap<&str, Vec<Row>> =
+    let tables: store::Tables<'_> =
         tables.iter().map(|(table, columns)| (table.as_str(), transposed(columns))).collect();
     let take = || {
-        let mut store = Store::create(&folder)?;
-        store.put_plan(&plan)?;
-        store.adopt(&tables)
+        let mut kept = Store::create(&folder)?;
+        kept.put_plan(&plan)?;
+        kept.adopt(&tables)
     };
     py.detach(take).map_err(|error| error::of_run(py, error))
 }

@@ -38,6 +38,7 @@ def sweep(
     *,
     on: str = "threads",
     jobs: int | None = None,
+    over_time: bool = False,
     retry_failed: bool = False,
     progress: bool | Told | None = None,
 ) -> Sweep:
@@ -48,7 +49,7 @@ def sweep(
     that ends its worker is made again in halves until the run is found that does so, and that run is kept as one that
     failed, as a run is that fails by itself.
 
-    What was measured over time is not kept: it would be many times as much. Needs the extra ``data``.
+    Needs the extra ``data``.
 
     Args:
         plan: A plan, or what ``Plan`` takes. Files that it names by relative paths are read where the runs are made.
@@ -61,6 +62,8 @@ def sweep(
             machine alone; ``"ray://HOST:PORT"`` for a cluster elsewhere. Ray needs the extra ``ray``, and each of its
             machines the same wheel.
         jobs: Runs at a time. Default: one a processor, with Ray of all machines.
+        over_time: Keep what was measured over time, too, which figures over time of the report need: tens of kilobytes a
+            run. Runs that are there without it are made again.
         retry_failed: Run again what failed or was not valid.
         progress: As of ``run``.
 
@@ -78,7 +81,8 @@ def sweep(
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
     wanted = _forebay.jobs(plan._native, written(seeds))
     place = os.fspath(out) if out is not None else os.path.join("out", plan.name)
-    stored, kept = drive(plan, wanted, place, on, jobs, retry_failed, shown(progress))
+    told = shown(progress)
+    stored, kept = drive(plan, wanted, place, on, jobs, over_time, retry_failed, told)
     return Sweep(plan, seeds, stored, kept)
 
 
@@ -106,8 +110,8 @@ class Sweep:
 
         There are the tables ``runs`` (a row a run, with ``key``, ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, why it
         is not in ``reasons``, and all ``parameters`` in JSON), and ``metrics`` (``part``, ``name``, ``metric``,
-        ``value``), ``flows``, ``links``, ``bundles``, ``transitions`` and ``requests``, the rows of which have key, arm,
-        cell, seed and ``valid`` of their run before them. Names end in the unit.
+        ``value``), ``flows``, ``links``, ``bundles``, ``transitions``, ``requests`` and ``series`` (a row a sample), the
+        rows of which have key, arm, cell, seed and ``valid`` of their run before them. Names end in the unit.
         """
         return self._connection.sql(query)
 
@@ -126,14 +130,15 @@ class Sweep:
         whole = "stored JOIN chosen USING (key, batch)"
         lists = ", ".join(parts())
         connection.execute(
-            f"CREATE TEMP VIEW runs AS SELECT * EXCLUDE (batch, {lists}) FROM {whole}"
+            f"CREATE TEMP VIEW runs AS SELECT * EXCLUDE (batch, over_time, {lists}) FROM {whole}"
         )
+        of_run = "key, arm, cell, seed, valid"
         for table in parts():
-            of_run = "key, arm, cell, seed, valid"
-            connection.execute(
-                f"CREATE TEMP VIEW {table} AS "
-                f"SELECT {of_run}, unnest({table}, recursive := true) FROM {whole}"
-            )
+            rows = f"SELECT {of_run}, unnest({table}, max_depth := 2) FROM {whole}"
+            if table == "series":
+                of_part = "part, name, quantity, unnest(at_s) AS at_s, unnest(value) AS value"
+                rows = f"SELECT {of_run}, {of_part} FROM ({rows})"
+            connection.execute(f"CREATE TEMP VIEW {table} AS {rows}")
         return connection
 
     def store(self, folder: Folder | None = None) -> Path:
@@ -152,8 +157,6 @@ class Sweep:
 
     def result(self, folder: Folder | None = None) -> Result:
         """The runs as ``run`` gives them, with the report in ``folder``; all of them in memory.
-
-        The report has figures over time of those runs that ``run`` made in the folder before.
 
         Args:
             folder: As of ``store``.

@@ -27,6 +27,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, help="runs at a time; one a processor by default")
     parser.add_argument("--out", help="folder, or a URI such as s3://bucket/folder")
     parser.add_argument("--store", metavar="DIR", help="put the runs into the store of this folder, too")
+    parser.add_argument("--over-time", action="store_true", help="keep what was measured over time, too")
     parser.add_argument("--sources", help="digest of the sources that the simulator must be built from")
     return parser.parse_args()
 
@@ -50,7 +51,8 @@ def _run(arguments: argparse.Namespace) -> bool:
     plan = Plan(arguments.plan, sets, as_published=arguments.as_published)
     if arguments.arms:
         plan = plan.with_arms(arguments.arms)
-    made = sweep(plan, arguments.seeds, arguments.out, on=arguments.on, jobs=arguments.jobs)
+    how = {name: getattr(arguments, name) for name in ("on", "jobs", "over_time")}
+    made = sweep(plan, arguments.seeds, arguments.out, **how)
     if arguments.store:
         made.store(arguments.store)
         return True

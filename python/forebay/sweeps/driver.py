@@ -20,6 +20,7 @@ def drive(
     out: str,
     on: str,
     workers: int | None,
+    over_time: bool,
     retry_failed: bool,
     told: Told | None,
 ) -> tuple[Stored, dict[str, Kept]]:
@@ -34,18 +35,18 @@ def drive(
     left: list[Job] = []
     for job in jobs:
         it = kept.get(job.key)
-        if it is None or (retry_failed and it.is_invalid):
+        if it is None or (retry_failed if it.is_invalid else over_time and it.is_short):
             left.append(job)
         else:
             telling.tell(job, "in the store")
     if left:
-        work = Work(plan, out)
+        work = Work(plan, out, over_time)
         engine = opened(on, work, workers)
         try:
             for batch, made in _driven(left, work, engine):
                 stored.check(made.batch)
                 for job, ending in zip(batch.jobs, made.endings, strict=True):
-                    kept[job.key] = Kept(ending != "valid", made.batch)
+                    kept[job.key] = Kept(ending != "valid", not over_time, made.batch)
                     telling.tell(job, ending)
         finally:
             engine.close()

@@ -1,8 +1,9 @@
 """Rows of runs in a folder or in a bucket, a Parquet file a batch.
 
 A row is a run: its ``key``, the ``batch`` that it was made in, the columns of the table ``runs`` of a store, and what else
-the store has of it (``metrics``, ``requests`` and so on) as lists of structs. A file is called by the runs in it, so that
-who makes the same batch again writes the same file. It is there whole or not at all.
+the store has of it (``metrics``, ``requests`` and so on) as lists of structs; ``series`` is null where what was measured
+over time was not kept. A file is called by the runs in it, so that who makes the same batch again writes the same file.
+It is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Kept(NamedTuple):
     """Where a run is; the least of several is the best."""
 
     is_invalid: bool
+    #: Without what was measured over time.
+    is_short: bool
     batch: str
 
 
@@ -79,7 +82,8 @@ class Stored:
         import pyarrow as pa
         from pyarrow import parquet
 
-        batch = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:32]
+        known = [*(job.key for job in jobs), str(len(tables))]
+        batch = hashlib.sha256("".join(known).encode()).hexdigest()[:32]
         buffer = pa.BufferOutputStream()
         parquet.write_table(_nested(jobs, batch, tables), buffer, compression="zstd")
         path = self._path(batch)
@@ -109,10 +113,10 @@ class Stored:
             RunError: A file is none of a sweep.
         """
         kept: dict[str, Kept] = {}
-        for rows in self._batches(None, columns=["key", "batch", "valid"]):
+        for rows in self._batches(None, columns=["key", "batch", "over_time", "valid"]):
             columns = (column.to_pylist() for column in rows.columns)
-            for key, batch, valid in zip(*columns, strict=True):
-                this = Kept(not valid, batch)
+            for key, batch, over_time, valid in zip(*columns, strict=True):
+                this = Kept(not valid, not over_time, batch)
                 kept[key] = min(this, kept.get(key, this))
         return kept
 
@@ -151,8 +155,14 @@ class Stored:
 
 
 def parts() -> list[str]:
-    """The tables that are columns of lists."""
-    return [table for table, _ in _forebay.schema()[1:]]
+    """The columns of lists, each a table of a store; of ``series`` and ``samples`` the two are one."""
+    return [field.name for field in _schema() if _is_list(field)]
+
+
+def _is_list(field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(field.type))
 
 
 def _types() -> dict[str, dict[str, pa.DataType]]:
@@ -163,72 +173,106 @@ def _types() -> dict[str, dict[str, pa.DataType]]:
     return {table: {name: kinds[kind] for name, kind in of} for table, of in _forebay.schema()}
 
 
+def _list_of(it: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    # Parquet calls an element so, whatever it was called before.
+    return pa.list_(pa.field("element", it))
+
+
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
     fields = [pa.field("key", pa.string()), pa.field("batch", pa.string())]
-    for table, columns in _types().items():
+    fields.append(pa.field("over_time", pa.bool_()))
+    types = _types()
+    samples = types.pop("samples")
+    for table, columns in types.items():
         # What ties rows together is where they are.
         of_table = [pa.field(name, it) for name, it in columns.items() if name not in ("id", "run")]
-        if table == "runs":
-            fields += of_table
-        else:
-            # Parquet calls it so, whatever it was called before.
-            element = pa.field("element", pa.struct(of_table))
-            fields.append(pa.field(table, pa.list_(element)))
+        if table == "series":
+            of_table += [pa.field(name, _list_of(samples[name])) for name in ("at_s", "value")]
+        is_first = table == "runs"
+        fields += of_table if is_first else [pa.field(table, _list_of(pa.struct(of_table)))]
     return pa.schema(fields)
 
 
-def _nested(
-    jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns]]
-) -> pa.Table:
+def _nested(jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns]]) -> pa.Table:
     """The rows that ``tables`` are, one a job."""
-    import numpy as np
     import pyarrow as pa
 
-    types, schema = _types(), _schema()
-    columns: dict[str, Any] = {"key": [job.key for job in jobs], "batch": [batch] * len(jobs)}
-    ids = np.empty(0)
+    schema, types = _schema(), _types()
+    arrays: dict[str, dict[str, pa.Array]] = {}
     for table, given in tables:
-        arrays = {name: _array(kind, values, types[table][name]) for name, kind, values in given}
-        if table == "runs":
-            ids = arrays["id"].to_numpy()
-            columns |= arrays
-            continue
-        of_run = arrays["run"].to_numpy()
-        order = np.argsort(of_run, kind="stable")
-        starts = np.searchsorted(of_run[order], ids)
-        of_list = schema.field(table).type
-        fields = list(of_list.value_type)
-        struct = pa.StructArray.from_arrays([arrays[field.name] for field in fields], fields=fields)
-        offsets, rows = pa.array([*starts, len(order)], pa.int32()), struct.take(pa.array(order))
-        columns[table] = pa.ListArray.from_arrays(offsets, rows, type=of_list)
+        # Whole numbers some of which are missing come as floats, with NaN there. No sample is missing.
+        missing = table != "samples"
+        of = types[table]
+        arrays[table] = {name: _array(kind, it, missing).cast(of[name]) for name, kind, it in given}
+    over_time = "series" in arrays
+    columns: dict[str, Any] = {
+        **arrays["runs"],
+        "key": [job.key for job in jobs],
+        "batch": [batch] * len(jobs),
+        "over_time": [over_time] * len(jobs),
+        "series": pa.nulls(len(jobs), schema.field("series").type),
+    }
+    if over_time:
+        of_series, samples = arrays["series"], arrays.pop("samples")
+        for name in ("at_s", "value"):
+            of_series[name] = _grouped(of_series["id"], samples["series"], samples[name])
+    for table in parts():
+        if table in arrays:
+            fields = list(schema.field(table).type.value_type)
+            of_table = [arrays[table][field.name] for field in fields]
+            rows = pa.StructArray.from_arrays(of_table, fields=fields)
+            columns[table] = _grouped(arrays["runs"]["id"], arrays[table]["run"], rows)
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def _array(kind: str | None, values: Any, to: pa.DataType) -> pa.Array:
+def _grouped(ids: pa.Array, of: pa.Array, rows: pa.Array) -> pa.Array:
+    """Lists of rows: for each of ``ids``, which ascend, those that are ``of`` it."""
     import numpy as np
     import pyarrow as pa
 
-    # A column of whole numbers some of which are missing comes as one of floats, with NaN there.
+    order = np.argsort(of.to_numpy(), kind="stable")
+    starts = np.searchsorted(of.to_numpy()[order], ids.to_numpy())
+    offsets = pa.array(np.append(starts, len(order)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, rows.take(pa.array(order)), type=_list_of(rows.type))
+
+
+def _array(kind: str | None, values: Any, has_missing: bool) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
     plain = values if kind is None else np.frombuffer(values, dtype=kind)
-    return pa.array(plain, from_pandas=True).cast(to)
+    return pa.array(plain, from_pandas=has_missing)
 
 
 def _flat(whole: pa.Table) -> dict[str, list[list[Any]]]:
     """The tables that were nested, each as its columns."""
+    types = _types()
+    runs = {name: whole[name] for name in types["runs"] if name != "id"}
+    found: dict[str, dict[str, Any]] = {"runs": {"id": range(whole.num_rows), **runs}}
+    for table in parts():
+        found[table] = _ungrouped("run", whole[table].combine_chunks())
+    series = found["series"]
+    found["samples"] = {
+        **_ungrouped("series", series["at_s"], "at_s"),
+        **_ungrouped("series", series["value"], "value"),
+    }
+    series["id"] = range(len(series["run"]))
+    found["samples"]["number"] = range(len(found["samples"]["series"]))
+    return {table: [_plain(found[table][name]) for name in of] for table, of in types.items()}
+
+
+def _ungrouped(of: str, lists: pa.Array, name: str | None = None) -> dict[str, Any]:
+    """The columns of the rows in lists: which list each is of, and its members; of plain values the one of a name."""
     import pyarrow.compute as pc
 
-    tables: dict[str, list[list[Any]]] = {}
-    for table, types in _types().items():
-        of: Mapping[str, list[Any]]
-        if table == "runs":
-            of = {name: whole[name].to_pylist() for name in types if name != "id"}
-            of = {"id": list(range(whole.num_rows)), **of}
-        else:
-            lists = whole[table].combine_chunks()
-            rows = lists.flatten()
-            of = {name: rows.field(name).to_pylist() for name in types if name != "run"}
-            of = {"run": pc.list_parent_indices(lists).to_pylist(), **of}
-        tables[table] = [of[name] for name in types]
-    return tables
+    rows = lists.flatten()
+    columns = {name: rows} if name else {it.name: rows.field(it.name) for it in rows.type}
+    return {of: pc.list_parent_indices(lists), **columns}
+
+
+def _plain(column: Any) -> list[Any]:
+    return list(column) if isinstance(column, range) else column.to_pylist()

@@ -30,11 +30,12 @@ class Made(NamedTuple):
 
 
 class Work:
-    """A plan whose runs are made, and where their rows go."""
+    """A plan whose runs are made, where their rows go, and whether what was measured over time does."""
 
-    def __init__(self, plan: Plan, out: str) -> None:
+    def __init__(self, plan: Plan, out: str, over_time: bool = False) -> None:
         self._plan = plan
         self._stored = Stored(out)
+        self._over_time = over_time
 
     def run(self, jobs: Sequence[Job], stop: _forebay.Stop) -> Made:
         """Makes a batch, until ``stop`` is asked.
@@ -44,7 +45,7 @@ class Work:
             Exception: What an algorithm in Python raised.
         """
         began_s = time.perf_counter()
-        tables = _forebay.simulate(self._plan._native, list(jobs), stop)
+        tables = _forebay.simulate(self._plan._native, jobs, self._over_time, stop)
         return self._keep(jobs, tables, began_s)
 
     def give_up(self, job: Job, reason: str) -> Made:
@@ -77,7 +78,7 @@ class Work:
         finally:
             for name in modules:
                 cloudpickle.unregister_pickle_by_value(sys.modules[name])
-        inner = pickle.dumps((self._plan, self._stored.out))
+        inner = pickle.dumps((self._plan, self._stored.out, self._over_time))
         return pickle.dumps((_forebay.COMMIT, _forebay.SOURCES, algorithms, inner))
 
 

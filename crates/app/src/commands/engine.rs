@@ -67,7 +67,7 @@ impl Work<'_> {
     fn command(&self, address: &str, sources: &str) -> Command {
         let mut command = Command::new("python3");
         command.args(["-m", "forebay.sweeps", self.plan, "--on", address, "--sources", sources]);
-        command.arg("--out").arg(self.out).arg("--store").arg(self.out);
+        command.arg("--out").arg(self.out).arg("--store").arg(self.out).arg("--over-time");
         if let Some(seeds) = self.seeds {
             command.arg("--seeds").arg(seeds.to_string());
         }
@@ -114,8 +114,8 @@ mod tests {
         let told = work.command("ray", "abc");
         let told: Vec<&str> = told.get_args().map(|it| it.to_str().unwrap()).collect();
         let expected = "-m forebay.sweeps bundler/main --on ray --sources abc --out out/main \
-                        --store out/main --seeds 1..9 --jobs 4 --arms a,b --set stop=2s \
-                        --set flow.web.count=3 --as-published";
+                        --store out/main --over-time --seeds 1..9 --jobs 4 --arms a,b \
+                        --set stop=2s --set flow.web.count=3 --as-published";
         assert_eq!(told.join(" "), expected);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
-pub use adopt::{OF_RUNS, Row};
+pub use adopt::{OF_RUNS, OVER_TIME, Row, Tables};
 pub use connections::{Bin, OverTime};
 pub use read::{Attempt, RequestKey, Run};
 pub use tables::{Cell, Column, ColumnKind, TABLES};

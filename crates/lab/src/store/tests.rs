@@ -100,8 +100,8 @@ fn attempts_are_kept_and_told_apart_by_key() {
     assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
 }
 
-/// The rows of the tables that `adopt` takes.
-fn rows_of(store: &Store) -> BTreeMap<&'static str, Vec<Row>> {
+/// The rows of `tables`.
+fn rows_of<const N: usize>(store: &Store, tables: [&'static str; N]) -> Tables<'static> {
     let rows = |table| {
         let mut rows = Vec::new();
         let visit = |cells: &[Cell<'_>]| {
@@ -117,7 +117,14 @@ fn rows_of(store: &Store) -> BTreeMap<&'static str, Vec<Row>> {
         store.rows(table, visit).unwrap();
         (table, rows)
     };
-    OF_RUNS.map(rows).into()
+    tables.map(rows).into()
+}
+
+/// The rows of all that `adopt` takes.
+fn all_rows_of(store: &Store) -> Tables<'static> {
+    let mut rows = rows_of(store, OF_RUNS);
+    rows.extend(rows_of(store, OVER_TIME));
+    rows
 }
 
 #[test]
@@ -127,7 +134,7 @@ fn runs_of_another_store_are_taken_over_once_and_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut here = Store::create(folder.path()).unwrap();
     put(&mut here, 9, 1, &[]);
-    assert_eq!(here.adopt(&rows_of(&there)).unwrap(), 2);
+    assert_eq!(here.adopt(&all_rows_of(&there)).unwrap(), 2);
     for (id, new) in ids.into_iter().zip([2, 3]) {
         let (run, taken) = (there.run(id).unwrap(), here.run(new).unwrap());
         assert_eq!((&run.key, &run.invalid), (&taken.key, &taken.invalid));
@@ -137,14 +144,25 @@ fn runs_of_another_store_are_taken_over_once_and_whole() {
         assert_eq!(there.outcomes(id).unwrap(), here.outcomes(new).unwrap());
         assert_eq!(there.transitions(id).unwrap(), here.transitions(new).unwrap());
     }
-    assert_eq!(here.adopt(&rows_of(&there)).unwrap(), 0);
+    let samples = |store: &Store| rows_of(store, OVER_TIME)["samples"].len();
+    assert_eq!(2 * samples(&here), 3 * samples(&there));
+    assert_eq!(here.adopt(&all_rows_of(&there)).unwrap(), 0);
+    assert_eq!(2 * samples(&here), 3 * samples(&there));
     // What was not valid is there for as long as nothing better is known.
     let mut later = Store::in_memory().unwrap();
     put(&mut later, 1, 1, &[]);
-    assert_eq!(here.adopt(&rows_of(&later)).unwrap(), 1);
+    assert_eq!(here.adopt(&rows_of(&later, OF_RUNS)).unwrap(), 1);
     let attempts = here.attempts(&key(1)).unwrap();
     assert_eq!(attempts.iter().map(|it| it.valid).collect::<Vec<_>>(), [false, true]);
     assert_eq!(here.run(attempts[1].id).unwrap().attempt, 2);
+    // What was measured over time may come later.
+    let (_, evaluation) = invented_run();
+    let series = &evaluation.series[0];
+    let Series { part, name, quantity, .. } = series;
+    let read = |store: &Store| store.series(attempts[1].id, part, name, quantity);
+    assert!(read(&here).unwrap().is_empty());
+    assert_eq!(here.adopt(&all_rows_of(&later)).unwrap(), 0);
+    assert_eq!(read(&here).unwrap(), series.points);
 }
 
 #[test]
@@ -154,13 +172,14 @@ fn rows_that_are_none_of_a_run_are_refused_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut here = Store::create(folder.path()).unwrap();
     let spoilt = |table: &str, spoil: fn(&mut Row)| {
-        let mut rows = rows_of(&there);
+        let mut rows = all_rows_of(&there);
         spoil(&mut rows.get_mut(table).unwrap()[0]);
         rows
     };
     let text = |row: &mut Row| row[0] = Cell::Text("one".into());
     assert!(matches!(here.adopt(&spoilt("runs", text)), Err(StoreError::Rows(_))));
     assert!(matches!(here.adopt(&spoilt("metrics", text)), Err(StoreError::Rows(_))));
+    assert!(matches!(here.adopt(&spoilt("samples", text)), Err(StoreError::Rows(_))));
     assert!(matches!(here.adopt(&spoilt("runs", Row::clear)), Err(StoreError::Rows(_))));
     assert!(matches!(here.adopt(&spoilt("links", |row| row.truncate(2))), Err(StoreError::Sql(_))));
     assert!(here.run_ids().unwrap().is_empty());
