@@ -3,7 +3,7 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 fuzz build install packages \
+.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 bench-python fuzz build install packages \
         bpf-algorithms test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
         test-metrics test-own test-probe test-python test-quickstart wheel docs clean
 
@@ -99,6 +99,12 @@ test-python: test-packages ## the package for Python: builds it into a venv in t
 	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
 	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --quiet
 	target/python/bin/python -m pytest --quiet
+
+bench-python: packages ## a step of environments beside the simulation alone, a policy beside onnxruntime (quiet, a minute)
+	python3 -m venv target/python
+	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --release --quiet
+	target/python/bin/python python/benches/learning.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
 	python3 -m venv target/python

@@ -64,12 +64,16 @@ def test_figures_of_the_report_are_charts(result, tmp_path):
     assert "<svg" in (tmp_path / "figure.svg").read_text()
 
 
+#: What notebooks need of extras that are not of all.
+EXTRAS = {"training_a_policy": ["gymnasium", "onnx"], "a_sweep_on_ray": ["ray"]}
+
+
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "docs/notebooks").glob("*.ipynb")), ids=lambda it: it.stem)
 def test_a_notebook_runs_to_its_end(file, tmp_path):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
-    if file.stem.endswith("_on_ray"):
-        pytest.importorskip("ray")
+    for library in EXTRAS.get(file.stem, ()):
+        pytest.importorskip(library)
     notebook = nbformat.read(file, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()

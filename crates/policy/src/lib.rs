@@ -30,7 +30,8 @@ pub use crate::error::OnnxError;
 /// Largest file: the most constants of a graph, and room for names.
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
 
-const FILE: Described = Described {
+/// The parameter that names the file.
+pub const FILE: Described = Described {
     name: "file",
     summary: "the policy: an ONNX file with one input and one output",
     default: None,
@@ -59,14 +60,22 @@ pub fn registry() -> Registry {
 }
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+    policy::build(&graph_of(spec)?, spec)
+}
+
+/// The graph in force of the file that `spec` names, which is read here if it has not been before.
+///
+/// # Errors
+///
+/// Those of [`refresh`].
+pub fn graph_of(spec: &Spec) -> Result<Arc<Graph>, SpecError> {
     let path = Path::new(file_of(spec)?);
     let is_known = loaded().contains_key(path);
     if !is_known {
         refresh(spec)?;
     }
     let graph = loaded().get(path).cloned();
-    let graph = graph.ok_or_else(|| SpecError::absent(FILE.name, &spec.kind))?;
-    policy::build(&graph, spec)
+    graph.ok_or_else(|| SpecError::absent(FILE.name, &spec.kind))
 }
 
 /// The file that `spec` names.

@@ -45,7 +45,8 @@ pub struct Measurement {
     cwnd_limited: Option<bool>,
 }
 
-fn nanos(duration: Duration) -> u64 {
+/// Whole nanoseconds.
+pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -2,6 +2,7 @@
 
 use forebay_lab::RunError;
 use forebay_lab::plan::PlanError;
+use forebay_lab::rl::RlError;
 use forebay_lab::store::StoreError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -51,6 +52,15 @@ pub fn of_run(py: Python<'_>, error: impl Into<RunError>) -> PyErr {
         RunError::Store(error @ StoreError::Folder { .. }) => input(py, &format!("out: {error}")),
         error if error.is_bad_input() => input(py, &error.to_string()),
         error => failed(py, &error.to_string()),
+    }
+}
+
+/// The exception for why there is no episode.
+pub fn of_rl(py: Python<'_>, error: RlError) -> PyErr {
+    match error {
+        RlError::Plan(error) => of_plan(py, &error),
+        RlError::Backend(error) => of_run(py, error),
+        RlError::Wrong(message) => input(py, &message),
     }
 }
 

@@ -4,18 +4,23 @@
 //! ```text
 //! python/forebay ──► plan, run, results, sweep ──► forebay_lab (errors: classes of forebay.errors)
 //!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
+//!   rl ────────────► rl, policy ─► forebay_lab::rl, forebay_policy
 //! ```
-//! What is handed over is plain: numbers, texts, JSON, and columns as bytes that numpy reads. The interpreter is let go
-//! while anything runs.
+//! What is handed over is plain: numbers, texts, JSON, columns as bytes that numpy reads, and arrays of numpy as buffers
+//! that are read and filled. The interpreter is let go while anything runs.
 
 mod algorithm;
 mod error;
 mod plan;
+mod policy;
 mod results;
+mod rl;
 mod run;
 mod sweep;
 mod watch;
 
+use forebay_core::cc::policy::observation::FEATURES;
+use forebay_lab::rl::Reward;
 use forebay_lab::store::Build;
 use pyo3::prelude::*;
 
@@ -32,9 +37,16 @@ const BUILD: Build = Build {
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COMMIT", BUILD.commit)?;
     module.add("SOURCES", BUILD.sim)?;
+    module.add("FEATURES", FEATURES.map(|it| (it.name, it.low, it.high)).to_vec())?;
+    module.add("REWARDS", Reward::ALL.map(|(name, _)| name).to_vec())?;
     module.add_class::<plan::Plan>()?;
     module.add_class::<algorithm::Start>()?;
     module.add_class::<algorithm::Measurement>()?;
+    module.add_class::<rl::Scenario>()?;
+    module.add_class::<rl::Environment>()?;
+    module.add_class::<rl::Vector>()?;
+    module.add_class::<rl::Outcome>()?;
+    module.add_class::<policy::Policy>()?;
     module.add_function(wrap_pyfunction!(algorithm::register, module)?)?;
     module.add_function(wrap_pyfunction!(run::run, module)?)?;
     module.add_function(wrap_pyfunction!(run::bench, module)?)?;

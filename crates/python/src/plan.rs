@@ -23,6 +23,9 @@ pub struct Plan {
     plan: plan::Plan,
 }
 
+/// The text of a plan, what replaces values in it, and the first arm that was selected, if any was.
+pub type Parts = (Source, Vec<Override>, Option<String>);
+
 /// What a plan is read from.
 #[derive(Clone)]
 struct Asked {
@@ -33,8 +36,8 @@ struct Asked {
     arms: Vec<String>,
 }
 
-/// See [`Plan::parts`].
-type Parts = (String, Option<PathBuf>, Option<String>, Vec<(String, String)>, Vec<String>);
+/// See [`Plan::pack`].
+type Packed = (String, Option<PathBuf>, Option<String>, Vec<(String, String)>, Vec<String>);
 
 #[derive(Clone)]
 enum Text {
@@ -71,6 +74,28 @@ impl Plan {
             false => self.asked.read().map(Cow::Owned),
         }
     }
+
+    /// What the plan was made of; `None` of a plan as it was published.
+    pub fn parts(&self) -> Result<Option<Parts>, PlanError> {
+        let Text::Own(source) = &self.asked.text else { return Ok(None) };
+        let arm = self.asked.arms.first().cloned();
+        Ok(Some((source.clone(), parsed(&self.asked.sets)?, arm)))
+    }
+}
+
+/// The text of the plan that a document in JSON is, whose relative paths start from `folder`.
+pub fn of_json(py: Python<'_>, document: &str, folder: PathBuf) -> PyResult<Source> {
+    let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
+    let written = written.and_then(|table| {
+        toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
+    });
+    let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
+    Ok(Source { file: DICT.into(), folder: Some(folder), text })
+}
+
+/// The text of the plan called `reference`, a path or a name.
+pub fn named(py: Python<'_>, reference: &str) -> PyResult<Source> {
+    Source::plan(reference).map_err(|error| error::of_plan(py, &error))
 }
 
 #[pymethods]
@@ -85,9 +110,7 @@ impl Plan {
     ) -> PyResult<Self> {
         let text = match as_published {
             true => Text::Published(reference.into()),
-            false => {
-                Text::Own(Source::plan(reference).map_err(|error| error::of_plan(py, &error))?)
-            }
+            false => Text::Own(named(py, reference)?),
         };
         Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
@@ -100,18 +123,13 @@ impl Plan {
         folder: PathBuf,
         sets: Vec<(String, String)>,
     ) -> PyResult<Self> {
-        let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
-        let written = written.and_then(|table| {
-            toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
-        });
-        let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
-        let source = Source { file: DICT.into(), folder: Some(folder), text };
-        Self::new(py, Asked { text: Text::Own(source), sets, arms: Vec::new() })
+        let text = Text::Own(of_json(py, document, folder)?);
+        Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 
-    /// What the plan is read from, for [`Plan::from_parts`] in another process: what errors call it, the folder of its
-    /// relative paths, its text, overrides and arms. Without a text, the first is the name of a published plan.
-    fn parts(&self) -> PyResult<Parts> {
+    /// What the plan is read from, for [`Plan::unpack`] in another process: what errors call it, the folder of its relative
+    /// paths, its text, overrides and arms. Without a text, the first is the name of a published plan.
+    fn pack(&self) -> PyResult<Packed> {
         let Asked { text, sets, arms } = self.asked.clone();
         let (file, folder, text) = match text {
             Text::Own(Source { file, folder, text }) => (file, folder, Some(text)),
@@ -122,9 +140,9 @@ impl Plan {
         Ok((file, folder, text, sets, arms))
     }
 
-    /// The plan of which another gave its [`Plan::parts`].
+    /// The plan that [`Plan::pack`] gave.
     #[staticmethod]
-    fn from_parts(
+    fn unpack(
         py: Python<'_>,
         file: String,
         folder: Option<PathBuf>,

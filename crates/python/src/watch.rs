@@ -1,6 +1,7 @@
 //! Work on a thread of its own, while the thread that called shows how far it is and hears of ctrl-C.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -60,6 +61,13 @@ pub fn watched<T: Send, M: Send>(
         (None, Ok(result)) => Ok(result),
         (None, Err(panic)) => Err(of_panic(py, panic)),
     }
+}
+
+/// Does `work`, which is soon done, on this thread with the interpreter let go. An exception in a callback of `work` is
+/// the result, and a panic becomes an exception.
+pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    let ended = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    ended.map_err(|panic| of_panic(py, panic))
 }
 
 /// Only one thread may have a receiver at a time, which a reference that can be written through says.

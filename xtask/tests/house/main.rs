@@ -51,7 +51,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
         "forebay",
         &["forebay-core", "forebay-host", "forebay-lab", "forebay-sources", "forebay-testbed"],
     ),
-    ("forebay-python", &["forebay-core", "forebay-lab", "forebay-sources"]),
+    ("forebay-python", &["forebay-core", "forebay-lab", "forebay-policy", "forebay-sources"]),
     (
         "forebay-fuzz",
         &["forebay-core", "forebay-ebpf", "forebay-host", "forebay-lab", "forebay-policy"],

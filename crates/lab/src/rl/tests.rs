@@ -127,7 +127,7 @@ fn threads_change_nothing() {
     let scenario = Arc::new(scenario(&tested(), settings).unwrap());
     let steps = |threads| {
         let mut vector = Vector::new(&scenario, 5, threads).unwrap();
-        let mut batches = vec![vector.reset(7).unwrap().clone()];
+        let mut batches = vec![vector.reset(&[7, 8, 9, 10, 11]).unwrap().clone()];
         for step in 0..200 {
             let action = [0.3, -0.2, 0.0][step % 3];
             batches.push(vector.step(&[action; 5]).unwrap().clone());
@@ -145,6 +145,23 @@ fn threads_change_nothing() {
         batch.observations[environment * 10 * WIDTH..][..10 * WIDTH].to_vec()
     };
     assert_ne!(own(&alone[20], 0), own(&alone[20], 1), "each has seeds of its own");
+}
+
+#[test]
+fn environments_with_one_seed_have_the_same_episodes() {
+    let ranges = ranges(&["bottleneck.rtt=20ms..80ms"]);
+    let settings = Settings { ranges, ..Settings::default() };
+    let scenario = Arc::new(scenario(&tested(), settings).unwrap());
+    let mut vector = Vector::new(&scenario, 3, 2).unwrap();
+    vector.reset(&[5, 6, 5]).unwrap();
+    let len = scenario.observation_len();
+    for _ in 0..250 {
+        let batch = vector.step(&[0.2; 3]).unwrap();
+        assert_eq!(batch.observations[..len], batch.observations[2 * len..]);
+        assert_eq!((batch.rewards[0], batch.truncated[0]), (batch.rewards[2], batch.truncated[2]));
+    }
+    let batch = vector.step(&[0.2; 3]).unwrap();
+    assert_ne!(batch.observations[..len], batch.observations[len..2 * len]);
 }
 
 #[test]
@@ -173,7 +190,9 @@ fn what_is_asked_in_vain_is_told() {
     let one = Arc::new(scenario(&tested(), Settings::default()).unwrap());
     assert!(Vector::new(&one, 0, 1).is_err() && Vector::new(&one, 1, 0).is_err());
     let mut vector = Vector::new(&one, 2, 1).unwrap();
-    vector.reset(1).unwrap();
+    vector.reset(&[1, 2]).unwrap();
     let error = vector.step(&[0.0]).unwrap_err().to_string();
     assert_eq!(error, "1 actions: allowed is 2");
+    let error = vector.reset(&[1, 2, 3]).unwrap_err().to_string();
+    assert_eq!(error, "3 seeds: allowed is 2");
 }

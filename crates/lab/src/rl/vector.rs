@@ -1,10 +1,12 @@
 //! Many environments at a time. Threads are started once: to start one for each step takes longer than the
 //! step.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
+use forebay_core::cc::policy::observation::Outcome;
 use forebay_core::random::{Stream, Streams};
 
 use super::{Environment, RlError, Scenario};
@@ -16,7 +18,9 @@ pub struct Batch {
     pub actions: Vec<f32>,
     /// Observations, each of [`Scenario::observation_len`] numbers.
     pub observations: Vec<f32>,
-    /// Rewards of what happened since the actions before.
+    /// What happened since the actions before.
+    pub outcomes: Vec<Outcome>,
+    /// Rewards of that.
     pub rewards: Vec<f64>,
     /// Whether the episode ended with this step: time was up (a truncation). The next step of that
     /// environment takes no action and begins an episode, with reward 0 (`AutoresetMode.NEXT_STEP` of
@@ -29,6 +33,7 @@ impl Batch {
         Self {
             actions: vec![0.0; environments],
             observations: vec![0.0; environments * observation_len],
+            outcomes: vec![Outcome::default(); environments],
             rewards: vec![0.0; environments],
             truncated: vec![false; environments],
         }
@@ -36,7 +41,8 @@ impl Batch {
 }
 
 enum Order {
-    Reset(u64, Batch),
+    /// With a seed for each environment.
+    Reset(Vec<u64>, Batch),
     Step(Batch),
 }
 
@@ -77,24 +83,30 @@ impl Vector {
         }
         let (threads, observation_len) = (threads.min(environments), scenario.observation_len());
         let mut workers = Vec::new();
-        let mut first = 0;
         for thread in 0..threads {
             let count = environments / threads + usize::from(thread < environments % threads);
-            workers.push(Worker::start(scenario, first, count)?);
-            first += count;
+            workers.push(Worker::start(scenario, count)?);
         }
         Ok(Self { workers, observation_len, all: Batch::new(environments, observation_len) })
     }
 
-    /// Begins an episode in every environment. Environment and episode, by their numbers, and `seed` say
-    /// which.
+    /// Begins an episode in every environment. Environments with one seed have the same episodes, one after
+    /// the other, so that policies can be compared on the same paths.
     ///
     /// # Errors
     ///
-    /// Those of [`Environment::reset`].
-    pub fn reset(&mut self, seed: u64) -> Result<&Batch, RlError> {
+    /// Another number of seeds than environments, or those of [`Environment::reset`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Vector::step`].
+    pub fn reset(&mut self, seeds: &[u64]) -> Result<&Batch, RlError> {
+        self.check("seeds", seeds.len())?;
+        let mut left = seeds;
         for worker in &mut self.workers {
-            worker.order(|batch| Order::Reset(seed, batch));
+            let (own, rest) = left.split_at(worker.count);
+            left = rest;
+            worker.order(|batch| Order::Reset(own.to_vec(), batch));
         }
         self.collect()
     }
@@ -105,11 +117,12 @@ impl Vector {
     ///
     /// Another number of actions than environments, or those of [`Environment::reset`] where an episode
     /// begins; then all environments need [`Vector::reset`].
+    ///
+    /// # Panics
+    ///
+    /// A simulation has, as where an algorithm of somebody's own does; this is the panic of its thread.
     pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
-        if actions.len() != self.all.actions.len() {
-            let (count, allowed) = (actions.len(), self.all.actions.len());
-            return Err(RlError::Wrong(format!("{count} actions: allowed is {allowed}")));
-        }
+        self.check("actions", actions.len())?;
         let mut left = actions;
         for worker in &mut self.workers {
             let (own, rest) = left.split_at(worker.count);
@@ -120,6 +133,20 @@ impl Vector {
             });
         }
         self.collect()
+    }
+
+    /// What the last step gave, or the last reset.
+    pub fn last(&self) -> &Batch {
+        &self.all
+    }
+
+    /// Refuses another number of what every environment has one of.
+    fn check(&self, what: &str, count: usize) -> Result<(), RlError> {
+        let allowed = self.all.actions.len();
+        if count == allowed {
+            return Ok(());
+        }
+        Err(RlError::Wrong(format!("{count} {what}: allowed is {allowed}")))
     }
 
     /// What all threads answer, put together; the first error, once all have answered.
@@ -134,6 +161,7 @@ impl Vector {
                     self.all.actions[from..to].copy_from_slice(&batch.actions);
                     self.all.observations[from * len..to * len]
                         .copy_from_slice(&batch.observations);
+                    self.all.outcomes[from..to].copy_from_slice(&batch.outcomes);
                     self.all.rewards[from..to].copy_from_slice(&batch.rewards);
                     self.all.truncated[from..to].copy_from_slice(&batch.truncated);
                     worker.batch = Some(batch);
@@ -149,12 +177,11 @@ impl Vector {
 }
 
 impl Worker {
-    fn start(scenario: &Arc<Scenario>, first: usize, count: usize) -> Result<Self, RlError> {
+    fn start(scenario: &Arc<Scenario>, count: usize) -> Result<Self, RlError> {
         let (orders, ordered) = channel();
         let (answered, answers) = channel();
         let mut crew = Crew {
             slots: (0..count).map(|_| Slot::new(scenario)).collect(),
-            first,
             observation_len: scenario.observation_len(),
         };
         let work = move || {
@@ -179,9 +206,16 @@ impl Worker {
         }
     }
 
+    /// Waits for the answer. What a panic carries is not lost with the thread, whose first answer after it
+    /// that panic is.
     fn answer(&mut self) -> Result<Batch, RlError> {
-        let gone = |_| RlError::Wrong("a thread of environments has panicked".into());
-        self.answers.recv().map_err(gone)?
+        if let Ok(answer) = self.answers.recv() {
+            return answer;
+        }
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
+            resume_unwind(panic);
+        }
+        Err(RlError::Wrong("a thread of environments is gone: allowed are new environments".into()))
     }
 }
 
@@ -197,8 +231,6 @@ impl Drop for Worker {
 /// The environments of a thread.
 struct Crew {
     slots: Vec<Slot>,
-    /// Number of the first among all.
-    first: usize,
     observation_len: usize,
 }
 
@@ -226,10 +258,9 @@ impl Slot {
 impl Crew {
     fn obey(&mut self, order: Order) -> Result<Batch, RlError> {
         let mut batch = match order {
-            Order::Reset(seed, mut batch) => {
-                for (number, slot) in (self.first..).zip(&mut self.slots) {
-                    let streams = Streams::new(seed).part(&format!("environment {number}"));
-                    slot.seeds = streams.stream("episodes");
+            Order::Reset(seeds, mut batch) => {
+                for (slot, seed) in self.slots.iter_mut().zip(seeds) {
+                    slot.seeds = Streams::new(seed).stream("episodes");
                     slot.begin()?;
                 }
                 batch.rewards.fill(0.0);
@@ -252,8 +283,9 @@ impl Crew {
             }
         };
         let rows = batch.observations.chunks_exact_mut(self.observation_len);
-        for (slot, row) in self.slots.iter().zip(rows) {
+        for ((slot, row), outcome) in self.slots.iter().zip(rows).zip(&mut batch.outcomes) {
             slot.environment.observe(0, row);
+            *outcome = slot.environment.outcome(0);
         }
         Ok(batch)
     }

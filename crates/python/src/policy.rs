@@ -1,0 +1,58 @@
+//! Policies as functions: what simulator, sendbox and agent make of an observation.
+
+use forebay_core::cc::policy::graph::Evaluation;
+use forebay_core::spec::{Spec, Value};
+use forebay_policy::{ALGORITHM, FILE, graph_of, refresh};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+
+use crate::error;
+
+/// A policy that was read from its file.
+#[pyclass(module = "forebay._forebay")]
+pub struct Policy {
+    evaluation: Evaluation,
+}
+
+#[pymethods]
+impl Policy {
+    /// Reads `file`, an ONNX model. Plans that name this file have it from here on, too.
+    #[staticmethod]
+    fn load(py: Python<'_>, file: String) -> PyResult<Self> {
+        let spec = Spec::named(ALGORITHM.name).with(FILE.name, Value::Text(file));
+        let graph = refresh(&spec).and_then(|_| graph_of(&spec));
+        let graph = graph.map_err(|error| error::input(py, &error.to_string()))?;
+        Ok(Self { evaluation: Evaluation::new(graph) })
+    }
+
+    /// How many numbers an observation has.
+    fn observation_len(&mut self) -> usize {
+        self.evaluation.input().len()
+    }
+
+    /// Fills `actions` with what the graph gives for each of `observations`, one behind the other: not yet brought to
+    /// -1 to 1, and NaN or infinite where the numbers lead there.
+    fn run(
+        &mut self,
+        py: Python<'_>,
+        observations: PyBuffer<f32>,
+        actions: PyBuffer<f32>,
+    ) -> PyResult<()> {
+        let len = self.evaluation.input().len();
+        let (Some(rows), Some(actions)) = (observations.as_slice(py), actions.as_mut_slice(py))
+        else {
+            let allowed = "allowed are contiguous arrays, the latter one that can be written";
+            return Err(error::input(py, &format!("observations and actions: {allowed}")));
+        };
+        if rows.len() != len * actions.len() {
+            let (count, wanted) = (rows.len(), actions.len());
+            let message = format!("{count} numbers for {wanted} actions: allowed is {len} each");
+            return Err(error::input(py, &message));
+        }
+        for (row, action) in rows.chunks_exact(len).zip(actions) {
+            self.evaluation.input().iter_mut().zip(row).for_each(|(to, from)| *to = from.get());
+            action.set(self.evaluation.run()[0]);
+        }
+        Ok(())
+    }
+}
