@@ -161,13 +161,11 @@ impl Plan {
     fn own_algorithms(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let read = || {
             let runs = self.current()?.experiments().collect::<Result<Vec<_>, PlanError>>()?;
-            let decides = |name: &&str| {
-                let version = algorithms::version(name);
-                let is_in = |(key, _)| runs.iter().any(|run| run.parameters.contains_key(&key));
-                version.is_some_and(is_in)
-            };
+            let is_in = |key: &String| runs.iter().any(|run| run.parameters.contains_key(key));
+            let decides =
+                |name: &&str| algorithms::version(name).is_some_and(|(key, _)| is_in(&key));
             let names = algorithms::own().iter().map(|own| own.algorithm.name);
-            Ok(names.filter(decides).map(String::from).collect())
+            Ok::<_, PlanError>(names.filter(decides).map(String::from).collect())
         };
         read().map_err(|error| error::of_plan(py, &error))
     }
