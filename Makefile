@@ -94,7 +94,7 @@ soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memor
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay --test own -- --include-ignored
 
-test-python: test-packages ## the package for Python: builds it into a venv in target/python, runs its tests and notebooks (a minute)
+test-python: test-packages ## the package for Python: builds it into a venv in target/python, runs its tests and notebooks, on Ray and S3, too (minutes)
 	python3 -m venv target/python
 	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
 	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --quiet

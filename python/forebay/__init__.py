@@ -1,9 +1,9 @@
 """Simulated networks, and congestion control in them.
 
-Runs the plans of forebay (``run``), puts algorithms through its benchmark (``bench``), finds where they are worst
-(``search``) and says what differs between two folders of results (``compare``). A congestion control may be a class in
-Python (``algorithm``), which ``forebay.conformance`` holds to the rules of all. Figures are those of the report
-(``forebay.charts``, with the extra ``charts``).
+Runs the plans of forebay (``run``), on clusters, too (``sweep``), puts algorithms through its benchmark (``bench``),
+finds where they are worst (``search``) and says what differs between two folders of results (``compare``). A congestion
+control may be a class in Python (``algorithm``), which ``forebay.conformance`` holds to the rules of all. Figures are
+those of the report (``forebay.charts``, with the extra ``charts``).
 
 Everything is simulated: the same plan, seed and version give the same figures as ``forebay run --backend sim``, bit for
 bit, and both take up each other's folders of results. What runs on real kernels is the ``forebay`` command's.
@@ -15,6 +15,7 @@ from forebay.errors import Error, InputError, PlanError, RunError
 from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
 from forebay.plans import Plan
 from forebay.results import Result, Table, load
+from forebay.sweeps import Sweep, sweep
 
 __all__ = [
     "COMMIT",
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "RunError",
     "Start",
+    "Sweep",
     "Table",
     "algorithm",
     "bench",
@@ -36,4 +38,5 @@ __all__ = [
     "load",
     "run",
     "search",
+    "sweep",
 ]

@@ -1,4 +1,5 @@
 import os
+from collections.abc import Sequence
 from typing import Any, final
 
 from typing_extensions import Buffer
@@ -7,6 +8,7 @@ __all__ = [
     "COMMIT",
     "FEATURES",
     "REWARDS",
+    "SOURCES",
     "Environment",
     "Measurement",
     "Outcome",
@@ -14,24 +16,33 @@ __all__ = [
     "Policy",
     "Scenario",
     "Start",
+    "Stop",
     "Vector",
+    "adopt",
     "bench",
     "compare",
+    "failed",
     "figures",
+    "jobs",
     "read",
     "register",
     "run",
+    "schema",
     "search",
     "series",
+    "simulate",
     "table",
 ]
 
 COMMIT: str
+SOURCES: str
 FEATURES: list[tuple[str, float, float]]
 REWARDS: list[str]
 
 _Folder = str | os.PathLike[str]
 _Sets = list[tuple[str, str]]
+_Job = tuple[str, str, str, int]
+_Columns = list[tuple[str, str | None, Any]]
 
 @final
 class Plan:
@@ -39,6 +50,12 @@ class Plan:
     def load(reference: str, sets: _Sets, as_published: bool) -> Plan: ...
     @staticmethod
     def from_json(document: str, folder: _Folder, sets: _Sets) -> Plan: ...
+    @staticmethod
+    def unpack(
+        file: str, folder: _Folder | None, text: str | None, sets: _Sets, arms: list[str]
+    ) -> Plan: ...
+    def pack(self) -> tuple[str, os.PathLike[str] | None, str | None, _Sets, list[str]]: ...
+    def own_algorithms(self) -> list[str]: ...
     def with_changes(self, sets: _Sets, arms: list[str]) -> Plan: ...
     @property
     def name(self) -> str: ...
@@ -63,6 +80,11 @@ class Start:
     def initial_cwnd_bytes(self) -> int: ...
     @property
     def seed(self) -> int: ...
+
+@final
+class Stop:
+    def __new__(cls) -> Stop: ...
+    def ask(self) -> None: ...
 
 @final
 class Measurement:
@@ -173,9 +195,18 @@ def bench(
 ) -> tuple[str, bool, os.PathLike[str], list[tuple[str, os.PathLike[str]]]]: ...
 def search(search: dict[str, Any], how: dict[str, Any]) -> str: ...
 def read(folder: _Folder) -> str: ...
-def table(folder: _Folder, name: str) -> list[tuple[str, str | None, Any]]: ...
+def table(folder: _Folder, name: str) -> _Columns: ...
 def series(folder: _Folder, id: int, part: str, name: str, quantity: str) -> list[bytes]: ...
 def figures(folder: _Folder) -> str: ...
+def jobs(plan: Plan, seeds: str | None) -> list[_Job]: ...
+def simulate(
+    plan: Plan, jobs: Sequence[_Job], over_time: bool, stop: Stop
+) -> list[tuple[str, _Columns]]: ...
+def failed(plan: Plan, job: _Job, reason: str) -> list[tuple[str, _Columns]]: ...
+def schema() -> list[tuple[str, list[tuple[str, str]]]]: ...
+def adopt(
+    folder: _Folder, plan: Plan, tables: dict[str, list[list[int | float | str | None]]]
+) -> int: ...
 def compare(
     old: _Folder, new: _Folder, metric: str, above: float, level: float
 ) -> tuple[str, bool, str]: ...

@@ -218,14 +218,15 @@ def _how(
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
     return {
         "out": out,
-        "seeds": _seeds(seeds),
+        "seeds": written(seeds),
         "jobs": jobs,
         "force": force,
         "progress": shown(progress),
     }
 
 
-def _seeds(seeds: Seeds | None) -> str | None:
+def written(seeds: Seeds | None) -> str | None:
+    """Seeds as plans have them."""
     if not isinstance(seeds, range):
         return None if seeds is None else str(seeds)
     if seeds.step != 1 or not seeds:

@@ -94,6 +94,12 @@ class Plan:
         """
         return self._changed({f"cells.{key}": list(values) for key, values in axes.items()}, ())
 
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self._native.pack()
+
+    def __setstate__(self, packed: tuple[Any, ...]) -> None:
+        self._native = _forebay.Plan.unpack(*packed)
+
     def _changed(self, sets: Sets, arms: Iterable[str]) -> Plan:
         changed = Plan.__new__(Plan)
         changed._native = self._native.with_changes(pairs(sets), list(arms))

@@ -57,19 +57,23 @@ class _Bar:
         self._began_s = time.monotonic()
         self._drawn_s = 0.0
         self._shares: dict[int, float] = {}
+        self._done = 0.0
+        self._reused = 0
 
     def __call__(
         self, what: str, number: int, total: int, share: float, ending: str | None
     ) -> None:
+        self._done += share - self._shares.get(number, 0.0)
         self._shares[number] = share
+        self._reused += ending == "in the store"
         now_s = time.monotonic()
-        done = sum(self._shares.values()) / total
+        # Sums of shares are no whole numbers.
+        done = 1.0 if self._done > total - 1e-6 else self._done / total
         if now_s - self._drawn_s < _INTERVAL_S and done < 1.0:
             return
         self._drawn_s = now_s
         filled = min(_WIDTH, int(done * _WIDTH))
-        elapsed_s = now_s - self._began_s
-        left = f", about {elapsed_s * (1 - done) / done:.0f} s left" if 0 < done < 1 else ""
+        left = self._left(now_s - self._began_s, total) if done < 1.0 else ""
         text = what if ending in (None, "valid") else f"{what}: {ending}"
         bar = "█" * filled + "░" * (_WIDTH - filled)
         end = "\n" if done >= 1.0 else ""
@@ -77,3 +81,9 @@ class _Bar:
         if done >= 1.0:
             # What is told next is of another plan.
             self._shares.clear()
+            self._done, self._reused, self._began_s = 0.0, 0, now_s
+
+    def _left(self, elapsed_s: float, total: int) -> str:
+        # What was there already took no time.
+        made = self._done - self._reused
+        return f", about {elapsed_s * (total - self._done) / made:.0f} s left" if made > 0 else ""

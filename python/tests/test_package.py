@@ -41,7 +41,8 @@ def test_ctrl_c_ends_runs_that_leave_nothing(tmp_path):
 
 
 def test_importing_needs_no_library():
-    heavy = ["numpy", "pandas", "polars", "pyarrow", "altair", "IPython"]
+    heavy = ["numpy", "pandas", "polars", "pyarrow", "duckdb", "ray", "altair", "IPython"]
+    heavy += ["multiprocessing", "concurrent.futures"]
     script = f"import sys, forebay; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -64,7 +65,7 @@ def test_figures_of_the_report_are_charts(result, tmp_path):
 
 
 #: What notebooks need of extras that are not of all.
-EXTRAS = {"training_a_policy": ["gymnasium", "onnx"]}
+EXTRAS = {"training_a_policy": ["gymnasium", "onnx"], "a_sweep_on_ray": ["ray"]}
 
 
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "docs/notebooks").glob("*.ipynb")), ids=lambda it: it.stem)

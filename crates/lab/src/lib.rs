@@ -26,6 +26,7 @@ mod runner;
 pub mod search;
 pub mod store;
 pub mod summary;
+pub mod sweep;
 
 pub use run::{Results, Step, check, run, run_each};
 pub use runner::{Ending, Event, Options, Progress, RunError, is_left_to_try};

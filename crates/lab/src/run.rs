@@ -98,7 +98,8 @@ pub fn run(
     Ok(Results { runs, summaries, valid, report, store })
 }
 
-/// Refuses what [`run`] cannot run here with these options, before anything is done or written.
+/// Refuses what [`run`] cannot run here with these options, before anything is done or written. Of the seeds it looks
+/// at the first.
 pub fn check(plan: &Plan, options: &Options) -> Result<(), RunError> {
     runner::jobs(plan, &*options.open()?, options).map(drop)
 }

@@ -7,6 +7,7 @@ mod parallel;
 mod scratch;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_core::record::RunRecord;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::backend::{self, Backend, BackendError};
 use crate::metrics::{Evaluation, evaluate};
-use crate::plan::{Experiment, Plan};
+use crate::plan::{Arm, Cell, Experiment, Plan};
 use crate::store::{Attempt, NewRun, RunKey, Store, StoreError};
 pub use event::{Ending, Event, Progress};
 pub use options::{Options, RunError};
@@ -26,10 +27,27 @@ const MAX_ATTEMPTS: usize = 3;
 /// One run that is wanted.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What to run.
-    pub experiment: Experiment,
+    unseeded: Arc<Experiment>,
     /// Key of the run.
     pub key: RunKey,
+}
+
+impl Job {
+    /// The run of `unseeded`, which has taken no seed yet, with `seed`; `sources` as [`RunKey::sources`].
+    pub fn new(
+        unseeded: &Arc<Experiment>,
+        seed: u64,
+        backend: &dyn Backend,
+        sources: &str,
+    ) -> Self {
+        let key = RunKey { seed, ..RunKey::of(unseeded, backend.name(), sources) };
+        Self { unseeded: unseeded.clone(), key }
+    }
+
+    /// What to run, made anew by each call: those of ten thousand seeds would fill the memory.
+    pub fn experiment(&self) -> Experiment {
+        Experiment::clone(&self.unseeded).with_seed(self.key.seed)
+    }
 }
 
 /// `main copa_sfq seed 2`, for people.
@@ -55,17 +73,29 @@ pub fn jobs(plan: &Plan, backend: &dyn Backend, options: &Options) -> Result<Vec
     let sources = options.sources(backend);
     let seeds = options.seeds.unwrap_or(plan.seeds);
     for (place, cell) in plan.cells.iter().enumerate() {
+        let checked = |arm| checked(plan, arm, cell, seeds.first, backend);
+        let arms = plan.arms.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
         for (turn, seed) in seeds.iter().enumerate() {
-            let first = (place + turn) % plan.arms.len();
-            for arm in plan.arms[first..].iter().chain(&plan.arms[..first]) {
-                let experiment = plan.experiment(arm, cell, seed)?;
-                backend.check(&experiment)?;
-                let key = RunKey::of(&experiment, backend.name(), &sources);
-                jobs.push(Job { experiment, key });
-            }
+            let first = (place + turn) % arms.len();
+            let in_turn = arms[first..].iter().chain(&arms[..first]);
+            jobs.extend(in_turn.map(|arm| Job::new(arm, seed, backend, &sources)));
         }
     }
     Ok(jobs)
+}
+
+/// What an arm is in a cell, before it takes a seed; refused if `backend` cannot run it with `seed`. That builds a
+/// simulation, so the other seeds are looked at when they are run.
+fn checked(
+    plan: &Plan,
+    arm: &Arm,
+    cell: &Cell,
+    seed: u64,
+    backend: &dyn Backend,
+) -> Result<Arc<Experiment>, RunError> {
+    let unseeded = plan.unseeded(arm, cell)?;
+    backend.check(&unseeded.clone().with_seed(seed))?;
+    Ok(Arc::new(unseeded))
 }
 
 /// Runs every job that the store lacks. Stops at the first job that cannot be run at all.
@@ -178,7 +208,7 @@ impl Ledger<'_> {
                 let job = &self.jobs[index];
                 let run = NewRun {
                     key: &job.key,
-                    experiment: &job.experiment,
+                    experiment: &job.experiment(),
                     commit: self.commit,
                     attempt: attempt as u32,
                     evaluation: &evaluation,
@@ -259,8 +289,9 @@ fn attempt_job(
     let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     // Of no consequence for the run.
     let mut progress = |step| drop(report(Report::UnderWay(step)));
-    let rows = backend.run(&job.experiment, folder, &mut progress)?;
-    let evaluation = evaluate(&job.experiment, &rows)?;
+    let experiment = job.experiment();
+    let rows = backend.run(&experiment, folder, &mut progress)?;
+    let evaluation = evaluate(&experiment, &rows)?;
     let mut host = host_json(&rows.run);
     host["started_unix_s"] = json!(started_unix_s);
     host["wall_s"] = json!(started.elapsed().as_secs_f64());

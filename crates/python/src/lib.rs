@@ -2,7 +2,7 @@
 //! documented, is in `python/forebay`.
 //!
 //! ```text
-//! python/forebay ──► plan, run, results ──► forebay_lab        (errors: classes of forebay.errors)
+//! python/forebay ──► plan, run, results, sweep ──► forebay_lab (errors: classes of forebay.errors)
 //!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
 //!   rl ────────────► rl, policy ─► forebay_lab::rl, forebay_policy
 //!                    conformance: the rules of core for such a class
@@ -18,6 +18,7 @@ mod policy;
 mod results;
 mod rl;
 mod run;
+mod sweep;
 mod watch;
 
 use forebay_core::cc::policy::observation::FEATURES;
@@ -37,6 +38,7 @@ const BUILD: Build = Build {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COMMIT", BUILD.commit)?;
+    module.add("SOURCES", BUILD.sim)?;
     module.add("FEATURES", FEATURES.map(|it| (it.name, it.low, it.high)).to_vec())?;
     module.add("REWARDS", Reward::ALL.map(|(name, _)| name).to_vec())?;
     module.add_class::<plan::Plan>()?;
@@ -58,5 +60,11 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(results::table, module)?)?;
     module.add_function(wrap_pyfunction!(results::series, module)?)?;
     module.add_function(wrap_pyfunction!(results::figures, module)?)?;
+    module.add_class::<sweep::Stop>()?;
+    module.add_function(wrap_pyfunction!(sweep::jobs, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::failed, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::schema, module)?)?;
+    module.add_function(wrap_pyfunction!(sweep::adopt, module)?)?;
     Ok(())
 }

@@ -30,10 +30,14 @@ pub type Parts = (Source, Vec<Override>, Option<String>);
 #[derive(Clone)]
 struct Asked {
     text: Text,
-    sets: Vec<Override>,
+    /// Dotted keys and values in JSON.
+    sets: Vec<(String, String)>,
     /// The arms that are wanted; all where there are none.
     arms: Vec<String>,
 }
+
+/// See [`Plan::pack`].
+type Packed = (String, Option<PathBuf>, Option<String>, Vec<(String, String)>, Vec<String>);
 
 #[derive(Clone)]
 enum Text {
@@ -44,9 +48,10 @@ enum Text {
 
 impl Asked {
     fn read(&self) -> Result<plan::Plan, PlanError> {
+        let sets = parsed(&self.sets)?;
         let mut plan = match &self.text {
-            Text::Own(source) => plan::Plan::from_source(source.clone(), &self.sets)?,
-            Text::Published(reference) => plan::Plan::load_as_published(reference, &self.sets)?,
+            Text::Own(source) => plan::Plan::from_source(source.clone(), &sets)?,
+            Text::Published(reference) => plan::Plan::load_as_published(reference, &sets)?,
         };
         if !self.arms.is_empty() {
             plan.select_arms(&self.arms)?;
@@ -71,14 +76,10 @@ impl Plan {
     }
 
     /// What the plan was made of; `None` of a plan as it was published.
-    pub fn parts(&self) -> Option<Parts> {
-        match &self.asked.text {
-            Text::Own(source) => {
-                let arm = self.asked.arms.first().cloned();
-                Some((source.clone(), self.asked.sets.clone(), arm))
-            }
-            Text::Published(_) => None,
-        }
+    pub fn parts(&self) -> Result<Option<Parts>, PlanError> {
+        let Text::Own(source) = &self.asked.text else { return Ok(None) };
+        let arm = self.asked.arms.first().cloned();
+        Ok(Some((source.clone(), parsed(&self.asked.sets)?, arm)))
     }
 }
 
@@ -111,7 +112,7 @@ impl Plan {
             true => Text::Published(reference.into()),
             false => Text::Own(named(py, reference)?),
         };
-        Self::new(py, Asked { text, sets: overrides(py, &sets)?, arms: Vec::new() })
+        Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 
     /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
@@ -123,8 +124,50 @@ impl Plan {
         sets: Vec<(String, String)>,
     ) -> PyResult<Self> {
         let text = Text::Own(of_json(py, document, folder)?);
-        let sets = overrides(py, &sets)?;
         Self::new(py, Asked { text, sets, arms: Vec::new() })
+    }
+
+    /// What the plan is read from, for [`Plan::unpack`] in another process: what errors call it, the folder of its relative
+    /// paths, its text, overrides and arms. Without a text, the first is the name of a published plan.
+    fn pack(&self) -> PyResult<Packed> {
+        let Asked { text, sets, arms } = self.asked.clone();
+        let (file, folder, text) = match text {
+            Text::Own(Source { file, folder, text }) => (file, folder, Some(text)),
+            Text::Published(reference) => (reference, None, None),
+        };
+        // The other process may be in another folder.
+        let folder = folder.map(std::path::absolute).transpose()?;
+        Ok((file, folder, text, sets, arms))
+    }
+
+    /// The plan that [`Plan::pack`] gave.
+    #[staticmethod]
+    fn unpack(
+        py: Python<'_>,
+        file: String,
+        folder: Option<PathBuf>,
+        text: Option<String>,
+        sets: Vec<(String, String)>,
+        arms: Vec<String>,
+    ) -> PyResult<Self> {
+        let text = match text {
+            Some(text) => Text::Own(Source { file, folder, text }),
+            None => Text::Published(file),
+        };
+        Self::new(py, Asked { text, sets, arms })
+    }
+
+    /// Names of the algorithms of somebody's own that decide in runs of the plan.
+    fn own_algorithms(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let read = || {
+            let runs = self.current()?.experiments().collect::<Result<Vec<_>, PlanError>>()?;
+            let is_in = |key: &String| runs.iter().any(|run| run.parameters.contains_key(key));
+            let decides =
+                |name: &&str| algorithms::version(name).is_some_and(|(key, _)| is_in(&key));
+            let names = algorithms::own().iter().map(|own| own.algorithm.name);
+            Ok::<_, PlanError>(names.filter(decides).map(String::from).collect())
+        };
+        read().map_err(|error| error::of_plan(py, &error))
     }
 
     /// This plan with further overrides, and of its arms only those of `arms`, in this order; all if it is empty.
@@ -135,7 +178,7 @@ impl Plan {
         arms: Vec<String>,
     ) -> PyResult<Self> {
         let mut asked = self.asked.clone();
-        asked.sets.extend(overrides(py, &sets)?);
+        asked.sets.extend(sets);
         if !arms.is_empty() {
             asked.arms = arms;
         }
@@ -178,12 +221,15 @@ impl Plan {
 
 /// Reads dotted keys with values in JSON.
 pub fn overrides(py: Python<'_>, sets: &[(String, String)]) -> PyResult<Vec<Override>> {
+    parsed(sets).map_err(|error| error::of_plan(py, &error))
+}
+
+fn parsed(sets: &[(String, String)]) -> Result<Vec<Override>, PlanError> {
     let read = |(key, json): &(String, String)| {
         let allowed = "a truth value, a number, a text, or a list or dict of these";
         let value: toml::Value = serde_json::from_str(json)
             .map_err(|_| PlanError::file(key, format!("{json}: allowed is {allowed}")))?;
         Override::parse(&format!("{key}={value}"))
     };
-    let sets = sets.iter().map(read).collect::<Result<Vec<_>, PlanError>>();
-    sets.map_err(|error| error::of_plan(py, &error))
+    sets.iter().map(read).collect()
 }

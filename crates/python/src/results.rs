@@ -1,6 +1,6 @@
 //! What folders of results hold: runs and summaries as JSON, tables as columns, figures as Vega-Lite documents.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forebay_lab::RunError;
 use forebay_lab::compare::{self as lab, Options, Side};
@@ -27,7 +27,7 @@ pub fn read(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
 
 /// A column: its name, the type that numpy calls so (`<i8` or `<f8`), or none for text, and the values as bytes of that
 /// type, or as a list of texts and `None`.
-type Column<'py> = (String, Option<&'static str>, Bound<'py, PyAny>);
+pub type Column<'py> = (String, Option<&'static str>, Bound<'py, PyAny>);
 
 /// The columns of a table of the store in `folder`.
 #[pyfunction]
@@ -36,13 +36,13 @@ pub fn table<'py>(py: Python<'py>, folder: PathBuf, name: &str) -> PyResult<Vec<
         let allowed = TABLES.join(", ");
         return Err(error::input(py, &format!("table {name:?}: allowed is one of {allowed}")));
     }
-    let columns = py.detach(|| columns(&folder, name));
+    let columns = py.detach(|| columns(&Store::open(&folder)?, name));
     let columns = columns.map_err(|error| error::of_run(py, error))?;
     columns.into_iter().map(|(name, values)| values.column(py, name)).collect()
 }
 
-fn columns(folder: &Path, table: &str) -> Result<Vec<(String, Values)>, StoreError> {
-    let store = Store::open(folder)?;
+/// The columns of a table of `store`.
+pub fn columns(store: &Store, table: &str) -> Result<Vec<(String, Values)>, StoreError> {
     let columns = store.columns(table)?.into_iter();
     let mut columns: Vec<(String, Values)> =
         columns.map(|column| (column.name, Values::of(column.kind))).collect();
@@ -54,7 +54,7 @@ fn columns(folder: &Path, table: &str) -> Result<Vec<(String, Values)>, StoreErr
 }
 
 /// The values of a column.
-enum Values {
+pub enum Values {
     Integer(Vec<i64>),
     /// Numbers with a point, and whole ones of a column in which some are missing.
     Real(Vec<f64>),
@@ -87,7 +87,7 @@ impl Values {
         }
     }
 
-    fn column<'py>(self, py: Python<'py>, name: String) -> PyResult<Column<'py>> {
+    pub fn column<'py>(self, py: Python<'py>, name: String) -> PyResult<Column<'py>> {
         Ok(match self {
             Self::Integer(all) => {
                 let bytes: Vec<u8> = all.into_iter().flat_map(i64::to_le_bytes).collect();

@@ -41,9 +41,11 @@ pub enum Given<'py> {
 impl Given<'_> {
     fn parts(self, py: Python<'_>) -> PyResult<Parts> {
         match self {
-            Self::Plan(plan) => plan.get().parts().ok_or_else(|| {
-                error::input(py, "plan: as published: allowed is one with settings of its own")
-            }),
+            Self::Plan(plan) => {
+                let parts = plan.get().parts().map_err(|error| error::of_plan(py, &error))?;
+                let published = "plan: as published: allowed is one with settings of its own";
+                parts.ok_or_else(|| error::input(py, published))
+            }
             Self::Document(document, folder) => {
                 Ok((of_json(py, &document, folder)?, Vec::new(), None))
             }

@@ -39,22 +39,25 @@ type Told = (String, usize, usize, f64, Option<String>);
 
 impl How {
     fn options(&self, py: Python<'_>) -> PyResult<Options> {
-        let seeds = self.seeds.as_deref().map(str::parse::<Seeds>).transpose();
-        Ok(Options {
-            backend: BACKEND.into(),
-            out: self.out.clone(),
-            seeds: seeds.map_err(|reason| error::input(py, &format!("seeds: {reason}")))?,
-            jobs: self.jobs,
-            force: self.force,
-            build: BUILD,
-            ..Options::default()
-        })
+        let options = options(py, self.seeds.as_deref())?;
+        Ok(Options { out: self.out.clone(), jobs: self.jobs, force: self.force, ..options })
     }
 
     /// Hands what is told to the callback.
     fn tell(&self, py: Python<'_>, told: Told) -> PyResult<()> {
         self.progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, told).map(drop))
     }
+}
+
+/// The options of simulations with these seeds, as plans have them.
+pub fn options(py: Python<'_>, seeds: Option<&str>) -> PyResult<Options> {
+    let seeds = seeds.map(str::parse::<Seeds>).transpose();
+    Ok(Options {
+        backend: BACKEND.into(),
+        seeds: seeds.map_err(|reason| error::input(py, &format!("seeds: {reason}")))?,
+        build: BUILD,
+        ..Options::default()
+    })
 }
 
 fn told(progress: &Progress<'_>) -> Told {

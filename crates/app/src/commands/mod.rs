@@ -13,6 +13,7 @@ mod confirm;
 mod daemons;
 mod demo;
 mod doctor;
+mod engine;
 mod explain;
 mod export;
 #[cfg(feature = "host")]

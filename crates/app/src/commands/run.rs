@@ -9,9 +9,10 @@ use forebay_lab::summary::ArmSummary;
 use forebay_lab::{Options, Results, backend, output, progress};
 use serde_json::json;
 
+use super::engine::{Engine, Work};
 use super::own::{With, in_sets};
 use super::python::Python;
-use super::{print, refuse};
+use super::{BadInput, print, refuse};
 
 /// What this program was built from.
 pub const BUILD: Build = Build {
@@ -51,10 +52,14 @@ pub struct Run {
     /// Settings of whoever published the experiment, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time. With emu 1 alone is allowed, since an emulation needs the machine for itself.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024),
-          value_name = "N")]
-    jobs: u16,
+    /// Runs at a time [default: 1; with ray one a processor of the cluster]. With emu 1 alone is allowed, since an
+    /// emulation needs the machine for itself.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    jobs: Option<u16>,
+    /// What makes simulated runs: threads of this program, ray, the cluster that this machine is part of or else one of
+    /// this machine alone, or ray://HOST:PORT, a cluster elsewhere. Ray needs python3 with the package forebay[ray].
+    #[arg(long, default_value = "threads", value_name = "NAME")]
+    engine: Engine,
     /// Where results go [default: out/PLAN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -80,11 +85,14 @@ impl Run {
         self.python.know_in_plans()?;
         let plans = self.plans().map_err(refuse)?;
         plans.iter().for_each(note_replacements);
+        if let Engine::Ray(address) = &self.engine {
+            self.give_to(address, &plans)?;
+        }
         let options = Options {
             backend: self.backend,
             out: self.out,
             seeds: self.seeds.or(self.seed),
-            jobs: self.jobs.into(),
+            jobs: self.jobs.unwrap_or(1).into(),
             force: self.force,
             keep_logs: self.keep_logs,
             build: BUILD,
@@ -107,6 +115,24 @@ impl Run {
         }
         let is_valid = all.iter().all(|it| it.valid);
         Ok(if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Has the cluster at `address` make the runs, and put them where they are found as if they were made here.
+    fn give_to(&self, address: &str, plans: &[Plan]) -> anyhow::Result<()> {
+        if self.backend != "sim" || self.force || self.keep_logs.is_some() {
+            let allowed = "allowed is --backend sim, without --force and --keep-logs";
+            return Err(BadInput(format!("--engine {address}: {allowed}")).into());
+        }
+        for (reference, plan) in self.plans.iter().zip(plans) {
+            let out = self.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&plan.name));
+            let seeds = self.seeds.or(self.seed);
+            let Self { arms, sets, as_published, jobs, .. } = self;
+            let (as_published, jobs) = (*as_published, *jobs);
+            let out = &out;
+            let work = Work { plan: reference, arms, sets, as_published, seeds, jobs, out };
+            work.give_to(address, BUILD.sim)?;
+        }
+        Ok(())
     }
 
     fn plans(&self) -> Result<Vec<Plan>, PlanError> {

@@ -109,7 +109,7 @@ const DIGEST_BYTES: usize = 8;
 
 /// The parameter of a run that tells which version of the algorithm `name` decides in it; `None` where its version is
 /// the program's.
-fn version(name: &str) -> Option<(String, String)> {
+pub fn version(name: &str) -> Option<(String, String)> {
     Some((format!("{SOURCES}{name}"), sources(name)?.to_string()))
 }
 

@@ -259,6 +259,11 @@ impl Plan {
 
     /// The experiment of one arm in one cell with one seed.
     pub fn experiment(&self, arm: &Arm, cell: &Cell, seed: u64) -> Result<Experiment, PlanError> {
+        Ok(self.unseeded(arm, cell)?.with_seed(seed))
+    }
+
+    /// The experiment of one arm in one cell that [`Experiment::with_seed`] makes one with a seed of, once.
+    pub(crate) fn unseeded(&self, arm: &Arm, cell: &Cell) -> Result<Experiment, PlanError> {
         let mut tree = self.tree.clone();
         apply_all(&mut tree, &cell.set)?;
         apply_all(&mut tree, &arm.set)?;
@@ -269,7 +274,7 @@ impl Plan {
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
         experiment.cell.clone_from(&cell.name);
-        Ok(experiment.with_seed(seed))
+        Ok(experiment)
     }
 
     /// Adds an override to the arm called `arm`: it wins over those that the arm has.

@@ -1,5 +1,6 @@
 //! Results in SQLite: a run is written in one transaction, so nothing half-written is ever seen.
 
+mod adopt;
 mod connections;
 mod read;
 mod samples;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode};
 
+pub use adopt::{OF_RUNS, OVER_TIME, Row, Tables};
 pub use connections::{Bin, OverTime};
 pub use read::{Attempt, RequestKey, Run};
 pub use tables::{Cell, Column, ColumnKind, TABLES};
@@ -63,6 +65,9 @@ pub enum StoreError {
     /// Samples cannot be packed or unpacked.
     #[error("{FILE}: samples of a series: {0}")]
     Samples(#[from] samples::NoSamples),
+    /// Rows are no rows of this schema.
+    #[error("rows of runs: {0}")]
+    Rows(String),
 }
 
 impl StoreError {
@@ -115,9 +120,16 @@ impl Store {
         if folders.is_empty() { Err(absent()) } else { stores.collect() }
     }
 
+    /// A store in no folder, which is gone with this value.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        Self::set_up(Connection::open_in_memory()?, Path::new(""))
+    }
+
     fn open_file(folder: &Path) -> Result<Self, StoreError> {
-        let path = folder.join(FILE);
-        let mut connection = Connection::open(&path)?;
+        Self::set_up(Connection::open(folder.join(FILE))?, folder)
+    }
+
+    fn set_up(mut connection: Connection, folder: &Path) -> Result<Self, StoreError> {
         connection.busy_timeout(BUSY)?;
         connection.execute_batch("PRAGMA foreign_keys = ON; PRAGMA synchronous = NORMAL;")?;
         let transaction =
@@ -129,7 +141,7 @@ impl Store {
                 transaction.execute_batch(&format!("PRAGMA user_version = {SCHEMA}"))?;
             }
             SCHEMA => {}
-            found => return Err(StoreError::Schema { path, found }),
+            found => return Err(StoreError::Schema { path: folder.join(FILE), found }),
         }
         transaction.commit()?;
         Ok(Self { connection, folder: folder.into() })

@@ -1,3 +1,5 @@
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::json;
 
 use super::*;
@@ -96,6 +98,108 @@ fn attempts_are_kept_and_told_apart_by_key() {
     assert_eq!(store.wall_s(plan, "emu").unwrap(), Some(3.5));
     assert_eq!(store.wall_s(plan, "sim").unwrap(), None);
     assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
+}
+
+/// The rows of `tables`.
+fn rows_of<const N: usize>(store: &Store, tables: [&'static str; N]) -> Tables<'static> {
+    let rows = |table| {
+        let mut rows = Vec::new();
+        let visit = |cells: &[Cell<'_>]| {
+            let owned = |cell: &Cell<'_>| match cell {
+                Cell::Nothing => Cell::Nothing,
+                Cell::Integer(number) => Cell::Integer(*number),
+                Cell::Real(number) => Cell::Real(*number),
+                Cell::Text(text) => Cell::Text(text.to_string().into()),
+            };
+            rows.push(cells.iter().map(owned).collect::<Row>());
+            Ok::<(), StoreError>(())
+        };
+        store.rows(table, visit).unwrap();
+        (table, rows)
+    };
+    tables.map(rows).into()
+}
+
+/// The rows of all that `adopt` takes.
+fn all_rows_of(store: &Store) -> Tables<'static> {
+    let mut rows = rows_of(store, OF_RUNS);
+    rows.extend(rows_of(store, OVER_TIME));
+    rows
+}
+
+#[test]
+fn runs_of_another_store_are_taken_over_once_and_whole() {
+    let mut there = Store::in_memory().unwrap();
+    let ids = [put(&mut there, 1, 1, &["late"]), put(&mut there, 2, 1, &[])];
+    let folder = tempfile::tempdir().unwrap();
+    let mut here = Store::create(folder.path()).unwrap();
+    put(&mut here, 9, 1, &[]);
+    assert_eq!(here.adopt(&all_rows_of(&there)).unwrap(), 2);
+    for (id, new) in ids.into_iter().zip([2, 3]) {
+        let (run, taken) = (there.run(id).unwrap(), here.run(new).unwrap());
+        assert_eq!((&run.key, &run.invalid), (&taken.key, &taken.invalid));
+        assert_eq!((&run.metrics, &run.flows), (&taken.metrics, &taken.flows));
+        assert_eq!((&run.parameters, &run.host), (&taken.parameters, &taken.host));
+        assert_eq!(run.flow_kinds, taken.flow_kinds);
+        assert_eq!(there.outcomes(id).unwrap(), here.outcomes(new).unwrap());
+        assert_eq!(there.transitions(id).unwrap(), here.transitions(new).unwrap());
+    }
+    let samples = |store: &Store| rows_of(store, OVER_TIME)["samples"].len();
+    assert_eq!(2 * samples(&here), 3 * samples(&there));
+    assert_eq!(here.adopt(&all_rows_of(&there)).unwrap(), 0);
+    assert_eq!(2 * samples(&here), 3 * samples(&there));
+    // What was not valid is there for as long as nothing better is known.
+    let mut later = Store::in_memory().unwrap();
+    put(&mut later, 1, 1, &[]);
+    assert_eq!(here.adopt(&rows_of(&later, OF_RUNS)).unwrap(), 1);
+    let attempts = here.attempts(&key(1)).unwrap();
+    assert_eq!(attempts.iter().map(|it| it.valid).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(here.run(attempts[1].id).unwrap().attempt, 2);
+    // What was measured over time may come later.
+    let (_, evaluation) = invented_run();
+    let series = &evaluation.series[0];
+    let Series { part, name, quantity, .. } = series;
+    let read = |store: &Store| store.series(attempts[1].id, part, name, quantity);
+    assert!(read(&here).unwrap().is_empty());
+    assert_eq!(here.adopt(&all_rows_of(&later)).unwrap(), 0);
+    assert_eq!(read(&here).unwrap(), series.points);
+}
+
+#[test]
+fn rows_that_are_none_of_a_run_are_refused_and_leave_nothing() {
+    let mut there = Store::in_memory().unwrap();
+    put(&mut there, 1, 1, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut here = Store::create(folder.path()).unwrap();
+    let spoilt = |table: &str, spoil: fn(&mut Row)| {
+        let mut rows = all_rows_of(&there);
+        spoil(&mut rows.get_mut(table).unwrap()[0]);
+        rows
+    };
+    let text = |row: &mut Row| row[0] = Cell::Text("one".into());
+    assert!(matches!(here.adopt(&spoilt("runs", text)), Err(StoreError::Rows(_))));
+    assert!(matches!(here.adopt(&spoilt("metrics", text)), Err(StoreError::Rows(_))));
+    assert!(matches!(here.adopt(&spoilt("samples", text)), Err(StoreError::Rows(_))));
+    assert!(matches!(here.adopt(&spoilt("runs", Row::clear)), Err(StoreError::Rows(_))));
+    assert!(matches!(here.adopt(&spoilt("links", |row| row.truncate(2))), Err(StoreError::Sql(_))));
+    assert!(here.run_ids().unwrap().is_empty());
+}
+
+#[test]
+fn every_part_of_a_key_makes_another_digest() {
+    let plain = key(1);
+    let others = [
+        RunKey { seed: 2, ..plain.clone() },
+        RunKey { plan: plain.plan.clone() + "x", ..plain.clone() },
+        RunKey { arm: "x".into(), cell: String::new(), ..plain.clone() },
+        RunKey { arm: String::new(), cell: "x".into(), ..plain.clone() },
+        RunKey { backend: "sim".into(), ..plain.clone() },
+        RunKey { sources: "def".into(), ..plain.clone() },
+        RunKey { experiment_sha256: "0".into(), ..plain.clone() },
+    ];
+    let digests: BTreeSet<String> = others.iter().chain([&plain]).map(RunKey::digest).collect();
+    assert_eq!(digests.len(), 8);
+    assert_eq!(plain.digest().len(), 64);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use rusqlite::{Transaction, params};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{Store, StoreError, samples};
 use crate::metrics::{Evaluation, Metrics};
@@ -63,6 +64,14 @@ impl RunKey {
             sources: sources.into(),
             experiment_sha256: experiment.sha256.clone(),
         }
+    }
+
+    /// SHA-256 over all of the key, in hex: what the run is called where there are no columns for it.
+    pub fn digest(&self) -> String {
+        let Self { plan, arm, cell, seed, backend, sources, experiment_sha256 } = self;
+        let parts = json!([plan, arm, cell, seed, backend, sources, experiment_sha256]);
+        let digest = Sha256::digest(parts.to_string());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -1,0 +1,233 @@
+//! Runs that others give out, to processes and machines: listed by what they are called everywhere, made into a store
+//! without a folder wherever that is, and taken from its rows into a store that has one.
+//!
+//! ```text
+//! wanted ─► who gives them out ─► simulate ─► rows of a store ─► who keeps them ─► Store::adopt
+//! ```
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::slice;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::backend::Backend;
+use crate::metrics::Evaluation;
+use crate::plan::{Experiment, Plan};
+use crate::runner::{self, Job, Options, RunError};
+use crate::store::{NewRun, RunKey, Store, StoreError};
+
+/// A run that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Digest of the key of the run, see [`RunKey::digest`].
+    pub digest: String,
+    /// Name of the arm.
+    pub arm: String,
+    /// Name of the cell.
+    pub cell: String,
+    /// Seed of the run.
+    pub seed: u64,
+}
+
+/// The runs of `plan`, in the order in which [`run`](crate::run()) makes them.
+///
+/// # Errors
+/// What [`check`](crate::check) refuses.
+pub fn wanted(plan: &Plan, options: &Options) -> Result<Vec<Wanted>, RunError> {
+    let backend = options.open()?;
+    let jobs = runner::jobs(plan, &*backend, options)?.into_iter();
+    let wanted = |Job { key, .. }: Job| {
+        let digest = key.digest();
+        Wanted { digest, arm: key.arm, cell: key.cell, seed: key.seed }
+    };
+    Ok(jobs.map(wanted).collect())
+}
+
+/// Makes the runs of `plan` that are `asked` for, one after the other, into a store in memory, and calls `told` many
+/// times meanwhile. A run that fails, be it by a panic with a text, is in the store with the reason, and the next one
+/// follows.
+///
+/// # Errors
+/// `plan` has no such run here (see [`Wanted::digest`]), the back end cannot run it, or somebody asked for the end.
+pub fn simulate(
+    plan: &Plan,
+    options: &Options,
+    asked: &[Wanted],
+    told: &mut dyn FnMut(),
+) -> Result<Store, RunError> {
+    let backend = options.open()?;
+    let mut store = Store::in_memory()?;
+    for job in jobs(plan, options, &*backend, asked)? {
+        let run = || {
+            let jobs = slice::from_ref(&job);
+            runner::run(jobs, &*backend, &mut store, options, &mut |_| told())
+        };
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(_) | Err(RunError::Failed { .. })) => {}
+            Ok(Err(error)) => return Err(error),
+            Err(panic) => {
+                let reason = format!("a fault of forebay: {}", text_of(panic));
+                put_failure(&mut store, &job, options, &reason)?;
+            }
+        }
+    }
+    Ok(store)
+}
+
+/// A store in memory with the run `asked` as one that failed for `reason`, whoever tried to make it.
+///
+/// # Errors
+/// `plan` has no such run here.
+pub fn failed(
+    plan: &Plan,
+    options: &Options,
+    asked: &Wanted,
+    reason: &str,
+) -> Result<Store, RunError> {
+    let mut store = Store::in_memory()?;
+    for job in jobs(plan, options, &*options.open()?, slice::from_ref(asked))? {
+        put_failure(&mut store, &job, options, reason)?;
+    }
+    Ok(store)
+}
+
+fn put_failure(
+    store: &mut Store,
+    job: &Job,
+    options: &Options,
+    reason: &str,
+) -> Result<(), StoreError> {
+    let (experiment, evaluation) = (&job.experiment(), &Evaluation::of_failure(reason));
+    let (key, commit, host) = (&job.key, options.build.commit, &json!({ "failed": reason }));
+    store.put_run(&NewRun { key, experiment, commit, attempt: 1, evaluation, host }).map(drop)
+}
+
+/// The text of a panic; what carries something else goes on its way.
+fn text_of(panic: Box<dyn Any + Send>) -> String {
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => match panic.downcast::<&str>() {
+            Ok(text) => text.to_string(),
+            Err(panic) => resume_unwind(panic),
+        },
+    }
+}
+
+/// The jobs of what is `asked` for. Each arm is resolved once a cell.
+fn jobs(
+    plan: &Plan,
+    options: &Options,
+    backend: &dyn Backend,
+    asked: &[Wanted],
+) -> Result<Vec<Job>, RunError> {
+    let sources = options.sources(backend);
+    let mut resolved = BTreeMap::<_, Arc<Experiment>>::new();
+    let mut jobs = Vec::new();
+    for Wanted { digest, arm, cell, seed } in asked {
+        let other = || {
+            let [plan, arm, cell] = [&plan.name, arm, cell].map(String::clone);
+            let key = RunKey { plan, arm, cell, seed: *seed, ..RunKey::default() };
+            let allowed = "allowed is the same build, with the same files that the plan names";
+            let run = runner::name(&key);
+            RunError::Options(format!("{run}: another run here than where it is wanted: {allowed}"))
+        };
+        let unseeded = match resolved.get(&(arm, cell)) {
+            Some(unseeded) => unseeded.clone(),
+            None => {
+                let named = plan.arms.iter().find(|it| it.name == *arm);
+                let of_cell = plan.cells.iter().find(|it| it.name == *cell);
+                let (named, of_cell) = named.zip(of_cell).ok_or_else(other)?;
+                let unseeded = Arc::new(plan.unseeded(named, of_cell)?);
+                resolved.insert((arm, cell), unseeded.clone());
+                unseeded
+            }
+        };
+        let job = Job::new(&unseeded, *seed, backend, &sources);
+        if job.key.digest() != *digest {
+            return Err(other());
+        }
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::library::Source;
+
+    fn plan(rate: &str) -> Plan {
+        let text = format!(
+            r#"
+            name = "p"
+            stop = "1s"
+            seeds = "1..2"
+            bottleneck = {{ rate = "{rate}", rtt = "20ms", qdisc = "fifo" }}
+            flow = [{{ name = "bulk", traffic = {{ kind = "greedy" }} }}]
+            arm = [{{ name = "x" }}, {{ name = "y", set = {{ flow.bulk.cc = "newreno" }} }}]
+        "#
+        );
+        let source = Source { file: "p".into(), folder: None, text };
+        Plan::from_source(source, &[]).unwrap()
+    }
+
+    fn options() -> Options {
+        Options { backend: "sim".into(), ..Options::default() }
+    }
+
+    #[test]
+    fn runs_in_batches_are_those_of_one_call() {
+        let (plan, options) = (plan("8Mbit/s"), options());
+        let wanted = wanted(&plan, &options).unwrap();
+        assert_eq!(wanted.len(), 4);
+        let folder = tempfile::tempdir().unwrap();
+        let out = Some(folder.path().join("results"));
+        let whole = crate::run(&plan, &Options { out, ..options.clone() }, &mut |_| ()).unwrap();
+        let mut runs = whole.runs.iter();
+        for batch in wanted.chunks(3) {
+            let mut told = 0;
+            let store = simulate(&plan, &options, batch, &mut || told += 1).unwrap();
+            assert!(told > batch.len());
+            for (id, asked) in store.run_ids().unwrap().into_iter().zip(batch) {
+                let (run, expected) = (store.run(id).unwrap(), runs.next().unwrap());
+                assert_eq!(run.key.digest(), asked.digest);
+                assert_eq!((&run.key, &run.metrics), (&expected.key, &expected.metrics));
+                assert_eq!((&run.flows, &run.links), (&expected.flows, &expected.links));
+            }
+        }
+        assert!(runs.next().is_none());
+    }
+
+    #[test]
+    fn another_run_than_the_one_that_is_wanted_is_refused() {
+        let (plan, other, options) = (plan("8Mbit/s"), plan("9Mbit/s"), options());
+        let wanted = wanted(&plan, &options).unwrap();
+        let refused = simulate(&other, &options, &wanted[..1], &mut || ());
+        let error = refused.map(drop).unwrap_err();
+        assert!(error.is_bad_input() && error.to_string().contains("p x seed 1"), "{error}");
+        let nobody = Wanted { arm: "nobody".into(), ..wanted[0].clone() };
+        assert!(simulate(&plan, &options, &[nobody], &mut || ()).is_err());
+    }
+
+    #[test]
+    fn a_run_that_ended_its_program_is_one_that_failed() {
+        let (plan, options) = (plan("8Mbit/s"), options());
+        let wanted = wanted(&plan, &options).unwrap();
+        let store = failed(&plan, &options, &wanted[1], "killed").unwrap();
+        let run = store.run(1).unwrap();
+        assert_eq!((run.key.digest(), &*run.key.arm), (wanted[1].digest.clone(), "y"));
+        assert_eq!(run.invalid, ["failed: killed"]);
+    }
+
+    #[test]
+    fn a_panic_with_a_text_is_a_failure_and_any_other_goes_on() {
+        let panic = catch_unwind(|| panic!("of {}", 3)).unwrap_err();
+        assert_eq!(text_of(panic), "of 3");
+        let panic = catch_unwind(|| panic!("plain")).unwrap_err();
+        assert_eq!(text_of(panic), "plain");
+        assert!(catch_unwind(|| text_of(Box::new(7_u8))).is_err());
+    }
+}

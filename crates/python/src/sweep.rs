@@ -1,0 +1,174 @@
+//! What sweeps are made of. Who gives runs out to threads, processes and machines, and keeps their rows, is
+//! `forebay.sweeps`.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use forebay_lab::store::{Cell, ColumnKind, OF_RUNS, OVER_TIME, Row, Store, StoreError};
+use forebay_lab::sweep::{self as lab, Wanted};
+use forebay_lab::{Options, RunError, backend, store};
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::plan::Plan;
+use crate::results::{Column, Values, columns};
+use crate::run::options;
+use crate::watch::watched;
+
+/// Ends simulations from whichever thread asks.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub struct Stop(backend::Stop);
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Self {
+        Self(backend::Stop::default())
+    }
+
+    fn ask(&self) {
+        self.0.ask();
+    }
+}
+
+/// A run that is wanted: its digest, arm, cell and seed.
+type Job = (String, String, String, u64);
+
+fn wanted((digest, arm, cell, seed): Job) -> Wanted {
+    Wanted { digest, arm, cell, seed }
+}
+
+/// The runs of `plan`, with its own seeds where none are asked for.
+#[pyfunction]
+pub fn jobs(py: Python<'_>, plan: &Bound<'_, Plan>, seeds: Option<String>) -> PyResult<Vec<Job>> {
+    let options = options(py, seeds.as_deref())?;
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
+    let jobs = py.detach(|| lab::wanted(&plan, &options));
+    let jobs = jobs.map_err(|error| error::of_run(py, error))?.into_iter();
+    Ok(jobs.map(|Wanted { digest, arm, cell, seed }| (digest, arm, cell, seed)).collect())
+}
+
+/// The rows of the tables of runs, each as its columns.
+type Tables<'py> = Vec<(&'static str, Vec<Column<'py>>)>;
+
+/// Makes these runs until `stop` is asked, and gives their rows, with those of what was measured over time if they are
+/// wanted.
+#[pyfunction]
+pub fn simulate<'py>(
+    py: Python<'py>,
+    plan: &Bound<'_, Plan>,
+    jobs: Vec<Job>,
+    over_time: bool,
+    stop: &Bound<'_, Stop>,
+) -> PyResult<Tables<'py>> {
+    let options = options(py, None)?;
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
+    let jobs: Vec<Wanted> = jobs.into_iter().map(wanted).collect();
+    let asked = stop.get().0.clone();
+    let work = |stop: &backend::Stop, tell: &mut dyn FnMut(())| {
+        let options = Options { stop: stop.clone(), ..options };
+        let mut told = || {
+            if asked.is_asked() {
+                tell(());
+            }
+        };
+        let store = lab::simulate(&plan, &options, &jobs, &mut told)?;
+        Ok::<_, RunError>(rows(&store, over_time)?)
+    };
+    let ended = watched(py, work, |()| Err(error::failed(py, "stopped before its end")))?;
+    in_python(py, ended.map_err(|error| error::of_run(py, error))?)
+}
+
+/// The rows of this run as one that failed for `reason`.
+#[pyfunction]
+pub fn failed<'py>(
+    py: Python<'py>,
+    plan: &Bound<'_, Plan>,
+    job: Job,
+    reason: &str,
+) -> PyResult<Tables<'py>> {
+    let options = options(py, None)?;
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
+    let store = lab::failed(&plan, &options, &wanted(job), reason);
+    let rows = store.and_then(|store| Ok(rows(&store, false)?));
+    in_python(py, rows.map_err(|error| error::of_run(py, error))?)
+}
+
+/// The columns of each of some tables.
+type Rows = Vec<(&'static str, Vec<(String, Values)>)>;
+
+fn rows(store: &Store, over_time: bool) -> Result<Rows, StoreError> {
+    let mut tables = OF_RUNS.to_vec();
+    if over_time {
+        tables.extend(OVER_TIME);
+    }
+    tables.into_iter().map(|table| Ok((table, columns(store, table)?))).collect()
+}
+
+fn in_python(py: Python<'_>, tables: Rows) -> PyResult<Tables<'_>> {
+    let in_python = |(table, columns): (&'static str, Vec<(String, Values)>)| {
+        let columns = columns.into_iter().map(|(name, values)| values.column(py, name));
+        Ok((table, columns.collect::<PyResult<_>>()?))
+    };
+    tables.into_iter().map(in_python).collect()
+}
+
+/// The tables of runs, those of what was measured over time last, and name and kind (`integer`, `real` or `text`) of
+/// each of their columns.
+#[pyfunction]
+pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<(String, &'static str)>)>> {
+    let kind = |kind| match kind {
+        ColumnKind::Integer => "integer",
+        ColumnKind::Real => "real",
+        ColumnKind::Text => "text",
+    };
+    let read = || {
+        let store = Store::in_memory()?;
+        let table = |table| {
+            let columns = store.columns(table)?.into_iter();
+            Ok::<_, StoreError>((table, columns.map(|it| (it.name, kind(it.kind))).collect()))
+        };
+        OF_RUNS.into_iter().chain(OVER_TIME).map(table).collect::<Result<_, StoreError>>()
+    };
+    read().map_err(|error| error::of_run(py, error))
+}
+
+/// A value of a row.
+#[derive(FromPyObject)]
+pub enum Value {
+    Integer(i64),
+    Real(f64),
+    Text(String),
+}
+
+/// Takes rows into the store of `folder`, which learns what `plan` says of itself. `tables` has the columns of each
+/// table as [`schema`] has them, all of one length. Gives how many runs are new.
+#[pyfunction]
+pub fn adopt(
+    py: Python<'_>,
+    folder: PathBuf,
+    plan: &Bound<'_, Plan>,
+    tables: HashMap<String, Vec<Vec<Option<Value>>>>,
+) -> PyResult<usize> {
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
+    let tables: store::Tables<'_> =
+        tables.iter().map(|(table, columns)| (table.as_str(), transposed(columns))).collect();
+    let take = || {
+        let mut kept = Store::create(&folder)?;
+        kept.put_plan(&plan)?;
+        kept.adopt(&tables)
+    };
+    py.detach(take).map_err(|error| error::of_run(py, error))
+}
+
+fn transposed(columns: &[Vec<Option<Value>>]) -> Vec<Row> {
+    let cell = |value: &Option<Value>| match value {
+        None => Cell::Nothing,
+        Some(Value::Integer(number)) => Cell::Integer(*number),
+        Some(Value::Real(number)) => Cell::Real(*number),
+        Some(Value::Text(text)) => Cell::Text(text.clone().into()),
+    };
+    let rows = columns.iter().map(Vec::len).min().unwrap_or(0);
+    let row = |place: usize| columns.iter().map(|column| cell(&column[place])).collect();
+    (0..rows).map(row).collect()
+}

@@ -1,0 +1,168 @@
+"""Many runs: on threads, processes or a Ray cluster, with their rows as Parquet in a folder or a bucket.
+
+::
+
+    sweep ──► drive ──► Batches ──► Engine ──► Work: simulates a batch ──► Stored: a Parquet file a batch
+      └─ Sweep: queries by DuckDB, or the store and the report of a folder
+
+What is imported here only where it is used would take longer than all else that ``import forebay`` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay import _forebay
+from forebay.errors import InputError
+from forebay.experiments import Folder, Seeds, run, written
+from forebay.plans import Plan
+from forebay.progress import Told, shown
+from forebay.results import Result
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from forebay.sweeps.stored import Kept, Stored
+
+__all__ = ["Sweep", "sweep"]
+
+
+def sweep(
+    plan: Plan | str | os.PathLike[str] | Mapping[str, Any],
+    seeds: Seeds | None = None,
+    out: Folder | None = None,
+    *,
+    on: str = "threads",
+    jobs: int | None = None,
+    over_time: bool = False,
+    retry_failed: bool = False,
+    progress: bool | Told | None = None,
+) -> Sweep:
+    """Simulates what ``out`` lacks of a plan, many runs at a time, and keeps what is known of each run there.
+
+    Runs are made in batches of a second or two. Whoever calls with the same plan, seeds and ``out`` goes on where another
+    call was interrupted, by whatever, on whichever machine and engine; figures are the same as those of ``run``. A batch
+    that ends its worker is made again in halves until the run is found that does so, and that run is kept as one that
+    failed, as a run is that fails by itself.
+
+    Needs the extra ``data``.
+
+    Args:
+        plan: A plan, or what ``Plan`` takes. Files that it names by relative paths are read where the runs are made.
+        seeds: Seeds instead of the plan's, as of ``run``; at most 10,000.
+        out: Folder, or a URI such as ``s3://bucket/folder``, with ``?endpoint_override=HOST:PORT&scheme=http`` behind it
+            where the store is not Amazon's. Keys are those of the environment (``AWS_ACCESS_KEY_ID`` and so on), on each
+            machine. Default: the plan's name, below ``out``.
+        on: ``"threads"``; ``"processes"`` for algorithms in Python that hear of each acknowledgement, in a script below
+            ``if __name__ == "__main__":``; ``"ray"`` for the cluster that this machine is part of, or else one of this
+            machine alone; ``"ray://HOST:PORT"`` for a cluster elsewhere. Ray needs the extra ``ray``, and each of its
+            machines the same wheel.
+        jobs: Runs at a time. Default: one a processor, with Ray of all machines.
+        over_time: Keep what was measured over time, too, which figures over time of the report need: tens of kilobytes a
+            run. Runs that are there without it are made again.
+        retry_failed: Run again what failed or was not valid.
+        progress: As of ``run``.
+
+    Raises:
+        PlanError: The plan cannot be used.
+        InputError: Another argument is wrong, or a worker sees another folder ``out``, or other files of the plan.
+        RunError: Rows cannot be written or read, a worker has another version, or workers end one after the other.
+        Exception: What an algorithm in Python raised, which ends the sweep.
+    """
+    from forebay.sweeps.driver import drive
+
+    if not isinstance(plan, Plan):
+        plan = Plan(plan)
+    if jobs is not None and not 1 <= jobs <= 1024:
+        raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
+    wanted = _forebay.jobs(plan._native, written(seeds))
+    place = os.fspath(out) if out is not None else os.path.join("out", plan.name)
+    told = shown(progress)
+    stored, kept = drive(plan, wanted, place, on, jobs, over_time, retry_failed, told)
+    return Sweep(plan, seeds, stored, kept)
+
+
+class Sweep:
+    """What a sweep gave.
+
+    Attributes:
+        plan: The plan.
+        out: Where the rows are, below ``runs``.
+        valid: Whether every run is valid.
+    """
+
+    def __init__(
+        self, plan: Plan, seeds: Seeds | None, stored: Stored, kept: Mapping[str, Kept]
+    ) -> None:
+        self.plan = plan
+        self.out = stored.out
+        self.valid = not any(it.is_invalid for it in kept.values())
+        self._seeds = seeds
+        self._stored = stored
+        self._kept = kept
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """The answer of DuckDB to a query; ``.df()``, ``.pl()`` and ``.to_arrow_table()`` make frames and tables of it.
+
+        There are the tables ``runs`` (a row a run, with ``key``, ``plan``, ``arm``, ``cell``, ``seed``, ``valid``, why it
+        is not in ``reasons``, and all ``parameters`` in JSON), and ``metrics`` (``part``, ``name``, ``metric``,
+        ``value``), ``flows``, ``links``, ``bundles``, ``transitions``, ``requests`` and ``series`` (a row a sample), the
+        rows of which have key, arm, cell, seed and ``valid`` of their run before them. Names end in the unit.
+        """
+        return self._connection.sql(query)
+
+    @functools.cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+        import pyarrow as pa
+
+        from forebay.sweeps.stored import parts
+
+        connection = duckdb.connect()
+        connection.register("stored", self._stored.dataset())
+        # The same run may be in two batches, of callers that did not know of each other.
+        columns = {"key": list(self._kept), "batch": [it.batch for it in self._kept.values()]}
+        connection.register("chosen", pa.table(columns))
+        whole = "stored JOIN chosen USING (key, batch)"
+        lists = ", ".join(parts())
+        connection.execute(
+            f"CREATE TEMP VIEW runs AS SELECT * EXCLUDE (batch, over_time, {lists}) FROM {whole}"
+        )
+        of_run = "key, arm, cell, seed, valid"
+        for table in parts():
+            rows = f"SELECT {of_run}, unnest({table}, max_depth := 2) FROM {whole}"
+            if table == "series":
+                of_part = "part, name, quantity, unnest(at_s) AS at_s, unnest(value) AS value"
+                rows = f"SELECT {of_run}, {of_part} FROM ({rows})"
+            connection.execute(f"CREATE TEMP VIEW {table} AS {rows}")
+        return connection
+
+    def store(self, folder: Folder | None = None) -> Path:
+        """Puts the runs that it lacks into the store of a folder, such as ``run`` makes one; gives the folder.
+
+        Args:
+            folder: Default: that of the rows; of rows in a bucket the plan's name, below ``out``.
+        """
+        folder = folder or self._stored.folder or Path("out") / self.plan.name
+        batches: dict[str, list[str]] = {}
+        for key, it in self._kept.items():
+            batches.setdefault(it.batch, []).append(key)
+        for batch, keys in batches.items():
+            _forebay.adopt(folder, self.plan._native, self._stored.tables(batch, keys))
+        return Path(folder)
+
+    def result(self, folder: Folder | None = None) -> Result:
+        """The runs as ``run`` gives them, with the report in ``folder``; all of them in memory.
+
+        Args:
+            folder: As of ``store``.
+        """
+        return run(self.plan, seeds=self._seeds, out=self.store(folder), progress=False)
+
+    def __repr__(self) -> str:
+        valid = sum(not it.is_invalid for it in self._kept.values())
+        return f"Sweep({self.out!r}: {valid} valid runs of {len(self._kept)})"

@@ -1,0 +1,101 @@
+"""What a worker does: it makes the runs of a batch and keeps their rows."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forebay import _forebay
+from forebay.algorithms import defined
+from forebay.errors import RunError
+from forebay.plans import Plan
+from forebay.sweeps.stored import Columns, Job, Stored
+
+
+class Made(NamedTuple):
+    """What became of a batch."""
+
+    #: What it is called where its rows are.
+    batch: str
+    #: Time that it took, in seconds.
+    wall_s: float
+    #: How each run ended: ``valid``, or why it is not.
+    endings: list[str]
+
+
+class Work:
+    """A plan whose runs are made, where their rows go, and whether what was measured over time does."""
+
+    def __init__(self, plan: Plan, out: str, over_time: bool = False) -> None:
+        self._plan = plan
+        self._stored = Stored(out)
+        self._over_time = over_time
+
+    def run(self, jobs: Sequence[Job], stop: _forebay.Stop) -> Made:
+        """Makes a batch, until ``stop`` is asked.
+
+        Raises:
+            Error: The plan has no such runs here, or the rows cannot be kept.
+            Exception: What an algorithm in Python raised.
+        """
+        began_s = time.perf_counter()
+        tables = _forebay.simulate(self._plan._native, jobs, self._over_time, stop)
+        return self._keep(jobs, tables, began_s)
+
+    def give_up(self, job: Job, reason: str) -> Made:
+        """Keeps a run that nobody can make as one that failed."""
+        tables = _forebay.failed(self._plan._native, job, reason)
+        return self._keep([job], tables, time.perf_counter())
+
+    def _keep(
+        self, jobs: Sequence[Job], tables: list[tuple[str, Columns]], began_s: float
+    ) -> Made:
+        batch = self._stored.put(jobs, tables)
+        reasons = next(values for name, _, values in dict(tables)["runs"] if name == "reasons")
+        endings = ["; ".join(json.loads(it)) or "valid" for it in reasons]
+        return Made(batch, time.perf_counter() - began_s, endings)
+
+    def packed(self) -> bytes:
+        """This work and the algorithms in Python that the plan names, for ``run_packed`` in another process or on another
+        machine.
+        """
+        import cloudpickle
+
+        named = {name: defined[name] for name in self._plan._native.own_algorithms()}
+        # The module of a class is not on every machine, and may have changed since it was imported.
+        modules = {cls.__module__ for cls, _ in named.values()} & set(sys.modules)
+        modules -= {"__main__"} | cloudpickle.list_registry_pickle_by_value()
+        for name in modules:
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+        try:
+            algorithms = cloudpickle.dumps(named)
+        finally:
+            for name in modules:
+                cloudpickle.unregister_pickle_by_value(sys.modules[name])
+        inner = pickle.dumps((self._plan, self._stored.out, self._over_time))
+        return pickle.dumps((_forebay.COMMIT, _forebay.SOURCES, algorithms, inner))
+
+
+def run_packed(packed: bytes, jobs: Sequence[Job]) -> Made:
+    """Makes a batch of the work that was packed elsewhere; see ``Work.run``."""
+    return _unpacked(packed).run(jobs, _forebay.Stop())
+
+
+# Algorithms of another work may have the same names, so that only the last one is ready.
+@functools.lru_cache(maxsize=1)
+def _unpacked(packed: bytes) -> Work:
+    commit, sources, algorithms, inner = pickle.loads(packed)
+    if sources != _forebay.SOURCES:
+        here = f"worker on {socket.gethostname()}: forebay of commit {_forebay.COMMIT}"
+        raise RunError(f"{here}, the sweep's of {commit}: allowed is the same wheel on all machines")
+    for name, (cls, entry) in pickle.loads(algorithms).items():
+        _forebay.register(entry, cls)
+        defined[name] = (cls, entry)
+    # Plans look algorithms up when they are read.
+    return Work(*pickle.loads(inner))
