@@ -11,8 +11,23 @@ use crate::message::{self, Model, Node, Numbers, ValueInfo};
 
 /// The operators that a policy may have, as ONNX calls them.
 pub const OPERATORS: [&str; 17] = [
-    "Gemm", "MatMul", "Add", "Sub", "Mul", "Div", "Relu", "Tanh", "Sigmoid", "Clip", "Softmax",
-    "LayerNormalization", "Concat", "Identity", "Flatten", "Reshape", "GRU",
+    "Gemm",
+    "MatMul",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Relu",
+    "Tanh",
+    "Sigmoid",
+    "Clip",
+    "Softmax",
+    "LayerNormalization",
+    "Concat",
+    "Identity",
+    "Flatten",
+    "Reshape",
+    "GRU",
 ];
 
 /// Versions of ONNX's operators in which the operators above mean what they mean here.
@@ -64,11 +79,8 @@ impl<'a> Reading<'a> {
         }
         let graph = model.graph.ok_or_else(|| Refused::new("no graph", "a model with one"))?;
         let graph = message::Graph::read(graph)?;
-        let initializers: Vec<message::Tensor<'a>> = graph
-            .initializers
-            .into_iter()
-            .map(message::Tensor::read)
-            .collect::<Result<_, _>>()?;
+        let initializers: Vec<message::Tensor<'a>> =
+            graph.initializers.into_iter().map(message::Tensor::read).collect::<Result<_, _>>()?;
         let [output] = graph.outputs[..] else {
             return Err(Refused::new(format!("{} outputs", graph.outputs.len()), "one output"));
         };

@@ -107,8 +107,7 @@ pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()>
         Box::new(InPython { class, seed: 0, instance: None, limits: SendLimits::default() })
     };
     let own = |algorithm| Own { algorithm, folder: file.leak(), sources: sources.leak() };
-    let added =
-        described.algorithm(make).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
+    let added = described.algorithm(make).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
     added.map_err(|error| error::input(py, &format!("algorithm {name:?}: {error}")))
 }
 

@@ -65,11 +65,7 @@ pub fn of_rl(py: Python<'_>, error: RlError) -> PyErr {
 }
 
 /// An exception of the class called `class`; where it cannot be made, why.
-fn raised<'py>(
-    py: Python<'py>,
-    class: &str,
-    arguments: PyResult<Bound<'py, PyTuple>>,
-) -> PyErr {
+fn raised<'py>(py: Python<'py>, class: &str, arguments: PyResult<Bound<'py, PyTuple>>) -> PyErr {
     let made = || py.import("forebay.errors")?.getattr(class)?.call1(arguments?);
     made().map_or_else(|error| error, PyErr::from_value)
 }

@@ -128,9 +128,7 @@ pub fn figures(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     let read = || {
         let store = Store::open(&folder)?;
         let drawn = drawn(&Requests::new(&store))?;
-        let figure = |(section, figure): (String, report::page::Figure)| {
-            json!({ "section": section, "caption": figure.caption, "spec": figure.spec })
-        };
+        let figure = |(section, figure): (String, report::page::Figure)| json!({ "section": section, "caption": figure.caption, "spec": figure.spec });
         let figures: Vec<_> = drawn.into_iter().map(figure).collect();
         Ok::<_, StoreError>(json!(figures).to_string())
     };

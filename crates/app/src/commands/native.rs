@@ -29,7 +29,8 @@ impl Native {
         use super::agent::exit;
 
         let kind = |name: &String| {
-            let refusal = |allowed| BadInput(format!("--algorithm {name}: allowed is one of {allowed}"));
+            let refusal =
+                |allowed| BadInput(format!("--algorithm {name}: allowed is one of {allowed}"));
             native::Kind::named(name).map_err(refusal)
         };
         let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;

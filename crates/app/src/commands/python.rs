@@ -55,8 +55,7 @@ mod with_host {
         for entry in &live.entries {
             let sources: &'static str = entry.sources.clone().leak();
             let own = |algorithm| Own { algorithm, folder, sources };
-            let added =
-                make(&live, entry).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
+            let added = make(&live, entry).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
             let (file, name) = (file.display(), &entry.name);
             added.map_err(|error| wrong(format!("{file}: algorithm {name:?}: {error}")))?;
         }

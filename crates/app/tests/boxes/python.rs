@@ -61,9 +61,9 @@ fn write_package(folder: &Path) -> PathBuf {
 
 /// The process that runs `file`, as long as there is one.
 fn child(file: &Path) -> Option<i32> {
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok())
-    });
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|name| name.parse().ok()));
     let runs_it = |pid: &i32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
@@ -93,8 +93,7 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
     let log = folder.path().join("log");
     let mut program = command(&sites.left_box, "sendbox", &sendbox);
     program.env("PYTHONPATH", folder.path()).stderr(File::create(&log).unwrap());
-    let mut boxes =
-        [start(&sites.right_box, "receivebox", &receivebox), program.spawn().unwrap()];
+    let mut boxes = [start(&sites.right_box, "receivebox", &receivebox), program.spawn().unwrap()];
     let sockets = ["receivebox.sock", "sendbox.sock"].map(|name| folder.path().join(name));
     await_both(&sockets, |both| {
         both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")

@@ -62,11 +62,7 @@ impl Native {
     }
 
     /// What `link` has registered.
-    pub(super) fn held(
-        name: &str,
-        instructions: Vec<(&'static str, u32)>,
-        link: OwnedFd,
-    ) -> Self {
+    pub(super) fn held(name: &str, instructions: Vec<(&'static str, u32)>, link: OwnedFd) -> Self {
         Self { name: name.to_string(), instructions, _link: link }
     }
 

@@ -170,9 +170,7 @@ fn text<'a>(spec: &'a Spec, parameter: &Described) -> Result<Option<&'a str>, Sp
     match spec.params.get(parameter.name) {
         None => Ok(None),
         Some(Value::Text(text)) => Ok(Some(text)),
-        Some(other) => {
-            Err(SpecError::new(parameter.name, &other.to_string(), parameter.allowed))
-        }
+        Some(other) => Err(SpecError::new(parameter.name, &other.to_string(), parameter.allowed)),
     }
 }
 

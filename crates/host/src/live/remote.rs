@@ -37,8 +37,12 @@ impl Standing {
         let reason = match self {
             Self::Python => return ("python", "a class in Python decides"),
             Self::Late => "the class in Python is two ticks late with an answer",
-            Self::Gone => "the child that runs the class in Python has ended, and the next has not begun",
-            Self::Failed => "the class in Python raised an exception, which the log has told (FB0308)",
+            Self::Gone => {
+                "the child that runs the class in Python has ended, and the next has not begun"
+            }
+            Self::Failed => {
+                "the class in Python raised an exception, which the log has told (FB0308)"
+            }
         };
         ("fallback", reason)
     }

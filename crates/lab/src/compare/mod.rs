@@ -229,9 +229,8 @@ impl Side {
 fn figures_of(run: &Run) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut add = |part: &str, name: &str, metrics: &Metrics| {
-        let is_meant = |(name, value): &(&String, &f64)| {
-            value.is_finite() && !name.starts_with(OF_A_SITE)
-        };
+        let is_meant =
+            |(name, value): &(&String, &f64)| value.is_finite() && !name.starts_with(OF_A_SITE);
         for (quantity, value) in metrics.0.iter().filter(is_meant) {
             let (part, name) = (part.into(), name.into());
             let address = Address { part, name, quantity: quantity.clone() };

@@ -357,8 +357,8 @@ mod tests {
                 assert_eq!(topology.links[two[0]].to, topology.links[two[1]].from);
             }
             let delay = |link: &usize| topology.links[*link].link.delay;
-            let [there, back] = [&pair.there, &pair.back]
-                .map(|way| way.iter().map(delay).sum::<Duration>());
+            let [there, back] =
+                [&pair.there, &pair.back].map(|way| way.iter().map(delay).sum::<Duration>());
             assert_eq!((there, pair.rtt), (back, (there + pair.access) * 2));
             let ends = |way: &[usize]| {
                 (topology.links[way[0]].from, topology.links[way[way.len() - 1]].to)

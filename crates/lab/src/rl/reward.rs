@@ -65,9 +65,8 @@ impl Judge {
         self.most_bytes_per_s = self.most_bytes_per_s.max(bytes_per_s);
         let segments_per_s = bytes_per_s / outcome.mss.as_f64().max(1.0);
         let times = outcome.rtt.zip(outcome.min_rtt);
-        let ratio = times.map_or(1.0, |(mean, least)| {
-            mean.as_secs_f64() / least.as_secs_f64().max(1e-9)
-        });
+        let ratio =
+            times.map_or(1.0, |(mean, least)| mean.as_secs_f64() / least.as_secs_f64().max(1e-9));
         match self.reward {
             Reward::Power => segments_per_s.max(1.0).log2() - ratio.max(1.0).log2(),
             Reward::Aurora => {
@@ -128,9 +127,6 @@ mod tests {
         }
         assert_eq!("orca".parse(), Ok(Reward::Orca));
         let error = "powr".parse::<Reward>().unwrap_err();
-        assert_eq!(
-            error,
-            "reward = powr: allowed is one of power, aurora, orca; nearest is power"
-        );
+        assert_eq!(error, "reward = powr: allowed is one of power, aurora, orca; nearest is power");
     }
 }

@@ -444,8 +444,8 @@ impl Builder {
         if gates / 3 != hidden || gates % 3 != 0 || kernel.shape != [1, gates, width] {
             return refused(kernel, "W of [1, 3 hidden, numbers] and R of [1, 3 hidden, hidden]");
         }
-        let [kernel, recurrent] = [kernel, recurrent]
-            .map(|it| Tensor { shape: it.shape[1..].to_vec(), place: it.place });
+        let [kernel, recurrent] =
+            [kernel, recurrent].map(|it| Tensor { shape: it.shape[1..].to_vec(), place: it.place });
         let weights = self.matrix(&kernel, true, 1.0)?.place;
         let recurrent = self.matrix(&recurrent, true, 1.0)?.place;
         let biases = match bias {

@@ -56,13 +56,35 @@ pub(super) enum Step {
         width: usize,
         out: Place,
     },
-    Pairwise { operation: Pairwise, left: Place, right: Place, out: Place },
-    Each { function: Function, input: Place, out: Place },
-    Softmax { input: Place, width: usize, out: Place },
+    Pairwise {
+        operation: Pairwise,
+        left: Place,
+        right: Place,
+        out: Place,
+    },
+    Each {
+        function: Function,
+        input: Place,
+        out: Place,
+    },
+    Softmax {
+        input: Place,
+        width: usize,
+        out: Place,
+    },
     /// Rows as long as `scale`.
-    Normalize { input: Place, scale: Place, bias: Option<Place>, epsilon: f32, out: Place },
+    Normalize {
+        input: Place,
+        scale: Place,
+        bias: Option<Place>,
+        epsilon: f32,
+        out: Place,
+    },
     /// Places with how much of each comes in turn.
-    Concat { parts: Vec<(Place, usize)>, out: Place },
+    Concat {
+        parts: Vec<(Place, usize)>,
+        out: Place,
+    },
     /// The weights are `width` rows and the recurrent ones `hidden` rows of 3 `hidden` columns: update,
     /// reset, new. As much twice lies behind what is written.
     Gru {

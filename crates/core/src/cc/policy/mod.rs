@@ -71,8 +71,8 @@ pub fn history_of(graph: &Graph) -> Result<usize, GraphError> {
 ///
 /// A parameter out of range, or a graph whose input or output is none of a policy.
 pub fn build(graph: &Arc<Graph>, spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-    let history = history_of(graph)
-        .map_err(|error| SpecError::new("graph", &error.what, &error.allowed))?;
+    let history =
+        history_of(graph).map_err(|error| SpecError::new("graph", &error.what, &error.allowed))?;
     Ok(Box::new(Policy {
         evaluation: Evaluation::new(graph.clone()),
         steering: Steering::new(spec, history)?,

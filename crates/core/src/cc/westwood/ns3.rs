@@ -58,8 +58,8 @@ impl Interval {
         mss: u64,
     ) -> Option<Rate> {
         let over = self.running.filter(|(end, _)| *end <= now);
-        let rate = over
-            .and_then(|(_, length)| ByteCount::new(mul_div(self.segments, mss, 1)).per(length));
+        let rate =
+            over.and_then(|(_, length)| ByteCount::new(mul_div(self.segments, mss, 1)).per(length));
         if over.is_some() {
             (self.running, self.segments) = (None, 0);
         }

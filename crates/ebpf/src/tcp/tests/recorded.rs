@@ -236,10 +236,9 @@ fn a_connection_under_the_native_cubic_is_repeated_by_core() {
 fn the_recordings_in_the_repository_are_repeated_by_core() {
     let of_reno = Compared { acks: 1227, losses: 3, timeouts: 2, pauses: 3, undone: 0, grown: 55 };
     let of_cubic = Compared { acks: 1328, losses: 4, grown: 38, ..of_reno };
-    for (kind, text, expected) in [
-        (NativeKind::Reno, RECORDINGS[0], of_reno),
-        (NativeKind::Cubic, RECORDINGS[1], of_cubic),
-    ] {
+    for (kind, text, expected) in
+        [(NativeKind::Reno, RECORDINGS[0], of_reno), (NativeKind::Cubic, RECORDINGS[1], of_cubic)]
+    {
         let compared = compare(kind, &steps_of(text), tolerance(kind));
         assert_eq!(compared, expected, "{kind:?}");
     }

@@ -11,10 +11,10 @@ use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::bundle::{BlockVersions, Departures};
 use forebay_core::qdisc::Backlog;
+use forebay_core::random::Streams;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
-use forebay_core::random::Streams;
 
 use super::datapath::{Datapath, Listener, Steering};
 use super::decisions::DecisionLog;

@@ -191,8 +191,8 @@ mod tests {
         let source = Source { file: "p".into(), folder: None, text: PLAN.into() };
         let plan = Plan::from_source(source, &[]).unwrap();
         let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 3).unwrap();
-        let [ours, theirs] =
-            [&Sim::default() as &dyn Backend, &Ns3::find().unwrap()].map(|it| evaluated(it, &experiment));
+        let [ours, theirs] = [&Sim::default() as &dyn Backend, &Ns3::find().unwrap()]
+            .map(|it| evaluated(it, &experiment));
         let names = |metrics: &Metrics| metrics.0.keys().cloned().collect::<BTreeSet<String>>();
         assert_eq!(names(&ours.links[0].metrics), names(&theirs.links[0].metrics));
         let only = &names(&ours.flows[0].metrics) - &names(&theirs.flows[0].metrics);

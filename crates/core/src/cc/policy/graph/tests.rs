@@ -63,9 +63,7 @@ fn the_shorter_of_two_is_repeated_on_either_side() {
 
 #[test]
 fn functions_are_those_of_onnx() {
-    let made = |operator, numbers: &[f32]| {
-        result(&operator, (&[1, 3], numbers), &[]).unwrap().1
-    };
+    let made = |operator, numbers: &[f32]| result(&operator, (&[1, 3], numbers), &[]).unwrap().1;
     let numbers = [-1.0, 0.0, 2.0];
     assert_eq!(made(Operator::Relu, &numbers), [0.0, 0.0, 2.0]);
     assert_eq!(made(Operator::Clip { min: -0.5, max: 1.0 }, &numbers), [-0.5, 0.0, 1.0]);
