@@ -39,20 +39,17 @@ impl Policy {
         actions: PyBuffer<f32>,
     ) -> PyResult<()> {
         let len = self.evaluation.input().len();
-        let (Some(rows), Some(actions)) = (observations.as_slice(py), actions.as_mut_slice(py))
-        else {
-            let allowed = "allowed are contiguous arrays, the latter one that can be written";
-            return Err(error::input(py, &format!("observations and actions: {allowed}")));
-        };
-        if rows.len() != len * actions.len() {
-            let (count, wanted) = (rows.len(), actions.len());
-            let message = format!("{count} numbers for {wanted} actions: allowed is {len} each");
+        let (rows, wanted) = (observations.to_vec(py)?, actions.item_count());
+        if rows.len() != len * wanted {
+            let message =
+                format!("{} numbers for {wanted} actions: allowed is {len} each", rows.len());
             return Err(error::input(py, &message));
         }
-        for (row, action) in rows.chunks_exact(len).zip(actions) {
-            self.evaluation.input().iter_mut().zip(row).for_each(|(to, from)| *to = from.get());
-            action.set(self.evaluation.run()[0]);
-        }
-        Ok(())
+        let answer = |row: &[f32]| {
+            self.evaluation.input().copy_from_slice(row);
+            self.evaluation.run()[0]
+        };
+        let answers: Vec<f32> = rows.chunks_exact(len).map(answer).collect();
+        actions.copy_from_slice(py, &answers)
     }
 }

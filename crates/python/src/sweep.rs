@@ -113,10 +113,13 @@ fn in_python(py: Python<'_>, tables: Rows) -> PyResult<Tables<'_>> {
     tables.into_iter().map(in_python).collect()
 }
 
+/// Name and kind of each column of a table.
+type Kinds = Vec<(String, &'static str)>;
+
 /// The tables of runs, those of what was measured over time last, and name and kind (`integer`, `real` or `text`) of
 /// each of their columns.
 #[pyfunction]
-pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Vec<(String, &'static str)>)>> {
+pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Kinds)>> {
     let kind = |kind| match kind {
         ColumnKind::Integer => "integer",
         ColumnKind::Real => "real",

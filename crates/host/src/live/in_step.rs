@@ -85,7 +85,7 @@ mod tests {
         thread::spawn(move || {
             for answer in answers {
                 let mut datagram = [0; 4096];
-                theirs.read(&mut datagram).unwrap();
+                assert!(theirs.read(&mut datagram).unwrap() > 0);
                 theirs.send(answer.as_bytes()).unwrap();
             }
         });

@@ -78,8 +78,8 @@ fn functions_are_those_of_onnx() {
 #[test]
 fn a_row_is_normalized_by_its_own_mean_and_variance() {
     let operator = Operator::LayerNormalization { axis: -1, epsilon: 0.0 };
-    let (scale, bias): ((&[usize], &[f32]), (&[usize], &[f32])) =
-        ((PAIR, &[1.0, 2.0]), (&[2], &[0.0, 1.0]));
+    let scale: (&[usize], &[f32]) = (PAIR, &[1.0, 2.0]);
+    let bias: (&[usize], &[f32]) = (&[2], &[0.0, 1.0]);
     // Mean 3 and variance 4; mean 0 and variance 1.
     let rows: (&[usize], &[f32]) = (&[2, 2], &[1.0, 5.0, 1.0, -1.0]);
     close(&result(&operator, rows, &[scale, bias]).unwrap().1, &[-1.0, 3.0, 1.0, -1.0]);
