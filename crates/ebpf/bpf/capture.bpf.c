@@ -40,6 +40,12 @@ enum fate {
 /* Frames are captured whatever they carry. */
 const volatile bool capture_all;
 
+/*
+ * A frame may lie in several pieces, of which `data` to `data_end` is the first: it holds all headers. Such a program
+ * is loaded with BPF_F_XDP_HAS_FRAGS, from Linux 5.18 on. Kernels before never look at the call that they do not know.
+ */
+const volatile bool in_pieces;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, MAX_QUEUES);
@@ -129,6 +135,14 @@ static __always_inline bool stamp(struct xdp_md *ctx)
 	return true;
 }
 
+/* Bytes of the whole frame. */
+static __always_inline __u64 frame_len(struct xdp_md *ctx)
+{
+	if (in_pieces)
+		return bpf_xdp_get_buff_len(ctx);
+	return (__u64)ctx->data_end - ctx->data;
+}
+
 /* The socket would drop it, or the process. */
 static __always_inline bool too_long(struct xdp_md *ctx)
 {
@@ -137,7 +151,7 @@ static __always_inline bool too_long(struct xdp_md *ctx)
 
 	if (!longest || !*longest)
 		return false;
-	return (__u64)ctx->data_end - ctx->data > *longest;
+	return frame_len(ctx) > *longest;
 }
 
 static __always_inline bool to_own_mac(const struct ethhdr *eth)
@@ -175,7 +189,7 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 	void *data_end = (void *)(long)ctx->data_end;
 	struct packet packet;
 
-	switch (parse(data, data_end, data_end - data, &packet)) {
+	switch (parse(data, data_end, frame_len(ctx), &packet)) {
 	case PARSED_IP:
 		break;
 	case PARSED_MALFORMED:

@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay_core::units::Timestamp;
 use ipnet::IpNet;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::attach::{XdpLink, XdpMode};
 use crate::key::{address_key, mac_key, prefix_key};
@@ -91,12 +91,14 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Loads the program and attaches it to a device of the current network namespace.
+    /// Loads the program and attaches it to a device of the current network namespace. `in_pieces`: a
+    /// frame may be longer than a piece of the driver's memory, about 3,500 bytes; needs Linux 5.18, and
+    /// 6.6 for sockets that take such frames.
     ///
     /// Until [`Capture::set_socket`], and in bundle mode until [`Capture::beat`], all frames pass
     /// to the kernel.
-    pub fn attach(ifindex: u32, options: CaptureOptions) -> Result<Self, Error> {
-        let mut capture = Self::load(options)?;
+    pub fn attach(ifindex: u32, options: CaptureOptions, in_pieces: bool) -> Result<Self, Error> {
+        let mut capture = Self::load(options, in_pieces)?;
         capture.link = Some(XdpLink::attach(capture.program.as_fd(), ifindex)?);
         Ok(capture)
     }
@@ -109,13 +111,17 @@ impl Capture {
         Ok(())
     }
 
-    fn load(options: CaptureOptions) -> Result<Self, Error> {
+    fn load(options: CaptureOptions, in_pieces: bool) -> Result<Self, Error> {
         program::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();
         let mut open = skel::CaptureSkelBuilder::default()
             .open(&mut storage)
             .map_err(Error::load("capture"))?;
+        if in_pieces {
+            open.progs.capture.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+        }
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            rodata.in_pieces = in_pieces;
             match options {
                 CaptureOptions::All => rodata.capture_all = true,
                 CaptureOptions::Bundles { stale_after } => {
@@ -254,6 +260,8 @@ pub(crate) fn monotonic_now() -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use forebay_skips::{Need, skip_without};
+
     use super::*;
     use crate::program::tests::{loaded, run};
 
@@ -262,7 +270,7 @@ mod tests {
     const STALE_AFTER: Duration = Duration::from_secs(2);
 
     fn capture(options: CaptureOptions) -> Option<Capture> {
-        loaded(Capture::load(options))
+        loaded(Capture::load(options, false))
     }
 
     fn pass(capture: &Capture, frame: &[u8]) {
@@ -444,6 +452,29 @@ mod tests {
         assert_eq!((sent(1000), sent(1001)), ((2, 0), (2, 1)));
         capture.set_longest_frame(1514);
         assert_eq!((sent(1514), sent(1515)), ((3, 1), (3, 2)));
+    }
+
+    #[test]
+    fn a_frame_in_several_pieces_is_as_long_as_all_of_them() {
+        if skip_without(Need::FramesInPieces) {
+            return;
+        }
+        let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
+        let Some(capture) = loaded(Capture::load(options, true)) else { return };
+        capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        capture.set_longest_frame(9018);
+        capture.beat();
+        let sent = |bytes: usize| {
+            let mut frame = v4([10, 2, 0, 1]);
+            frame.resize(bytes, 0);
+            // The packet ends with the last piece: it is whole only for who sees all of them.
+            frame[16..18].copy_from_slice(&(bytes as u16 - 14).to_be_bytes());
+            pass(&capture, &frame);
+            let counters = capture.counters().unwrap();
+            (counters.no_socket, counters.long, counters.malformed)
+        };
+        assert_eq!([sent(1514), sent(9018)], [(1, 0, 0), (2, 0, 0)]);
+        assert_eq!(sent(9019), (2, 1, 0));
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn send(port: &mut dyn Port, frames: &[Vec<u8>]) {
 fn captured_port() -> (XdpPort, Capture) {
     let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
     let port = XdpPort::open("lan", Direction::Receive).unwrap();
-    let capture = Capture::attach(port.ifindex(), options).unwrap();
+    let capture = Capture::attach(port.ifindex(), options, port.is_in_pieces()).unwrap();
     port.take_from(&capture).unwrap();
     capture.add_prefix("10.2.0.0/24".parse().unwrap()).unwrap();
     capture.set_own_addresses(&["10.2.0.9".parse().unwrap()].into()).unwrap();
@@ -215,6 +215,43 @@ fn a_port_in_the_wire_forwards_byte_for_byte_past_the_bridge() {
             assert_eq!(receive(sink.as_mut(), frames.len()), frames, "round {round}");
         }
         assert_eq!(lan.ring_drops() + wan.ring_drops(), 0);
+    });
+}
+
+#[test]
+fn jumbo_frames_and_a_tag_on_them_pass_a_port_in_the_wire_byte_for_byte() {
+    if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
+        return;
+    }
+    across_a_bridge(|| {
+        for device in ["source", "lan", "bridge", "wan", "sink"] {
+            run(&format!("ip link set {device} mtu 9000"));
+        }
+        let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
+        let mut sink = open_all("sink", Direction::Receive).unwrap();
+        let (mut lan, capture) = captured_port();
+        assert_eq!(capture.mode(), Some(XdpMode::Native));
+        let mut wan = XdpPort::open("wan", Direction::Transmit).unwrap();
+        for round in 0..50 {
+            let lens = [60, 1514, 3854, 3855, 9014];
+            let mut frames: Vec<Vec<u8>> =
+                (0..).zip(lens).map(|(at, len)| frame(round * 6 + at, 1, 0, len)).collect();
+            let mut tagged = frame(round * 6 + 5, 1, 0, 9014);
+            tagged.splice(12..12, [0x81, 0, 0, 5]);
+            frames.push(tagged);
+            capture.beat();
+            send(&mut source, &frames);
+            let mut forwarded = 0;
+            let started = Instant::now();
+            while forwarded < frames.len() && started.elapsed() < Duration::from_secs(10) {
+                capture.beat();
+                forwarded += lan.receive(64, &mut |frame, _| assert!(wan.send(frame))).unwrap();
+                wan.flush().unwrap();
+            }
+            assert_eq!(receive(sink.as_mut(), frames.len()), frames, "round {round}");
+        }
+        assert_eq!(capture.counters().unwrap().redirected, 300);
+        assert_eq!(lan.ring_drops() + wan.ring_drops() + sink.ring_drops(), 0);
     });
 }
 

@@ -35,6 +35,8 @@ pub enum Need {
     Tcx,
     /// Programs behind a qdisc that may read what lies in several pieces of a packet.
     QueueSampling,
+    /// AF_XDP frames that are longer than a page.
+    FramesInPieces,
     /// TUN devices.
     Tun,
     /// Bridges that heed VLANs.
@@ -47,7 +49,7 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
@@ -56,6 +58,7 @@ impl Need {
         Self::StructOpsLinks,
         Self::Tcx,
         Self::QueueSampling,
+        Self::FramesInPieces,
         Self::Tun,
         Self::VlanBridges,
         Self::Steering,
@@ -73,6 +76,7 @@ impl Need {
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tcx => "Linux before 6.6",
             Self::QueueSampling => "Linux before 6.12",
+            Self::FramesInPieces => "Linux before 6.6, for frames longer than a page",
             Self::Tun => "no /dev/net/tun",
             Self::VlanBridges => "a kernel without CONFIG_BRIDGE_VLAN_FILTERING",
             Self::Steering => "no net.core.rps_default_mask",
@@ -88,6 +92,7 @@ impl Need {
             | Self::StructOpsLinks
             | Self::Tcx
             | Self::QueueSampling
+            | Self::FramesInPieces
             | Self::Tun
             | Self::VlanBridges
             | Self::Steering
@@ -114,7 +119,7 @@ impl Need {
                 let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
                 has_struct_ops_links(&release(), &types)
             }
-            Self::Tcx => version(&release()) >= (6, 6),
+            Self::Tcx | Self::FramesInPieces => version(&release()) >= (6, 6),
             Self::QueueSampling => version(&release()) >= (6, 12),
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::VlanBridges => {

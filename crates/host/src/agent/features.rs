@@ -13,6 +13,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::kernel::{release, version};
+
 /// The oldest kernel with all of it.
 pub const KERNEL_MIN: (u32, u32) = (6, 4);
 
@@ -48,18 +50,6 @@ pub enum Missing {
 pub fn check() -> Result<(), Missing> {
     let jit = fs::read_to_string(JIT).ok();
     judge(&release(), Path::new(BTF).exists(), jit.as_deref().map(str::trim))
-}
-
-/// The release of the running kernel, such as `6.18.44`.
-pub fn release() -> String {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    release.trim().to_string()
-}
-
-/// Major and minor number of a release; 0 where there is none.
-pub fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn judge(release: &str, has_btf: bool, jit: Option<&str>) -> Result<(), Missing> {

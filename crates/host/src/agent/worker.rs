@@ -27,14 +27,14 @@ use super::silence::Silence;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::status::{HOLDERS_MAX, HolderStatus, SlotsStatus};
 use super::wakes::Wakes;
-use super::{AgentError, Cadence, Config, PERIOD_MAX, features};
+use super::{AgentError, Cadence, Config, PERIOD_MAX};
 use crate::lateness::Lateness;
 use crate::service::control::{Answer, Request};
 use crate::service::privileges;
 use crate::service::supervisor::{
     Command, Desk, Handle, Mailbox, Worker, block_signals, supervise,
 };
-use crate::{clock, log};
+use crate::{clock, kernel, log};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
 /// where each look takes a processor some 15 us.
@@ -134,7 +134,7 @@ impl AgentWorker {
                 let start = Start {
                     schema: SCHEMA,
                     version: env!("CARGO_PKG_VERSION").into(),
-                    kernel: features::release(),
+                    kernel: kernel::release(),
                     pace: config.pace,
                 };
                 recording::start(path, *limit, start).map_err(AgentError::SetUp)?

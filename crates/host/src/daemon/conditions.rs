@@ -388,10 +388,10 @@ fn mtu(devices: &Devices) -> Result<String, Fault> {
 
 fn frame_size(devices: &Devices) -> Result<String, Fault> {
     for device in devices.names() {
-        if let Err(PortError::Mtu { mtu, max, .. }) = XdpPort::frame_size(device) {
+        if let Err(PortError::Mtu { mtu, max, .. }) = XdpPort::layout(device) {
             return Err(Fault::new(
                 format!("{device} has an MTU of {mtu}, and AF_XDP carries at most {max}"),
-                format!("ip link set dev {device} mtu {max}"),
+                format!("ip link set dev {device} mtu {}", max.bytes),
             ));
         }
     }

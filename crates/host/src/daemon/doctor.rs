@@ -23,8 +23,9 @@ use super::observer::names::look_up;
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
+use crate::kernel;
 use crate::offload;
-use crate::port::{Direction, XdpPort};
+use crate::port::{Direction, MtuMax, XdpPort};
 use crate::service::privileges;
 
 /// How a check ended.
@@ -133,9 +134,9 @@ pub fn is_fit(checks: &[Check]) -> bool {
 const KERNEL_MIN: (u32, u32) = (5, 15);
 
 fn kernel() -> Check {
-    let release = features::release();
+    let release = kernel::release();
     let found = format!("Linux {release}");
-    if features::version(&release) >= KERNEL_MIN {
+    if kernel::version(&release) >= KERNEL_MIN {
         return Check::ok("kernel", found);
     }
     let (major, minor) = KERNEL_MIN;
@@ -158,7 +159,7 @@ fn datapath() -> Check {
         // The loopback's frames are longer than AF_XDP can carry.
         run("ip", &["link", "set", "dev", "lo", "mtu", "1500", "up"])?;
         let mut port = XdpPort::open("lo", Direction::Both)?;
-        let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All, port.is_in_pieces())?;
         port.take_from(&capture)?;
         port.hold(capture);
         Ok(())
@@ -387,19 +388,17 @@ fn qdisc(name: &str, device: &str, place: Place) -> Check {
 }
 
 fn frame_size(name: &str, device: &str) -> Check {
+    let max = MtuMax::here();
     match offload::mtu(device) {
-        Ok(mtu) if mtu <= MTU_MAX => Check::ok(name, mtu.to_string()),
+        Ok(mtu) if mtu <= max.bytes => Check::ok(name, mtu.to_string()),
         Ok(mtu) => Check::fail(
             name,
-            format!("{mtu}: AF_XDP carries at most {MTU_MAX}"),
-            format!("ip link set dev {device} mtu {MTU_MAX}"),
+            format!("{mtu}: AF_XDP carries at most {max}"),
+            format!("ip link set dev {device} mtu {}", max.bytes),
         ),
         Err(error) => Check::fail(name, error.to_string(), "look at `ip link`"),
     }
 }
-
-/// A page less the headroom, an Ethernet header and a VLAN tag; see `port::xdp`.
-const MTU_MAX: u32 = 4096 - 256 - 14 - 4;
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_string())
@@ -444,7 +443,7 @@ mod tests {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
             ip("link add left numrxqueues 17 numtxqueues 17 type veth peer name right");
-            ip("link set dev left mtu 9000");
+            ip("link set dev left mtu 16000");
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
             let mut checks = examine_device("left", Place::Wan);
             let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
@@ -470,7 +469,8 @@ mod tests {
         });
         let checks = checks.join().unwrap();
         let check = |what: &str| checks.iter().find(|check| check.name.ends_with(what)).unwrap();
-        assert!(check("left: MTU").fix.contains("mtu 3822"), "{checks:?}");
+        let most = format!("mtu {}", MtuMax::here().bytes);
+        assert!(check("left: MTU").fix.ends_with(&most), "{checks:?}");
         assert_eq!(check("sendbox: MTU").fix, "ip link set dev left mtu 1500");
         assert_eq!(check("receive queues").verdict, Verdict::Ok, "{checks:?}");
         assert_eq!(check("LAN").verdict, Verdict::Fail, "{checks:?}");

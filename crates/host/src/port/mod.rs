@@ -1,6 +1,7 @@
 //! Packet I/O: whole Ethernet frames of one network device, without the kernel's network stack.
 
 mod packet;
+mod pieces;
 mod ring;
 mod socket;
 mod xdp;
@@ -14,6 +15,7 @@ use forebay_ebpf::{Capture, CaptureOptions};
 use crate::netlink::{self, attribute};
 
 pub use packet::PacketPort;
+pub use pieces::MtuMax;
 pub use socket::{SpareSocket, XdpOptions};
 pub use xdp::XdpPort;
 
@@ -74,18 +76,19 @@ pub enum PortError {
         /// Device name.
         device: String,
     },
-    /// A frame of the device would not fit into a frame of an AF_XDP ring.
+    /// Frames of the device would be longer than AF_XDP carries.
     #[error(
         "{device} has an MTU of {mtu} bytes, AF_XDP carries at most {max}: set it with \
-         `ip link set dev {device} mtu {max}`"
+         `ip link set dev {device} mtu {}`",
+        .max.bytes
     )]
     Mtu {
         /// Device name.
         device: String,
         /// MTU of the device, in bytes.
         mtu: u32,
-        /// The largest MTU that would do, in bytes.
-        max: u32,
+        /// The largest MTU that would do.
+        max: MtuMax,
     },
     /// Frames of the other receive queues would bypass the port.
     #[error(
@@ -146,7 +149,7 @@ pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, Por
 fn open_all_xdp(device: &str, direction: Direction) -> Result<XdpPort, PortError> {
     let mut port = XdpPort::open(device, direction)?;
     if direction.receives() {
-        let capture = Capture::attach(port.ifindex(), CaptureOptions::All)?;
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All, port.is_in_pieces())?;
         port.take_from(&capture)?;
         port.hold(capture);
     }
@@ -470,7 +473,8 @@ pub(crate) mod tests {
         on_a_veth_pair(|| {
             let first = open_all_xdp("right", Direction::Receive).unwrap();
             // The socket is closed first, so that only the program is in the way.
-            let held = Capture::attach(ifindex("left").unwrap(), CaptureOptions::All).unwrap();
+            let left = ifindex("left").unwrap();
+            let held = Capture::attach(left, CaptureOptions::All, false).unwrap();
             let error = open_all("left", Direction::Receive).err().expect("refused");
             let text = error.to_string();
             assert!(text.contains("left already runs the XDP program with id "), "{text}");
@@ -518,9 +522,10 @@ pub(crate) mod tests {
     #[test]
     fn an_mtu_beyond_af_xdp_is_refused_by_name() {
         on_a_veth_pair(|| {
-            run("ip link set left mtu 9000");
+            run("ip link set left mtu 16000");
             let error = XdpPort::open("left", Direction::Both).err().expect("refused");
-            assert!(error.to_string().contains("`ip link set dev left mtu 3822`"), "{error}");
+            let fix = format!("`ip link set dev left mtu {}`", MtuMax::here().bytes);
+            assert!(error.to_string().contains(&fix), "{error}");
             let missing = XdpPort::open("nowhere", Direction::Both).err().expect("refused");
             assert!(matches!(missing, PortError::NoDevice { .. }), "{missing}");
         });

@@ -179,7 +179,7 @@ impl<T: Copy> Producer<T> {
     /// Puts one entry into the ring, unseen by the kernel until [`Producer::publish`]; false if
     /// the ring is full.
     pub(super) fn push(&mut self, entry: T) -> bool {
-        if !self.has_room() {
+        if !self.has_room_for(1) {
             return false;
         }
         let ring = &mut self.0;
@@ -189,11 +189,12 @@ impl<T: Copy> Producer<T> {
         true
     }
 
-    /// Whether one more entry fits.
-    pub(super) fn has_room(&mut self) -> bool {
+    /// Whether so many more entries fit, 1 or more.
+    pub(super) fn has_room_for(&mut self, entries: u32) -> bool {
+        let fits = |taken: u32, ring: &Ring<T>| taken + (entries - 1) <= ring.mask;
         let ring = &self.0;
         // What was last seen of the kernel's position may do.
-        ring.own.wrapping_sub(ring.seen) <= ring.mask || self.pending() <= self.0.mask
+        fits(ring.own.wrapping_sub(ring.seen), ring) || fits(self.pending(), &self.0)
     }
 
     /// Hands all entries pushed so far to the kernel.

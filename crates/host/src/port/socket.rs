@@ -4,15 +4,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use super::pieces::{Layout, Pieces};
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
 use super::{Direction, PortError, last_os_error, os_error, set_option};
 
-/// Frames that a port receives into: 98 ms of full frames at 500 Mbit/s, longer than a loaded machine keeps a thread
-/// waiting; 8 MiB with the smaller frame size. Several queues share them ...
+/// Chunks that a port receives into, a frame or a part of it each: 98 ms of full frames at 500 Mbit/s, longer than a
+/// loaded machine keeps a thread waiting; 8 MiB with the smaller chunks. Several queues share them ...
 const RECEIVE_FRAMES: u32 = 4096;
 /// ... down to so many each: a round of the packet loop at the rate of 10 Gbit/s in full frames.
 const RECEIVE_FRAMES_MIN: u32 = 512;
-/// Frames in the transmit ring: half a second of full frames at 48 Mbit/s. The shaper paces, so
+/// Chunks in the transmit ring: half a second of full frames at 48 Mbit/s. The shaper paces, so
 /// that only bursts of a few packets are ever queued here.
 pub(super) const TRANSMIT_FRAMES: u32 = 2048;
 /// The kernel frees a queue some time after its last owner has closed its socket.
@@ -87,14 +88,18 @@ pub(super) struct Socket {
 pub(super) struct ReceiveSide {
     pub fill: Producer<u64>,
     pub rx: Consumer<libc::xdp_desc>,
+    /// Of a frame that takes several chunks, those that have come.
+    pub pieces: Pieces,
 }
 
 /// What is sent.
 pub(super) struct TransmitSide {
     pub tx: Producer<libc::xdp_desc>,
     completion: Consumer<u64>,
-    /// Frames that the kernel does not own.
+    /// Chunks that the kernel does not own.
     pub free: Vec<u64>,
+    /// Chunks that the longest frame takes.
+    needed: u32,
 }
 
 /// The queue of a device that a socket is made ready for.
@@ -105,8 +110,7 @@ pub(super) struct Place<'a> {
     pub queue: u32,
     /// Queues of the port, this one among them.
     pub queues: u32,
-    /// Bytes of a frame with the kernel's headroom.
-    pub frame_size: u32,
+    pub layout: Layout,
     pub direction: Direction,
     pub options: XdpOptions,
 }
@@ -191,15 +195,16 @@ impl AsFd for Socket {
 }
 
 impl TransmitSide {
-    /// Whether there is a free frame, and a place for it in the ring.
+    /// Whether there are free chunks for a frame of any length, and places for them in the ring.
     pub fn has_room(&mut self) -> bool {
-        if self.free.is_empty() {
+        let needed = self.needed as usize;
+        if self.free.len() < needed {
             self.reclaim();
         }
-        !self.free.is_empty() && self.tx.has_room()
+        self.free.len() >= needed && self.tx.has_room_for(self.needed)
     }
 
-    /// Takes back the frames that the kernel has sent.
+    /// Takes back the chunks that the kernel has sent.
     pub fn reclaim(&mut self) {
         let before = self.free.len();
         while let Some(address) = self.completion.pop() {
@@ -220,7 +225,7 @@ struct Setup<'a> {
 type Rings = (Mapping, Option<ReceiveSide>, Option<TransmitSide>);
 
 impl Setup<'_> {
-    /// Registers the frame memory and maps the rings. The first frames are for receiving, the
+    /// Registers the frame memory and maps the rings. The first chunks are for receiving, the
     /// others for transmitting. Both rings of the umem must exist, used or not.
     fn rings(&self) -> Result<Rings, PortError> {
         let direction = self.place.direction;
@@ -236,32 +241,35 @@ impl Setup<'_> {
             self.set(libc::XDP_TX_RING, &transmit_frames)?;
         }
         let offsets = self.offsets()?;
-        let address = |frame: u32| u64::from(frame) * u64::from(self.place.frame_size);
+        let layout = self.place.layout;
+        let address = |chunk: u32| u64::from(chunk) * u64::from(layout.chunk_bytes);
         let receive = if direction.receives() {
-            let layout =
+            let ring =
                 |page_offset, offsets| RingLayout { page_offset, offsets, entries: receive_frames };
-            let mut fill = self.producer(&layout(FILL_PAGE_OFFSET, offsets.fr))?;
+            let mut fill = self.producer(&ring(FILL_PAGE_OFFSET, offsets.fr))?;
             (0..receive_frames).for_each(|frame| {
                 fill.push(address(frame));
             });
             fill.publish();
             Some(ReceiveSide {
                 fill,
-                rx: self.consumer(&layout(libc::XDP_PGOFF_RX_RING, offsets.rx))?,
+                rx: self.consumer(&ring(libc::XDP_PGOFF_RX_RING, offsets.rx))?,
+                pieces: Pieces::new(layout),
             })
         } else {
             None
         };
         let transmit = if direction.transmits() {
-            let layout = |page_offset, offsets| RingLayout {
+            let ring = |page_offset, offsets| RingLayout {
                 page_offset,
                 offsets,
                 entries: transmit_frames,
             };
             Some(TransmitSide {
-                tx: self.producer(&layout(libc::XDP_PGOFF_TX_RING, offsets.tx))?,
-                completion: self.consumer(&layout(COMPLETION_PAGE_OFFSET, offsets.cr))?,
+                tx: self.producer(&ring(libc::XDP_PGOFF_TX_RING, offsets.tx))?,
+                completion: self.consumer(&ring(COMPLETION_PAGE_OFFSET, offsets.cr))?,
                 free: (receive_frames..receive_frames + transmit_frames).map(address).collect(),
+                needed: layout.chunks,
             })
         } else {
             None
@@ -275,15 +283,15 @@ impl Setup<'_> {
         share.max(RECEIVE_FRAMES_MIN)
     }
 
-    fn register_umem(&self, frames: u32) -> Result<Mapping, PortError> {
-        let frame_size = self.place.frame_size;
-        let umem = Mapping::anonymous(frames as usize * frame_size as usize)
+    fn register_umem(&self, chunks: u32) -> Result<Mapping, PortError> {
+        let chunk_bytes = self.place.layout.chunk_bytes;
+        let umem = Mapping::anonymous(chunks as usize * chunk_bytes as usize)
             .map_err(|source| self.error("allocating frames", source))?;
         // The layout of Linux 5.4 and later, up to and without tx_metadata_len.
         let registration = libc::xdp_umem_reg_v1 {
             addr: umem.address(),
             len: umem.len() as u64,
-            chunk_size: frame_size,
+            chunk_size: chunk_bytes,
             headroom: 0,
         };
         self.set(libc::XDP_UMEM_REG, &registration)?;
@@ -326,9 +334,10 @@ impl Setup<'_> {
     fn bind(&self) -> Result<(), PortError> {
         // Asked for neither, the kernel does without copies where the driver can (xp_assign_dev).
         let copying = if self.place.options.zero_copy { 0 } else { libc::XDP_COPY };
+        let in_pieces = if self.place.layout.is_in_pieces() { libc::XDP_USE_SG } else { 0 };
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
-            sxdp_flags: copying | libc::XDP_USE_NEED_WAKEUP,
+            sxdp_flags: copying | in_pieces | libc::XDP_USE_NEED_WAKEUP,
             sxdp_ifindex: self.place.ifindex,
             sxdp_queue_id: self.place.queue,
             sxdp_shared_umem_fd: 0,

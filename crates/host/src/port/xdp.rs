@@ -9,18 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, STAMP_LEN};
 
+use super::pieces::{Layout, MtuMax};
 use super::ring::Mapping;
 use super::socket::{Place, Socket, SpareSocket, TRANSMIT_FRAMES, TransmitSide, XdpOptions};
-use super::{Direction, ETHERNET_HEADER_LEN, Port, PortError, ifindex, os_error};
+use super::{Direction, Port, PortError, ifindex, os_error};
 use crate::clock;
 use crate::offload::{mtu, receive_queues};
-
-/// The kernel leaves XDP_PACKET_HEADROOM free at the start of each receive frame.
-const HEADROOM: u32 = 256;
-/// A VLAN tag (802.1Q) makes a frame longer than the MTU and the Ethernet header.
-const VLAN_TAG_LEN: u32 = 4;
-/// The two frame sizes that fit both the kernel (a power of two, at most a page) and real MTUs.
-const FRAME_SIZES: [u32; 2] = [2048, 4096];
 
 /// A port over AF_XDP sockets. It receives what a [`Capture`] program redirects to it; sending
 /// needs no program.
@@ -28,7 +22,7 @@ pub struct XdpPort {
     // The capture goes first, so that no frame is redirected to a closed socket.
     capture: Option<Capture>,
     ifindex: u32,
-    frame_size: u32,
+    layout: Layout,
     direction: Direction,
     options: XdpOptions,
     /// One a queue, in their order; what is sent goes through the first.
@@ -45,7 +39,8 @@ impl XdpPort {
     /// Opens queue 0 of a device of the current network namespace; one that receives must have no
     /// other receive queue.
     ///
-    /// For one that receives, attach a [`Capture`] and give it this port's [`XdpPort::queues`].
+    /// For one that receives, attach a [`Capture`], for frames in pieces where [`XdpPort::is_in_pieces`], and give it
+    /// this port's [`XdpPort::queues`].
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let queues = if direction.receives() { Self::receive_queues(device, 1)? } else { 1 };
         Self::open_queues(device, direction, queues, XdpOptions::default())
@@ -76,11 +71,11 @@ impl XdpPort {
         options: XdpOptions,
     ) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
-        let frame_size = Self::frame_size(device)?;
+        let layout = Self::layout(device)?;
         let spares = (0..queues).map(|_| SpareSocket::open(options));
         let spares = spares.collect::<io::Result<Vec<SpareSocket>>>();
         let spares = spares.map_err(os_error(device, "opening an AF_XDP socket"))?;
-        let place = Place { device, ifindex, queue: 0, queues, frame_size, direction, options };
+        let place = Place { device, ifindex, queue: 0, queues, layout, direction, options };
         Self::on(spares, place)
     }
 
@@ -95,22 +90,19 @@ impl XdpPort {
         device: &str,
         ifindex: u32,
     ) -> Result<Self, PortError> {
-        let Self { frame_size, direction, options, .. } = *self;
+        let Self { layout, direction, options, .. } = *self;
         let queues = spares.len() as u32;
-        Self::on(
-            spares,
-            Place { device, ifindex, queue: 0, queues, frame_size, direction, options },
-        )
+        Self::on(spares, Place { device, ifindex, queue: 0, queues, layout, direction, options })
     }
 
     fn on(spares: Vec<SpareSocket>, place: Place<'_>) -> Result<Self, PortError> {
         let bind = |(queue, spare)| Socket::bind(spare, &Place { queue, ..place });
         let sockets = (0..).zip(spares).map(bind).collect::<Result<Vec<Socket>, PortError>>()?;
-        let Place { ifindex, frame_size, direction, options, .. } = place;
+        let Place { ifindex, layout, direction, options, .. } = place;
         Ok(Self {
             capture: None,
             ifindex,
-            frame_size,
+            layout,
             direction,
             options,
             sockets,
@@ -119,16 +111,14 @@ impl XdpPort {
         })
     }
 
-    /// The smallest frame size that holds the device's frames behind the headroom.
-    pub(crate) fn frame_size(device: &str) -> Result<u32, PortError> {
+    /// How the device's frames lie in memory.
+    pub(crate) fn layout(device: &str) -> Result<Layout, PortError> {
         let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
-        let overhead = HEADROOM + ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
-        FRAME_SIZES.into_iter().find(|size| mtu.saturating_add(overhead) <= *size).ok_or_else(
-            || {
-                let max = FRAME_SIZES[FRAME_SIZES.len() - 1] - overhead;
-                PortError::Mtu { device: device.to_string(), mtu, max }
-            },
-        )
+        let max = MtuMax::here();
+        if mtu > max.bytes {
+            return Err(PortError::Mtu { device: device.to_string(), mtu, max });
+        }
+        Ok(Layout::for_mtu(mtu))
     }
 
     /// Index of the device.
@@ -141,9 +131,14 @@ impl XdpPort {
         (0..).zip(self.sockets.iter().map(AsFd::as_fd))
     }
 
-    /// Bytes of the longest frame that the port receives. The kernel drops longer ones.
+    /// Bytes of the longest frame that the port receives. Longer ones are dropped.
     pub fn longest_frame(&self) -> usize {
-        (self.frame_size - HEADROOM) as usize
+        self.layout.longest_received()
+    }
+
+    /// Whether a frame may be longer than a piece of memory.
+    pub fn is_in_pieces(&self) -> bool {
+        self.layout.is_in_pieces()
     }
 
     /// Whether device and port share the frames' memory in all queues; else the kernel copies.
@@ -197,7 +192,7 @@ impl XdpPort {
         self.transmit().is_some_and(TransmitSide::has_room)
     }
 
-    /// Frames sent that the kernel has not taken yet. They are lost if the port is closed.
+    /// Frames sent, or parts of long ones, that the kernel has not taken yet. They are lost if the port is closed.
     pub fn pending(&mut self) -> u32 {
         self.transmit().map_or(0, |transmit| transmit.tx.pending())
     }
@@ -221,7 +216,7 @@ impl Port for XdpPort {
         let is_stamping = self.capture.as_ref().is_some_and(Capture::is_stamping);
         let reading = Reading {
             stamp_len: if is_stamping { STAMP_LEN } else { 0 },
-            frame_mask: !u64::from(self.frame_size - 1),
+            chunk_mask: !u64::from(self.layout.chunk_bytes - 1),
             now: clock::now(),
         };
         let (mut count, queues) = (0, self.sockets.len());
@@ -235,7 +230,7 @@ impl Port for XdpPort {
     }
 
     fn send(&mut self, frame: &[u8]) -> bool {
-        if frame.len() > self.frame_size as usize && self.direction.transmits() {
+        if frame.len() > self.layout.longest_sent() && self.direction.transmits() {
             self.oversized += 1;
             return true;
         }
@@ -245,12 +240,16 @@ impl Port for XdpPort {
         if !transmit.has_room() {
             return false;
         }
-        let Some(address) = transmit.free.pop() else { return false };
-        // SAFETY: a free frame belongs to us, and nobody keeps slices of free frames.
-        let written = unsafe { umem.write(address as usize, frame) };
-        debug_assert!(written, "free frames lie inside the umem");
-        let descriptor = libc::xdp_desc { addr: address, len: frame.len() as u32, options: 0 };
-        transmit.tx.push(descriptor)
+        let mut pieces = frame.chunks(self.layout.chunk_bytes as usize).peekable();
+        while let Some(piece) = pieces.next() {
+            let Some(addr) = transmit.free.pop() else { return false };
+            // SAFETY: a free chunk belongs to us, and nobody keeps slices of free chunks.
+            let written = unsafe { umem.write(addr as usize, piece) };
+            debug_assert!(written, "free chunks lie inside the umem");
+            let options = if pieces.peek().is_some() { libc::XDP_PKT_CONTD } else { 0 };
+            transmit.tx.push(libc::xdp_desc { addr, len: piece.len() as u32, options });
+        }
+        true
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -283,9 +282,12 @@ impl Port for XdpPort {
         let of_kernel = self.sockets.iter().filter_map(|socket| socket.statistics().ok());
         // An empty fill ring counts as a dropped frame too, so it is not added.
         let lost = |of: libc::xdp_statistics| of.rx_dropped + of.rx_ring_full + of.tx_invalid_descs;
+        let received = self.sockets.iter().filter_map(|socket| socket.receive.as_ref());
+        let too_long = received.map(|receive| receive.pieces.too_long).sum::<u64>();
         let capture = self.capture.as_ref().and_then(|capture| capture.counters().ok());
         of_kernel.map(lost).sum::<u64>()
             + self.oversized
+            + too_long
             + capture.map_or(0, |counters| counters.no_stamp)
     }
 }
@@ -294,8 +296,8 @@ impl Port for XdpPort {
 struct Reading {
     /// Bytes in front of a frame that say when it came.
     stamp_len: usize,
-    /// Bits of an address that name the frame's memory.
-    frame_mask: u64,
+    /// Bits of an address that name the chunk.
+    chunk_mask: u64,
     /// When frames without a stamp came.
     now: Timestamp,
 }
@@ -309,22 +311,34 @@ impl Reading {
         f: &mut dyn FnMut(&[u8], Timestamp),
     ) -> io::Result<usize> {
         let Socket { receive: Some(receive), umem, .. } = socket else { return Ok(0) };
-        let mut count = 0;
+        let (mut count, mut is_any) = (0, false);
         while count < max {
             let Some(descriptor) = receive.rx.pop() else { break };
+            is_any = true;
             if let Some(next) = receive.rx.peek() {
                 // Another processor has written it: the way here takes longer than the work on a frame's headers.
                 umem.prefetch(next.addr as usize);
             }
-            // SAFETY: the kernel gave this frame up with the entry and gets it back below.
-            let (arrived, frame) = unsafe { stamped(umem, &descriptor, self.stamp_len) }
+            let is_begun = !receive.pieces.is_empty();
+            let is_last = descriptor.options & libc::XDP_PKT_CONTD == 0;
+            let stamp_len = if is_begun { 0 } else { self.stamp_len };
+            // SAFETY: the kernel gave this chunk up with the entry and gets it back below.
+            let (arrived, piece) = unsafe { stamped(umem, &descriptor, stamp_len) }
                 .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
-            f(frame, arrived.unwrap_or(self.now));
-            // There is room: the ring is as large as the number of receive frames.
-            receive.fill.push(descriptor.addr & self.frame_mask);
-            count += 1;
+            let arrived = arrived.unwrap_or(self.now);
+            if is_last && !is_begun {
+                f(piece, arrived);
+            } else {
+                receive.pieces.push(piece, arrived);
+                if is_last {
+                    receive.pieces.finish(f);
+                }
+            }
+            // There is room: the ring is as large as the number of receive chunks.
+            receive.fill.push(descriptor.addr & self.chunk_mask);
+            count += usize::from(is_last);
         }
-        if count > 0 {
+        if is_any {
             receive.rx.release();
             receive.fill.publish();
             let is_starving = receive.fill.needs_wakeup();
@@ -370,7 +384,8 @@ mod tests {
     /// A port that gets all frames of a device.
     fn open_all_queues(device: &str, options: XdpOptions) -> XdpPort {
         let mut port = XdpPort::open_to_receive(device, options).unwrap();
-        let capture = Capture::attach(port.ifindex(), CaptureOptions::All).unwrap();
+        let capture = Capture::attach(port.ifindex(), CaptureOptions::All, port.is_in_pieces());
+        let capture = capture.unwrap();
         port.take_from(&capture).unwrap();
         port.hold(capture);
         port
@@ -403,6 +418,54 @@ mod tests {
                 let came = numbers.iter().copied().filter(|number| number % 2 == queue);
                 assert!(came.eq((0..200).filter(|number| number % 2 == queue)), "{numbers:?}");
             }
+        });
+    }
+
+    #[test]
+    fn jumbo_frames_come_whole_and_in_order_among_short_ones_with_one_time_each() {
+        if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
+            return;
+        }
+        on_a_veth_pair(|| {
+            quiet_ipv6();
+            for device in ["left", "right"] {
+                run(&format!("ip link set {device} mtu 9000"));
+            }
+            let mut right = open_all_queues("right", OPTIONS);
+            let mut left = XdpPort::open("left", Direction::Transmit).unwrap();
+            assert!(left.is_in_pieces() && right.is_in_pieces());
+            // One chunk and more of what is sent and of what is received, and the longest with a tag. Often enough
+            // that each chunk is used several times.
+            let lens = [60, 3840, 3841, 4096, 4097, 7680, 9014, 9018];
+            for round in 0..400 {
+                let frame = |at: usize| frame(round * 8 + at as u32, lens[at]);
+                let sent: Vec<Vec<u8>> = (0..lens.len()).map(frame).collect();
+                assert!(sent.iter().all(|frame| left.send(frame)));
+                left.flush().unwrap();
+                assert_eq!(receive(&mut right, sent.len()), sent, "round {round}");
+            }
+            assert_eq!(left.ring_drops() + right.ring_drops(), 0);
+        });
+    }
+
+    #[test]
+    fn a_port_for_jumbo_frames_has_no_room_before_the_longest_fits() {
+        if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
+            return;
+        }
+        on_a_veth_pair(|| {
+            run("ip link set left mtu 9000");
+            let mut left = XdpPort::open("left", Direction::Transmit).unwrap();
+            run("ip link set left down");
+            let mut sent = 0;
+            while left.has_room() {
+                assert!(left.send(&frame(0, 9018)));
+                sent += 1;
+                left.flush().unwrap();
+            }
+            assert_eq!(sent, TRANSMIT_FRAMES / 3);
+            assert!(!left.send(&frame(0, 60)), "nothing is taken in part");
+            assert_eq!(left.pending(), sent * 3);
         });
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::random::Streams;
 use forebay_core::units::Rate;
-use forebay_host::agent::features;
+use forebay_host::kernel;
 use forebay_testbed::cost::bench::{Bench, Turn};
 use forebay_testbed::cost::{Control, CounterScheduling, Load, Outcome, Trial};
 
@@ -107,7 +107,7 @@ fn start(options: &Options, bench: &Bench) -> Start {
     Start {
         sources: options.build.emu.into(),
         commit: options.build.commit.into(),
-        kernel: features::release(),
+        kernel: kernel::release(),
         processor: processor(),
         cpu: bench.cpu(),
         algorithm: options.algorithm.clone(),

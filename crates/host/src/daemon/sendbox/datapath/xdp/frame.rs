@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn frames_of_every_length_up_to_the_longest_are_held_in_about_their_bytes() {
-        for frame_bytes in [64, 1518, 3840] {
+        for frame_bytes in [64, 1518, 3840, 9018] {
             let mut pool = Pool::new(frame_bytes, 2);
             for len in 0..=frame_bytes {
                 let frame = pool.copy(&vec![1; len]).unwrap();

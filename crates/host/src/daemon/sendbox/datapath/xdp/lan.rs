@@ -68,7 +68,7 @@ impl Lan {
     ) -> Result<Self, DaemonError> {
         let mut port = XdpPort::open_to_receive(device, config.xdp)?;
         let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
-        let capture = Capture::attach(port.ifindex(), options)?;
+        let capture = Capture::attach(port.ifindex(), options, port.is_in_pieces())?;
         check_rates(config, device, capture.mode())?;
         capture.set_longest_frame(frame_bytes.min(port.longest_frame()));
         port.take_from(&capture)?;
