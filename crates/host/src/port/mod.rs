@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     /// Only our frames from here on, none of the kernel's own IPv6 ones.
-    pub(super) fn quiet_ipv6() {
+    pub(crate) fn quiet_ipv6() {
         run("ip link set left down");
         run("ip link set right addrgenmode none");
         run("ip link set left addrgenmode none up");
@@ -281,7 +281,7 @@ pub(crate) mod tests {
     }
 
     /// A frame of an experimental EtherType (IEEE 802) that carries `number`.
-    pub(super) fn frame(number: u32, len: usize) -> Vec<u8> {
+    pub(crate) fn frame(number: u32, len: usize) -> Vec<u8> {
         let mut frame = vec![number as u8; len];
         frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -289,7 +289,7 @@ pub(crate) mod tests {
         frame
     }
 
-    pub(super) fn number(frame: &[u8]) -> Option<u32> {
+    pub(crate) fn number(frame: &[u8]) -> Option<u32> {
         let ours = frame[12..14] == [0x88, 0xb5];
         ours.then(|| u32::from_be_bytes(frame[14..18].try_into().unwrap()))
     }

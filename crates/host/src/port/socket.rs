@@ -35,6 +35,9 @@ pub struct XdpOptions {
     pub zero_copy: bool,
     /// For so long a port looks for frames in the driver itself, before its thread sleeps.
     pub busy_poll: Option<Duration>,
+    /// Each receive queue has a thread of its own, for which whoever reads the port splits it
+    /// ([`XdpPort::split`](super::XdpPort::split)).
+    pub threads: bool,
 }
 
 /// An AF_XDP socket of no device yet. To open one needs `CAP_NET_RAW`.

@@ -1,7 +1,8 @@
 //! Ports over AF_XDP (Documentation/networking/af_xdp.rst), one socket a queue.
 //!
-//! One thread reads all queues of a port, in turn, and one scheduler stands behind them: what a queue receives is in
-//! order, the kernel's part of the work is done on the processor of each queue, and nothing has to be locked.
+//! One thread reads all queues of a port, in turn, or a port is split and a thread reads each part. One scheduler stands
+//! behind them: what a queue receives is in order, the kernel's part of the work is done on the processor of each
+//! queue, and nothing has to be locked.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -64,7 +65,7 @@ impl XdpPort {
         Ok(queues)
     }
 
-    fn open_queues(
+    pub(crate) fn open_queues(
         device: &str,
         direction: Direction,
         queues: u32,
@@ -119,6 +120,23 @@ impl XdpPort {
             return Err(PortError::Mtu { device: device.to_string(), mtu, max });
         }
         Ok(Layout::for_mtu(mtu))
+    }
+
+    /// Gives each queue to a port of its own, in the order of the queues. This one has none from then on: it receives
+    /// and sends nothing, has no descriptor, and keeps the capture program.
+    pub fn split(&mut self) -> Vec<Self> {
+        let sockets = std::mem::take(&mut self.sockets);
+        let of_one = |socket| Self {
+            capture: None,
+            ifindex: self.ifindex,
+            layout: self.layout,
+            direction: self.direction,
+            options: self.options,
+            sockets: vec![socket],
+            turn: 0,
+            oversized: 0,
+        };
+        sockets.into_iter().map(of_one).collect()
     }
 
     /// Index of the device.
@@ -225,7 +243,7 @@ impl Port for XdpPort {
             count += reading.take(socket, max - count, f)?;
         }
         // A queue that fills a batch by itself leaves the next one to another.
-        self.turn = (self.turn + 1) % queues;
+        self.turn = (self.turn + 1).checked_rem(queues).unwrap_or(0);
         Ok(count)
     }
 
@@ -379,7 +397,7 @@ mod tests {
     use super::super::tests::{frame, number, on_a_veth_pair, quiet_ipv6, receive, run};
     use super::*;
 
-    const OPTIONS: XdpOptions = XdpOptions { zero_copy: false, busy_poll: None };
+    const OPTIONS: XdpOptions = XdpOptions { zero_copy: false, busy_poll: None, threads: false };
 
     /// A port that gets all frames of a device.
     fn open_all_queues(device: &str, options: XdpOptions) -> XdpPort {

@@ -42,7 +42,7 @@ const ONE_OF_SEVERAL: Section = Section {
 
 pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
 
-pub(super) const XDP: Section = Section { name: "xdp", keys: &["busy_poll", "zero_copy"] };
+pub(super) const XDP: Section = Section { name: "xdp", keys: &["busy_poll", "threads", "zero_copy"] };
 
 pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
 
@@ -208,6 +208,7 @@ fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
     XdpOptions {
         zero_copy: table.switch("zero_copy").unwrap_or_default(),
         busy_poll: table.optional("busy_poll", value::busy_poll),
+        threads: table.switch("threads").unwrap_or_default(),
     }
 }
 
@@ -244,14 +245,16 @@ mod tests {
     #[test]
     fn a_sendbox_s_sockets_are_asked_for_what_the_file_says() {
         let busy_poll = Some(Duration::from_micros(50));
-        let options = XdpOptions { zero_copy: true, busy_poll };
-        assert_eq!(parse("sendbox", "zero_copy = true\nbusy_poll = \"50us\""), Ok(options));
+        let options = XdpOptions { zero_copy: true, busy_poll, threads: true };
+        let all = "zero_copy = true\nbusy_poll = \"50us\"\nthreads = true";
+        assert_eq!(parse("sendbox", all), Ok(options));
         assert_eq!(parse("sendbox", ""), Ok(XdpOptions::default()));
         for (role, xdp, named) in [
             ("sendbox", "busy_poll = \"2ms\"", [":7: xdp.busy_poll = \"2ms\"", "1us to 1ms"]),
             ("sendbox", "busy_poll = \"0s\"", [":7: xdp.busy_poll = \"0s\"", "1us to 1ms"]),
             ("sendbox", "zero_copy = \"yes\"", [":7: xdp.zero_copy = \"yes\"", "true or false"]),
-            ("sendbox", "zerocopy = true", [":7: xdp.zerocopy", "busy_poll, zero_copy"]),
+            ("sendbox", "zerocopy = true", [":7: xdp.zerocopy", "busy_poll, threads, zero_copy"]),
+            ("sendbox", "threads = 4", [":7: xdp.threads = 4", "true or false"]),
             ("receivebox", "zero_copy = true", [": xdp = ", "a receivebox only watches"]),
         ] {
             let error = parse(role, xdp).unwrap_err();

@@ -1,6 +1,7 @@
 //! The sendbox daemon: a bump in the wire that queues, schedules and paces the packets of bundles.
 //!
-//! One thread does all of it. It drives a `datapath`, which carries the packets, by the message socket, the next
+//! One thread does all of it, but for taking frames in where each receive queue has a thread of its own
+//! (`xdp.threads`). It drives a `datapath`, which carries the packets, by the message socket, the next
 //! departure and what the [`observer`](super::observer) tells. It never touches a disk and never waits for another
 //! thread.
 //!
@@ -102,9 +103,10 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     // Before a program is attached, and with all privileges.
     let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
     let observed = Observer::start(&devices).map_err(DaemonError::SetUp)?;
-    let datapath = |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed);
-    let worker =
-        SendboxWorker::open(config, keys, &prepared.confinement, dry_run, observed, datapath)?;
+    let confinement = &prepared.confinement;
+    let datapath =
+        |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed, confinement);
+    let worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 

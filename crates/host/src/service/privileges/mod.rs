@@ -192,7 +192,7 @@ impl Confinement {
             Task::Packets => &KEPT,
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
-            Task::Control | Task::Log | Task::Trace | Task::Metrics => &[],
+            Task::Frames | Task::Control | Task::Log | Task::Trace | Task::Metrics => &[],
         };
         drop_all_but(kept, self.account.as_ref())?;
         // An architecture that nobody wrote one for, or a kernel without them.

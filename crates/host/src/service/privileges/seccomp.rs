@@ -20,6 +20,8 @@ use seccompiler::{
 pub enum Task {
     /// Packets and messages.
     Packets,
+    /// Frames of one receive queue.
+    Frames,
     /// Signals and the control socket.
     Control,
     /// The lines of the log.
@@ -34,8 +36,15 @@ pub enum Task {
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::Packets, Self::Control, Self::Log, Self::Trace, Self::Metrics, Self::Keys];
+    const ALL: [Self; 7] = [
+        Self::Packets,
+        Self::Frames,
+        Self::Control,
+        Self::Log,
+        Self::Trace,
+        Self::Metrics,
+        Self::Keys,
+    ];
 }
 
 /// Calls of every thread: memory, time, waiting, what is open, its end.
@@ -220,6 +229,7 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 fn allowed(task: Task) -> Result<Rules, BackendError> {
     let more: &[&[libc::c_long]] = match task {
         Task::Packets => &[SOCKETS, &[libc::SYS_bind]],
+        Task::Frames => &[SOCKETS],
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
         Task::Trace => &[TRACE],
@@ -245,7 +255,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         }
         Task::Metrics => drop(rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?])),
         Task::Keys => drop(rules.insert(libc::SYS_openat, vec![reading()?])),
-        Task::Log | Task::Trace => {}
+        Task::Frames | Task::Log | Task::Trace => {}
     }
     Ok(rules)
 }

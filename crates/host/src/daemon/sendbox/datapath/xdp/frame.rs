@@ -26,7 +26,7 @@ impl Frame {
     }
 
     /// Finishes a transport checksum that was left to a device; whether there was one to finish.
-    pub fn finish_checksum(&mut self) -> bool {
+    fn finish_checksum(&mut self) -> bool {
         checksum::finish(&mut self.buffer[..self.len])
     }
 
@@ -56,6 +56,23 @@ impl Packet for Frame {
 
     fn set_ce(&mut self) {
         packet::set_ce(&mut self.buffer[..self.len]);
+    }
+}
+
+/// What was found of frames that were taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Frames that are longer than any that the devices may carry; they are lost.
+    pub oversized: u64,
+    /// Checksums that some device of the LAN had left unfinished.
+    pub finished_checksums: u64,
+}
+
+impl Found {
+    /// Adds what another has found.
+    pub fn add(&mut self, other: Self) {
+        self.oversized += other.oversized;
+        self.finished_checksums += other.finished_checksums;
     }
 }
 
@@ -97,12 +114,34 @@ impl Pool {
         Some(Frame { buffer, len: bytes.len(), class: 0, headers: Headers::parse(bytes).ok() })
     }
 
+    /// The frame of received bytes, as it is to be sent on; `None` if it is too long.
+    pub fn take_in(&mut self, bytes: &[u8], found: &mut Found) -> Option<Frame> {
+        let Some(mut frame) = self.copy(bytes) else {
+            found.oversized += 1;
+            return None;
+        };
+        // Before it is sampled: the checksum is part of what both boxes hash.
+        found.finished_checksums += u64::from(frame.finish_checksum());
+        Some(frame)
+    }
+
     /// Takes back the buffer of a frame that left.
     pub fn give_back(&mut self, frame: Frame) {
-        let size = self.size_for(frame.buffer.len());
+        self.keep(frame.buffer);
+    }
+
+    /// Takes a buffer that a pool for frames of the same length has made.
+    pub fn keep(&mut self, buffer: Box<[u8]>) {
+        let size = self.size_for(buffer.len());
         if self.spare[size].len() < SPARE_MAX {
-            self.spare[size].push(frame.buffer);
+            self.spare[size].push(buffer);
         }
+    }
+
+    /// An unused buffer of the size of that of a frame, if there is one.
+    pub fn spare_like(&mut self, frame: &Frame) -> Option<Box<[u8]>> {
+        let size = self.size_for(frame.buffer.len());
+        self.spare[size].pop()
     }
 
     /// Index of the smallest buffers that hold `len` bytes.

@@ -1,4 +1,4 @@
-//! The LAN port: the capture program, its heartbeat, and what passes it.
+//! The LAN port: the capture program, its heartbeat, what it captures, and what passes it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,13 +8,18 @@ use std::time::Duration;
 use forebay_core::units::{Rate, Timestamp};
 use forebay_ebpf::{Capture, CaptureCounters, CaptureOptions, XdpMode};
 use ipnet::IpNet;
+use nix::poll::{PollFd, PollFlags};
 
 use super::super::{BATCH, STALE_AFTER};
+use super::frame::{Found, Frame, Pool};
+use super::readers::Readers;
+use crate::clock;
 use crate::daemon::config::{Config, ConfigError};
 use crate::daemon::observer::Observation;
 use crate::daemon::{DaemonError, message_addresses};
 use crate::offload;
 use crate::port::{Port, XdpPort};
+use crate::service::privileges::Confinement;
 
 /// The most that is asked of a box whose program runs behind the driver (generic mode): each packet has an skb by
 /// then, and a core that carries 300,000 packets a second carries this in packets of 400 bytes.
@@ -46,8 +51,12 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// A port that holds the capture program.
 pub struct Lan {
-    /// The socket that the program redirects to.
+    /// The sockets that the program redirects to, unless readers have them.
     pub port: XdpPort,
+    /// Receive queues of the device.
+    pub queues: usize,
+    /// A thread for each of them, where that is asked for. Behind the port, whose program goes first.
+    readers: Option<Readers>,
     /// Destinations that the program captures packets to.
     prefixes: BTreeSet<IpNet>,
     /// Addresses of the boxes' messages, which are in no bundle.
@@ -59,12 +68,13 @@ pub struct Lan {
 
 impl Lan {
     /// Attaches the capture program to a device, for frames of up to `frame_bytes`. Nothing is
-    /// captured before the first heartbeat.
+    /// captured before the first heartbeat. Threads that are started are confined as `confinement` says.
     pub fn open(
         config: &Config,
         device: &str,
         frame_bytes: usize,
         seen: &Observation,
+        confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
         let mut port = XdpPort::open_to_receive(device, config.xdp)?;
         let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
@@ -78,7 +88,15 @@ impl Lan {
         offload::disable_all(device)?;
         let (prefixes, message_addresses) = (BTreeSet::new(), BTreeSet::new());
         let (told, next_look) = ([false; PASSING.len()], Timestamp::ZERO);
-        let mut lan = Self { port, prefixes, message_addresses, told, next_look };
+        let queues = port.queues().count();
+        let readers = if config.xdp.threads {
+            let ports = port.split();
+            let readers = Readers::start(ports, frame_bytes, config.realtime, confinement);
+            Some(readers.map_err(DaemonError::SetUp)?)
+        } else {
+            None
+        };
+        let mut lan = Self { port, queues, readers, prefixes, message_addresses, told, next_look };
         lan.set_bundles(config)?;
         lan.set_own(seen)?;
         Ok(lan)
@@ -146,9 +164,51 @@ impl Lan {
         }
     }
 
-    /// Hands captured frames to `take`, at most [`BATCH`]; answers how many.
-    pub fn receive(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
-        self.port.receive(BATCH, &mut |bytes, _: Timestamp| take(bytes))
+    /// Hands captured frames to `take` with `pool`, at most [`BATCH`], and adds what was found of them; answers how
+    /// many.
+    pub fn receive(
+        &mut self,
+        pool: &mut Pool,
+        found: &mut Found,
+        take: &mut dyn FnMut(Frame, &mut Pool),
+    ) -> io::Result<usize> {
+        if let Some(readers) = &mut self.readers {
+            return readers.receive(pool, found, take);
+        }
+        self.port.receive(BATCH, &mut |bytes, _| {
+            if let Some(frame) = pool.take_in(bytes, found) {
+                take(frame, pool);
+            }
+        })
+    }
+
+    /// Has the readers, if there are any, read the sockets of a port that was attached anew.
+    pub fn hand_over(&mut self) {
+        let Some(readers) = &mut self.readers else { return };
+        let ports = self.port.split();
+        if !ports.is_empty() {
+            readers.read_from(ports);
+        }
+    }
+
+    /// Whether more comes than is taken.
+    pub fn is_overrun(&self) -> bool {
+        let readers = self.readers.as_ref();
+        readers.map_or_else(|| self.port.is_overrun(), |readers| readers.is_overrun(clock::now()))
+    }
+
+    /// Looks for frames in the driver, as [`XdpPort::busy_poll`] does; readers do so by themselves.
+    pub fn busy_poll(&self, until: Timestamp) -> bool {
+        self.readers.is_none() && self.port.busy_poll(until)
+    }
+
+    /// Adds what to wake for.
+    pub fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        match &mut self.readers {
+            Some(readers) => fds.push(readable(readers.wake())),
+            None => fds.extend(self.port.queues().map(|(_, socket)| readable(socket))),
+        }
     }
 
     /// Has the program capture for the next [`STALE_AFTER`].
@@ -168,17 +228,24 @@ impl Lan {
             Some(XdpMode::Generic) => "xdp generic",
             None => return "detached".into(),
         };
-        let copying = if self.port.is_zero_copy() { ", zero copy" } else { "" };
-        let queues = self.port.queues().count();
-        let queues = if queues > 1 { format!(", {queues} queues") } else { String::new() };
-        format!("{place}{copying}{queues}")
+        let readers = self.readers.as_ref();
+        let is_zero_copy = readers.map_or_else(|| self.port.is_zero_copy(), Readers::is_zero_copy);
+        let copying = if is_zero_copy { ", zero copy" } else { "" };
+        let queues = match self.queues {
+            1 => String::new(),
+            queues => format!(", {queues} queues"),
+        };
+        let threads = if readers.is_some() { ", reader threads" } else { "" };
+        format!("{place}{copying}{queues}{threads}")
     }
 
     /// What became of the frames of the device, with what the box `counts` of those it took.
     pub fn counters(&self, counts: [(&str, u64); 4], hand_backs: u64) -> Vec<(String, u64)> {
         // Reading a map fails only where the kernel took the privilege away.
         let fates = self.capture().counters().unwrap_or_default();
-        let taken = [("captured", fates.redirected), ("ring_drops", self.port.ring_drops())];
+        let of_readers = self.readers.as_ref().map_or(0, Readers::ring_drops);
+        let ring_drops = self.port.ring_drops() + of_readers;
+        let taken = [("captured", fates.redirected), ("ring_drops", ring_drops)];
         let passed = [
             ("passed_not_ip", fates.not_ip),
             ("passed_malformed", fates.malformed),

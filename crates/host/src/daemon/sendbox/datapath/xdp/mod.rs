@@ -19,6 +19,7 @@ mod checksum;
 mod frame;
 mod lan;
 mod queue;
+mod readers;
 
 use std::io;
 
@@ -31,7 +32,7 @@ use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags};
 
 use self::attaching::Attaching;
-use self::frame::{Frame, Pool};
+use self::frame::{Found, Frame, Pool};
 use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
@@ -44,6 +45,7 @@ use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
+use crate::service::privileges::Confinement;
 
 /// The ports, and what a packet passes between them.
 pub struct Xdp {
@@ -58,29 +60,28 @@ pub struct Xdp {
     leaving: Vec<Queue>,
     /// Of what is random in the queues.
     seed: u64,
-    /// Checksums that some device of the LAN had left unfinished.
-    finished_checksums: u64,
+    found: Found,
     unclaimed: u64,
     /// Unclaimed frames that the WAN's ring had no room for.
     unclaimed_lost: u64,
-    oversized: u64,
 }
 
 impl Xdp {
     /// Opens the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the devices and the
     /// machine's addresses, as seen before a program is attached. `seed` is random; what is written in the
-    /// specifications of qdiscs goes before it.
+    /// specifications of qdiscs goes before it. Threads of its own are confined as `confinement` says.
     pub fn open(
         config: &Config,
         frame_bytes: usize,
         seen: &Observation,
         seed: u64,
+        confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
         let lan = config.lan.clone().expect("a sendbox has one, as checked");
         let names = [lan, config.wan.clone()];
         let wan = XdpPort::open(&names[1], Direction::Transmit)?;
-        let lan = Lan::open(config, &names[0], frame_bytes, seen)?;
-        let ports = [(lan.port.queues().count(), config.xdp), (1, XdpOptions::default())];
+        let lan = Lan::open(config, &names[0], frame_bytes, seen, confinement)?;
+        let ports = [(lan.queues, config.xdp), (1, XdpOptions::default())];
         let attaching = Attaching::prepare(ports).map_err(DaemonError::SetUp)?;
         Ok(Self {
             queues: qdiscs(config, seed).map(new_queue).collect::<Result<_, _>>()?,
@@ -92,10 +93,9 @@ impl Xdp {
             names,
             attaching,
             pool: Pool::new(frame_bytes, BATCH),
-            finished_checksums: 0,
+            found: Found::default(),
             unclaimed: 0,
             unclaimed_lost: 0,
-            oversized: 0,
         })
     }
 
@@ -141,19 +141,10 @@ impl Datapath for Xdp {
         listeners: &mut [impl Listener],
         schedule: &mut Schedule,
     ) -> io::Result<usize> {
-        let Self { lan, wan, pool, table, queues, .. } = self;
-        let (finished, unclaimed) = (&mut self.finished_checksums, &mut self.unclaimed);
-        let (unclaimed_lost, oversized) = (&mut self.unclaimed_lost, &mut self.oversized);
+        let Self { lan, wan, pool, table, queues, found, unclaimed, unclaimed_lost, .. } = self;
         lan.tell_of_passing(now);
-        lan.receive(|bytes| {
-            let Some(mut frame) = pool.copy(bytes) else {
-                *oversized += 1;
-                return;
-            };
-            // Before it is sampled: the checksum is part of what both boxes hash.
-            if frame.finish_checksum() {
-                count_finished_checksum(finished);
-            }
+        let finished_before = found.finished_checksums;
+        let received = lan.receive(pool, found, &mut |frame, pool| {
             let Some(bundle) = bundle_of(table, &frame) else {
                 // The program knows destinations only: another source goes its way at once.
                 *unclaimed += 1;
@@ -168,7 +159,11 @@ impl Datapath for Xdp {
             queue.enqueue(now, frame, pool, &mut listeners[bundle]);
             // What has long been due comes behind those that have waited for the WAN.
             schedule.set(bundle, queue.next_departure().max(now));
-        })
+        });
+        if finished_before == 0 && found.finished_checksums > 0 {
+            tell_of_finished_checksums();
+        }
+        received
     }
 
     fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
@@ -200,7 +195,7 @@ impl Datapath for Xdp {
     }
 
     fn health(&mut self) -> Health {
-        Health { is_blocked: !self.wan.has_room(), is_overrun: self.lan.port.is_overrun() }
+        Health { is_blocked: !self.wan.has_room(), is_overrun: self.lan.is_overrun() }
     }
 
     fn beat(&mut self) {
@@ -248,6 +243,7 @@ impl Datapath for Xdp {
 
     fn follow(&mut self, seen: &Observation) {
         self.attaching.follow(seen, [&mut self.lan.port, &mut self.wan], &self.names);
+        self.lan.hand_over();
         self.set_own(seen);
     }
 
@@ -256,13 +252,12 @@ impl Datapath for Xdp {
     }
 
     fn busy_poll(&mut self, until: Timestamp) -> bool {
-        self.lan.port.busy_poll(until)
+        self.lan.busy_poll(until)
     }
 
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
         let waits_for_wan = !self.wan.has_room() && self.wan.is_worth_polling();
-        let of_lan = self.lan.port.queues();
-        fds.extend(of_lan.map(|(_, socket)| PollFd::new(socket, PollFlags::POLLIN)));
+        self.lan.wake_for(fds);
         if waits_for_wan {
             fds.push(PollFd::new(self.wan.as_fd(), PollFlags::POLLOUT));
         }
@@ -272,8 +267,8 @@ impl Datapath for Xdp {
         let counts = [
             ("unclaimed", self.unclaimed),
             ("unclaimed_lost", self.unclaimed_lost),
-            ("oversized", self.oversized),
-            ("finished_checksums", self.finished_checksums),
+            ("oversized", self.found.oversized),
+            ("finished_checksums", self.found.finished_checksums),
         ];
         let [lan, wan] = self.names.clone();
         vec![
@@ -292,15 +287,12 @@ impl Datapath for Xdp {
 }
 
 /// Told once: what a device does it does to all its packets.
-fn count_finished_checksum(finished: &mut u64) {
-    if *finished == 0 {
-        tracing::warn!(
-            target: "device",
-            "packets come in with unfinished checksums, which are finished here; \
-             `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
-        );
-    }
-    *finished += 1;
+fn tell_of_finished_checksums() {
+    tracing::warn!(
+        target: "device",
+        "packets come in with unfinished checksums, which are finished here; \
+         `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
+    );
 }
 
 fn bundle_of(table: &BundleTable, frame: &Frame) -> Option<usize> {
