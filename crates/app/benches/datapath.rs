@@ -22,6 +22,9 @@ struct Arguments {
     /// Echoes in a block.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(20..=100_000))]
     echoes: u32,
+    /// The sendbox has a thread for its receive queue (`xdp.threads`), and what carries all processors but the source's.
+    #[arg(long)]
+    threads: bool,
     /// Write all turns and figures here, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -54,10 +57,10 @@ fn main() -> ExitCode {
 
 /// Measures and tells; whether all aims are met.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
-    let Arguments { rounds, duration, echoes, .. } = *arguments;
+    let Arguments { rounds, duration, echoes, threads, .. } = *arguments;
     let dir = tempfile::tempdir()?;
     let binary = PathBuf::from(env!("CARGO_BIN_EXE_forebay"));
-    let options = Options { rounds, duration, echoes };
+    let options = Options { rounds, duration, echoes, threads };
     let turns = measure(&binary, dir.path(), options, &mut |turn| {
         eprintln!("round {} of {rounds}: {:?}", turn.round + 1, turn.arm);
     })?;
@@ -103,12 +106,20 @@ fn figures(turns: &[Turn]) -> Vec<Figure> {
             figures.push(figure(&format!("{who}, {size} B: CPU time of a packet (ns)"), &|pair| {
                 pair[at].loads[place].cpu_ns
             }));
+            figures.push(figure(&format!("{who}, {size} B: packets lost"), &|pair| {
+                pair[at].loads[place].lost as f64
+            }));
         }
         let share = figure(&format!("sendbox / forwarder, {size} B: packets a second"), &|pair| {
             pair[2].loads[place].packets_per_s / pair[1].loads[place].packets_per_s
         });
         figures.push(judged(share, ">= 0.90", |share| share >= 0.9));
     }
+    // Such a turn measures the bridge, too.
+    let passed = figure("sendbox: packets that the kernel carried past it", &|pair| {
+        pair[2].passed.map_or(f64::NAN, |packets| packets as f64)
+    });
+    figures.push(judged(passed, "0", |packets| packets == 0.0));
     let cores = |turn: &Turn| turn.cores_at_96_mbit.unwrap_or(f64::NAN);
     figures.push(figure("forwarder, 96 Mbit/s: cores", &|pair| cores(pair[1])));
     let of_sendbox = figure("sendbox, 96 Mbit/s: cores", &|pair| cores(pair[2]));

@@ -44,8 +44,14 @@ fn has_hypervisor(cpuinfo: &str) -> bool {
 
 /// Keeps the calling thread on the processor `cpu`; false if that is not allowed.
 pub fn try_keep_to(cpu: usize) -> bool {
+    try_keep_among(&[cpu])
+}
+
+/// Keeps the calling thread on these processors, at least one; false if that is not allowed.
+pub fn try_keep_among(cpus: &[usize]) -> bool {
     let mut only = CpuSet::new();
-    only.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &only)).is_ok()
+    let are_set = cpus.iter().all(|cpu| only.set(*cpu).is_ok());
+    are_set && sched_setaffinity(Pid::from_raw(0), &only).is_ok()
 }
 
 /// Keeps the calling thread away from the processor `cpu`, unless there is no other; false if that is

@@ -49,6 +49,8 @@ pub struct Options {
     pub duration: Duration,
     /// Echoes in a block.
     pub echoes: u32,
+    /// The sendbox has a thread for its receive queue, and what carries has all processors but the source's.
+    pub threads: bool,
 }
 
 /// A block of full load.
@@ -75,6 +77,8 @@ pub struct Turn {
     /// With as many frames on the way as no ring loses, full frames and small ones; none of a bridge, which has no
     /// process.
     pub loads: Vec<Load>,
+    /// Frames of the bundle that the kernel carried past the sendbox, which then was not measured: 0. `None` of others.
+    pub passed: Option<u64>,
     /// Share of a processor that the process takes at 96 Mbit/s of full frames: the sendbox shapes and has a queue.
     pub cores_at_96_mbit: Option<f64>,
     /// From sending a frame to its echo, without other traffic (ns), ascending.
@@ -108,9 +112,10 @@ pub fn measure(
     let processors = process::processors().map_err(TestbedError::Proc)?;
     // Whatever else the machine does, packets come as they should.
     go_realtime();
-    // The source has the first one, what carries the last.
-    let (source_cpu, carrier_cpu) = (processors[0], processors[processors.len() - 1]);
-    let scene = Scene::build(binary, dir, [source_cpu, carrier_cpu])?;
+    // The source has the first one, what carries the last, or all others.
+    let last = processors.len() - 1;
+    let carriers = if options.threads { 1.min(last) } else { last };
+    let scene = Scene::build(binary, dir, processors[0], &processors[carriers..], options.threads)?;
     let mut turns = Vec::new();
     for round in 0..options.rounds {
         let mut arms = [Arm::Bridge, Arm::Forwarder, Arm::Sendbox];
@@ -132,6 +137,7 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
         round,
         arm,
         loads: Vec::new(),
+        passed: None,
         cores_at_96_mbit: None,
         echoes_ns: Vec::new(),
         load_average: 0.0,
@@ -153,6 +159,7 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
         }
     }
     if arm == Arm::Sendbox {
+        turn.passed = scene.passed();
         stop(arm, carrier.take())?;
         carrier = Some(scene.sendbox(Some(SHAPED))?);
     }

@@ -37,19 +37,25 @@ pub(super) struct Scene<'a> {
     between: Namespace,
     /// Where frames go.
     pub far: Namespace,
-    /// Processors of source and receivebox, and of what carries.
-    processors: [usize; 2],
+    /// The processor of source and receivebox ...
+    source: usize,
+    /// ... and those of what carries.
+    carriers: Vec<usize>,
+    /// The sendbox has a thread for its receive queue.
+    threads: bool,
     receivebox: Program,
 }
 
 impl<'a> Scene<'a> {
-    /// Builds all of it, and keeps the calling thread to the first of the processors.
+    /// Builds all of it, and keeps the calling thread to the processor `source`.
     pub fn build(
         binary: &'a Path,
         dir: &'a Path,
-        processors: [usize; 2],
+        source: usize,
+        carriers: &[usize],
+        threads: bool,
     ) -> Result<Self, TestbedError> {
-        process::try_keep_to(processors[0]);
+        process::try_keep_to(source);
         let (hosts, between, far) = (plain("hosts", &[])?, plain("box", &[])?, plain("far", &[])?);
         let paths = [&hosts, &far].map(|namespace| namespace.path().display().to_string());
         let lines = format!(
@@ -87,7 +93,8 @@ impl<'a> Scene<'a> {
         let start = Starter { binary, dir };
         let arguments = ["receivebox".into(), "--config".into(), config.into_os_string()];
         let receivebox = start.program("receivebox", &far, &arguments)?;
-        Ok(Self { start, hosts, between, far, processors, receivebox })
+        let carriers = carriers.to_vec();
+        Ok(Self { start, hosts, between, far, source, carriers, threads, receivebox })
     }
 
     /// Starts the bare forwarder.
@@ -105,7 +112,8 @@ impl<'a> Scene<'a> {
         let law = rate.map_or("\"const\"".into(), |rate| {
             format!("{{ kind = \"const\", rate = \"{rate}\" }}")
         });
-        let shaping = format!("cc = {law}\nqdisc = \"sfq\"\n");
+        let xdp = if self.threads { "[xdp]\nthreads = true\n" } else { "" };
+        let shaping = format!("cc = {law}\nqdisc = \"sfq\"\n{xdp}");
         let text = config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, &shaping);
         fs::write(&config, text)
             .map_err(|source| TestbedError::File { path: config.clone(), source })?;
@@ -113,8 +121,7 @@ impl<'a> Scene<'a> {
         let mut sendbox =
             self.beside_source(|| self.start.program("sendbox", &self.between, &arguments))?;
         let deadline = Instant::now() + PEER_TIMEOUT;
-        let socket = self.start.dir.join("sendbox.sock");
-        while !hears_peer(&socket) {
+        while !self.sendbox_status().is_some_and(|status| hears_peer(&status)) {
             sendbox.check()?;
             if Instant::now() > deadline {
                 let (name, seconds) = (sendbox.name.clone(), PEER_TIMEOUT.as_secs());
@@ -125,11 +132,27 @@ impl<'a> Scene<'a> {
         Ok(sendbox)
     }
 
-    /// What `start` starts has the other processor: a child keeps to what its parent does.
+    /// Frames of the bundle that the kernel has carried past the sendbox that runs.
+    pub fn passed(&self) -> Option<u64> {
+        const PAST: [&str; 3] = ["passed_stale", "passed_no_socket", "passed_long"];
+        let status = self.sendbox_status()?;
+        let counters = status.ports.iter().flat_map(|port| &port.counters);
+        Some(counters.filter(|(name, _)| PAST.contains(&&name[..])).map(|(_, count)| count).sum())
+    }
+
+    fn sendbox_status(&self) -> Option<Status> {
+        let socket = self.start.dir.join("sendbox.sock");
+        match control::ask::<Status>(&socket, Request::Status) {
+            Ok(Answer::Status(status)) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// What `start` starts has the other processors: a child keeps to what its parent does.
     fn beside_source<T>(&self, start: impl FnOnce() -> T) -> T {
-        process::try_keep_to(self.processors[1]);
+        process::try_keep_among(&self.carriers);
         let started = start();
-        process::try_keep_to(self.processors[0]);
+        process::try_keep_to(self.source);
         started
     }
 
@@ -145,10 +168,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn hears_peer(socket: &Path) -> bool {
-    let Ok(Answer::Status(status)) = control::ask::<Status>(socket, Request::Status) else {
-        return false;
-    };
+fn hears_peer(status: &Status) -> bool {
     status.bundles.iter().all(|bundle| bundle.peer.state == "alive")
 }
 
@@ -171,7 +191,7 @@ mod tests {
 
     #[test]
     fn both_boxes_accept_their_files_and_mean_the_same_packets() {
-        let shaping = "cc = \"const\"\nqdisc = \"sfq\"\n";
+        let shaping = "cc = \"const\"\nqdisc = \"sfq\"\n[xdp]\nthreads = true\n";
         let files = [
             config_text("sendbox", "wan", SENDBOX, RECEIVEBOX, shaping),
             config_text("receivebox", "eth0", RECEIVEBOX, SENDBOX, ""),

@@ -260,7 +260,7 @@ impl Lane {
             let _ = realtime && privileges::go_realtime();
             let outcome = confinement.confine(Task::Frames).and_then(|()| reader.run());
             if let Err(error) = outcome {
-                tracing::error!(target: "device", %error, "receive queue {queue} is read no more");
+                tracing::warn!(target: "device", %error, "receive queue {queue} is read no more");
             }
         })?;
         Ok(Self { queue, full, empty, ports, open: None, pulse, thread })
