@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     /// Only our frames from here on, none of the kernel's own IPv6 ones.
-    pub(crate) fn quiet_ipv6() {
+    pub(super) fn quiet_ipv6() {
         run("ip link set left down");
         run("ip link set right addrgenmode none");
         run("ip link set left addrgenmode none up");

@@ -16,8 +16,9 @@ const HEADROOM: u32 = 256;
 const VLAN_TAG_LEN: u32 = 4;
 /// Bytes of a frame beyond the MTU.
 const OVERHEAD: u32 = ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
-/// What the kernel takes as a chunk (a power of two, at most a page) and holds frames of real MTUs, the larger one last.
-const CHUNKS: [u32; 2] = [2048, 4096];
+/// Bytes of a chunk: what fits both the kernel (a power of two, at most a page) and real MTUs.
+const SMALL_CHUNK: u32 = 2048;
+const LARGE_CHUNK: u32 = 4096;
 /// Chunks of the longest frame. Jumbo frames of 9000 bytes take three; network cards go up to 16 KB.
 const CHUNKS_MAX: u32 = 4;
 /// Linux from which on sockets take frames of several chunks (XDP_USE_SG).
@@ -33,12 +34,12 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of frames of a device with this MTU (bytes): in the smallest chunks that hold one, or else in as
-    /// many of the largest as it takes.
+    /// The layout of frames of a device with this MTU (bytes): in small chunks that hold one each, or else in as many
+    /// large ones as it takes.
     pub fn for_mtu(mtu: u32) -> Self {
         let bytes = mtu.saturating_add(OVERHEAD);
-        let holds = |chunk: &u32| bytes <= chunk - HEADROOM;
-        let chunk_bytes = CHUNKS.into_iter().find(holds).unwrap_or(CHUNKS[CHUNKS.len() - 1]);
+        let is_short = bytes <= SMALL_CHUNK - HEADROOM;
+        let chunk_bytes = if is_short { SMALL_CHUNK } else { LARGE_CHUNK };
         Self { chunk_bytes, chunks: bytes.div_ceil(chunk_bytes - HEADROOM) }
     }
 
@@ -68,7 +69,7 @@ pub struct MtuMax {
 }
 
 impl MtuMax {
-    /// Of the running kernel.
+    /// What the running kernel carries.
     pub fn here() -> Self {
         Self::of(&kernel::release())
     }
@@ -76,7 +77,7 @@ impl MtuMax {
     fn of(release: &str) -> Self {
         let is_old = kernel::version(release) < KERNEL_MIN;
         let chunks = if is_old { 1 } else { CHUNKS_MAX };
-        let bytes = chunks * (CHUNKS[CHUNKS.len() - 1] - HEADROOM) - OVERHEAD;
+        let bytes = chunks * (LARGE_CHUNK - HEADROOM) - OVERHEAD;
         Self { bytes, old_kernel: is_old.then(|| release.into()) }
     }
 }
@@ -94,7 +95,7 @@ impl fmt::Display for MtuMax {
 
 /// A frame of which more is to come.
 pub(super) struct Pieces {
-    /// As far as there is room.
+    /// The pieces that have found room.
     bytes: Vec<u8>,
     longest: usize,
     /// Of all pieces, also of those without room.
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_the_smallest_that_hold_a_frame_behind_the_headroom() {
+    fn frames_lie_in_as_few_and_as_small_chunks_as_hold_them_behind_the_headroom() {
         let layout = |mtu| {
             let Layout { chunk_bytes, chunks } = Layout::for_mtu(mtu);
             (chunk_bytes, chunks)
@@ -175,10 +176,11 @@ mod tests {
         let mut pieces = Pieces::new(Layout { chunk_bytes: 4096, chunks: 2 });
         let at = Timestamp::from_nanos;
         let mut seen = Vec::new();
-        for (frame, lens) in [(1, &[3840, 3840][..]), (2, &[3840, 3840, 1]), (3, &[3840, 5])] {
+        let frames = [(1, vec![3840, 3840]), (2, vec![3840, 3840, 1]), (3, vec![3840, 5])];
+        for (frame, lens) in frames {
             assert!(pieces.is_empty());
             for (piece, len) in (0..).zip(lens) {
-                pieces.push(&vec![frame + 10 * piece; *len], at(u64::from(frame + piece)));
+                pieces.push(&vec![frame + 10 * piece; len], at(u64::from(frame + piece)));
             }
             pieces.finish(&mut |bytes, arrived| seen.push((bytes.to_vec(), arrived)));
         }

@@ -48,7 +48,7 @@ const COUNT: Duration = Duration::from_secs(1);
 /// Frames on their way to the thread that shapes, or what comes back for them.
 #[derive(Default)]
 struct Batch {
-    /// In the order in which they came.
+    /// Frames in the order of their arrival.
     frames: VecDeque<Frame>,
     /// Buffers for as many frames of the same sizes as were taken, as far as there were any.
     buffers: Vec<Box<[u8]>>,
@@ -122,11 +122,8 @@ impl Readers {
         confinement: &Confinement,
     ) -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        let bell = Arc::new(Bell {
-            event,
-            is_wanted: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-        });
+        let (is_wanted, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        let bell = Arc::new(Bell { event, is_wanted, sent });
         let is_zero_copy = ports.iter().all(XdpPort::is_zero_copy);
         let lane = |(queue, port)| {
             let pool = Pool::new(frame_bytes, BATCH);
