@@ -50,24 +50,10 @@ fn a_box_that_is_the_router_of_its_hosts_routes_what_belongs_to_a_bundle() {
 #[test]
 fn frames_longer_than_those_it_was_started_for_get_through() {
     let Some(scene) = Scene::set_up() else { return };
-    let sites = &scene.topology.pairs[0];
-    let devices: [(&Namespace, &[&str]); 5] = [
-        (&scene.topology.emulator, &["left0", "right0"]),
-        (&sites.left_box, &["lan", "wan"]),
-        (&sites.right_box, &["lan", "wan"]),
-        (&sites.left_hosts, &["eth0"]),
-        (&sites.right_hosts, &["eth0"]),
-    ];
     let counted = |name: &str| scene.counter(name);
+    let set_mtu = |mtu: u16| set_mtu(&scene.topology, mtu);
     assert_eq!(scene.exchange(1472), DATAGRAMS, "as long as before");
     assert_eq!(counted("captured"), u64::from(DATAGRAMS));
-    let set_mtu = |mtu: u16| {
-        for (namespace, names) in devices {
-            for name in names {
-                ip(namespace, &format!("link set dev {name} mtu {mtu}\n"));
-            }
-        }
-    };
     set_mtu(3000);
     await_that("packets are handed back", || counted("handed_back") == 1);
     // Short ones too: the long ones would overtake them.
@@ -83,6 +69,21 @@ fn frames_longer_than_those_it_was_started_for_get_through() {
         scene.exchange(1472) == DATAGRAMS && counted("captured") > u64::from(DATAGRAMS)
     });
     assert_eq!((counted("oversized"), counted("handed_back")), (0, 1));
+}
+
+#[test]
+fn jumbo_frames_get_through_a_box_whose_receive_queue_has_a_thread() {
+    if skip_without(Need::FramesInPieces) {
+        return;
+    }
+    let Some(scene) = Scene::set_up_with(9000, "[xdp]\nthreads = true\n") else { return };
+    for payload in [100, 1472, 3800, 8972] {
+        assert_eq!(scene.exchange(payload), DATAGRAMS, "{payload} bytes");
+    }
+    let names = ["captured", "ring_drops", "oversized", "handed_back"];
+    assert_eq!(names.map(|it| scene.counter(it)), [4 * u64::from(DATAGRAMS), 0, 0, 0]);
+    let status = await_status(&scene.folder.path().join("box.sock"));
+    assert!(status.ports[0].mode.ends_with(", reader threads"), "{}", status.ports[0].mode);
 }
 
 #[test]
@@ -117,6 +118,23 @@ fn connections_in_tunnels_of_a_host_that_leaves_checksums_undone_get_through() {
     assert!(packets < finished && finished <= captured, "{packets} {finished} {captured}");
 }
 
+/// Gives all devices between the hosts this MTU.
+fn set_mtu(topology: &Topology, mtu: u16) {
+    let sites = &topology.pairs[0];
+    let devices: [(&Namespace, &[&str]); 5] = [
+        (&topology.emulator, &["left0", "right0"]),
+        (&sites.left_box, &["lan", "wan"]),
+        (&sites.right_box, &["lan", "wan"]),
+        (&sites.left_hosts, &["eth0"]),
+        (&sites.right_hosts, &["eth0"]),
+    ];
+    for (namespace, names) in devices {
+        for name in names {
+            ip(namespace, &format!("link set dev {name} mtu {mtu}\n"));
+        }
+    }
+}
+
 /// A sendbox without a receivebox between two hosts.
 struct Scene {
     topology: Topology,
@@ -130,6 +148,11 @@ struct Scene {
 impl Scene {
     /// `None` without the privilege to do so.
     fn set_up() -> Option<Self> {
+        Self::set_up_with(1500, "")
+    }
+
+    /// As [`Scene::set_up`], with this MTU, and `more` in the box's file.
+    fn set_up_with(mtu: u16, more: &str) -> Option<Self> {
         if skip_without(Need::Root) {
             return None;
         }
@@ -140,8 +163,11 @@ impl Scene {
         for (device, mac) in [("br0", BRIDGE_MAC), ("lan", LAN_MAC)] {
             ip(&sites.left_box, &format!("link set dev {device} address {mac}\n"));
         }
+        set_mtu(&topology, mtu);
         let folder = tempfile::tempdir().unwrap();
         let config = write_sendbox(folder.path(), "100Mbit/s");
+        let text = fs::read_to_string(&config).unwrap();
+        fs::write(&config, text + more).unwrap();
         let sendbox = start(&sites.left_box, "sendbox", &config);
         let bind = |namespace: &Namespace, site: Site| {
             namespace.within(|| UdpSocket::bind((site.address(0), PORT))).unwrap()

@@ -143,7 +143,7 @@ impl<'a> Scene<'a> {
     fn sendbox_status(&self) -> Option<Status> {
         let socket = self.start.dir.join("sendbox.sock");
         match control::ask::<Status>(&socket, Request::Status) {
-            Ok(Answer::Status(status)) => Some(status),
+            Ok(Answer::Status(status)) => Some(*status),
             _ => None,
         }
     }
