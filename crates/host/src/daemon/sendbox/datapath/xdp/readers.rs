@@ -66,7 +66,7 @@ struct Pulse {
 /// Wakes the thread that shapes.
 struct Bell {
     event: EventFd,
-    /// That thread sleeps, or is about to.
+    /// The thread that shapes sleeps, or is about to.
     is_wanted: AtomicBool,
     /// Batches that all readers have sent.
     sent: AtomicU64,
