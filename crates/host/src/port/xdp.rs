@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn jumbo_frames_come_whole_and_in_order_among_short_ones_with_one_time_each() {
+    fn jumbo_frames_come_whole_and_in_order_among_short_ones() {
         if forebay_skips::skip_without(forebay_skips::Need::FramesInPieces) {
             return;
         }
