@@ -42,7 +42,8 @@ const ONE_OF_SEVERAL: Section = Section {
 
 pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
 
-pub(super) const XDP: Section = Section { name: "xdp", keys: &["busy_poll", "threads", "zero_copy"] };
+pub(super) const XDP: Section =
+    Section { name: "xdp", keys: &["busy_poll", "threads", "zero_copy"] };
 
 pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
 
