@@ -230,12 +230,15 @@ def _nested(jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns
 
 
 def _grouped(ids: pa.Array, of: pa.Array, rows: pa.Array) -> pa.Array:
-    """Lists of rows: for each of ``ids``, which ascend, those that are ``of`` it."""
+    """Lists of rows: for each of ``ids``, in whatever order, those that are ``of`` it."""
     import numpy as np
     import pyarrow as pa
 
-    order = np.argsort(of.to_numpy(), kind="stable")
-    starts = np.searchsorted(of.to_numpy()[order], ids.to_numpy())
+    known = ids.to_numpy()
+    ascending = np.argsort(known)
+    lists = ascending[np.searchsorted(known, of.to_numpy(), sorter=ascending)]
+    order = np.argsort(lists, kind="stable")
+    starts = np.searchsorted(lists[order], np.arange(len(known)))
     offsets = pa.array(np.append(starts, len(order)), pa.int32())
     return pa.ListArray.from_arrays(offsets, rows.take(pa.array(order)), type=_list_of(rows.type))
 
