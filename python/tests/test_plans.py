@@ -24,13 +24,14 @@ def test_a_grid_has_every_combination(plan):
 
 def test_an_error_carries_file_line_and_key(tmp_path):
     file = tmp_path / "wrong.toml"
-    file.write_text('name = "p"\n\n[bottleneck]\nrate = "fast"\nrtt = "10ms"\n')
+    head = 'name = "p"\nstop = "2s"\nwarmup = "1s"\n\n[bottleneck]\n'
+    file.write_text(f'{head}rate = "fast"\nrtt = "10ms"\nqdisc = {{ kind = "fifo", limit = "60p" }}\n')
     with pytest.raises(forebay.PlanError) as caught:
         forebay.Plan(file)
     error = caught.value
-    assert (error.file, error.line, error.key) == (str(file), 4, "bottleneck.rate")
+    assert (error.file, error.line, error.key) == (str(file), 6, "bottleneck.rate")
     assert "fast" in error.value and error.allowed
-    assert f"{file}:4" in str(error)
+    assert f"{file}:6" in str(error)
 
 
 def test_an_error_in_a_dict_has_a_key_and_no_line():

@@ -154,7 +154,7 @@ def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, t
     assert told_of(plan, tmp_path, over_time=True) == ["in the store"] * 6
     assert told_of(plan, tmp_path) == ["in the store"] * 6
     made = sweep(plan, tmp_path)
-    assert made.sql("SELECT count(*) FROM series").fetchone() == (whole.table("samples").rows,)
+    assert made.sql("SELECT count(*) FROM series").fetchall() == [(whole.table("samples").rows,)]
     # It is added to the runs that are there already.
     result = made.result(folder)
     assert len(result.table("runs")["id"]) == 6
@@ -172,7 +172,7 @@ def test_a_run_in_two_batches_counts_once(plan, tmp_path):
     batches = {work.run(some, _forebay.Stop()).batch for some in (jobs[:2], jobs[1:])}
     assert len(batches) == len(list(tmp_path.glob("runs/*.parquet"))) == 2
     made = sweep(plan, tmp_path, seeds="1..3")
-    assert made.sql("SELECT count(*) FROM runs").fetchone() == (3,)
+    assert made.sql("SELECT count(*) FROM runs").fetchall() == [(3,)]
     assert len(made.result().runs) == 3
 
 
@@ -215,7 +215,7 @@ def test_a_worker_that_is_killed_costs_no_run(plan, tmp_path, on, request):
     made = sweep(plan.with_algorithms(["once"]), tmp_path / "rows", on=on, jobs=2)
     assert made.valid and mark.exists()
     keys = "SELECT count(*), count(DISTINCT key) FROM runs"
-    assert made.sql(keys).fetchone() == (6, 6)
+    assert made.sql(keys).fetchall() == [(6, 6)]
 
 
 #: A sweep that says how each run ended.
@@ -262,7 +262,7 @@ def test_a_sweep_that_is_killed_goes_on_where_it_was(plan, tmp_path, on):
     assert set(endings) <= {"valid", "in the store"} and "in the store" in endings
     made = sweep(plan, tmp_path / "rows", seeds="1..60")
     keys = "SELECT count(*), count(DISTINCT key) FROM runs WHERE valid = 1"
-    assert made.sql(keys).fetchone() == (60, 60)
+    assert made.sql(keys).fetchall() == [(60, 60)]
 
 
 @pytest.mark.parametrize("on", ["threads", "processes"])
@@ -270,7 +270,7 @@ def test_rows_may_be_in_a_bucket(plan, whole, bucket, tmp_path, on):
     made = sweep(plan, bucket, on=on, jobs=2)
     assert figures(made.result(tmp_path)) == figures(whole)
     assert told_of(plan, bucket) == ["in the store"] * 6
-    assert made.sql("SELECT count(*) FROM runs").fetchone() == (6,)
+    assert made.sql("SELECT count(*) FROM runs").fetchall() == [(6,)]
 
 
 @pytest.mark.parametrize("on", ["threads", "processes"])

@@ -111,7 +111,8 @@ impl Scenario {
 }
 
 /// What happened from one decision of an agent to the next; `None` is not known.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
+#[pyclass(frozen, get_all, eq, hash, module = "forebay._forebay")]
+#[derive(PartialEq, Eq, Hash)]
 pub struct Outcome {
     interval_ns: u64,
     mss_bytes: u64,
