@@ -13,9 +13,18 @@ help: ## show this list
 demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
 	$(FOREBAY) demo
 
-test: test-packages lint ## every test, and which were skipped; as root also those on real traffic
+# A venv with the libraries of $(1), and in it the package as maturin builds it: for debugging, or with $(2). What pip
+# would compile of Python takes longer than what is imported of it.
+define python
+python3 -m venv target/python
+target/python/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $(1)
+VIRTUAL_ENV="$(CURDIR)/target/python" PIP_QUIET=1 target/python/bin/maturin develop --quiet $(2)
+endef
+
+test: test-packages lint ## every test but slow ones in Python, and which were skipped; as root also those on real traffic
 	$(CARGO) xtask test
-	@$(MAKE) --no-print-directory test-python
+	$(call python,python/requirements.txt)
+	target/python/bin/python -m pytest --quiet -r s --no-fold-skipped
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
 	$(CARGO) xtask evaluate
@@ -94,16 +103,12 @@ soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memor
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
 	$(CARGO) test --locked -p forebay --test own -- --include-ignored
 
-test-python: test-packages ## the package for Python: builds it into a venv in target/python, runs its tests and notebooks, on Ray and S3, too (minutes)
-	python3 -m venv target/python
-	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
-	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --quiet
-	target/python/bin/python -m pytest --quiet
+test-python: test-packages ## the package for Python: every test, with all that it works with, S3, notebooks and training included (minutes)
+	$(call python,python/requirements-all.txt)
+	target/python/bin/python -m pytest --quiet --slow -r s --no-fold-skipped
 
 bench-python: packages ## a step of environments beside the simulation alone, a policy beside onnxruntime (quiet, a minute)
-	python3 -m venv target/python
-	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
-	VIRTUAL_ENV="$(CURDIR)/target/python" target/python/bin/maturin develop --release --quiet
+	$(call python,python/requirements-all.txt,--release)
 	target/python/bin/python python/benches/learning.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels

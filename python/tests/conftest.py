@@ -17,6 +17,17 @@ DOCUMENT = {
 }
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="tests that are marked as slow, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: make test-python"))
+
+
 @pytest.fixture(scope="session")
 def plan():
     return forebay.Plan(DOCUMENT)

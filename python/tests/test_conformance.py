@@ -36,7 +36,9 @@ forebay.algorithm("hasty")(Hasty)
 """
 
 
-@pytest.mark.parametrize("every", ["round", "ack", "10ms"])
+@pytest.mark.parametrize(
+    "every", ["round", *(pytest.param(it, marks=pytest.mark.slow) for it in ("ack", "10ms"))]
+)
 def test_a_class_that_breaks_no_rule_conforms(every):
     forebay.algorithm("conforms", every=every)(Aimd)
     conformance.check("conforms")
@@ -86,6 +88,7 @@ def test_what_there_is_not_is_refused_by_name():
         conformance.check("conforms", "is_polite")
 
 
+@pytest.mark.slow
 def test_pytest_asks_the_rules_of_all_algorithms_of_a_file(tmp_path):
     (tmp_path / "mine.py").write_text(FILE)
     command = [sys.executable, "-m", "pytest", "--forebay", "--quiet", "-rA", "mine.py"]

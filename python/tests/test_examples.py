@@ -1,5 +1,7 @@
 """The algorithms that come with the package as examples."""
 
+import pytest
+
 import forebay
 from forebay import conformance
 from forebay.examples import copa
@@ -18,6 +20,7 @@ def run(plan, sets, arms, out):
     }
 
 
+@pytest.mark.slow
 def test_copa_keeps_the_rules():
     assert copa.Copa.__doc__
     conformance.check("copa_py")

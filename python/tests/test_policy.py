@@ -154,6 +154,7 @@ def test_layers_and_files_that_will_not_do_are_refused(observations, tmp_path):
         policy(observations[:, :2])
 
 
+@pytest.mark.slow
 def test_evolution_learns_the_same_on_however_many_threads():
     def learnt(threads, generations):
         envs = rl.make_vec(16, DOCUMENT, threads=threads, learner=f"learner(history={HISTORY})")
@@ -189,6 +190,7 @@ def test_what_evolution_cannot_do_is_told():
         rl.evolve(rl.make_vec(2, DOCUMENT), steps=0)
 
 
+@pytest.mark.slow
 def test_the_example_trains_what_its_plans_take(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)

@@ -1,6 +1,7 @@
 """Runs and what is read of them."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -33,11 +34,11 @@ def test_threads_and_a_second_call_change_nothing(plan, result, tmp_path):
 
 
 def test_the_command_gives_the_same_figures_bit_for_bit(tmp_path):
-    target = Path(__file__).parents[2] / "target"
-    programs = [target / profile / "forebay" for profile in ("release", "debug")]
-    program = next((it for it in programs if it.is_file()), None)
-    if program is None:
-        pytest.skip("no program forebay in target (cargo build)")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[2] / "target"))
+    programs = [it for it in target.glob("*/forebay") if it.is_file()]
+    if not programs:
+        pytest.skip(f"no program forebay in {target} (cargo build)")
+    program = max(programs, key=lambda it: it.stat().st_mtime)
     sets = {"stop": "3s", "warmup": "1s"}
     arguments = [argument for it in sets.items() for argument in ("--set", "=".join(it))]
     command = [program, "run", "bundler/queue_shift", "--backend", "sim", "--seed", "1", "--json"]
@@ -97,6 +98,7 @@ def test_seeds_that_are_no_range_are_refused(plan, seeds, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_benchmark_scores_and_a_search_finds(tmp_path):
     sets = {"stop": "3s", "warmup": "1s"}
     found = forebay.bench(

@@ -192,10 +192,12 @@ def kills(plan, out, on):
     assert sweep(both, out, seeds="1..2", on=on, retry_failed=True).valid
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_its_process_is_found_and_kept_as_failed(plan, tmp_path):
     kills(plan, tmp_path, "processes")
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_its_worker_of_a_cluster_is_found(plan, tmp_path, cluster):
     kills(plan, tmp_path, "ray")
 
