@@ -13,11 +13,16 @@ help: ## show this list
 demo: build ## a bundle on real kernel TCP with its baselines: a table and report.html (root)
 	$(FOREBAY) demo
 
-# A venv with the libraries of $(1), and in it the package as maturin builds it: for debugging, or with $(2). What pip
-# would compile of Python takes longer than what is imported of it.
-define python
+# A virtual environment with the libraries in the file $(1). Compiling their modules would take longer than installing
+# them, and few are imported.
+define venv
 python3 -m venv target/python
 target/python/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $(1)
+endef
+
+# The package in such an environment, as maturin builds it: for debugging, or as $(2) says.
+define python
+$(call venv,$(1))
 VIRTUAL_ENV="$(CURDIR)/target/python" PIP_QUIET=1 target/python/bin/maturin develop --quiet $(2)
 endef
 
@@ -112,8 +117,7 @@ bench-python: packages ## a step of environments beside the simulation alone, a 
 	target/python/bin/python python/benches/learning.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
-	python3 -m venv target/python
-	target/python/bin/pip install --quiet --disable-pip-version-check --requirement python/requirements.txt
+	$(call venv,python/requirements.txt)
 	target/python/bin/maturin build --release --strip --quiet --out target/wheels
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)

@@ -89,7 +89,7 @@ def test_a_notebook_runs_to_its_end(file, tmp_path):
         pytest.importorskip(library)
     notebook = nbformat.read(file, as_version=4)
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
+    nbclient.NotebookClient(notebook, resources=resources).execute()
 
 
 def test_the_commit_is_told():
