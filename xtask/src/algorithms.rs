@@ -14,7 +14,7 @@ use libbpf_rs::libbpf_sys::API_HEADERS;
 use crate::{repository, run};
 
 /// Each has a function `forebay_NAME` in `crates/ebpf/algorithms`.
-const ALGORITHMS: [&str; 4] = ["cubic", "newreno", "vegas", "westwood"];
+const ALGORITHMS: [&str; 3] = ["newreno", "vegas", "westwood"];
 /// The objects, below the repository.
 const OBJECTS: &str = "crates/ebpf/bpf/algorithms";
 /// What they are made in, below the repository.
@@ -25,6 +25,10 @@ const HASHES: &str = "SHA256SUMS";
 /// What of a function's IR is this machine's.
 const OF_MACHINE: [&str; 4] =
     ["\"probe-stack\"=", "\"target-cpu\"=", "\"target-features\"=", "\"tune-cpu\"="];
+
+/// What rustc says of each function for unwinding. Nothing of the laws unwinds (`-Cpanic=abort`); of a function
+/// that did, LLVM would refuse the IR without it.
+const PERSONALITY: &str = " personality ptr @rust_eh_personality";
 
 /// Makes the objects and their hashes, or with `--check` says whether those in the repository are what the
 /// sources give.
@@ -219,7 +223,8 @@ fn for_bpf(ir: &str, target: &[String]) -> String {
     let mut text: String = target.iter().map(|line| format!("{line}\n")).collect();
     for line in ir.lines().filter(|line| !is_target(line)) {
         if line.starts_with("define ") {
-            text.push_str(&line.replacen(" unnamed_addr", " unnamed_addr alwaysinline", 1));
+            let inlined = line.replacen(" unnamed_addr", " unnamed_addr alwaysinline", 1);
+            text.push_str(&inlined.replace(PERSONALITY, ""));
         } else if line.starts_with("attributes ") {
             let is_kept = |word: &&str| {
                 !OF_MACHINE.iter().any(|start| word.starts_with(start)) && *word != "noinline"
@@ -242,7 +247,7 @@ mod tests {
         let ir = "\
             target datalayout = \"e-m:e\"\n\
             target triple = \"x86_64-unknown-linux-gnu\"\n\
-            define i64 @f(i64 %0) unnamed_addr #0 {\n\
+            define i64 @f(i64 %0) unnamed_addr #0 personality ptr @rust_eh_personality {\n\
             attributes #0 = { noinline nounwind \"probe-stack\"=\"inline-asm\" }\n";
         let target = ["target triple = \"bpf\"".to_string()];
         let expected = "\

@@ -13,8 +13,8 @@ use std::process::ExitCode;
     Needs root and Linux 6.4. Exit code 2: no privilege, a kernel that lacks something, or no such \
     algorithm; 1: the kernel refuses, such as a name that is taken.")]
 pub struct Native {
-    /// Which: reno or cubic, vegas or westwood, or core:newreno or core:cubic, compiled from the simulator's; may
-    /// be given once for each.
+    /// Which: reno or cubic, or vegas, westwood or core:newreno, compiled from the simulator's; may be given once
+    /// for each.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
 }

@@ -199,6 +199,11 @@ impl Window {
         acked - grown
     }
 
+    /// Bytes for which [`Window::grow`] takes a law anew: a sixteenth of the window, at least a segment.
+    pub(super) fn part(&self) -> u64 {
+        (self.cwnd() / PARTS_OF_WINDOW).max(self.mss())
+    }
+
     /// Avoidance: grows by `per_window(cwnd)` bytes for each window acknowledged, never faster than
     /// slow start would. The law is taken anew for each sixteenth of a window, so that it
     /// matters little how many acknowledgements come as one.
@@ -207,17 +212,23 @@ impl Window {
             let bytes = self.mss() * per_window(self.cwnd()).min(self.cwnd()) / self.cwnd;
             return self.set_cwnd(self.cwnd() + bytes.max(1));
         }
-        let mut left = acked;
-        for _ in 0..PARTS_MAX {
+        // The first beside the loop: to a host that comes part by part, there is no loop.
+        let mut left = self.grow_part(acked, &mut per_window);
+        for _ in 1..PARTS_MAX {
             if left == 0 {
                 break;
             }
-            let part = left.min((self.cwnd() / PARTS_OF_WINDOW).max(self.mss()));
-            let growth = part * per_window(self.cwnd()).min(self.cwnd()) + self.remainder;
-            self.remainder = growth % self.cwnd;
-            self.set_cwnd(self.cwnd() + growth / self.cwnd);
-            left -= part;
+            left = self.grow_part(left, &mut per_window);
         }
+    }
+
+    /// Grows by the first part of `left`; what is left then.
+    fn grow_part(&mut self, left: u64, per_window: &mut impl FnMut(u64) -> u64) -> u64 {
+        let part = left.min(self.part());
+        let growth = part * per_window(self.cwnd()).min(self.cwnd()) + self.remainder;
+        self.remainder = growth % self.cwnd;
+        self.set_cwnd(self.cwnd() + growth / self.cwnd);
+        left - part
     }
 
     /// Whether what the sender had to send filled the window.

@@ -3,7 +3,6 @@
 //! `cargo xtask bpf-algorithms` makes BPF of them; nothing else links this crate.
 #![no_std]
 
-use forebay_core::cc::cubic::Linux;
 use forebay_core::cc::native::{BEGIN, Call, Native};
 use forebay_core::cc::newreno::NewReno;
 use forebay_core::cc::vegas::Vegas;
@@ -17,6 +16,7 @@ macro_rules! laws {
         $(#[$attribute])*
         ///
         /// Answers the limits from now on: ssthresh in the upper half, the window in the lower, in segments.
+        /// Zero: it is to be called again with the kind `GROW`.
         ///
         /// # Safety
         ///
@@ -32,15 +32,13 @@ macro_rules! laws {
                 unsafe { law.write(Native::new($new, call)) };
             }
             // SAFETY: it has begun, now or by an earlier call.
-            let limits = unsafe { (*law).take(call) };
-            u64::from(limits.ssthresh) << 32 | u64::from(limits.cwnd)
+            let limits = unsafe { (*law).step(call) };
+            limits.map_or(0, |it| u64::from(it.ssthresh) << 32 | u64::from(it.cwnd))
         }
     )*};
 }
 
 laws! {
-    /// `cubic(hystart=classic, linux_growth=true)`
-    forebay_cubic: Linux = Linux::throughout();
     /// `newreno`
     forebay_newreno: NewReno = NewReno;
     /// `vegas`

@@ -27,8 +27,7 @@ const PROGRAMS: [&str; 5] = [
 /// The program that tests run.
 const CHECK: &str = "check_algorithm";
 
-/// A law of core as BPF: `cubic` as `cubic(hystart=classic, linux_growth=true)`, all others as they are by
-/// default.
+/// A law of core as BPF, as it is by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CoreLaw {
     name: &'static str,

@@ -19,7 +19,7 @@ pub enum Kind {
 
 impl Kind {
     /// The algorithm called `name`: `reno` or `cubic`, in C, or a law of core that has a BPF object, as
-    /// `vegas` or `core:vegas`; `core:cubic` is that of Rust.
+    /// `vegas` or `core:vegas`.
     ///
     /// # Errors
     ///

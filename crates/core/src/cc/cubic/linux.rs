@@ -22,7 +22,6 @@ use alloc::vec::Vec;
 
 use super::{Common, Decrease, TICKS_MAX, cube_root, ticks};
 use crate::cc::Measurement;
-use crate::cc::hystart::{HyStart, Kind};
 use crate::cc::law::Law;
 use crate::cc::window::{CWND_MAX, MinRtt, Window, WindowLaw};
 use crate::units::{ByteCount, Duration, Timestamp, duration_nanos, mul_div};
@@ -62,12 +61,6 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// All as in Linux: that is `cubic(hystart=classic, linux_growth=true)`.
-    pub fn throughout() -> Self {
-        let hystart = HyStart::new(Kind::Classic);
-        Self::new(Common { fast_convergence: true, hystart, ..Common::default() })
-    }
-
     /// Before the first window.
     pub(super) fn new(common: Common) -> Self {
         let growth = Growth { scale: Scale::of(common.decrease), ..Growth::default() };

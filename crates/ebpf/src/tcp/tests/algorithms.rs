@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use forebay_core::cc::cubic::Linux;
 use forebay_core::cc::native::{self, Call, Limits, Native, SSTHRESH_INFINITE};
 use forebay_core::cc::newreno::NewReno;
 use forebay_core::cc::vegas::Vegas;
@@ -31,17 +30,10 @@ struct Told {
 // SAFETY: numbers alone, and no padding: of the 72 bytes 64 are the call's.
 unsafe impl Plain for Told {}
 
-/// struct check of `bpf/tcp_algorithm.bpf.c`.
-#[repr(C)]
-struct Check {
-    told: Told,
-    law: [u64; 128],
-}
-
 type Host = Box<dyn FnMut(&Call) -> Limits>;
 
 /// All that have a function in `algorithms/src/lib.rs`.
-const LAWS: [&str; 4] = ["cubic", "newreno", "vegas", "westwood"];
+const LAWS: [&str; 3] = ["newreno", "vegas", "westwood"];
 
 /// As this machine's code.
 fn on_host(law: &str) -> Host {
@@ -55,7 +47,6 @@ fn on_host(law: &str) -> Host {
         })
     }
     match law {
-        "cubic" => host(Linux::throughout),
         "newreno" => host(|| NewReno),
         "vegas" => host(Vegas::default),
         "westwood" => host(Westwood::default),
@@ -69,8 +60,7 @@ fn packed(limits: Limits) -> u64 {
 
 /// As simulator and agent have it.
 fn in_simulator(law: &str) -> Box<dyn CongestionControl> {
-    let text = if law == "cubic" { "cubic(hystart=classic, linux_growth=true)" } else { law };
-    let spec: Spec = text.parse().expect("a specification");
+    let spec: Spec = law.parse().expect("a specification");
     let mut control = cc::build(&spec, &[cc::Field::Rtt]).expect("an algorithm");
     let mss = ByteCount::new(MSS.into());
     control.init(Timestamp::ZERO, mss, mss * 10);
@@ -147,14 +137,12 @@ fn replay(calls: &[Call], mut answer: impl FnMut(&Call) -> Limits) {
     }
 }
 
-/// A law as BPF, ready for a connection.
+/// A law as BPF, ready for a connection, of which it has one at a time.
 fn in_bpf(program: BorrowedFd<'_>) -> impl FnMut(&Call) -> u64 {
-    let told = Told { call: Call::default(), limits: 0 };
-    let mut check = Check { told, law: [0; 128] };
     move |call| {
-        check.told.call = *call;
-        run(program, &mut check);
-        check.told.limits
+        let mut told = Told { call: *call, limits: 0 };
+        run(program, &mut told);
+        told.limits
     }
 }
 
