@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::bundle::DepartureCounters;
-use crate::cc::State;
+use crate::cc::{SendLimits, State};
 use crate::spec::{Spec, Value};
 
 fn mark(hash: u64, identity: u64) -> Option<BoundaryMark> {

@@ -1,0 +1,364 @@
+mod boxes;
+
+use super::*;
+use forebay_core::bundle::uplink::{Member, Share};
+use forebay_core::qdisc::bundle_default;
+
+const SENDBOX: &str = r#"
+[box]
+role = "sendbox"
+lan = "s0"
+wan = "s1"
+listen = "10.1.3.1"
+
+[[bundle]]
+name = "b"
+id = 1
+peer = "10.1.3.2:7000"
+to = ["10.1.2.0/24", "2001:db8:2::/48"]
+key_file = "bundle.key"
+cc = "copa"
+qdisc = { kind = "sfq", limit = "1200p" }
+min_rate = "2Mbit/s"
+"#;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("/etc/forebay/a.toml"), text)
+}
+
+#[test]
+fn the_files_of_the_guide_are_of_two_boxes_that_fit_and_its_table_has_every_key() {
+    let guide = include_str!("../../../../../docs/howto/connect-two-sites.md");
+    let files: Vec<Config> = guide
+        .split("```toml\n")
+        .skip(1)
+        .map(|rest| parse(rest.split("```").next().unwrap()).unwrap())
+        .collect();
+    let [sendbox, receivebox] = &files[..] else { panic!("{files:?}") };
+    assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
+    assert_eq!(sendbox.bundles[0].peer, receivebox.listen[0].into());
+    assert_eq!(receivebox.bundles[0].peer, sendbox.listen[0].into());
+    assert_eq!(sendbox.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
+    let step = |command: &str| guide.find(command).unwrap_or_else(|| panic!("{command}"));
+    assert!(
+        step("forebay keygen") < step("forebay doctor --config sendbox"),
+        "a key is made first"
+    );
+    for (_, section) in check::SECTIONS {
+        for key in section.keys {
+            let key = format!("{}.{key}", section.name);
+            assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_files_of_the_package_are_of_two_boxes_that_fit() {
+    let [sendbox, receivebox] = [
+        include_str!("../../../../../packaging/etc/sendbox.toml"),
+        include_str!("../../../../../packaging/etc/receivebox.toml"),
+    ]
+    .map(|text| parse(text).unwrap());
+    assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
+    let ([sent], [received]) = (&sendbox.bundles[..], &receivebox.bundles[..]) else {
+        panic!()
+    };
+    let peers = [sent.peer.clone(), received.peer.clone()];
+    assert_eq!(peers, [receivebox.listen[0], sendbox.listen[0]].map(Peer::At));
+    assert_eq!((&sent.name, sent.id, &sent.to), (&received.name, received.id, &received.to));
+    assert_eq!(sent.shaping.as_ref().unwrap().qdisc, bundle_default());
+}
+
+#[test]
+fn a_unit_reads_the_file_of_its_name() {
+    let unit = |file: &str| unit_of(Role::Sendbox, Path::new(file));
+    assert_eq!(unit("/etc/forebay/site-b.1.toml").unwrap(), "forebay-sendbox@site-b.1");
+    for file in
+        ["/etc/forebay/b.conf", "/etc/forebay/.toml", "/etc/forebay/a b.toml", "/etc/b.toml"]
+    {
+        assert_eq!(unit(file), None, "{file}");
+    }
+    assert_eq!(unit("/etc/forebay/below/b.toml"), None);
+}
+
+#[test]
+fn a_complete_file_is_read_with_its_defaults() {
+    let config = parse(SENDBOX).unwrap();
+    assert_eq!(config.listen, ["10.1.3.1:61475".parse().unwrap()]);
+    assert_eq!(config.control, Path::new("/run/forebay/sendbox.sock"));
+    let bundle = &config.bundles[0];
+    assert_eq!(bundle.peer.to_string(), "10.1.3.2:7000");
+    assert_eq!(bundle.key_file, Path::new("/etc/forebay/bundle.key"));
+    let shaping = bundle.shaping.as_ref().unwrap();
+    assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
+    assert_eq!(shaping.max_rate, None);
+    assert_eq!(shaping.qdisc.kind, "sfq");
+    let unnamed = SENDBOX.replace("qdisc = { kind = \"sfq\", limit = \"1200p\" }\n", "");
+    let unnamed = parse(&unnamed).unwrap();
+    assert_eq!(unnamed.bundles[0].shaping.as_ref().unwrap().qdisc, bundle_default());
+    assert!(config.expect_role(Role::Receivebox).is_err());
+}
+
+#[test]
+fn boxes_of_both_roles_on_one_machine_have_ports_of_their_own() {
+    let sendbox = parse(&SENDBOX.replace("10.1.3.2:7000", "10.1.3.2")).unwrap();
+    let receivebox = SENDBOX.replace("\"sendbox\"\nlan = \"s0\"", "\"receivebox\"");
+    let receivebox = receivebox
+        .replace("10.1.3.2:7000", "10.1.3.2")
+        .replace("key_f", "from = [\"10.1.1.0/24\"]\nkey_f");
+    let receivebox = parse(&receivebox[..receivebox.find("cc = ").unwrap()]).unwrap();
+    assert_ne!(sendbox.listen, receivebox.listen);
+    assert_ne!(sendbox.control, receivebox.control);
+    for (one, other) in [(&sendbox, &receivebox), (&receivebox, &sendbox)] {
+        assert_eq!(one.bundles[0].peer.address().unwrap().port(), other.listen[0].port());
+    }
+}
+
+/// Each row: what is replaced, by what, and what the message must name.
+#[test]
+fn an_error_names_line_key_value_and_what_is_allowed() {
+    let rows: &[(&str, &str, &[&str])] = &[
+        ("role = \"sendbox\"", "role = \"relay\"", &[":3:", "box.role", "relay", "receivebox"]),
+        (
+            "lan = \"s0\"",
+            "lann = \"s0\"",
+            &[":4:", "box.lann", "s0", "no such key", "role, lan, wan"],
+        ),
+        ("lan = \"s0\"", "lan = \"s1\"", &[":4:", "box.lan", "s1", "other than"]),
+        ("lan = \"s0\"\n", "", &["box.lan is missing"]),
+        ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
+        ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),
+        ("\"10.1.3.1\"", "10", &[":6:", "box.listen = 10", "\"10.1.3.1\""]),
+        (
+            "lan = \"s0\"",
+            "lan = \"s0\"\nuser = \"a b\"",
+            &[":5:", "box.user", "a b", "letters"],
+        ),
+        ("lan = \"s0\"", "lan = \"s0\"\nstatus_group = \"\"", &[":5:", "box.status_group"]),
+        ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
+        ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
+        ("id = 1\n", "", &[":8:", "bundle.id is missing", "65535"]),
+        ("10.1.3.2:7000", "10.1.3.1", &[":11:", "bundle.peer", "other box"]),
+        ("10.1.3.2:7000", "[::1]:7000", &[":11:", "bundle.peer", "same IP version"]),
+        (
+            "\"10.1.3.1\"",
+            "[\"10.1.3.1\", \"10.1.3.9\"]",
+            &[":6:", "box.listen = \"10.1.3.9\"", "list of one each"],
+        ),
+        ("\"10.1.3.1\"", "[]", &[":6:", "box.listen = []", "list of one each"]),
+        (
+            "min_rate",
+            "nat = \"yes\"\nmin_rate",
+            &[":16:", "bundle.nat = \"yes\"", "\"destination\""],
+        ),
+        (
+            "\"10.1.3.2:7000\"",
+            "\"b.example\"\nnat = \"both\"",
+            &[":11:", "bundle.peer = \"b.example\"", "NAT changes destinations"],
+        ),
+        ("10.1.2.0/24", "10.1.2.1/24", &[":12:", "bundle.to", "10.1.2.1/24", "10.1.2.0/24"]),
+        ("10.1.2.0/24", "10.1.2.0", &[":12:", "bundle.to", "10.1.2.0", "prefix such as"]),
+        ("2Mbit/s", "2", &[":16:", "bundle.min_rate", "\"2\"", "such as"]),
+        ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
+        ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "such as"]),
+        ("cc = \"copa\"\n", "", &[":8:", "bundle.cc is missing", "copa"]),
+        ("\"copa\"", "\"nonesuch\"", &[":14:", "bundle.cc: kind", "nonesuch", "copa"]),
+        ("1200p", "0p", &[":15:", "bundle.qdisc: limit", "0p", "1p to"]),
+        ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
+    ];
+    for (from, to, named) in rows {
+        let text = SENDBOX.replace(from, to);
+        assert_ne!(text, SENDBOX, "{from} stands in the sample");
+        let error = parse(&text).expect_err(to).to_string();
+        assert!(error.starts_with("/etc/forebay/a.toml:"), "{error}");
+        for part in *named {
+            assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+        }
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_and_by_line() {
+    let second = "[[bundle]]\nname = \"b\"\nid = 1\npeer = \"here\"\nto = \"10.0.0.0/8\"\n\
+                  key_fiel = \"k\"\ncc = \"nonesuch\"\nqdisc = { kind = \"sfq\", limit = \"0p\" }\n\
+                  weight = 2\n";
+    let text = format!("{SENDBOX}{second}").replace("wan = \"s1\"\n", "wann = \"s1\"\n");
+    let error = parse(&text).unwrap_err();
+    let told = error.to_string();
+    for part in [
+        "a.toml: 11 errors\n",
+        "a.toml:2: box.wan is missing",
+        "a.toml:5: box.wann = \"s1\": no such key",
+        "a.toml:18: bundle.name = \"b\": allowed is a name that no other bundle has",
+        "a.toml:19: bundle.id = 1: allowed is a number that bundle \"b\" has not",
+        "a.toml:20: bundle.peer = \"here\": allowed is one host's IP address",
+        "a.toml:21: bundle.to = \"10.0.0.0/8\": allowed is a list: a prefix such as",
+        "a.toml:22: bundle.key_fiel = \"k\": no such key",
+        "a.toml:17: bundle.key_file is missing: allowed is a path",
+        "a.toml:23: bundle.cc: kind = nonesuch",
+        "a.toml:24: bundle.qdisc: limit = ",
+        "a.toml:25: bundle.weight = 2: allowed is nothing without [uplink]",
+    ] {
+        assert!(told.contains(part), "{part:?} is missing in\n{told}");
+    }
+    assert!(error.problems.is_sorted_by_key(|problem| problem.line), "{told}");
+}
+
+#[test]
+fn of_too_many_prefixes_nothing_but_their_number_is_told() {
+    let many = vec!["\"10.0.0.0/8\""; 16_385].join(", ");
+    let text = SENDBOX.replace("\"10.1.2.0/24\", \"2001:db8:2::/48\"", &many);
+    let told = parse(&text).unwrap_err().to_string();
+    assert!(told.contains("bundle.to: 16385 prefixes in all: allowed are 16384"), "{told}");
+    assert!(!told.contains("has not"), "{told}");
+}
+
+#[test]
+fn values_of_a_specification_are_told_short_and_on_one_line() {
+    let long = format!("\\u001b[2J\\n{}", "x".repeat(1000));
+    let told = parse(&SENDBOX.replace("\"copa\"", &format!("\"{long}\"")));
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("bundle.cc: kind = \\u{1b}[2J\\nxxx"), "{told}");
+    assert!(told.lines().count() == 1 && !told.contains(&"x".repeat(80)), "{told}");
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_line_by_line() {
+    let text = SENDBOX.replace("\"s0\"", "s0").replace("\"copa\"", "\"copa");
+    let told = parse(&text).unwrap_err().to_string();
+    assert!(told.contains(":4: `lan = s0`: ") && told.contains(":14: `cc = \"copa`"), "{told}");
+    assert!(!told.contains("missing"), "{told}");
+}
+
+#[test]
+fn a_file_without_its_first_table_and_one_with_tables_for_values_are_refused() {
+    let told = parse("").unwrap_err().to_string();
+    assert!(told.contains("box is missing") && told.contains("0 [[bundle]] tables"), "{told}");
+    let told = parse("box = 1\nbundle = 2\n[boxx]\nrole = 3\n").unwrap_err().to_string();
+    for part in ["box = 1: allowed is a table: [box]", "a list of tables: [[bundle]]", "boxx"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+/// Two bundles in a group, and shares of all keys.
+fn shared() -> String {
+    let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
+    let second = second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2");
+    let second = second.replace("10.1.2.0/24", "10.1.4.0/24").replace("db8:2:", "db8:4:");
+    let first = format!("{SENDBOX}weight = 3\ngroup = \"inner\"\n");
+    format!(
+        "{first}{second}guarantee = \"20Mbit/s\"\ngroup = \"inner\"\n\
+         [uplink]\nrate = \"100Mbit/s\"\n\
+         [[group]]\nname = \"inner\"\nparent = \"outer\"\nguarantee = \"30Mbit/s\"\n\
+         [[group]]\nname = \"outer\"\nweight = 2\nmax_rate = \"90Mbit/s\"\n"
+    )
+}
+
+#[test]
+fn shares_are_read_with_groups_in_any_order() {
+    let Uplink { shares, groups } = parse(&shared()).unwrap().uplink.unwrap();
+    assert_eq!(groups, ["inner", "outer"]);
+    assert_eq!(shares.rate, Rate::from_mbit_per_sec(100));
+    let mbit = |mbit| Some(Rate::from_mbit_per_sec(mbit));
+    let inner = Share { guarantee: mbit(30), ..Share::default() };
+    let outer = Share { weight: 2, max_rate: mbit(90), ..Share::default() };
+    assert_eq!(shares.groups[0], Member { group: Some(1), share: inner });
+    assert_eq!(shares.groups[1], Member { group: None, share: outer });
+    let [first, second] = &shares.bundles[..] else { panic!("{shares:?}") };
+    assert_eq!((first.group, first.share.weight), (Some(0), 3));
+    assert_eq!((second.share.weight, second.share.guarantee), (1, mbit(20)));
+    assert_eq!(parse(SENDBOX).unwrap().uplink, None);
+}
+
+/// Each row: what is replaced, by what, and what the message must name.
+#[test]
+fn shares_that_do_not_fit_are_refused_with_line_and_key() {
+    let rows: &[(&str, &str, &[&str])] = &[
+        ("weight = 3", "weight = 0", &[":17:", "bundle.weight = 0", "1 to 1000"]),
+        ("weight = 2", "weight = 1001", &[":38:", "group.weight = 1001", "1 to 1000"]),
+        ("weight = 3", "weight = \"3\"", &[":17:", "weight = \"3\"", "whole number"]),
+        ("\"20Mbit/s\"", "\"20Mbit\"", &[":28:", "bundle.guarantee", "20Mbit", "such as"]),
+        (
+            "\"20Mbit/s\"",
+            "\"40Mbit/s\"",
+            &[":35:", "group.guarantee = \"30Mbit/s\"", "at least 40Mbit/s"],
+        ),
+        (
+            "\"90Mbit/s\"",
+            "\"29Mbit/s\"",
+            &[":39:", "group.max_rate = \"29Mbit/s\"", "at least 30Mbit/s"],
+        ),
+        (
+            "\"100Mbit/s\"",
+            "\"29Mbit/s\"",
+            &[":31:", "uplink.rate = \"29Mbit/s\"", "at least 30Mbit/s"],
+        ),
+        ("\"100Mbit/s\"", "\"1bit/s\"", &[":31:", "uplink.rate", "1bit/s", "100kbit/s"]),
+        ("rate = \"100Mbit/s\"", "", &[":30:", "uplink.rate is missing"]),
+        (
+            "parent = \"outer\"",
+            "parent = \"inner\"",
+            &[":34:", "group.parent = \"inner\"", "not within this one"],
+        ),
+        ("\"outer\"\nw", "\"inner\"\nw", &["group.name = \"inner\"", "no other group has"]),
+        (
+            "group = \"inner\"\n[u",
+            "group = \"x\"\n[u",
+            &[":29:", "bundle.group = \"x\"", "[[group]]"],
+        ),
+        (
+            "[uplink]\nrate = \"100Mbit/s\"\n",
+            "",
+            &["group.name = \"inner\"", "without [uplink]"],
+        ),
+    ];
+    for (from, to, named) in rows {
+        let text = shared().replacen(from, to, 1);
+        assert_ne!(text, shared(), "{from} stands in the sample");
+        let error = parse(&text).expect_err(to).to_string();
+        for part in *named {
+            assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+        }
+    }
+    for key in ["weight = 3", "guarantee = \"1Mbit/s\"", "group = \"x\""] {
+        let error = parse(&format!("{SENDBOX}{key}\n")).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!(":17: bundle.{key}: allowed is nothing without [up")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn bundles_that_could_not_be_told_apart_are_refused() {
+    let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
+    let twice = format!("{SENDBOX}{second}");
+    assert!(parse(&twice).unwrap_err().to_string().contains("no other bundle has"));
+    let renamed = format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\""));
+    assert!(parse(&renamed).unwrap_err().to_string().contains("bundle.id = 1"));
+    let renumbered =
+        format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2"));
+    assert!(
+        parse(&renumbered).unwrap_err().to_string().contains("bundle.to = \"10.1.2.0/24\"")
+    );
+}
+
+#[test]
+fn a_receivebox_takes_no_shaping_and_needs_sources() {
+    let text = SENDBOX.replace("\"sendbox\"", "\"receivebox\"").replace("lan = \"s0\"\n", "");
+    let error = parse(&text.replace("cc = \"copa\"\n", "")).unwrap_err().to_string();
+    assert!(error.contains("bundle.from is missing"), "{error}");
+    let text = text.replace("key_file", "from = [\"10.1.1.0/24\"]\nkey_file");
+    let error = parse(&text).unwrap_err().to_string();
+    assert!(error.contains("bundle.cc = \"copa\": allowed is nothing"), "{error}");
+    let start = text.find("cc = ").unwrap();
+    let config = parse(&text[..start]).unwrap();
+    assert_eq!(config.role, Role::Receivebox);
+    assert!(config.bundles[0].shaping.is_none());
+    for (key, shown) in
+        [("weight = 3", "bundle.weight = 3"), ("[uplink]\nrate = \"1Mbit/s\"", "uplink.rate")]
+    {
+        let error = parse(&format!("{}{key}\n", &text[..start])).unwrap_err().to_string();
+        assert!(error.contains(shown) && error.contains("the sendbox shapes"), "{error}");
+    }
+}

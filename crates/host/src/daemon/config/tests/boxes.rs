@@ -1,0 +1,81 @@
+//! Files of several boxes.
+
+use super::*;
+
+/// A file with a sendbox and a receivebox.
+fn both_roles() -> String {
+    let sendbox = SENDBOX.replace("[box]", "[[box]]").replace("[[bundle]]", "[[box.bundle]]");
+    format!(
+        "{sendbox}[box.uplink]\nrate = \"100Mbit/s\"\n[[box]]\nrole = \"receivebox\"\nwan = \"s1\"\n\
+         listen = \"10.1.3.1\"\n[[box.bundle]]\nname = \"b\"\nid = 2\npeer = \"10.1.3.2\"\n\
+         to = [\"10.1.1.0/24\"]\nfrom = [\"10.1.2.0/24\"]\nkey_file = \"back.key\"\n"
+    )
+}
+
+#[test]
+fn boxes_of_one_file_have_what_stands_behind_them() {
+    let file = Path::new("/etc/forebay/a.toml");
+    let boxes = Config::parse_all(file, &both_roles()).unwrap();
+    let [sendbox, receivebox] = &boxes[..] else { panic!("{boxes:?}") };
+    assert_eq!((sendbox.name.as_str(), receivebox.name.as_str()), ("sendbox", "receivebox"));
+    assert_eq!(sendbox.bundles[0].id, BundleId(1));
+    assert_eq!(receivebox.bundles[0].id, BundleId(2));
+    assert!(sendbox.uplink.is_some() && receivebox.uplink.is_none());
+    assert_eq!(&Config::parse_of(file, &both_roles(), "receivebox").unwrap(), receivebox);
+    let alone = SENDBOX.replace("key_file", "# the same as before\nkey_file");
+    assert_eq!(Config::parse_of(file, &alone, "another").unwrap().name, "sendbox");
+    for (told, expected) in [
+        (Config::parse(file, &both_roles()), "more than one box: sendbox, receivebox"),
+        (Config::parse_of(file, &both_roles(), "x"), "there is no box \"x\""),
+    ] {
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+/// Each row: what is replaced, by what, and what the message must name.
+#[test]
+fn boxes_of_one_file_that_would_collide_are_refused() {
+    let rows: &[(&str, &str, &[&str])] = &[
+        (
+            "listen = \"10.1.3.1\"\n[[",
+            "listen = \"10.1.3.1:61475\"\n[[",
+            &["box.listen", "\"sendbox\" has not"],
+        ),
+        (
+            "role = \"receivebox\"",
+            "name = \"sendbox\"\nrole = \"receivebox\"",
+            &["box.name", "no other box"],
+        ),
+        (
+            "role = \"receivebox\"",
+            "control = \"/run/forebay/sendbox.sock\"\nrole = \"receivebox\"",
+            &["box.control"],
+        ),
+        (
+            "[[box]]\nrole = \"receivebox\"",
+            "[trace]\nfile = \"t\"\n[[box]]\nrole = \"receivebox\"",
+            &["trace", "[box.trace]"],
+        ),
+        (
+            "role = \"receivebox\"",
+            "lann = \"x\"\nrole = \"receivebox\"",
+            &["box.lann", "no such key"],
+        ),
+    ];
+    for (from, to, named) in rows {
+        let text = both_roles().replace(from, to);
+        assert_ne!(text, both_roles(), "{from} stands in the sample");
+        let error = Config::parse_all(Path::new("a.toml"), &text).expect_err(to).to_string();
+        for part in *named {
+            assert!(error.contains(part), "{to}: {error:?} does not name {part:?}");
+        }
+    }
+    let second = "role = \"sendbox\"\nname = \"second\"\nlan = \"s0\"";
+    let text = both_roles().replace("role = \"receivebox\"", second);
+    let text = text.replace("\"back.key\"", "\"back.key\"\ncc = \"copa\"");
+    let error = Config::parse_all(Path::new("a.toml"), &text).unwrap_err().to_string();
+    assert!(error.contains("box.lan = \"s0\": allowed is a device that is not box"), "{error}");
+    let error = Config::parse_all(Path::new("a.toml"), "box = []\n").unwrap_err().to_string();
+    assert!(error.contains("at least one [[box]]"), "{error}");
+}
