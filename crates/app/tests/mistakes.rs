@@ -39,6 +39,12 @@ from     = ["10.1.1.0/24"]
 key_file = "berlin.key"
 "#;
 
+/// Both, in one file.
+fn both() -> String {
+    let box_of_two = |file: &str| file.replace("[box]", "[[box]]").replace("[[bundle]]", "[[box.bundle]]");
+    [SENDBOX, "\n", RECEIVEBOX].map(box_of_two).concat()
+}
+
 const ADDRESS: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                        \"[2001:db8::1]:7000\"";
 /// Also of a peer, which may have a name.
@@ -337,6 +343,78 @@ fn what_only_a_sendbox_has_and_what_a_receivebox_needs_is_told() {
             ),
         ],
     );
+}
+
+#[test]
+fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
+    let end = "\"900Mbit/s\"\n";
+    let sources = "from     = [\"10.1.1.0/24\"]\n";
+    let end_of_second = "from     = [\"10.1.1.0/24\"]\nkey_file = \"berlin.key\"\n";
+    are_told(
+        &both(),
+        &[
+            (end, "\"900mbit\"\n", format!("16: box.bundle.max_rate = \"900mbit\": {RATE}")),
+            (
+                "max_rate",
+                "[box.trace]\nfile = \"box.trace\"\nmax_rate",
+                "18: box.trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is \
+                 of [[box.bundle]] and [[box.group]]: move it there"
+                    .into(),
+            ),
+            (
+                end,
+                "\"900Mbit/s\"\n[trace]\nfile = \"box.trace\"\n",
+                "17: trace = [trace]: allowed is [box.trace] behind the [[box]] that it is of".into(),
+            ),
+            (
+                end,
+                "\"900Mbit/s\"\n[box.xdp]\nbusy_poll = \"2ms\"\n",
+                "18: box.xdp.busy_poll = \"2ms\": allowed is a time from 1us to 1ms, such as \"50us\"".into(),
+            ),
+            (
+                end_of_second,
+                "from     = [\"10.1.1.0/24\"]\nkey_file = \"berlin.key\"\n[box.xdp]\nzero_copy = true\n",
+                "30: box.xdp = [box.xdp]: allowed is nothing: a receivebox only watches box.wan".into(),
+            ),
+            (
+                "min_rate",
+                "weight   = 3\nmin_rate",
+                "15: box.bundle.weight = 3: allowed is nothing without [box.uplink], whose shares these are".into(),
+            ),
+            (
+                end,
+                "\"900Mbit/s\"\ngroup = \"x\"\n[box.uplink]\nrate = \"1Gbit/s\"\n",
+                "17: box.bundle.group = \"x\": allowed is the name of a [[box.group]]".into(),
+            ),
+            (
+                sources,
+                "",
+                "23: box.bundle.from is missing: allowed is at least one prefix: a receivebox tells the bundles of \
+                 several sites apart by their sources"
+                    .into(),
+            ),
+            (
+                "peer  ",
+                "id    ",
+                "10: `id       = \"10.1.2.2\"` stands here again: allowed is once in a table; delete one, or begin \
+                 another [[box]] or [[box.bundle]] or [[box.group]]"
+                    .into(),
+            ),
+            (
+                "listen = \"10.1.2.2\"",
+                "listen = \"10.1.2.2\"\nlan    = \"lan1\"",
+                "22: box.lan = \"lan1\": allowed is nothing: a receivebox only watches box.wan".into(),
+            ),
+        ],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let told = |file: &str| stderr(&check(folder.path(), file)).to_string();
+    let absent = "box.bundle.key_file: berlin.key: No such file";
+    assert!(told(&both()).starts_with(&format!("error: box.toml:12: {absent}")));
+    make_key(folder.path());
+    let file = both();
+    let bare = &file[..=file.rfind("\n[[box.bundle]]").unwrap()];
+    assert_eq!(told(bare), "error: box.toml:18: 0 [[box.bundle]] tables: allowed are 1 to 1024\n");
 }
 
 #[test]

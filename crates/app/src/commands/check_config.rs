@@ -31,10 +31,9 @@ impl CheckConfig {
         use super::{BadInput, print};
 
         let refused = |error: ConfigError| BadInput(error.to_string());
-        let text = Config::read(&self.file).map_err(refused)?;
-        let boxes = Config::parse_all(&self.file, &text).map_err(refused)?;
+        let boxes = Config::load_all(&self.file).map_err(refused)?;
         for config in &boxes {
-            keys::read_all(config, &text).map_err(refused)?;
+            keys::read_all(config).map_err(refused)?;
         }
         let mut text = String::new();
         for config in &boxes {

@@ -221,13 +221,12 @@ fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
         let is_taken = error.kind() == io::ErrorKind::AddrInUse;
         let holder = if is_taken { udp::holder(listen) } else { None };
         let holder = holder.map_or(String::new(), |holder| format!(", {holder} has it"));
-        let file = config.file.display();
-        let text = format!(
-            "{file}: box.listen = \"{listen}\": {error}{holder}: allowed is an address of this \
-             machine with a free port, such as \"{}\"",
+        let what = format!(
+            " = \"{listen}\": {error}{holder}: allowed is an address of this machine with a free port, such as \
+             \"{}\"",
             SocketAddr::new(listen.ip(), 7000)
         );
-        io::Error::new(error.kind(), text)
+        io::Error::new(error.kind(), config.refuse(None, "box.listen", what))
     };
     Ok(bound().map_err(named)?.into())
 }
@@ -404,7 +403,7 @@ mod tests {
         let first = bind("127.0.0.1:0", peer).unwrap();
         let address = first.sockets[0].local_addr().unwrap().to_string();
         let error = bind(&address, peer).err().unwrap().to_string();
-        let named = format!("box.toml: box.listen = \"{address}\": Address already in use");
+        let named = format!("box.toml:4: box.listen = \"{address}\": Address already in use");
         let holder = format!("(pid {}) has it", std::process::id());
         assert!(error.starts_with(&named) && error.contains(&holder), "{error}");
     }

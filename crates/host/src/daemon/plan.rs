@@ -270,7 +270,7 @@ impl Plan {
             self.plan_messages(*listen, config, before);
         }
         if let Some(metrics) = config.metrics {
-            self.plan_metrics(metrics, before);
+            self.plan_metrics(metrics, config, before);
         }
         let control = &config.control;
         let now = if control.exists() { "there" } else { "not there" };
@@ -278,14 +278,15 @@ impl Plan {
         self.step(&format!("control socket {}", control.display()), now.into(), then);
     }
 
-    fn plan_metrics(&mut self, listen: SocketAddr, before: Option<&Config>) {
+    fn plan_metrics(&mut self, listen: SocketAddr, config: &Config, before: Option<&Config>) {
         let is_theirs = before.is_some_and(|it| it.metrics == Some(listen));
         let now = match TcpListener::bind(listen) {
             Ok(_) => "free".into(),
             Err(_) if is_theirs => "that of the box that runs".into(),
             Err(error) => {
                 let fix = "an address of this machine with a free port";
-                self.blockers.push(format!("metrics.listen {listen}: {error}; to mend it: {fix}"));
+                let key = config.key("metrics.listen");
+                self.blockers.push(format!("{key} {listen}: {error}; to mend it: {fix}"));
                 error.to_string()
             }
         };

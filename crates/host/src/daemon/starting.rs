@@ -10,7 +10,7 @@ use super::keys::reader::{KeyReader, Loaded};
 use super::metrics::Server;
 use super::reload::{Change, Reloader};
 use super::status::Status;
-use super::{Config, ConfigError, DaemonError};
+use super::{Config, DaemonError};
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::{self, Worker, block_signals};
 
@@ -57,14 +57,14 @@ pub fn supervise(
 
 /// What the threads of a box go over to, by its configuration.
 fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
-    let refused = |key: &str, value: &str, problem: &str| {
-        ConfigError::of(&config.file, format!("box.{key} = {value:?}: {problem}"))
+    let refused = |key: &'static str, value: &str, problem: &str| {
+        config.refuse(None, key, format!(" = {value:?}: {problem}"))
     };
     let failed = |error: nix::Error| DaemonError::SetUp(error.into());
     let status_group = match &config.status_group {
         None => None,
         Some(name) => {
-            let missing = || refused("status_group", name, "allowed is a group of this machine");
+            let missing = || refused("box.status_group", name, "allowed is a group of this machine");
             Some(Group::from_name(name).map_err(failed)?.ok_or_else(missing)?.gid)
         }
     };
@@ -81,10 +81,10 @@ fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
         (Some(account), _) if may_change => confinement.account = Some(account),
         (Some(_), Some(_)) => {
             let problem = "only root can become another user: start as root, or as this user";
-            return Err(refused("user", name, problem).into());
+            return Err(refused("box.user", name, problem).into());
         }
         (None, Some(_)) => {
-            return Err(refused("user", name, "allowed is an account of this machine").into());
+            return Err(refused("box.user", name, "allowed is an account of this machine").into());
         }
         // Who is not root has chosen whom to start it as.
         (_, None) if own.is_root() => {

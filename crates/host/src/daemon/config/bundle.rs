@@ -12,12 +12,13 @@ use forebay_core::units::Rate;
 use forebay_ebpf::{MAX_PAIRS, MAX_PREFIXES};
 use ipnet::IpNet;
 
-use super::document::{Section, Source, Table};
+use super::document::{Section, Table};
 use super::{BundleConfig, MAX_BUNDLES, Peer, Role, Shaping, value};
 use crate::live;
 
 pub(super) const BUNDLE: Section = Section {
     name: "bundle",
+    is_list: true,
     keys: &[
         "name",
         "id",
@@ -55,7 +56,6 @@ pub(super) struct Bundle<'a> {
 
 /// The bundles of a box of this role, if that is known, which listens there.
 pub(super) fn read<'a>(
-    source: &Source<'_>,
     root: &Table<'a>,
     role: Option<Role>,
     listen: &[SocketAddr],
@@ -63,35 +63,42 @@ pub(super) fn read<'a>(
 ) -> Vec<Bundle<'a>> {
     let tables = root.tables("bundle", &BUNDLE);
     if tables.is_empty() || tables.len() > MAX_BUNDLES {
-        let problem = format!("{} [[bundle]] tables: allowed are 1 to {MAX_BUNDLES}", tables.len());
-        source.note(None, problem);
+        let allowed = format!("1 to {MAX_BUNDLES}");
+        root.wrong_count(&BUNDLE, tables.len(), tables.get(MAX_BUNDLES), allowed);
     }
     let bundles: Vec<Bundle<'a>> =
         tables.into_iter().map(|table| Bundle::read(table, role, folder)).collect();
-    let mut are_few = true;
-    for (key, count) in [
-        ("to", bundles.iter().map(|bundle| bundle.to.len()).sum::<usize>()),
-        ("from", bundles.iter().map(|bundle| bundle.from.len()).sum()),
-    ] {
-        if count > MAX_PREFIXES {
-            let problem =
-                format!("bundle.{key}: {count} prefixes in all: allowed are {MAX_PREFIXES}");
-            source.note(None, problem);
-            are_few = false;
-        }
-    }
-    let pairs: usize = bundles.iter().map(|bundle| bundle.to.len() * bundle.from.len()).sum();
-    if are_few && pairs > MAX_PAIRS {
-        let problem = format!(
-            "bundle.to and bundle.from: {pairs} pairs of prefixes of one bundle in all: allowed are {MAX_PAIRS}"
-        );
-        source.note(None, problem);
-        are_few = false;
-    }
-    if are_few {
+    let limits: [Limit<'_>; 3] = [
+        ("to", "prefixes", |bundle| bundle.to.len(), MAX_PREFIXES),
+        ("from", "prefixes", |bundle| bundle.from.len(), MAX_PREFIXES),
+        (
+            "from",
+            "pairs of `to` and `from` of one bundle",
+            |bundle| bundle.to.len() * bundle.from.len(),
+            MAX_PAIRS,
+        ),
+    ];
+    // Where there are too many prefixes there are too many pairs, of which nothing new is to be told.
+    if limits.iter().all(|limit| is_kept(limit, &bundles)) {
         compare(&bundles, role, listen);
     }
     bundles
+}
+
+/// A key of bundles, what is counted of it, how, and how many are allowed in all bundles of a box.
+type Limit<'a> = (&'static str, &'static str, fn(&Bundle<'a>) -> usize, usize);
+
+/// Whether bundles keep a limit; it is noted of the first that is beyond.
+fn is_kept<'a>((key, what, count, max): &Limit<'a>, bundles: &[Bundle<'a>]) -> bool {
+    let mut total = 0;
+    let beyond = bundles.iter().find(|bundle| {
+        total += count(bundle);
+        total > *max
+    });
+    let Some(beyond) = beyond else { return true };
+    let all: usize = bundles.iter().map(count).sum();
+    beyond.table.note(key, format!("{all} {what} in all: allowed are {max}"));
+    false
 }
 
 impl<'a> Bundle<'a> {
@@ -257,7 +264,7 @@ mod tests {
         let shares = config.uplink.unwrap().shares;
         assert_eq!((shares.bundles.len(), shares.bundles[999].group), (1024, Some(9)));
         let told = parse(MAX_BUNDLES + 1, |text| text).unwrap_err();
-        assert!(told.contains("1025 [[bundle]] tables: allowed are 1 to 1024"), "{told}");
+        assert!(told.contains(":8229: 1025 [[bundle]] tables: allowed are 1 to 1024"), "{told}");
     }
 
     #[test]
@@ -284,7 +291,7 @@ mod tests {
             let text = text.replace("\"10.0.0.0/25\", \"10.0.0.128/25\"", &to.join(", "));
             text.replace("key_file", &from(300))
         });
-        let named = "bundle.to and bundle.from: 90000 pairs of prefixes of one bundle in all: allowed are 65536";
+        let named = "bundle.from: 90000 pairs of `to` and `from` of one bundle in all: allowed are 65536";
         assert!(told.unwrap_err().contains(named));
     }
 }

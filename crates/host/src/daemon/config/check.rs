@@ -7,20 +7,23 @@ use forebay_core::units::ByteCount;
 use toml::de::DeTable;
 
 use super::document::{Section, Source, Table};
+use super::places::Places;
 use super::{Config, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
 
 const ROOT: Section =
-    Section { name: "", keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"] };
+    Section { name: "", is_list: false, keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"] };
 
 pub(super) const BOX: Section = Section {
     name: "box",
+    is_list: false,
     keys: &["role", "lan", "wan", "listen", "control", "realtime", "user", "status_group"],
 };
 
 /// One of several boxes of a file: with a name, and with what a file of one box has beside the box.
 const ONE_OF_SEVERAL: Section = Section {
     name: "box",
+    is_list: true,
     keys: &[
         "name",
         "role",
@@ -40,23 +43,16 @@ const ONE_OF_SEVERAL: Section = Section {
     ],
 };
 
-pub(super) const TRACE: Section = Section { name: "trace", keys: &["file", "limit"] };
+pub(super) const TRACE: Section = Section { name: "trace", is_list: false, keys: &["file", "limit"] };
 
 pub(super) const XDP: Section =
-    Section { name: "xdp", keys: &["busy_poll", "threads", "zero_copy"] };
+    Section { name: "xdp", is_list: false, keys: &["busy_poll", "threads", "zero_copy"] };
 
-pub(super) const METRICS: Section = Section { name: "metrics", keys: &["listen"] };
+pub(super) const METRICS: Section = Section { name: "metrics", is_list: false, keys: &["listen"] };
 
-/// All that a file may have, with the headers that begin them.
-pub(super) const SECTIONS: [(&str, &Section); 7] = [
-    ("[box]", &BOX),
-    ("[[bundle]]", &bundle::BUNDLE),
-    ("[uplink]", &uplink::UPLINK),
-    ("[[group]]", &uplink::GROUP),
-    ("[trace]", &TRACE),
-    ("[metrics]", &METRICS),
-    ("[xdp]", &XDP),
-];
+/// All that a file may have.
+pub(super) const SECTIONS: [&Section; 7] =
+    [&BOX, &bundle::BUNDLE, &uplink::UPLINK, &uplink::GROUP, &TRACE, &METRICS, &XDP];
 
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
 const TRACE_LIMIT: ByteCount = ByteCount::new(256_000_000);
@@ -75,10 +71,14 @@ pub(super) fn boxes(source: &Source<'_>, document: &DeTable<'_>) -> Option<Vec<C
 }
 
 fn several(source: &Source<'_>, root: &Table<'_>) -> Option<Vec<Config>> {
-    for key in ROOT.keys.iter().filter(|key| **key != "box" && root.has(key)) {
-        root.wrong(key, format!("[box.{key}] or [[box.{key}]] behind the [[box]] that it is of"));
+    for section in SECTIONS.iter().filter(|it| it.name != "box" && root.has(it.name)) {
+        let header = root.header(section);
+        root.wrong(section.name, format!("{header} behind the [[box]] that it is of"));
     }
     let tables = root.tables("box", &ONE_OF_SEVERAL);
+    if tables.is_empty() {
+        root.wrong("box", "at least one [[box]]");
+    }
     let read = |table: &Table<'_>| {
         let name = table.optional("name", value::name);
         config(source, table, Some(*table), name)
@@ -108,15 +108,31 @@ fn keep_apart(table: &Table<'_>, own: &Config, other: &Config) {
     if own.lan.is_some() && own.lan == other.lan {
         table.wrong("lan", format!("a device that is not box {name:?}'s"));
     }
+    if own.lan.as_ref() == Some(&other.wan) {
+        table.wrong("lan", format!("a device that is not the WAN of box {name:?}"));
+    }
+    if other.lan.as_ref() == Some(&own.wan) {
+        table.wrong("wan", format!("a device that is not the LAN of box {name:?}"));
+    }
+    if own.role == other.role && own.wan == other.wan {
+        // Each holds a queue of it, or the one program that it can have.
+        let role = own.role;
+        table.wrong("wan", format!("a device that is not the WAN of {role} {name:?}"));
+    }
     if own.control == other.control {
         table.wrong("control", format!("a path that box {name:?} has not"));
     }
+    let wrong_within = |section: &'static Section, key: &str, allowed: String| {
+        if let Some(within) = table.opened(section) {
+            within.wrong(key, allowed);
+        }
+    };
     if own.metrics.is_some() && own.metrics == other.metrics {
-        table.wrong("metrics", format!("an address or a port that box {name:?} has not"));
+        wrong_within(&METRICS, "listen", format!("an address or a port that box {name:?} has not"));
     }
     let file = |config: &Config| config.trace.as_ref().map(|trace| trace.file.clone());
     if own.trace.is_some() && file(own) == file(other) {
-        table.wrong("trace", format!("a file that is not box {name:?}'s"));
+        wrong_within(&TRACE, "file", format!("a file that is not box {name:?}'s"));
     }
 }
 
@@ -136,7 +152,7 @@ fn config(
     let xdp = xdp(root, role);
     let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
     let own = listen.as_deref().unwrap_or_default();
-    let bundles = bundle::read(source, root, role, own, folder);
+    let bundles = bundle::read(root, role, own, folder);
     let uplink = uplink::read(root, role, &bundles);
     let node = node?;
     let wan = node.required("wan", value::device);
@@ -146,6 +162,7 @@ fn config(
         (node.optional("user", value::name), node.optional("status_group", value::name));
     let realtime = node.switch("realtime");
     let role = role?;
+    let places = places(source, root, &node, &bundles);
     let name = name.unwrap_or_else(|| role.name().into());
     let control = control.unwrap_or_else(|| PathBuf::from(format!("/run/forebay/{name}.sock")));
     Some(Config {
@@ -163,8 +180,33 @@ fn config(
         trace,
         metrics,
         uplink,
+        places,
         bundles: bundles.into_iter().map(|bundle| bundle.finish(role)).collect::<Option<_>>()?,
     })
+}
+
+/// The lines of what only files and devices show to be wrong.
+fn places(
+    source: &Source<'_>,
+    root: &Table<'_>,
+    node: &Table<'_>,
+    bundles: &[bundle::Bundle<'_>],
+) -> Places {
+    let of_box = [
+        ("box.role", node.line("role")),
+        ("box.listen", node.line("listen")),
+        ("box.user", node.line("user")),
+        ("box.status_group", node.line("status_group")),
+        ("metrics.listen", root.line("metrics.listen")),
+        ("uplink.rate", root.line("uplink.rate")),
+    ];
+    let of_box = of_box.map(|(key, line)| ((None, key), line));
+    let of_bundle = |(place, bundle): (usize, &bundle::Bundle<'_>)| {
+        let keys = [("bundle.key_file", "key_file"), ("bundle.max_rate", "max_rate")];
+        keys.map(|(key, within)| ((Some(place), key), bundle.table.line(within)))
+    };
+    let of_bundles = bundles.iter().enumerate().flat_map(of_bundle);
+    Places::new(source.has_several(), of_box.into_iter().chain(of_bundles))
 }
 
 /// The own addresses for messages.

@@ -1,7 +1,7 @@
 //! The tables of a configuration file. What is wrong is noted with its line and the reading goes on, so that
 //! one look at a file tells all of it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -9,16 +9,12 @@ use std::path::Path;
 use forebay_core::spec::{Spec, SpecError, nearest, one_of};
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{Config, ConfigError, Problem};
 
 /// Most problems that are told of one file: who has more mends these first.
 pub(in crate::daemon) const PROBLEMS_MAX: usize = 100;
-
-/// What is said of a key or table that stands in a file twice.
-const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
-                     [[bundle]] or [[group]]";
 
 /// What is allowed in place of a text that is no TOML.
 const TOML: &str = "allowed are lines like key = \"text\", key = 1, key = true and \
@@ -28,29 +24,37 @@ const TOML: &str = "allowed are lines like key = \"text\", key = 1, key = true a
 pub(super) struct Source<'a> {
     pub(super) file: &'a Path,
     text: &'a str,
-    sections: &'static [(&'static str, &'static Section)],
+    sections: &'static [&'static Section],
+    /// Where the lines of the text end.
+    line_ends: Vec<usize>,
+    /// The file has several boxes: what is of one of them stands behind its table.
+    has_several: Cell<bool>,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'a> Source<'a> {
-    /// `sections` are all that a file may have, with the headers that begin them.
+    /// `sections` are all that a file may have.
     pub(super) fn new(
         file: &'a Path,
         text: &'a str,
-        sections: &'static [(&'static str, &'static Section)],
+        sections: &'static [&'static Section],
     ) -> Self {
-        Self { file, text, sections, problems: RefCell::default() }
+        let line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        let (has_several, problems) = (Cell::default(), RefCell::default());
+        Self { file, text, sections, line_ends, has_several, problems }
     }
 
     /// The document; `None`: the text is no TOML, as noted.
     pub(super) fn document(&self) -> Option<DeTable<'a>> {
         let (document, errors) = DeTable::parse_recoverable(self.text);
+        let boxes = document.get_ref().get("box");
+        self.has_several.set(boxes.is_some_and(|it| it.get_ref().as_array().is_some()));
         for error in errors.iter().take(PROBLEMS_MAX) {
             let message = error.message().trim().replace('\n', ", ");
             let at = error.span().map(|span| span.start);
             let shown = at.map_or("", |at| self.line(at));
             let text = match message.as_str() {
-                "duplicate key" => format!("`{shown}` {TWICE}"),
+                "duplicate key" => format!("`{shown}` {}", self.twice()),
                 message => format!("`{shown}`: {message}: {TOML}"),
             };
             self.note(at, text);
@@ -78,15 +82,46 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Whether the file has several boxes.
+    pub(super) fn has_several(&self) -> bool {
+        self.has_several.get()
+    }
+
+    /// The line at `offset`, counted from 1.
     fn line_of(&self, offset: usize) -> usize {
-        line_of(self.text, offset)
+        1 + self.line_ends.partition_point(|end| *end < offset)
+    }
+
+    /// A key or table of a box, which is named as a file of one box has it, as it stands in this file.
+    fn path(&self, name: &str) -> String {
+        as_it_stands(self.has_several(), name)
+    }
+
+    /// What begins a table of this section in this file.
+    pub(super) fn header(&self, section: &Section) -> String {
+        let name = self.path(section.name);
+        if self.may_begin_again(section) { format!("[[{name}]]") } else { format!("[{name}]") }
+    }
+
+    fn may_begin_again(&self, section: &Section) -> bool {
+        section.is_list || self.has_several() && section.name == "box"
+    }
+
+    /// What is said of a key or table that stands in the file twice.
+    fn twice(&self) -> String {
+        let lists = self.sections.iter().filter(|section| self.may_begin_again(section));
+        let lists: Vec<String> = lists.map(|section| self.header(section)).collect();
+        format!(
+            "stands here again: allowed is once in a table; delete one, or begin another {}",
+            lists.join(" or ")
+        )
     }
 
     /// What is allowed in place of a key that `section` does not have.
     fn other_than(&self, section: &Section, key: &str) -> String {
         let allowed = one_of(key, section.keys);
-        let homes = self.sections.iter().filter(|(_, other)| other.keys.contains(&key));
-        let homes: Vec<&str> = homes.map(|(header, _)| *header).collect();
+        let homes = self.sections.iter().filter(|other| other.keys.contains(&key));
+        let homes: Vec<String> = homes.map(|home| self.header(home)).collect();
         if !homes.is_empty() {
             return format!("{allowed}; `{key}` is of {}: move it there", homes.join(" and "));
         }
@@ -108,37 +143,10 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The line at `offset` of `text`, counted from 1.
-fn line_of(text: &str, offset: usize) -> usize {
-    let before = &text.as_bytes()[..offset.min(text.len())];
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
-}
-
-/// The lines of `text` on which the bundles of the box `name` name their key files, in order; `None`: on none.
-pub(in crate::daemon) fn key_file_lines(text: &str, name: &str) -> Vec<Option<usize>> {
-    let (document, _) = DeTable::parse_recoverable(text);
-    let bundles = bundles_of(document.get_ref(), name).into_iter().flatten();
-    let line = |bundle: &Spanned<DeValue<'_>>| {
-        let key_file = bundle.get_ref().as_table()?.get("key_file")?;
-        Some(line_of(text, key_file.span().start))
-    };
-    bundles.map(line).collect()
-}
-
-/// The bundles of the box of this name.
-fn bundles_of<'a, 'i>(root: &'a DeTable<'i>, name: &str) -> Option<&'a DeArray<'i>> {
-    let owner = match root.get("box")?.get_ref().as_array() {
-        None => root,
-        Some(boxes) => {
-            let mut boxes = boxes.iter().filter_map(|it| it.get_ref().as_table());
-            // A box without a name has that of its role.
-            boxes.find(|it| {
-                let named = it.get("name").or(it.get("role"));
-                named.and_then(|it| it.get_ref().as_str()) == Some(name)
-            })?
-        }
-    };
-    owner.get("bundle")?.get_ref().as_array()
+/// A key or table of a box, which is named as a file of one box has it, as it stands in a file of one or of several.
+pub(super) fn as_it_stands(has_several: bool, name: &str) -> String {
+    let is_within = name.split('.').next().is_some_and(|table| !["", "box"].contains(&table));
+    if has_several && is_within { format!("box.{name}") } else { name.into() }
 }
 
 /// The first 80 characters of `text`.
@@ -162,15 +170,11 @@ fn on_one_line(value: &str) -> String {
 
 /// What a table may hold.
 pub(super) struct Section {
-    /// What errors put before its keys; empty for the document.
+    /// What errors of a file of one box put before its keys; empty for the document.
     pub name: &'static str,
+    /// A box may have several such tables.
+    pub is_list: bool,
     pub keys: &'static [&'static str],
-}
-
-impl Section {
-    fn path(&self, key: &str) -> String {
-        if self.name.is_empty() { key.into() } else { format!("{}.{key}", self.name) }
-    }
 }
 
 /// A table of the document.
@@ -194,16 +198,30 @@ impl<'a> Table<'a> {
         entries: &'a DeTable<'a>,
         at: usize,
     ) -> Self {
+        let table = Self { source, section, entries, at };
         for (key, value) in entries {
             if !section.keys.contains(&key.get_ref().as_ref()) {
-                let name = section.path(source.written(&key.span()));
+                let name = table.path(source.written(&key.span()));
                 let written = source.written(&value.span());
                 let allowed = source.other_than(section, key.get_ref());
                 let text = format!("{name} = {written}: no such key: allowed is {allowed}");
                 source.note(Some(key.span().start), text);
             }
         }
-        Self { source, section, entries, at }
+        table
+    }
+
+    /// A key of this table as it stands in the file.
+    fn path(&self, key: &str) -> String {
+        match self.section.name {
+            "" => key.into(),
+            name => format!("{}.{key}", self.source.path(name)),
+        }
+    }
+
+    /// What begins a table of this section in the file.
+    pub(super) fn header(&self, section: &Section) -> String {
+        self.source.header(section)
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -216,7 +234,7 @@ impl<'a> Table<'a> {
     }
 
     fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        debug_assert!(self.section.keys.contains(&key), "{}", self.section.path(key));
+        debug_assert!(self.section.keys.contains(&key), "{}", self.path(key));
         self.entries.get(key)
     }
 
@@ -225,15 +243,41 @@ impl<'a> Table<'a> {
         match self.value(key) {
             Some(value) => self.refuse(key, value.span(), allowed),
             None => {
-                let key = self.section.path(key);
+                let key = self.path(key);
                 self.source.note(Some(self.at), format!("{key} is missing: allowed is {allowed}"));
             }
         }
     }
 
     fn refuse(&self, key: &str, span: Range<usize>, allowed: impl Display) {
-        let (key, written) = (self.section.path(key), self.source.written(&span));
+        let (key, written) = (self.path(key), self.source.written(&span));
         self.source.note(Some(span.start), format!("{key} = {written}: allowed is {allowed}"));
+    }
+
+    /// Notes of `key`, which may have a value, what is wrong with that and with others.
+    pub(super) fn note(&self, key: &str, what: impl Display) {
+        let at = self.value(key).map_or(self.at, |value| value.span().start);
+        self.source.note(Some(at), format!("{}: {what}", self.path(key)));
+    }
+
+    /// Notes that there are `count` tables of a section here, other than is `allowed`; where one is too many, `at` it.
+    pub(super) fn wrong_count(
+        &self,
+        section: &Section,
+        count: usize,
+        at: Option<&Self>,
+        allowed: impl Display,
+    ) {
+        let (at, header) = (at.unwrap_or(self).at, self.header(section));
+        self.source.note(Some(at), format!("{count} {header} tables: allowed are {allowed}"));
+    }
+
+    /// The line of a value of this table, or of a table in it, such as `uplink.rate`.
+    pub(super) fn line(&self, path: &str) -> Option<usize> {
+        let mut keys = path.split('.');
+        let first = self.entries.get(keys.next()?)?;
+        let value = keys.try_fold(first, |value, key| value.get_ref().as_table()?.get(key))?;
+        Some(self.source.line_of(value.span().start))
     }
 
     /// Notes that the text at `place` in the list of `key` is not `allowed`.
@@ -328,7 +372,7 @@ impl<'a> Table<'a> {
                     let at = span.start + within;
                     let (parameter, value) = (on_one_line(&error.key), on_one_line(&error.value));
                     let error = SpecError::new(&parameter, &value, &error.allowed);
-                    let key = self.section.path(key);
+                    let key = self.path(key);
                     self.source.note(Some(at), format!("{key}: {error}"));
                     None
                 }
@@ -344,7 +388,7 @@ impl<'a> Table<'a> {
     pub(super) fn table(&self, key: &str, section: &'static Section) -> Option<Table<'a>> {
         let table = self.open_one(self.value(key)?, section);
         if table.is_none() {
-            self.wrong(key, format!("a table: [{key}]"));
+            self.wrong(key, format!("a table: {}", self.header(section)));
         }
         table
     }
@@ -356,9 +400,16 @@ impl<'a> Table<'a> {
         let tables: Option<Vec<_>> = list
             .and_then(|list| list.iter().map(|element| self.open_one(element, section)).collect());
         if tables.is_none() {
-            self.wrong(key, format!("a list of tables: [[{key}]]"));
+            self.wrong(key, format!("a list of tables: {}", self.header(section)));
         }
         tables.unwrap_or_default()
+    }
+
+    /// The table of this section, which was read before: what it may not hold is noted.
+    pub(super) fn opened(&self, section: &'static Section) -> Option<Self> {
+        let value = self.value(section.name)?;
+        let (entries, at) = (value.get_ref().as_table()?, value.span().start);
+        Some(Self { section, entries, at, ..*self })
     }
 
     fn open_one(

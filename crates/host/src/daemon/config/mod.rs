@@ -36,6 +36,7 @@ mod bundle;
 mod check;
 mod document;
 mod peer;
+mod places;
 #[cfg(test)]
 mod tests;
 mod uplink;
@@ -57,8 +58,9 @@ use serde::Deserialize;
 
 use crate::port::XdpOptions;
 use document::Source;
-pub(super) use document::{PROBLEMS_MAX, key_file_lines};
+pub(super) use document::PROBLEMS_MAX;
 pub use peer::Peer;
+pub use places::Places;
 pub use uplink::Uplink;
 
 /// Most bundles in one file: what the tables of the BPF programs hold.
@@ -175,6 +177,8 @@ pub struct Config {
     pub uplink: Option<Uplink>,
     /// The bundles; at least one.
     pub bundles: Vec<BundleConfig>,
+    /// Where the values stand in the file.
+    pub places: Places,
 }
 
 /// Where the trace goes.
@@ -289,11 +293,7 @@ impl Config {
         let source = Source::new(file, text, &check::SECTIONS);
         let document = source.document();
         let boxes = document.and_then(|document| check::boxes(&source, &document));
-        let boxes = source.finish(boxes)?;
-        if boxes.is_empty() {
-            return Err(ConfigError::of(file, "box = []: allowed is at least one [[box]]".into()));
-        }
-        Ok(boxes)
+        source.finish(boxes)
     }
 
     fn only(file: &Path, boxes: Vec<Self>, what: &str) -> Result<Self, ConfigError> {
@@ -313,11 +313,9 @@ impl Config {
         if self.role == role {
             return Ok(());
         }
-        let problem = format!(
-            "box.role = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"",
-            self.role
-        );
-        Err(ConfigError::of(&self.file, problem))
+        let what =
+            format!(" = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"", self.role);
+        Err(self.refuse(None, "box.role", what))
     }
 }
 

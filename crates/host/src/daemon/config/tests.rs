@@ -44,7 +44,7 @@ fn the_files_of_the_guide_are_of_two_boxes_that_fit_and_its_table_has_every_key(
         step("forebay keygen") < step("forebay doctor --config sendbox"),
         "a key is made first"
     );
-    for (_, section) in check::SECTIONS {
+    for section in check::SECTIONS {
         for key in section.keys {
             let key = format!("{}.{key}", section.name);
             assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");

@@ -11,10 +11,13 @@ use super::bundle::Bundle;
 use super::document::{Section, Table};
 use super::{MAX_BUNDLES, Role, value};
 
-pub(super) const UPLINK: Section = Section { name: "uplink", keys: &["rate"] };
+pub(super) const UPLINK: Section = Section { name: "uplink", is_list: false, keys: &["rate"] };
 
-pub(super) const GROUP: Section =
-    Section { name: "group", keys: &["name", "parent", "weight", "guarantee", "max_rate"] };
+pub(super) const GROUP: Section = Section {
+    name: "group",
+    is_list: true,
+    keys: &["name", "parent", "weight", "guarantee", "max_rate"],
+};
 
 /// Keys of a bundle that say what it has of an uplink.
 const SHARE: &[&str] = &["weight", "guarantee", "group"];
@@ -36,10 +39,12 @@ pub(super) fn read(root: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>])
     let role = role?;
     if role == Role::Receivebox || !root.has("uplink") {
         let allowed = match role {
-            Role::Sendbox => "nothing without [uplink], whose shares these are",
-            Role::Receivebox => "nothing: the sendbox shapes",
+            Role::Sendbox => {
+                format!("nothing without {}, whose shares these are", root.header(&UPLINK))
+            }
+            Role::Receivebox => "nothing: the sendbox shapes".into(),
         };
-        refuse_all(uplink, &groups, bundles, allowed);
+        refuse_all(uplink, &groups, bundles, &allowed);
         return None;
     }
     let names: Vec<Option<String>> =
@@ -47,7 +52,8 @@ pub(super) fn read(root: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>])
     let places = places(&groups, &names);
     let place = |table: &Table<'_>, key: &str| {
         let known = |text: &str| {
-            places.get(text).copied().ok_or_else(|| "the name of a [[group]]".to_string())
+            let allowed = || format!("the name of a {}", table.header(&GROUP));
+            places.get(text).copied().ok_or_else(allowed)
         };
         table.optional(key, known)
     };

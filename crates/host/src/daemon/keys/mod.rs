@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::keys::{KeyError, KeyRing};
 
-use super::config::{self, Config, ConfigError, Problem};
+use super::config::{self, Config, ConfigError};
 
 /// Longest key file: two keys and some comment.
 const MAX_FILE: u64 = 4096;
@@ -81,12 +81,12 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// The texts of the key files of all bundles of `config`, which was read from `text`. Each holds keys.
+/// The texts of the key files of all bundles of `config`. Each holds keys.
 ///
 /// # Errors
 ///
-/// The files that cannot be taken, at most a hundred, by the lines of `text` that name them.
-pub fn read_all(config: &Config, text: &str) -> Result<Vec<String>, ConfigError> {
+/// The files that cannot be taken, at most a hundred, by the lines that name them.
+pub fn read_all(config: &Config) -> Result<Vec<String>, ConfigError> {
     let read_one = |bundle: &config::BundleConfig| {
         let path = &bundle.key_file;
         read(path).and_then(|keys| parse(path, &keys).map(|_| keys))
@@ -101,10 +101,8 @@ pub fn read_all(config: &Config, text: &str) -> Result<Vec<String>, ConfigError>
     if errors.is_empty() {
         return Ok(texts);
     }
-    let lines = config::key_file_lines(text, &config.name);
-    let problem = |(place, error): (usize, KeyFileError)| Problem {
-        line: lines.get(place).copied().flatten(),
-        text: format!("bundle.key_file: {error}"),
+    let problem = |(place, error): (usize, KeyFileError)| {
+        config.problem(Some(place), "bundle.key_file", format!(": {error}"))
     };
     let problems = errors.into_iter().take(config::PROBLEMS_MAX).map(problem).collect();
     Err(ConfigError { file: config.file.clone(), problems })

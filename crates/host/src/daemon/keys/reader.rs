@@ -249,7 +249,7 @@ fn read_texts(
         }
     };
     let config = Config::parse_of(file, &text, name)?;
-    let keys = read_all(&config, &text)?;
+    let keys = read_all(&config)?;
     Ok(Texts { config: text, keys })
 }
 

@@ -40,13 +40,12 @@ impl Server {
     pub fn bind(config: &Config) -> io::Result<Option<Self>> {
         let Some(listen) = config.metrics else { return Ok(None) };
         let listener = TcpListener::bind(listen).map_err(|error| {
-            let file = config.file.display();
-            let text = format!(
-                "{file}: metrics.listen = \"{listen}\": {error}: allowed is an address of this machine with a \
-                 free port, such as \"127.0.0.1:{}\"",
+            let what = format!(
+                " = \"{listen}\": {error}: allowed is an address of this machine with a free port, such as \
+                 \"127.0.0.1:{}\"",
                 config.role.metrics_port()
             );
-            io::Error::new(error.kind(), text)
+            io::Error::new(error.kind(), config.refuse(None, "metrics.listen", what))
         })?;
         Ok(Some(Self { listener, control: config.control.clone() }))
     }
@@ -231,7 +230,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap().to_string();
         let error = Server::bind(&config(&address).unwrap()).unwrap_err().to_string();
-        let named = format!("box.toml: metrics.listen = \"{address}\": Address already in use");
+        let named = format!("box.toml:6: metrics.listen = \"{address}\": Address already in use");
         assert!(error.starts_with(&named) && error.contains("\"127.0.0.1:9476\""), "{error}");
     }
 

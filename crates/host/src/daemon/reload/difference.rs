@@ -146,6 +146,7 @@ fn fixed(config: &Config) -> Values {
         metrics,
         uplink: _,
         bundles: _,
+        places: _,
     } = config;
     vec![
         ("box.name", name.clone()),
@@ -177,6 +178,7 @@ fn differing([before, after]: [&[(&'static str, String)]; 2]) -> Vec<Setting> {
 fn refusal(setting: &Setting, config: &Config) -> String {
     let unit = unit_of(config.role, &config.file);
     let restart = unit.map_or(String::new(), |unit| format!(" (`systemctl restart {unit}`)"));
+    let setting = Setting { key: config.key(&setting.key), ..setting.clone() };
     format!(
         "{setting}: a box takes this at its start alone: leave it as it is, or start the box again{restart}"
     )

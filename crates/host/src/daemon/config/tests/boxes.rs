@@ -55,7 +55,12 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
         (
             "[[box]]\nrole = \"receivebox\"",
             "[trace]\nfile = \"t\"\n[[box]]\nrole = \"receivebox\"",
-            &["trace", "[box.trace]"],
+            &["trace", "[box.trace] behind the [[box]]"],
+        ),
+        (
+            "wan = \"s1\"\nlisten = \"10.1.3.1\"\n[[",
+            "wan = \"s0\"\nlisten = \"10.1.3.1\"\n[[",
+            &[":21: box.wan = \"s0\"", "not the LAN of box \"sendbox\""],
         ),
         (
             "role = \"receivebox\"",
@@ -74,8 +79,24 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
     let second = "role = \"sendbox\"\nname = \"second\"\nlan = \"s0\"";
     let text = both_roles().replace("role = \"receivebox\"", second);
     let text = text.replace("\"back.key\"", "\"back.key\"\ncc = \"copa\"");
-    let error = Config::parse_all(Path::new("a.toml"), &text).unwrap_err().to_string();
-    assert!(error.contains("box.lan = \"s0\": allowed is a device that is not box"), "{error}");
-    let error = Config::parse_all(Path::new("a.toml"), "box = []\n").unwrap_err().to_string();
-    assert!(error.contains("at least one [[box]]"), "{error}");
+    let told = |text: &str| Config::parse_all(Path::new("a.toml"), text).unwrap_err().to_string();
+    let error = told(&text);
+    for part in [
+        ":22: box.lan = \"s0\": allowed is a device that is not box",
+        ":23: box.wan = \"s1\": allowed is a device that is not the WAN of sendbox \"sendbox\"",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let error = told(&text.replace("second\"\nlan = \"s0\"\nwan = \"s1", "second\"\nlan = \"s1\"\nwan = \"s2"));
+    let named = ":22: box.lan = \"s1\": allowed is a device that is not the WAN of box \"sendbox\"";
+    assert!(error.contains(named), "{error}");
+    let watching = "role = \"receivebox\"\nname = \"second\"";
+    let second = both_roles()[both_roles().find("[[box]]\nrole = \"receivebox\"").unwrap()..]
+        .replace("role = \"receivebox\"", watching)
+        .replace("\"10.1.3.1\"", "\"10.1.3.8\"");
+    let error = told(&format!("{}{second}", both_roles()));
+    let named = "box.wan = \"s1\": allowed is a device that is not the WAN of receivebox \"receivebox\"";
+    assert!(error.contains(named) && error.lines().count() == 1, "{error}");
+    let error = told("box = []\n");
+    assert_eq!(error, "a.toml:1: box = []: allowed is at least one [[box]]");
 }

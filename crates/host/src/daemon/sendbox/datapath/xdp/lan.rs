@@ -271,21 +271,21 @@ fn check_rates(config: &Config, device: &str, mode: Option<XdpMode>) -> Result<(
     if mode != Some(XdpMode::Generic) {
         return Ok(());
     }
-    let of_bundles = config.bundles.iter().filter_map(|bundle| {
+    let of_bundles = config.bundles.iter().enumerate().filter_map(|(place, bundle)| {
         let rate = bundle.shaping.as_ref()?.max_rate?;
-        Some((format!("max_rate of bundle {}", bundle.name), rate))
+        Some((Some(place), "bundle.max_rate", rate))
     });
-    let rates: Vec<(String, Rate)> = match &config.uplink {
-        Some(uplink) => vec![("uplink.rate".into(), uplink.shares.rate)],
+    let rates: Vec<(Option<usize>, &'static str, Rate)> = match &config.uplink {
+        Some(uplink) => vec![(None, "uplink.rate", uplink.shares.rate)],
         None => of_bundles.collect(),
     };
     let why = format!("the driver of {device} runs no XDP program (generic mode)");
-    if let Some((key, rate)) = rates.iter().find(|(_, rate)| *rate > GENERIC_MAX) {
-        let text = format!(
-            "{key} = \"{rate}\": allowed is at most {GENERIC_MAX}, for {why}: ask for less, or take a device \
-             whose driver runs them"
+    if let Some((bundle, key, rate)) = rates.iter().find(|(.., rate)| *rate > GENERIC_MAX) {
+        let what = format!(
+            " = \"{rate}\": allowed is at most {GENERIC_MAX}, for {why}: ask for less, or take a device whose \
+             driver runs them"
         );
-        return Err(ConfigError::of(&config.file, text));
+        return Err(config.refuse(*bundle, key, what));
     }
     if config.uplink.is_none() && rates.len() < config.bundles.len() {
         tracing::warn!(target: "device", "{why}, which carries about {GENERIC_MAX} and is not told to stop there");
@@ -330,7 +330,7 @@ mod tests {
             "the uplink bounds it"
         );
         for (config, key) in [
-            (asking(1001, None), "max_rate of bundle b = \"1001Mbit/s\""),
+            (asking(1001, None), "box.toml:19: bundle.max_rate = \"1001Mbit/s\""),
             (asking(900, Some(2000)), "uplink.rate = \"2Gbit/s\""),
         ] {
             let refused = refusal(&config, XdpMode::Generic).unwrap();
