@@ -143,6 +143,11 @@ impl Void {
         Self { condition: DEVICE.name.into(), fault }
     }
 
+    /// A running box reads fewer receive queues of the port towards the hosts than there are by now.
+    pub fn unread_queues(lan: &str, queues: u32, read: u32) -> Self {
+        Self { condition: RECEIVE_QUEUES.into(), fault: too_many_queues(lan, queues, read, true) }
+    }
+
     /// What follows, for people.
     pub fn reason(&self) -> &'static str {
         let mut all = SENDBOX.iter().chain(&RECEIVEBOX);
@@ -166,6 +171,8 @@ pub(super) const NOT_SAID: &str = "the kernel does not say";
 const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
 
 const FORWARDING: &str = "forwarding";
+
+const RECEIVE_QUEUES: &str = "receive queues";
 
 const SENDBOX: [Condition; 13] = [
     DEVICE,
@@ -223,7 +230,7 @@ const SENDBOX: [Condition; 13] = [
         },
     },
     Condition {
-        name: "receive queues",
+        name: RECEIVE_QUEUES,
         reason: "a sendbox reads no more: packets of others would get past it",
         is_ground: false,
         look: receive_queues,
@@ -363,15 +370,20 @@ fn qdisc(devices: &Devices) -> Result<String, Fault> {
 fn receive_queues(devices: &Devices) -> Result<String, Fault> {
     let lan = devices.lan();
     let (queues, most) = (offload::receive_queues(lan)?, XdpPort::QUEUES_MAX);
-    let (allowed, whose) = match devices.queues {
-        Some(read) => (read, format!(", and the box was started for {read}")),
-        None => (most, String::new()),
-    };
+    let allowed = devices.queues.unwrap_or(most);
     if queues <= allowed {
         return Ok(queues.to_string());
     }
+    let is_running = devices.queues.is_some();
+    Err(too_many_queues(lan, queues, allowed, is_running))
+}
+
+/// More receive queues than are allowed, because a box that runs reads no more or because none does.
+fn too_many_queues(lan: &str, queues: u32, allowed: u32, is_running: bool) -> Fault {
+    let whose =
+        if is_running { format!(", and the box that runs reads {allowed}") } else { String::new() };
     let fix = format!("ethtool -L {lan} combined {allowed}, or `rx {allowed}`: see ethtool -l");
-    Err(Fault::new(format!("{lan} has {queues} receive queues{whose}"), fix))
+    Fault::new(format!("{lan} has {queues} receive queues{whose}"), fix)
 }
 
 fn mtu(devices: &Devices) -> Result<String, Fault> {

@@ -46,6 +46,8 @@ pub struct Observation {
     pub void: Vec<Void>,
     /// Index of the port towards the site's hosts, if there is such a device.
     pub lan: Option<u32>,
+    /// Receive queues of the port towards the site's hosts, if there is such a device.
+    pub lan_queues: Option<u32>,
     /// Index of the port towards the Internet, if there is such a device.
     pub wan: Option<u32>,
     /// Addresses of this machine.

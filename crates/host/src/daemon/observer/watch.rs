@@ -104,6 +104,7 @@ fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
     }
     Ok(Observation {
         lan: devices.lan.as_deref().and_then(index),
+        lan_queues: devices.lan.as_deref().and_then(|lan| offload::receive_queues(lan).ok()),
         wan: index(&devices.wan),
         void: devices.void(),
         addresses: machine_addresses()?,

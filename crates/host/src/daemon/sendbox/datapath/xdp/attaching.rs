@@ -1,7 +1,7 @@
 //! What becomes of the ports of a sendbox whose devices change while it runs.
 //!
-//! Where a device is deleted and made again the box attaches to the new one, with a socket that it opened before
-//! it gave up its privileges.
+//! Where a device is deleted and made again the box attaches to the new one, with sockets that it opened before
+//! it gave up its privileges: one a queue of the device that was there at the start, or fewer.
 
 use std::io;
 
@@ -39,6 +39,8 @@ impl Attaching {
     pub fn follow(&mut self, seen: &Observation, ports: [&mut XdpPort; 2], names: &[String; 2]) {
         self.failed.clear();
         let indices = [seen.lan, seen.wan];
+        // Of the WAN one queue is used, however many there are.
+        let queues = [seen.lan_queues, None];
         for (is_gone, index) in self.is_gone.iter_mut().zip(indices) {
             *is_gone |= index.is_none();
         }
@@ -47,13 +49,18 @@ impl Attaching {
         }
         for (at, (port, name)) in ports.into_iter().zip(names).enumerate() {
             let is_another = |index: &u32| self.is_gone[at] || *index != port.ifindex();
-            let Some(ifindex) = indices[at].filter(is_another) else { continue };
-            match self.attach(at, port, name, ifindex) {
-                Ok(()) => {
-                    self.is_gone[at] = false;
-                    tracing::info!(target: "device", "{name} was made again: attached to it");
+            if let Some(ifindex) = indices[at].filter(is_another) {
+                if let Err(error) = self.attach(at, port, name, ifindex, queues[at]) {
+                    self.failed.push(Void::made_again(name, &error));
+                    continue;
                 }
-                Err(error) => self.failed.push(Void::made_again(name, &error)),
+                self.is_gone[at] = false;
+                tracing::info!(target: "device", "{name} was made again: attached to it");
+            }
+            // One that was made again with fewer may get more.
+            let read = port.queues().count() as u32;
+            if let Some(there) = queues[at].filter(|there| *there > read) {
+                self.failed.push(Void::unread_queues(name, there, read));
             }
         }
     }
@@ -64,10 +71,12 @@ impl Attaching {
         port: &mut XdpPort,
         name: &str,
         ifindex: u32,
+        queues: Option<u32>,
     ) -> Result<(), DaemonError> {
-        let spares = self.spares[at].pop().ok_or_else(|| {
+        let mut spares = self.spares[at].pop().ok_or_else(|| {
             DaemonError::SetUp(io::Error::other(format!("no socket is left after {SPARES} times")))
         })?;
+        spares.truncate(queues.map_or(spares.len(), |queues| queues as usize));
         let mut fresh = port.anew(spares, name, ifindex)?;
         if let Some(mut capture) = port.release() {
             let attached =
@@ -88,4 +97,56 @@ impl Attaching {
 fn spares((queues, options): (usize, XdpOptions)) -> io::Result<Vec<Vec<SpareSocket>>> {
     let port = |_| (0..queues).map(|_| SpareSocket::open(options)).collect();
     (0..SPARES).map(port).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_ebpf::{Capture, CaptureOptions};
+    use nix::net::if_::if_nametoindex;
+
+    use super::*;
+    use crate::port::Direction;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    /// Makes the device `lan` with so many queues.
+    fn make(queues: u32) {
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        run(&format!("ip link add lan {queues} type veth peer name host"));
+        for device in ["lan", "host"] {
+            run(&format!("ip link set {device} up"));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_made_again_with_fewer_queues_is_attached_to_and_never_read_in_part() {
+        on_a_veth_pair(|| {
+            make(2);
+            let options = XdpOptions::default();
+            let mut lan = XdpPort::open_to_receive("lan", options).unwrap();
+            let capture = Capture::attach(lan.ifindex(), CaptureOptions::All).unwrap();
+            lan.take_from(&capture).unwrap();
+            lan.hold(capture);
+            let mut wan = XdpPort::open("left", Direction::Transmit).unwrap();
+            let mut attaching = Attaching::prepare([(2, options), (1, options)]).unwrap();
+            let names = ["lan", "left"].map(String::from);
+            let index = |name: &str| if_nametoindex(name).ok();
+            run("ip link del lan");
+            make(1);
+            for (queues, voids) in [(1, 0), (2, 1), (1, 0)] {
+                let (lan_index, wan_index) = (index("lan"), index("left"));
+                let seen = Observation {
+                    lan: lan_index,
+                    lan_queues: Some(queues),
+                    wan: wan_index,
+                    ..Observation::default()
+                };
+                attaching.follow(&seen, [&mut lan, &mut wan], &names);
+                let failed = attaching.failed();
+                assert_eq!(failed.len(), voids, "{failed:?}");
+                assert!(failed.iter().all(|void| void.condition == "receive queues"), "{failed:?}");
+                assert_eq!((Some(lan.ifindex()), lan.queues().count()), (lan_index, 1));
+                assert!(lan.capture().is_some_and(|capture| capture.mode().is_some()));
+            }
+        });
+    }
 }
