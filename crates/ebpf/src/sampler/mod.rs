@@ -91,16 +91,25 @@ pub struct Sampler {
     link: Option<Link>,
 }
 
-/// What the tries hold.
+/// What the tries hold, also after the kernel has refused a change of them.
 #[derive(Debug, Default)]
 struct Installed {
-    /// The number of each destination prefix.
-    destinations: BTreeMap<IpNet, u32>,
+    destinations: BTreeMap<IpNet, Destination>,
     /// The slot of the bundle that lists a destination and a source prefix.
     pairs: BTreeMap<(IpNet, IpNet), u32>,
     /// Numbers that were given back, and how many there were.
     free: Vec<u32>,
     numbers: u32,
+    /// The kernel has refused a part of the last change.
+    is_behind: bool,
+}
+
+/// A destination prefix of pairs that are there.
+#[derive(Debug)]
+struct Destination {
+    number: u32,
+    /// The program finds it.
+    is_there: bool,
 }
 
 #[derive(Debug)]
@@ -228,14 +237,17 @@ impl Sampler {
     /// # Errors
     ///
     /// Refused, with everything as before: bundles that overlap in both source and destination
-    /// where neither destination prefix is the longer one, and more than [`MAX_BUNDLES`] bundles.
+    /// where neither destination prefix is the longer one, and more than [`MAX_BUNDLES`] bundles. Where
+    /// the kernel refuses, a part may have changed: the next call does the rest, whatever else it is to do.
     pub fn change(
         &mut self,
         gone: &[BundleId],
         set: Vec<(BundleId, SamplerBundle)>,
     ) -> Result<(), Error> {
         // Another key or version moves no prefix.
-        let moves = !gone.is_empty() || set.iter().any(|(id, bundle)| !self.has(*id, bundle));
+        let moves = self.installed.is_behind
+            || !gone.is_empty()
+            || set.iter().any(|(id, bundle)| !self.has(*id, bundle));
         if moves {
             self.check(gone, &set)?;
         }
@@ -296,16 +308,18 @@ impl Sampler {
         let slot_index = slot.index as u32;
         let key =
             |address: &IpAddr| types::sender { address: address_key(*address), slot: slot_index };
-        for address in slot.senders.difference(&wanted) {
-            self.maps.senders.delete(key(address).as_bytes()).map_err(Error::map("senders"))?;
+        let differing: Vec<IpAddr> = slot.senders.symmetric_difference(&wanted).copied().collect();
+        for address in differing {
+            let (key, senders) = (key(&address), &self.maps.senders);
+            if wanted.contains(&address) {
+                let added = senders.update(key.as_bytes(), &[1], MapFlags::ANY);
+                added.map_err(Error::map("senders"))?;
+                slot.senders.insert(address);
+            } else {
+                senders.delete(key.as_bytes()).map_err(Error::map("senders"))?;
+                slot.senders.remove(&address);
+            }
         }
-        for address in wanted.difference(&slot.senders) {
-            self.maps
-                .senders
-                .update(key(address).as_bytes(), &[1], MapFlags::ANY)
-                .map_err(Error::map("senders"))?;
-        }
-        slot.senders = wanted;
         Ok(())
     }
 
@@ -415,46 +429,45 @@ impl Sampler {
             wanted.extend(slot.sites.pairs().map(|pair| (pair, slot.index as u32)));
         }
         let destinations: BTreeSet<IpNet> = wanted.keys().map(|(to, _)| *to).collect();
-        let fresh: Vec<IpNet> = destinations
-            .iter()
-            .filter(|to| !installed.destinations.contains_key(to))
-            .copied()
-            .collect();
-        for to in &fresh {
-            let number = installed.number();
-            installed.destinations.insert(*to, number);
+        installed.is_behind = true;
+        for to in &destinations {
+            installed.know(*to);
         }
         for (pair, slot) in &wanted {
             if installed.pairs.get(pair) != Some(slot) {
-                let key = pair_key(installed.destinations[&pair.0], pair.1);
+                let key = installed.key(pair);
                 maps.pairs
                     .update(key.as_bytes(), &slot.to_ne_bytes(), MapFlags::ANY)
                     .map_err(Error::map("pairs"))?;
                 installed.pairs.insert(*pair, *slot);
             }
         }
-        for to in fresh {
-            let value = types::destination {
-                length: prefix_length(to),
-                number: installed.destinations[&to],
+        for (to, destination) in &mut installed.destinations {
+            let is_wanted = destinations.contains(to);
+            if is_wanted == destination.is_there {
+                continue;
+            }
+            let key = prefix_key(*to)?;
+            let (length, number) = (prefix_length(*to), destination.number);
+            let value = types::destination { length, number };
+            let changed = if is_wanted {
+                maps.destinations.update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+            } else {
+                maps.destinations.delete(key.as_bytes())
             };
-            maps.destinations
-                .update(prefix_key(to)?.as_bytes(), value.as_bytes(), MapFlags::ANY)
-                .map_err(Error::map("destinations"))?;
+            changed.map_err(Error::map("destinations"))?;
+            destination.is_there = is_wanted;
         }
-        let stale = |to: &IpNet| !destinations.contains(to);
-        for to in installed.destinations.keys().filter(|to| stale(to)) {
-            maps.destinations
-                .delete(prefix_key(*to)?.as_bytes())
-                .map_err(Error::map("destinations"))?;
-        }
-        for pair in installed.pairs.keys().filter(|pair| !wanted.contains_key(pair)) {
-            let key = pair_key(installed.destinations[&pair.0], pair.1);
+        let stale: Vec<(IpNet, IpNet)> =
+            installed.pairs.keys().filter(|pair| !wanted.contains_key(pair)).copied().collect();
+        for pair in stale {
+            let key = installed.key(&pair);
             maps.pairs.delete(key.as_bytes()).map_err(Error::map("pairs"))?;
+            installed.pairs.remove(&pair);
         }
-        installed.pairs = wanted;
-        let given_back = installed.destinations.extract_if(.., |to, _| stale(to));
-        installed.free.extend(given_back.map(|(_, number)| number));
+        let given_back = installed.destinations.extract_if(.., |to, _| !destinations.contains(to));
+        installed.free.extend(given_back.map(|(_, destination)| destination.number));
+        installed.is_behind = false;
         Ok(())
     }
 }
@@ -467,12 +480,21 @@ fn left_out(version: BlockVersion) -> [u64; 2] {
 }
 
 impl Installed {
-    /// A number that no destination has.
-    fn number(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.numbers += 1;
-            self.numbers
-        })
+    /// Gives a destination a number that no other has, unless it has one.
+    fn know(&mut self, to: IpNet) {
+        let Self { destinations, free, numbers, .. } = self;
+        destinations.entry(to).or_insert_with(|| {
+            let number = free.pop().unwrap_or_else(|| {
+                *numbers += 1;
+                *numbers
+            });
+            Destination { number, is_there: false }
+        });
+    }
+
+    /// The key of a pair, whose destination has a number.
+    fn key(&self, (to, from): &(IpNet, IpNet)) -> types::pair {
+        pair_key(self.destinations[to].number, *from)
     }
 }
 

@@ -6,6 +6,7 @@ use forebay_core::random::Streams;
 use forebay_skips::{Need, skip_without};
 
 use super::*;
+use crate::membership::MAX_PREFIXES;
 use crate::program::tests::{Buffer, GSO_SEGS, GSO_SIZE, loaded, run, run_at_tc};
 
 const VECTORS: &str = include_str!("../../../core/tests/data/sample_vectors.txt");
@@ -325,6 +326,33 @@ fn a_prefix_goes_from_one_bundle_to_another_in_one_change() {
     sampler.change(&[BundleId(1), BundleId(2)], vec![of(1, one), of(7, other)]).unwrap();
     assert_eq!([2, 3].map(|part| bundle_of(&mut sampler, part)), [Some(1), Some(7)]);
     assert_eq!(sampler.counters(BundleId(1)).unwrap().unwrap().packets, 1, "it begins anew");
+}
+
+#[test]
+fn what_the_kernel_had_no_room_for_comes_with_the_next_change() {
+    let Some(mut sampler) = sampler() else { return };
+    let filler = |number: usize| {
+        let [_, rest @ ..] = (number as u32).to_be_bytes();
+        let [second, third, fourth] = rest;
+        prefix_key(IpNet::from(IpAddr::from([100, second, third, fourth]))).unwrap()
+    };
+    let nowhere = types::destination { length: 0, number: 0 };
+    let destinations = &sampler.maps.destinations;
+    // As many as fit are of no bundle.
+    for number in 0..2 * MAX_PREFIXES {
+        let (key, value) = (filler(number), nowhere.as_bytes());
+        destinations.update(key.as_bytes(), value, MapFlags::ANY).unwrap();
+    }
+    let (id, packet) = (BundleId(1), udp([10, 1, 0, 1], [10, 2, 0, 1], 0, 100));
+    let refused = sampler.set_bundle(id, bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap_err();
+    assert!(refused.to_string().contains("destinations"), "{refused}");
+    assert!(boundaries(&mut sampler, &packet).is_empty());
+    sampler.maps.destinations.delete(filler(0).as_bytes()).unwrap();
+    sampler.set_bundle(id, bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+    assert_eq!(boundaries(&mut sampler, &packet).len(), 1);
+    sampler.remove_bundle(id).unwrap();
+    assert!(boundaries(&mut sampler, &packet).is_empty());
+    assert!(sampler.installed.destinations.is_empty() && sampler.installed.pairs.is_empty());
 }
 
 #[test]

@@ -15,7 +15,8 @@ impl ReceiveboxWorker {
     ///
     /// # Errors
     ///
-    /// What keeps the sampler from that; then all is as before.
+    /// What keeps the sampler from that; then all is as before, but for what the kernel has refused a part of
+    /// ([`Sampler::change`](forebay_ebpf::Sampler::change)).
     pub(super) fn change(&mut self, change: &Change) -> Result<(), forebay_ebpf::Error> {
         let now = self.now();
         let Change { config, keys, origins } = change;
