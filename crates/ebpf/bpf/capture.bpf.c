@@ -91,8 +91,8 @@ struct {
 #define NO_VLAN 4095
 
 /*
- * VLANs, a bit each, whose frames a bridge sends on as they come. Others it drops, or changes their tag. User
- * space writes it through mmap.
+ * VLANs, a bit each, whose frames a bridge sends on, as they come or without their tag, and so does the process.
+ * Others it drops. User space writes it through mmap.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

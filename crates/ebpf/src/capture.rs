@@ -21,6 +21,9 @@ use crate::{Error, program};
 /// Bytes of a time of arrival, see [`CaptureOptions::All`].
 pub const STAMP_LEN: usize = size_of::<u64>();
 
+/// Stands for frames with a tag of IEEE 802.1Q that names no VLAN, but only a priority.
+pub const NO_VLAN: u16 = 4095;
+
 /// Numbers that a VLAN can have.
 const VLANS: usize = 4096;
 
@@ -196,8 +199,8 @@ impl Capture {
         program::set_keys("own_macs", &self.own_macs, &keys)
     }
 
-    /// Lets frames pass from now on that are in other VLANs than these, which a bridge sends on with the tag that they
-    /// came with; 0 stands for frames without a tag of IEEE 802.1Q. `None`: no frame passes for its VLAN.
+    /// Lets frames pass from now on that are in other VLANs than these, which a bridge sends on; 0 stands for frames
+    /// without a tag of IEEE 802.1Q, and [`NO_VLAN`] for those with one of no VLAN. `None`: no frame passes for its VLAN.
     pub fn set_kept_vlans(&self, kept: Option<&BTreeSet<u16>>) {
         for (word, first) in self.kept_vlans.words().iter().zip((0..VLANS as u16).step_by(64)) {
             let bit = |vlan: u16| kept.is_none_or(|kept| kept.contains(&vlan));
@@ -337,6 +340,7 @@ mod tests {
         assert_eq!(taken(None), [true; 4]);
         assert_eq!(taken(Some(&[0, 6])), [true, true, false, false]);
         assert_eq!(taken(Some(&[5])), [false, false, true, false]);
+        assert_eq!(taken(Some(&[NO_VLAN])), [false, false, false, true]);
         assert_eq!(taken(Some(&[])), [false; 4]);
     }
 

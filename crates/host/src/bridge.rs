@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
+pub use self::vlans::Vlans;
 use crate::netlink::{self, HEADER, attribute};
 
 /// Why the kernel would not carry frames between two devices on its own.
@@ -301,8 +302,8 @@ pub struct Passage {
     pub is_locked: bool,
     /// Frames without a tag would leave with that of this VLAN, or not at all.
     pub other_vlan: Option<u16>,
-    /// The VLANs whose frames leave with the tag that they came with, 0 for those without a tag; `None`: all.
-    pub kept_vlans: Option<BTreeSet<u16>>,
+    /// What becomes of tags; `None`: all leave as they come.
+    pub vlans: Option<Vlans>,
     /// The bridge heeds tags of this kind (an EtherType) and not those of IEEE 802.1Q.
     pub other_tags: Option<u16>,
     /// iptables may see what passes.
@@ -315,18 +316,18 @@ pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
     let links = [Link::parse(&ask(lan_index)?)?, Link::parse(&ask(wan_index)?)?];
     let bridge = links[0].bridge.ok_or(io::ErrorKind::NotFound)?;
     let bridge = Link::parse(&ask(bridge)?)?;
-    let (mut other_vlan, mut kept_vlans) = (None, None);
+    let (mut other_vlan, mut vlans) = (None, None);
     if bridge.heeds_vlans.is_some() {
         let [of_lan, of_wan] = [vlans::of(lan_index)?, vlans::of(wan_index)?];
-        let kept = vlans::kept(&of_lan, &of_wan);
-        other_vlan = vlans::untagged(&of_lan).filter(|_| !kept.contains(&0));
-        kept_vlans = Some(kept);
+        let found = Vlans::between(&of_lan, &of_wan);
+        other_vlan = vlans::untagged(&of_lan).filter(|_| !found.kept.contains(&0));
+        vlans = Some(found);
     }
     Ok(Passage {
         is_isolated: links.iter().all(|link| link.is_isolated),
         is_locked: links[0].is_locked,
         other_vlan,
-        kept_vlans,
+        vlans,
         other_tags: bridge.heeds_vlans.filter(|kind| *kind != ETH_P_8021Q),
         calls_iptables: bridge.calls_iptables,
     })

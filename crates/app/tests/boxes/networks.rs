@@ -236,6 +236,25 @@ fn packets_in_vlans_are_measured_whatever_tag_either_box_sees() {
 }
 
 #[test]
+fn packets_whose_tag_the_bridge_takes_off_are_in_their_bundle() {
+    if skip_without(Need::VlanBridges) {
+        return;
+    }
+    let _alone = alone();
+    let Some(topology) = bridged() else { return };
+    let sites = &topology.pairs[0];
+    ip(&sites.left_box, "link set dev br0 type bridge vlan_filtering 1\n");
+    let boxes = Boxes::start(sites, &PLAIN);
+    // Those of the port's own VLAN, and of a tag that has a priority alone.
+    let tags: [&[u8]; 3] = [&[], &[0x81, 0, 0, 1], &[0x81, 0, 0xe0, 0]];
+    send(sites, (0..FRAMES).map(|number| frame(tags[usize::from(number % 3)], 0, number)));
+    let [_, sent] = boxes.settled();
+    assert!(sent.packets > u64::from(FRAMES) / 2, "{sent:?}");
+    assert!(boxes.counter("captured") >= u64::from(FRAMES));
+    assert_eq!(boxes.counter("passed_vlan"), 0);
+}
+
+#[test]
 fn pppoe_and_mpls_pass_and_are_counted_by_name_and_dscp_is_kept() {
     let _alone = alone();
     let Some(topology) = bridged() else { return };

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use super::{LINK_HEADER, RTM_GETLINK};
 use crate::netlink::{self, HEADER, all_attributes, attribute};
 
@@ -66,18 +68,34 @@ pub fn untagged(port: &[PortVlan]) -> Option<u16> {
     port.iter().find(|vlan| vlan.has(BRIDGE_VLAN_INFO_PVID)).map(|vlan| vlan.vid)
 }
 
-/// The VLANs whose frames leave `wan` as they came in at `lan`, 0 for those without a tag.
-pub fn kept(lan: &[PortVlan], wan: &[PortVlan]) -> BTreeSet<u16> {
-    let own = untagged(lan);
-    let is_taken = |vid: u16| lan.iter().any(|vlan| vlan.vid == vid);
-    let kept = wan.iter().filter_map(|vlan| {
-        if vlan.has(BRIDGE_VLAN_INFO_UNTAGGED) {
-            (own == Some(vlan.vid)).then_some(0)
-        } else {
-            is_taken(vlan.vid).then_some(vlan.vid)
+/// What becomes of the tags of frames from one port to another. A bridge drops those with other tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vlans {
+    /// Frames of these VLANs leave with the tag that they came with, those of 0 without one.
+    pub kept: BTreeSet<u16>,
+    /// Frames of these VLANs leave without the tag that they came with; 0 is that of a tag without a VLAN.
+    pub untagged: BTreeSet<u16>,
+}
+
+impl Vlans {
+    /// What becomes of the tags of frames that come in at `lan` and leave by `wan`.
+    pub fn between(lan: &[PortVlan], wan: &[PortVlan]) -> Self {
+        let mut vlans = Self::default();
+        for vlan in wan {
+            let is_taken = lan.iter().any(|of_lan| of_lan.vid == vlan.vid);
+            let leaves_untagged = vlan.has(BRIDGE_VLAN_INFO_UNTAGGED);
+            if is_taken {
+                let tagged = if leaves_untagged { &mut vlans.untagged } else { &mut vlans.kept };
+                tagged.insert(vlan.vid);
+            }
+            // A tag without a VLAN has a priority alone: the frame is of the port's VLAN, as without it.
+            if leaves_untagged && untagged(lan) == Some(vlan.vid) {
+                vlans.kept.insert(0);
+                vlans.untagged.insert(0);
+            }
         }
-    });
-    kept.collect()
+        vlans
+    }
 }
 
 // include/uapi/linux/if_link.h, if_bridge.h, rtnetlink.h
@@ -97,6 +115,11 @@ mod tests {
     use crate::bridge::passage;
     use crate::port::tests::{on_a_veth_pair, run};
 
+    fn vlans(kept: &[u16], untagged: &[u16]) -> Vlans {
+        let [kept, untagged] = [kept, untagged].map(|of| of.iter().copied().collect());
+        Vlans { kept, untagged }
+    }
+
     /// As the kernel lists VLANs of a port.
     fn port(vlans: &[(u16, u16)]) -> Vec<PortVlan> {
         let info = |(flags, vid): &(u16, u16)| {
@@ -107,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_kept_as_it_is_where_both_ports_have_its_vlan_in_one_form() {
+    fn a_frame_keeps_its_tag_or_loses_it_as_both_ports_have_its_vlan() {
         const BEGINS: u16 = BRIDGE_VLAN_INFO_RANGE_BEGIN;
         const ENDS: u16 = 16;
         const OWN: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
@@ -115,12 +138,17 @@ mod tests {
         assert_eq!((trunk.len(), untagged(&trunk)), (4094, Some(1)));
         let some =
             port(&[(OWN, 1), (BEGINS, 7), (ENDS, 9), (0, 12), (BRIDGE_VLAN_INFO_UNTAGGED, 20)]);
-        assert_eq!(kept(&trunk, &some), [0, 7, 8, 9, 12].into());
-        assert_eq!(kept(&some, &trunk), [0, 7, 8, 9, 12, 20].into());
         let tagged = port(&[(0, 1), (0, 7)]);
-        assert_eq!(kept(&trunk, &tagged), [1, 7].into());
-        assert_eq!((untagged(&tagged), kept(&tagged, &trunk)), (None, [7].into()));
-        assert_eq!(kept(&trunk, &port(&[])), [].into());
+        assert_eq!((untagged(&some), untagged(&tagged)), (Some(1), None));
+        for (lan, wan, kept, stripped) in [
+            (&trunk, &some, &[0, 7, 8, 9, 12][..], &[0, 1, 20][..]),
+            (&some, &trunk, &[0, 7, 8, 9, 12, 20], &[0, 1]),
+            (&trunk, &tagged, &[1, 7], &[]),
+            (&tagged, &trunk, &[7], &[1]),
+            (&trunk, &port(&[]), &[], &[]),
+        ] {
+            assert_eq!(Vlans::between(lan, wan), vlans(kept, stripped));
+        }
     }
 
     #[test]
@@ -134,26 +162,21 @@ mod tests {
                 run(&format!("ip link set dev {port} master br0"));
             }
             let passage = || passage("left", "right").unwrap();
-            assert_eq!((passage().kept_vlans, passage().other_vlan), (None, None));
+            assert_eq!((passage().vlans, passage().other_vlan), (None, None));
+            let found = || (passage().vlans.unwrap(), passage().other_vlan);
             run("ip link set dev br0 type bridge vlan_filtering 1");
-            assert_eq!((passage().kept_vlans, passage().other_vlan), (Some([0].into()), None));
+            assert_eq!(found(), (vlans(&[0], &[0, 1]), None));
             run("bridge vlan add dev left vid 2-4094");
             for vids in ["7-9", "12", "20 untagged"] {
                 run(&format!("bridge vlan add dev right vid {vids}"));
             }
-            assert_eq!(passage().kept_vlans, Some([0, 7, 8, 9, 12].into()));
+            assert_eq!(found(), (vlans(&[0, 7, 8, 9, 12], &[0, 1, 20]), None));
             run("bridge vlan del dev left vid 8");
-            assert_eq!(passage().kept_vlans, Some([0, 7, 9, 12].into()));
+            assert_eq!(found(), (vlans(&[0, 7, 9, 12], &[0, 1, 20]), None));
             run("bridge vlan add dev right vid 1");
-            assert_eq!(
-                (passage().kept_vlans, passage().other_vlan),
-                (Some([1, 7, 9, 12].into()), Some(1))
-            );
+            assert_eq!(found(), (vlans(&[1, 7, 9, 12], &[20]), Some(1)));
             run("bridge vlan del dev left vid 1");
-            assert_eq!(
-                (passage().kept_vlans, passage().other_vlan),
-                (Some([7, 9, 12].into()), None)
-            );
+            assert_eq!(found(), (vlans(&[7, 9, 12], &[20]), None));
             assert_eq!(passage().other_tags, None);
             run("ip link set dev br0 type bridge vlan_protocol 802.1ad");
             assert_eq!(passage().other_tags, Some(0x88a8));

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, Role};
-use crate::bridge::{self, BridgeError};
+use crate::bridge::{self, BridgeError, Vlans};
 use crate::egress::{self, EgressError};
 use crate::ethernet::{self, EthernetError};
 use crate::filters::{self, Filter};
@@ -338,9 +338,13 @@ fn vlans(devices: &Devices) -> Result<String, Fault> {
             format!("bridge vlan add dev {wan} vid {vid} untagged"),
         ));
     }
-    Ok(match passage.kept_vlans {
+    Ok(match passage.vlans {
         None => "frames keep their tags".into(),
-        Some(kept) => format!("those of {} VLANs leave as they come", kept.len()),
+        Some(Vlans { kept, untagged }) => format!(
+            "those of {} VLANs leave as they come, and tags of {} are taken off",
+            kept.len(),
+            untagged.len()
+        ),
     })
 }
 

@@ -91,7 +91,7 @@ pub const EVENTS: &[Event] = &[
         "FB0307",
         "passing",
         Level::WARN,
-        "frames that the kernel forwards, unshaped, whatever they are for: MPLS, PPPoE, VLANs that the bridge changes, \
+        "frames that the kernel forwards, unshaped, whatever they are for: MPLS, PPPoE, VLANs that the bridge drops, \
          frames too long; told once of each",
     ),
     event(

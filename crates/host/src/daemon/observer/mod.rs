@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::names::Names;
 use super::conditions::{Devices, Void};
 use super::config::Peer;
+use crate::bridge::Vlans;
 use crate::clock;
 
 pub use watch::run;
@@ -54,9 +55,8 @@ pub struct Observation {
     pub addresses: BTreeSet<IpAddr>,
     /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.
     pub macs: BTreeSet<[u8; 6]>,
-    /// The VLANs whose frames leave the bridge with the tag that they came with, 0 for those without a tag; `None`:
-    /// all.
-    pub kept_vlans: Option<BTreeSet<u16>>,
+    /// What the bridge does with tags from the one port to the other; `None`: nothing.
+    pub vlans: Option<Vlans>,
     /// What was found of the names of other boxes.
     pub names: Names,
 }

@@ -95,12 +95,12 @@ fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
     // Before the conditions: of what is replaced meanwhile the next look tells.
     let index = |name: &str| if_nametoindex(name).ok();
     let mut macs = ethernet::own_addresses()?;
-    let mut kept_vlans = None;
+    let mut vlans = None;
     if let Some(lan) = &devices.lan {
         // What the LAN's hosts send to these the bridge carries past the WAN: a router there, perhaps.
         // Devices that are not there are a matter of the conditions.
         macs.extend(bridge::stations_elsewhere(lan, &devices.wan, STATIONS).unwrap_or_default());
-        kept_vlans = bridge::passage(lan, &devices.wan).ok().and_then(|it| it.kept_vlans);
+        vlans = bridge::passage(lan, &devices.wan).ok().and_then(|it| it.vlans);
     }
     Ok(Observation {
         lan: devices.lan.as_deref().and_then(index),
@@ -109,7 +109,7 @@ fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
         void: devices.void(),
         addresses: machine_addresses()?,
         macs,
-        kept_vlans,
+        vlans,
         names: names.clone(),
     })
 }

@@ -5,6 +5,18 @@ use forebay_core::units::ByteCount;
 
 use super::checksum;
 
+/// Bytes of the addresses that a frame begins with, and of a tag behind them (IEEE 802.1Q).
+const ADDRESSES: usize = 12;
+const TAG: usize = 4;
+
+/// The VLAN of a frame's outer tag, 0 if that names none; `None`: the frame has no tag of IEEE 802.1Q.
+pub fn vlan_of(bytes: &[u8]) -> Option<u16> {
+    match bytes.get(ADDRESSES..ADDRESSES + TAG)? {
+        [0x81, 0x00, high, low] => Some(u16::from_be_bytes([*high, *low]) & 0xfff),
+        _ => None,
+    }
+}
+
 /// One Ethernet frame.
 pub struct Frame {
     buffer: Box<[u8]>,
@@ -28,6 +40,13 @@ impl Frame {
     /// Finishes a transport checksum that was left to a device; whether there was one to finish.
     fn finish_checksum(&mut self) -> bool {
         checksum::finish(&mut self.buffer[..self.len])
+    }
+
+    /// Takes off the outer tag, which the frame has ([`vlan_of`]).
+    pub fn untag(&mut self) {
+        self.buffer.copy_within(ADDRESSES + TAG..self.len, ADDRESSES);
+        self.len -= TAG;
+        self.headers = Headers::parse(self.bytes()).ok();
     }
 
     /// Puts the frame into a class; 0 is served first.
@@ -187,6 +206,30 @@ mod tests {
             }
             assert!(pool.copy(&vec![0; frame_bytes + 1]).is_none());
             assert!(pool.spare.iter().all(|spare| spare.len() == 2), "none changed its size");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_read_and_taken_off_and_nothing_else() {
+        let mut pool = Pool::new(FRAME_BYTES, 1);
+        let bare: Vec<u8> = (0..100).collect();
+        let with = |tags: &[u8]| [&bare[..12], tags, &bare[12..]].concat();
+        assert_eq!((vlan_of(&bare), vlan_of(&with(&[0x81])[..13])), (None, None));
+        let provider = [0x88, 0xa8, 0, 9];
+        for (tags, vlan) in [
+            (&[0x81, 0, 0, 7][..], Some(7)),
+            (&[0x81, 0, 0xef, 0xfe], Some(0xffe)),
+            (&[0x81, 0, 0xe0, 0], Some(0)),
+            (&provider, None),
+        ] {
+            assert_eq!(vlan_of(&with(tags)), vlan);
+        }
+        let inner = with(&provider);
+        for frame in [bare.clone(), inner] {
+            let tagged = [&frame[..12], &[0x81, 0, 0x20, 7], &frame[12..]].concat();
+            let mut untagged = pool.copy(&tagged).unwrap();
+            untagged.untag();
+            assert_eq!(untagged.bytes(), frame);
         }
     }
 

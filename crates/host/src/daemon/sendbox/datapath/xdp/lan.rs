@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use forebay_core::units::{Rate, Timestamp};
-use forebay_ebpf::{Capture, CaptureCounters, CaptureOptions, XdpMode};
+use forebay_ebpf::{Capture, CaptureCounters, CaptureOptions, NO_VLAN, XdpMode};
 use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags};
 
@@ -36,7 +36,7 @@ const PASSING: [Passing; 4] = [
     ),
     (
         |fates| fates.vlan,
-        "packets of bundles pass, unshaped, in VLANs that the bridge does not send on as they come: \
+        "packets of bundles come in VLANs that the bridge does not let through to the WAN, and are left to it: \
          `bridge vlan show`",
     ),
     (
@@ -141,9 +141,14 @@ impl Lan {
         self.port.capture().expect("held since the port was opened")
     }
 
-    /// Lets what is to the machine itself pass, and what the bridge would not send on as it is.
+    /// Lets what is to the machine itself pass, and what the bridge would drop.
     pub fn set_own(&self, seen: &Observation) -> Result<(), forebay_ebpf::Error> {
-        self.capture().set_kept_vlans(seen.kept_vlans.as_ref());
+        let tag = |vlan: u16| if vlan == 0 { NO_VLAN } else { vlan };
+        let taken = seen.vlans.as_ref().map(|vlans| {
+            let untagged = vlans.untagged.iter().map(|vlan| tag(*vlan));
+            vlans.kept.iter().copied().chain(untagged).collect()
+        });
+        self.capture().set_kept_vlans(taken.as_ref());
         let boxes = &self.message_addresses | &seen.named_addresses();
         self.capture().set_own_addresses(&(&seen.addresses | &boxes))?;
         self.capture().set_own_macs(&seen.macs)

@@ -21,6 +21,7 @@ mod lan;
 mod queue;
 mod readers;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use forebay_core::bundle::Departures;
@@ -32,7 +33,7 @@ use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags};
 
 use self::attaching::Attaching;
-use self::frame::{Found, Frame, Pool};
+use self::frame::{Found, Frame, Pool, vlan_of};
 use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
@@ -53,6 +54,8 @@ pub struct Xdp {
     wan: XdpPort,
     names: [String; 2],
     attaching: Attaching,
+    /// Tags of these VLANs a bridge takes off on the way.
+    untagged_vlans: BTreeSet<u16>,
     pool: Pool,
     table: BundleTable,
     queues: Vec<Queue>,
@@ -92,6 +95,7 @@ impl Xdp {
             wan,
             names,
             attaching,
+            untagged_vlans: untagged_vlans(seen),
             pool: Pool::new(frame_bytes, BATCH),
             found: Found::default(),
             unclaimed: 0,
@@ -99,7 +103,8 @@ impl Xdp {
         })
     }
 
-    fn set_own(&self, seen: &Observation) {
+    fn set_own(&mut self, seen: &Observation) {
+        self.untagged_vlans = untagged_vlans(seen);
         // More addresses than the program holds: what is to the others is captured, as before they came.
         if let Err(error) = self.lan.set_own(seen) {
             tracing::warn!(target: "device", %error, "addresses of this machine");
@@ -141,10 +146,14 @@ impl Datapath for Xdp {
         listeners: &mut [impl Listener],
         schedule: &mut Schedule,
     ) -> io::Result<usize> {
-        let Self { lan, wan, pool, table, queues, found, unclaimed, unclaimed_lost, .. } = self;
+        let Self { lan, wan, pool, table, queues, untagged_vlans, found, .. } = self;
+        let (unclaimed, unclaimed_lost) = (&mut self.unclaimed, &mut self.unclaimed_lost);
         lan.tell_of_passing(now);
         let finished_before = found.finished_checksums;
-        let received = lan.receive(pool, found, &mut |frame, pool| {
+        let received = lan.receive(pool, found, &mut |mut frame, pool| {
+            if vlan_of(frame.bytes()).is_some_and(|vlan| untagged_vlans.contains(&vlan)) {
+                frame.untag();
+            }
             let Some(bundle) = bundle_of(table, &frame) else {
                 // The program knows destinations only: another source goes its way at once.
                 *unclaimed += 1;
@@ -293,6 +302,10 @@ fn tell_of_finished_checksums() {
         "packets come in with unfinished checksums, which are finished here; \
          `ethtool -K DEVICE tx off` at the sending end of the link costs less CPU"
     );
+}
+
+fn untagged_vlans(seen: &Observation) -> BTreeSet<u16> {
+    seen.vlans.as_ref().map(|vlans| vlans.untagged.clone()).unwrap_or_default()
 }
 
 fn bundle_of(table: &BundleTable, frame: &Frame) -> Option<usize> {
