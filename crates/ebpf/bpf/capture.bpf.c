@@ -12,9 +12,9 @@
 #include "heartbeat.h"
 #include "packet.h"
 
-/* Destination prefixes of all bundles, and own addresses with those of 1,024 bundles' peers. */
+/* Destination prefixes of all bundles, and own addresses with those of 1,024 bundles' peers, eight of each name. */
 #define MAX_PREFIXES 16384
-#define MAX_OWN 4096
+#define MAX_OWN 16384
 /* Receive queues; more than any device we drive has. */
 #define MAX_QUEUES 64
 
@@ -66,6 +66,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_OWN);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");

@@ -15,6 +15,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 use crate::attach::{XdpLink, XdpMode};
 use crate::key::{address_key, mac_key, prefix_key};
 use crate::mapped::MappedWords;
+use crate::program::KeySet;
 use crate::skel::{Plain, capture as skel};
 use crate::{Error, program};
 
@@ -23,6 +24,9 @@ pub const STAMP_LEN: usize = size_of::<u64>();
 
 /// Stands for frames with a tag of IEEE 802.1Q that names no VLAN, but only a priority.
 pub const NO_VLAN: u16 = 4095;
+
+/// Addresses that [`Capture::set_own_addresses`] has room for; as in `bpf/capture.bpf.c`.
+pub const MAX_OWN_ADDRESSES: usize = 16_384;
 
 /// Numbers that a VLAN can have.
 const VLANS: usize = 4096;
@@ -82,8 +86,8 @@ pub struct CaptureCounters {
 pub struct Capture {
     sockets: MapHandle,
     destinations: MapHandle,
-    own: MapHandle,
-    own_macs: MapHandle,
+    own: KeySet,
+    own_macs: KeySet,
     kept_vlans: MappedWords,
     fates: MapHandle,
     heartbeat: MappedWords,
@@ -140,10 +144,10 @@ impl Capture {
             heartbeat: mapped("heartbeat", loaded.maps.heartbeat.as_fd(), 1)?,
             longest_frame: mapped("longest_frame", loaded.maps.longest_frame.as_fd(), 1)?,
             kept_vlans: mapped("kept_vlans", loaded.maps.kept_vlans.as_fd(), VLANS / 64)?,
-            own_macs: program::handle("own_macs", &loaded.maps.own_macs)?,
+            own_macs: KeySet::of("own_macs", &loaded.maps.own_macs)?,
             sockets: program::handle("sockets", &loaded.maps.sockets)?,
             destinations: program::handle("destinations", &loaded.maps.destinations)?,
-            own: program::handle("own", &loaded.maps.own)?,
+            own: KeySet::of("own", &loaded.maps.own)?,
             fates: program::handle("fates", &loaded.maps.fates)?,
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
@@ -185,18 +189,16 @@ impl Capture {
     }
 
     /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them,
-    /// and to no others given before. At most 4096.
-    pub fn set_own_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
-        let keys =
-            addresses.iter().map(|address| address_key(*address).as_bytes().to_vec()).collect();
-        program::set_keys("own", &self.own, &keys)
+    /// and to no others given before. Of more than [`MAX_OWN_ADDRESSES`] only as many, with an error.
+    pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
+        let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
+        self.own.set(addresses.iter().map(key).collect())
     }
 
     /// Lets frames to these Ethernet addresses pass from now on, those of the box's own devices, and
-    /// to no others given before. At most 1024.
-    pub fn set_own_macs(&self, macs: &BTreeSet<[u8; 6]>) -> Result<(), Error> {
-        let keys = macs.iter().map(|mac| mac_key(*mac).as_bytes().to_vec()).collect();
-        program::set_keys("own_macs", &self.own_macs, &keys)
+    /// to no others given before. Of more than 1024 only as many, with an error.
+    pub fn set_own_macs(&mut self, macs: &BTreeSet<[u8; 6]>) -> Result<(), Error> {
+        self.own_macs.set(macs.iter().map(|mac| mac_key(*mac).as_bytes().to_vec()).collect())
     }
 
     /// Lets frames pass from now on that are in other VLANs than these, which a bridge sends on; 0 stands for frames
@@ -346,7 +348,7 @@ mod tests {
 
     #[test]
     fn only_packets_towards_a_bundle_are_taken() {
-        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
             return;
         };
         for prefix in ["10.2.0.0/16", "2001:db8::/32"] {
@@ -411,28 +413,51 @@ mod tests {
     }
 
     #[test]
+    fn more_own_addresses_than_there_is_room_for_are_told_and_room_is_used_again() {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+            return;
+        };
+        capture.add_prefix("10.0.0.0/8".parse().unwrap()).unwrap();
+        capture.beat();
+        let some = |first: u32, count: u32| -> BTreeSet<IpAddr> {
+            (first..first + count).map(|address| IpAddr::from(address.to_be_bytes())).collect()
+        };
+        let full = MAX_OWN_ADDRESSES as u32;
+        let base = u32::from_be_bytes([10, 2, 0, 0]);
+        capture.set_own_addresses(&some(base, full)).unwrap();
+        let error = capture.set_own_addresses(&some(base + 1, full + 1)).unwrap_err().to_string();
+        assert_eq!(error, "BPF map own: 16385 entries: allowed are 16384");
+        pass(&capture, &v4([10, 2, 0, 1]));
+        assert_eq!(capture.counters().unwrap().own, 1);
+        capture.set_own_addresses(&some(base + 2, full)).unwrap();
+        pass(&capture, &v4([10, 2, 0, 1]));
+        pass(&capture, &v4([10, 2, 64, 1]));
+        let counters = capture.counters().unwrap();
+        assert_eq!((counters.own, counters.no_socket), (2, 1));
+    }
+
+    #[test]
     fn frames_to_the_box_itself_pass_and_the_addresses_may_change() {
-        let Some(capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
             return;
         };
         capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
         capture.beat();
-        let to = |last: u8| {
+        let to = |capture: &Capture, last: u8| {
             let mut frame = v4([10, 2, 0, 1]);
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, last]);
-            pass(&capture, &frame);
+            pass(capture, &frame);
             let counters = capture.counters().unwrap();
             (counters.no_socket, counters.own_mac)
         };
-        assert_eq!(to(1), (1, 0), "taken, were there a socket");
-        let set = |lasts: &[u8]| {
-            let macs = lasts.iter().map(|last| [2, 0, 0, 0, 0, *last]).collect();
+        assert_eq!(to(&capture, 1), (1, 0), "taken, were there a socket");
+        for (own, taken) in
+            [([1, 2], [(1, 1), (1, 2), (2, 2)]), ([2, 3], [(3, 2), (3, 3), (3, 4)])]
+        {
+            let macs = own.map(|last| [2, 0, 0, 0, 0, last]).into();
             capture.set_own_macs(&macs).unwrap();
-        };
-        set(&[1, 2]);
-        assert_eq!((to(1), to(2), to(3)), ((1, 1), (1, 2), (2, 2)));
-        set(&[2, 3]);
-        assert_eq!((to(1), to(2), to(3)), ((3, 2), (3, 3), (3, 4)));
+            assert_eq!([1, 2, 3].map(|last| to(&capture, last)), taken);
+        }
         pass(&capture, &v4([10, 3, 0, 1]));
         assert_eq!(capture.counters().unwrap().outside, 1, "no packet of a bundle");
     }

@@ -120,6 +120,16 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// More is to be held than there is room for.
+    #[error("BPF map {map}: {count} entries: allowed are {max}")]
+    Full {
+        /// Map name.
+        map: &'static str,
+        /// How many there are to be.
+        count: usize,
+        /// How many there may be.
+        max: usize,
+    },
     /// The sampler's table of bundles is full.
     #[error("more than {max} bundles on one device")]
     TooManyBundles {

@@ -24,7 +24,9 @@ mod skel;
 pub mod tcp;
 
 pub use attach::{XdpMode, has_tcx};
-pub use capture::{Capture, CaptureCounters, CaptureOptions, NO_VLAN, STAMP_LEN};
+pub use capture::{
+    Capture, CaptureCounters, CaptureOptions, MAX_OWN_ADDRESSES, NO_VLAN, STAMP_LEN,
+};
 pub use classes::{Classes, ClassesOptions, ClassifiedCounters, QDISC, Standing};
 pub use error::Error;
 pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};

@@ -18,20 +18,41 @@ thread_local! {
 /// Bounds [`PRINTED`]; the verifier's log of our programs is a few hundred lines.
 const PRINTED_MAX: usize = 1 << 20;
 
-/// Makes the keys of a hash map of ones `wanted`. What stays is never missing in between.
-pub(crate) fn set_keys(
+/// A hash map that is a set of keys.
+#[derive(Debug)]
+pub(crate) struct KeySet {
     name: &'static str,
-    map: &MapHandle,
-    wanted: &BTreeSet<Vec<u8>>,
-) -> Result<(), Error> {
-    for key in wanted {
-        map.update(key, &[1], MapFlags::ANY).map_err(Error::map(name))?;
+    map: MapHandle,
+    held: BTreeSet<Vec<u8>>,
+}
+
+impl KeySet {
+    /// The set of a map that has no keys yet.
+    pub(crate) fn of(name: &'static str, map: &Map<'_>) -> Result<Self, Error> {
+        Ok(Self { name, map: handle(name, map)?, held: BTreeSet::new() })
     }
-    let held: Vec<Vec<u8>> = map.keys().collect();
-    for key in held.iter().filter(|key| !wanted.contains(*key)) {
-        map.delete(key).map_err(Error::map(name))?;
+
+    /// Holds the keys `wanted` and no others from now on. What stays is never missing in between.
+    ///
+    /// # Errors
+    ///
+    /// That there is not room for all: the first of them are held.
+    pub(crate) fn set(&mut self, wanted: BTreeSet<Vec<u8>>) -> Result<(), Error> {
+        let (count, max) = (wanted.len(), self.map.max_entries() as usize);
+        let wanted: BTreeSet<Vec<u8>> = wanted.into_iter().take(max).collect();
+        let stale: Vec<Vec<u8>> = self.held.difference(&wanted).cloned().collect();
+        for key in stale {
+            self.map.delete(&key).map_err(Error::map(self.name))?;
+            self.held.remove(&key);
+        }
+        for key in wanted {
+            if !self.held.contains(&key) {
+                self.map.update(&key, &[1], MapFlags::ANY).map_err(Error::map(self.name))?;
+                self.held.insert(key);
+            }
+        }
+        if count > max { Err(Error::Full { map: self.name, count, max }) } else { Ok(()) }
     }
-    Ok(())
 }
 
 /// Keeps what libbpf prints, the verifier's log included, off the terminal.

@@ -131,7 +131,7 @@ fn send(port: &mut dyn Port, frames: &[Vec<u8>]) {
 fn captured_port() -> (XdpPort, Capture) {
     let options = CaptureOptions::Bundles { stale_after: STALE_AFTER };
     let port = XdpPort::open("lan", Direction::Receive).unwrap();
-    let capture = Capture::attach(port.ifindex(), options, port.is_in_pieces()).unwrap();
+    let mut capture = Capture::attach(port.ifindex(), options, port.is_in_pieces()).unwrap();
     port.take_from(&capture).unwrap();
     capture.add_prefix("10.2.0.0/24".parse().unwrap()).unwrap();
     capture.set_own_addresses(&["10.2.0.9".parse().unwrap()].into()).unwrap();

@@ -21,6 +21,8 @@ mod keep_python;
 mod keygen;
 mod link;
 mod list;
+#[cfg(feature = "host")]
+mod look_up;
 mod man;
 mod native;
 mod new_algorithm;
@@ -183,6 +185,10 @@ pub enum Command {
     Completions(man::Completions),
     /// Print a manual page, or write those of all commands.
     Man(man::Man),
+    /// Look names of other boxes up for a box.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    LookUp(look_up::LookUp),
     /// Watch the devices of a box.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -255,6 +261,8 @@ impl Command {
             Self::Trace(arguments) => arguments.execute(),
             Self::Completions(arguments) => arguments.execute(),
             Self::Man(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::LookUp(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Observe(arguments) => arguments.execute(),
             #[cfg(feature = "host")]

@@ -178,6 +178,12 @@ fn assert_confined(status: &Path, name: &str, uid: u32, gid: u32, capabilities: 
     assert_eq!((field("NoNewPrivs"), field("Seccomp")), ("1".into(), "2".into()), "{name}");
 }
 
+/// Processes that this one has started and that have not ended.
+fn children(pid: &str) -> Vec<String> {
+    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    listed.split_whitespace().map(str::to_string).collect()
+}
+
 /// Does it as another user, without privilege.
 fn as_user<T: Send + 'static>(uid: u32, gid: Gid, work: impl FnOnce() -> T + Send + 'static) -> T {
     let account = Account { name: String::new(), uid: Uid::from_raw(uid), gid };
@@ -218,12 +224,14 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
         }
         threads.sort();
         assert_eq!(threads, ["forebay", "log", "packets"]);
-        let children = format!("/proc/{0}/task/{0}/children", one.pid());
-        let children = fs::read_to_string(children).unwrap();
-        let children: Vec<&str> = children.split_whitespace().collect();
         let status = |child: &str| Path::new("/proc").join(child).join("status");
-        let [reader, observer] = children[..] else { panic!("{children:?}") };
+        let of_box = children(&one.pid().to_string());
+        let [reader, observer] = &of_box[..] else { panic!("{of_box:?}") };
         assert_confined(&status(reader), "exe", uid, gid, CAP_DAC_READ_SEARCH);
+        // What looks names up.
+        let of_observer = children(observer);
+        let [names] = &of_observer[..] else { panic!("{of_observer:?}") };
+        assert_confined(&status(names), "exe", uid, gid, 0);
         let observer = status(observer);
         let observer = fields(&observer);
         for key in ["CapEff", "CapPrm", "CapBnd"] {

@@ -149,9 +149,9 @@ fn a_killed_run_leaves_nothing_behind() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let began = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[1/1]")));
     assert!(began.is_some());
-    // Emulator, two boxes with an observer each, two sides' hosts and the watcher of the folder; the
-    // wait for another emulation may be long.
-    wait_until("the programs run", 900, || descendants(child.id()).len() >= 8);
+    // Emulator, two boxes with an observer each and what looks names up for that, two sides' hosts and the watcher
+    // of the folder; the wait for another emulation may be long.
+    wait_until("the programs run", 900, || descendants(child.id()).len() >= 10);
     let (programs, scratch) = (descendants(child.id()), scratch_of(child.id()));
     let objects = objects_of(&programs);
     let namespaces = namespaces_of(&programs);

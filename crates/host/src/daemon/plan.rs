@@ -297,8 +297,8 @@ impl Plan {
         let now = self.running.as_ref().map_or("none".into(), |it| format!("pid {}", it.pid));
         let user = config.user.as_deref().unwrap_or(DEFAULT_USER);
         let then = format!(
-            "`forebay {}` as user {user} if it is there, with `forebay observe` (watches devices) and, as \
-             another user than root, `forebay read-keys`",
+            "`forebay {}` as user {user} if it is there, with `forebay observe` (watches devices), `forebay look-up` \
+             (names of peers) and, as another user than root, `forebay read-keys`",
             config.role
         );
         self.step("processes", now, &then);

@@ -142,7 +142,8 @@ impl ReceiveboxWorker {
         let messages = Messages::bind(config).map_err(DaemonError::SetUp)?;
         let devices = Devices::of(config);
         devices.require()?;
-        let (observer, seen) = Observer::start(&devices).map_err(DaemonError::SetUp)?;
+        let observed = Observer::start(&devices, confinement.account.as_ref());
+        let (observer, seen) = observed.map_err(DaemonError::SetUp)?;
         let ifindex = crate::port::ifindex(&config.wan)?;
         let mut sampler = attach(&devices, ifindex)?;
         // A sendbox counts what goes to this machine's other addresses: so does the sampler.

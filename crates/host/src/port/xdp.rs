@@ -169,6 +169,11 @@ impl XdpPort {
         self.capture.as_ref()
     }
 
+    /// As [`XdpPort::capture`], to change what it holds.
+    pub fn capture_mut(&mut self) -> Option<&mut Capture> {
+        self.capture.as_mut()
+    }
+
     /// Gives the capture program up to another port.
     pub fn release(&mut self) -> Option<Capture> {
         self.capture.take()

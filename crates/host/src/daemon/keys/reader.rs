@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::spec::Spec;
-use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 use super::{KeyFileError, MAX_FILE, parse, read_all};
@@ -172,10 +171,9 @@ fn ask(mut process: &UnixStream, source: Source, number: u64) -> io::Result<Resu
 pub fn serve(file: &Path, name: &str, uid: u32, gid: u32) -> io::Result<()> {
     // Signals of the terminal are for the box, which ends this process in its time.
     let _signals = block_signals()?;
-    let account = Account { name: String::new(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) };
     // Without the buffer of the standard library's.
     let stream = UnixStream::from(nix::unistd::dup(io::stdin())?);
-    Confinement::to(account).confine(Task::Keys)?;
+    Confinement::to(Account::of(uid, gid)).confine(Task::Keys)?;
     serve_on(&stream, file, name)
 }
 

@@ -20,8 +20,6 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// A peer that was not heard for this long is looked for at all its addresses again: longer than one at rest may be
 /// silent.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// Addresses of a peer that are tried; a name may have any number.
-const ADDRESSES_MAX: usize = 8;
 /// Names of peers that are not heard are looked up again after this time.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
 
@@ -104,7 +102,7 @@ impl Peers {
                     let found = names.get(name).map_or(&[][..], |it| it.addresses.as_slice());
                     let reachable = |ip: &&IpAddr| has_version[usize::from(ip.is_ipv6())];
                     let found: Vec<IpAddr> = found.iter().filter(reachable).copied().collect();
-                    let found = alternating(&found).into_iter().take(ADDRESSES_MAX);
+                    let found = alternating(&found).into_iter();
                     found.map(|ip| SocketAddr::new(ip, *port)).collect()
                 }
             };

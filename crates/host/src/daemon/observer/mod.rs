@@ -7,8 +7,8 @@
 //! ```
 //! The process looks at each message of the kernel, and once a second, since nobody tells of tcx and sysctls. It
 //! ends with the box, whose end of its standard input closes. Where the process ends the box ends too; where it
-//! is silent for `SILENT_AFTER` a sendbox hands the traffic back. Names of other boxes are looked up there, too: the
-//! box writes them on that standard input, one a line.
+//! is silent for `SILENT_AFTER` a sendbox hands the traffic back. Names of other boxes come from a process that it has
+//! started ([`names`]): the box writes them on that standard input, one a line.
 
 pub mod names;
 mod watch;
@@ -30,6 +30,7 @@ use super::conditions::{Devices, Void};
 use super::config::Peer;
 use crate::bridge::Vlans;
 use crate::clock;
+use crate::service::privileges::Account;
 
 pub use watch::run;
 
@@ -85,15 +86,19 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts it, with the privileges of the caller; answers it and what it sees first.
+    /// Starts it, with the privileges of the caller; answers it and what it sees first. Names are looked up by
+    /// this account, or else by the caller's.
     ///
     /// # Errors
     ///
     /// What keeps it from starting, and that it says nothing.
-    pub fn start(devices: &Devices) -> io::Result<(Self, Observation)> {
+    pub fn start(
+        devices: &Devices,
+        account: Option<&Account>,
+    ) -> io::Result<(Self, Observation)> {
         // Of this program, even if its file was replaced meanwhile.
         let mut program = Command::new("/proc/self/exe");
-        program.arg("observe").arg(serde_json::to_string(devices)?);
+        program.arg("observe").arg(serde_json::to_string(devices)?).args(arguments(account));
         Self::start_as(program)
     }
 
@@ -176,6 +181,13 @@ impl Observer {
     pub fn is_silent(&self, now: Timestamp) -> bool {
         now.saturating_since(self.heard_at) >= SILENT_AFTER
     }
+}
+
+/// The arguments of a process that is told an account.
+fn arguments(account: Option<&Account>) -> Vec<String> {
+    account.map_or_else(Vec::new, |Account { uid, gid, .. }| {
+        vec![format!("--uid={uid}"), format!("--gid={gid}")]
+    })
 }
 
 /// Readable when there may be something new.

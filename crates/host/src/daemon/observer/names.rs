@@ -1,20 +1,39 @@
-//! Names of the other boxes, looked up by a thread of the observer: an answer may take many seconds, and a packet
-//! thread waits for nothing.
+//! Names of the other boxes, looked up by a process of its own: an answer may take many seconds, and a packet thread
+//! waits for nothing. What answers comes from the network, and is read by the system's resolver.
+//!
+//! ```text
+//!  box ── a name a line ──► `forebay observe` ── a name a line ──► `forebay look-up` ──► name servers
+//!      ◄── observations ──                    ◄── a line each ──
+//! ```
+//! The process is the box's account, with no capability and a filter of system calls, and ends with the observer. What
+//! it says is taken of names alone that it was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::mpsc;
-use std::thread;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
+use forebay_ebpf::MAX_OWN_ADDRESSES;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::{Deserialize, Serialize};
 
+use super::arguments;
 use crate::daemon::config::MAX_BUNDLES;
+use crate::service::privileges::seccomp::Task;
+use crate::service::privileges::{Account, Confinement};
+use crate::service::supervisor::block_signals;
 
-/// Most addresses that are kept of a name.
-const ADDRESSES_MAX: usize = 16;
-/// More than any name has bytes: what is longer is none.
-const LINE_MAX: usize = 1024;
+/// Most addresses that are kept of a name: as many are tried.
+pub const ADDRESSES_MAX: usize = 8;
+/// Packets to all of them pass the bundles: the table of the capture program holds those of as many names as there
+/// are bundles, with the boxes' own.
+const _: () = assert!((ADDRESSES_MAX + 1) * MAX_BUNDLES < MAX_OWN_ADDRESSES);
+/// Longest line: an answer with a name of 253 bytes, as many addresses, and what kept it from others. Whole or not at
+/// all a pipe takes such a line (PIPE_BUF).
+const LINE_MAX: usize = 4096;
+/// Longest text of a problem, in characters.
+const PROBLEM_MAX: usize = 200;
 
 /// What was found of each name that was asked for.
 pub type Names = BTreeMap<String, Resolved>;
@@ -28,76 +47,156 @@ pub struct Resolved {
     pub problem: Option<String>,
 }
 
-/// The names that a box asks for, one a line.
+/// The names that a box asks for, one a line, and the process that looks them up.
 pub struct LookUp {
-    wanted: mpsc::SyncSender<String>,
-    found: mpsc::Receiver<(String, Resolved)>,
+    process: Option<Process>,
     names: Names,
     /// Names that are being looked up, or wait for that.
     asked: BTreeSet<String>,
-    /// What was read of a line that is not whole.
-    part: Vec<u8>,
+    /// What was read of a line of the box.
+    part: Part,
+}
+
+struct Process {
+    names: ChildStdin,
+    answers: ChildStdout,
+    /// What was read of a line of the process.
+    part: Part,
 }
 
 impl LookUp {
-    /// Starts the thread that waits for answers.
-    pub fn start() -> io::Result<Self> {
-        let (wanted, names) = mpsc::sync_channel::<String>(MAX_BUNDLES);
-        let (finds, found) = mpsc::channel();
-        thread::Builder::new().name("names".into()).spawn(move || {
-            for name in names {
-                let resolved = look_up(&name);
-                // The process is about to end.
-                if finds.send((name, resolved)).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { wanted, found, names: Names::new(), asked: BTreeSet::new(), part: Vec::new() })
+    /// Starts the process, which becomes this account, if there is one.
+    pub fn start(account: Option<&Account>) -> io::Result<Self> {
+        // Of this program, even if its file was replaced meanwhile.
+        let mut program = Command::new("/proc/self/exe");
+        program.arg("look-up").args(arguments(account));
+        Self::start_as(program)
+    }
+
+    /// As [`LookUp::start`], by a program that answers as this one would.
+    fn start_as(mut program: Command) -> io::Result<Self> {
+        // Not waited for: it ends with its standard input, and then so does this process.
+        let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let names = child.stdin.take().expect("piped");
+        let answers = child.stdout.take().expect("piped");
+        fcntl(&names, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        fcntl(&answers, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let process = Some(Process { names, answers, part: Part::default() });
+        Ok(Self { process, names: Names::new(), asked: BTreeSet::new(), part: Part::default() })
     }
 
     /// Takes what the box asks for; false: it has ended.
     pub fn take(&mut self, mut asked: impl BufRead) -> io::Result<bool> {
         let bytes = asked.fill_buf()?;
-        let len = bytes.len();
-        for byte in bytes {
-            if *byte != b'\n' {
-                self.part.extend((self.part.len() < LINE_MAX).then_some(*byte));
+        let (len, names) = (bytes.len(), self.part.lines(bytes));
+        asked.consume(len);
+        for name in names {
+            let Some(process) = &mut self.process else {
+                let ended = "the process that looks names up has ended: start the box again";
+                self.names.entry(name).or_default().problem = Some(ended.into());
                 continue;
-            }
-            let Ok(name) = String::from_utf8(std::mem::take(&mut self.part)) else { continue };
+            };
             // With so many waiting it is asked for again.
-            if !self.asked.contains(&name) && self.wanted.try_send(name.clone()).is_ok() {
+            if !self.asked.contains(&name)
+                && process.names.write_all(format!("{name}\n").as_bytes()).is_ok()
+            {
                 self.asked.insert(name);
             }
         }
-        asked.consume(len);
         Ok(len > 0)
     }
 
     /// What was found so far.
     pub fn names(&mut self) -> &Names {
-        for (name, found) in self.found.try_iter() {
-            self.asked.remove(&name);
+        let mut bytes = [0; 1 << 14];
+        let read = self.process.as_mut().map(|process| process.answers.read(&mut bytes));
+        match read {
+            Some(Ok(0)) => self.process = None,
+            // It says little: what is left is there the next time.
+            Some(Ok(len)) => self.hear(&bytes[..len]),
+            Some(Err(_)) | None => {}
+        }
+        &self.names
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        let Some(process) = &mut self.process else { return };
+        for line in process.part.lines(bytes) {
+            let Ok((name, found)) = serde_json::from_str::<(String, Resolved)>(&line) else {
+                continue;
+            };
+            if !self.asked.remove(&name) {
+                continue;
+            }
             let before = self.names.entry(name).or_default();
             before.problem = found.problem;
             if before.problem.is_none() {
                 before.addresses = found.addresses;
+                before.addresses.truncate(ADDRESSES_MAX);
             }
         }
-        &self.names
     }
+
+    /// Readable when something may have been found.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(|process| process.answers.as_fd())
+    }
+}
+
+/// What was read of a line that is not whole.
+#[derive(Default)]
+struct Part(Vec<u8>);
+
+impl Part {
+    /// The lines that are whole with these bytes; of a longer one than [`LINE_MAX`] the beginning.
+    fn lines(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for byte in bytes {
+            if *byte == b'\n' {
+                lines.extend(String::from_utf8(std::mem::take(&mut self.0)));
+            } else if self.0.len() < LINE_MAX {
+                self.0.push(*byte);
+            }
+        }
+        lines
+    }
+}
+
+/// Is that process, as this account if there is one, until standard input ends.
+pub fn serve(account: Option<Account>) -> io::Result<()> {
+    // What is meant for the box reaches its whole process group: the observer ends this process.
+    let _signals = block_signals()?;
+    let confinement = account.map_or_else(Confinement::default, Confinement::to);
+    confinement.confine(Task::Names)?;
+    answer(io::stdin().lock(), io::stdout())
+}
+
+/// Looks up each name of `asked`, a line each, and says a line of it.
+fn answer(asked: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+    for name in asked.lines() {
+        let name = name?;
+        let found = look_up(&name);
+        let mut line = serde_json::to_vec(&(name, found))?;
+        line.push(b'\n');
+        answers.write_all(&line)?;
+        answers.flush()?;
+    }
+    Ok(())
 }
 
 /// Looks a name up, which may take many seconds.
 pub fn look_up(name: &str) -> Resolved {
     let found = match (name, 0).to_socket_addrs() {
         Ok(found) => found,
-        Err(error) => return Resolved { problem: Some(error.to_string()), ..Resolved::default() },
+        Err(error) => {
+            let problem = error.to_string().chars().take(PROBLEM_MAX).collect();
+            return Resolved { problem: Some(problem), ..Resolved::default() };
+        }
     };
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in found.map(|address| address.ip()).take(ADDRESSES_MAX) {
-        if !addresses.contains(&ip) && !ip.is_unspecified() && !ip.is_multicast() {
+    for ip in found.map(|address| address.ip()) {
+        let is_host = !ip.is_unspecified() && !ip.is_multicast();
+        if is_host && !addresses.contains(&ip) && addresses.len() < ADDRESSES_MAX {
             addresses.push(ip);
         }
     }
@@ -109,41 +208,88 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::service::privileges::seccomp;
 
     #[test]
-    fn what_is_asked_for_in_parts_is_found_and_an_end_is_told() {
-        let mut look_up = LookUp::start().unwrap();
-        // The files of every machine have it.
-        assert!(look_up.take(&b"local"[..]).unwrap());
-        assert!(look_up.take(&b"host\n"[..]).unwrap());
-        assert!(!look_up.take(&b""[..]).unwrap());
+    fn under_the_filter_the_resolver_finds_what_the_files_of_every_machine_have() {
+        let confined = std::thread::spawn(|| {
+            seccomp::install(&seccomp::filters(Task::Names).unwrap()).unwrap();
+            let mut answers = Vec::new();
+            answer(&b"localhost\nno.such.invalid\n"[..], &mut answers).unwrap();
+            answers
+        });
+        let answers = confined.join().unwrap();
+        let answers = String::from_utf8(answers).unwrap();
+        let found: Vec<(String, Resolved)> =
+            answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [(localhost, one), (invalid, none)] = &found[..] else { panic!("{answers}") };
+        assert_eq!([localhost, invalid], ["localhost", "no.such.invalid"]);
+        assert!(one.addresses.iter().all(IpAddr::is_loopback), "{one:?}");
+        assert!(!one.addresses.is_empty() && one.problem.is_none(), "{one:?}");
+        assert!(none.addresses.is_empty() && none.problem.is_some(), "{none:?}");
+    }
+
+    /// A process that says these lines at the first name, and ends at the second.
+    fn saying(lines: &str) -> LookUp {
+        let mut program = Command::new("sh");
+        program.args(["-c", "read name; printf '%s' \"$0\"; read name", lines]);
+        LookUp::start_as(program).unwrap()
+    }
+
+    fn await_that(look_up: &mut LookUp, is_so: impl Fn(&mut LookUp) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while look_up.names().is_empty() {
-            assert!(Instant::now() < deadline, "nothing was found");
-            thread::sleep(Duration::from_millis(10));
+        while !is_so(look_up) {
+            assert!(Instant::now() < deadline, "nothing was found: {:?}", look_up.names);
+            std::thread::sleep(Duration::from_millis(10));
         }
-        let found = &look_up.names()["localhost"];
-        assert!(found.addresses.iter().all(IpAddr::is_loopback), "{found:?}");
-        assert!(!found.addresses.is_empty() && found.problem.is_none(), "{found:?}");
     }
 
     #[test]
-    fn addresses_stay_where_a_later_look_up_fails() {
-        let (wanted, _) = mpsc::sync_channel(1);
-        let (finds, found) = mpsc::channel();
-        let (names, asked) = (Names::new(), BTreeSet::new());
-        let mut look_up = LookUp { wanted, found, names, asked, part: Vec::new() };
-        let resolved = |addresses: &[&str], problem: Option<&str>| Resolved {
-            addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
-            problem: problem.map(str::to_string),
+    fn what_is_asked_for_in_parts_is_found_and_an_end_is_told() {
+        let mut look_up = saying("[\"b.example\",{\"addresses\":[\"192.0.2.1\"],\"problem\":null}]\n");
+        assert!(look_up.take(&b"b.exa"[..]).unwrap());
+        assert!(look_up.take(&b"mple\n"[..]).unwrap());
+        assert!(!look_up.take(&b""[..]).unwrap());
+        await_that(&mut look_up, |it| !it.names().is_empty());
+        assert_eq!(look_up.names()["b.example"].addresses, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn nothing_is_taken_of_names_that_nobody_has_asked_for_and_no_more_addresses_than_there_is_room_for()
+     {
+        let many: Vec<String> = (1..100).map(|last| format!("\"192.0.2.{last}\"")).collect();
+        let answer = |name: &str| {
+            format!("[\"{name}\",{{\"addresses\":[{}],\"problem\":null}}]\n", many.join(","))
         };
-        for (told, expected) in [
-            (resolved(&["192.0.2.1"], None), resolved(&["192.0.2.1"], None)),
-            (resolved(&[], Some("no answer")), resolved(&["192.0.2.1"], Some("no answer"))),
-            (resolved(&["192.0.2.2"], None), resolved(&["192.0.2.2"], None)),
+        let lines = ["no json\n", &"x".repeat(9000), "\n", &answer("c.example"), &answer("b.example")];
+        let mut look_up = saying(&lines.concat());
+        assert!(look_up.take(&b"b.example\n"[..]).unwrap());
+        await_that(&mut look_up, |it| it.names().contains_key("b.example"));
+        assert_eq!(look_up.names().len(), 1);
+        assert_eq!(look_up.names()["b.example"].addresses.len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn addresses_stay_where_a_later_look_up_fails_and_where_the_process_has_ended() {
+        let addresses = |it: &LookUp| it.names["b.example"].addresses.clone();
+        let found = vec!["192.0.2.1".parse::<IpAddr>().unwrap()];
+        let mut look_up = saying("");
+        for (told, problem) in [
+            ("{\"addresses\":[\"192.0.2.1\"],\"problem\":null}", None),
+            ("{\"addresses\":[],\"problem\":\"no answer\"}", Some("no answer")),
         ] {
-            finds.send(("b.example".to_string(), told)).unwrap();
-            assert_eq!(look_up.names()["b.example"], expected);
+            look_up.asked.insert("b.example".into());
+            look_up.hear(format!("[\"b.example\",{told}]\n").as_bytes());
+            assert_eq!(look_up.names["b.example"].problem.as_deref(), problem);
+            assert_eq!(addresses(&look_up), found);
         }
+        assert!(look_up.take(&b"x.example\ny.example\n"[..]).unwrap());
+        await_that(&mut look_up, |it| {
+            it.names();
+            it.as_fd().is_none()
+        });
+        assert!(look_up.take(&b"b.example\n"[..]).unwrap());
+        assert!(look_up.names()["b.example"].problem.as_ref().unwrap().contains("has ended"));
+        assert_eq!(addresses(&look_up), found);
     }
 }

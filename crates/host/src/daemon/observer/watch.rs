@@ -8,7 +8,6 @@ use caps::Capability;
 use nix::errno::Errno;
 use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::SockProtocol;
 
 use super::Observation;
@@ -20,7 +19,8 @@ use crate::ethernet;
 use crate::netlink;
 use crate::offload::{self, Offload};
 use crate::port::{XdpProgram, xdp_program};
-use crate::service::privileges;
+use crate::service::privileges::{self, Account};
+use crate::service::supervisor::block_signals;
 
 /// At least this long between two looks: what a script changes comes in one.
 const SPACING: Duration = Duration::from_millis(50);
@@ -37,23 +37,21 @@ const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 // include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
 const NFNLGRP_NFTABLES: u32 = 1 << 6;
 
-/// Watches the devices of a box, and writes what it sees on standard output, until standard input ends.
+/// Watches the devices of a box, and writes what it sees on standard output, until standard input ends. Names are
+/// looked up by a process that becomes this account.
 ///
 /// It needs netlink(7) sockets, ioctl(2) of devices, bpf(2) to ask for programs, and the files of
 /// `/proc/sys/net/bridge`, with `CAP_NET_ADMIN`.
-pub fn run(devices: &Devices) -> io::Result<()> {
+pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     // What is meant for the box reaches its whole process group or control group: the box ends it.
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals.thread_block()?;
+    let _signals = block_signals()?;
+    // Without these privileges it could not become another user.
+    let mut names = LookUp::start(account)?;
     let groups = RTMGRP_LINK | RTMGRP_TC | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
-    let mut names = LookUp::start()?;
     let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
     let mut told = None;
     loop {
@@ -76,14 +74,15 @@ pub fn run(devices: &Devices) -> io::Result<()> {
             told = Some(seen);
         }
         let stdin = io::stdin();
-        let sources = changes.iter().map(AsFd::as_fd).chain([stdin.as_fd()]);
+        let sources = changes.iter().map(AsFd::as_fd).chain(names.as_fd()).chain([stdin.as_fd()]);
         let mut fds: Vec<_> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         let timeout = PollTimeout::try_from(PERIOD).map_err(io::Error::other)?;
         match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if fds.last().and_then(PollFd::any) == Some(true) && !names.take(stdin.lock())? {
+        let has_asked = fds.last().and_then(PollFd::any) == Some(true);
+        if has_asked && !names.take(stdin.lock())? {
             return Ok(());
         }
         std::thread::sleep(SPACING.saturating_sub(began.elapsed()));

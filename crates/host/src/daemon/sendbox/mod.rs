@@ -102,8 +102,9 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     let queues = offload::receive_queues(lan).map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
     let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
-    let observed = Observer::start(&devices).map_err(DaemonError::SetUp)?;
     let confinement = &prepared.confinement;
+    let observed =
+        Observer::start(&devices, confinement.account.as_ref()).map_err(DaemonError::SetUp)?;
     let datapath =
         |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed, confinement);
     let worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;

@@ -13,9 +13,10 @@
 //! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
 //! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
 //! user and its system calls. The [`observer`](crate::daemon::observer), a process of its own, keeps its user and has
-//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What keeps algorithms in
-//! Python running ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities and
-//! with the filters of programs that are not ours.
+//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What looks names up for
+//! it is another process, confined as the threads of the box are. What keeps algorithms in Python running
+//! ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities and with the filters of
+//! programs that are not ours.
 
 pub mod seccomp;
 
@@ -135,6 +136,11 @@ pub struct Account {
 }
 
 impl Account {
+    /// An account without a name.
+    pub fn of(uid: u32, gid: u32) -> Self {
+        Self { name: String::new(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) }
+    }
+
     /// The account called `name`; `None`: there is none.
     pub fn named(name: &str) -> io::Result<Option<Self>> {
         let found = User::from_name(name)?;
@@ -192,7 +198,12 @@ impl Confinement {
             Task::Packets => &KEPT,
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
-            Task::Frames | Task::Control | Task::Log | Task::Trace | Task::Metrics => &[],
+            Task::Frames
+            | Task::Control
+            | Task::Log
+            | Task::Trace
+            | Task::Metrics
+            | Task::Names => &[],
         };
         drop_all_but(kept, self.account.as_ref())?;
         // An architecture that nobody wrote one for, or a kernel without them.

@@ -32,11 +32,13 @@ pub enum Task {
     Metrics,
     /// The key files, in a process of its own.
     Keys,
+    /// Names of other boxes, in a process of its own.
+    Names,
 }
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Packets,
         Self::Frames,
         Self::Control,
@@ -44,6 +46,7 @@ impl Task {
         Self::Trace,
         Self::Metrics,
         Self::Keys,
+        Self::Names,
     ];
 }
 
@@ -148,6 +151,30 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_tkill,
 ];
 
+/// The system's resolver: its files, modules and name servers. It has to do without services behind Unix sockets, of
+/// which the box's own control socket is one.
+const NAMES: &[libc::c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getpeername,
+    libc::SYS_getuid,
+    libc::SYS_newfstatat,
+    libc::SYS_pread64,
+    libc::SYS_prlimit64,
+    libc::SYS_readlinkat,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_shutdown,
+    libc::SYS_statx,
+    libc::SYS_uname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+];
+
 /// What nobody here ever does.
 const DEADLY: &[libc::c_long] = &[
     libc::SYS_add_key,
@@ -235,13 +262,14 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         Task::Trace => &[TRACE],
         Task::Metrics => &[SOCKETS, METRICS],
         Task::Keys => &[SOCKETS, KEYS],
+        Task::Names => &[SOCKETS, NAMES],
     };
     let calls = ALL.iter().chain(more.iter().copied().flatten());
     let mut rules: Rules = calls.map(|call| (*call, Vec::new())).collect();
     // No memory becomes a program.
     let no_code = only(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0)?;
     rules.insert(libc::SYS_mmap, vec![no_code.clone()]);
-    rules.insert(libc::SYS_mprotect, vec![no_code]);
+    rules.insert(libc::SYS_mprotect, vec![no_code.clone()]);
     let family = |family: libc::c_int| only(0, SeccompCmpOp::Eq, family as u64);
     match task {
         Task::Packets => {
@@ -255,6 +283,16 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         }
         Task::Metrics => drop(rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?])),
         Task::Keys => drop(rules.insert(libc::SYS_openat, vec![reading()?])),
+        Task::Names => {
+            let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+            let families = families.into_iter().map(family).collect::<Result<_, _>>()?;
+            rules.insert(libc::SYS_socket, families);
+            rules.insert(libc::SYS_ioctl, vec![only(1, SeccompCmpOp::Eq, libc::FIONREAD)?]);
+            rules.insert(libc::SYS_openat, vec![reading()?]);
+            // The resolver loads its modules when it needs them: files that it cannot write.
+            let no_writing = only(2, SeccompCmpOp::MaskedEq(libc::PROT_WRITE as u64), 0)?;
+            rules.insert(libc::SYS_mmap, vec![no_code, no_writing]);
+        }
         Task::Frames | Task::Log | Task::Trace => {}
     }
     Ok(rules)
@@ -290,11 +328,14 @@ mod tests {
                 install(&filters(task).unwrap()).unwrap();
                 let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
                 let read = File::open(existing.path());
-                let may_read = matches!(task, Task::Control | Task::Trace | Task::Keys);
+                let may_read =
+                    matches!(task, Task::Control | Task::Trace | Task::Keys | Task::Names);
                 assert_eq!(read.is_ok(), may_read, "{task:?}: {read:?}");
                 let written = File::options().write(true).open(existing.path());
                 assert_eq!(written.is_ok(), task == Task::Trace, "{task:?}: {written:?}");
-                assert!(UdpSocket::bind("127.0.0.1:0").is_err_and(|error| is_denied(&error)));
+                let bound = UdpSocket::bind("127.0.0.1:0");
+                assert_eq!(bound.is_ok(), task == Task::Names, "{task:?}: {bound:?}");
+                assert!(bound.is_ok() || bound.is_err_and(|error| is_denied(&error)));
                 let started = std::thread::Builder::new().spawn(|| ());
                 assert!(started.is_err_and(|error| is_denied(&error)), "{task:?}");
                 drop((vec![1_u8; 1 << 22], std::time::Instant::now()));

@@ -141,8 +141,12 @@ impl Lan {
         self.port.capture().expect("held since the port was opened")
     }
 
+    fn capture_mut(&mut self) -> &mut Capture {
+        self.port.capture_mut().expect("held since the port was opened")
+    }
+
     /// Lets what is to the machine itself pass, and what the bridge would drop.
-    pub fn set_own(&self, seen: &Observation) -> Result<(), forebay_ebpf::Error> {
+    pub fn set_own(&mut self, seen: &Observation) -> Result<(), forebay_ebpf::Error> {
         let tag = |vlan: u16| if vlan == 0 { NO_VLAN } else { vlan };
         let taken = seen.vlans.as_ref().map(|vlans| {
             let untagged = vlans.untagged.iter().map(|vlan| tag(*vlan));
@@ -150,8 +154,10 @@ impl Lan {
         });
         self.capture().set_kept_vlans(taken.as_ref());
         let boxes = &self.message_addresses | &seen.named_addresses();
-        self.capture().set_own_addresses(&(&seen.addresses | &boxes))?;
-        self.capture().set_own_macs(&seen.macs)
+        let own = &seen.addresses | &boxes;
+        let capture = self.capture_mut();
+        capture.set_own_macs(&seen.macs)?;
+        capture.set_own_addresses(&own)
     }
 
     /// Tells the log, once of each kind, of frames that the kernel forwards whatever they are for.

@@ -107,7 +107,11 @@ impl Xdp {
         self.untagged_vlans = untagged_vlans(seen);
         // More addresses than the program holds: what is to the others is captured, as before they came.
         if let Err(error) = self.lan.set_own(seen) {
-            tracing::warn!(target: "device", %error, "addresses of this machine");
+            tracing::warn!(
+                target: "device",
+                %error,
+                "addresses of this machine and of other boxes: packets to some are taken as those to hosts"
+            );
         }
     }
 
