@@ -174,6 +174,17 @@ fn nothing_is_applied_or_confirmed_where_no_box_runs() {
     for time in ["4s", "86401s"] {
         refused(&["apply", "box.toml", "--confirm", time], "allowed are 5 to 86400 s");
     }
+    let one_of_two = |name: &str, wan: &str, listen: &str| {
+        let text = CONFIG.replace("[box]", &format!("[[box]]\nname = \"{name}\""));
+        let text = text.replace("[[bundle]]", "[[box.bundle]]");
+        text.replace("wan0", wan).replace("192.0.2.2", listen)
+    };
+    let two = one_of_two("a", "wan0", "192.0.2.2") + &one_of_two("b", "wan1", "192.0.2.3");
+    fs::write(folder.path().join("two.toml"), two).unwrap();
+    refused(
+        &["apply", "two.toml"],
+        "two.toml has several boxes (a, b), and a trial is of one: `forebay plan two.toml` says what",
+    );
     // What could not be asked may have something on trial.
     for command in ["confirm", "revert"] {
         let output = forebay(folder.path(), &[command, "--socket", "none.sock"]);

@@ -55,7 +55,7 @@ mod with_host {
     use anyhow::Context;
     use forebay_host::daemon::Config;
     use forebay_host::daemon::config::unit_of;
-    use forebay_host::daemon::reload::trial;
+    use forebay_host::daemon::reload::{start, trial};
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
     use forebay_host::service::outcome::Outcome;
@@ -65,8 +65,8 @@ mod with_host {
     use crate::commands::status::ANOTHER_QUESTION;
     use crate::commands::{BadInput, confirm, print};
 
-    /// How long a box that was just started may take to answer.
-    const START_PATIENCE: Duration = Duration::from_secs(10);
+    /// How long a box that has crashed may be away until systemd has started it again (s).
+    const AWAY_MAX_S: u32 = 10;
     /// How long after the end of a trial its box may be silent.
     const LATENESS: Duration = Duration::from_secs(10);
 
@@ -77,10 +77,11 @@ mod with_host {
             trial::check(self.confirm)
                 .map_err(|reason| BadInput(format!("--confirm: {reason}")))?;
             let text = Config::read(&self.file).map_err(refused)?;
-            let config = Config::parse(&self.file, &text).map_err(refused)?;
+            let boxes = Config::parse_all(&self.file, &text).map_err(refused)?;
+            let [config] = &boxes[..] else { return Err(several(&self.file, &boxes).into()) };
             let socket = self.socket.as_deref().unwrap_or(&config.control);
             let Some(status) = status_of(socket)? else {
-                return self.start(&config, socket);
+                return self.start(config, socket);
             };
             let own = file_of(&status, self.config.as_deref())?;
             if Config::load_all(&own).is_ok_and(|boxes| boxes.len() > 1) {
@@ -112,7 +113,7 @@ mod with_host {
             }
             self.show(&outcome)?;
             match outcome.confirm_within_s {
-                Some(_) => self.wait(socket, status.pid, Some(&text)),
+                Some(_) => self.wait(socket, Some((status.pid, &text))),
                 None => Ok(ExitCode::SUCCESS),
             }
         }
@@ -173,58 +174,40 @@ mod with_host {
             Candidate::of(&own)?.remove()?;
             let systemctl =
                 |verb: &str| Command::new("systemctl").args([verb, unit.as_str()]).status();
-            let is_started = systemctl("start").context("cannot run systemctl")?.success();
-            let begun = if is_started {
-                self.begin_trial(socket)
-            } else {
-                Err(anyhow::anyhow!("{unit} did not start: `journalctl -u {unit}` says why"))
-            };
-            let (said, pid) = match begun {
-                Ok(begun) => begun,
-                Err(error) => {
-                    // Else the unit would stay, or be started again, with no way back.
-                    let is_stopped = systemctl("stop").is_ok_and(|status| status.success());
-                    let then = if is_stopped { "is stopped again" } else { "could not be stopped" };
-                    return Err(error.context(format!("{unit} {then}")));
+            // Before the start, so that whatever becomes of this command, or of the box, it ends.
+            start::put(&config.control, self.confirm)?;
+            let begun = match systemctl("start").context("cannot run systemctl") {
+                Ok(status) if status.success() => is_on_trial(socket),
+                Ok(_) => {
+                    Err(anyhow::anyhow!("{unit} did not start: `journalctl -u {unit}` says why"))
                 }
+                Err(error) => Err(error),
             };
+            if let Err(error) = begun {
+                // Else the unit would be started again until the end of the trial.
+                let is_stopped = systemctl("stop").is_ok_and(|status| status.success());
+                let then = if is_stopped { "is stopped again" } else { "could not be stopped" };
+                start::remove(&config.control)?;
+                return Err(error.context(format!("{unit} {then}")));
+            }
+            let within_s = self.confirm;
             let text = if self.json {
-                let within_s = self.confirm;
                 format!(
                     "{}\n",
                     serde_json::json!({ "started": unit, "confirm_within_s": within_s })
                 )
             } else {
-                format!("{unit} runs: {said}\n")
+                format!(
+                    "{unit} runs: the box ends in {within_s} s, unless `forebay confirm` comes before\n"
+                )
             };
             print(&text)?;
-            self.wait(socket, pid, None)
+            self.wait(socket, None)
         }
 
-        /// Puts a box that was just started on trial; answers what it says and its process.
-        fn begin_trial(&self, socket: &Path) -> anyhow::Result<(String, u32)> {
-            let deadline = Instant::now() + START_PATIENCE;
-            let trial = Request::Trial { within_s: self.confirm };
-            let said = loop {
-                match ask::<Status>(socket, trial) {
-                    Ok(Answer::Done(said)) => break said,
-                    Ok(Answer::Failed(reason)) => anyhow::bail!(reason),
-                    Ok(_) => anyhow::bail!(ANOTHER_QUESTION),
-                    Err(_) if Instant::now() < deadline => {
-                        thread::sleep(Duration::from_millis(50));
-                    }
-                    Err(error) => {
-                        return Err(error)
-                            .with_context(|| format!("no answer on {}", socket.display()));
-                    }
-                }
-            };
-            Ok((said, confirm::state(socket)?.pid))
-        }
-
-        /// Waits for Enter as long as the trial lasts, where somebody can press it. On trial is this text at the
-        /// process `pid`, or its start.
-        fn wait(&self, socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<ExitCode> {
+        /// Waits for Enter as long as the trial lasts, where somebody can press it. On trial is this text at this
+        /// process, or the start of a box.
+        fn wait(&self, socket: &Path, what: Option<(u32, &str)>) -> anyhow::Result<ExitCode> {
             if self.json || !io::stdin().is_terminal() {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -236,6 +219,7 @@ mod with_host {
                 let _ = pressed.send(io::stdin().read_line(&mut line).is_ok_and(|len| len > 0));
             });
             let deadline = Instant::now() + Duration::from_secs(self.confirm.into()) + LATENESS;
+            let mut away_s = 0;
             loop {
                 match enter.recv_timeout(Duration::from_secs(1)) {
                     Ok(true) => {
@@ -248,8 +232,14 @@ mod with_host {
                         return Ok(ExitCode::FAILURE);
                     }
                 }
-                match seen(socket, pid, text) {
-                    Ok(Seen::OnTrial) => {}
+                match seen(socket, what) {
+                    Ok(Seen::OnTrial) => away_s = 0,
+                    // Its unit starts a box again that has crashed, and the trial goes on.
+                    Ok(Seen::Away) if what.is_none() && away_s < AWAY_MAX_S => away_s += 1,
+                    Ok(Seen::Away) => {
+                        eprintln!("not confirmed: the box has ended");
+                        return Ok(ExitCode::FAILURE);
+                    }
                     Ok(Seen::Confirmed) => {
                         print("confirmed elsewhere\n")?;
                         return Ok(ExitCode::SUCCESS);
@@ -268,6 +258,8 @@ mod with_host {
 
     /// What has become of a trial.
     enum Seen {
+        /// No box is there.
+        Away,
         OnTrial,
         Confirmed,
         Over(&'static str),
@@ -285,10 +277,12 @@ mod with_host {
         }
     }
 
-    /// What has become of the trial of this text at the process `pid`, or of its start.
-    fn seen(socket: &Path, pid: u32, text: Option<&str>) -> anyhow::Result<Seen> {
-        let Some(status) = status_of(socket)? else {
-            return Ok(Seen::Over("the box has ended"));
+    /// What has become of the trial of this text at this process, or of the start of a box.
+    fn seen(socket: &Path, what: Option<(u32, &str)>) -> anyhow::Result<Seen> {
+        let Some(status) = status_of(socket)? else { return Ok(Seen::Away) };
+        let Some((pid, text)) = what else {
+            let is_on_trial = status.trial.is_some();
+            return Ok(if is_on_trial { Seen::OnTrial } else { Seen::Confirmed });
         };
         if status.pid != pid {
             return Ok(Seen::Over("the box was started again, with its own file and no trial"));
@@ -296,14 +290,30 @@ mod with_host {
         if status.trial.is_some() {
             return Ok(Seen::OnTrial);
         }
-        let is_in_force = match text {
-            Some(text) => confirm::told(socket, Request::Config)? == text,
-            None => true,
-        };
-        if is_in_force {
+        if confirm::told(socket, Request::Config)? == text {
             return Ok(Seen::Confirmed);
         }
         Ok(Seen::Over("what was before is in force again"))
+    }
+
+    /// Refuses a file of several boxes.
+    fn several(file: &Path, boxes: &[Config]) -> BadInput {
+        let names: Vec<&str> = boxes.iter().map(|it| it.name.as_str()).collect();
+        let (file, role) = (file.display(), boxes[0].role);
+        BadInput(format!(
+            "{file} has several boxes ({}), and a trial is of one: `forebay plan {file}` says what it would change, \
+             `forebay reload` has boxes that run take their file as it is, and `forebay {role} --config {file} --box \
+             NAME` starts one",
+            names.join(", ")
+        ))
+    }
+
+    /// Refuses a box that was just started and is not on trial.
+    fn is_on_trial(socket: &Path) -> anyhow::Result<()> {
+        if confirm::state(socket)?.trial.as_ref().is_some_and(|trial| trial.is_start) {
+            return Ok(());
+        }
+        anyhow::bail!("the box at {} is not on trial", socket.display())
     }
 }
 

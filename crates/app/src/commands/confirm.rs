@@ -39,6 +39,7 @@ mod with_host {
     use std::path::Path;
 
     use anyhow::Context;
+    use forebay_host::daemon::reload::start;
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
 
@@ -107,6 +108,8 @@ mod with_host {
         let status = state(socket)?;
         let trial = status.trial.as_ref().context(NOTHING)?;
         if trial.is_start {
+            // The box may not be allowed to, and says so then.
+            let _ = start::remove(socket);
             return told(socket, Request::Confirm);
         }
         let file = file_of(&status, named)?;

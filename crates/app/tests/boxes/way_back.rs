@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_host::daemon::reload::start::{self as on_trial, Left};
 use forebay_host::daemon::status::Status;
 use forebay_host::service::control::{self, Answer, Request};
 use forebay_host::service::outcome::{Fate, Outcome};
@@ -306,6 +307,34 @@ fn a_change_goes_back_by_itself_when_its_terminal_is_killed() {
     assert_eq!(await_status(&scene.sockets[1]).trial, None);
     assert_eq!(scene.forebay(&["confirm"]).status.code(), Some(2), "too late");
     await_both(&scene.sockets, are_alive);
+}
+
+#[test]
+fn a_box_that_is_started_on_trial_is_so_after_a_crash_too_and_ends_unless_it_is_confirmed() {
+    let _alone = alone();
+    let Some(mut scene) = Scene::set_up() else { return };
+    let socket = scene.sockets[1].clone();
+    // As its unit does with one that crashes.
+    let crash = |scene: &mut Scene| {
+        scene.boxes[1].kill().unwrap();
+        scene.boxes[1].wait().unwrap();
+        let namespace = &scene.topology.pairs[0].left_box;
+        scene.boxes[1] = start(namespace, ROLES[1], &scene.configs[1]);
+        await_status(&scene.sockets[1]).trial
+    };
+    on_trial::put(&socket, 60).unwrap();
+    for _ in 0..2 {
+        let trial = crash(&mut scene);
+        assert!(trial.as_ref().is_some_and(|trial| trial.is_start && trial.left_s <= 60), "{trial:?}");
+    }
+    assert!(scene.forebay(&["confirm"]).status.success());
+    assert_eq!(await_status(&socket).trial, None);
+    assert_eq!(crash(&mut scene), None);
+    on_trial::put(&socket, 5).unwrap();
+    assert!(crash(&mut scene).is_some());
+    await_that("it ends", || scene.boxes[1].try_wait().unwrap().is_some());
+    let ended = scene.boxes[1].wait().unwrap();
+    assert!(ended.success() && on_trial::left(&socket).unwrap() == Left::NoTrial, "{ended}");
 }
 
 #[test]

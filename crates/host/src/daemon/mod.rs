@@ -66,6 +66,9 @@ pub enum DaemonError {
     /// The trace.
     #[error("{0}")]
     Trace(io::Error),
+    /// The start was on trial.
+    #[error("the start of the box was not confirmed in time: start it again for one without a trial")]
+    Unconfirmed,
     /// Something else at the start.
     #[error("{0}")]
     SetUp(io::Error),
@@ -75,9 +78,12 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether the operator's input was wrong, and not the machine.
+    /// Whether the operator's input was wrong, or missing, and not the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Config(_) | Self::Keys(_) | Self::Spec(..) | Self::Trace(_))
+        matches!(
+            self,
+            Self::Config(_) | Self::Keys(_) | Self::Spec(..) | Self::Trace(_) | Self::Unconfirmed
+        )
     }
 }
 

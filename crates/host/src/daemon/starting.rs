@@ -1,6 +1,7 @@
 //! How a box starts and runs until it is told to stop: its signals, its log, who it becomes, its keys.
 
 use std::io;
+use std::time::Instant;
 
 use caps::{CapSet, Capability};
 use nix::sys::signalfd::SignalFd;
@@ -8,6 +9,7 @@ use nix::unistd::{Group, geteuid};
 
 use super::keys::reader::{KeyReader, Loaded};
 use super::metrics::Server;
+use super::reload::start::{self, Left};
 use super::reload::{Change, Reloader};
 use super::status::Status;
 use super::{Config, DaemonError};
@@ -26,17 +28,24 @@ pub struct Prepared {
     pub confinement: Confinement,
     /// Where its metrics are asked for.
     metrics: Option<Server>,
+    /// When its start has to be confirmed at the latest, if it has.
+    confirm_until: Option<Instant>,
 }
 
-/// Prepares a box: its signals, its log, who it becomes, who reads its keys then, and the port of its metrics. Call it
-/// before any thread is started.
+/// Prepares a box: whether it is on trial, its signals, its log, who it becomes, who reads its keys then, and the port of
+/// its metrics. Call it before any thread is started.
 pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
+    let confirm_until = match start::left(&config.control).map_err(DaemonError::SetUp)? {
+        Left::NoTrial => None,
+        Left::For(time) => Some(Instant::now() + time),
+        Left::Nothing => return Err(DaemonError::Unconfirmed),
+    };
     let confinement = confinement(config)?;
     let signals = block_signals().map_err(DaemonError::SetUp)?;
     let reader = KeyReader::start(config, &confinement).map_err(DaemonError::SetUp)?;
     let metrics = Server::bind(config).map_err(DaemonError::SetUp)?;
     confinement.start_log().map_err(DaemonError::SetUp)?;
-    Ok(Prepared { signals, reader, confinement, metrics })
+    Ok(Prepared { signals, reader, confinement, metrics, confirm_until })
 }
 
 /// Runs the worker of a box, which has begun with what is `loaded`, until SIGTERM or SIGINT; answers its last
@@ -46,12 +55,13 @@ pub fn supervise(
     prepared: Prepared,
     worker: impl Worker<Status = Status, Change = Change>,
 ) -> io::Result<Status> {
-    let Prepared { signals, reader, confinement, metrics } = prepared;
+    let Prepared { signals, reader, confinement, metrics, confirm_until } = prepared;
     if let Some(metrics) = metrics {
         metrics.start(confinement.clone())?;
     }
     let (control, role) = (loaded.config.control.clone(), loaded.config.role);
-    let desk = Reloader::new(reader, loaded)?;
+    let within = confirm_until.map(|until| until.saturating_duration_since(Instant::now()));
+    let desk = Reloader::new(reader, loaded, within)?;
     supervisor::supervise(&control, &role, signals, Some(&confinement), worker, desk)
 }
 

@@ -48,11 +48,6 @@ pub enum Request {
         /// From now on (s).
         within_s: u32,
     },
-    /// End, unless [`Request::Confirm`] comes within so many seconds.
-    Trial {
-        /// From now on (s).
-        within_s: u32,
-    },
     /// What is on trial stays.
     Confirm,
     /// What is on trial goes at once.

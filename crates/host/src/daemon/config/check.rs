@@ -83,12 +83,16 @@ fn several(source: &Source<'_>, root: &Table<'_>) -> Option<Vec<Config>> {
         let name = table.optional("name", value::name);
         config(source, table, Some(*table), name)
     };
-    let boxes: Vec<Option<Config>> = tables.iter().map(read).collect();
+    let mut boxes: Vec<Option<Config>> = tables.iter().map(read).collect();
     for (place, table) in tables.iter().enumerate() {
         let Some(own) = &boxes[place] else { continue };
         for other in boxes[..place].iter().flatten() {
             keep_apart(table, own, other);
         }
+    }
+    let roles: Vec<Role> = boxes.iter().flatten().map(|it| it.role).collect();
+    for own in boxes.iter_mut().flatten() {
+        own.is_only_of_role = roles.iter().filter(|role| **role == own.role).count() == 1;
     }
     boxes.into_iter().collect()
 }
@@ -169,6 +173,7 @@ fn config(
         file: source.file.to_owned(),
         name,
         role,
+        is_only_of_role: true,
         lan,
         wan: wan?,
         listen: listen?,

@@ -121,7 +121,7 @@ impl Role {
 /// Where units of systemd have the files of boxes.
 const UNITS: &str = "/etc/forebay";
 
-/// The unit of systemd that runs a box by `file`, as it is named: `forebay-sendbox@NAME` reads
+/// The unit of systemd that runs the only box of a role in `file`, as it is named: `forebay-sendbox@NAME` reads
 /// `/etc/forebay/NAME.toml`. `None`: no unit reads this file.
 pub fn unit_of(role: Role, file: &Path) -> Option<String> {
     let name = file.strip_prefix(UNITS).ok()?.to_str()?.strip_suffix(".toml")?;
@@ -153,6 +153,8 @@ pub struct Config {
     pub name: String,
     /// What the box does.
     pub role: Role,
+    /// No other box of the file has the same role.
+    pub is_only_of_role: bool,
     /// Port towards the site's hosts; present exactly in a sendbox.
     pub lan: Option<String>,
     /// Port towards the Internet.

@@ -134,6 +134,7 @@ fn fixed(config: &Config) -> Values {
         file: _,
         name,
         role,
+        is_only_of_role: _,
         lan,
         wan,
         listen,
@@ -176,7 +177,8 @@ fn differing([before, after]: [&[(&'static str, String)]; 2]) -> Vec<Setting> {
 }
 
 fn refusal(setting: &Setting, config: &Config) -> String {
-    let unit = unit_of(config.role, &config.file);
+    // Of several of a role each has a unit that the operator has made.
+    let unit = unit_of(config.role, &config.file).filter(|_| config.is_only_of_role);
     let restart = unit.map_or(String::new(), |unit| format!(" (`systemctl restart {unit}`)"));
     let setting = Setting { key: config.key(&setting.key), ..setting.clone() };
     format!(
@@ -404,6 +406,10 @@ weight = 2
         }
         let edits = [("\"s0\"", "\"s2\""), ("\"s1\"", "\"s3\"")];
         assert_eq!(between(&loaded(FILE), &edited(&edits)).0.refused.len(), 2);
+        let mut one_of_several = edited(&edits[..1]);
+        one_of_several.config.is_only_of_role = false;
+        let refused = between(&loaded(FILE), &one_of_several).0.refused.concat();
+        assert!(refused.ends_with("or start the box again"), "{refused}");
     }
 
     #[test]

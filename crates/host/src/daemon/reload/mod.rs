@@ -8,11 +8,12 @@
 //! [`trial`] goes back by itself: the main thread of the box keeps what was before, and the time.
 
 pub mod difference;
+pub mod start;
 pub mod trial;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_core::bundle::keys::KeyRing;
 
@@ -66,11 +67,16 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// For a box that has begun with what is `in_force`. Call it before the box is confined: it asks for the
-    /// working folder.
-    pub fn new(reader: KeyReader, in_force: Loaded) -> io::Result<Self> {
+    /// For a box that has begun with what is `in_force`, on trial if that is to be confirmed `within` some time. Call
+    /// it before the box is confined: it asks for the working folder.
+    pub fn new(reader: KeyReader, in_force: Loaded, within: Option<Duration>) -> io::Result<Self> {
         let file = std::path::absolute(&in_force.config.file)?.display().to_string();
-        Ok(Self { reader, file, in_force, trial: None })
+        let trial = within.map(|within| {
+            let left_s = within.as_millis().div_ceil(1000);
+            tracing::info!(target: "reload", "the box ends in {left_s} s, unless that is confirmed");
+            Trial::until(Instant::now() + within, Before::Nothing, "the start".into())
+        });
+        Ok(Self { reader, file, in_force, trial })
     }
 
     /// Adds to the state of a worker what only this knows.
@@ -136,18 +142,12 @@ impl Reloader {
         (outcome, Some(std::mem::replace(&mut self.in_force, to)))
     }
 
-    /// Begins a trial of the box itself, which ends unless it is confirmed.
-    fn begin_trial(&mut self, within_s: u32) -> Result<String, String> {
-        if let Some(trial) = &self.trial {
-            return Err(format!("already on trial: {}", trial.what));
-        }
-        let trial = Trial::new(Before::Nothing, "the start".into(), Instant::now(), within_s)?;
-        self.trial = Some(trial);
-        tracing::info!(target: "reload", "the box ends in {within_s} s, unless that is confirmed");
-        Ok(format!("the box ends in {within_s} s, unless `forebay confirm` comes before"))
-    }
-
     fn confirm(&mut self) -> Result<String, String> {
+        let trial = self.trial.as_ref().ok_or_else(nothing_on_trial)?;
+        if matches!(trial.before, Before::Nothing) {
+            // Else the box would be on trial when it is started again.
+            start::remove(&self.in_force.config.control).map_err(|error| error.to_string())?;
+        }
         let trial = self.trial.take().ok_or_else(nothing_on_trial)?;
         tracing::info!(target: "reload", "confirmed: {}", trial.what);
         Ok(format!("confirmed: {}", trial.what))
@@ -171,6 +171,9 @@ impl Reloader {
         match before {
             Before::Nothing => {
                 tracing::info!(target: "reload", "its start was not confirmed: the box ends");
+                if let Err(error) = start::remove(&self.in_force.config.control) {
+                    tracing::warn!(target: "reload", %error);
+                }
                 Ok(false)
             }
             Before::Other(before) => {
@@ -227,7 +230,6 @@ impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
                 say(&outcome, &format!("its candidate is on trial for {within_s} s"));
                 Ok(Answer::Changed(Box::new(outcome)))
             }
-            Request::Trial { within_s } => done(self.begin_trial(within_s)),
             Request::Confirm => done(self.confirm()),
             Request::Revert => done(self.cut_short()),
         };
@@ -235,7 +237,7 @@ impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
     }
 
     fn next_timer(&self) -> Option<Instant> {
-        self.trial.as_ref().map(Trial::until)
+        self.trial.as_ref().map(Trial::over_at)
     }
 
     fn on_timer(&mut self, worker: &Handle<W>) -> io::Result<bool> {
@@ -305,12 +307,17 @@ mod tests {
             let file = folder.path().join("box.toml");
             write(&file, &["a"]);
             keys::generate(&folder.path().join("key")).unwrap();
+            Self::of(folder, file, None)
+        }
+
+        /// A box that was started, on trial if that is to be confirmed.
+        fn of(folder: tempfile::TempDir, file: PathBuf, within: Option<Duration>) -> Self {
             let config = Config::load(&file).unwrap();
             let reader = KeyReader::start(&config, &Confinement::default()).unwrap();
             let loaded = reader.load(Source::Own).unwrap();
             let (sender, told) = channel();
             let worker = Handle::start(Told(sender)).unwrap();
-            let reloader = Reloader::new(reader, loaded).unwrap();
+            let reloader = Reloader::new(reader, loaded, within).unwrap();
             Self { reloader, worker, told, file, _folder: folder }
         }
 
@@ -439,13 +446,17 @@ mod tests {
     #[test]
     fn a_box_that_was_started_on_trial_ends_unless_that_is_confirmed() {
         for (word, stays) in [(Request::Confirm, true), (Request::Revert, false)] {
-            let mut bench = Bench::new();
-            let trial = Request::Trial { within_s: 5 };
-            assert!(matches!(bench.ask(trial), Answer::Done(_)));
-            assert!(matches!(bench.ask(trial), Answer::Failed(why) if why.contains("already")));
+            let Bench { file, _folder: folder, .. } = Bench::new();
+            let text = fs::read_to_string(&file).unwrap();
+            fs::write(&file, text.replace("[[bundle]]", "control = \"c\"\n[[bundle]]")).unwrap();
+            let control = folder.path().join("c");
+            start::put(&control, 60).unwrap();
+            let mut bench = Bench::of(folder, file, Some(Duration::from_secs(60)));
+            assert!(bench.is_on_trial());
             assert!(matches!(bench.ask(word), Answer::Done(_)));
             assert_eq!(bench.reloader.on_timer(&bench.worker).unwrap(), stays);
-            assert!(bench.told().is_empty());
+            assert!(bench.told().is_empty() && !bench.is_on_trial());
+            assert_eq!(start::left(&control).unwrap(), start::Left::NoTrial);
         }
     }
 }

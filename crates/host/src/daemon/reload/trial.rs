@@ -13,7 +13,7 @@ pub struct Trial<T> {
     pub before: T,
     /// What is on trial, for people.
     pub what: String,
-    until: Instant,
+    end: Instant,
 }
 
 impl<T> Trial<T> {
@@ -24,27 +24,32 @@ impl<T> Trial<T> {
     /// That `within_s` is none of [`WITHIN`].
     pub fn new(before: T, what: String, now: Instant, within_s: u32) -> Result<Self, String> {
         check(within_s)?;
-        Ok(Self { before, what, until: now + Duration::from_secs(within_s.into()) })
+        Ok(Self::until(now + Duration::from_secs(within_s.into()), before, what))
+    }
+
+    /// A trial that has begun, and is over at `end`.
+    pub const fn until(end: Instant, before: T, what: String) -> Self {
+        Self { before, what, end }
     }
 
     /// When the trial is over.
-    pub const fn until(&self) -> Instant {
-        self.until
+    pub const fn over_at(&self) -> Instant {
+        self.end
     }
 
     /// Seconds until the trial is over, rounded up.
     pub fn left_s(&self, now: Instant) -> u64 {
-        self.until.saturating_duration_since(now).as_millis().div_ceil(1000) as u64
+        self.end.saturating_duration_since(now).as_millis().div_ceil(1000) as u64
     }
 
     /// Ends the trial at `now`, if it was not over before.
     pub fn end(&mut self, now: Instant) {
-        self.until = self.until.min(now);
+        self.end = self.end.min(now);
     }
 
     /// Whether the trial is over.
     pub fn is_over(&self, now: Instant) -> bool {
-        now >= self.until
+        now >= self.end
     }
 }
 
@@ -71,10 +76,10 @@ mod tests {
             [60, 60, 1, 1, 0]
         );
         assert!(!trial.is_over(after(59_999)) && trial.is_over(after(60_000)));
-        assert_eq!(trial.until(), after(60_000));
+        assert_eq!(trial.over_at(), after(60_000));
         assert_eq!(trial.left_s(after(90_000)), 0);
         trial.end(after(90_000));
-        assert_eq!(trial.until(), after(60_000));
+        assert_eq!(trial.over_at(), after(60_000));
         trial.end(after(7));
         assert!(trial.is_over(after(7)));
     }

@@ -21,6 +21,7 @@ fn boxes_of_one_file_have_what_stands_behind_them() {
     assert_eq!(sendbox.bundles[0].id, BundleId(1));
     assert_eq!(receivebox.bundles[0].id, BundleId(2));
     assert!(sendbox.uplink.is_some() && receivebox.uplink.is_none());
+    assert!(sendbox.is_only_of_role && receivebox.is_only_of_role);
     assert_eq!(&Config::parse_of(file, &both_roles(), "receivebox").unwrap(), receivebox);
     let alone = SENDBOX.replace("key_file", "# the same as before\nkey_file");
     assert_eq!(Config::parse_of(file, &alone, "another").unwrap().name, "sendbox");
