@@ -32,7 +32,7 @@ use crate::lateness::Lateness;
 use crate::service::control::{Answer, Request};
 use crate::service::privileges;
 use crate::service::supervisor::{
-    Command, Desk, Handle, Mailbox, Worker, block_signals, supervise,
+    Desk, Handle, Mailbox, Worker, block_signals, supervise,
 };
 use crate::{clock, kernel, log};
 
@@ -302,15 +302,7 @@ impl AgentWorker {
 
     /// False: stop.
     fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
-        while let Some(command) = mailbox.take() {
-            match command {
-                // Whoever asked may have lost patience.
-                Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Change(never, _) => match never {},
-                Command::Stop => return false,
-            }
-        }
-        true
+        mailbox.obey(self, Self::status, |_, never: &Infallible| -> io::Result<()> { match *never {} })
     }
 
     fn status(&mut self) -> AgentStatus {

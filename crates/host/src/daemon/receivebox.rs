@@ -44,7 +44,7 @@ use crate::offload::{self, Offload};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
-use crate::service::supervisor::{Command, Mailbox, Worker};
+use crate::service::supervisor::{Mailbox, Worker};
 use crate::{clock, log};
 
 /// Longest sleep.
@@ -300,18 +300,7 @@ impl ReceiveboxWorker {
 
     /// False: stop.
     fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
-        while let Some(command) = mailbox.take() {
-            match command {
-                // Whoever asked may have lost patience.
-                Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Change(change, reply) => {
-                    let changed = self.change(&change).map_err(|error| error.to_string());
-                    drop(reply.try_send(changed));
-                }
-                Command::Stop => return false,
-            }
-        }
-        true
+        mailbox.obey(self, |worker| worker.status(), Self::change)
     }
 
     /// Tells the sendbox of the bundle of this place that it goes.

@@ -110,6 +110,27 @@ impl<W: Worker> Mailbox<W> {
         }
     }
 
+    /// Has a worker obey all commands that wait, by what it does for each kind. False: it is to stop.
+    pub fn obey<E: Display>(
+        &self,
+        worker: &mut W,
+        status: impl Fn(&mut W) -> W::Status,
+        change: impl Fn(&mut W, &W::Change) -> Result<(), E>,
+    ) -> bool {
+        while let Some(command) = self.take() {
+            match command {
+                // Whoever asked may have lost patience.
+                Command::Status(reply) => drop(reply.try_send(status(worker))),
+                Command::Change(to, reply) => {
+                    let changed = change(worker, &to).map_err(|error| error.to_string());
+                    drop(reply.try_send(changed));
+                }
+                Command::Stop => return false,
+            }
+        }
+        true
+    }
+
     /// The next command that was not taken back.
     fn open(&self) -> Result<Command<W>, TryRecvError> {
         loop {

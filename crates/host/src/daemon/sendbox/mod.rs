@@ -58,7 +58,7 @@ use super::{DaemonError, message_addresses, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
-use crate::service::supervisor::{Command, Mailbox, Worker};
+use crate::service::supervisor::{Mailbox, Worker};
 use crate::{clock, live, log, offload};
 
 /// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
@@ -395,18 +395,7 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// False: stop.
     fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
-        while let Some(command) = mailbox.take() {
-            match command {
-                // Whoever asked may have lost patience.
-                Command::Status(reply) => drop(reply.try_send(self.status())),
-                Command::Change(change, reply) => {
-                    let changed = self.change(&change).map_err(|error| error.to_string());
-                    drop(reply.try_send(changed));
-                }
-                Command::Stop => return false,
-            }
-        }
-        true
+        mailbox.obey(self, |worker| worker.status(), Self::change)
     }
 
     /// Leaves the traffic to the kernel without losing what was captured, and nearly in order.
