@@ -25,7 +25,7 @@ use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::block_signals;
 
 /// Most addresses that are kept of a name: as many are tried.
-pub const ADDRESSES_MAX: usize = 8;
+const ADDRESSES_MAX: usize = 8;
 /// Packets to all of them pass the bundles: the table of the capture program holds those of as many names as there
 /// are bundles, with the boxes' own.
 const _: () = assert!((ADDRESSES_MAX + 1) * MAX_BUNDLES < MAX_OWN_ADDRESSES);
@@ -215,7 +215,7 @@ mod tests {
         let confined = std::thread::spawn(|| {
             seccomp::install(&seccomp::filters(Task::Names).unwrap()).unwrap();
             let mut answers = Vec::new();
-            answer(&b"localhost\nno.such.invalid\n"[..], &mut answers).unwrap();
+            answer(&b"localhost\nno\0name\n"[..], &mut answers).unwrap();
             answers
         });
         let answers = confined.join().unwrap();
@@ -223,7 +223,7 @@ mod tests {
         let found: Vec<(String, Resolved)> =
             answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [(localhost, one), (invalid, none)] = &found[..] else { panic!("{answers}") };
-        assert_eq!([localhost, invalid], ["localhost", "no.such.invalid"]);
+        assert_eq!([localhost, invalid], ["localhost", "no\0name"]);
         assert!(one.addresses.iter().all(IpAddr::is_loopback), "{one:?}");
         assert!(!one.addresses.is_empty() && one.problem.is_none(), "{one:?}");
         assert!(none.addresses.is_empty() && none.problem.is_some(), "{none:?}");

@@ -172,7 +172,7 @@ impl Reloader {
             Before::Nothing => {
                 tracing::info!(target: "reload", "its start was not confirmed: the box ends");
                 if let Err(error) = start::remove(&self.in_force.config.control) {
-                    tracing::warn!(target: "reload", %error);
+                    tracing::warn!(target: "reload", %error, "of a trial that is over");
                 }
                 Ok(false)
             }
