@@ -151,16 +151,14 @@ mod with_host {
         }
     }
 
-    /// What the receiveboxes at `peer`, which `asked` names, say that the sendbox of `file` has bundles to, by the
+    /// What the receiveboxes at `peer`, which `asked` names, say that sendboxes of `file` have bundles to, by the
     /// bundles' names.
     fn ask_boxes(
         file: &Path,
         asked: &str,
         peer: SocketAddr,
     ) -> anyhow::Result<Vec<(String, Heard)>> {
-        let config = Config::load_of(file, Role::Sendbox, None)
-            .map_err(|error| BadInput(error.to_string()))?;
-        let own = config.listen.iter().find(|own| own.is_ipv4() == peer.is_ipv4());
+        let boxes = Config::load_all(file).map_err(|error| BadInput(error.to_string()))?;
         let name_asked = asked.split(':').next().unwrap_or_default();
         let there = |bundle: &BundleConfig| match &bundle.peer {
             Peer::At(address) => (address.ip() == peer.ip()).then_some(*address),
@@ -169,20 +167,24 @@ mod with_host {
                 is_it.then(|| SocketAddr::new(peer.ip(), *port))
             }
         };
-        let bundles: Vec<(&BundleConfig, SocketAddr)> =
-            config.bundles.iter().filter_map(|it| Some((it, there(it)?))).collect();
-        let (Role::Sendbox, Some(own), false) = (config.role, own, bundles.is_empty()) else {
+        let mut bundles: Vec<(&BundleConfig, SocketAddr, SocketAddr)> = Vec::new();
+        for config in boxes.iter().filter(|config| config.role == Role::Sendbox) {
+            let own = config.listen.iter().find(|own| own.is_ipv4() == peer.is_ipv4());
+            let Some(own) = own else { continue };
+            bundles.extend(config.bundles.iter().filter_map(|it| Some((it, *own, there(it)?))));
+        }
+        if bundles.is_empty() {
             let (file, peer) = (file.display(), peer.ip());
             let allowed =
                 format!("allowed is the file of a sendbox with a bundle whose peer is {peer}");
             return Err(BadInput(format!("--config {file}: {allowed}")).into());
-        };
-        let ask = |(bundle, there): &(&BundleConfig, SocketAddr)| -> anyhow::Result<_> {
+        }
+        let ask = |(bundle, own, there): (&BundleConfig, _, _)| -> anyhow::Result<_> {
             let keys = keys::load(&bundle.key_file).map_err(|error| BadInput(error.to_string()))?;
-            let heard = receivebox::ask(*own, *there, bundle.id, &keys);
+            let heard = receivebox::ask(own, there, bundle.id, &keys);
             Ok((bundle.name.clone(), heard.map_err(refuse)?))
         };
-        bundles.iter().map(ask).collect()
+        bundles.into_iter().map(ask).collect()
     }
 
     fn doing(step: Step, options: &Options) -> String {
