@@ -41,7 +41,8 @@ key_file = "berlin.key"
 
 /// Both, in one file.
 fn both() -> String {
-    let box_of_two = |file: &str| file.replace("[box]", "[[box]]").replace("[[bundle]]", "[[box.bundle]]");
+    let box_of_two =
+        |file: &str| file.replace("[box]", "[[box]]").replace("[[bundle]]", "[[box.bundle]]");
     [SENDBOX, "\n", RECEIVEBOX].map(box_of_two).concat()
 }
 

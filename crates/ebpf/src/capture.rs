@@ -348,7 +348,8 @@ mod tests {
 
     #[test]
     fn only_packets_towards_a_bundle_are_taken() {
-        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
+        else {
             return;
         };
         for prefix in ["10.2.0.0/16", "2001:db8::/32"] {
@@ -414,7 +415,8 @@ mod tests {
 
     #[test]
     fn more_own_addresses_than_there_is_room_for_are_told_and_room_is_used_again() {
-        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
+        else {
             return;
         };
         capture.add_prefix("10.0.0.0/8".parse().unwrap()).unwrap();
@@ -438,7 +440,8 @@ mod tests {
 
     #[test]
     fn frames_to_the_box_itself_pass_and_the_addresses_may_change() {
-        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER }) else {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
+        else {
             return;
         };
         capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
@@ -451,8 +454,7 @@ mod tests {
             (counters.no_socket, counters.own_mac)
         };
         assert_eq!(to(&capture, 1), (1, 0), "taken, were there a socket");
-        for (own, taken) in
-            [([1, 2], [(1, 1), (1, 2), (2, 2)]), ([2, 3], [(3, 2), (3, 3), (3, 4)])]
+        for (own, taken) in [([1, 2], [(1, 1), (1, 2), (2, 2)]), ([2, 3], [(3, 2), (3, 3), (3, 4)])]
         {
             let macs = own.map(|last| [2, 0, 0, 0, 0, last]).into();
             capture.set_own_macs(&macs).unwrap();

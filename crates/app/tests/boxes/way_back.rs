@@ -325,7 +325,10 @@ fn a_box_that_is_started_on_trial_is_so_after_a_crash_too_and_ends_unless_it_is_
     on_trial::put(&socket, 60).unwrap();
     for _ in 0..2 {
         let trial = crash(&mut scene);
-        assert!(trial.as_ref().is_some_and(|trial| trial.is_start && trial.left_s <= 60), "{trial:?}");
+        assert!(
+            trial.as_ref().is_some_and(|trial| trial.is_start && trial.left_s <= 60),
+            "{trial:?}"
+        );
     }
     assert!(scene.forebay(&["confirm"]).status.success());
     assert_eq!(await_status(&socket).trial, None);

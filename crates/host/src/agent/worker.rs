@@ -31,9 +31,7 @@ use super::{AgentError, Cadence, Config, PERIOD_MAX};
 use crate::lateness::Lateness;
 use crate::service::control::{Answer, Request};
 use crate::service::privileges;
-use crate::service::supervisor::{
-    Desk, Handle, Mailbox, Worker, block_signals, supervise,
-};
+use crate::service::supervisor::{Desk, Handle, Mailbox, Worker, block_signals, supervise};
 use crate::{clock, kernel, log};
 
 /// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
@@ -302,7 +300,8 @@ impl AgentWorker {
 
     /// False: stop.
     fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
-        mailbox.obey(self, Self::status, |_, never: &Infallible| -> io::Result<()> { match *never {} })
+        mailbox
+            .obey(self, Self::status, |_, never: &Infallible| -> io::Result<()> { match *never {} })
     }
 
     fn status(&mut self) -> AgentStatus {

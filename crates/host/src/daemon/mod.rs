@@ -67,7 +67,9 @@ pub enum DaemonError {
     #[error("{0}")]
     Trace(io::Error),
     /// The start was on trial.
-    #[error("the start of the box was not confirmed in time: start it again for one without a trial")]
+    #[error(
+        "the start of the box was not confirmed in time: start it again for one without a trial"
+    )]
     Unconfirmed,
     /// Something else at the start.
     #[error("{0}")]

@@ -74,7 +74,8 @@ fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
     let status_group = match &config.status_group {
         None => None,
         Some(name) => {
-            let missing = || refused("box.status_group", name, "allowed is a group of this machine");
+            let missing =
+                || refused("box.status_group", name, "allowed is a group of this machine");
             Some(Group::from_name(name).map_err(failed)?.ok_or_else(missing)?.gid)
         }
     };

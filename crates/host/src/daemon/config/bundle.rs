@@ -291,7 +291,8 @@ mod tests {
             let text = text.replace("\"10.0.0.0/25\", \"10.0.0.128/25\"", &to.join(", "));
             text.replace("key_file", &from(300))
         });
-        let named = "bundle.from: 90000 pairs of `to` and `from` of one bundle in all: allowed are 65536";
+        let named =
+            "bundle.from: 90000 pairs of `to` and `from` of one bundle in all: allowed are 65536";
         assert!(told.unwrap_err().contains(named));
     }
 }

@@ -11,8 +11,11 @@ use super::places::Places;
 use super::{Config, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
 
-const ROOT: Section =
-    Section { name: "", is_list: false, keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"] };
+const ROOT: Section = Section {
+    name: "",
+    is_list: false,
+    keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"],
+};
 
 pub(super) const BOX: Section = Section {
     name: "box",
@@ -43,7 +46,8 @@ const ONE_OF_SEVERAL: Section = Section {
     ],
 };
 
-pub(super) const TRACE: Section = Section { name: "trace", is_list: false, keys: &["file", "limit"] };
+pub(super) const TRACE: Section =
+    Section { name: "trace", is_list: false, keys: &["file", "limit"] };
 
 pub(super) const XDP: Section =
     Section { name: "xdp", is_list: false, keys: &["busy_poll", "threads", "zero_copy"] };

@@ -57,8 +57,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
-use document::Source;
 pub(super) use document::PROBLEMS_MAX;
+use document::Source;
 pub use peer::Peer;
 pub use places::Places;
 pub use uplink::Uplink;

@@ -60,9 +60,7 @@ fn the_files_of_the_package_are_of_two_boxes_that_fit() {
     ]
     .map(|text| parse(text).unwrap());
     assert_eq!((sendbox.role, receivebox.role), (Role::Sendbox, Role::Receivebox));
-    let ([sent], [received]) = (&sendbox.bundles[..], &receivebox.bundles[..]) else {
-        panic!()
-    };
+    let ([sent], [received]) = (&sendbox.bundles[..], &receivebox.bundles[..]) else { panic!() };
     let peers = [sent.peer.clone(), received.peer.clone()];
     assert_eq!(peers, [receivebox.listen[0], sendbox.listen[0]].map(Peer::At));
     assert_eq!((&sent.name, sent.id, &sent.to), (&received.name, received.id, &received.to));
@@ -129,11 +127,7 @@ fn an_error_names_line_key_value_and_what_is_allowed() {
         ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
         ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),
         ("\"10.1.3.1\"", "10", &[":6:", "box.listen = 10", "\"10.1.3.1\""]),
-        (
-            "lan = \"s0\"",
-            "lan = \"s0\"\nuser = \"a b\"",
-            &[":5:", "box.user", "a b", "letters"],
-        ),
+        ("lan = \"s0\"", "lan = \"s0\"\nuser = \"a b\"", &[":5:", "box.user", "a b", "letters"]),
         ("lan = \"s0\"", "lan = \"s0\"\nstatus_group = \"\"", &[":5:", "box.status_group"]),
         ("name = \"b\"", "name = \"a b\"", &[":9:", "bundle.name", "a b", "letters"]),
         ("id = 1", "id = 70000", &[":10:", "bundle.id", "70000", "65535"]),
@@ -306,11 +300,7 @@ fn shares_that_do_not_fit_are_refused_with_line_and_key() {
             "group = \"x\"\n[u",
             &[":29:", "bundle.group = \"x\"", "[[group]]"],
         ),
-        (
-            "[uplink]\nrate = \"100Mbit/s\"\n",
-            "",
-            &["group.name = \"inner\"", "without [uplink]"],
-        ),
+        ("[uplink]\nrate = \"100Mbit/s\"\n", "", &["group.name = \"inner\"", "without [uplink]"]),
     ];
     for (from, to, named) in rows {
         let text = shared().replacen(from, to, 1);
@@ -338,9 +328,7 @@ fn bundles_that_could_not_be_told_apart_are_refused() {
     assert!(parse(&renamed).unwrap_err().to_string().contains("bundle.id = 1"));
     let renumbered =
         format!("{SENDBOX}{}", second.replace("\"b\"", "\"c\"").replace("id = 1", "id = 2"));
-    assert!(
-        parse(&renumbered).unwrap_err().to_string().contains("bundle.to = \"10.1.2.0/24\"")
-    );
+    assert!(parse(&renumbered).unwrap_err().to_string().contains("bundle.to = \"10.1.2.0/24\""));
 }
 
 #[test]

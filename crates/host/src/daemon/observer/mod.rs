@@ -92,10 +92,7 @@ impl Observer {
     /// # Errors
     ///
     /// What keeps it from starting, and that it says nothing.
-    pub fn start(
-        devices: &Devices,
-        account: Option<&Account>,
-    ) -> io::Result<(Self, Observation)> {
+    pub fn start(devices: &Devices, account: Option<&Account>) -> io::Result<(Self, Observation)> {
         // Of this program, even if its file was replaced meanwhile.
         let mut program = Command::new("/proc/self/exe");
         program.arg("observe").arg(serde_json::to_string(devices)?).args(arguments(account));

@@ -246,12 +246,16 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_in_parts_is_found_and_an_end_is_told() {
-        let mut look_up = saying("[\"b.example\",{\"addresses\":[\"192.0.2.1\"],\"problem\":null}]\n");
+        let mut look_up =
+            saying("[\"b.example\",{\"addresses\":[\"192.0.2.1\"],\"problem\":null}]\n");
         assert!(look_up.take(&b"b.exa"[..]).unwrap());
         assert!(look_up.take(&b"mple\n"[..]).unwrap());
         assert!(!look_up.take(&b""[..]).unwrap());
         await_that(&mut look_up, |it| !it.names().is_empty());
-        assert_eq!(look_up.names()["b.example"].addresses, ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(
+            look_up.names()["b.example"].addresses,
+            ["192.0.2.1".parse::<IpAddr>().unwrap()]
+        );
     }
 
     #[test]
@@ -261,7 +265,8 @@ mod tests {
         let answer = |name: &str| {
             format!("[\"{name}\",{{\"addresses\":[{}],\"problem\":null}}]\n", many.join(","))
         };
-        let lines = ["no json\n", &"x".repeat(9000), "\n", &answer("c.example"), &answer("b.example")];
+        let lines =
+            ["no json\n", &"x".repeat(9000), "\n", &answer("c.example"), &answer("b.example")];
         let mut look_up = saying(&lines.concat());
         assert!(look_up.take(&b"b.example\n"[..]).unwrap());
         await_that(&mut look_up, |it| it.names().contains_key("b.example"));

@@ -88,7 +88,9 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
     ] {
         assert!(error.contains(part), "{error}");
     }
-    let error = told(&text.replace("second\"\nlan = \"s0\"\nwan = \"s1", "second\"\nlan = \"s1\"\nwan = \"s2"));
+    let error = told(
+        &text.replace("second\"\nlan = \"s0\"\nwan = \"s1", "second\"\nlan = \"s1\"\nwan = \"s2"),
+    );
     let named = ":22: box.lan = \"s1\": allowed is a device that is not the WAN of box \"sendbox\"";
     assert!(error.contains(named), "{error}");
     let watching = "role = \"receivebox\"\nname = \"second\"";
@@ -96,7 +98,8 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
         .replace("role = \"receivebox\"", watching)
         .replace("\"10.1.3.1\"", "\"10.1.3.8\"");
     let error = told(&format!("{}{second}", both_roles()));
-    let named = "box.wan = \"s1\": allowed is a device that is not the WAN of receivebox \"receivebox\"";
+    let named =
+        "box.wan = \"s1\": allowed is a device that is not the WAN of receivebox \"receivebox\"";
     assert!(error.contains(named) && error.lines().count() == 1, "{error}");
     let error = told("box = []\n");
     assert_eq!(error, "a.toml:1: box = []: allowed is at least one [[box]]");
