@@ -296,7 +296,7 @@ fn check_rates(config: &Config, device: &str, mode: Option<XdpMode>) -> Result<(
             " = \"{rate}\": allowed is at most {GENERIC_MAX}, for {why}: ask for less, or take a device whose \
              driver runs them"
         );
-        return Err(config.refuse(*bundle, *key, what));
+        return Err(config.refuse(*bundle, key, what));
     }
     if config.uplink.is_none() && rates.len() < config.bundles.len() {
         tracing::warn!(target: "device", "{why}, which carries about {GENERIC_MAX} and is not told to stop there");
