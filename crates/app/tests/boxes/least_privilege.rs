@@ -314,7 +314,7 @@ fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
     let refused = output(&scene);
     let error = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{error}");
-    assert!(error.contains("receivebox.toml: box.user = \"nonesuch\": allowed is"), "{error}");
+    assert!(error.contains("receivebox.toml:6: box.user = \"nonesuch\": allowed is"), "{error}");
     let edit = |from: &str, to: &str| {
         let text = fs::read_to_string(&scene.configs[0]).unwrap();
         fs::write(&scene.configs[0], text.replace(from, to)).unwrap();
