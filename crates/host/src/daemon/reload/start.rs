@@ -24,9 +24,9 @@ const BYTES_MAX: u64 = 64;
 pub enum Left {
     /// There is no trial.
     NoTrial,
-    /// It is for so long.
+    /// The start is on trial for so long.
     For(Duration),
-    /// It was, and nobody has confirmed it.
+    /// The start was on trial, and nobody has confirmed it.
     Nothing,
 }
 
