@@ -123,7 +123,7 @@ mod tests {
             make(2);
             let options = XdpOptions::default();
             let mut lan = XdpPort::open_to_receive("lan", options).unwrap();
-            let capture = Capture::attach(lan.ifindex(), CaptureOptions::All).unwrap();
+            let capture = Capture::attach(lan.ifindex(), CaptureOptions::All, false).unwrap();
             lan.take_from(&capture).unwrap();
             lan.hold(capture);
             let mut wan = XdpPort::open("left", Direction::Transmit).unwrap();
