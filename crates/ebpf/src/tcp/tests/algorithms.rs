@@ -125,14 +125,17 @@ fn calls_of(text: &str) -> Vec<Call> {
     calls
 }
 
-/// Goes through `calls` as a kernel whose window is what it is told, and one segment after a timeout.
+/// Goes through `calls` as a kernel whose window is what it is told, and one segment after a timeout until it
+/// is told otherwise: by a change of state, or a segment that leaves, it is not.
 fn replay(calls: &[Call], mut answer: impl FnMut(&Call) -> Limits) {
     let mut limits = Limits { cwnd: 10, ssthresh: SSTHRESH_INFINITE };
     for call in calls {
         let Limits { cwnd, ssthresh } = limits;
-        limits = answer(&Call { cwnd, ssthresh, ..*call });
-        if call.kind == native::TIMEOUT {
-            limits.cwnd = 1;
+        let told = answer(&Call { cwnd, ssthresh, ..*call });
+        match call.kind {
+            native::TIMEOUT => limits.cwnd = 1,
+            native::MARK | native::REPAIRED | native::RESUME => {}
+            _ => limits = told,
         }
     }
 }
