@@ -5,7 +5,8 @@
  * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
  * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
- * a class. Neither holds a packet back or changes one otherwise, so that all filters between the ports hold.
+ * a class; `refused` stands behind the driver and tells `departed` what will leave once more. None holds a packet
+ * back or changes one otherwise, so that all filters between the ports hold.
  */
 #include "heartbeat.h"
 #include "segments.h"
@@ -23,22 +24,37 @@ const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 
-/* What became of a packet that came in at the LAN port; the loader reads the counters in this order. */
-enum classified {
+/* What became of a buffer; the loader reads the counters in this order. */
+enum fate {
+	/* It came in at the LAN port ... */
 	CLASSIFIED_BUNDLE,
 	CLASSIFIED_NOT_IP,
 	CLASSIFIED_OWN,
 	CLASSIFIED_OUTSIDE,
 	CLASSIFIED_STALE,
-	CLASSIFIED_KINDS,
+	/* ... or leaves through the WAN port. */
+	DEPARTED_BUNDLE,
+	DEPARTED_UNSAMPLED,
+	DEPARTED_UNREAD,
+	DEPARTED_OUTSIDE,
+	DEPARTED_AGAIN,
+	FATES,
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CLASSIFIED_KINDS);
+	__uint(max_entries, FATES);
 	__type(key, __u32);
 	__type(value, __u64);
-} classified SEC(".maps");
+} fates SEC(".maps");
+
+static __always_inline void note(__u32 fate)
+{
+	__u64 *buffers = bpf_map_lookup_elem(&fates, &fate);
+
+	if (buffers)
+		*buffers += 1;
+}
 
 /* What stood in the qdisc, in all classes together, when a packet of one left it. */
 struct standing {
@@ -70,7 +86,7 @@ static __always_inline __u32 slot_of(__u32 class)
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
-static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
+static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
 	void *data_end;
@@ -96,16 +112,9 @@ static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
 SEC("tcx/egress")
 int classify(struct __sk_buff *ctx)
 {
-	__u32 kind;
-	__u64 *count;
-
 	/* The box's own packets came in nowhere. */
-	if (ctx->ingress_ifindex != lan_ifindex)
-		return TCX_NEXT;
-	kind = put_into_class(ctx);
-	count = bpf_map_lookup_elem(&classified, &kind);
-	if (count)
-		*count += 1;
+	if (ctx->ingress_ifindex == lan_ifindex)
+		note(put_into_class(ctx));
 	return TCX_NEXT;
 }
 
@@ -143,25 +152,62 @@ static __always_inline void note_standing(struct net_device *dev)
 	now->drops = root->qstats.drops;
 }
 
+/*
+ * The buffer that the driver refused last (NETDEV_TX_BUSY): the kernel keeps it in front of the qdisc, and no other
+ * leaves before it does. That it was refused must be known: an address alone may be that of a buffer long gone.
+ */
+__u64 refused_skb;
+
+/* All that leaves leaves one after the other, for the qdisc has one root. */
+static __always_inline bool was_refused(__u64 skb)
+{
+	if (skb != refused_skb)
+		return false;
+	refused_skb = 0;
+	return true;
+}
+
+/* All devices of the machine come to the tracepoints. */
+static __always_inline bool is_wan(struct net_device *dev)
+{
+	return (__u32)dev->ifindex == wan_ifindex && dev->nd_net.net->ns.inum == netns_inum;
+}
+
+static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)
+{
+	__u32 slot = slot_of(skb->priority);
+	struct packet packet;
+	struct gso gso;
+
+	if (slot >= MAX_BUNDLES)
+		return DEPARTED_OUTSIDE;
+	if (!read_headers(skb, &packet))
+		return DEPARTED_UNREAD;
+	note_standing(dev);
+	gso = gso_of(skb);
+	return sample((void *)skb, &packet, &gso, slot) ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
+}
+
 SEC("tp_btf/net_dev_start_xmit")
 int departed(__u64 *ctx)
 {
 	struct sk_buff *skb = (struct sk_buff *)ctx[0];
 	struct net_device *dev = (struct net_device *)ctx[1];
-	struct packet packet;
-	struct gso gso;
-	__u32 slot;
 
-	/* All devices of the machine come here. */
-	if ((__u32)dev->ifindex != wan_ifindex)
-		return 0;
-	slot = slot_of(skb->priority);
-	if (slot >= MAX_BUNDLES || dev->nd_net.net->ns.inum != netns_inum ||
-	    !read_headers(skb, &packet))
-		return 0;
-	note_standing(dev);
-	gso = gso_of(skb);
-	sample((void *)skb, &packet, &gso, slot);
+	if (is_wan(dev))
+		note(was_refused((__u64)skb) ? DEPARTED_AGAIN : take_leave(skb, dev));
+	return 0;
+}
+
+SEC("tp_btf/net_dev_xmit")
+int refused(__u64 *ctx)
+{
+	/* Unless it was refused, nothing is there any more. */
+	__u64 skb = ctx[0];
+	struct net_device *dev = (struct net_device *)ctx[2];
+
+	if ((int)ctx[1] == NETDEV_TX_BUSY && is_wan(dev))
+		refused_skb = skb;
 	return 0;
 }
 

@@ -13,6 +13,9 @@
 /* What a program at tc answers so that the next one, or else the kernel, goes on (enum tcx_action_base). */
 #define TCX_NEXT (-1)
 
+/* What a driver answers that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
+#define NETDEV_TX_BUSY 0x10
+
 /*
  * skb_shared_info.gso_type, include/linux/skbuff.h: not cut up right behind the headers of TCP or UDP (tunnels,
  * ESP, SCTP, fragments of UDP), or of packets with headers of their own (SKB_GSO_FRAGLIST).

@@ -57,6 +57,27 @@ pub struct ClassifiedCounters {
     pub stale: u64,
 }
 
+/// What became of the buffers, each a packet or a super-packet, on their way out of the WAN port behind the qdisc, since
+/// the programs were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DepartedCounters {
+    /// Counted and sampled.
+    pub sampled: u64,
+    /// Counted as far as their bytes go: super-packets of tunnels.
+    pub unsampled: u64,
+    /// Put into a class, and neither counted nor sampled: their headers could not be read.
+    pub unread: u64,
+    /// Put into no class.
+    pub outside: u64,
+    /// Counted before, and sent once more: the driver had refused them.
+    pub again: u64,
+    /// The program did not run, for it ran already on this processor (`recursion_misses`).
+    pub missed: u64,
+    /// For how much longer than one that does nothing the program has run (ns). The kernel takes note of it while
+    /// `kernel.bpf_stats_enabled` is set.
+    pub sampling_ns: u64,
+}
+
 /// What stands in all classes of the qdisc together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -79,10 +100,11 @@ pub struct Classes {
     leaves: u32,
     heartbeat: MappedWords,
     standing: MappedWords,
-    classified: MapHandle,
+    fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
-    _links: Option<(TcxLink, TracepointLink)>,
+    refused: OwnedFd,
+    _links: Option<(TcxLink, [TracepointLink; 2])>,
 }
 
 impl Classes {
@@ -90,10 +112,11 @@ impl Classes {
     /// into a class, and then only packets of the sampler's bundles.
     pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
         let mut classes = Self::load(options)?;
+        let refused = TracepointLink::attach(classes.refused.as_fd(), "classes")?;
         let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
         // Once packets are in a class they are counted.
         let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
-        classes._links = Some((classify, departed));
+        classes._links = Some((classify, [departed, refused]));
         Ok(classes)
     }
 
@@ -107,14 +130,13 @@ impl Classes {
             rodata.lan_ifindex = options.lan;
             rodata.wan_ifindex = options.wan;
             rodata.leaves = options.leaves;
-            rodata.netns_inum = network_namespace()
-                .map_err(|error| Error::Kernel { program: "classes", reason: error.to_string() })?;
+            rodata.netns_inum = network_namespace().map_err(failed)?;
             rodata.stale_after_ns = options.stale_after.as_nanos().try_into().unwrap_or(u64::MAX);
         }
         let loaded = open.load().map_err(Error::load("classes"))?;
         let departed = program::descriptor("classes", loaded.progs.departed.as_fd())?;
         Ok(Self {
-            sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(cloned)?, true)?,
+            sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(failed)?, true)?,
             leaves: options.leaves,
             heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "heartbeat", source })?,
@@ -123,8 +145,9 @@ impl Classes {
                 size_of::<types::standing>() / 8,
             )
             .map_err(|source| Error::Map { map: "standing", source })?,
-            classified: program::handle("classified", &loaded.maps.classified)?,
+            fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
+            refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
             departed,
             _links: None,
         })
@@ -156,21 +179,40 @@ impl Classes {
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
-    /// What became of packets so far, over all CPUs.
-    pub fn counters(&self) -> Result<ClassifiedCounters, Error> {
-        let count = |kind| program::per_cpu_sum("classified", &self.classified, kind);
-        // The order of `enum classified`.
+    /// What became of packets in front of the qdisc so far, over all CPUs.
+    pub fn classified(&self) -> Result<ClassifiedCounters, Error> {
+        // The order of `enum fate`.
         Ok(ClassifiedCounters {
-            bundles: count(0)?,
-            not_ip: count(1)?,
-            own: count(2)?,
-            outside: count(3)?,
-            stale: count(4)?,
+            bundles: self.fate(0)?,
+            not_ip: self.fate(1)?,
+            own: self.fate(2)?,
+            outside: self.fate(3)?,
+            stale: self.fate(4)?,
         })
+    }
+
+    /// What became of buffers behind the qdisc so far, over all CPUs.
+    pub fn departed(&self) -> Result<DepartedCounters, Error> {
+        let info = program::info(self.departed.as_fd()).map_err(failed)?;
+        // That one runs as often, and hardly ever does anything.
+        let empty = program::info(self.refused.as_fd()).map_err(failed)?;
+        Ok(DepartedCounters {
+            sampled: self.fate(5)?,
+            unsampled: self.fate(6)?,
+            unread: self.fate(7)?,
+            outside: self.fate(8)?,
+            again: self.fate(9)?,
+            missed: info.recursion_misses,
+            sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
+        })
+    }
+
+    fn fate(&self, fate: u32) -> Result<u64, Error> {
+        program::per_cpu_sum("fates", &self.fates, fate)
     }
 }
 
-fn cloned(error: io::Error) -> Error {
+fn failed(error: io::Error) -> Error {
     Error::Kernel { program: "classes", reason: error.to_string() }
 }
 
@@ -245,7 +287,8 @@ mod tests {
         classes.stop_beating();
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "after a clean stop");
         let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
-        assert_eq!(classes.counters().unwrap(), expected);
+        assert_eq!(classes.classified().unwrap(), expected);
+        assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
     }
 
     #[test]

@@ -16,6 +16,11 @@ pub const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+/// A command is to replace what is there.
+pub const NLM_F_REPLACE: u16 = 0x100;
+/// A command is to make what is not there yet.
+pub const NLM_F_CREATE: u16 = 0x400;
 /// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
 const NLM_F_DUMP: u16 = 0x300;
 /// Without the flags that some kernels and families add to a type.
@@ -26,6 +31,46 @@ const ANSWER_BYTES: usize = 1 << 16;
 /// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
 pub fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     receive(&request(SockProtocol::NetlinkRoute, kind, 0, body)?)
+}
+
+/// Commands to rtnetlink(7), over one socket for all. Each needs `CAP_NET_ADMIN`.
+#[derive(Debug)]
+pub struct Commands(OwnedFd);
+
+impl Commands {
+    /// Opens the socket, in the current network namespace.
+    pub fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let route = SockProtocol::NetlinkRoute;
+        socket(AddressFamily::Netlink, SockType::Raw, flags, route)
+            .map(Self)
+            .map_err(io::Error::from)
+    }
+
+    /// Has the kernel do what `kind` and `body` say, with the `flags` that go with it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses with.
+    pub fn command(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        send_request(&self.0, kind, flags | NLM_F_ACK, body)?;
+        let answer = receive(&self.0)?;
+        // An acknowledgement is an error without a code.
+        match refusal(&answer) {
+            Err(error) if error.raw_os_error() == Some(0) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// An attribute with this payload (`struct rtattr`), padded.
+pub fn attribute_of(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut attribute = ((payload.len() + 4) as u16).to_ne_bytes().to_vec();
+    attribute.extend_from_slice(&kind.to_ne_bytes());
+    attribute.extend_from_slice(payload);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
 }
 
 /// All messages of the kernel in answer to a dump of `kind`.
@@ -113,13 +158,18 @@ fn kind_of(message: &[u8]) -> Option<u16> {
 
 fn request(protocol: SockProtocol, kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+    send_request(&kernel, kind, flags, body)?;
+    Ok(kernel)
+}
+
+fn send_request(kernel: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     let mut request = vec![0; HEADER];
     request[..4].copy_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&kind.to_ne_bytes());
     request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
     request.extend_from_slice(body);
     send(kernel.as_raw_fd(), &request, MsgFlags::empty())?;
-    Ok(kernel)
+    Ok(())
 }
 
 fn receive(kernel: &OwnedFd) -> io::Result<Vec<u8>> {

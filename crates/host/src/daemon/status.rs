@@ -78,8 +78,8 @@ pub struct TrialStatus {
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic`, `tcx` or `packet socket`; behind AF_XDP also `zero copy`, and how many queues are
-    /// read.
+    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, or with packets in the kernel `bridge` and `htb`; behind
+    /// AF_XDP also `zero copy`, and how many queues are read.
     pub mode: String,
     /// Named counters since the start, such as frames handed to the box or passed to the kernel
     /// for being outside every bundle.

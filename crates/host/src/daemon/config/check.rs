@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use forebay_core::units::ByteCount;
 use toml::de::DeTable;
 
+use super::bundle::Bundle;
 use super::document::{Section, Source, Table};
-use super::{Config, Role, TraceConfig, bundle, uplink, value};
+use super::{Config, DatapathKind, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
 
 const ROOT: Section =
@@ -15,7 +16,17 @@ const ROOT: Section =
 
 pub(super) const BOX: Section = Section {
     name: "box",
-    keys: &["role", "lan", "wan", "listen", "control", "realtime", "user", "status_group"],
+    keys: &[
+        "role",
+        "lan",
+        "wan",
+        "datapath",
+        "listen",
+        "control",
+        "realtime",
+        "user",
+        "status_group",
+    ],
 };
 
 /// One of several boxes of a file: with a name, and with what a file of one box has beside the box.
@@ -26,6 +37,7 @@ const ONE_OF_SEVERAL: Section = Section {
         "role",
         "lan",
         "wan",
+        "datapath",
         "listen",
         "control",
         "realtime",
@@ -107,6 +119,11 @@ fn keep_apart(table: &Table<'_>, own: &Config, other: &Config) {
     if own.lan.is_some() && own.lan == other.lan {
         table.wrong("lan", format!("a device that is not box {name:?}'s"));
     }
+    let queues = |config: &Config| config.datapath != DatapathKind::User;
+    if own.role == other.role && own.wan == other.wan && (queues(own) || queues(other)) {
+        let allowed = format!("a device that is not box {name:?}'s, for one of both may queue there");
+        table.wrong("wan", allowed);
+    }
     if own.control == other.control {
         table.wrong("control", format!("a path that box {name:?} has not"));
     }
@@ -140,6 +157,7 @@ fn config(
     let node = node?;
     let wan = node.required("wan", value::device);
     let lan = lan(&node, role, wan.as_deref());
+    let datapath = datapath(&node, role, &bundles);
     let control = node.optional("control", |text| value::socket_path(folder, text));
     let (user, status_group) =
         (node.optional("user", value::name), node.optional("status_group", value::name));
@@ -153,6 +171,7 @@ fn config(
         role,
         lan,
         wan: wan?,
+        datapath,
         listen: listen?,
         control,
         realtime: realtime.unwrap_or(true),
@@ -209,6 +228,30 @@ fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
         zero_copy: table.switch("zero_copy").unwrap_or_default(),
         busy_poll: table.optional("busy_poll", value::busy_poll),
     }
+}
+
+/// What carries the packets; refuses what the kernel's queues cannot do.
+fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> DatapathKind {
+    let datapath = node.optional("datapath", value::datapath).unwrap_or_default();
+    if role == Some(Role::Receivebox) && node.has("datapath") {
+        node.wrong("datapath", "nothing: a receivebox carries no packets");
+    }
+    let with_qdisc = || bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
+    let is_one = bundles.len() == 1;
+    if datapath == DatapathKind::Auto && !(is_one && with_qdisc().next().is_none()) {
+        return DatapathKind::User;
+    }
+    if datapath == DatapathKind::Kernel {
+        if !is_one {
+            node.wrong("datapath", format!("\"user\" for {} bundles", bundles.len()));
+        }
+        for bundle in with_qdisc() {
+            let allowed = "nothing with box.datapath = \"kernel\", which spreads flows over 1024 \
+                           queues by their hash";
+            bundle.table.wrong("qdisc", allowed);
+        }
+    }
+    datapath
 }
 
 fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {

@@ -6,6 +6,7 @@
 //! lan     = "s0"                      # port towards the site's hosts (sendbox only)
 //! wan     = "s1"                      # port towards the Internet; a sendbox's are of one bridge
 //! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
+//! datapath = "user"                   # or "kernel" or "auto" (sendbox only)
 //! control = "/run/forebay/sendbox.sock"
 //!
 //! [[bundle]]
@@ -140,6 +141,45 @@ impl FromStr for Role {
     }
 }
 
+/// What carries the packets of a sendbox's bundles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DatapathKind {
+    /// Sockets (AF_XDP): packets pass the process one by one, with its own queueing disciplines.
+    #[default]
+    User,
+    /// Classes of the WAN port's HTB: packets stay in the kernel, super-packets as they are.
+    Kernel,
+    /// The latter where the machine can do that.
+    Auto,
+}
+
+impl DatapathKind {
+    const ALL: [Self; 3] = [Self::User, Self::Kernel, Self::Auto];
+
+    /// The name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Kernel => "kernel",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl fmt::Display for DatapathKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DatapathKind {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(())
+    }
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -153,6 +193,8 @@ pub struct Config {
     pub lan: Option<String>,
     /// Port towards the Internet.
     pub wan: String,
+    /// What carries the packets of a sendbox.
+    pub datapath: DatapathKind,
     /// Own addresses and ports of the messages: one, or one of each IP version.
     pub listen: Vec<SocketAddr>,
     /// Path of the control socket.
@@ -478,6 +520,16 @@ min_rate = "2Mbit/s"
         }
     }
 
+    #[test]
+    fn a_datapath_left_to_the_box_is_the_process_where_the_kernel_could_not_do_it() {
+        let auto = SENDBOX.replace("lan = ", "datapath = \"auto\"\nlan = ");
+        assert_eq!(parse(&auto).unwrap().datapath, DatapathKind::User);
+        let unnamed = auto.replace("qdisc = { kind = \"sfq\", limit = \"1200p\" }\n", "");
+        assert_eq!(parse(&unnamed).unwrap().datapath, DatapathKind::Auto);
+        let kernel = unnamed.replace("auto", "kernel");
+        assert_eq!(parse(&kernel).unwrap().datapath, DatapathKind::Kernel);
+    }
+
     /// Each row: what is replaced, by what, and what the message must name.
     #[test]
     fn an_error_names_line_key_value_and_what_is_allowed() {
@@ -489,6 +541,16 @@ min_rate = "2Mbit/s"
                 &[":4:", "box.lann", "s0", "no such key", "role, lan, wan"],
             ),
             ("lan = \"s0\"", "lan = \"s1\"", &[":4:", "box.lan", "s1", "other than"]),
+            (
+                "lan = \"s0\"",
+                "lan = \"s0\"\ndatapath = \"fast\"",
+                &[":5:", "box.datapath", "fast", "\"user\", \"kernel\""],
+            ),
+            (
+                "lan = \"s0\"",
+                "lan = \"s0\"\ndatapath = \"kernel\"",
+                &[":16:", "bundle.qdisc", "nothing with box.datapath"],
+            ),
             ("lan = \"s0\"\n", "", &["box.lan is missing"]),
             ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),
             ("\"10.1.3.1\"", "\"0.0.0.0\"", &[":6:", "box.listen", "0.0.0.0", "one host's"]),

@@ -46,6 +46,8 @@ pub struct Mode {
     pub dry_run: bool,
     /// Rows are written.
     pub is_traced: bool,
+    /// Versions of the sampling block that the datapath can build without NAT.
+    pub versions: BlockVersions,
 }
 
 /// How far a bundle is on its way out.
@@ -112,7 +114,7 @@ impl Bundle {
         let cc = cc::build(&shaping.cc, SUPPLIED)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
-        control.set_versions(now, BlockVersions::ALL.with_nat(config.nat));
+        control.set_versions(now, mode.versions.with_nat(config.nat));
         control.offer_rest(now);
         Ok(Self {
             index,
@@ -378,10 +380,10 @@ impl Bundle {
     }
 
     /// The state of the bundle, one of so many `bundles`, which share `uplink`, and whose peer is there.
-    pub fn status(
+    pub fn status<D: Datapath>(
         &self,
         now: Timestamp,
-        datapath: &impl Datapath,
+        datapath: &D,
         uplink: Option<&Uplink>,
         bundles: usize,
         peer_address: String,
@@ -407,7 +409,7 @@ impl Bundle {
                 .map(|differences| scope::sentences(Role::Sendbox, differences)),
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
-                qdisc: self.shaping.qdisc.to_string(),
+                qdisc: D::DISCIPLINE.map_or_else(|| self.shaping.qdisc.to_string(), Into::into),
                 min_rate_bps: self.shaping.min_rate.as_bits_per_sec(),
                 max_rate_bps: self.shaping.max_rate.map(Rate::as_bits_per_sec),
                 decision: DecisionRecord::of(now, &self.control.decision()),
@@ -454,7 +456,7 @@ mod tests {
         let config = config(folder.path());
         let bundle = &config.bundles[0];
         let keys = keys::load(&bundle.key_file).unwrap();
-        let mode = Mode { dry_run: false, is_traced: true };
+        let mode = Mode { dry_run: false, is_traced: true, versions: BlockVersions::ALL };
         let shaping = bundle.shaping.as_ref().unwrap();
         let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
         let (tracer, writer) = trace::start(&config, &Confinement::default()).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! | capability | for what | kept |
 //! |---|---|---|
-//! | CAP_NET_ADMIN | attaching XDP programs, large buffers; asking for filters | by the observer |
+//! | CAP_NET_ADMIN | attaching programs, large buffers; asking for filters; setting rates of classes | by the observer; by a thread of the kernel datapath |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
 //! | CAP_PERFMON | programs that keep pointers, and those of a congestion control (agent) | no |
@@ -190,6 +190,7 @@ impl Confinement {
             Task::Packets => &KEPT,
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
+            Task::Rates => &[Capability::CAP_NET_ADMIN],
             Task::Control | Task::Log | Task::Trace | Task::Metrics => &[],
         };
         drop_all_but(kept, self.account.as_ref())?;

@@ -23,6 +23,8 @@ pub enum Task {
     Control,
     /// The lines of the log.
     Log,
+    /// The rates of classes.
+    Rates,
     /// The rows of the trace.
     Trace,
     /// Clients of the metrics.
@@ -33,8 +35,15 @@ pub enum Task {
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 6] =
-        [Self::Packets, Self::Control, Self::Log, Self::Trace, Self::Metrics, Self::Keys];
+    const ALL: [Self; 7] = [
+        Self::Packets,
+        Self::Control,
+        Self::Log,
+        Self::Rates,
+        Self::Trace,
+        Self::Metrics,
+        Self::Keys,
+    ];
 }
 
 /// Calls of every thread: memory, time, waiting, what is open, its end.
@@ -196,6 +205,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         Task::Packets => &[SOCKETS, &[libc::SYS_bind]],
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
+        Task::Rates => &[SOCKETS],
         Task::Trace => &[TRACE],
         Task::Metrics => &[SOCKETS, METRICS],
         Task::Keys => &[SOCKETS, KEYS],
@@ -219,7 +229,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         }
         Task::Metrics => drop(rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?])),
         Task::Keys => drop(rules.insert(libc::SYS_openat, vec![reading()?])),
-        Task::Log | Task::Trace => {}
+        Task::Log | Task::Rates | Task::Trace => {}
     }
     Ok(rules)
 }

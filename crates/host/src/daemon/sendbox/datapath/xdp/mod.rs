@@ -22,8 +22,8 @@ mod queue;
 
 use std::io;
 
-use forebay_core::bundle::Departures;
 use forebay_core::bundle::table::BundleTable;
+use forebay_core::bundle::{BlockVersions, Departures};
 use forebay_core::qdisc::{self, Backlog};
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -131,6 +131,9 @@ impl Listener for Nobody {
 }
 
 impl Datapath for Xdp {
+    const VERSIONS: BlockVersions = BlockVersions::ALL;
+    const DISCIPLINE: Option<&'static str> = None;
+
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
         self.queues[bundle].steer(now, steering);
     }

@@ -1,0 +1,51 @@
+//! Whether this machine can do what a datapath needs, tried on the loopback device of a network namespace that ends with
+//! a thread.
+
+use std::error::Error;
+use std::time::Duration;
+
+use forebay_core::units::ByteCount;
+use forebay_ebpf::{Classes, ClassesOptions, QDISC};
+use nix::net::if_::if_nametoindex;
+use nix::sched::{CloneFlags, unshare};
+
+use super::config::DatapathKind;
+use crate::htb::{Htb, Leaf};
+
+/// Runs `attempt` in a network namespace of its own; answers what went wrong.
+pub fn apart(
+    attempt: impl FnOnce() -> Result<(), Box<dyn Error>> + Send + 'static,
+) -> Result<(), String> {
+    let outcome = std::thread::spawn(move || {
+        let tried = unshare(CloneFlags::CLONE_NEWNET).map_err(Into::into).and_then(|()| attempt());
+        tried.map_err(|error| error.to_string())
+    });
+    outcome.join().unwrap_or_else(|_| Err("the attempt panicked".into()))
+}
+
+/// Makes a class and loads its programs, as for packets that stay in the kernel.
+pub fn classes() -> Result<(), String> {
+    apart(|| {
+        let lo = if_nametoindex("lo")?;
+        let stale_after = Duration::from_secs(1);
+        Classes::attach(ClassesOptions { lan: lo, wan: lo, leaves: 0, stale_after })?;
+        let htb = Htb::create(lo, QDISC)?;
+        let class = QDISC | 1;
+        htb.set_class(class, None)?;
+        htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 16), longest: 1518 })?;
+        Ok(())
+    })
+}
+
+/// The datapath that this machine can have, where the choice is left to the box.
+pub fn settled(datapath: DatapathKind) -> DatapathKind {
+    if datapath != DatapathKind::Auto {
+        return datapath;
+    }
+    let (settled, why) = match classes() {
+        Ok(()) => (DatapathKind::Kernel, "packets stay in the kernel".into()),
+        Err(error) => (DatapathKind::User, format!("packets pass the process: {error}")),
+    };
+    tracing::info!(target: "datapath", "box.datapath = \"auto\" is \"{settled}\": {why}");
+    settled
+}

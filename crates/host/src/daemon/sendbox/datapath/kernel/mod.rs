@@ -1,0 +1,335 @@
+//! The packets of bundles in the kernel, as they are: a class of HTB at the WAN port queues and paces each bundle, and BPF
+//! programs put packets into the classes and say what has left.
+//!
+//! ```text
+//!  lan ──► the kernel's bridge ──► program (tcx) ──► HTB: class of the bundle ──► program ──► wan
+//!                                      │ else, and whenever there is no fresh beat
+//!                                      └──► HTB, past all classes ─────────────────────────► wan
+//! ```
+//! Nothing goes past what stands between the ports: filters, isolation and VLANs hold as without a box. Super-packets
+//! stay whole as far as the rate allows, and are counted and sampled as the packets that they become.
+//!
+//! The programs are held by links and go with the process. The qdisc stays where a process is killed: it is put in no
+//! class then, what waits in one leaves at the rate that was set last, and the next start takes the qdisc away.
+
+mod rates;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use forebay_core::bundle::{
+    BlockVersion, BlockVersions, BoundaryMark, BundleId, Departures, EpochSize, SamplingKey,
+};
+use forebay_core::qdisc::Backlog;
+use forebay_core::units::{Rate, Timestamp};
+use forebay_ebpf::{Boundary, Classes, ClassesOptions, QDISC, SamplerBundle, Standing};
+use nix::poll::{PollFd, PollFlags};
+
+use self::rates::{BundleClasses, Rates};
+use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
+use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
+use crate::daemon::config::{BundleConfig, Config};
+use crate::daemon::observer::Observation;
+use crate::daemon::reload::difference::Origin;
+use crate::daemon::schedule::{Next, Schedule};
+use crate::daemon::status::PortStatus;
+use crate::daemon::{DaemonError, message_addresses};
+use crate::htb::Htb;
+use crate::service::privileges::Confinement;
+
+/// Queues of a bundle that flows are spread over by their hash.
+const LEAVES: u32 = 1024;
+
+/// One bundle.
+struct Bundle {
+    id: BundleId,
+    /// As the sampler has it, but for key and epoch size.
+    sampled: SamplerBundle,
+    rate: Option<Rate>,
+    /// Packets that were told of.
+    told: u64,
+    told_at: Timestamp,
+    /// What had left at the last call: by the next one all boundaries of it have been read.
+    counted: Option<Departures>,
+}
+
+/// The classes, and what is known of them.
+pub struct Kernel {
+    // Programs go first: what they put into classes would go past all once there are none.
+    classes: Classes,
+    rates: Rates,
+    ifindex: u32,
+    names: [String; 2],
+    bundles: Vec<Bundle>,
+    by_id: BTreeMap<BundleId, usize>,
+    /// As it was when it was last looked at.
+    standing: Standing,
+    was_empty: bool,
+    void: Vec<Void>,
+}
+
+impl Kernel {
+    /// Puts qdisc and programs at the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the
+    /// devices.
+    pub fn open(
+        config: &Config,
+        frame_bytes: usize,
+        seen: &Observation,
+        confinement: &Confinement,
+    ) -> Result<Self, DaemonError> {
+        let names =
+            [config.lan.clone().expect("a sendbox has one, as checked"), config.wan.clone()];
+        let indices = seen.lan.zip(seen.wan);
+        let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
+            DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
+        })?;
+        let options = ClassesOptions { lan, wan, leaves: LEAVES, stale_after: STALE_AFTER };
+        let mut classes = Classes::attach(options)?;
+        for address in message_addresses(config) {
+            classes.sampler.add_own_address(address)?;
+        }
+        let mut bundles = Vec::with_capacity(config.bundles.len());
+        let mut made = Vec::with_capacity(config.bundles.len());
+        for bundle in &config.bundles {
+            let bundle = Bundle::new(bundle);
+            classes.sampler.set_bundle(bundle.id, bundle.sampled.clone())?;
+            let (class, leaves) = classes.of(bundle.id).expect("just set");
+            made.push(BundleClasses { class, leaves, frame_bytes: frame_bytes as u32 });
+            bundles.push(bundle);
+        }
+        let failed = |error: io::Error| {
+            let text = format!("queues at {}: {error} (sch_htb, sch_tbf)", names[1]);
+            DaemonError::SetUp(io::Error::new(error.kind(), text))
+        };
+        let htb = Htb::create(wan, QDISC).map_err(failed)?;
+        let rates = Rates::start(htb, made, confinement).map_err(failed)?;
+        Ok(Self {
+            classes,
+            rates,
+            ifindex: wan,
+            names,
+            by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
+            bundles,
+            standing: Standing::default(),
+            was_empty: true,
+            void: Vec::new(),
+        })
+    }
+}
+
+impl Bundle {
+    fn new(config: &BundleConfig) -> Self {
+        let any = ["0.0.0.0/0", "::/0"].map(|prefix| prefix.parse().expect("a prefix"));
+        let source = if config.from.is_empty() { any.to_vec() } else { config.from.clone() };
+        let sampled = SamplerBundle {
+            source,
+            destination: config.to.clone(),
+            key: SamplingKey::IDENTITY,
+            epoch_size: EpochSize::MAX,
+            version: BlockVersion::V2,
+        };
+        Self {
+            id: config.id,
+            sampled,
+            rate: None,
+            told: 0,
+            told_at: Timestamp::ZERO,
+            counted: None,
+        }
+    }
+
+    /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
+    fn departures(&mut self, boundary: &Boundary) -> Departures {
+        let report = &boundary.report;
+        let after = self.rate.and_then(|rate| boundary.ahead.time_at(rate)).unwrap_or_default();
+        self.told_at = self.told_at.max(report.received_at + after);
+        self.told = report.received_packets;
+        let hash = report.hash;
+        Departures {
+            at: self.told_at,
+            packets: report.received_packets,
+            bytes: report.received_bytes,
+            boundary: Some(BoundaryMark { hash, identity: hash }),
+        }
+    }
+}
+
+impl Datapath for Kernel {
+    const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
+    const DISCIPLINE: Option<&'static str> = Some("sfq");
+
+    fn steer(&mut self, _now: Timestamp, bundle: usize, steering: &Steering) {
+        let state = &mut self.bundles[bundle];
+        let sampler = &mut self.classes.sampler;
+        state.sampled.epoch_size = steering.epoch_size;
+        if state.sampled.key == steering.sampling_key {
+            sampler.set_epoch_size(state.id, steering.epoch_size);
+        } else {
+            state.sampled.key = steering.sampling_key;
+            if let Err(error) = sampler.set_bundle(state.id, state.sampled.clone()) {
+                tracing::warn!(target: "device", %error, "the key to sample with");
+            }
+        }
+        state.rate = steering.rate;
+        self.rates.set(bundle, steering.rate);
+    }
+
+    fn receive(
+        &mut self,
+        now: Timestamp,
+        listeners: &mut [impl Listener],
+        _schedule: &mut Schedule,
+    ) -> io::Result<usize> {
+        self.standing = self.classes.standing();
+        let Self { classes, bundles, by_id, .. } = self;
+        let told = classes.sampler.consume(&mut |boundary| {
+            if let Some(&at) = by_id.get(&boundary.bundle) {
+                listeners[at].on_departures(&bundles[at].departures(&boundary));
+            }
+        });
+        told.map_err(io::Error::other)?;
+        let backlog = self.backlog(0);
+        let is_empty = backlog.packets == 0;
+        if is_empty != self.was_empty {
+            self.was_empty = is_empty;
+            listeners.iter_mut().for_each(|it| it.on_queue(now, backlog));
+        }
+        Ok(0)
+    }
+
+    fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
+        let state = &mut self.bundles[bundle];
+        if let Some(counted) = state.counted.take().filter(|it| it.packets > state.told) {
+            state.told = counted.packets;
+            state.told_at = state.told_at.max(counted.at);
+            listener.on_departures(&Departures { at: state.told_at, ..counted });
+        }
+        // A map that cannot be read shows in the status.
+        let counters = self.classes.sampler.counters(state.id).ok().flatten();
+        state.counted = counters.map(|counters| Departures {
+            at: now,
+            packets: counters.packets,
+            bytes: counters.bytes,
+            boundary: None,
+        });
+        Next::At(Timestamp::MAX)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn backlog(&self, _bundle: usize) -> Backlog {
+        let Standing { packets, bytes, .. } = self.standing;
+        Backlog { packets, bytes }
+    }
+
+    fn queue(&self, _bundle: usize) -> QueueCounters {
+        QueueCounters { dropped: self.standing.drops, ..QueueCounters::default() }
+    }
+
+    fn pending(&mut self) -> u64 {
+        0
+    }
+
+    fn health(&mut self) -> Health {
+        if self.void.is_empty()
+            && let Some(error) = self.rates.failed()
+        {
+            let found =
+                format!("the rate of a class of {} could not be set: {error}", self.names[1]);
+            let fault = Fault { found, fix: "start the box again".into() };
+            self.void.push(Void { condition: ROOT_QDISC.into(), fault });
+        }
+        Health::default()
+    }
+
+    fn beat(&mut self) {
+        self.classes.beat();
+    }
+
+    fn hand_back(&mut self) {
+        self.classes.stop_beating();
+    }
+
+    fn rearrange(
+        &mut self,
+        _now: Timestamp,
+        config: &Config,
+        origins: &[Origin],
+        _seen: &Observation,
+    ) -> Result<(), DaemonError> {
+        for address in message_addresses(config) {
+            self.classes.sampler.add_own_address(address)?;
+        }
+        // A file has one bundle here, whose class is that of the one before.
+        let (mut next, before) = (Bundle::new(&config.bundles[0]), &mut self.bundles[0]);
+        if origins[0] == Origin::New {
+            let next_sampled = vec![(next.id, next.sampled.clone())];
+            self.classes.sampler.change(&[before.id], next_sampled)?;
+            // Of the bundle before, though they may bear the number of the next.
+            self.classes.sampler.consume(&mut |_| {})?;
+            self.rates.set(0, None);
+            self.by_id = BTreeMap::from([(next.id, 0)]);
+            *before = next;
+        } else {
+            let SamplerBundle { key, epoch_size, version, .. } = before.sampled;
+            next.sampled = SamplerBundle { key, epoch_size, version, ..next.sampled };
+            self.classes.sampler.set_bundle(next.id, next.sampled.clone())?;
+            before.sampled = next.sampled;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, seen: &Observation) {
+        let is_another = seen.wan.is_some_and(|wan| wan != self.ifindex);
+        if is_another && self.void.is_empty() {
+            let error = io::Error::other("its queues went with the one before");
+            self.void.push(Void::made_again(&self.names[1], &error));
+        }
+    }
+
+    fn void(&self) -> &[Void] {
+        &self.void
+    }
+
+    fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::new(self.classes.sampler.as_fd(), PollFlags::POLLIN));
+    }
+
+    fn ports(&self, hand_backs: u64) -> Vec<PortStatus> {
+        // Reading a map fails only where the kernel took the privilege away.
+        let counts = self.classes.classified().unwrap_or_default();
+        let departed = self.classes.departed().unwrap_or_default();
+        let lost = self.classes.sampler.lost_boundaries().unwrap_or_default();
+        let named = |counts: &[(&str, u64)]| {
+            counts.iter().map(|(name, count)| ((*name).into(), *count)).collect()
+        };
+        let [lan, wan] = self.names.clone();
+        let from_lan = [
+            ("classified", counts.bundles),
+            ("passed_not_ip", counts.not_ip),
+            ("passed_own", counts.own),
+            ("passed_outside", counts.outside),
+            ("passed_stale", counts.stale),
+            ("handed_back", hand_backs),
+        ];
+        let at_wan = [
+            ("dropped", self.standing.drops),
+            ("sampled", departed.sampled),
+            ("unsampled", departed.unsampled),
+            ("unread", departed.unread),
+            ("outside", departed.outside),
+            ("sent_again", departed.again),
+            ("missed", departed.missed),
+            ("sampling_ns", departed.sampling_ns),
+            ("boundaries_lost", lost),
+        ];
+        vec![
+            PortStatus { device: lan, mode: "bridge".into(), counters: named(&from_lan) },
+            PortStatus { device: wan, mode: "htb".into(), counters: named(&at_wan) },
+        ]
+    }
+}

@@ -1,0 +1,244 @@
+//! The rates of classes: set by a thread of its own, since that takes `CAP_NET_ADMIN`, which the packet thread has given
+//! up.
+
+use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_core::units::{ByteCount, Rate};
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::htb::{Htb, Leaf};
+use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
+
+/// Shortest time between two rates of a class: that of the ticks of a control loop.
+const SPACING: Duration = Duration::from_millis(5);
+/// Super-packets are cut up at lower rates: 64 KiB take 1.7 ms there, which the next packet waits.
+const WHOLE_FROM: Rate = Rate::from_mbit_per_sec(300);
+/// They are cut up again below this share of it.
+const CUT_BELOW: f64 = 0.8;
+/// A super-packet is no longer, for its length is told in 16 bits, ...
+const SUPER_PACKET_BYTES: u32 = 1 << 16;
+/// ... nor longer than this with headers for each of its packets.
+const WHOLE_BYTES: u32 = 1 << 18;
+/// Time at the rate that a leaf is to hold at least: a flow alone then fills the path in spite of its drops.
+const HELD: Duration = Duration::from_millis(100);
+/// What leaves hold at the lowest rates, and at the highest or without one.
+const LIMITS: RangeInclusive<u64> = 64 << 10..=32 << 20;
+
+/// The classes of one bundle.
+#[derive(Clone, Debug)]
+pub struct BundleClasses {
+    /// The one that has the rate of the bundle.
+    pub class: u32,
+    /// Those that packets are put into: the same, or ones below it.
+    pub leaves: Range<u32>,
+    /// Bytes of the longest frame.
+    pub frame_bytes: u32,
+}
+
+impl BundleClasses {
+    /// Makes the classes, unshaped.
+    fn make(&self, htb: &Htb) -> io::Result<()> {
+        htb.set_class(self.class, None)?;
+        self.set_turns(htb, UNSHAPED)?;
+        self.set_leaves(htb, UNSHAPED)
+    }
+
+    fn set_leaves(&self, htb: &Htb, leaf: Leaf) -> io::Result<()> {
+        self.leaves.clone().try_for_each(|class| htb.set_leaf(class, leaf))
+    }
+
+    /// What flows send in their turns is what such leaves let through at once.
+    fn set_turns(&self, htb: &Htb, leaf: Leaf) -> io::Result<()> {
+        let turn_bytes = leaf.longest.min(SUPER_PACKET_BYTES);
+        let mut sharers = self.leaves.clone().filter(|leaf| *leaf != self.class);
+        sharers.try_for_each(|sharer| htb.set_sharer(sharer, self.class, turn_bytes))
+    }
+
+    /// What the leaves are to be at a rate, which they are not set anew for each of: there are many.
+    fn leaf(&self, rate: Option<Rate>, now: Leaf) -> Leaf {
+        let Some(rate) = rate else { return UNSHAPED };
+        let longest = if is_cut(rate, now.longest == self.frame_bytes) {
+            self.frame_bytes
+        } else {
+            WHOLE_BYTES
+        };
+        let least = rate.bytes_in(HELD).as_u64().clamp(*LIMITS.start(), *LIMITS.end());
+        let fits = (least..=4 * least).contains(&now.limit.as_u64());
+        Leaf { limit: if fits { now.limit } else { ByteCount::new(2 * least) }, longest }
+    }
+}
+
+/// Leaves of a class without a rate.
+const UNSHAPED: Leaf = Leaf { limit: ByteCount::new(*LIMITS.end()), longest: WHOLE_BYTES };
+
+/// What the packet thread wants.
+struct Wanted {
+    /// Of each bundle in bit/s; 0: none.
+    rates: Vec<AtomicU64>,
+    changed: EventFd,
+    is_over: AtomicBool,
+    /// Why a rate could not be set.
+    failed: Mutex<Option<String>>,
+}
+
+/// The thread, as the packet thread sees it. Dropping it takes the qdisc away.
+pub struct Rates {
+    wanted: Arc<Wanted>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Rates {
+    /// Makes the classes of all bundles, unshaped, and starts the thread.
+    pub fn start(
+        htb: Htb,
+        bundles: Vec<BundleClasses>,
+        confinement: &Confinement,
+    ) -> io::Result<Self> {
+        if let Err(error) = bundles.iter().try_for_each(|bundle| bundle.make(&htb)) {
+            // The first error says more than one of this.
+            let _ = htb.remove();
+            return Err(error);
+        }
+        let wanted = Arc::new(Wanted {
+            rates: bundles.iter().map(|_| AtomicU64::new(0)).collect(),
+            changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            is_over: AtomicBool::new(false),
+            failed: Mutex::default(),
+        });
+        let (shared, confinement) = (wanted.clone(), confinement.clone());
+        let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
+            let setter = Setter { htb, wanted: shared, bundles };
+            match confinement.confine(Task::Rates) {
+                Ok(()) => setter.run(),
+                Err(error) => setter.fail(&error),
+            }
+        })?;
+        Ok(Self { wanted, thread: Some(thread) })
+    }
+
+    /// Has a bundle sent at this rate from now on, within milliseconds; `None`: unshaped.
+    pub fn set(&self, bundle: usize, rate: Option<Rate>) {
+        let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
+        self.wanted.rates[bundle].store(bits_per_s, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Why a rate could not be set, if one could not.
+    pub fn failed(&self) -> Option<String> {
+        self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn wake(&self) {
+        // It fails only where it would wake anyway.
+        let _ = self.wanted.changed.write(1);
+    }
+}
+
+impl Drop for Rates {
+    fn drop(&mut self) {
+        self.wanted.is_over.store(true, Ordering::Relaxed);
+        self.wake();
+        // One that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// What the thread owns.
+struct Setter {
+    htb: Htb,
+    wanted: Arc<Wanted>,
+    bundles: Vec<BundleClasses>,
+}
+
+impl Setter {
+    fn run(self) {
+        let mut set = vec![(0, UNSHAPED); self.bundles.len()];
+        loop {
+            match self.wanted.changed.read() {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return self.fail(&error.into()),
+            }
+            if self.wanted.is_over.load(Ordering::Relaxed) {
+                // A device that is gone has taken it along.
+                let _ = self.htb.remove();
+                return;
+            }
+            for (bundle, set) in set.iter_mut().enumerate() {
+                let bits_per_s = self.wanted.rates[bundle].load(Ordering::Relaxed);
+                if bits_per_s == set.0 {
+                    continue;
+                }
+                match self.set(bundle, bits_per_s, set.1) {
+                    Ok(leaf) => *set = (bits_per_s, leaf),
+                    Err(error) => self.fail(&error),
+                }
+            }
+            std::thread::sleep(SPACING);
+        }
+    }
+
+    /// Sets the rate of a bundle whose leaves are as they are `now`; answers what they are then.
+    fn set(&self, bundle: usize, bits_per_s: u64, now: Leaf) -> io::Result<Leaf> {
+        let classes = &self.bundles[bundle];
+        let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
+        // First the rate: the leaves may take milliseconds.
+        self.htb.set_class(classes.class, rate)?;
+        let leaf = classes.leaf(rate, now);
+        if leaf != now {
+            classes.set_leaves(&self.htb, leaf)?;
+        }
+        if leaf.longest != now.longest {
+            classes.set_turns(&self.htb, leaf)?;
+        }
+        Ok(leaf)
+    }
+
+    fn fail(&self, error: &io::Error) {
+        let mut failed = self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert_with(|| error.to_string());
+    }
+}
+
+/// Whether super-packets are to be cut up at this rate, if they are now or are not.
+fn is_cut(rate: Rate, is_cut: bool) -> bool {
+    let bits_per_s = rate.as_bits_per_sec() as f64;
+    let limit = WHOLE_FROM.as_bits_per_sec() as f64;
+    bits_per_s < if is_cut { limit } else { CUT_BELOW * limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn around_the_limit_super_packets_stay_as_they_are() {
+        let mbit = Rate::from_mbit_per_sec;
+        let cut = [10, 239, 299, 300, 10_000].map(|rate| is_cut(mbit(rate), true));
+        assert_eq!(cut, [true, true, true, false, false]);
+        let whole = [10, 239, 240, 300].map(|rate| is_cut(mbit(rate), false));
+        assert_eq!(whole, [true, true, false, false]);
+    }
+
+    #[test]
+    fn leaves_hold_a_tenth_of_a_second_and_are_set_anew_for_few_rates() {
+        let classes = BundleClasses { class: 1, leaves: 2..4, frame_bytes: 1518 };
+        let mut now = UNSHAPED;
+        let mut changes = 0;
+        for rate in (1..2000).chain((1..2000).rev()).chain((0..2000).map(|at| 90 + at % 60)) {
+            let leaf = classes.leaf(Some(Rate::from_mbit_per_sec(rate)), now);
+            changes += u32::from(leaf != now);
+            now = leaf;
+            let held_ms = now.limit.as_f64() * 8.0 / (rate as f64 * 1e3);
+            assert!(held_ms >= 100.0 && (held_ms <= 401.0 || rate < 11), "{rate}: {held_ms} ms");
+        }
+        assert!(changes < 30, "{changes}");
+        assert_eq!(classes.leaf(None, now), UNSHAPED);
+    }
+}

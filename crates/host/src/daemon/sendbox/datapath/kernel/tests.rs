@@ -1,0 +1,321 @@
+//! The datapath on real devices, between a source and a sink behind a bridge in a network namespace of its own.
+
+use std::time::{Duration, Instant};
+
+use forebay_core::bundle::{Report, SampleBlock};
+use forebay_core::packet::Headers;
+use forebay_core::units::ByteCount;
+use forebay_ebpf::Sampler;
+
+use super::*;
+use crate::clock;
+use crate::daemon::sendbox::tests::config;
+use crate::port::tests::{on_a_veth_pair, run};
+use crate::port::{Direction, PacketPort, Port};
+
+const KEY: SamplingKey = SamplingKey(*b"0123456789abcdef");
+const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// What was told of the bundle.
+#[derive(Default)]
+struct Told {
+    departures: Vec<Departures>,
+}
+
+impl Listener for Told {
+    fn on_departures(&mut self, sent: &Departures) {
+        self.departures.push(*sent);
+    }
+
+    fn on_queue(&mut self, _now: Timestamp, _backlog: Backlog) {}
+}
+
+/// The datapath between the ports `lan` and `wan`, and the ports at their other ends.
+struct Bench {
+    kernel: Kernel,
+    source: PacketPort,
+    sink: PacketPort,
+    arrived: Sampler,
+    told: Vec<Told>,
+    schedule: Schedule,
+    sent: u32,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        (config.lan, config.wan) = (Some("lan".into()), "wan".into());
+        let index = |device| nix::net::if_::if_nametoindex(device).unwrap();
+        let seen = Observation {
+            lan: Some(index("lan")),
+            wan: Some(index("wan")),
+            ..Observation::default()
+        };
+        let mut kernel = Kernel::open(&config, 1518, &seen, &Confinement::default()).unwrap();
+        let mut arrived = Sampler::attach_at_tc(index("sink")).unwrap();
+        let bundle = kernel.bundles[0].sampled.clone();
+        let epoch_size = EpochSize::from_log2(2).unwrap();
+        let bundle = SamplerBundle { key: KEY, epoch_size, ..bundle };
+        arrived.set_bundle(BundleId(1), bundle).unwrap();
+        let steering =
+            Steering { rate: None, epoch_size, sampling_key: KEY, version: BlockVersion::V2 };
+        kernel.steer(clock::now(), 0, &steering);
+        Self {
+            kernel,
+            source: PacketPort::open("source", Direction::Transmit).unwrap(),
+            sink: PacketPort::open("sink", Direction::Receive).unwrap(),
+            arrived,
+            told: vec![Told::default()],
+            schedule: Schedule::new(1),
+            sent: 0,
+        }
+    }
+
+    fn set_rate(&mut self, rate: Option<Rate>) {
+        let epoch_size = EpochSize::from_log2(2).unwrap();
+        let steering = Steering { rate, epoch_size, sampling_key: KEY, version: BlockVersion::V2 };
+        self.kernel.steer(clock::now(), 0, &steering);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    /// The next frame of the bundle, from one of 16 flows.
+    fn frame(&mut self) -> Vec<u8> {
+        self.sent += 1;
+        let number = self.sent;
+        let len = 1514;
+        let mut frame = vec![0; len];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[6..12].copy_from_slice(&SOURCE);
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+        frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+        frame[22..24].copy_from_slice(&[64, 17]);
+        frame[26..34].copy_from_slice(&[10, 1, 1, 1, 10, 1, 2, 1]);
+        let sum: u32 =
+            frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
+        frame[35] = (number % 16) as u8;
+        frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
+        frame[42..46].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    /// Sends `count` frames, at most so many a millisecond, with beats and calls as the loop makes them.
+    fn send(&mut self, count: u32, a_millisecond: u32) {
+        for at in 0..count {
+            let frame = self.frame();
+            assert!(self.source.send(&frame));
+            self.source.flush().unwrap();
+            if at % a_millisecond == a_millisecond - 1 {
+                std::thread::sleep(Duration::from_millis(1));
+                self.turn();
+            }
+        }
+    }
+
+    /// A round of the loop.
+    fn turn(&mut self) {
+        let now = clock::now();
+        self.kernel.receive(now, &mut self.told, &mut self.schedule).unwrap();
+        self.kernel.serve(now, 0, &mut self.told[0]);
+    }
+
+    /// Takes frames at the sink until none has come for `quiet`; answers how many of the bundle's.
+    fn receive(&mut self, quiet: Duration) -> u64 {
+        let (mut count, mut last) = (0, Instant::now());
+        while last.elapsed() < quiet {
+            let before = count;
+            let take = &mut |frame: &[u8], _: Timestamp| count += u64::from(frame[6..12] == SOURCE);
+            self.sink.receive(64, take).unwrap();
+            if count > before {
+                last = Instant::now();
+            }
+            self.turn();
+        }
+        count
+    }
+}
+
+/// Runs `test` where a bridge has the ports `lan` and `wan`.
+fn behind_a_bridge(test: impl FnOnce(Bench) + Send + 'static) {
+    if forebay_skips::skip_without(forebay_skips::Need::QueueSampling) {
+        return;
+    }
+    on_a_veth_pair(|| {
+        for command in [
+            "ip link add source type veth peer name lan",
+            "ip link add sink type veth peer name wan",
+            "ip link add br0 type bridge forward_delay 0",
+            "ip link set lan master br0",
+            "ip link set wan master br0",
+            "ip link set source up",
+            "ip link set sink up",
+            "ip link set lan up",
+            "ip link set wan up",
+            "ip link set br0 up",
+        ] {
+            run(command);
+        }
+        crate::bridge::await_forwarding("lan", "wan").unwrap();
+        test(Bench::new());
+    });
+}
+
+#[test]
+fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
+    behind_a_bridge(|mut bench| {
+        bench.kernel.beat();
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        bench.kernel.beat();
+        let started = Instant::now();
+        bench.send(400, 10);
+        let arrived = bench.receive(Duration::from_millis(200));
+        let took = started.elapsed() - Duration::from_millis(200);
+        assert_eq!(arrived, 400, "16 leaves hold more");
+        // 400 frames at 20 Mbit/s, less what may leave at once.
+        let least = Duration::from_millis(230);
+        assert!(took >= least && took < least * 4, "{took:?}");
+        bench.turn();
+        let mut expected = Vec::new();
+        let take = &mut |Boundary { report, .. }: Boundary| {
+            expected.push((report.hash, report.received_packets, report.received_bytes));
+        };
+        bench.arrived.consume(take).unwrap();
+        let boundaries = |told: &Told| -> Vec<_> {
+            let marked = told.departures.iter().filter(|sent| sent.boundary.is_some());
+            marked.map(|sent| (sent.boundary.unwrap().hash, sent.packets, sent.bytes)).collect()
+        };
+        assert!(expected.len() > 50, "{}", expected.len());
+        assert_eq!(boundaries(&bench.told[0]), expected);
+        let last = bench.told[0].departures.last().unwrap();
+        assert_eq!((last.packets, last.bytes), (400, ByteCount::new(400 * 1514)));
+        let is_before =
+            |one: &Departures, next: &Departures| one.packets < next.packets && one.at <= next.at;
+        assert!(bench.told[0].departures.is_sorted_by(is_before));
+    });
+}
+
+#[test]
+fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
+    behind_a_bridge(|mut bench| {
+        // 60 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.send(50, 50);
+        assert_eq!(bench.receive(Duration::from_millis(30)), 50);
+        assert!(bench.told[0].departures.is_empty(), "nothing of the bundle has left");
+        bench.kernel.beat();
+        bench.send(50, 50);
+        assert!(bench.receive(Duration::from_millis(30)) < 50, "shaped");
+        bench.kernel.hand_back();
+        // What waits leaves at once when it is unshaped.
+        bench.set_rate(None);
+        bench.receive(Duration::from_millis(100));
+        assert_eq!(bench.kernel.backlog(0).packets, 0);
+        let Bench { kernel, mut source, mut sink, .. } = bench;
+        drop(kernel);
+        let shown = std::process::Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();
+        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+        assert!(!shown.contains("htb"), "{shown}");
+        let wan = nix::net::if_::if_nametoindex("wan").unwrap();
+        assert!(!forebay_ebpf::has_tcx(wan, true).unwrap());
+        // The bridge goes on.
+        let mut frame = vec![0; 60];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[6..12].copy_from_slice(&SOURCE);
+        assert!(source.send(&frame));
+        source.flush().unwrap();
+        let mut seen = 0;
+        let started = Instant::now();
+        while seen == 0 && started.elapsed() < Duration::from_secs(10) {
+            sink.receive(64, &mut |frame, _| seen += u32::from(frame[6..12] == SOURCE)).unwrap();
+        }
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
+    behind_a_bridge(|mut bench| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        let site = config.bundles[0].to.clone();
+        let carry = |bench: &mut Bench, config: &Config, origin| {
+            let seen = Observation::default();
+            bench.kernel.rearrange(clock::now(), config, &[origin], &seen).unwrap();
+            bench.kernel.beat();
+            bench.send(20, 20);
+            assert_eq!(bench.receive(Duration::from_millis(200)), 20);
+            std::mem::take(&mut bench.told[0]).departures.last().map(|left| left.packets)
+        };
+        let kept = Origin::Kept { place: 0, has_other_keys: false };
+        assert_eq!(carry(&mut bench, &config, kept), Some(20));
+        config.bundles[0].to = vec!["10.9.0.0/16".parse().unwrap()];
+        assert_eq!(carry(&mut bench, &config, kept), None, "of no bundle");
+        config.bundles[0].to = site;
+        assert_eq!(carry(&mut bench, &config, kept), Some(40));
+        config.bundles[0].id = BundleId(7);
+        assert_eq!(carry(&mut bench, &config, Origin::New), Some(20));
+    });
+}
+
+#[test]
+fn what_a_killed_box_left_is_taken_away_by_the_next() {
+    behind_a_bridge(|bench| {
+        // As a kill does: the programs go, the thread removes nothing.
+        let Kernel { classes, rates, .. } = bench.kernel;
+        drop(classes);
+        std::mem::forget(rates);
+        let started = clock::now();
+        let mut bench = Bench::new();
+        bench.kernel.beat();
+        bench.send(20, 20);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 20);
+        let left = bench.told[0].departures.last().unwrap();
+        assert!(left.at > started && left.packets == 20);
+    });
+}
+
+#[test]
+fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bundle = Bundle::new(&config(folder.path()).bundles[0]);
+    let mut left_us = |rate, packets: u64, ahead_bytes| {
+        bundle.rate = rate;
+        let report = Report {
+            hash: 0,
+            received_at: Timestamp::from_nanos(1_000_000),
+            received_bytes: ByteCount::new(1514 * packets),
+            received_packets: packets,
+            received_ce: 0,
+            epoch_size: EpochSize::MAX,
+        };
+        let ahead = ByteCount::new(ahead_bytes);
+        let left = bundle.departures(&Boundary { bundle: BundleId(1), report, ahead });
+        assert_eq!((left.packets, left.bytes), (packets, report.received_bytes));
+        left.at.as_nanos() / 1000
+    };
+    let rate = Some(Rate::from_mbit_per_sec(1000));
+    assert_eq!(left_us(rate, 1, 0), 1000);
+    assert_eq!(left_us(rate, 43, 62_500), 1500);
+    assert_eq!(left_us(rate, 44, 0), 1500, "not before what was in front of it");
+    assert_eq!(left_us(None, 45, 125_000), 1500, "all at once");
+}
+
+#[test]
+fn a_frame_is_sampled_as_core_does() {
+    behind_a_bridge(|mut bench| {
+        bench.kernel.beat();
+        let frame = bench.frame();
+        let headers = Headers::parse(&frame).unwrap();
+        let hash = SampleBlock::new(BlockVersion::V2, &headers, &frame).hash(&KEY);
+        assert!(bench.source.send(&frame));
+        bench.source.flush().unwrap();
+        bench.receive(Duration::from_millis(100));
+        let told = &bench.told[0].departures;
+        let is_boundary = EpochSize::from_log2(2).unwrap().is_boundary(hash);
+        assert_eq!(told.iter().any(|sent| sent.boundary.is_some()), is_boundary);
+        assert_eq!(told.last().unwrap().bytes, ByteCount::new(1514));
+    });
+}
