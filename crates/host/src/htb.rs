@@ -265,7 +265,7 @@ mod tests {
             run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
             let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
             let class = HANDLE | 1;
-            htb.set_class(class, Some(Rate::from_bits_per_sec(8_000))).unwrap();
+            htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
             let limit = ByteCount::new(1 << 20);
             htb.set_leaf(class, Leaf { limit, longest: 1 << 18 }).unwrap();
             let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
@@ -274,8 +274,9 @@ mod tests {
             for _ in 0..3 {
                 socket.send_to(&[7; 30_000], "10.9.0.2:9").unwrap();
             }
-            // The first has emptied the bucket of the class.
-            let queued = || tc("-s qdisc show dev left").split("backlog ").nth(1).unwrap().to_owned();
+            // The first has emptied the bucket of the class for 2.5 s, whatever its rate from then on.
+            let queued =
+                || tc("-s qdisc show dev left").split("backlog ").nth(1).unwrap().to_owned();
             assert!(queued().contains("b 2p "), "{}", queued());
             htb.set_leaf(class, Leaf { limit, longest: 1518 }).unwrap();
             htb.set_class(class, None).unwrap();

@@ -40,16 +40,19 @@ fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_kille
     let shaped = carry(sites);
     assert!(shaped < 1.05 * RATE_BPS, "{shaped} bit/s");
     assert!(shaped > 0.8 * RATE_BPS, "{shaped} bit/s");
-    let same = |both: &[Status; 2]| {
-        let counts = both.each_ref().map(|one| (one.bundles[0].packets, one.bundles[0].bytes));
-        counts[0] == counts[1]
+    // What leaves while some task of a sandbox runs, its kernel may show to no program.
+    let unseen = |both: &[Status; 2]| {
+        let [came, left] = both.each_ref().map(|one| one.bundles[0].packets);
+        came.checked_sub(left).filter(|unseen| 20 * unseen < came)
     };
-    let [_, sent] = await_both(&sockets, same);
+    let both = await_both(&sockets, |both| unseen(both).is_some());
+    let (unseen, [_, sent]) = (unseen(&both).unwrap(), both);
     let state = sent.bundles[0].shaping.as_ref().unwrap();
     let counters = &state.counters;
     assert!(counters.boundaries_matched > 10, "{state:?}");
     assert!(10 * counters.boundaries_matched > 9 * counters.boundaries_sent, "{state:?}");
-    assert_eq!((state.reports_unmatched, state.alarm.as_deref()), (0, None));
+    assert!(state.reports_unmatched <= unseen, "{unseen}: {state:?}");
+    assert_eq!(state.alarm, None);
     let at_wan = |name: &str| counter(&sent, name);
     assert!(at_wan("sampled") > 1000, "{:?}", sent.ports);
     assert_eq!(["unsampled", "unread", "missed"].map(at_wan), [0; 3], "{:?}", sent.ports);

@@ -95,11 +95,7 @@ fn say_cost(sites: &PairSites, what: &str) {
 }
 
 /// Runs `work` with a sendbox of this rate, the process and its socket, which ends as told.
-fn with_a_sendbox<T>(
-    sites: &PairSites,
-    rate: &str,
-    work: impl FnOnce(&Child, &Path) -> T,
-) -> T {
+fn with_a_sendbox<T>(sites: &PairSites, rate: &str, work: impl FnOnce(&Child, &Path) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     let [config, _] = write_configs(folder.path(), rate);
     let mut shaping = start(&sites.left_box, "sendbox", &config);

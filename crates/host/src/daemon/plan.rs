@@ -201,7 +201,10 @@ impl Plan {
         let then = "the programs `classify` (tcx, way out), `departed` and `refused` (tracepoints), held by links: they \
                     go with the process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
-        self.qdisc(wan, "htb, with a class and 1024 queues of the bundle; the same as now once the box stops");
+        self.qdisc(
+            wan,
+            "htb, with a class and 1024 queues of the bundle; the same as now once the box stops",
+        );
     }
 
     fn qdisc(&mut self, wan: &str, then: &str) {
@@ -460,7 +463,9 @@ mod tests {
         let plan = only(Plan::of(&file).unwrap());
         assert_eq!(plan.running, None);
         let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
-        for object in ["no-lan: sockets", "other qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"] {
+        for object in
+            ["no-lan: sockets", "other qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"]
+        {
             assert!(objects.contains(&object), "{object}: {objects:?}");
         }
         let blockers = plan.blockers.join("\n");
