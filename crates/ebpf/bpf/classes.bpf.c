@@ -7,6 +7,11 @@
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
  * a class; `refused` stands behind the driver and tells `departed` what will leave once more. None holds a packet
  * back or changes one otherwise, so that all filters between the ports hold.
+ *
+ * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
+ * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
+ * the class, and the rest wait at itself (tcp_small_queue_check, net/ipv4/tcp_output.c). `classify` lets a copy
+ * without a socket go on in its place, as there is of a packet that came in over a wire.
  */
 #include "heartbeat.h"
 #include "segments.h"
@@ -73,6 +78,15 @@ struct {
 	__type(value, struct standing);
 } standing SEC(".maps");
 
+/* Buffers of the bundle in each slot that have left, for user space to see through mmap that some have. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_BUNDLES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} left SEC(".maps");
+
 static __always_inline __u32 class_of(struct __sk_buff *ctx, __u32 slot)
 {
 	if (!leaves)
@@ -109,12 +123,21 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	return CLASSIFIED_BUNDLE;
 }
 
+/* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
+static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
+{
+	return ctx->sk && beating() && bpf_clone_redirect(ctx, wan_ifindex, 0) >= 0;
+}
+
 SEC("tcx/egress")
 int classify(struct __sk_buff *ctx)
 {
 	/* The box's own packets came in nowhere. */
-	if (ctx->ingress_ifindex == lan_ifindex)
-		note(put_into_class(ctx));
+	if (ctx->ingress_ifindex != lan_ifindex)
+		return TCX_NEXT;
+	if (sent_without_socket(ctx))
+		return TCX_DROP;
+	note(put_into_class(ctx));
 	return TCX_NEXT;
 }
 
@@ -152,13 +175,21 @@ static __always_inline void note_standing(struct net_device *dev)
 	now->drops = root->qstats.drops;
 }
 
+/* All that leaves leaves one after the other, for the qdisc has one root. */
+static __always_inline void note_left(__u32 slot)
+{
+	__u64 *buffers = bpf_map_lookup_elem(&left, &slot);
+
+	if (buffers)
+		*buffers += 1;
+}
+
 /*
  * The buffer that the driver refused last (NETDEV_TX_BUSY): the kernel keeps it in front of the qdisc, and no other
  * leaves before it does. That it was refused must be known: an address alone may be that of a buffer long gone.
  */
 __u64 refused_skb;
 
-/* All that leaves leaves one after the other, for the qdisc has one root. */
 static __always_inline bool was_refused(__u64 skb)
 {
 	if (skb != refused_skb)
@@ -184,6 +215,7 @@ static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_devi
 	if (!read_headers(skb, &packet))
 		return DEPARTED_UNREAD;
 	note_standing(dev);
+	note_left(slot);
 	gso = gso_of(skb);
 	return sample((void *)skb, &packet, &gso, slot) ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
 }

@@ -12,6 +12,8 @@
 
 /* What a program at tc answers so that the next one, or else the kernel, goes on (enum tcx_action_base). */
 #define TCX_NEXT (-1)
+/* ... and so that the buffer goes no further. */
+#define TCX_DROP 2
 
 /* What a driver answers that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
 #define NETDEV_TX_BUSY 0x10
@@ -24,7 +26,7 @@
 /* Every packet has the identification of the first: until 6.17, and since. */
 #define SKB_GSO_TCP_FIXEDID (1U << 3 | 1U << 30)
 
-/* Stable (include/uapi/linux/bpf.h), as far as it is used. */
+/* Stable (include/uapi/linux/bpf.h), as far as it is used: fields between these have their places here, too. */
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;
@@ -44,6 +46,21 @@ struct __sk_buff {
 	__u32 tc_classid;
 	__u32 data;
 	__u32 data_end;
+	__u32 napi_id;
+	__u32 family;
+	__u32 remote_ip4;
+	__u32 local_ip4;
+	__u32 remote_ip6[4];
+	__u32 local_ip6[4];
+	__u32 remote_port;
+	__u32 local_port;
+	__u32 data_meta;
+	__u64 flow_keys;
+	__u64 tstamp;
+	__u32 wire_len;
+	__u32 gso_segs;
+	/* What it belongs to; none if it came in over a wire. */
+	struct bpf_sock *sk;
 };
 
 struct bpf_dynptr {

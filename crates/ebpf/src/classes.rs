@@ -100,6 +100,7 @@ pub struct Classes {
     leaves: u32,
     heartbeat: MappedWords,
     standing: MappedWords,
+    left: MappedWords,
     fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
@@ -145,6 +146,8 @@ impl Classes {
                 size_of::<types::standing>() / 8,
             )
             .map_err(|source| Error::Map { map: "standing", source })?,
+            left: MappedWords::new(loaded.maps.left.as_fd(), MAX_BUNDLES)
+                .map_err(|source| Error::Map { map: "left", source })?,
             fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
@@ -177,6 +180,14 @@ impl Classes {
     pub fn standing(&self) -> Standing {
         let types::standing { packets, bytes, drops } = self.standing.load();
         Standing { packets, bytes: ByteCount::new(bytes), drops }
+    }
+
+    /// Packets of a bundle that have left so far, super-packets counted once: another number than before says that the
+    /// sampler's counters are others, too. `None` if the sampler does not know the bundle.
+    pub fn left(&self, id: BundleId) -> Option<u64> {
+        let slot = self.sampler.slot(id)?;
+        // Relaxed: whoever reads the counters a little early reads them again.
+        Some(self.left.words()[slot as usize].load(Ordering::Relaxed))
     }
 
     /// What became of packets in front of the qdisc so far, over all CPUs.
@@ -233,6 +244,8 @@ mod tests {
     use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
 
     const LAN: u32 = 7;
+    /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.
+    const WAN: u32 = i32::MAX as u32;
     /// Longer than a loaded machine lets a test wait between a beat and its packet.
     const STALE_AFTER: Duration = Duration::from_secs(2);
 
@@ -241,7 +254,7 @@ mod tests {
         if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
             return None;
         }
-        let options = ClassesOptions { lan: LAN, wan: 8, leaves, stale_after: STALE_AFTER };
+        let options = ClassesOptions { lan: LAN, wan: WAN, leaves, stale_after: STALE_AFTER };
         let mut classes = Classes::load(options).unwrap();
         for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
             let bundle = SamplerBundle {
@@ -289,6 +302,7 @@ mod tests {
         let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
         assert_eq!(classes.classified().unwrap(), expected);
         assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
+        assert_eq!([5, 6, 7].map(|id| classes.left(BundleId(id))), [Some(0), Some(0), None]);
     }
 
     #[test]
