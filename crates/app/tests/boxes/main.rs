@@ -42,7 +42,20 @@ const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn a_bundle_is_measured_and_its_queue_moves_to_the_sendbox() {
-    let Some(record) = run(&scenario(6, bundle("copa", "sfq"), None)) else { return };
+    measured_with_its_queue_at_the_sendbox(bundle("copa", "sfq"));
+}
+
+#[test]
+fn the_queue_of_packets_that_stay_in_the_kernel_moves_to_the_sendbox() {
+    if skip_without(Need::QueueSampling) {
+        return;
+    }
+    let bundle = BundleSpec { datapath: DatapathKind::Kernel, ..bundle("copa", "sfq") };
+    measured_with_its_queue_at_the_sendbox(bundle);
+}
+
+fn measured_with_its_queue_at_the_sendbox(bundle: BundleSpec) {
+    let Some(record) = run(&scenario(6, bundle, None)) else { return };
     let bundle = &record.bundles[0];
     assert!(record.flows.iter().all(|flow| !flow.failed && flow.bytes > 0), "{:?}", record.flows);
     let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();

@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use forebay_core::bundle::{
     BlockVersion, BlockVersions, BoundaryMark, BundleId, Departures, EpochSize, SamplingKey,
@@ -42,12 +43,17 @@ use crate::service::privileges::Confinement;
 /// Queues of a bundle that flows are spread over by their hash.
 const LEAVES: u32 = 1024;
 
+/// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
+const TOLD_WITHIN: Duration = Duration::from_millis(5);
+
 /// One bundle.
 struct Bundle {
     id: BundleId,
     /// As the sampler has it, but for key and epoch size.
     sampled: SamplerBundle,
     rate: Option<Rate>,
+    /// Buffers that had left when that was last looked at ([`Classes::left`]).
+    left: u64,
     /// Packets that were told of.
     told: u64,
     told_at: Timestamp,
@@ -87,9 +93,7 @@ impl Kernel {
         })?;
         let options = ClassesOptions { lan, wan, leaves: LEAVES, stale_after: STALE_AFTER };
         let mut classes = Classes::attach(options)?;
-        for address in message_addresses(config) {
-            classes.sampler.add_own_address(address)?;
-        }
+        add_own(&classes, config, seen)?;
         let mut bundles = Vec::with_capacity(config.bundles.len());
         let mut made = Vec::with_capacity(config.bundles.len());
         for bundle in &config.bundles {
@@ -104,7 +108,7 @@ impl Kernel {
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
         let htb = Htb::create(wan, QDISC).map_err(failed)?;
-        let rates = Rates::start(htb, made, confinement).map_err(failed)?;
+        let rates = Rates::start(htb, made, config.realtime, confinement).map_err(failed)?;
         Ok(Self {
             classes,
             rates,
@@ -117,6 +121,14 @@ impl Kernel {
             void: Vec::new(),
         })
     }
+}
+
+/// Leaves the boxes' messages out of the bundles.
+fn add_own(classes: &Classes, config: &Config, seen: &Observation) -> Result<(), DaemonError> {
+    for address in &message_addresses(config) | &seen.named_addresses() {
+        classes.sampler.add_own_address(address)?;
+    }
+    Ok(())
 }
 
 impl Bundle {
@@ -134,6 +146,7 @@ impl Bundle {
             id: config.id,
             sampled,
             rate: None,
+            left: 0,
             told: 0,
             told_at: Timestamp::ZERO,
             counted: None,
@@ -164,10 +177,13 @@ impl Datapath for Kernel {
         let state = &mut self.bundles[bundle];
         let sampler = &mut self.classes.sampler;
         state.sampled.epoch_size = steering.epoch_size;
-        if state.sampled.key == steering.sampling_key {
+        // Version 1 is no version of this datapath: it stands for none in common, and for nothing that is matched.
+        let version = steering.version.max(BlockVersion::V2);
+        let sampled = (state.sampled.key, state.sampled.version);
+        if sampled == (steering.sampling_key, version) {
             sampler.set_epoch_size(state.id, steering.epoch_size);
         } else {
-            state.sampled.key = steering.sampling_key;
+            (state.sampled.key, state.sampled.version) = (steering.sampling_key, version);
             if let Err(error) = sampler.set_bundle(state.id, state.sampled.clone()) {
                 tracing::warn!(target: "device", %error, "the key to sample with");
             }
@@ -180,7 +196,7 @@ impl Datapath for Kernel {
         &mut self,
         now: Timestamp,
         listeners: &mut [impl Listener],
-        _schedule: &mut Schedule,
+        schedule: &mut Schedule,
     ) -> io::Result<usize> {
         self.standing = self.classes.standing();
         let Self { classes, bundles, by_id, .. } = self;
@@ -190,6 +206,13 @@ impl Datapath for Kernel {
             }
         });
         told.map_err(io::Error::other)?;
+        for (at, bundle) in self.bundles.iter_mut().enumerate() {
+            let left = self.classes.left(bundle.id).unwrap_or_default();
+            if left != bundle.left {
+                bundle.left = left;
+                schedule.set(at, now);
+            }
+        }
         let backlog = self.backlog(0);
         let is_empty = backlog.packets == 0;
         if is_empty != self.was_empty {
@@ -214,7 +237,8 @@ impl Datapath for Kernel {
             bytes: counters.bytes,
             boundary: None,
         });
-        Next::At(Timestamp::MAX)
+        let is_to_tell = state.counted.is_some_and(|counted| counted.packets > state.told);
+        Next::At(if is_to_tell { now + TOLD_WITHIN } else { Timestamp::MAX })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -259,11 +283,9 @@ impl Datapath for Kernel {
         _now: Timestamp,
         config: &Config,
         origins: &[Origin],
-        _seen: &Observation,
+        seen: &Observation,
     ) -> Result<(), DaemonError> {
-        for address in message_addresses(config) {
-            self.classes.sampler.add_own_address(address)?;
-        }
+        add_own(&self.classes, config, seen)?;
         // A file has one bundle here, whose class is that of the one before.
         let (mut next, before) = (Bundle::new(&config.bundles[0]), &mut self.bundles[0]);
         if origins[0] == Origin::New {
@@ -284,6 +306,12 @@ impl Datapath for Kernel {
     }
 
     fn follow(&mut self, seen: &Observation) {
+        for address in seen.named_addresses() {
+            // More than the program holds: messages to the others are counted, as before they came.
+            if let Err(error) = self.classes.sampler.add_own_address(address) {
+                tracing::warn!(target: "device", %error, "addresses of the other boxes");
+            }
+        }
         let is_another = seen.wan.is_some_and(|wan| wan != self.ifindex);
         if is_another && self.void.is_empty() {
             let error = io::Error::other("its queues went with the one before");

@@ -13,11 +13,14 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::htb::{Htb, Leaf};
-use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
+use crate::service::privileges::{self, Confinement};
 
 /// Shortest time between two rates of a class: that of the ticks of a control loop.
 const SPACING: Duration = Duration::from_millis(5);
+/// Leaves that are set in that time beside the rates, at the most: a millisecond of work or two. All of a bundle take a
+/// tenth of a second, in which its rate is not to stay as it was.
+const LEAVES_AT_ONCE: u32 = 32;
 /// Super-packets are cut up at lower rates: 64 KiB take 1.7 ms there, which the next packet waits.
 const WHOLE_FROM: Rate = Rate::from_mbit_per_sec(300);
 /// They are cut up again below this share of it.
@@ -46,19 +49,18 @@ impl BundleClasses {
     /// Makes the classes, unshaped.
     fn make(&self, htb: &Htb) -> io::Result<()> {
         htb.set_class(self.class, None)?;
-        self.set_turns(htb, UNSHAPED)?;
-        self.set_leaves(htb, UNSHAPED)
+        self.leaves.clone().try_for_each(|class| {
+            self.set_turn(htb, class, UNSHAPED)?;
+            htb.set_leaf(class, UNSHAPED)
+        })
     }
 
-    fn set_leaves(&self, htb: &Htb, leaf: Leaf) -> io::Result<()> {
-        self.leaves.clone().try_for_each(|class| htb.set_leaf(class, leaf))
-    }
-
-    /// What flows send in their turns is what such leaves let through at once.
-    fn set_turns(&self, htb: &Htb, leaf: Leaf) -> io::Result<()> {
-        let turn_bytes = leaf.longest.min(SUPER_PACKET_BYTES);
-        let mut sharers = self.leaves.clone().filter(|leaf| *leaf != self.class);
-        sharers.try_for_each(|sharer| htb.set_sharer(sharer, self.class, turn_bytes))
+    /// What flows send in their turns is what such a leaf lets through at once.
+    fn set_turn(&self, htb: &Htb, class: u32, leaf: Leaf) -> io::Result<()> {
+        if class == self.class {
+            return Ok(());
+        }
+        htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))
     }
 
     /// What the leaves are to be at a rate, which they are not set anew for each of: there are many.
@@ -95,10 +97,12 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Makes the classes of all bundles, unshaped, and starts the thread.
+    /// Makes the classes of all bundles, unshaped, and starts the thread, under SCHED_FIFO if it is to be `realtime` and
+    /// may: a rate that comes late is a queue at the bottleneck.
     pub fn start(
         htb: Htb,
         bundles: Vec<BundleClasses>,
+        realtime: bool,
         confinement: &Confinement,
     ) -> io::Result<Self> {
         if let Err(error) = bundles.iter().try_for_each(|bundle| bundle.make(&htb)) {
@@ -114,7 +118,10 @@ impl Rates {
         });
         let (shared, confinement) = (wanted.clone(), confinement.clone());
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
+            let bundles = bundles.into_iter().map(Set::new).collect();
             let setter = Setter { htb, wanted: shared, bundles };
+            // The status says whether the packet thread may, and so may this one.
+            let _ = realtime && privileges::go_realtime();
             match confinement.confine(Task::Rates) {
                 Ok(()) => setter.run(),
                 Err(error) => setter.fail(&error),
@@ -150,54 +157,101 @@ impl Drop for Rates {
     }
 }
 
+/// What was set of a bundle.
+struct Set {
+    classes: BundleClasses,
+    /// In bit/s; 0: none.
+    rate: u64,
+    /// What its leaves are, but for `pending`.
+    leaf: Leaf,
+    /// Leaves that are to become so, ...
+    pending: Range<u32>,
+    /// ... and whether their turns are others, too.
+    has_other_turns: bool,
+}
+
+impl Set {
+    /// What [`BundleClasses::make`] makes.
+    fn new(classes: BundleClasses) -> Self {
+        let pending = classes.leaves.end..classes.leaves.end;
+        Self { classes, rate: 0, leaf: UNSHAPED, pending, has_other_turns: false }
+    }
+
+    /// The rate is another: perhaps the leaves are to be others, too.
+    fn follow(&mut self, bits_per_s: u64, rate: Option<Rate>) {
+        self.rate = bits_per_s;
+        let leaf = self.classes.leaf(rate, self.leaf);
+        if leaf != self.leaf {
+            self.has_other_turns |= leaf.longest != self.leaf.longest;
+            self.pending = self.classes.leaves.clone();
+            self.leaf = leaf;
+        }
+    }
+
+    /// The leaves to set next, at most so many of those that are pending.
+    fn take(&mut self, most: u32) -> Range<u32> {
+        let end = self.pending.end.min(self.pending.start + most);
+        let taken = self.pending.start..end;
+        self.pending.start = end;
+        taken
+    }
+}
+
 /// What the thread owns.
 struct Setter {
     htb: Htb,
     wanted: Arc<Wanted>,
-    bundles: Vec<BundleClasses>,
+    bundles: Vec<Set>,
 }
 
 impl Setter {
-    fn run(self) {
-        let mut set = vec![(0, UNSHAPED); self.bundles.len()];
+    fn run(mut self) {
         loop {
-            match self.wanted.changed.read() {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return self.fail(&error.into()),
+            if self.bundles.iter().all(|set| set.pending.is_empty()) {
+                match self.wanted.changed.read() {
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(error) => return self.fail(&error.into()),
+                }
             }
             if self.wanted.is_over.load(Ordering::Relaxed) {
                 // A device that is gone has taken it along.
                 let _ = self.htb.remove();
                 return;
             }
-            for (bundle, set) in set.iter_mut().enumerate() {
-                let bits_per_s = self.wanted.rates[bundle].load(Ordering::Relaxed);
-                if bits_per_s == set.0 {
-                    continue;
-                }
-                match self.set(bundle, bits_per_s, set.1) {
-                    Ok(leaf) => *set = (bits_per_s, leaf),
-                    Err(error) => self.fail(&error),
-                }
+            if let Err(error) = self.set_rates().and_then(|()| self.set_leaves()) {
+                self.fail(&error);
             }
             std::thread::sleep(SPACING);
         }
     }
 
-    /// Sets the rate of a bundle whose leaves are as they are `now`; answers what they are then.
-    fn set(&self, bundle: usize, bits_per_s: u64, now: Leaf) -> io::Result<Leaf> {
-        let classes = &self.bundles[bundle];
-        let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
-        // First the rate: the leaves may take milliseconds.
-        self.htb.set_class(classes.class, rate)?;
-        let leaf = classes.leaf(rate, now);
-        if leaf != now {
-            classes.set_leaves(&self.htb, leaf)?;
+    fn set_rates(&mut self) -> io::Result<()> {
+        for (set, wanted) in self.bundles.iter_mut().zip(&self.wanted.rates) {
+            let bits_per_s = wanted.load(Ordering::Relaxed);
+            if bits_per_s != set.rate {
+                let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
+                self.htb.set_class(set.classes.class, rate)?;
+                set.follow(bits_per_s, rate);
+            }
         }
-        if leaf.longest != now.longest {
-            classes.set_turns(&self.htb, leaf)?;
+        Ok(())
+    }
+
+    /// Sets leaves that are pending, as many as there is time for.
+    fn set_leaves(&mut self) -> io::Result<()> {
+        let mut most = LEAVES_AT_ONCE;
+        for set in &mut self.bundles {
+            let taken = set.take(most);
+            most -= taken.len() as u32;
+            for class in taken {
+                self.htb.set_leaf(class, set.leaf)?;
+                if set.has_other_turns {
+                    set.classes.set_turn(&self.htb, class, set.leaf)?;
+                }
+            }
+            set.has_other_turns &= !set.pending.is_empty();
         }
-        Ok(leaf)
+        Ok(())
     }
 
     fn fail(&self, error: &io::Error) {
@@ -224,6 +278,26 @@ mod tests {
         assert_eq!(cut, [true, true, true, false, false]);
         let whole = [10, 239, 240, 300].map(|rate| is_cut(mbit(rate), false));
         assert_eq!(whole, [true, true, false, false]);
+    }
+
+    #[test]
+    fn leaves_follow_a_rate_in_parts_and_begin_anew_with_another_rate() {
+        let mut set = Set::new(BundleClasses { class: 1, leaves: 2..102, frame_bytes: 1518 });
+        assert_eq!(set.take(60), 102..102, "all are as they were made");
+        let follow = |set: &mut Set, mbit_per_s| {
+            let rate = Rate::from_mbit_per_sec(mbit_per_s);
+            set.follow(rate.as_bits_per_sec(), Some(rate));
+        };
+        follow(&mut set, 100);
+        assert_eq!((set.leaf.longest, set.has_other_turns), (1518, true));
+        assert_eq!(set.take(60), 2..62);
+        follow(&mut set, 110);
+        assert_eq!(set.take(60), 62..102, "such leaves do for that rate");
+        assert!(set.pending.is_empty());
+        follow(&mut set, 20);
+        assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
+        follow(&mut set, 1000);
+        assert_eq!((set.leaf.longest, set.take(1)), (WHOLE_BYTES, 2..3));
     }
 
     #[test]
