@@ -158,6 +158,9 @@ fn config(
     let wan = node.required("wan", value::device);
     let lan = lan(&node, role, wan.as_deref());
     let datapath = datapath(&node, role, &bundles);
+    if datapath == DatapathKind::Kernel && root.has("xdp") {
+        root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
+    }
     let control = node.optional("control", |text| value::socket_path(folder, text));
     let (user, status_group) =
         (node.optional("user", value::name), node.optional("status_group", value::name));

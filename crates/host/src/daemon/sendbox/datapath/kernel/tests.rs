@@ -1,5 +1,7 @@
 //! The datapath on real devices, between a source and a sink behind a bridge in a network namespace of its own.
 
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use forebay_core::bundle::{Report, SampleBlock};
@@ -201,6 +203,37 @@ fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
         let is_before =
             |one: &Departures, next: &Departures| one.packets < next.packets && one.at <= next.at;
         assert!(bench.told[0].departures.is_sorted_by(is_before));
+    });
+}
+
+/// Bytes that the kernel holds of what was sent by a socket (udp(7)).
+fn held(socket: &UdpSocket) -> libc::c_int {
+    let mut bytes = -1;
+    // SAFETY: the descriptor is open, and the kernel writes one integer.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(status, 0);
+    bytes
+}
+
+#[test]
+fn what_waits_belongs_to_no_socket_of_this_machine() {
+    behind_a_bridge(|mut bench| {
+        run("ip address add 10.1.1.1/16 dev source");
+        run("ip neighbour add 10.1.2.1 lladdr 02:00:00:00:00:02 dev source");
+        bench.kernel.beat();
+        // 57 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.kernel.beat();
+        let socket = UdpSocket::bind("10.1.1.1:0").unwrap();
+        for _ in 0..20 {
+            socket.send_to(&[7; 1400], "10.1.2.1:9").unwrap();
+        }
+        // The queue is looked at when a frame leaves.
+        std::thread::sleep(Duration::from_millis(150));
+        bench.turn();
+        let waiting = bench.kernel.backlog(0);
+        assert!((5..20).contains(&waiting.packets), "{waiting:?}");
+        assert_eq!(held(&socket), 0);
     });
 }
 
