@@ -5,8 +5,9 @@
  * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
  * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
- * a class; `refused` stands behind the driver and tells `departed` what will leave once more. None holds a packet
- * back or changes one otherwise, so that all filters between the ports hold.
+ * a class; `refused` stands behind the driver and tells `departed` what will leave once more; `dropped` sees what the
+ * kernel drops and counts what was in a class. None holds a packet back or changes one otherwise, so that all filters
+ * between the ports hold.
  *
  * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
  * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
@@ -78,14 +79,34 @@ struct {
 	__type(value, struct standing);
 } standing SEC(".maps");
 
-/* Buffers of the bundle in each slot that have left, for user space to see through mmap that some have. */
+/* Of the bundle in each slot, packets as they are on the wire, as far as the kernel says how many a buffer has. */
+struct ledger {
+	/* Put into its classes ... */
+	__u64 came;
+	/* ... and no longer there, ... */
+	__u64 gone;
+	/* ... for some have been dropped. */
+	__u64 dropped;
+	/* Buffers that have left. */
+	__u64 left;
+};
+
+/* User space reads it through mmap. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_BUNDLES);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, __u64);
-} left SEC(".maps");
+	__type(value, struct ledger);
+} ledgers SEC(".maps");
+
+static __always_inline void note_came(__u32 slot, __u32 packets)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (of)
+		__sync_fetch_and_add(&of->came, packets ? packets : 1);
+}
 
 static __always_inline __u32 class_of(struct __sk_buff *ctx, __u32 slot)
 {
@@ -120,6 +141,7 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	if (!beating())
 		return CLASSIFIED_STALE;
 	ctx->priority = class_of(ctx, slot);
+	note_came(slot, ctx->gso_segs);
 	return CLASSIFIED_BUNDLE;
 }
 
@@ -175,13 +197,31 @@ static __always_inline void note_standing(struct net_device *dev)
 	now->drops = root->qstats.drops;
 }
 
-/* All that leaves leaves one after the other, for the qdisc has one root. */
-static __always_inline void note_left(__u32 slot)
+/*
+ * All that leaves leaves one after the other, for the qdisc has one root. What the ledger has lost sight of, such as a
+ * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
+ * qdisc is empty.
+ */
+static __always_inline void note_left(__u32 slot, __u32 packets, struct net_device *dev)
 {
-	__u64 *buffers = bpf_map_lookup_elem(&left, &slot);
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
 
-	if (buffers)
-		*buffers += 1;
+	if (!of)
+		return;
+	of->left += 1;
+	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
+	if (!dev->qdisc->q.qlen || of->came < of->gone)
+		of->came = of->gone;
+}
+
+static __always_inline void note_dropped(__u32 slot, __u32 packets)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (!of)
+		return;
+	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
+	__sync_fetch_and_add(&of->dropped, packets ? packets : 1);
 }
 
 /*
@@ -214,9 +254,9 @@ static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_devi
 		return DEPARTED_OUTSIDE;
 	if (!read_headers(skb, &packet))
 		return DEPARTED_UNREAD;
-	note_standing(dev);
-	note_left(slot);
 	gso = gso_of(skb);
+	note_standing(dev);
+	note_left(slot, gso.segs, dev);
 	return sample((void *)skb, &packet, &gso, slot) ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
 }
 
@@ -240,6 +280,17 @@ int refused(__u64 *ctx)
 
 	if ((int)ctx[1] == NETDEV_TX_BUSY && is_wan(dev))
 		refused_skb = skb;
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int dropped(__u64 *ctx)
+{
+	struct sk_buff *skb = (struct sk_buff *)ctx[0];
+	__u32 slot = slot_of(skb->priority);
+
+	if (slot < MAX_BUNDLES && is_wan(skb->dev))
+		note_dropped(slot, gso_of(skb).segs);
 	return 0;
 }
 

@@ -108,6 +108,7 @@ struct skb_shared_info {
 };
 
 struct sk_buff {
+	struct net_device *dev;
 	unsigned int len;
 	__u32 priority;
 	unsigned int end;

@@ -20,10 +20,15 @@ use crate::mapped::MappedWords;
 use crate::membership::MAX_BUNDLES;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
+use crate::skel::word_of;
 use crate::{Error, program};
 
 /// Handle of the HTB qdisc at the root of the WAN port: 1:0.
 pub const QDISC: u32 = 1 << 16;
+/// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and a tenth of a millisecond to make.
+const LEAVES: u32 = 1 << 14;
+/// Leaves of one bundle, at the most.
+const LEAVES_MAX: u32 = 1 << 10;
 /// As in `bpf/classes.bpf.c`.
 const FIRST_CLASS: u32 = QDISC | 1;
 const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
@@ -35,8 +40,7 @@ pub struct ClassesOptions {
     pub lan: u32,
     /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
     pub wan: u32,
-    /// Classes below that of a bundle, for flows by their hash: a power of two, or 0 for none. Of all bundles no more
-    /// than 64,511.
+    /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,
@@ -89,6 +93,19 @@ pub struct Standing {
     pub drops: u64,
 }
 
+/// What a bundle has and had in its classes, in packets as they are on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Packets that wait.
+    pub waiting: u64,
+    /// Packets of this place that were dropped, whichever bundle had it, since the programs were loaded.
+    pub dropped: u64,
+    /// Buffers of this place that have left: another number than before says that the sampler's counters are others, too.
+    pub left: u64,
+}
+
+const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
+
 /// The programs of two ports. Dropping them detaches them.
 ///
 /// Needs Linux 6.12, whose tracepoints may read what lies in several pieces of a packet.
@@ -100,12 +117,13 @@ pub struct Classes {
     leaves: u32,
     heartbeat: MappedWords,
     standing: MappedWords,
-    left: MappedWords,
+    ledgers: MappedWords,
     fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
     refused: OwnedFd,
-    _links: Option<(TcxLink, [TracepointLink; 2])>,
+    dropped: OwnedFd,
+    _links: Option<(TcxLink, [TracepointLink; 3])>,
 }
 
 impl Classes {
@@ -114,10 +132,11 @@ impl Classes {
     pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
         let mut classes = Self::load(options)?;
         let refused = TracepointLink::attach(classes.refused.as_fd(), "classes")?;
+        let dropped = TracepointLink::attach(classes.dropped.as_fd(), "classes")?;
         let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
         // Once packets are in a class they are counted.
         let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
-        classes._links = Some((classify, [departed, refused]));
+        classes._links = Some((classify, [departed, dropped, refused]));
         Ok(classes)
     }
 
@@ -146,23 +165,41 @@ impl Classes {
                 size_of::<types::standing>() / 8,
             )
             .map_err(|source| Error::Map { map: "standing", source })?,
-            left: MappedWords::new(loaded.maps.left.as_fd(), MAX_BUNDLES)
-                .map_err(|source| Error::Map { map: "left", source })?,
+            ledgers: MappedWords::new(loaded.maps.ledgers.as_fd(), MAX_BUNDLES * LEDGER_WORDS)
+                .map_err(|source| Error::Map { map: "ledgers", source })?,
             fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
+            dropped: program::descriptor("classes", loaded.progs.dropped.as_fd())?,
             departed,
             _links: None,
         })
     }
 
-    /// The class of a bundle, and those that its packets are put into: its leaves, or the class itself where it has
-    /// none. `None` if the sampler does not know the bundle.
-    pub fn of(&self, id: BundleId) -> Option<(u32, Range<u32>)> {
-        let (slot, leaves) = (self.sampler.slot(id)?, self.leaves);
+    /// Leaves of each of so many bundles: 1,024, a power of two, and from 17 bundles on fewer.
+    pub fn leaves(bundles: usize) -> u32 {
+        let most = LEAVES / bundles.clamp(1, MAX_BUNDLES) as u32;
+        (1 << most.ilog2()).min(LEAVES_MAX)
+    }
+
+    /// Bundles that there is room for.
+    pub fn room(&self) -> usize {
+        MAX_BUNDLES.min((LEAVES / self.leaves.max(1)) as usize)
+    }
+
+    /// The place of a bundle among the classes, from 0: when it is set, the first that is free. `None` if the sampler
+    /// does not know the bundle.
+    pub fn place(&self, id: BundleId) -> Option<usize> {
+        self.sampler.slot(id).map(|slot| slot as usize)
+    }
+
+    /// The class of the bundle at a place, and those that its packets are put into: its leaves, or the class itself
+    /// where it has none.
+    pub fn at(&self, place: usize) -> (u32, Range<u32>) {
+        let (slot, leaves) = (place as u32, self.leaves);
         let class = FIRST_CLASS + slot;
         let first = if leaves == 0 { class } else { FIRST_LEAF + slot * leaves };
-        Some((class, first..first + leaves.max(1)))
+        (class, first..first + leaves.max(1))
     }
 
     /// Says that the process makes progress, as [`Capture::beat`](crate::Capture::beat) does.
@@ -182,12 +219,17 @@ impl Classes {
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
-    /// Packets of a bundle that have left so far, super-packets counted once: another number than before says that the
-    /// sampler's counters are others, too. `None` if the sampler does not know the bundle.
-    pub fn left(&self, id: BundleId) -> Option<u64> {
-        let slot = self.sampler.slot(id)?;
-        // Relaxed: whoever reads the counters a little early reads them again.
-        Some(self.left.words()[slot as usize].load(Ordering::Relaxed))
+    /// What the bundle at a place has and had in its classes.
+    pub fn ledger(&self, place: usize) -> Ledger {
+        let words = &self.ledgers.words()[place * LEDGER_WORDS..][..LEDGER_WORDS];
+        // Relaxed: what is read a little early is read again.
+        let read = |word: usize| words[word].load(Ordering::Relaxed);
+        let came = read(word_of!(types::ledger, came));
+        Ledger {
+            waiting: came.saturating_sub(read(word_of!(types::ledger, gone))),
+            dropped: read(word_of!(types::ledger, dropped)),
+            left: read(word_of!(types::ledger, left)),
+        }
     }
 
     /// What became of packets in front of the qdisc so far, over all CPUs.
@@ -288,8 +330,8 @@ mod tests {
     fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process_beats() {
         let Some(classes) = classes(0) else { return };
         let priority = |to, ingress| priority(&classes, 1, to, ingress);
-        let class = |id| classes.of(BundleId(id)).unwrap().0;
-        assert_eq!((class(5), class(6), classes.of(BundleId(7))), (0x1_0001, 0x1_0002, None));
+        let class = |id| classes.at(classes.place(BundleId(id)).unwrap()).0;
+        assert_eq!((class(5), class(6), classes.place(BundleId(7))), (0x1_0001, 0x1_0002, None));
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "before the first beat");
         classes.beat();
         assert_eq!(priority([10, 2, 0, 1], LAN), class(5));
@@ -302,7 +344,20 @@ mod tests {
         let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
         assert_eq!(classes.classified().unwrap(), expected);
         assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
-        assert_eq!([5, 6, 7].map(|id| classes.left(BundleId(id))), [Some(0), Some(0), None]);
+        // Nothing takes them out again in a trial run.
+        assert_eq!([0, 1, 2].map(|place| classes.ledger(place).waiting), [1, 1, 0]);
+    }
+
+    #[test]
+    fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
+        let leaves = [0, 1, 16, 17, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
+        assert_eq!(leaves, [1024, 1024, 1024, 512, 256, 16, 16]);
+        let Some(classes) = classes(Classes::leaves(1000)) else { return };
+        assert_eq!(classes.room(), MAX_BUNDLES);
+        let all: Vec<_> = (0..classes.room()).map(|place| classes.at(place)).collect();
+        assert!(all.windows(2).all(|two| two[0].1.end == two[1].1.start && two[0].0 < two[1].0));
+        assert!(all[0].1.start > all[MAX_BUNDLES - 1].0);
+        assert!(all[MAX_BUNDLES - 1].1.end < QDISC + (1 << 16));
     }
 
     #[test]
@@ -311,7 +366,7 @@ mod tests {
         classes.beat();
         let mut used = std::collections::BTreeSet::new();
         for (id, to) in [(5, [10, 2, 0, 1]), (6, [10, 3, 0, 1])] {
-            let (_, leaves) = classes.of(BundleId(id)).unwrap();
+            let (_, leaves) = classes.at(classes.place(BundleId(id)).unwrap());
             assert_eq!(leaves.len(), 64);
             for host in 0..50 {
                 let class = priority(&classes, host, to, LAN);

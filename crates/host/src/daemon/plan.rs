@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use forebay_ebpf::Classes;
 use serde::{Deserialize, Serialize};
 
 use super::attempt;
@@ -158,7 +159,9 @@ impl Plan {
             }
         }
         match config.role {
-            Role::Sendbox if datapath == DatapathKind::Kernel => self.plan_classes(&config.wan),
+            Role::Sendbox if datapath == DatapathKind::Kernel => {
+                self.plan_classes(&config.wan, config.bundles.len());
+            }
             Role::Sendbox => self.plan_sendbox(config, before),
             Role::Receivebox => self.plan_receivebox(config, before),
         }
@@ -197,14 +200,15 @@ impl Plan {
     }
 
     /// Of a sendbox whose packets stay in the kernel.
-    fn plan_classes(&mut self, wan: &str) {
-        let then = "the programs `classify` (tcx, way out), `departed` and `refused` (tracepoints), held by links: they \
-                    go with the process";
+    fn plan_classes(&mut self, wan: &str, bundles: usize) {
+        let then = "the programs `classify` (tcx, way out), `departed`, `refused` and `dropped` (tracepoints), held by \
+                    links: they go with the process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
-        self.qdisc(
-            wan,
-            "htb, with a class and 1024 queues of the bundle; the same as now once the box stops",
+        let leaves = Classes::leaves(bundles);
+        let then = format!(
+            "htb, with a class and {leaves} queues of each bundle; the same as now once the box stops"
         );
+        self.qdisc(wan, &then);
     }
 
     fn qdisc(&mut self, wan: &str, then: &str) {

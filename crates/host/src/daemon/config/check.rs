@@ -239,22 +239,19 @@ fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> Dat
     if role == Some(Role::Receivebox) && node.has("datapath") {
         node.wrong("datapath", "nothing: a receivebox carries no packets");
     }
-    let with_qdisc = || bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
-    let is_one = bundles.len() == 1;
-    if datapath == DatapathKind::Auto && !(is_one && with_qdisc().next().is_none()) {
-        return DatapathKind::User;
-    }
-    if datapath == DatapathKind::Kernel {
-        if !is_one {
-            node.wrong("datapath", format!("\"user\" for {} bundles", bundles.len()));
+    let mut with_qdisc = bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
+    match datapath {
+        DatapathKind::Auto if with_qdisc.next().is_some() => DatapathKind::User,
+        DatapathKind::Kernel => {
+            for bundle in with_qdisc {
+                let allowed = "nothing with box.datapath = \"kernel\", which spreads flows over \
+                               queues by their hash";
+                bundle.table.wrong("qdisc", allowed);
+            }
+            datapath
         }
-        for bundle in with_qdisc() {
-            let allowed = "nothing with box.datapath = \"kernel\", which spreads flows over 1024 \
-                           queues by their hash";
-            bundle.table.wrong("qdisc", allowed);
-        }
+        DatapathKind::Auto | DatapathKind::User => datapath,
     }
-    datapath
 }
 
 fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {

@@ -16,7 +16,7 @@ mod rates;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use forebay_core::bundle::{
     BlockVersion, BlockVersions, BoundaryMark, BundleId, Departures, EpochSize, SamplingKey,
 };
 use forebay_core::qdisc::Backlog;
-use forebay_core::units::{Rate, Timestamp};
-use forebay_ebpf::{Boundary, Classes, ClassesOptions, QDISC, SamplerBundle, Standing};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_ebpf::{Boundary, Classes, ClassesOptions, Ledger, QDISC, SamplerBundle, Standing};
 use nix::poll::{PollFd, PollFlags};
 
 use self::rates::{BundleClasses, Rates};
@@ -40,20 +40,21 @@ use crate::daemon::{DaemonError, message_addresses};
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
 
-/// Queues of a bundle that flows are spread over by their hash.
-const LEAVES: u32 = 1024;
-
 /// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
 const TOLD_WITHIN: Duration = Duration::from_millis(5);
 
 /// One bundle.
 struct Bundle {
     id: BundleId,
+    /// Where its classes are.
+    place: usize,
     /// As the sampler has it, but for key and epoch size.
     sampled: SamplerBundle,
     rate: Option<Rate>,
-    /// Buffers that had left when that was last looked at ([`Classes::left`]).
-    left: u64,
+    /// As it was when it was last looked at.
+    ledger: Ledger,
+    /// What bundles before had dropped at its place.
+    dropped_before: u64,
     /// Packets that were told of.
     told: u64,
     told_at: Timestamp,
@@ -70,9 +71,9 @@ pub struct Kernel {
     names: [String; 2],
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
-    /// As it was when it was last looked at.
+    /// As it was when it was last looked at, and the packets of all bundles then.
     standing: Standing,
-    was_empty: bool,
+    waiting: u64,
     void: Vec<Void>,
 }
 
@@ -91,24 +92,28 @@ impl Kernel {
         let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
             DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
         })?;
-        let options = ClassesOptions { lan, wan, leaves: LEAVES, stale_after: STALE_AFTER };
+        let leaves = Classes::leaves(config.bundles.len());
+        let options = ClassesOptions { lan, wan, leaves, stale_after: STALE_AFTER };
         let mut classes = Classes::attach(options)?;
         add_own(&classes, config, seen)?;
-        let mut bundles = Vec::with_capacity(config.bundles.len());
-        let mut made = Vec::with_capacity(config.bundles.len());
-        for bundle in &config.bundles {
-            let bundle = Bundle::new(bundle);
-            classes.sampler.set_bundle(bundle.id, bundle.sampled.clone())?;
-            let (class, leaves) = classes.of(bundle.id).expect("just set");
-            made.push(BundleClasses { class, leaves, frame_bytes: frame_bytes as u32 });
-            bundles.push(bundle);
+        let mut bundles: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
+        set_bundles(&mut classes, &[], &bundles)?;
+        for bundle in &mut bundles {
+            bundle.begin(&classes);
         }
+        let places = (0..classes.room()).map(|place| {
+            let (class, leaves) = classes.at(place);
+            BundleClasses { class, leaves, frame_bytes: frame_bytes as u32 }
+        });
         let failed = |error: io::Error| {
             let text = format!("queues at {}: {error} (sch_htb, sch_tbf)", names[1]);
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
         let htb = Htb::create(wan, QDISC).map_err(failed)?;
-        let rates = Rates::start(htb, made, config.realtime, confinement).map_err(failed)?;
+        // They have the first places.
+        let (places, count) = (places.collect(), bundles.len());
+        let rates =
+            Rates::start(htb, places, count, config.realtime, confinement).map_err(failed)?;
         Ok(Self {
             classes,
             rates,
@@ -117,9 +122,14 @@ impl Kernel {
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             bundles,
             standing: Standing::default(),
-            was_empty: true,
+            waiting: 0,
             void: Vec::new(),
         })
+    }
+
+    /// The qdisc and its queues, for people.
+    fn mode(&self) -> String {
+        format!("htb, {} queues a bundle", self.classes.at(0).1.len())
     }
 }
 
@@ -129,6 +139,16 @@ fn add_own(classes: &Classes, config: &Config, seen: &Observation) -> Result<(),
         classes.sampler.add_own_address(address)?;
     }
     Ok(())
+}
+
+/// Has these bundles carried from now on, and no more those that are `gone`.
+fn set_bundles(
+    classes: &mut Classes,
+    gone: &[BundleId],
+    bundles: &[Bundle],
+) -> Result<(), forebay_ebpf::Error> {
+    let set = bundles.iter().map(|bundle| (bundle.id, bundle.sampled.clone())).collect();
+    classes.sampler.change(gone, set)
 }
 
 impl Bundle {
@@ -144,13 +164,31 @@ impl Bundle {
         };
         Self {
             id: config.id,
+            place: 0,
             sampled,
             rate: None,
-            left: 0,
+            ledger: Ledger::default(),
+            dropped_before: 0,
             told: 0,
             told_at: Timestamp::ZERO,
             counted: None,
         }
+    }
+
+    /// Takes the place that it was given.
+    fn begin(&mut self, classes: &Classes) {
+        self.place = classes.place(self.id).expect("it was just set");
+        self.dropped_before = classes.ledger(self.place).dropped;
+    }
+
+    /// Goes on as `before`, in another configuration.
+    fn succeed(&mut self, before: &Self) {
+        let SamplerBundle { key, epoch_size, version, .. } = before.sampled;
+        (self.sampled.key, self.sampled.epoch_size) = (key, epoch_size);
+        self.sampled.version = version;
+        (self.place, self.rate) = (before.place, before.rate);
+        (self.ledger, self.dropped_before) = (before.ledger, before.dropped_before);
+        (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
     }
 
     /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
@@ -189,7 +227,7 @@ impl Datapath for Kernel {
             }
         }
         state.rate = steering.rate;
-        self.rates.set(bundle, steering.rate);
+        self.rates.set(state.place, steering.rate);
     }
 
     fn receive(
@@ -206,18 +244,16 @@ impl Datapath for Kernel {
             }
         });
         told.map_err(io::Error::other)?;
-        for (at, bundle) in self.bundles.iter_mut().enumerate() {
-            let left = self.classes.left(bundle.id).unwrap_or_default();
-            if left != bundle.left {
-                bundle.left = left;
+        self.waiting = self.bundles.iter().map(|it| self.classes.ledger(it.place).waiting).sum();
+        for (at, listener) in listeners.iter_mut().enumerate() {
+            let ledger = self.classes.ledger(self.bundles[at].place);
+            let before = std::mem::replace(&mut self.bundles[at].ledger, ledger);
+            if ledger.left != before.left {
                 schedule.set(at, now);
             }
-        }
-        let backlog = self.backlog(0);
-        let is_empty = backlog.packets == 0;
-        if is_empty != self.was_empty {
-            self.was_empty = is_empty;
-            listeners.iter_mut().for_each(|it| it.on_queue(now, backlog));
+            if (ledger.waiting == 0) != (before.waiting == 0) {
+                listener.on_queue(now, self.backlog(at));
+            }
         }
         Ok(0)
     }
@@ -245,13 +281,18 @@ impl Datapath for Kernel {
         Ok(())
     }
 
-    fn backlog(&self, _bundle: usize) -> Backlog {
-        let Standing { packets, bytes, .. } = self.standing;
+    fn backlog(&self, bundle: usize) -> Backlog {
+        let packets = self.bundles[bundle].ledger.waiting;
+        // The kernel says of all bundles together how many bytes their packets have.
+        let share = packets as f64 / self.waiting.max(packets).max(1) as f64;
+        let bytes = ByteCount::new((share * self.standing.bytes.as_f64()) as u64);
         Backlog { packets, bytes }
     }
 
-    fn queue(&self, _bundle: usize) -> QueueCounters {
-        QueueCounters { dropped: self.standing.drops, ..QueueCounters::default() }
+    fn queue(&self, bundle: usize) -> QueueCounters {
+        let Bundle { ledger, dropped_before, .. } = &self.bundles[bundle];
+        let dropped = ledger.dropped.saturating_sub(*dropped_before);
+        QueueCounters { dropped, ..QueueCounters::default() }
     }
 
     fn pending(&mut self) -> u64 {
@@ -285,23 +326,40 @@ impl Datapath for Kernel {
         origins: &[Origin],
         seen: &Observation,
     ) -> Result<(), DaemonError> {
-        add_own(&self.classes, config, seen)?;
-        // A file has one bundle here, whose class is that of the one before.
-        let (mut next, before) = (Bundle::new(&config.bundles[0]), &mut self.bundles[0]);
-        if origins[0] == Origin::New {
-            let next_sampled = vec![(next.id, next.sampled.clone())];
-            self.classes.sampler.change(&[before.id], next_sampled)?;
-            // Of the bundle before, though they may bear the number of the next.
-            self.classes.sampler.consume(&mut |_| {})?;
-            self.rates.set(0, None);
-            self.by_id = BTreeMap::from([(next.id, 0)]);
-            *before = next;
-        } else {
-            let SamplerBundle { key, epoch_size, version, .. } = before.sampled;
-            next.sampled = SamplerBundle { key, epoch_size, version, ..next.sampled };
-            self.classes.sampler.set_bundle(next.id, next.sampled.clone())?;
-            before.sampled = next.sampled;
+        let room = self.classes.room();
+        if config.bundles.len() > room {
+            let text = format!("queues were made for up to {room} bundles: start the box again");
+            return Err(DaemonError::SetUp(io::Error::other(text)));
         }
+        add_own(&self.classes, config, seen)?;
+        let mut next: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
+        for (bundle, origin) in next.iter_mut().zip(origins) {
+            if let Some(earlier) = origin.place() {
+                bundle.succeed(&self.bundles[earlier]);
+            }
+        }
+        let kept: BTreeSet<usize> = origins.iter().filter_map(|origin| origin.place()).collect();
+        let is_gone = |(at, bundle): (usize, &Bundle)| (!kept.contains(&at)).then_some(bundle.id);
+        let gone: Vec<BundleId> = self.bundles.iter().enumerate().filter_map(is_gone).collect();
+        set_bundles(&mut self.classes, &gone, &next)?;
+        if !gone.is_empty() {
+            // Of bundles that are gone, though they may bear the number of one that begins.
+            self.classes.sampler.consume(&mut |_| {})?;
+        }
+        // What is left of them leaves unshaped, and so does a bundle that begins.
+        for (at, bundle) in self.bundles.iter().enumerate() {
+            if !kept.contains(&at) {
+                self.rates.set(bundle.place, None);
+            }
+        }
+        for (bundle, origin) in next.iter_mut().zip(origins) {
+            if *origin == Origin::New {
+                bundle.begin(&self.classes);
+                self.rates.set(bundle.place, None);
+            }
+        }
+        self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
+        self.bundles = next;
         Ok(())
     }
 
@@ -357,7 +415,7 @@ impl Datapath for Kernel {
         ];
         vec![
             PortStatus { device: lan, mode: "bridge".into(), counters: named(&from_lan) },
-            PortStatus { device: wan, mode: "htb".into(), counters: named(&at_wan) },
+            PortStatus { device: wan, mode: self.mode(), counters: named(&at_wan) },
         ]
     }
 }

@@ -34,7 +34,10 @@ const HELD: Duration = Duration::from_millis(100);
 /// What leaves hold at the lowest rates, and at the highest or without one.
 const LIMITS: RangeInclusive<u64> = 64 << 10..=32 << 20;
 
-/// The classes of one bundle.
+/// The rate of a place that no bundle has had: its classes are yet to be made.
+const UNMADE: u64 = u64::MAX;
+
+/// The classes of the bundle at one place.
 #[derive(Clone, Debug)]
 pub struct BundleClasses {
     /// The one that has the rate of the bundle.
@@ -82,7 +85,7 @@ const UNSHAPED: Leaf = Leaf { limit: ByteCount::new(*LIMITS.end()), longest: WHO
 
 /// What the packet thread wants.
 struct Wanted {
-    /// Of each bundle in bit/s; 0: none.
+    /// At each place in bit/s; 0: none; or [`UNMADE`].
     rates: Vec<AtomicU64>,
     changed: EventFd,
     is_over: AtomicBool,
@@ -97,29 +100,33 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Makes the classes of all bundles, unshaped, and starts the thread, under SCHED_FIFO if it is to be `realtime` and
-    /// may: a rate that comes late is a queue at the bottleneck.
+    /// Makes the classes at the first places, those of so many `bundles`, unshaped, and starts the thread, under
+    /// SCHED_FIFO if it is to be `realtime` and may: a rate that comes late is a queue at the bottleneck. The classes at
+    /// the other `places` are made once they have a rate.
     pub fn start(
         htb: Htb,
-        bundles: Vec<BundleClasses>,
+        places: Vec<BundleClasses>,
+        bundles: usize,
         realtime: bool,
         confinement: &Confinement,
     ) -> io::Result<Self> {
-        if let Err(error) = bundles.iter().try_for_each(|bundle| bundle.make(&htb)) {
+        if let Err(error) = places[..bundles].iter().try_for_each(|place| place.make(&htb)) {
             // The first error says more than one of this.
             let _ = htb.remove();
             return Err(error);
         }
+        let first = move |place: usize| if place < bundles { 0 } else { UNMADE };
         let wanted = Arc::new(Wanted {
-            rates: bundles.iter().map(|_| AtomicU64::new(0)).collect(),
+            rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
             changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
             is_over: AtomicBool::new(false),
             failed: Mutex::default(),
         });
         let (shared, confinement) = (wanted.clone(), confinement.clone());
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
-            let bundles = bundles.into_iter().map(Set::new).collect();
-            let setter = Setter { htb, wanted: shared, bundles };
+            let places = places.into_iter().enumerate();
+            let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
+            let setter = Setter { htb, wanted: shared, places };
             // The status says whether the packet thread may, and so may this one.
             let _ = realtime && privileges::go_realtime();
             match confinement.confine(Task::Rates) {
@@ -130,10 +137,11 @@ impl Rates {
         Ok(Self { wanted, thread: Some(thread) })
     }
 
-    /// Has a bundle sent at this rate from now on, within milliseconds; `None`: unshaped.
-    pub fn set(&self, bundle: usize, rate: Option<Rate>) {
+    /// Has the bundle at a place sent at this rate from now on, within milliseconds; `None`: unshaped. Where there are no
+    /// classes yet, its packets go past them for that long.
+    pub fn set(&self, place: usize, rate: Option<Rate>) {
         let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
-        self.wanted.rates[bundle].store(bits_per_s, Ordering::Relaxed);
+        self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
         self.wake();
     }
 
@@ -157,10 +165,10 @@ impl Drop for Rates {
     }
 }
 
-/// What was set of a bundle.
+/// What was set at a place.
 struct Set {
     classes: BundleClasses,
-    /// In bit/s; 0: none.
+    /// In bit/s; 0: none; or [`UNMADE`].
     rate: u64,
     /// What its leaves are, but for `pending`.
     leaf: Leaf,
@@ -171,17 +179,18 @@ struct Set {
 }
 
 impl Set {
-    /// What [`BundleClasses::make`] makes.
-    fn new(classes: BundleClasses) -> Self {
+    /// What [`BundleClasses::make`] makes, unless that was not called.
+    fn new(classes: BundleClasses, rate: u64) -> Self {
         let pending = classes.leaves.end..classes.leaves.end;
-        Self { classes, rate: 0, leaf: UNSHAPED, pending, has_other_turns: false }
+        Self { classes, rate, leaf: UNSHAPED, pending, has_other_turns: rate == UNMADE }
     }
 
     /// The rate is another: perhaps the leaves are to be others, too.
     fn follow(&mut self, bits_per_s: u64, rate: Option<Rate>) {
+        let is_new = self.rate == UNMADE;
         self.rate = bits_per_s;
         let leaf = self.classes.leaf(rate, self.leaf);
-        if leaf != self.leaf {
+        if is_new || leaf != self.leaf {
             self.has_other_turns |= leaf.longest != self.leaf.longest;
             self.pending = self.classes.leaves.clone();
             self.leaf = leaf;
@@ -201,13 +210,13 @@ impl Set {
 struct Setter {
     htb: Htb,
     wanted: Arc<Wanted>,
-    bundles: Vec<Set>,
+    places: Vec<Set>,
 }
 
 impl Setter {
     fn run(mut self) {
         loop {
-            if self.bundles.iter().all(|set| set.pending.is_empty()) {
+            if self.places.iter().all(|set| set.pending.is_empty()) {
                 match self.wanted.changed.read() {
                     Ok(_) | Err(Errno::EINTR) => {}
                     Err(error) => return self.fail(&error.into()),
@@ -226,7 +235,7 @@ impl Setter {
     }
 
     fn set_rates(&mut self) -> io::Result<()> {
-        for (set, wanted) in self.bundles.iter_mut().zip(&self.wanted.rates) {
+        for (set, wanted) in self.places.iter_mut().zip(&self.wanted.rates) {
             let bits_per_s = wanted.load(Ordering::Relaxed);
             if bits_per_s != set.rate {
                 let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
@@ -240,14 +249,15 @@ impl Setter {
     /// Sets leaves that are pending, as many as there is time for.
     fn set_leaves(&mut self) -> io::Result<()> {
         let mut most = LEAVES_AT_ONCE;
-        for set in &mut self.bundles {
+        for set in self.places.iter_mut().filter(|set| !set.pending.is_empty()) {
             let taken = set.take(most);
             most -= taken.len() as u32;
             for class in taken {
-                self.htb.set_leaf(class, set.leaf)?;
+                // The turn first, which makes the class where there is none.
                 if set.has_other_turns {
                     set.classes.set_turn(&self.htb, class, set.leaf)?;
                 }
+                self.htb.set_leaf(class, set.leaf)?;
             }
             set.has_other_turns &= !set.pending.is_empty();
         }
@@ -282,7 +292,11 @@ mod tests {
 
     #[test]
     fn leaves_follow_a_rate_in_parts_and_begin_anew_with_another_rate() {
-        let mut set = Set::new(BundleClasses { class: 1, leaves: 2..102, frame_bytes: 1518 });
+        let classes = BundleClasses { class: 1, leaves: 2..102, frame_bytes: 1518 };
+        let mut added = Set::new(classes.clone(), UNMADE);
+        added.follow(0, None);
+        assert_eq!((added.take(60), added.has_other_turns), (2..62, true), "none is made yet");
+        let mut set = Set::new(classes, 0);
         assert_eq!(set.take(60), 102..102, "all are as they were made");
         let follow = |set: &mut Set, mbit_per_s| {
             let rate = Rate::from_mbit_per_sec(mbit_per_s);

@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay_core::bundle::{Report, SampleBlock};
@@ -255,7 +256,7 @@ fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
         assert_eq!(bench.kernel.backlog(0).packets, 0);
         let Bench { kernel, mut source, mut sink, .. } = bench;
         drop(kernel);
-        let shown = std::process::Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();
+        let shown = Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();
         let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
         assert!(!shown.contains("htb"), "{shown}");
         let wan = nix::net::if_::if_nametoindex("wan").unwrap();
@@ -297,6 +298,37 @@ fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
         assert_eq!(carry(&mut bench, &config, kept), Some(40));
         config.bundles[0].id = BundleId(7);
         assert_eq!(carry(&mut bench, &config, Origin::New), Some(20));
+    });
+}
+
+#[test]
+fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
+    behind_a_bridge(|mut bench| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        let to = vec!["10.9.0.0/16".parse().unwrap()];
+        let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
+        config.bundles.push(added);
+        let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
+        let seen = Observation::default();
+        bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
+        bench.told.push(Told::default());
+        bench.schedule = Schedule::new(2);
+        bench.kernel.beat();
+        // 60 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.kernel.beat();
+        bench.send(20, 20);
+        assert!(bench.kernel.backlog(0).packets > 10, "{:?}", bench.kernel.backlog(0));
+        assert_eq!(bench.kernel.backlog(1).packets, 0);
+        let classes = Command::new("tc").args(["class", "show", "dev", "wan"]).output().unwrap();
+        let classes = String::from_utf8(classes.stdout).unwrap();
+        assert!(classes.contains("class htb 1:2 "), "{classes}");
+        let too_many = bench.kernel.classes.room() + 1;
+        config.bundles = vec![config.bundles[0].clone(); too_many];
+        let origins = vec![Origin::New; too_many];
+        let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
+        assert!(refused.to_string().contains("up to 16 bundles"), "{refused}");
     });
 }
 
