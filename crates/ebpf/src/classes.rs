@@ -179,7 +179,7 @@ impl Classes {
     /// Leaves of each of so many bundles: 1,024, a power of two, and from 17 bundles on fewer.
     pub fn leaves(bundles: usize) -> u32 {
         let most = LEAVES / bundles.clamp(1, MAX_BUNDLES) as u32;
-        (1 << most.ilog2()).min(LEAVES_MAX)
+        LEAVES_MAX.min(1 << most.ilog2())
     }
 
     /// Bundles that there is room for.
