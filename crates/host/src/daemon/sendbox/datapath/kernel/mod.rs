@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use forebay_core::bundle::{
@@ -71,6 +72,9 @@ pub struct Kernel {
     names: [String; 2],
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
+    /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
+    message_addresses: BTreeSet<IpAddr>,
+    own: BTreeSet<IpAddr>,
     /// As it was when it was last looked at, and the packets of all bundles then.
     standing: Standing,
     waiting: u64,
@@ -95,7 +99,8 @@ impl Kernel {
         let leaves = Classes::leaves(config.bundles.len());
         let options = ClassesOptions { lan, wan, leaves, stale_after: STALE_AFTER };
         let mut classes = Classes::attach(options)?;
-        add_own(&classes, config, seen)?;
+        let (message_addresses, mut own) = (message_addresses(config), BTreeSet::new());
+        set_own(&classes, &mut own, &message_addresses | &seen.named_addresses())?;
         let mut bundles: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
         set_bundles(&mut classes, &[], &bundles)?;
         for bundle in &mut bundles {
@@ -121,6 +126,8 @@ impl Kernel {
             names,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             bundles,
+            message_addresses,
+            own,
             standing: Standing::default(),
             waiting: 0,
             void: Vec::new(),
@@ -133,11 +140,19 @@ impl Kernel {
     }
 }
 
-/// Leaves the boxes' messages out of the bundles.
-fn add_own(classes: &Classes, config: &Config, seen: &Observation) -> Result<(), DaemonError> {
-    for address in &message_addresses(config) | &seen.named_addresses() {
-        classes.sampler.add_own_address(address)?;
+/// Leaves the boxes' messages, which go to the addresses `wanted`, out of the bundles, and no more those to `own`.
+fn set_own(
+    classes: &Classes,
+    own: &mut BTreeSet<IpAddr>,
+    wanted: BTreeSet<IpAddr>,
+) -> Result<(), forebay_ebpf::Error> {
+    for address in wanted.difference(own) {
+        classes.sampler.add_own_address(*address)?;
     }
+    for address in own.difference(&wanted) {
+        classes.sampler.remove_own_address(*address);
+    }
+    *own = wanted;
     Ok(())
 }
 
@@ -331,7 +346,9 @@ impl Datapath for Kernel {
             let text = format!("queues were made for up to {room} bundles: start the box again");
             return Err(DaemonError::SetUp(io::Error::other(text)));
         }
-        add_own(&self.classes, config, seen)?;
+        let message_addresses = message_addresses(config);
+        let own = &message_addresses | &seen.named_addresses();
+        set_own(&self.classes, &mut self.own, own)?;
         let mut next: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
         for (bundle, origin) in next.iter_mut().zip(origins) {
             if let Some(earlier) = origin.place() {
@@ -360,15 +377,15 @@ impl Datapath for Kernel {
         }
         self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
         self.bundles = next;
+        self.message_addresses = message_addresses;
         Ok(())
     }
 
     fn follow(&mut self, seen: &Observation) {
-        for address in seen.named_addresses() {
-            // More than the program holds: messages to the others are counted, as before they came.
-            if let Err(error) = self.classes.sampler.add_own_address(address) {
-                tracing::warn!(target: "device", %error, "addresses of the other boxes");
-            }
+        let own = &self.message_addresses | &seen.named_addresses();
+        // More addresses than the program holds: messages to the others are counted, as before they came.
+        if let Err(error) = set_own(&self.classes, &mut self.own, own) {
+            tracing::warn!(target: "device", %error, "addresses of the other boxes");
         }
         let is_another = seen.wan.is_some_and(|wan| wan != self.ifindex);
         if is_another && self.void.is_empty() {
