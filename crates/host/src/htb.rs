@@ -149,10 +149,8 @@ impl Leaf {
 
 /// Whether a sendbox has left its qdisc, called `handle`, at the root of a device.
 pub fn is_left_behind(ifindex: u32, handle: u32) -> io::Result<bool> {
-    let qdiscs = egress::qdiscs(ifindex)?;
-    Ok(qdiscs
-        .iter()
-        .any(|qdisc| (qdisc.parent, qdisc.handle) == (TC_H_ROOT, handle) && qdisc.kind == "htb"))
+    let root = egress::root(ifindex)?;
+    Ok(root.is_some_and(|qdisc| qdisc.handle == handle && qdisc.kind == "htb"))
 }
 
 /// A rate, and for how long at that rate the kernel lets packets through at once.

@@ -84,8 +84,35 @@ pub fn dump(kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 
 /// As [`dump`], of another part of the kernel.
 pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     let mut messages = Vec::new();
+    let keep = |message: &[u8]| {
+        messages.push(message.to_vec());
+        None::<()>
+    };
+    read_dump(protocol, kind, body, keep)?;
+    Ok(messages)
+}
+
+/// What `wanted` makes of the first message that it takes, of a dump of `kind`; the kernel is not asked for the rest.
+///
+/// # Errors
+///
+/// As of [`dump`].
+pub fn find<T>(
+    kind: u16,
+    body: &[u8],
+    wanted: impl FnMut(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    read_dump(SockProtocol::NetlinkRoute, kind, body, wanted)
+}
+
+fn read_dump<T>(
+    protocol: SockProtocol,
+    kind: u16,
+    body: &[u8],
+    mut wanted: impl FnMut(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     loop {
         let datagram = receive(&kernel)?;
         let mut rest = &datagram[..];
@@ -95,9 +122,11 @@ pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec
             let message = rest.get(..len.max(HEADER)).ok_or(io::ErrorKind::InvalidData)?;
             refusal(message)?;
             if kind_of(message) == Some(NLMSG_DONE) {
-                return Ok(messages);
+                return Ok(None);
             }
-            messages.push(message.to_vec());
+            if let Some(found) = wanted(message) {
+                return Ok(Some(found));
+            }
             rest = rest.get(message.len().next_multiple_of(4)..).unwrap_or_default();
         }
     }
