@@ -52,8 +52,9 @@ struct Bundle {
     /// As the sampler has it, but for key and epoch size.
     sampled: SamplerBundle,
     rate: Option<Rate>,
-    /// As it was when it was last looked at.
+    /// As they were when they were last looked at.
     ledger: Ledger,
+    backlog: Backlog,
     /// What bundles before had dropped at its place.
     dropped_before: u64,
     /// Packets that were told of.
@@ -75,9 +76,8 @@ pub struct Kernel {
     /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
     message_addresses: BTreeSet<IpAddr>,
     own: BTreeSet<IpAddr>,
-    /// As it was when it was last looked at, and the packets of all bundles then.
+    /// As it was when it was last looked at.
     standing: Standing,
-    waiting: u64,
     void: Vec<Void>,
 }
 
@@ -129,7 +129,6 @@ impl Kernel {
             message_addresses,
             own,
             standing: Standing::default(),
-            waiting: 0,
             void: Vec::new(),
         })
     }
@@ -166,6 +165,12 @@ fn set_bundles(
     classes.sampler.change(gone, set)
 }
 
+/// A share of what stands in the qdisc: how much that is the kernel knows of all bundles together, and without error.
+fn part(standing: &Standing, share: f64) -> Backlog {
+    let of = |all: u64| (share * all as f64).ceil() as u64;
+    Backlog { packets: of(standing.packets), bytes: ByteCount::new(of(standing.bytes.as_u64())) }
+}
+
 impl Bundle {
     fn new(config: &BundleConfig) -> Self {
         let any = ["0.0.0.0/0", "::/0"].map(|prefix| prefix.parse().expect("a prefix"));
@@ -183,6 +188,7 @@ impl Bundle {
             sampled,
             rate: None,
             ledger: Ledger::default(),
+            backlog: Backlog::default(),
             dropped_before: 0,
             told: 0,
             told_at: Timestamp::ZERO,
@@ -202,7 +208,8 @@ impl Bundle {
         (self.sampled.key, self.sampled.epoch_size) = (key, epoch_size);
         self.sampled.version = version;
         (self.place, self.rate) = (before.place, before.rate);
-        (self.ledger, self.dropped_before) = (before.ledger, before.dropped_before);
+        (self.ledger, self.backlog) = (before.ledger, before.backlog);
+        self.dropped_before = before.dropped_before;
         (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
     }
 
@@ -259,16 +266,22 @@ impl Datapath for Kernel {
             }
         });
         told.map_err(io::Error::other)?;
-        self.waiting = self.bundles.iter().map(|it| self.classes.ledger(it.place).waiting).sum();
-        for (at, listener) in listeners.iter_mut().enumerate() {
-            let ledger = self.classes.ledger(self.bundles[at].place);
-            let before = std::mem::replace(&mut self.bundles[at].ledger, ledger);
-            if ledger.left != before.left {
+        let waiting = self.bundles.iter().map(|bundle| self.classes.ledger(bundle.place).waiting);
+        let (waiting, count) = (waiting.sum::<u64>(), self.bundles.len());
+        for (at, (bundle, listener)) in self.bundles.iter_mut().zip(listeners).enumerate() {
+            let ledger = self.classes.ledger(bundle.place);
+            if ledger.left != bundle.ledger.left {
                 schedule.set(at, now);
             }
-            if (ledger.waiting == 0) != (before.waiting == 0) {
-                listener.on_queue(now, self.backlog(at));
+            let share = match waiting {
+                0 => 1.0 / count as f64,
+                all => (ledger.waiting as f64 / all as f64).min(1.0),
+            };
+            let backlog = part(&self.standing, share);
+            if (backlog.packets == 0) != (bundle.backlog.packets == 0) {
+                listener.on_queue(now, backlog);
             }
+            (bundle.ledger, bundle.backlog) = (ledger, backlog);
         }
         Ok(0)
     }
@@ -297,11 +310,7 @@ impl Datapath for Kernel {
     }
 
     fn backlog(&self, bundle: usize) -> Backlog {
-        let packets = self.bundles[bundle].ledger.waiting;
-        // The kernel says of all bundles together how many bytes their packets have.
-        let share = packets as f64 / self.waiting.max(packets).max(1) as f64;
-        let bytes = ByteCount::new((share * self.standing.bytes.as_f64()) as u64);
-        Backlog { packets, bytes }
+        self.bundles[bundle].backlog
     }
 
     fn queue(&self, bundle: usize) -> QueueCounters {

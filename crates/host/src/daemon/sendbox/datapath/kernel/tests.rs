@@ -319,6 +319,9 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
         bench.kernel.beat();
         bench.send(20, 20);
+        // The queue is looked at when a frame leaves.
+        std::thread::sleep(Duration::from_millis(150));
+        bench.turn();
         assert!(bench.kernel.backlog(0).packets > 10, "{:?}", bench.kernel.backlog(0));
         assert_eq!(bench.kernel.backlog(1).packets, 0);
         let classes = Command::new("tc").args(["class", "show", "dev", "wan"]).output().unwrap();
