@@ -18,7 +18,7 @@
 #include "segments.h"
 
 /* The handle of the qdisc, and the class of the first bundle: those of the others follow. */
-#define QDISC 0x10000U
+#define QDISC 0xfb0000U
 #define FIRST_CLASS (QDISC | 1)
 /* Classes below the bundles', one for each hash, if there are any. */
 #define FIRST_LEAF (QDISC | (1 + MAX_BUNDLES))
@@ -79,13 +79,13 @@ struct {
 	__type(value, struct standing);
 } standing SEC(".maps");
 
-/* Of the bundle in each slot, packets as they are on the wire, as far as the kernel says how many a buffer has. */
+/* Of the bundle in each slot: packets as they are on the wire, as far as the kernel says how many a buffer has. */
 struct ledger {
-	/* Put into its classes ... */
+	/* Put into classes of the bundle ... */
 	__u64 came;
-	/* ... and no longer there, ... */
+	/* ... and no longer in any: left, or dropped ... */
 	__u64 gone;
-	/* ... for some have been dropped. */
+	/* ... as these were. */
 	__u64 dropped;
 	/* Buffers that have left. */
 	__u64 left;
@@ -124,14 +124,9 @@ static __always_inline __u32 slot_of(__u32 class)
 static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
-	void *data_end;
-	void *data;
 	int slot;
 
-	pull_headers(ctx);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	if (parse(data, data_end, ctx->len, &packet) != PARSED_IP || is_discovery(&packet, data_end))
+	if (!read_packet(ctx, &packet))
 		return CLASSIFIED_NOT_IP;
 	slot = find_bundle(&packet);
 	if (slot < 0)

@@ -130,13 +130,19 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 	(sizeof(struct ethhdr) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) +         \
 	 sizeof(struct ipv6hdr) + 1)
 
-/* Makes the headers of a frame accessible, which hardly ever lie elsewhere. */
-static __always_inline void pull_headers(struct __sk_buff *ctx)
+/* Reads the headers of what may be of a bundle; false: no IP packet to one station, or neighbour discovery. */
+static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *packet)
 {
 	void *data = (void *)(long)ctx->data;
+	void *data_end;
 
+	/* Headers hardly ever lie elsewhere. */
 	if (data + HEADERS_LEN > (void *)(long)ctx->data_end)
 		bpf_skb_pull_data(ctx, ctx->len < HEADERS_LEN ? ctx->len : HEADERS_LEN);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	return parse(data, data_end, ctx->len, packet) == PARSED_IP &&
+	       !is_discovery(packet, data_end);
 }
 
 struct gso {

@@ -23,8 +23,9 @@ use crate::skel::classes::{self as skel, types};
 use crate::skel::word_of;
 use crate::{Error, program};
 
-/// Handle of the HTB qdisc at the root of the WAN port: 1:0.
-pub const QDISC: u32 = 1 << 16;
+/// Handle of the HTB qdisc at the root of the WAN port, `fb:` to tc(8): what somebody else puts there is hardly ever
+/// called so, and is not to be taken for it.
+pub const QDISC: u32 = 0xfb << 16;
 /// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and a tenth of a millisecond to make.
 const LEAVES: u32 = 1 << 14;
 /// Leaves of one bundle, at the most.
@@ -331,7 +332,8 @@ mod tests {
         let Some(classes) = classes(0) else { return };
         let priority = |to, ingress| priority(&classes, 1, to, ingress);
         let class = |id| classes.at(classes.place(BundleId(id)).unwrap()).0;
-        assert_eq!((class(5), class(6), classes.place(BundleId(7))), (0x1_0001, 0x1_0002, None));
+        assert_eq!([5, 6].map(class), [0xfb_0001, 0xfb_0002]);
+        assert_eq!(classes.place(BundleId(7)), None);
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "before the first beat");
         classes.beat();
         assert_eq!(priority([10, 2, 0, 1], LAN), class(5));

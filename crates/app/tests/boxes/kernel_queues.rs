@@ -123,7 +123,7 @@ fn carry(sites: &PairSites) -> f64 {
     let target = SocketAddr::new(Site::RightHosts.address(0).into(), 7000);
     let (sender, receiver) = flow(sites, target);
     let sent = sender.join().unwrap();
-    let elapsed: Duration = began.elapsed();
+    let elapsed = began.elapsed();
     assert_eq!(receiver.join().unwrap(), sent);
     8.0 * sent as f64 / elapsed.as_secs_f64()
 }
