@@ -126,7 +126,7 @@ impl Htb {
 /// A first-in, first-out queue below a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// What it holds at most.
+    /// Bytes that wait in the queue at most.
     pub limit: ByteCount,
     /// Super-packets of more than these bytes are cut up: those of a frame, or more than there ever are.
     pub longest: u32,

@@ -47,15 +47,15 @@ const TOLD_WITHIN: Duration = Duration::from_millis(5);
 /// One bundle.
 struct Bundle {
     id: BundleId,
-    /// Where its classes are.
+    /// Where the classes of the bundle are.
     place: usize,
-    /// As the sampler has it, but for key and epoch size.
+    /// As the sampler has the bundle.
     sampled: SamplerBundle,
     rate: Option<Rate>,
-    /// As they were when they were last looked at.
+    /// Ledger and backlog as of the last [`Datapath::receive`].
     ledger: Ledger,
     backlog: Backlog,
-    /// What bundles before had dropped at its place.
+    /// What bundles before had dropped at this place.
     dropped_before: u64,
     /// Packets that were told of.
     told: u64,
@@ -76,7 +76,7 @@ pub struct Kernel {
     /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
     message_addresses: BTreeSet<IpAddr>,
     own: BTreeSet<IpAddr>,
-    /// As it was when it was last looked at.
+    /// What stands in the qdisc, as of the last [`Datapath::receive`].
     standing: Standing,
     void: Vec<Void>,
 }

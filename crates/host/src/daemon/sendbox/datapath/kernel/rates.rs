@@ -23,7 +23,7 @@ const SPACING: Duration = Duration::from_millis(5);
 const LEAVES_AT_ONCE: u32 = 32;
 /// Super-packets are cut up at lower rates: 64 KiB take 1.7 ms there, which the next packet waits.
 const WHOLE_FROM: Rate = Rate::from_mbit_per_sec(300);
-/// They are cut up again below this share of it.
+/// Super-packets that are left whole are cut up again below this share of [`WHOLE_FROM`].
 const CUT_BELOW: f64 = 0.8;
 /// A super-packet is no longer, for its length is told in 16 bits, ...
 const SUPER_PACKET_BYTES: u32 = 1 << 16;
@@ -42,7 +42,7 @@ const UNMADE: u64 = u64::MAX;
 pub struct BundleClasses {
     /// The one that has the rate of the bundle.
     pub class: u32,
-    /// Those that packets are put into: the same, or ones below it.
+    /// Classes that packets are put into: the same one, or those below it.
     pub leaves: Range<u32>,
     /// Bytes of the longest frame.
     pub frame_bytes: u32,
@@ -170,7 +170,7 @@ struct Set {
     classes: BundleClasses,
     /// In bit/s; 0: none; or [`UNMADE`].
     rate: u64,
-    /// What its leaves are, but for `pending`.
+    /// What the leaves at this place are, but for `pending`.
     leaf: Leaf,
     /// Leaves that are to become so, ...
     pending: Range<u32>,
