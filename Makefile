@@ -32,7 +32,7 @@ bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, 
 bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
 	$(CARGO) bench --locked -p forebay --bench datapath
 
-bench-kernel: packages ## throughput of datapath = "kernel" beside a plain bridge, medians of nine pairs (root, 4 minutes)
+bench-kernel: packages ## throughput of datapath = "kernel" beside a plain bridge, medians of nine pairs (root, 5 minutes)
 	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture beside_a_plain_bridge
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
