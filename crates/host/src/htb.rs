@@ -96,7 +96,19 @@ impl Htb {
 
     /// Puts a first-in, first-out queue below a class, or changes the one that is there.
     pub fn set_leaf(&self, class: u32, leaf: Leaf) -> io::Result<()> {
-        self.change(RTM_NEWQDISC, 0, class, "tbf", &leaf.options())
+        self.change(RTM_NEWQDISC, self.leaf_handle(class), class, "tbf", &leaf.options())
+    }
+
+    /// Has packets wait in a qdisc of this kind, as the kernel makes it, in the place of the queue of the leaf, which
+    /// goes on cutting them up. Nothing happens where one of this kind is already.
+    pub fn set_queue(&self, class: u32, kind: &str) -> io::Result<()> {
+        // TBF calls its only class 1 (`tbf_find`, sch_tbf.c).
+        self.change(RTM_NEWQDISC, 0, self.leaf_handle(class) | 1, kind, &[])
+    }
+
+    /// The handle of the qdisc below a class: major numbers behind that of the root, as many as there are classes.
+    fn leaf_handle(&self, class: u32) -> u32 {
+        self.handle + ((class & 0xffff) << 16)
     }
 
     /// Takes the qdisc away: the device has the kernel's own again.
@@ -113,13 +125,13 @@ impl Htb {
         options: &[u8],
     ) -> io::Result<()> {
         let kind = [kind.as_bytes(), b"\0"].concat();
-        let body = [
-            tcmsg(self.ifindex, handle, parent).to_vec(),
-            attribute_of(TCA_KIND, &kind),
-            attribute_of(TCA_OPTIONS, options),
-        ];
+        let mut body = tcmsg(self.ifindex, handle, parent).to_vec();
+        body.extend(attribute_of(TCA_KIND, &kind));
+        if !options.is_empty() {
+            body.extend(attribute_of(TCA_OPTIONS, options));
+        }
         let flags = netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
-        self.kernel.command(message, flags, &body.concat())
+        self.kernel.command(message, flags, &body)
     }
 }
 
@@ -253,6 +265,26 @@ mod tests {
             }
             htb.remove().unwrap();
             assert!(!is_left_behind(ifindex, HANDLE).unwrap());
+        });
+    }
+
+    #[test]
+    fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it() {
+        on_a_veth_pair(|| {
+            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+            let class = HANDLE | 1;
+            htb.set_class(class, None).unwrap();
+            for longest in [70_000, 1518] {
+                htb.set_leaf(class, Leaf { limit: ByteCount::new(40_000), longest }).unwrap();
+                htb.set_queue(class, "pfifo").unwrap();
+                let qdiscs = tc("qdisc show dev left");
+                assert!(qdiscs.contains("qdisc tbf 2: parent 1:1 "), "{qdiscs}");
+                let of_pfifo: Vec<&str> =
+                    qdiscs.lines().filter(|line| line.contains("pfifo")).collect();
+                assert!(of_pfifo.len() == 1 && of_pfifo[0].contains("parent 2:1 "), "{qdiscs}");
+            }
+            let error = htb.set_queue(class, "none_such").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
         });
     }
 

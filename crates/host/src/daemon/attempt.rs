@@ -9,7 +9,7 @@ use forebay_ebpf::{Classes, ClassesOptions, QDISC};
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, unshare};
 
-use super::config::DatapathKind;
+use super::config::{Config, DatapathKind, KernelQdisc};
 use crate::htb::{Htb, Leaf};
 
 /// Runs `attempt` in a network namespace of its own; answers what went wrong.
@@ -23,9 +23,10 @@ pub fn apart(
     outcome.join().unwrap_or_else(|_| Err("the attempt panicked".into()))
 }
 
-/// Makes a class and loads its programs, as for packets that stay in the kernel.
-pub fn classes() -> Result<(), String> {
-    apart(|| {
+/// Makes a class with a queue and loads its programs, as for packets that stay in the kernel and wait there in a
+/// `qdisc`.
+pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), String> {
+    apart(move || {
         let lo = if_nametoindex("lo")?;
         let stale_after = Duration::from_secs(1);
         Classes::attach(ClassesOptions { lan: lo, wan: lo, leaves: 0, stale_after })?;
@@ -33,19 +34,23 @@ pub fn classes() -> Result<(), String> {
         let class = QDISC | 1;
         htb.set_class(class, None)?;
         htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 16), longest: 1518 })?;
+        if let Some(kind) = qdisc.and_then(KernelQdisc::kind) {
+            htb.set_queue(class, kind).map_err(|error| format!("{error} (sch_{kind})"))?;
+        }
         Ok(())
     })
 }
 
-/// The datapath that this machine can have, where the choice is left to the box.
-pub fn settled(datapath: DatapathKind) -> DatapathKind {
-    if datapath != DatapathKind::Auto {
-        return datapath;
+/// The datapath that a box can have on this machine, where the choice is left to the box.
+pub fn settled(config: &Config) -> DatapathKind {
+    if config.datapath != DatapathKind::Auto {
+        return config.datapath;
     }
-    let (settled, why) = match classes() {
+    let (settled, why) = match classes(config.kernel_qdisc) {
         Ok(()) => (DatapathKind::Kernel, "packets stay in the kernel".into()),
         Err(error) => (DatapathKind::User, format!("packets pass the process: {error}")),
     };
-    tracing::info!(target: "datapath", "box.datapath = \"auto\" is \"{settled}\": {why}");
+    let name = settled.name();
+    tracing::info!(target: "datapath", "box.datapath = \"auto\" is \"{name}\": {why}");
     settled
 }

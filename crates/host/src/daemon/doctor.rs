@@ -72,7 +72,7 @@ impl Check {
 pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
     let settled = boxes
         .iter()
-        .map(|config| Config { datapath: attempt::settled(config.datapath), ..config.clone() });
+        .map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
     let boxes: &[Config] = &settled.collect::<Vec<_>>();
     let mut checks = vec![
         kernel(),
@@ -98,9 +98,8 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         let place = boxes.iter().find_map(|config| place_of(device, config));
         checks.extend(examine_device(device, place.unwrap_or(Place::Unknown)));
     }
-    if boxes.iter().any(|config| config.datapath == DatapathKind::Kernel) {
-        checks.push(classes());
-    }
+    let in_kernel = boxes.iter().filter(|config| config.datapath == DatapathKind::Kernel);
+    checks.extend(in_kernel.map(classes));
     checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
     checks
 }
@@ -181,13 +180,13 @@ fn datapath() -> Check {
 }
 
 /// What a sendbox needs whose packets stay in the kernel.
-fn classes() -> Check {
+fn classes(config: &Config) -> Check {
     const NAME: &str = "HTB and tcx";
-    match attempt::classes() {
+    match attempt::classes(config.kernel_qdisc) {
         Ok(()) => Check::ok(NAME, "a class and its programs were made on a trial device"),
         Err(error) => {
-            let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb and sch_tbf: or \
-                       take \"user\"";
+            let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb, sch_tbf and the \
+                       qdisc of box.kernel_qdisc: or take \"user\"";
             Check::fail(NAME, error, fix)
         }
     }

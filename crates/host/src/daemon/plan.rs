@@ -151,7 +151,7 @@ impl Plan {
     }
 
     fn look_at_machine(&mut self, config: &Config, before: Option<&Config>) {
-        let datapath = attempt::settled(config.datapath);
+        let datapath = attempt::settled(config);
         let config = &Config { datapath, ..config.clone() };
         for (condition, held) in Devices::of(config).examine() {
             if let Err(fault) = held {
@@ -160,7 +160,7 @@ impl Plan {
         }
         match config.role {
             Role::Sendbox if datapath == DatapathKind::Kernel => {
-                self.plan_classes(&config.wan, config.bundles.len());
+                self.plan_classes(config);
             }
             Role::Sendbox => self.plan_sendbox(config, before),
             Role::Receivebox => self.plan_receivebox(config, before),
@@ -200,13 +200,17 @@ impl Plan {
     }
 
     /// Of a sendbox whose packets stay in the kernel.
-    fn plan_classes(&mut self, wan: &str, bundles: usize) {
+    fn plan_classes(&mut self, config: &Config) {
+        let wan = &config.wan;
         let then = "the programs `classify` (tcx, way out), `departed`, `refused` and `dropped` (tracepoints), held by \
                     links: they go with the process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
-        let leaves = Classes::leaves(bundles);
+        let queues = match config.kernel_qdisc {
+            None => format!("{} queues", Classes::leaves(config.bundles.len())),
+            Some(qdisc) => qdisc.name().into(),
+        };
         let then = format!(
-            "htb, with a class and {leaves} queues of each bundle; the same as now once the box stops"
+            "htb, with a class and {queues} of each bundle; the same as now once the box stops"
         );
         self.qdisc(wan, &then);
     }

@@ -21,6 +21,7 @@ pub(super) const BOX: Section = Section {
         "lan",
         "wan",
         "datapath",
+        "kernel_qdisc",
         "listen",
         "control",
         "realtime",
@@ -38,6 +39,7 @@ const ONE_OF_SEVERAL: Section = Section {
         "lan",
         "wan",
         "datapath",
+        "kernel_qdisc",
         "listen",
         "control",
         "realtime",
@@ -161,6 +163,10 @@ fn config(
     if datapath == DatapathKind::Kernel && root.has("xdp") {
         root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
     }
+    let kernel_qdisc = node.optional("kernel_qdisc", value::kernel_qdisc);
+    if datapath == DatapathKind::User && kernel_qdisc.is_some() {
+        node.wrong("kernel_qdisc", "nothing without box.datapath = \"kernel\" or \"auto\"");
+    }
     let control = node.optional("control", |text| value::socket_path(folder, text));
     let (user, status_group) =
         (node.optional("user", value::name), node.optional("status_group", value::name));
@@ -175,6 +181,7 @@ fn config(
         lan,
         wan: wan?,
         datapath,
+        kernel_qdisc,
         listen: listen?,
         control,
         realtime: realtime.unwrap_or(true),
@@ -244,8 +251,8 @@ fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> Dat
         DatapathKind::Auto if with_qdisc.next().is_some() => DatapathKind::User,
         DatapathKind::Kernel => {
             for bundle in with_qdisc {
-                let allowed = "nothing with box.datapath = \"kernel\", which spreads flows over \
-                               queues by their hash";
+                let allowed = "nothing with box.datapath = \"kernel\": box.kernel_qdisc says what \
+                               packets wait in there";
                 bundle.table.wrong("qdisc", allowed);
             }
             datapath

@@ -35,6 +35,7 @@
 
 mod bundle;
 mod check;
+mod datapath;
 mod document;
 mod peer;
 mod uplink;
@@ -56,6 +57,7 @@ use serde::Deserialize;
 
 use crate::port::XdpOptions;
 use document::Source;
+pub use datapath::{DatapathKind, KernelQdisc};
 pub(super) use document::{PROBLEMS_MAX, key_file_lines};
 pub use peer::Peer;
 pub use uplink::Uplink;
@@ -141,45 +143,6 @@ impl FromStr for Role {
     }
 }
 
-/// What carries the packets of a sendbox's bundles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DatapathKind {
-    /// Sockets (AF_XDP): packets pass the process one by one, with its own queueing disciplines.
-    #[default]
-    User,
-    /// Classes of the WAN port's HTB: packets stay in the kernel, super-packets as they are.
-    Kernel,
-    /// The latter where the machine can do that.
-    Auto,
-}
-
-impl DatapathKind {
-    const ALL: [Self; 3] = [Self::User, Self::Kernel, Self::Auto];
-
-    /// The name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Kernel => "kernel",
-            Self::Auto => "auto",
-        }
-    }
-}
-
-impl fmt::Display for DatapathKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for DatapathKind {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or(())
-    }
-}
-
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -195,6 +158,8 @@ pub struct Config {
     pub wan: String,
     /// What carries the packets of a sendbox.
     pub datapath: DatapathKind,
+    /// What packets wait in that stay in the kernel; `None`: queues for flows by their hash.
+    pub kernel_qdisc: Option<KernelQdisc>,
     /// Own addresses and ports of the messages: one, or one of each IP version.
     pub listen: Vec<SocketAddr>,
     /// Path of the control socket.
@@ -528,6 +493,10 @@ min_rate = "2Mbit/s"
         assert_eq!(parse(&unnamed).unwrap().datapath, DatapathKind::Auto);
         let kernel = unnamed.replace("auto", "kernel");
         assert_eq!(parse(&kernel).unwrap().datapath, DatapathKind::Kernel);
+        for name in ["fifo", "fq_codel", "cake", "fq", "sfq"] {
+            let named = kernel.replace("lan =", &format!("kernel_qdisc = \"{name}\"\nlan ="));
+            assert_eq!(parse(&named).unwrap().kernel_qdisc.unwrap().name(), name);
+        }
     }
 
     /// Each row: what is replaced, by what, and what the message must name.
@@ -550,6 +519,16 @@ min_rate = "2Mbit/s"
                 "lan = \"s0\"",
                 "lan = \"s0\"\ndatapath = \"kernel\"",
                 &[":16:", "bundle.qdisc", "nothing with box.datapath"],
+            ),
+            (
+                "lan = \"s0\"",
+                "lan = \"s0\"\nkernel_qdisc = \"red\"",
+                &[":5:", "box.kernel_qdisc", "red", "\"fq_codel\", \"cake\""],
+            ),
+            (
+                "lan = \"s0\"",
+                "lan = \"s0\"\nkernel_qdisc = \"fq\"",
+                &[":5:", "box.kernel_qdisc", "fq", "nothing without box.datapath"],
             ),
             ("lan = \"s0\"\n", "", &["box.lan is missing"]),
             ("wan = \"s1\"", "wan = \"a/b\"", &[":5:", "box.wan", "a/b", "device"]),

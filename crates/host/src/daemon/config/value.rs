@@ -10,7 +10,7 @@ use forebay_core::bundle::{NAME_MAX, Nat};
 use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
-use super::{DatapathKind, Peer, Role};
+use super::{DatapathKind, KernelQdisc, Peer, Role};
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
@@ -26,7 +26,12 @@ pub(super) fn role(text: &str) -> Result<Role, String> {
 }
 
 pub(super) fn datapath(text: &str) -> Result<DatapathKind, String> {
-    otherwise(text.parse().ok(), "\"user\", \"kernel\" or \"auto\"")
+    otherwise(DatapathKind::of_name(text), "\"user\", \"kernel\" or \"auto\"")
+}
+
+pub(super) fn kernel_qdisc(text: &str) -> Result<KernelQdisc, String> {
+    let allowed = "\"fifo\", \"fq_codel\", \"cake\", \"fq\" or \"sfq\"";
+    otherwise(KernelQdisc::of_name(text), allowed)
 }
 
 pub(super) fn name(text: &str) -> Result<String, String> {

@@ -8,7 +8,9 @@ use forebay_core::bundle::uplink::Member;
 use forebay_core::units::Rate;
 use ipnet::IpNet;
 
-use crate::daemon::config::{BundleConfig, Config, DatapathKind, Shaping, Uplink, unit_of};
+use crate::daemon::config::{
+    BundleConfig, Config, DatapathKind, KernelQdisc, Shaping, Uplink, unit_of,
+};
 use crate::daemon::keys::reader::Loaded;
 use crate::port::XdpOptions;
 use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
@@ -146,6 +148,7 @@ fn fixed(config: &Config) -> Values {
         lan,
         wan,
         datapath,
+        kernel_qdisc,
         listen,
         control,
         realtime,
@@ -162,7 +165,8 @@ fn fixed(config: &Config) -> Values {
         ("box.role", role.to_string()),
         ("box.lan", shown(lan.as_ref())),
         ("box.wan", wan.clone()),
-        ("box.datapath", datapath.to_string()),
+        ("box.datapath", datapath.name().into()),
+        ("box.kernel_qdisc", shown(kernel_qdisc.map(KernelQdisc::name))),
         ("box.listen", listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("box.control", control.display().to_string()),
         ("box.realtime", realtime.to_string()),

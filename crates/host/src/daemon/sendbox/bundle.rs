@@ -380,10 +380,10 @@ impl Bundle {
     }
 
     /// The state of the bundle, one of so many `bundles`, which share `uplink`, and whose peer is there.
-    pub fn status<D: Datapath>(
+    pub fn status(
         &self,
         now: Timestamp,
-        datapath: &D,
+        datapath: &impl Datapath,
         uplink: Option<&Uplink>,
         bundles: usize,
         peer_address: String,
@@ -409,7 +409,9 @@ impl Bundle {
                 .map(|differences| scope::sentences(Role::Sendbox, differences)),
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
-                qdisc: D::DISCIPLINE.map_or_else(|| self.shaping.qdisc.to_string(), Into::into),
+                qdisc: datapath
+                    .discipline()
+                    .map_or_else(|| self.shaping.qdisc.to_string(), Into::into),
                 min_rate_bps: self.shaping.min_rate.as_bits_per_sec(),
                 max_rate_bps: self.shaping.max_rate.map(Rate::as_bits_per_sec),
                 decision: DecisionRecord::of(now, &self.control.decision()),

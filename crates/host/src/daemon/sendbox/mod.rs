@@ -86,7 +86,7 @@ pub fn run(config: &Config, dry_run: bool) -> Result<Status, DaemonError> {
     let prepared = prepare(config)?;
     let mut loaded = prepared.reader.load(Source::Own)?;
     loaded.config.expect_role(Role::Sendbox)?;
-    loaded.config.datapath = attempt::settled(loaded.config.datapath);
+    loaded.config.datapath = attempt::settled(&loaded.config);
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => serve(loaded, prepared, dry_run, Xdp::open),
         DatapathKind::Kernel => {

@@ -48,8 +48,11 @@ pub const BATCH: usize = 64;
 pub trait Datapath: Send + 'static {
     /// Versions of the sampling block that it can build: version 2 alone where it sees super-packets.
     const VERSIONS: BlockVersions;
+
     /// The discipline that its queues come nearest to; `None`: they are of the one that a bundle names.
-    const DISCIPLINE: Option<&'static str>;
+    fn discipline(&self) -> Option<&'static str> {
+        None
+    }
 
     /// From `now` on these hold for a bundle, for what is queued too. Called only where something differs.
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering);

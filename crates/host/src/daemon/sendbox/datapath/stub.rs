@@ -108,7 +108,6 @@ impl Stub {
 
 impl Datapath for Stub {
     const VERSIONS: BlockVersions = BlockVersions::ALL;
-    const DISCIPLINE: Option<&'static str> = None;
 
     fn steer(&mut self, now: Timestamp, _bundle: usize, steering: &Steering) {
         let mut kernel = self.kernel();

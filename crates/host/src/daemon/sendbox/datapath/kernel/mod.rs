@@ -32,7 +32,7 @@ use nix::poll::{PollFd, PollFlags};
 use self::rates::{BundleClasses, Rates};
 use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
 use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
-use crate::daemon::config::{BundleConfig, Config};
+use crate::daemon::config::{BundleConfig, Config, KernelQdisc};
 use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
@@ -69,6 +69,7 @@ pub struct Kernel {
     // Programs go first: what they put into classes would go past all once there are none.
     classes: Classes,
     rates: Rates,
+    qdisc: Option<KernelQdisc>,
     ifindex: u32,
     names: [String; 2],
     bundles: Vec<Bundle>,
@@ -96,7 +97,11 @@ impl Kernel {
         let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
             DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
         })?;
-        let leaves = Classes::leaves(config.bundles.len());
+        let qdisc = config.kernel_qdisc;
+        let leaves = match qdisc {
+            None => Classes::leaves(config.bundles.len()),
+            Some(_) => 0,
+        };
         let options = ClassesOptions { lan, wan, leaves, stale_after: STALE_AFTER };
         let mut classes = Classes::attach(options)?;
         let (message_addresses, mut own) = (message_addresses(config), BTreeSet::new());
@@ -108,20 +113,24 @@ impl Kernel {
         }
         let places = (0..classes.room()).map(|place| {
             let (class, leaves) = classes.at(place);
-            BundleClasses { class, leaves, frame_bytes: frame_bytes as u32 }
+            let qdisc = qdisc.and_then(KernelQdisc::kind);
+            BundleClasses { class, leaves, frame_bytes: frame_bytes as u32, qdisc }
         });
         let failed = |error: io::Error| {
-            let text = format!("queues at {}: {error} (sch_htb, sch_tbf)", names[1]);
+            let kind = qdisc.and_then(KernelQdisc::kind);
+            let more = kind.map_or_else(String::new, |kind| format!(", sch_{kind}"));
+            let text = format!("queues at {}: {error} (sch_htb, sch_tbf{more})", names[1]);
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
         let htb = Htb::create(wan, QDISC).map_err(failed)?;
-        // They have the first places.
+        // The bundles have the first places.
         let (places, count) = (places.collect(), bundles.len());
         let rates =
             Rates::start(htb, places, count, config.realtime, confinement).map_err(failed)?;
         Ok(Self {
             classes,
             rates,
+            qdisc,
             ifindex: wan,
             names,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
@@ -135,7 +144,10 @@ impl Kernel {
 
     /// The qdisc and its queues, for people.
     fn mode(&self) -> String {
-        format!("htb, {} queues a bundle", self.classes.at(0).1.len())
+        match self.qdisc {
+            None => format!("htb, {} queues a bundle", self.classes.at(0).1.len()),
+            Some(qdisc) => format!("htb, {} a bundle", qdisc.name()),
+        }
     }
 }
 
@@ -231,7 +243,10 @@ impl Bundle {
 
 impl Datapath for Kernel {
     const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
-    const DISCIPLINE: Option<&'static str> = Some("sfq");
+
+    fn discipline(&self) -> Option<&'static str> {
+        Some(self.qdisc.map_or("sfq", KernelQdisc::nearest))
+    }
 
     fn steer(&mut self, _now: Timestamp, bundle: usize, steering: &Steering) {
         let state = &mut self.bundles[bundle];

@@ -46,24 +46,35 @@ pub struct BundleClasses {
     pub leaves: Range<u32>,
     /// Bytes of the longest frame.
     pub frame_bytes: u32,
+    /// The kind of the qdisc that packets wait in; `None`: a first-in, first-out queue for each leaf.
+    pub qdisc: Option<&'static str>,
 }
 
 impl BundleClasses {
     /// Makes the classes, unshaped.
     fn make(&self, htb: &Htb) -> io::Result<()> {
         htb.set_class(self.class, None)?;
-        self.leaves.clone().try_for_each(|class| {
-            self.set_turn(htb, class, UNSHAPED)?;
-            htb.set_leaf(class, UNSHAPED)
-        })
+        self.leaves.clone().try_for_each(|class| self.set_leaf(htb, class, UNSHAPED, true))
     }
 
-    /// What flows send in their turns is what such a leaf lets through at once.
-    fn set_turn(&self, htb: &Htb, class: u32, leaf: Leaf) -> io::Result<()> {
-        if class == self.class {
-            return Ok(());
+    /// Makes a leaf, or changes it. What flows send in their turns is what it lets through at once: of a leaf that
+    /// `has_other_turns` than before, or that is new, this is set, too.
+    fn set_leaf(
+        &self,
+        htb: &Htb,
+        class: u32,
+        leaf: Leaf,
+        has_other_turns: bool,
+    ) -> io::Result<()> {
+        // The turn first, which makes the class where there is none.
+        if has_other_turns && class != self.class {
+            htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))?;
         }
-        htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))
+        htb.set_leaf(class, leaf)?;
+        match self.qdisc {
+            Some(kind) if has_other_turns => htb.set_queue(class, kind),
+            _ => Ok(()),
+        }
     }
 
     /// What the leaves are to be at a rate, which they are not set anew for each of: there are many.
@@ -253,11 +264,7 @@ impl Setter {
             let taken = set.take(most);
             most -= taken.len() as u32;
             for class in taken {
-                // The turn first, which makes the class where there is none.
-                if set.has_other_turns {
-                    set.classes.set_turn(&self.htb, class, set.leaf)?;
-                }
-                self.htb.set_leaf(class, set.leaf)?;
+                set.classes.set_leaf(&self.htb, class, set.leaf, set.has_other_turns)?;
             }
             set.has_other_turns &= !set.pending.is_empty();
         }
@@ -281,6 +288,10 @@ fn is_cut(rate: Rate, is_cut: bool) -> bool {
 mod tests {
     use super::*;
 
+    fn classes(leaves: Range<u32>) -> BundleClasses {
+        BundleClasses { class: 1, leaves, frame_bytes: 1518, qdisc: None }
+    }
+
     #[test]
     fn around_the_limit_super_packets_stay_as_they_are() {
         let mbit = Rate::from_mbit_per_sec;
@@ -292,7 +303,7 @@ mod tests {
 
     #[test]
     fn leaves_follow_a_rate_in_parts_and_begin_anew_with_another_rate() {
-        let classes = BundleClasses { class: 1, leaves: 2..102, frame_bytes: 1518 };
+        let classes = classes(2..102);
         let mut added = Set::new(classes.clone(), UNMADE);
         added.follow(0, None);
         assert_eq!((added.take(60), added.has_other_turns), (2..62, true), "none is made yet");
@@ -316,7 +327,7 @@ mod tests {
 
     #[test]
     fn leaves_hold_a_tenth_of_a_second_and_are_set_anew_for_few_rates() {
-        let classes = BundleClasses { class: 1, leaves: 2..4, frame_bytes: 1518 };
+        let classes = classes(2..4);
         let mut now = UNSHAPED;
         let mut changes = 0;
         for rate in (1..2000).chain((1..2000).rev()).chain((0..2000).map(|at| 90 + at % 60)) {

@@ -57,10 +57,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
+    fn new(qdisc: Option<KernelQdisc>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path());
         (config.lan, config.wan) = (Some("lan".into()), "wan".into());
+        config.kernel_qdisc = qdisc;
         let index = |device| nix::net::if_::if_nametoindex(device).unwrap();
         let seen = Observation {
             lan: Some(index("lan")),
@@ -159,6 +160,12 @@ impl Bench {
     }
 }
 
+/// What tc(8) shows at the WAN port: of a `"qdisc"` or a `"class"`.
+fn shown(what: &str) -> String {
+    let output = Command::new("tc").args([what, "show", "dev", "wan"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Whether the programs may have seen so many of the packets that were sent: while some task of a sandbox runs, its
 /// kernel may run no programs at tracepoints.
 fn is_seen(seen: u64, sent: u64) -> bool {
@@ -167,10 +174,15 @@ fn is_seen(seen: u64, sent: u64) -> bool {
 
 /// Runs `test` where a bridge has the ports `lan` and `wan`.
 fn behind_a_bridge(test: impl FnOnce(Bench) + Send + 'static) {
+    waiting_in(None, test);
+}
+
+/// As [`behind_a_bridge`], with this qdisc in the bundle's class.
+fn waiting_in(qdisc: Option<KernelQdisc>, test: impl FnOnce(Bench) + Send + 'static) {
     if forebay_skips::skip_without(forebay_skips::Need::QueueSampling) {
         return;
     }
-    on_a_veth_pair(|| {
+    on_a_veth_pair(move || {
         for command in [
             "ip link add source type veth peer name lan",
             "ip link add sink type veth peer name wan",
@@ -186,7 +198,7 @@ fn behind_a_bridge(test: impl FnOnce(Bench) + Send + 'static) {
             run(command);
         }
         crate::bridge::await_forwarding("lan", "wan").unwrap();
-        test(Bench::new());
+        test(Bench::new(qdisc));
     });
 }
 
@@ -278,9 +290,7 @@ fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
         assert_eq!(bench.kernel.backlog(0).packets, 0);
         let Bench { kernel, mut source, mut sink, .. } = bench;
         drop(kernel);
-        let shown = Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();
-        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
-        assert!(!shown.contains("htb"), "{shown}");
+        assert!(!shown("qdisc").contains("htb"), "{}", shown("qdisc"));
         let wan = nix::net::if_::if_nametoindex("wan").unwrap();
         assert!(!forebay_ebpf::has_tcx(wan, true).unwrap());
         // The bridge goes on.
@@ -347,14 +357,32 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         bench.turn();
         assert!(bench.kernel.backlog(0).packets > 10, "{:?}", bench.kernel.backlog(0));
         assert_eq!(bench.kernel.backlog(1).packets, 0);
-        let classes = Command::new("tc").args(["class", "show", "dev", "wan"]).output().unwrap();
-        let classes = String::from_utf8(classes.stdout).unwrap();
+        let classes = shown("class");
         assert!(classes.contains("class htb fb:2 "), "{classes}");
         let too_many = bench.kernel.classes.room() + 1;
         config.bundles = vec![config.bundles[0].clone(); too_many];
         let origins = vec![Origin::New; too_many];
         let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
         assert!(refused.to_string().contains("up to 16 bundles"), "{refused}");
+    });
+}
+
+#[test]
+fn packets_of_all_flows_may_wait_in_one_queue() {
+    waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
+        bench.beat();
+        // 6 ms a frame.
+        bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
+        let started = Instant::now();
+        bench.send(40, 10);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 40);
+        let took = started.elapsed() - Duration::from_millis(200);
+        assert!(took > Duration::from_millis(220), "{took:?}");
+        let left = *bench.told[0].departures.last().unwrap();
+        assert!(is_seen(left.packets, 40), "{left:?}");
+        let classes = shown("class");
+        assert_eq!(classes.matches("class htb ").count(), 1, "{classes}");
+        assert_eq!(bench.kernel.discipline(), Some("fifo"));
     });
 }
 
@@ -366,7 +394,7 @@ fn what_a_killed_box_left_is_taken_away_by_the_next() {
         drop(classes);
         std::mem::forget(rates);
         let started = clock::now();
-        let mut bench = Bench::new();
+        let mut bench = Bench::new(None);
         bench.beat();
         bench.send(20, 20);
         assert_eq!(bench.receive(Duration::from_millis(200)), 20);

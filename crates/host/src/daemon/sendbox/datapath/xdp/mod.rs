@@ -132,7 +132,6 @@ impl Listener for Nobody {
 
 impl Datapath for Xdp {
     const VERSIONS: BlockVersions = BlockVersions::ALL;
-    const DISCIPLINE: Option<&'static str> = None;
 
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
         self.queues[bundle].steer(now, steering);
