@@ -5,7 +5,7 @@
 //! | CAP_NET_ADMIN | attaching programs, large buffers; asking for filters; setting rates of classes | by the observer; by a thread of the kernel datapath |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
-//! | CAP_PERFMON | programs that keep pointers, and those of a congestion control (agent) | no |
+//! | CAP_PERFMON | programs that keep pointers or stand at tracepoints, and those of a congestion control (agent) | no |
 //! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by the packet thread |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
