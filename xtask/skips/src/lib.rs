@@ -35,6 +35,8 @@ pub enum Need {
     Tcx,
     /// Programs behind a qdisc that may read what lies in several pieces of a packet.
     QueueSampling,
+    /// The qdiscs that a bundle may wait in while its packets stay in the kernel.
+    FlowQdiscs,
     /// TUN devices.
     Tun,
     /// Bridges that heed VLANs.
@@ -47,7 +49,7 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
@@ -56,6 +58,7 @@ impl Need {
         Self::StructOpsLinks,
         Self::Tcx,
         Self::QueueSampling,
+        Self::FlowQdiscs,
         Self::Tun,
         Self::VlanBridges,
         Self::Steering,
@@ -73,6 +76,7 @@ impl Need {
             Self::StructOpsLinks => "Linux before 6.4, or without links of struct_ops",
             Self::Tcx => "Linux before 6.6",
             Self::QueueSampling => "Linux before 6.12",
+            Self::FlowQdiscs => "a kernel without one of fq_codel, cake, fq and sfq",
             Self::Tun => "no /dev/net/tun",
             Self::VlanBridges => "a kernel without CONFIG_BRIDGE_VLAN_FILTERING",
             Self::Steering => "no net.core.rps_default_mask",
@@ -88,6 +92,7 @@ impl Need {
             | Self::StructOpsLinks
             | Self::Tcx
             | Self::QueueSampling
+            | Self::FlowQdiscs
             | Self::Tun
             | Self::VlanBridges
             | Self::Steering
@@ -116,17 +121,26 @@ impl Need {
             }
             Self::Tcx => version(&release()) >= (6, 6),
             Self::QueueSampling => version(&release()) >= (6, 12),
+            Self::FlowQdiscs => {
+                let try_each = "for kind in fq_codel cake fq sfq; do \
+                                tc qdisc replace dev lo root $kind || exit 1; done";
+                is_done_apart(try_each)
+            }
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::VlanBridges => {
                 // Without them the kernel refuses the second.
-                let try_it = "ip link add b type bridge && bridge vlan add dev b vid 2 self";
-                let tried = Command::new("unshare").args(["-n", "sh", "-c", try_it]).output();
-                tried.is_ok_and(|tried| tried.status.success())
+                is_done_apart("ip link add b type bridge && bridge vlan add dev b vid 2 self")
             }
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
             Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
         }
     }
+}
+
+/// Whether a shell can do this in a network namespace of its own.
+fn is_done_apart(commands: &str) -> bool {
+    let tried = Command::new("unshare").args(["-n", "sh", "-c", commands]).output();
+    tried.is_ok_and(|tried| tried.status.success())
 }
 
 fn release() -> String {

@@ -369,7 +369,21 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
 
 #[test]
 fn packets_of_all_flows_may_wait_in_one_queue() {
-    waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
+    packets_wait_in(KernelQdisc::Fifo);
+}
+
+#[test]
+fn packets_may_wait_in_a_qdisc_of_the_kernel() {
+    if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
+        return;
+    }
+    for qdisc in [KernelQdisc::FqCodel, KernelQdisc::Cake, KernelQdisc::Fq, KernelQdisc::Sfq] {
+        packets_wait_in(qdisc);
+    }
+}
+
+fn packets_wait_in(qdisc: KernelQdisc) {
+    waiting_in(Some(qdisc), move |mut bench| {
         bench.beat();
         // 6 ms a frame.
         bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
@@ -382,7 +396,9 @@ fn packets_of_all_flows_may_wait_in_one_queue() {
         assert!(is_seen(left.packets, 40), "{left:?}");
         let classes = shown("class");
         assert_eq!(classes.matches("class htb ").count(), 1, "{classes}");
-        assert_eq!(bench.kernel.discipline(), Some("fifo"));
+        let in_leaf = qdisc.kind().map(|kind| format!("qdisc {kind} "));
+        assert!(in_leaf.is_none_or(|it| shown("qdisc").contains(&it)), "{}", shown("qdisc"));
+        assert_eq!(bench.kernel.discipline(), Some(qdisc.nearest()));
     });
 }
 
