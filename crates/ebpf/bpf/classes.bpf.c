@@ -6,8 +6,8 @@
  * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
  * a class; `refused` stands behind the driver and tells `departed` what will leave once more; `dropped` sees what the
- * kernel drops and counts what was in a class. None holds a packet back or changes one otherwise, so that all filters
- * between the ports hold.
+ * kernel drops and counts what was in a class. None changes a packet otherwise or drops one, unless too much waits
+ * already: all filters between the ports hold.
  *
  * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
  * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
@@ -29,6 +29,12 @@ const volatile __u32 wan_ifindex;
 const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
+/*
+ * What may wait in all classes together. Each leaf has a limit of its own, but of leaves there are as many as a host
+ * makes flows.
+ */
+const volatile __u32 most_packets;
+const volatile __u32 most_bytes;
 
 /* What became of a buffer; the loader reads the counters in this order. */
 enum fate {
@@ -38,6 +44,7 @@ enum fate {
 	CLASSIFIED_OWN,
 	CLASSIFIED_OUTSIDE,
 	CLASSIFIED_STALE,
+	CLASSIFIED_FULL,
 	/* ... or leaves through the WAN port. */
 	DEPARTED_BUNDLE,
 	DEPARTED_UNSAMPLED,
@@ -121,6 +128,15 @@ static __always_inline __u32 slot_of(__u32 class)
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
+/* Whether so much waits in the qdisc that no more is to. */
+static __always_inline bool is_full(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct Qdisc *root = skb->dev->qdisc;
+
+	return root->q.qlen >= most_packets || root->qstats.backlog >= most_bytes;
+}
+
 static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
@@ -137,7 +153,8 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 		return CLASSIFIED_STALE;
 	ctx->priority = class_of(ctx, slot);
 	note_came(slot, ctx->gso_segs);
-	return CLASSIFIED_BUNDLE;
+	/* What is dropped was in its class, too: `dropped` counts it. */
+	return is_full(ctx) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
 }
 
 /* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
@@ -149,13 +166,16 @@ static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
 SEC("tcx/egress")
 int classify(struct __sk_buff *ctx)
 {
+	enum fate fate;
+
 	/* The box's own packets came in nowhere. */
 	if (ctx->ingress_ifindex != lan_ifindex)
 		return TCX_NEXT;
 	if (sent_without_socket(ctx))
 		return TCX_DROP;
-	note(put_into_class(ctx));
-	return TCX_NEXT;
+	fate = put_into_class(ctx);
+	note(fate);
+	return fate == CLASSIFIED_FULL ? TCX_DROP : TCX_NEXT;
 }
 
 /* Headers on the stack, where the IP header is aligned. */

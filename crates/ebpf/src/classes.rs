@@ -43,6 +43,10 @@ pub struct ClassesOptions {
     pub wan: u32,
     /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
+    /// Packets that wait in all classes together at most, super-packets counted once: what comes then is dropped.
+    pub most_packets: u32,
+    /// Bytes that they have at most.
+    pub most_bytes: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,
 }
@@ -60,6 +64,8 @@ pub struct ClassifiedCounters {
     pub outside: u64,
     /// Left alone: the process has not beaten for too long.
     pub stale: u64,
+    /// Dropped: too much waited in all classes together.
+    pub full: u64,
 }
 
 /// What became of the buffers, each a packet or a super-packet, on their way out of the WAN port behind the qdisc, since
@@ -151,6 +157,8 @@ impl Classes {
             rodata.lan_ifindex = options.lan;
             rodata.wan_ifindex = options.wan;
             rodata.leaves = options.leaves;
+            rodata.most_packets = options.most_packets;
+            rodata.most_bytes = options.most_bytes;
             rodata.netns_inum = network_namespace().map_err(failed)?;
             rodata.stale_after_ns = options.stale_after.as_nanos().try_into().unwrap_or(u64::MAX);
         }
@@ -242,6 +250,7 @@ impl Classes {
             own: self.fate(2)?,
             outside: self.fate(3)?,
             stale: self.fate(4)?,
+            full: self.fate(5)?,
         })
     }
 
@@ -251,11 +260,11 @@ impl Classes {
         // That one runs as often, and hardly ever does anything.
         let empty = program::info(self.refused.as_fd()).map_err(failed)?;
         Ok(DepartedCounters {
-            sampled: self.fate(5)?,
-            unsampled: self.fate(6)?,
-            unread: self.fate(7)?,
-            outside: self.fate(8)?,
-            again: self.fate(9)?,
+            sampled: self.fate(6)?,
+            unsampled: self.fate(7)?,
+            unread: self.fate(8)?,
+            outside: self.fate(9)?,
+            again: self.fate(10)?,
             missed: info.recursion_misses,
             sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
         })
@@ -291,13 +300,32 @@ mod tests {
     const WAN: u32 = i32::MAX as u32;
     /// Longer than a loaded machine lets a test wait between a beat and its packet.
     const STALE_AFTER: Duration = Duration::from_secs(2);
+    /// Answers of a program (enum tcx_action_base, include/uapi/linux/bpf.h).
+    const TCX_NEXT: i32 = -1;
+    const TCX_DROP: i32 = 2;
+
+    fn none() -> ClassifiedCounters {
+        ClassifiedCounters::default()
+    }
 
     /// With bundles to 10.2.0.0/16 and 10.3.0.0/16.
     fn classes(leaves: u32) -> Option<Classes> {
+        classes_for(leaves, 1)
+    }
+
+    /// As [`classes`], of so many packets that may wait: those of trial runs find none before them.
+    fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
         if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
             return None;
         }
-        let options = ClassesOptions { lan: LAN, wan: WAN, leaves, stale_after: STALE_AFTER };
+        let options = ClassesOptions {
+            lan: LAN,
+            wan: WAN,
+            leaves,
+            most_packets,
+            most_bytes: 1,
+            stale_after: STALE_AFTER,
+        };
         let mut classes = Classes::load(options).unwrap();
         for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
             let bundle = SamplerBundle {
@@ -315,6 +343,11 @@ mod tests {
 
     /// The priority of a UDP packet from 10.1.0.`host`, which came in at a device.
     fn priority(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> u32 {
+        classified(classes, host, to, ingress).0
+    }
+
+    /// As [`priority`], and what was answered to the kernel.
+    fn classified(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> (u32, i32) {
         let mut frame = vec![0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
         frame[17] = 46;
@@ -323,8 +356,8 @@ mod tests {
         frame[30..34].copy_from_slice(&to);
         let mut buffer: Buffer = [0; 48];
         buffer[INGRESS_IFINDEX] = ingress;
-        run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
-        buffer[PRIORITY]
+        let run = run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
+        (buffer[PRIORITY], run.action as i32)
     }
 
     #[test]
@@ -343,11 +376,23 @@ mod tests {
         assert_eq!(priority([10, 2, 0, 1], 1), 0, "not from the LAN");
         classes.stop_beating();
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "after a clean stop");
-        let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
+        let expected = ClassifiedCounters { bundles: 2, own: 1, outside: 1, stale: 2, ..none() };
         assert_eq!(classes.classified().unwrap(), expected);
         assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
         // Nothing takes them out again in a trial run.
         assert_eq!([0, 1, 2].map(|place| classes.ledger(place).waiting), [1, 1, 0]);
+    }
+
+    #[test]
+    fn what_comes_once_too_much_waits_is_dropped_if_it_is_of_a_bundle() {
+        let Some(classes) = classes_for(0, 0) else { return };
+        let action = |to| classified(&classes, 1, to, LAN).1;
+        assert_eq!(action([10, 2, 0, 1]), TCX_NEXT, "before the first beat");
+        classes.beat();
+        assert_eq!(action([10, 2, 0, 1]), TCX_DROP);
+        assert_eq!([action([10, 4, 0, 1]), action([10, 2, 0, 9])], [TCX_NEXT; 2]);
+        let expected = ClassifiedCounters { full: 1, own: 1, outside: 1, stale: 1, ..none() };
+        assert_eq!(classes.classified().unwrap(), expected);
     }
 
     #[test]

@@ -28,8 +28,14 @@ pub fn apart(
 pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), String> {
     apart(move || {
         let lo = if_nametoindex("lo")?;
-        let stale_after = Duration::from_secs(1);
-        Classes::attach(ClassesOptions { lan: lo, wan: lo, leaves: 0, stale_after })?;
+        Classes::attach(ClassesOptions {
+            lan: lo,
+            wan: lo,
+            leaves: 0,
+            most_packets: 1,
+            most_bytes: 1,
+            stale_after: Duration::from_secs(1),
+        })?;
         let htb = Htb::create(lo, QDISC)?;
         let class = QDISC | 1;
         htb.set_class(class, None)?;

@@ -44,6 +44,12 @@ use crate::service::privileges::Confinement;
 /// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
 const TOLD_WITHIN: Duration = Duration::from_millis(5);
 
+/// Packets that wait in all classes together at most, however many flows a host makes: 300 MB of the kernel's memory,
+/// if they are full ones.
+const MOST_PACKETS: u32 = 1 << 17;
+/// Bytes that they have at most, as super-packets: 0.1 s at 10 Gbit/s.
+const MOST_BYTES: u32 = 1 << 27;
+
 /// One bundle.
 struct Bundle {
     id: BundleId,
@@ -102,7 +108,14 @@ impl Kernel {
             None => Classes::leaves(config.bundles.len()),
             Some(_) => 0,
         };
-        let options = ClassesOptions { lan, wan, leaves, stale_after: STALE_AFTER };
+        let options = ClassesOptions {
+            lan,
+            wan,
+            leaves,
+            most_packets: MOST_PACKETS,
+            most_bytes: MOST_BYTES,
+            stale_after: STALE_AFTER,
+        };
         let mut classes = Classes::attach(options)?;
         let (message_addresses, mut own) = (message_addresses(config), BTreeSet::new());
         set_own(&classes, &mut own, &message_addresses | &seen.named_addresses())?;
@@ -441,6 +454,7 @@ impl Datapath for Kernel {
             ("passed_own", counts.own),
             ("passed_outside", counts.outside),
             ("passed_stale", counts.stale),
+            ("dropped_full", counts.full),
             ("handed_back", hand_backs),
         ];
         let at_wan = [
