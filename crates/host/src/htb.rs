@@ -87,7 +87,8 @@ impl Htb {
     /// want more all have turns of `turn_bytes`. That is to be what a leaf lets through at once: of less each turn is one
     /// buffer, and a flow of packets gets as many of them as one of super-packets does of those.
     pub fn set_sharer(&self, class: u32, of: u32, turn_bytes: u32) -> io::Result<()> {
-        // What a class has of its own it sends whatever the other's rate: as good as nothing.
+        // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
+        // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
         let own = Bucket { bytes_per_s: 1, ticks: 1 };
         let bytes_per_s = bytes_per_s(UNSHAPED);
         let most = Bucket { bytes_per_s, ticks: ticks(0.5e-3) };

@@ -70,9 +70,8 @@ impl Check {
 
 /// Examines the machine, and the devices and files that boxes would use.
 pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
-    let settled = boxes
-        .iter()
-        .map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
+    let settled =
+        boxes.iter().map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
     let boxes: &[Config] = &settled.collect::<Vec<_>>();
     let mut checks = vec![
         kernel(),

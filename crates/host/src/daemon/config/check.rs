@@ -123,7 +123,8 @@ fn keep_apart(table: &Table<'_>, own: &Config, other: &Config) {
     }
     let queues = |config: &Config| config.datapath != DatapathKind::User;
     if own.role == other.role && own.wan == other.wan && (queues(own) || queues(other)) {
-        let allowed = format!("a device that is not box {name:?}'s, for one of both may queue there");
+        let allowed =
+            format!("a device that is not box {name:?}'s, for one of both may queue there");
         table.wrong("wan", allowed);
     }
     if own.control == other.control {

@@ -56,8 +56,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
-use document::Source;
 pub use datapath::{DatapathKind, KernelQdisc};
+use document::Source;
 pub(super) use document::{PROBLEMS_MAX, key_file_lines};
 pub use peer::Peer;
 pub use uplink::Uplink;

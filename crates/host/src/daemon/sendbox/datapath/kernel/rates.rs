@@ -59,13 +59,7 @@ impl BundleClasses {
 
     /// Makes a leaf, or changes it. What flows send in their turns is what it lets through at once: of a leaf that
     /// `has_other_turns` than before, or that is new, this is set, too.
-    fn set_leaf(
-        &self,
-        htb: &Htb,
-        class: u32,
-        leaf: Leaf,
-        has_other_turns: bool,
-    ) -> io::Result<()> {
+    fn set_leaf(&self, htb: &Htb, class: u32, leaf: Leaf, has_other_turns: bool) -> io::Result<()> {
         // The turn first, which makes the class where there is none.
         if has_other_turns && class != self.class {
             htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))?;

@@ -92,9 +92,19 @@ impl Bench {
         self.kernel.beat();
     }
 
+    /// Has the bundle leave at a rate, and waits until the kernel has it: all namespaces share the lock for that.
     fn set_rate(&mut self, rate: Option<Rate>) {
         self.kernel.steer(clock::now(), 0, &steering(rate));
-        std::thread::sleep(Duration::from_millis(50));
+        let rate = match rate.map(Rate::as_bits_per_sec) {
+            None => "rate 100Gbit ".into(),
+            Some(bits) if bits % 1_000_000 == 0 => format!("rate {}Mbit ", bits / 1_000_000),
+            Some(bits) => format!("rate {}Kbit ", bits / 1000),
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let is_set = |class: &str| class.starts_with("class htb fb:1 ") && class.contains(&rate);
+        while !shown("class").lines().any(is_set) {
+            assert!(Instant::now() < deadline, "{rate}: {}", shown("class"));
+        }
         self.turn();
     }
 
@@ -348,10 +358,10 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
         bench.told.push(Told::default());
         bench.schedule = Schedule::new(2);
-        // 60 ms a frame.
-        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        // 6 ms a frame, and 0.1 s for what each leaf sends first.
+        bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
         bench.beat();
-        bench.send(20, 20);
+        bench.send(200, 200);
         // The queue is looked at when a frame leaves.
         std::thread::sleep(Duration::from_millis(150));
         bench.turn();
