@@ -3,9 +3,9 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-ns3 bench-python fuzz build install packages \
-        bpf-algorithms test-packages check lint deny soak package static reproducible test-package test-fresh test-kernels \
-        test-metrics test-own test-probe test-python test-quickstart wheel docs clean
+.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-kernel bench-ns3 bench-python fuzz build \
+        install packages bpf-algorithms test-packages check lint deny soak package static reproducible test-package \
+        test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart wheel docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, 
 
 bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
 	$(CARGO) bench --locked -p forebay --bench datapath
+
+bench-kernel: packages ## throughput of datapath = "kernel" beside a plain bridge, medians of nine pairs (root, 5 minutes)
+	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture beside_a_plain_bridge
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3

@@ -10,6 +10,7 @@ use forebay_core::record::{PacketRecord, RunRecord, TcpSample};
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::video::Video;
 use forebay_core::units::Rate;
+use forebay_host::daemon::config::DatapathKind;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::emulator::{packets_file, read_packets};
 use forebay_testbed::scenario::{
@@ -446,6 +447,7 @@ fn bundle(name: &str) -> BundleSpec {
         name: name.into(),
         cc: Spec::named("copa"),
         qdisc: Spec::named("sfq").with("limit", Value::Text("1200p".into())),
+        datapath: DatapathKind::User,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

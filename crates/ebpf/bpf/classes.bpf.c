@@ -5,13 +5,20 @@
  * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
  * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
- * a class. Neither holds a packet back or changes one otherwise, so that all filters between the ports hold.
+ * a class; `refused` stands behind the driver and tells `departed` what will leave once more; `dropped` sees what the
+ * kernel drops and counts what was in a class. None changes a packet otherwise or drops one, unless too much waits
+ * already: all filters between the ports hold.
+ *
+ * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
+ * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
+ * the class, and the rest wait at itself (tcp_small_queue_check, net/ipv4/tcp_output.c). `classify` lets a copy
+ * without a socket go on in its place, as there is of a packet that came in over a wire.
  */
 #include "heartbeat.h"
 #include "segments.h"
 
 /* The handle of the qdisc, and the class of the first bundle: those of the others follow. */
-#define QDISC 0x10000U
+#define QDISC 0xfb0000U
 #define FIRST_CLASS (QDISC | 1)
 /* Classes below the bundles', one for each hash, if there are any. */
 #define FIRST_LEAF (QDISC | (1 + MAX_BUNDLES))
@@ -22,23 +29,45 @@ const volatile __u32 wan_ifindex;
 const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
+/*
+ * What may wait in all classes together. Each leaf has a limit of its own, but of leaves there are as many as a host
+ * makes flows.
+ */
+const volatile __u32 most_packets;
+const volatile __u32 most_bytes;
 
-/* What became of a packet that came in at the LAN port; the loader reads the counters in this order. */
-enum classified {
+/* What became of a buffer; the loader reads the counters in this order. */
+enum fate {
+	/* It came in at the LAN port ... */
 	CLASSIFIED_BUNDLE,
 	CLASSIFIED_NOT_IP,
 	CLASSIFIED_OWN,
 	CLASSIFIED_OUTSIDE,
 	CLASSIFIED_STALE,
-	CLASSIFIED_KINDS,
+	CLASSIFIED_FULL,
+	/* ... or leaves through the WAN port. */
+	DEPARTED_BUNDLE,
+	DEPARTED_UNSAMPLED,
+	DEPARTED_UNREAD,
+	DEPARTED_OUTSIDE,
+	DEPARTED_AGAIN,
+	FATES,
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CLASSIFIED_KINDS);
+	__uint(max_entries, FATES);
 	__type(key, __u32);
 	__type(value, __u64);
-} classified SEC(".maps");
+} fates SEC(".maps");
+
+static __always_inline void note(__u32 fate)
+{
+	__u64 *buffers = bpf_map_lookup_elem(&fates, &fate);
+
+	if (buffers)
+		*buffers += 1;
+}
 
 /* What stood in the qdisc, in all classes together, when a packet of one left it. */
 struct standing {
@@ -57,6 +86,35 @@ struct {
 	__type(value, struct standing);
 } standing SEC(".maps");
 
+/* Of the bundle in each slot: packets as they are on the wire, as far as the kernel says how many a buffer has. */
+struct ledger {
+	/* Put into classes of the bundle ... */
+	__u64 came;
+	/* ... and no longer in any: left, or dropped ... */
+	__u64 gone;
+	/* ... as these were. */
+	__u64 dropped;
+	/* Buffers that have left. */
+	__u64 left;
+};
+
+/* User space reads it through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_BUNDLES);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct ledger);
+} ledgers SEC(".maps");
+
+static __always_inline void note_came(__u32 slot, __u32 packets)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (of)
+		__sync_fetch_and_add(&of->came, packets ? packets : 1);
+}
+
 static __always_inline __u32 class_of(struct __sk_buff *ctx, __u32 slot)
 {
 	if (!leaves)
@@ -70,17 +128,21 @@ static __always_inline __u32 slot_of(__u32 class)
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
-static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
+/* Whether so much waits in the qdisc that no more is to. */
+static __always_inline bool is_full(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct Qdisc *root = skb->dev->qdisc;
+
+	return root->q.qlen >= most_packets || root->qstats.backlog >= most_bytes;
+}
+
+static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
-	void *data_end;
-	void *data;
 	int slot;
 
-	pull_headers(ctx);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	if (parse(data, data_end, ctx->len, &packet) != PARSED_IP || is_discovery(&packet, data_end))
+	if (!read_packet(ctx, &packet))
 		return CLASSIFIED_NOT_IP;
 	slot = find_bundle(&packet);
 	if (slot < 0)
@@ -90,23 +152,30 @@ static __always_inline enum classified put_into_class(struct __sk_buff *ctx)
 	if (!beating())
 		return CLASSIFIED_STALE;
 	ctx->priority = class_of(ctx, slot);
-	return CLASSIFIED_BUNDLE;
+	note_came(slot, ctx->gso_segs);
+	/* What is dropped was in its class, too: `dropped` counts it. */
+	return is_full(ctx) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
+}
+
+/* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
+static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
+{
+	return ctx->sk && beating() && bpf_clone_redirect(ctx, wan_ifindex, 0) >= 0;
 }
 
 SEC("tcx/egress")
 int classify(struct __sk_buff *ctx)
 {
-	__u32 kind;
-	__u64 *count;
+	enum fate fate;
 
 	/* The box's own packets came in nowhere. */
 	if (ctx->ingress_ifindex != lan_ifindex)
 		return TCX_NEXT;
-	kind = put_into_class(ctx);
-	count = bpf_map_lookup_elem(&classified, &kind);
-	if (count)
-		*count += 1;
-	return TCX_NEXT;
+	if (sent_without_socket(ctx))
+		return TCX_DROP;
+	fate = put_into_class(ctx);
+	note(fate);
+	return fate == CLASSIFIED_FULL ? TCX_DROP : TCX_NEXT;
 }
 
 /* Headers on the stack, where the IP header is aligned. */
@@ -143,25 +212,100 @@ static __always_inline void note_standing(struct net_device *dev)
 	now->drops = root->qstats.drops;
 }
 
+/*
+ * All that leaves leaves one after the other, for the qdisc has one root. What the ledger has lost sight of, such as a
+ * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
+ * qdisc is empty.
+ */
+static __always_inline void note_left(__u32 slot, __u32 packets, struct net_device *dev)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (!of)
+		return;
+	of->left += 1;
+	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
+	if (!dev->qdisc->q.qlen || of->came < of->gone)
+		of->came = of->gone;
+}
+
+static __always_inline void note_dropped(__u32 slot, __u32 packets)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (!of)
+		return;
+	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
+	__sync_fetch_and_add(&of->dropped, packets ? packets : 1);
+}
+
+/*
+ * The buffer that the driver refused last (NETDEV_TX_BUSY): the kernel keeps it in front of the qdisc, and no other
+ * leaves before it does. That it was refused must be known: an address alone may be that of a buffer long gone.
+ */
+__u64 refused_skb;
+
+static __always_inline bool was_refused(__u64 skb)
+{
+	if (skb != refused_skb)
+		return false;
+	refused_skb = 0;
+	return true;
+}
+
+/* All devices of the machine come to the tracepoints. */
+static __always_inline bool is_wan(struct net_device *dev)
+{
+	return (__u32)dev->ifindex == wan_ifindex && dev->nd_net.net->ns.inum == netns_inum;
+}
+
+static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)
+{
+	__u32 slot = slot_of(skb->priority);
+	struct packet packet;
+	struct gso gso;
+
+	if (slot >= MAX_BUNDLES)
+		return DEPARTED_OUTSIDE;
+	if (!read_headers(skb, &packet))
+		return DEPARTED_UNREAD;
+	gso = gso_of(skb);
+	note_standing(dev);
+	note_left(slot, gso.segs, dev);
+	return sample((void *)skb, &packet, &gso, slot) ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
+}
+
 SEC("tp_btf/net_dev_start_xmit")
 int departed(__u64 *ctx)
 {
 	struct sk_buff *skb = (struct sk_buff *)ctx[0];
 	struct net_device *dev = (struct net_device *)ctx[1];
-	struct packet packet;
-	struct gso gso;
-	__u32 slot;
 
-	/* All devices of the machine come here. */
-	if ((__u32)dev->ifindex != wan_ifindex)
-		return 0;
-	slot = slot_of(skb->priority);
-	if (slot >= MAX_BUNDLES || dev->nd_net.net->ns.inum != netns_inum ||
-	    !read_headers(skb, &packet))
-		return 0;
-	note_standing(dev);
-	gso = gso_of(skb);
-	sample((void *)skb, &packet, &gso, slot);
+	if (is_wan(dev))
+		note(was_refused((__u64)skb) ? DEPARTED_AGAIN : take_leave(skb, dev));
+	return 0;
+}
+
+SEC("tp_btf/net_dev_xmit")
+int refused(__u64 *ctx)
+{
+	/* Unless it was refused, nothing is there any more. */
+	__u64 skb = ctx[0];
+	struct net_device *dev = (struct net_device *)ctx[2];
+
+	if ((int)ctx[1] == NETDEV_TX_BUSY && is_wan(dev))
+		refused_skb = skb;
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int dropped(__u64 *ctx)
+{
+	struct sk_buff *skb = (struct sk_buff *)ctx[0];
+	__u32 slot = slot_of(skb->priority);
+
+	if (slot < MAX_BUNDLES && is_wan(skb->dev))
+		note_dropped(slot, gso_of(skb).segs);
 	return 0;
 }
 

@@ -10,14 +10,9 @@ int merged(struct __sk_buff *ctx)
 {
 	struct packet packet;
 	struct gso gso;
-	void *data_end;
-	void *data;
 	int slot;
 
-	pull_headers(ctx);
-	data = (void *)(long)ctx->data;
-	data_end = (void *)(long)ctx->data_end;
-	if (parse(data, data_end, ctx->len, &packet) != PARSED_IP || is_discovery(&packet, data_end))
+	if (!read_packet(ctx, &packet))
 		return TCX_NEXT;
 	slot = bundle_of(&packet);
 	if (slot < 0)

@@ -167,10 +167,10 @@ static __always_inline bool read_transport(struct cutting *it, const struct pack
 }
 
 /*
- * Counts a buffer of the bundle in this slot, and samples what it is cut into. `skb` is what the kind of
- * program has for the buffer, of which these are the headers.
+ * Counts a buffer of the bundle in this slot, and samples what it is cut into; false: it was not sampled. `skb` is
+ * what the kind of program has for the buffer, of which these are the headers.
  */
-static __always_inline void sample(struct __sk_buff *skb, const struct packet *packet,
+static __always_inline bool sample(struct __sk_buff *skb, const struct packet *packet,
 				   const struct gso *gso, __u32 slot)
 {
 	struct bundle *bundle = bpf_map_lookup_elem(&bundles, &slot);
@@ -179,14 +179,14 @@ static __always_inline void sample(struct __sk_buff *skb, const struct packet *p
 	__u32 packets;
 
 	if (!bundle || !count)
-		return;
+		return false;
 	it.tags_len = packet->tags_len;
 	it.id = be16(packet->id);
 	it.is_ce = packet->ecn == INET_ECN_CE;
 	if (!read_transport(&it, packet, gso)) {
 		packets = gso->segs ? gso->segs : 1;
 		reserve(count, packet->frame_len, packets, it.is_ce ? packets : 0, &it.record);
-		return;
+		return false;
 	}
 	packets = it.size ? (it.data_len + it.size - 1) / it.size : 1;
 	it.record.received_at_ns = bpf_ktime_get_ns();
@@ -202,6 +202,7 @@ static __always_inline void sample(struct __sk_buff *skb, const struct packet *p
 		sample_segment(&it, 0);
 	else
 		bpf_loop(packets < MAX_SEGMENTS ? packets : MAX_SEGMENTS, sample_next, &it, 0);
+	return true;
 }
 
 #endif

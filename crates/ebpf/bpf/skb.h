@@ -12,6 +12,11 @@
 
 /* What a program at tc answers so that the next one, or else the kernel, goes on (enum tcx_action_base). */
 #define TCX_NEXT (-1)
+/* ... and so that the buffer goes no further. */
+#define TCX_DROP 2
+
+/* What a driver answers that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
+#define NETDEV_TX_BUSY 0x10
 
 /*
  * skb_shared_info.gso_type, include/linux/skbuff.h: not cut up right behind the headers of TCP or UDP (tunnels,
@@ -21,7 +26,7 @@
 /* Every packet has the identification of the first: until 6.17, and since. */
 #define SKB_GSO_TCP_FIXEDID (1U << 3 | 1U << 30)
 
-/* Stable (include/uapi/linux/bpf.h), as far as it is used. */
+/* Stable (include/uapi/linux/bpf.h), as far as it is used: fields between these have their places here, too. */
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;
@@ -41,6 +46,21 @@ struct __sk_buff {
 	__u32 tc_classid;
 	__u32 data;
 	__u32 data_end;
+	__u32 napi_id;
+	__u32 family;
+	__u32 remote_ip4;
+	__u32 local_ip4;
+	__u32 remote_ip6[4];
+	__u32 local_ip6[4];
+	__u32 remote_port;
+	__u32 local_port;
+	__u32 data_meta;
+	__u64 flow_keys;
+	__u64 tstamp;
+	__u32 wire_len;
+	__u32 gso_segs;
+	/* What it belongs to; none if it came in over a wire. */
+	struct bpf_sock *sk;
 };
 
 struct bpf_dynptr {
@@ -88,6 +108,7 @@ struct skb_shared_info {
 };
 
 struct sk_buff {
+	struct net_device *dev;
 	unsigned int len;
 	__u32 priority;
 	unsigned int end;
@@ -109,13 +130,19 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 	(sizeof(struct ethhdr) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) +         \
 	 sizeof(struct ipv6hdr) + 1)
 
-/* Makes the headers of a frame accessible, which hardly ever lie elsewhere. */
-static __always_inline void pull_headers(struct __sk_buff *ctx)
+/* Reads the headers of what may be of a bundle; false: no IP packet to one station, or neighbour discovery. */
+static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *packet)
 {
 	void *data = (void *)(long)ctx->data;
+	void *data_end;
 
+	/* Headers hardly ever lie elsewhere. */
 	if (data + HEADERS_LEN > (void *)(long)ctx->data_end)
 		bpf_skb_pull_data(ctx, ctx->len < HEADERS_LEN ? ctx->len : HEADERS_LEN);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	return parse(data, data_end, ctx->len, packet) == PARSED_IP &&
+	       !is_discovery(packet, data_end);
 }
 
 struct gso {

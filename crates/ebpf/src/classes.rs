@@ -20,10 +20,16 @@ use crate::mapped::MappedWords;
 use crate::membership::MAX_BUNDLES;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
+use crate::skel::word_of;
 use crate::{Error, program};
 
-/// Handle of the HTB qdisc at the root of the WAN port: 1:0.
-pub const QDISC: u32 = 1 << 16;
+/// Handle of the HTB qdisc at the root of the WAN port, `fb:` to tc(8): what somebody else puts there is hardly ever
+/// called so, and is not to be taken for it.
+pub const QDISC: u32 = 0xfb << 16;
+/// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and a tenth of a millisecond to make.
+const LEAVES: u32 = 1 << 14;
+/// Leaves of one bundle, at the most.
+const LEAVES_MAX: u32 = 1 << 10;
 /// As in `bpf/classes.bpf.c`.
 const FIRST_CLASS: u32 = QDISC | 1;
 const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
@@ -35,9 +41,12 @@ pub struct ClassesOptions {
     pub lan: u32,
     /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
     pub wan: u32,
-    /// Classes below that of a bundle, for flows by their hash: a power of two, or 0 for none. Of all bundles no more
-    /// than 64,511.
+    /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
+    /// Packets that wait in all classes together at most, super-packets counted once: what comes then is dropped.
+    pub most_packets: u32,
+    /// Bytes that they have at most.
+    pub most_bytes: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,
 }
@@ -55,6 +64,29 @@ pub struct ClassifiedCounters {
     pub outside: u64,
     /// Left alone: the process has not beaten for too long.
     pub stale: u64,
+    /// Dropped: too much waited in all classes together.
+    pub full: u64,
+}
+
+/// What became of the buffers, each a packet or a super-packet, on their way out of the WAN port behind the qdisc, since
+/// the programs were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DepartedCounters {
+    /// Counted and sampled.
+    pub sampled: u64,
+    /// Counted as far as their bytes go: super-packets of tunnels.
+    pub unsampled: u64,
+    /// Put into a class, and neither counted nor sampled: their headers could not be read.
+    pub unread: u64,
+    /// Put into no class.
+    pub outside: u64,
+    /// Counted before, and sent once more: the driver had refused them.
+    pub again: u64,
+    /// The program did not run, for it ran already on this processor (`recursion_misses`).
+    pub missed: u64,
+    /// For how much longer than one that does nothing the program has run (ns). The kernel takes note of it while
+    /// `kernel.bpf_stats_enabled` is set.
+    pub sampling_ns: u64,
 }
 
 /// What stands in all classes of the qdisc together.
@@ -68,6 +100,19 @@ pub struct Standing {
     pub drops: u64,
 }
 
+/// What a bundle has and had in its classes, in packets as they are on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Packets that wait.
+    pub waiting: u64,
+    /// Packets of this place that were dropped, whichever bundle had it, since the programs were loaded.
+    pub dropped: u64,
+    /// Buffers of this place that have left: another number than before says that the sampler's counters are others, too.
+    pub left: u64,
+}
+
+const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
+
 /// The programs of two ports. Dropping them detaches them.
 ///
 /// Needs Linux 6.12, whose tracepoints may read what lies in several pieces of a packet.
@@ -79,10 +124,13 @@ pub struct Classes {
     leaves: u32,
     heartbeat: MappedWords,
     standing: MappedWords,
-    classified: MapHandle,
+    ledgers: MappedWords,
+    fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
-    _links: Option<(TcxLink, TracepointLink)>,
+    refused: OwnedFd,
+    dropped: OwnedFd,
+    _links: Option<(TcxLink, [TracepointLink; 3])>,
 }
 
 impl Classes {
@@ -90,10 +138,12 @@ impl Classes {
     /// into a class, and then only packets of the sampler's bundles.
     pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
         let mut classes = Self::load(options)?;
+        let refused = TracepointLink::attach(classes.refused.as_fd(), "classes")?;
+        let dropped = TracepointLink::attach(classes.dropped.as_fd(), "classes")?;
         let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
         // Once packets are in a class they are counted.
         let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
-        classes._links = Some((classify, departed));
+        classes._links = Some((classify, [departed, dropped, refused]));
         Ok(classes)
     }
 
@@ -107,14 +157,15 @@ impl Classes {
             rodata.lan_ifindex = options.lan;
             rodata.wan_ifindex = options.wan;
             rodata.leaves = options.leaves;
-            rodata.netns_inum = network_namespace()
-                .map_err(|error| Error::Kernel { program: "classes", reason: error.to_string() })?;
+            rodata.most_packets = options.most_packets;
+            rodata.most_bytes = options.most_bytes;
+            rodata.netns_inum = network_namespace().map_err(failed)?;
             rodata.stale_after_ns = options.stale_after.as_nanos().try_into().unwrap_or(u64::MAX);
         }
         let loaded = open.load().map_err(Error::load("classes"))?;
         let departed = program::descriptor("classes", loaded.progs.departed.as_fd())?;
         Ok(Self {
-            sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(cloned)?, true)?,
+            sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(failed)?, true)?,
             leaves: options.leaves,
             heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "heartbeat", source })?,
@@ -123,20 +174,41 @@ impl Classes {
                 size_of::<types::standing>() / 8,
             )
             .map_err(|source| Error::Map { map: "standing", source })?,
-            classified: program::handle("classified", &loaded.maps.classified)?,
+            ledgers: MappedWords::new(loaded.maps.ledgers.as_fd(), MAX_BUNDLES * LEDGER_WORDS)
+                .map_err(|source| Error::Map { map: "ledgers", source })?,
+            fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
+            refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
+            dropped: program::descriptor("classes", loaded.progs.dropped.as_fd())?,
             departed,
             _links: None,
         })
     }
 
-    /// The class of a bundle, and those that its packets are put into: its leaves, or the class itself where it has
-    /// none. `None` if the sampler does not know the bundle.
-    pub fn of(&self, id: BundleId) -> Option<(u32, Range<u32>)> {
-        let (slot, leaves) = (self.sampler.slot(id)?, self.leaves);
+    /// Leaves of each of so many bundles: 1,024, a power of two, and from 17 bundles on fewer.
+    pub fn leaves(bundles: usize) -> u32 {
+        let most = LEAVES / bundles.clamp(1, MAX_BUNDLES) as u32;
+        LEAVES_MAX.min(1 << most.ilog2())
+    }
+
+    /// Bundles that there is room for.
+    pub fn room(&self) -> usize {
+        MAX_BUNDLES.min((LEAVES / self.leaves.max(1)) as usize)
+    }
+
+    /// The place of a bundle among the classes, from 0: when it is set, the first that is free. `None` if the sampler
+    /// does not know the bundle.
+    pub fn place(&self, id: BundleId) -> Option<usize> {
+        self.sampler.slot(id).map(|slot| slot as usize)
+    }
+
+    /// The class of the bundle at a place, and those that its packets are put into: its leaves, or the class itself
+    /// where it has none.
+    pub fn at(&self, place: usize) -> (u32, Range<u32>) {
+        let (slot, leaves) = (place as u32, self.leaves);
         let class = FIRST_CLASS + slot;
         let first = if leaves == 0 { class } else { FIRST_LEAF + slot * leaves };
-        Some((class, first..first + leaves.max(1)))
+        (class, first..first + leaves.max(1))
     }
 
     /// Says that the process makes progress, as [`Capture::beat`](crate::Capture::beat) does.
@@ -156,21 +228,54 @@ impl Classes {
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
-    /// What became of packets so far, over all CPUs.
-    pub fn counters(&self) -> Result<ClassifiedCounters, Error> {
-        let count = |kind| program::per_cpu_sum("classified", &self.classified, kind);
-        // The order of `enum classified`.
+    /// What the bundle at a place has and had in its classes.
+    pub fn ledger(&self, place: usize) -> Ledger {
+        let words = &self.ledgers.words()[place * LEDGER_WORDS..][..LEDGER_WORDS];
+        // Relaxed: what is read a little early is read again.
+        let read = |word: usize| words[word].load(Ordering::Relaxed);
+        let came = read(word_of!(types::ledger, came));
+        Ledger {
+            waiting: came.saturating_sub(read(word_of!(types::ledger, gone))),
+            dropped: read(word_of!(types::ledger, dropped)),
+            left: read(word_of!(types::ledger, left)),
+        }
+    }
+
+    /// What became of packets in front of the qdisc so far, over all CPUs.
+    pub fn classified(&self) -> Result<ClassifiedCounters, Error> {
+        // The order of `enum fate`.
         Ok(ClassifiedCounters {
-            bundles: count(0)?,
-            not_ip: count(1)?,
-            own: count(2)?,
-            outside: count(3)?,
-            stale: count(4)?,
+            bundles: self.fate(0)?,
+            not_ip: self.fate(1)?,
+            own: self.fate(2)?,
+            outside: self.fate(3)?,
+            stale: self.fate(4)?,
+            full: self.fate(5)?,
         })
+    }
+
+    /// What became of buffers behind the qdisc so far, over all CPUs.
+    pub fn departed(&self) -> Result<DepartedCounters, Error> {
+        let info = program::info(self.departed.as_fd()).map_err(failed)?;
+        // That one runs as often, and hardly ever does anything.
+        let empty = program::info(self.refused.as_fd()).map_err(failed)?;
+        Ok(DepartedCounters {
+            sampled: self.fate(6)?,
+            unsampled: self.fate(7)?,
+            unread: self.fate(8)?,
+            outside: self.fate(9)?,
+            again: self.fate(10)?,
+            missed: info.recursion_misses,
+            sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
+        })
+    }
+
+    fn fate(&self, fate: u32) -> Result<u64, Error> {
+        program::per_cpu_sum("fates", &self.fates, fate)
     }
 }
 
-fn cloned(error: io::Error) -> Error {
+fn failed(error: io::Error) -> Error {
     Error::Kernel { program: "classes", reason: error.to_string() }
 }
 
@@ -191,15 +296,36 @@ mod tests {
     use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
 
     const LAN: u32 = 7;
+    /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.
+    const WAN: u32 = i32::MAX as u32;
     /// Longer than a loaded machine lets a test wait between a beat and its packet.
     const STALE_AFTER: Duration = Duration::from_secs(2);
+    /// Answers of a program (enum tcx_action_base, include/uapi/linux/bpf.h).
+    const TCX_NEXT: i32 = -1;
+    const TCX_DROP: i32 = 2;
+
+    fn none() -> ClassifiedCounters {
+        ClassifiedCounters::default()
+    }
 
     /// With bundles to 10.2.0.0/16 and 10.3.0.0/16.
     fn classes(leaves: u32) -> Option<Classes> {
+        classes_for(leaves, 1)
+    }
+
+    /// As [`classes`], of so many packets that may wait: those of trial runs find none before them.
+    fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
         if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
             return None;
         }
-        let options = ClassesOptions { lan: LAN, wan: 8, leaves, stale_after: STALE_AFTER };
+        let options = ClassesOptions {
+            lan: LAN,
+            wan: WAN,
+            leaves,
+            most_packets,
+            most_bytes: 1,
+            stale_after: STALE_AFTER,
+        };
         let mut classes = Classes::load(options).unwrap();
         for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
             let bundle = SamplerBundle {
@@ -217,6 +343,11 @@ mod tests {
 
     /// The priority of a UDP packet from 10.1.0.`host`, which came in at a device.
     fn priority(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> u32 {
+        classified(classes, host, to, ingress).0
+    }
+
+    /// As [`priority`], and what was answered to the kernel.
+    fn classified(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> (u32, i32) {
         let mut frame = vec![0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
         frame[17] = 46;
@@ -225,16 +356,17 @@ mod tests {
         frame[30..34].copy_from_slice(&to);
         let mut buffer: Buffer = [0; 48];
         buffer[INGRESS_IFINDEX] = ingress;
-        run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
-        buffer[PRIORITY]
+        let run = run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
+        (buffer[PRIORITY], run.action as i32)
     }
 
     #[test]
     fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process_beats() {
         let Some(classes) = classes(0) else { return };
         let priority = |to, ingress| priority(&classes, 1, to, ingress);
-        let class = |id| classes.of(BundleId(id)).unwrap().0;
-        assert_eq!((class(5), class(6), classes.of(BundleId(7))), (0x1_0001, 0x1_0002, None));
+        let class = |id| classes.at(classes.place(BundleId(id)).unwrap()).0;
+        assert_eq!([5, 6].map(class), [0xfb_0001, 0xfb_0002]);
+        assert_eq!(classes.place(BundleId(7)), None);
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "before the first beat");
         classes.beat();
         assert_eq!(priority([10, 2, 0, 1], LAN), class(5));
@@ -244,8 +376,35 @@ mod tests {
         assert_eq!(priority([10, 2, 0, 1], 1), 0, "not from the LAN");
         classes.stop_beating();
         assert_eq!(priority([10, 2, 0, 1], LAN), 0, "after a clean stop");
-        let expected = ClassifiedCounters { bundles: 2, not_ip: 0, own: 1, outside: 1, stale: 2 };
-        assert_eq!(classes.counters().unwrap(), expected);
+        let expected = ClassifiedCounters { bundles: 2, own: 1, outside: 1, stale: 2, ..none() };
+        assert_eq!(classes.classified().unwrap(), expected);
+        assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
+        // Nothing takes them out again in a trial run.
+        assert_eq!([0, 1, 2].map(|place| classes.ledger(place).waiting), [1, 1, 0]);
+    }
+
+    #[test]
+    fn what_comes_once_too_much_waits_is_dropped_if_it_is_of_a_bundle() {
+        let Some(classes) = classes_for(0, 0) else { return };
+        let action = |to| classified(&classes, 1, to, LAN).1;
+        assert_eq!(action([10, 2, 0, 1]), TCX_NEXT, "before the first beat");
+        classes.beat();
+        assert_eq!(action([10, 2, 0, 1]), TCX_DROP);
+        assert_eq!([action([10, 4, 0, 1]), action([10, 2, 0, 9])], [TCX_NEXT; 2]);
+        let expected = ClassifiedCounters { full: 1, own: 1, outside: 1, stale: 1, ..none() };
+        assert_eq!(classes.classified().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
+        let leaves = [0, 1, 16, 17, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
+        assert_eq!(leaves, [1024, 1024, 1024, 512, 256, 16, 16]);
+        let Some(classes) = classes(Classes::leaves(1000)) else { return };
+        assert_eq!(classes.room(), MAX_BUNDLES);
+        let all: Vec<_> = (0..classes.room()).map(|place| classes.at(place)).collect();
+        assert!(all.windows(2).all(|two| two[0].1.end == two[1].1.start && two[0].0 < two[1].0));
+        assert!(all[0].1.start > all[MAX_BUNDLES - 1].0);
+        assert!(all[MAX_BUNDLES - 1].1.end < QDISC + (1 << 16));
     }
 
     #[test]
@@ -254,7 +413,7 @@ mod tests {
         classes.beat();
         let mut used = std::collections::BTreeSet::new();
         for (id, to) in [(5, [10, 2, 0, 1]), (6, [10, 3, 0, 1])] {
-            let (_, leaves) = classes.of(BundleId(id)).unwrap();
+            let (_, leaves) = classes.at(classes.place(BundleId(id)).unwrap());
             assert_eq!(leaves.len(), 64);
             for host in 0..50 {
                 let class = priority(&classes, host, to, LAN);

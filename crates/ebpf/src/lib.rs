@@ -27,7 +27,9 @@ pub use attach::{XdpMode, has_tcx};
 pub use capture::{
     Capture, CaptureCounters, CaptureOptions, MAX_OWN_ADDRESSES, NO_VLAN, STAMP_LEN,
 };
-pub use classes::{Classes, ClassesOptions, ClassifiedCounters, QDISC, Standing};
+pub use classes::{
+    Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, QDISC, Standing,
+};
 pub use error::Error;
 pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};
 pub use sampler::{Boundary, BundleCounters, MAX_SENDERS, Sampler, SamplerBundle, SamplerPlace};

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
 
-use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, PrintLevel};
+use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, PrintLevel, libbpf_sys};
 
 use crate::Error;
 
@@ -112,6 +112,17 @@ pub(crate) fn descriptor(name: &'static str, fd: BorrowedFd<'_>) -> Result<Owned
         .map_err(|error: io::Error| Error::Kernel { program: name, reason: error.to_string() })
 }
 
+/// What the kernel says of a program.
+pub(crate) fn info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
+    // SAFETY: plain numbers, for which zero is valid.
+    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: the structure and its length outlive the call.
+    let status =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(info) }
+}
+
 /// The sum over all CPUs of a 64-bit counter in a per-CPU array.
 pub(crate) fn per_cpu_sum(name: &'static str, map: &MapHandle, index: u32) -> Result<u64, Error> {
     let values =
@@ -122,10 +133,7 @@ pub(crate) fn per_cpu_sum(name: &'static str, map: &MapHandle, index: u32) -> Re
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::os::fd::AsRawFd;
-
     use forebay_skips::{Need, skip_without};
-    use libbpf_rs::libbpf_sys;
 
     use super::*;
 

@@ -361,6 +361,7 @@ const NDA_MASTER: u16 = 9;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::attribute_of;
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
@@ -440,13 +441,6 @@ mod tests {
             run("ip link set dev left type bridge_slave state 3");
             assert_eq!(check("left", "more").unwrap(), "br0");
         });
-    }
-
-    fn attribute_of(kind: u16, payload: &[u8]) -> Vec<u8> {
-        let header = [(payload.len() as u16 + 4).to_ne_bytes(), kind.to_ne_bytes()].concat();
-        let mut bytes = [&header[..], payload].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
     }
 
     #[test]

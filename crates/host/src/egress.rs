@@ -75,7 +75,7 @@ impl RootQdisc {
 pub fn root_qdisc(device: &str) -> Result<Option<RootQdisc>, EgressError> {
     let os = |source| EgressError::Os { device: device.into(), source };
     let ifindex = if_nametoindex(device).map_err(|error| os(error.into()))?;
-    let root = qdiscs(ifindex).map_err(os)?.into_iter().find(|qdisc| qdisc.parent == TC_H_ROOT);
+    let root = root(ifindex).map_err(os)?;
     Ok(root.map(|qdisc| RootQdisc { kind: qdisc.kind, handle: qdisc.handle }))
 }
 
@@ -94,10 +94,18 @@ pub(crate) fn qdiscs(ifindex: u32) -> io::Result<Vec<Qdisc>> {
     Ok(messages.iter().filter_map(|message| qdisc_of(message, ifindex)).collect())
 }
 
+/// The qdisc at the root of a device, which the kernel tells first: there may be thousands below it.
+pub(crate) fn root(ifindex: u32) -> io::Result<Option<Qdisc>> {
+    let is_root = |qdisc: &Qdisc| qdisc.parent == TC_H_ROOT;
+    netlink::find(RTM_GETQDISC, &about(ifindex, 0), |message| {
+        qdisc_of(message, ifindex).filter(is_root)
+    })
+}
+
 /// Bytes that wait at the way out of a device, in the qdisc at its root and all below that.
 pub fn backlog(ifindex: u32) -> io::Result<ByteCount> {
-    let messages = netlink::dump(RTM_GETQDISC, &about(ifindex, 0))?;
-    let bytes = messages.iter().find_map(|message| root_backlog(message, ifindex));
+    let at_root = |message: &[u8]| root_backlog(message, ifindex);
+    let bytes = netlink::find(RTM_GETQDISC, &about(ifindex, 0), at_root)?;
     Ok(ByteCount::new(bytes.unwrap_or(0).into()))
 }
 

@@ -16,6 +16,11 @@ pub const HEADER: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+/// A command is to replace what is there.
+pub const NLM_F_REPLACE: u16 = 0x100;
+/// A command is to make what is not there yet.
+pub const NLM_F_CREATE: u16 = 0x400;
 /// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
 const NLM_F_DUMP: u16 = 0x300;
 /// Without the flags that some kernels and families add to a type.
@@ -26,6 +31,46 @@ const ANSWER_BYTES: usize = 1 << 16;
 /// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
 pub fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     receive(&request(SockProtocol::NetlinkRoute, kind, 0, body)?)
+}
+
+/// Commands to rtnetlink(7), over one socket for all. Each needs `CAP_NET_ADMIN`.
+#[derive(Debug)]
+pub struct Commands(OwnedFd);
+
+impl Commands {
+    /// Opens the socket, in the current network namespace.
+    pub fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let route = SockProtocol::NetlinkRoute;
+        socket(AddressFamily::Netlink, SockType::Raw, flags, route)
+            .map(Self)
+            .map_err(io::Error::from)
+    }
+
+    /// Has the kernel do what `kind` and `body` say, with the `flags` that go with it.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses with.
+    pub fn command(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        send_request(&self.0, kind, flags | NLM_F_ACK, body)?;
+        let answer = receive(&self.0)?;
+        // An acknowledgement is an error without a code.
+        match refusal(&answer) {
+            Err(error) if error.raw_os_error() == Some(0) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// An attribute with this payload (`struct rtattr`), padded.
+pub fn attribute_of(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut attribute = ((payload.len() + 4) as u16).to_ne_bytes().to_vec();
+    attribute.extend_from_slice(&kind.to_ne_bytes());
+    attribute.extend_from_slice(payload);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
 }
 
 /// All messages of the kernel in answer to a dump of `kind`.
@@ -39,8 +84,35 @@ pub fn dump(kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 
 /// As [`dump`], of another part of the kernel.
 pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     let mut messages = Vec::new();
+    let keep = |message: &[u8]| {
+        messages.push(message.to_vec());
+        None::<()>
+    };
+    read_dump(protocol, kind, body, keep)?;
+    Ok(messages)
+}
+
+/// What `wanted` makes of the first message that it takes, of a dump of `kind`; the kernel is not asked for the rest.
+///
+/// # Errors
+///
+/// As of [`dump`].
+pub fn find<T>(
+    kind: u16,
+    body: &[u8],
+    wanted: impl FnMut(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    read_dump(SockProtocol::NetlinkRoute, kind, body, wanted)
+}
+
+fn read_dump<T>(
+    protocol: SockProtocol,
+    kind: u16,
+    body: &[u8],
+    mut wanted: impl FnMut(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     loop {
         let datagram = receive(&kernel)?;
         let mut rest = &datagram[..];
@@ -50,9 +122,11 @@ pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec
             let message = rest.get(..len.max(HEADER)).ok_or(io::ErrorKind::InvalidData)?;
             refusal(message)?;
             if kind_of(message) == Some(NLMSG_DONE) {
-                return Ok(messages);
+                return Ok(None);
             }
-            messages.push(message.to_vec());
+            if let Some(found) = wanted(message) {
+                return Ok(Some(found));
+            }
             rest = rest.get(message.len().next_multiple_of(4)..).unwrap_or_default();
         }
     }
@@ -113,13 +187,18 @@ fn kind_of(message: &[u8]) -> Option<u16> {
 
 fn request(protocol: SockProtocol, kind: u16, flags: u16, body: &[u8]) -> io::Result<OwnedFd> {
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+    send_request(&kernel, kind, flags, body)?;
+    Ok(kernel)
+}
+
+fn send_request(kernel: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     let mut request = vec![0; HEADER];
     request[..4].copy_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&kind.to_ne_bytes());
     request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
     request.extend_from_slice(body);
     send(kernel.as_raw_fd(), &request, MsgFlags::empty())?;
-    Ok(kernel)
+    Ok(())
 }
 
 fn receive(kernel: &OwnedFd) -> io::Result<Vec<u8>> {

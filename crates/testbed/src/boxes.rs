@@ -23,7 +23,7 @@ use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
 use crate::scenario::{BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
 use forebay_core::record::BundleRecord;
-use forebay_host::daemon::config::Role;
+use forebay_host::daemon::config::{DatapathKind, Role};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{MessageCounters, Status};
 use forebay_host::daemon::trace;
@@ -109,6 +109,8 @@ struct BoxTable<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     lan: Option<&'a str>,
     wan: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datapath: Option<DatapathKind>,
     listen: String,
     control: &'a Path,
 }
@@ -138,7 +140,8 @@ struct ShapingTable<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_rate: Option<String>,
     cc: &'a Spec,
-    qdisc: &'a Spec,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    qdisc: Option<&'a Spec>,
 }
 
 impl<'a> Boxes<'a> {
@@ -470,6 +473,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
             role: role(end),
             lan: sendbox.then_some("lan"),
             wan: "wan",
+            datapath: sendbox.then_some(bundle.datapath),
             listen: messages_at(target).to_string(),
             control: &files.control,
         },
@@ -485,7 +489,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
                 min_rate: rate(bundle.min_rate_bps),
                 max_rate: rate(bundle.max_rate_bps),
                 cc: &bundle.cc,
-                qdisc: &bundle.qdisc,
+                qdisc: (bundle.datapath == DatapathKind::User).then_some(&bundle.qdisc),
             }),
         }],
     };
@@ -579,6 +583,7 @@ mod tests {
             name: "b".into(),
             cc: Spec::named("const"),
             qdisc,
+            datapath: DatapathKind::User,
             min_rate_bps: Some(2_000_000),
             max_rate_bps: None,
             unseen: 0.0,

@@ -16,6 +16,7 @@ pub use forebay_core::fault::{BoxEnd, FaultAction, UpsetKind};
 use forebay_core::spec::Spec;
 use forebay_core::traffic::video::Video;
 pub use forebay_core::traffic::{Connections, Timing};
+use forebay_host::daemon::config::DatapathKind;
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -246,8 +247,11 @@ pub struct BundleSpec {
     pub name: String,
     /// Sendbox algorithm.
     pub cc: Spec,
-    /// Sendbox qdisc.
+    /// Sendbox qdisc; not that of packets that stay in the kernel.
     pub qdisc: Spec,
+    /// What carries the packets at the sendbox.
+    #[serde(default)]
+    pub datapath: DatapathKind,
     /// Lower bound of the shaper's rate (bits per second).
     pub min_rate_bps: Option<u64>,
     /// Upper bound of the shaper's rate (bits per second).

@@ -37,6 +37,8 @@ pub enum Need {
     QueueSampling,
     /// AF_XDP frames that are longer than a page.
     FramesInPieces,
+    /// The qdiscs that a bundle may wait in while its packets stay in the kernel.
+    FlowQdiscs,
     /// TUN devices.
     Tun,
     /// Bridges that heed VLANs.
@@ -49,7 +51,7 @@ pub enum Need {
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
@@ -59,6 +61,7 @@ impl Need {
         Self::Tcx,
         Self::QueueSampling,
         Self::FramesInPieces,
+        Self::FlowQdiscs,
         Self::Tun,
         Self::VlanBridges,
         Self::Steering,
@@ -77,6 +80,7 @@ impl Need {
             Self::Tcx => "Linux before 6.6",
             Self::QueueSampling => "Linux before 6.12",
             Self::FramesInPieces => "Linux before 6.6, for frames longer than a page",
+            Self::FlowQdiscs => "a kernel without one of fq_codel, cake, fq and sfq",
             Self::Tun => "no /dev/net/tun",
             Self::VlanBridges => "a kernel without CONFIG_BRIDGE_VLAN_FILTERING",
             Self::Steering => "no net.core.rps_default_mask",
@@ -93,6 +97,7 @@ impl Need {
             | Self::Tcx
             | Self::QueueSampling
             | Self::FramesInPieces
+            | Self::FlowQdiscs
             | Self::Tun
             | Self::VlanBridges
             | Self::Steering
@@ -121,17 +126,26 @@ impl Need {
             }
             Self::Tcx | Self::FramesInPieces => version(&release()) >= (6, 6),
             Self::QueueSampling => version(&release()) >= (6, 12),
+            Self::FlowQdiscs => {
+                let try_each = "for kind in fq_codel cake fq sfq; do \
+                                tc qdisc replace dev lo root $kind || exit 1; done";
+                is_done_apart(try_each)
+            }
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::VlanBridges => {
                 // Without them the kernel refuses the second.
-                let try_it = "ip link add b type bridge && bridge vlan add dev b vid 2 self";
-                let tried = Command::new("unshare").args(["-n", "sh", "-c", try_it]).output();
-                tried.is_ok_and(|tried| tried.status.success())
+                is_done_apart("ip link add b type bridge && bridge vlan add dev b vid 2 self")
             }
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
             Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
         }
     }
+}
+
+/// Whether a shell can do this in a network namespace of its own.
+fn is_done_apart(commands: &str) -> bool {
+    let tried = Command::new("unshare").args(["-n", "sh", "-c", commands]).output();
+    tried.is_ok_and(|tried| tried.status.success())
 }
 
 fn release() -> String {

@@ -14,9 +14,22 @@ use crate::run;
 /// The first program of a guest.
 const INIT: &str = include_str!("init.sh");
 /// Modules in the order in which they are loaded.
-const MODULES: [&str; 6] = ["llc", "stp", "bridge", "veth", "inet_diag", "tcp_diag"];
+const MODULES: [&str; 12] = [
+    "llc",
+    "stp",
+    "bridge",
+    "veth",
+    "inet_diag",
+    "tcp_diag",
+    "sch_htb",
+    "sch_tbf",
+    "sch_fq_codel",
+    "sch_cake",
+    "sch_fq",
+    "sch_sfq",
+];
 /// Programs of this machine that the tests need.
-const TOOLS: [&str; 2] = ["ip", "ss"];
+const TOOLS: [&str; 3] = ["ip", "ss", "tc"];
 /// Where the modules of a kernel lie that anything here may ask for, below its own folder.
 const MODULE_FOLDERS: [&str; 6] =
     ["drivers/net/veth.ko*", "net/802/*", "net/bridge/*", "net/ipv4/*", "net/llc/*", "net/sched/*"];
@@ -42,6 +55,7 @@ impl Programs {
     /// Builds them.
     pub fn build() -> Result<Self> {
         let ebpf = built(&["-p", "forebay-ebpf", "--lib"])?;
+        let host = built(&["-p", "forebay-host", "--lib"])?;
         let datapath = built(&["-p", "forebay-host", "--test", "datapath"])?;
         let app = built(&["-p", "forebay", "--test", "agent"])?;
         let find = |built: &[(String, bool, PathBuf)], name: &str, is_test: bool| {
@@ -52,6 +66,7 @@ impl Programs {
         let all = vec![
             ("forebay", forebay.clone()),
             ("ebpf-tests", find(&ebpf, "forebay_ebpf", true)?),
+            ("host-tests", find(&host, "forebay_host", true)?),
             ("datapath-tests", find(&datapath, "datapath", true)?),
             ("agent-tests", find(&app, "agent", true)?),
         ];
@@ -238,7 +253,7 @@ fn pack_modules(tree: &Path, image: &Image) -> Result<()> {
             .output()?;
         // What is not there is in the kernel itself, or a check will tell.
         if let Some(path) = String::from_utf8(found.stdout)?.lines().next() {
-            copy(Path::new(path), &tree.join(format!("modules/{number}-{name}.ko")))?;
+            copy(Path::new(path), &tree.join(format!("modules/{number:02}-{name}.ko")))?;
         }
     }
     Ok(())

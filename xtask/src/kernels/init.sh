@@ -14,6 +14,7 @@ cd /root
 # Tests take turns: an emulated machine is slow enough for one.
 run_tests() { tests=$1; shift; "$tests" --test-threads 1 --show-output "$@"; }
 ebpf() { run_tests ebpf-tests "$@"; }
+host() { run_tests host-tests "$@"; }
 datapath() { run_tests datapath-tests "$@"; }
 agent() { run_tests agent-tests "$@"; }
 . /checks

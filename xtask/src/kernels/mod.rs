@@ -46,6 +46,13 @@ const BOXES: Check = Check {
 };
 const TRAFFIC: Check =
     Check { name: "the boxes on a bridge", command: "datapath", exit: 0, says: PASSED };
+/// Packets of a bundle that stay in the kernel, in queues of flows that not every kernel has.
+const QDISCS: Check = Check {
+    name: "qdiscs of the kernel",
+    command: "host htb:: packets_may_wait_in packets_leave_at_the_rate",
+    exit: 0,
+    says: PASSED,
+};
 /// Without the tests of very many connections, decisions, reports or wakes, here and below, and those
 /// of a path in user space: an emulated machine is too slow for them.
 const TCP: Check = Check {
@@ -84,7 +91,7 @@ static KERNELS: [Kernel; 2] = [
     Kernel {
         name: "6.12",
         suite: "bookworm-backports",
-        checks: &[DOCTOR, BOXES, TRAFFIC, TCP, AGENT, NOTHING],
+        checks: &[DOCTOR, BOXES, TRAFFIC, QDISCS, TCP, AGENT, NOTHING],
         trials: &trial::WITH_AGENT,
     },
 ];

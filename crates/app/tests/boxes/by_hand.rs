@@ -12,6 +12,8 @@ use forebay_host::daemon::status::Status;
 use forebay_host::service::control::{self, Answer, Request};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::Site;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A bridge in the place of the emulator.
 pub fn connect_the_sites(emulator: &Namespace) {
@@ -41,9 +43,14 @@ pub fn feed(namespace: &Namespace, program: &[&str], lines: &str) {
 
 /// Switches these offloads of a device on, in the words of `ethtool -K`.
 pub fn switch_on(namespace: &Namespace, device: &str, offloads: &[&str]) {
+    switch(namespace, device, offloads, "on");
+}
+
+/// Switches these offloads of a device `"on"` or `"off"`.
+pub fn switch(namespace: &Namespace, device: &str, offloads: &[&str], to: &str) {
     let work = || {
         let mut ethtool = Command::new("ethtool");
-        ethtool.args(["-K", device]).args(offloads.iter().flat_map(|offload| [*offload, "on"]));
+        ethtool.args(["-K", device]).args(offloads.iter().flat_map(|offload| [*offload, to]));
         assert!(ethtool.status()?.success(), "{device}: {offloads:?}");
         Ok(())
     };
@@ -100,6 +107,11 @@ pub fn end(boxes: &mut [Child]) {
         let _ = one.kill();
         let _ = one.wait();
     }
+}
+
+/// Sends the box a signal.
+pub fn signal(process: &Child, signal: Signal) {
+    kill(Pid::from_raw(process.id() as i32), signal).unwrap();
 }
 
 /// What the box says of itself, as soon as it answers.

@@ -8,6 +8,8 @@ mod clocks;
 mod conditions;
 mod flood;
 mod kernel_path;
+mod kernel_queues;
+mod kernel_throughput;
 mod least_privilege;
 mod many;
 mod metrics;
@@ -30,6 +32,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_core::clock::Clock;
 use forebay_core::record::{QueueSample, RunRecord};
 use forebay_core::spec::{Spec, Value};
+use forebay_host::daemon::config::DatapathKind;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::scenario::{
     AgentSpec, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
@@ -40,7 +43,20 @@ const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn a_bundle_is_measured_and_its_queue_moves_to_the_sendbox() {
-    let Some(record) = run(&scenario(6, bundle("copa", "sfq"), None)) else { return };
+    measured_with_its_queue_at_the_sendbox(bundle("copa", "sfq"));
+}
+
+#[test]
+fn the_queue_of_packets_that_stay_in_the_kernel_moves_to_the_sendbox() {
+    if skip_without(Need::QueueSampling) {
+        return;
+    }
+    let bundle = BundleSpec { datapath: DatapathKind::Kernel, ..bundle("copa", "sfq") };
+    measured_with_its_queue_at_the_sendbox(bundle);
+}
+
+fn measured_with_its_queue_at_the_sendbox(bundle: BundleSpec) {
+    let Some(record) = run(&scenario(6, bundle, None)) else { return };
     let bundle = &record.bundles[0];
     assert!(record.flows.iter().all(|flow| !flow.failed && flow.bytes > 0), "{:?}", record.flows);
     let bytes: u64 = record.flows.iter().map(|flow| flow.bytes).sum();
@@ -138,6 +154,7 @@ fn bundle(cc: &str, qdisc: &str) -> BundleSpec {
         name: "b".into(),
         cc: Spec::named(cc),
         qdisc: Spec::named(qdisc).with("limit", Value::Text("400p".into())),
+        datapath: DatapathKind::User,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

@@ -3,6 +3,7 @@
 use forebay_core::clock::Clock;
 use forebay_core::qdisc::bundle_default;
 use forebay_core::spec::Spec;
+use forebay_host::daemon::config::DatapathKind;
 use forebay_testbed::scenario::{
     AgentSpec, BundleSpec, LinkSpec, PairSpec, Reading, Scenario, Workload, WorkloadKind,
 };
@@ -36,6 +37,7 @@ fn scenario(link: &LinkSpec, has_bundle: bool) -> Scenario {
         name: "b".into(),
         cc: Spec::named("copa"),
         qdisc: bundle_default(),
+        datapath: DatapathKind::User,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

@@ -339,6 +339,12 @@ impl Sampler {
         self.maps.own.update(key.as_bytes(), &[1], MapFlags::ANY).map_err(Error::map("own"))
     }
 
+    /// Counts packets to this address again, if a prefix holds it; nothing happens if they were not left out.
+    pub fn remove_own_address(&self, address: IpAddr) {
+        // What is left out still goes its way, uncounted.
+        let _ = self.maps.own.delete(address_key(address).as_bytes());
+    }
+
     /// Hands the boundaries that wait to `f`, roughly in order of arrival (packets that arrived on
     /// different CPUs at the same time may change places); returns how many.
     pub fn consume(&mut self, f: &mut dyn FnMut(Boundary)) -> Result<usize, Error> {

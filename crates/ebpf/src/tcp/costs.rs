@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -74,16 +74,8 @@ fn program_time(id: u32) -> io::Result<Option<ProgramTime>> {
         _ => {}
     }
     // SAFETY: the kernel just gave us this descriptor.
-    let program = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: plain numbers, for which zero is valid.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of_val(&info) as u32;
-    // SAFETY: the structure and its length outlive the call.
-    let status =
-        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
-    if status < 0 {
-        return Err(io::Error::from_raw_os_error(-status));
-    }
+    let held = unsafe { OwnedFd::from_raw_fd(fd) };
+    let info = program::info(held.as_fd())?;
     if info.type_ != libbpf_sys::BPF_PROG_TYPE_STRUCT_OPS {
         return Ok(None);
     }

@@ -137,13 +137,7 @@ fn take_over(map: BorrowedFd<'_>, path: &Path, name: &str) -> Result<OwnedFd, Er
 
 /// What the verifier says of a loaded program; 0 where the kernel does not tell.
 pub(super) fn verified(program: BorrowedFd<'_>) -> u32 {
-    // SAFETY: plain numbers, for which zero is valid.
-    let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of_val(&info) as u32;
-    // SAFETY: the structure and its length outlive the call.
-    let status =
-        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
-    if status == 0 { info.verified_insns } else { 0 }
+    program::info(program).map_or(0, |info| info.verified_insns)
 }
 
 fn set_up(

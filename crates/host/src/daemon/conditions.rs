@@ -2,8 +2,9 @@
 //! [`observer`](super::observer) while a box runs.
 //!
 //! What a sendbox takes meets nothing that stands on the bridge's way, so filters and qdiscs there are refused,
-//! never replaced. Where a condition ceases to hold while a box runs, a sendbox hands the traffic back, and a
-//! receivebox reports nothing, so that its sendbox stops shaping. Both go on once the condition holds again.
+//! never replaced; what stays in the kernel meets all of it. Where a condition ceases to hold while a box runs, a
+//! sendbox hands the traffic back, and a receivebox reports nothing, so that its sendbox stops shaping. Both go on
+//! once the condition holds again.
 
 use std::fs;
 use std::io;
@@ -11,15 +12,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_core::packet::ETHERNET_HEADER;
+use forebay_ebpf::QDISC;
 use nix::net::if_::if_nametoindex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::config::{Config, Role};
+use super::config::{Config, DatapathKind, Role};
 use crate::bridge::{self, BridgeError, Vlans};
 use crate::egress::{self, EgressError};
 use crate::ethernet::{self, EthernetError};
 use crate::filters::{self, Filter};
+use crate::htb;
 use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
 use crate::port::{PortError, XdpPort, xdp_program};
@@ -33,6 +36,8 @@ pub struct Devices {
     pub lan: Option<String>,
     /// Port towards the Internet.
     pub wan: String,
+    /// What carries the packets of a sendbox.
+    pub datapath: DatapathKind,
     /// Bytes of the longest frame that a running box has room for.
     pub room_bytes: Option<usize>,
     /// Receive queues of the port towards the site's hosts that a running box reads.
@@ -43,11 +48,24 @@ impl Devices {
     /// The devices that a configuration names, before a box runs.
     pub fn of(config: &Config) -> Self {
         let (role, lan, wan) = (config.role, config.lan.clone(), config.wan.clone());
-        Self { role, lan, wan, room_bytes: None, queues: None }
+        Self { role, lan, wan, datapath: config.datapath, room_bytes: None, queues: None }
     }
 
     fn lan(&self) -> &str {
         self.lan.as_deref().expect("a sendbox has one, as checked")
+    }
+
+    /// The port whose frames the box has to have room for: it takes them in there, or cuts super-packets into them.
+    fn frame_port(&self) -> &str {
+        match self.datapath {
+            DatapathKind::User | DatapathKind::Auto => self.lan(),
+            DatapathKind::Kernel => &self.wan,
+        }
+    }
+
+    /// Bytes of the longest frame that a sendbox has to have room for.
+    pub fn frame_bytes(&self) -> io::Result<usize> {
+        Ok(offload::mtu(self.frame_port())? as usize + FRAME_OVERHEAD)
     }
 
     /// LAN, where there is one, and WAN.
@@ -57,9 +75,10 @@ impl Devices {
 
     /// Asks for all that must hold for a box of this role; for no more after what the rest depends on.
     pub fn examine(&self) -> Vec<(&'static Condition, Result<String, Fault>)> {
-        let conditions = match self.role {
-            Role::Sendbox => &SENDBOX[..],
-            Role::Receivebox => &RECEIVEBOX,
+        let conditions = match (self.role, self.datapath) {
+            (Role::Sendbox, DatapathKind::User | DatapathKind::Auto) => &SENDBOX[..],
+            (Role::Sendbox, DatapathKind::Kernel) => &KERNEL,
+            (Role::Receivebox, _) => &RECEIVEBOX,
         };
         let mut found = Vec::with_capacity(conditions.len());
         for condition in conditions {
@@ -150,7 +169,7 @@ impl Void {
 
     /// What follows, for people.
     pub fn reason(&self) -> &'static str {
-        let mut all = SENDBOX.iter().chain(&RECEIVEBOX);
+        let mut all = SENDBOX.iter().chain(&KERNEL).chain(&RECEIVEBOX);
         all.find(|condition| condition.name == self.condition)
             .map_or("the devices are not as they were", |condition| condition.reason)
     }
@@ -171,24 +190,19 @@ pub(super) const NOT_SAID: &str = "the kernel does not say";
 const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
 
 const FORWARDING: &str = "forwarding";
+const MTU: &str = "MTU";
+/// What a sendbox needs whose packets stay in the kernel.
+pub const ROOT_QDISC: &str = "root qdisc";
+
+const LOST: &str = "longer frames would be lost";
 
 const RECEIVE_QUEUES: &str = "receive queues";
 
 const SENDBOX: [Condition; 13] = [
     DEVICE,
     KIND,
-    Condition {
-        name: "bridge",
-        reason: "both ports must be of one bridge, which carries the traffic whenever the sendbox does not",
-        is_ground: true,
-        look: one_bridge,
-    },
-    Condition {
-        name: FORWARDING,
-        reason: "the bridge could not carry the traffic while the sendbox does not",
-        is_ground: false,
-        look: forwarding,
-    },
+    BRIDGE,
+    BRIDGE_FORWARDS,
     Condition {
         name: "isolation",
         reason: "packets of bundles would get past what keeps the ports apart",
@@ -235,7 +249,7 @@ const SENDBOX: [Condition; 13] = [
         is_ground: false,
         look: receive_queues,
     },
-    Condition { name: "MTU", reason: "longer frames would be lost", is_ground: false, look: mtu },
+    Condition { name: MTU, reason: LOST, is_ground: false, look: mtu },
     Condition {
         name: "frame size",
         reason: "longer frames would overtake shorter ones",
@@ -243,6 +257,35 @@ const SENDBOX: [Condition; 13] = [
         look: frame_size,
     },
 ];
+
+/// Of a sendbox whose packets stay in the kernel: what is between the ports stays there, too.
+const KERNEL: [Condition; 6] = [
+    DEVICE,
+    KIND,
+    BRIDGE,
+    BRIDGE_FORWARDS,
+    Condition {
+        name: ROOT_QDISC,
+        reason: "a sendbox queues packets of bundles there",
+        is_ground: false,
+        look: root_qdisc,
+    },
+    Condition { name: MTU, reason: LOST, is_ground: false, look: within_room },
+];
+
+const BRIDGE: Condition = Condition {
+    name: "bridge",
+    reason: "both ports must be of one bridge, which carries the traffic whenever the sendbox does not",
+    is_ground: true,
+    look: one_bridge,
+};
+
+const BRIDGE_FORWARDS: Condition = Condition {
+    name: FORWARDING,
+    reason: "the bridge could not carry the traffic while the sendbox does not",
+    is_ground: false,
+    look: forwarding,
+};
 
 const RECEIVEBOX: [Condition; 3] = [
     DEVICE,
@@ -371,6 +414,16 @@ fn qdisc(devices: &Devices) -> Result<String, Fault> {
     Ok("the kernel's own, or none".into())
 }
 
+fn root_qdisc(devices: &Devices) -> Result<String, Fault> {
+    let wan = devices.wan.as_str();
+    let ifindex = if_nametoindex(wan).map_err(io::Error::from)?;
+    if htb::is_left_behind(ifindex, QDISC)? {
+        return Ok("a sendbox's".into());
+    }
+    egress::check(wan)?;
+    Ok("the kernel's own, or none".into())
+}
+
 fn receive_queues(devices: &Devices) -> Result<String, Fault> {
     let lan = devices.lan();
     let (queues, most) = (offload::receive_queues(lan)?, XdpPort::QUEUES_MAX);
@@ -411,14 +464,19 @@ fn frame_size(devices: &Devices) -> Result<String, Fault> {
             ));
         }
     }
-    let lan = devices.lan();
-    let (mtu, needed) = (offload::mtu(lan)?, frame_bytes(lan)?);
+    within_room(devices)
+}
+
+/// Refuses frames that are longer than those the box was started for.
+fn within_room(devices: &Devices) -> Result<String, Fault> {
+    let port = devices.frame_port();
+    let (mtu, needed) = (offload::mtu(port)?, devices.frame_bytes()?);
     match devices.room_bytes {
         Some(room) if needed > room => {
             let room = room - FRAME_OVERHEAD;
             Err(Fault::new(
-                format!("{lan} has an MTU of {mtu} bytes, and the box was started for {room}"),
-                format!("start the box again, or ip link set dev {lan} mtu {room}"),
+                format!("{port} has an MTU of {mtu} bytes, and the box was started for {room}"),
+                format!("start the box again, or ip link set dev {port} mtu {room}"),
             ))
         }
         _ => Ok(format!("up to {needed} bytes")),
@@ -448,11 +506,6 @@ fn not_merged(device: &str) -> Result<(), Fault> {
 
 /// An Ethernet header and a VLAN tag.
 const FRAME_OVERHEAD: usize = ETHERNET_HEADER + 4;
-
-/// Bytes of the longest frame of a device.
-pub fn frame_bytes(device: &str) -> io::Result<usize> {
-    Ok(offload::mtu(device)? as usize + FRAME_OVERHEAD)
-}
 
 impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {

@@ -13,11 +13,11 @@ use std::process::Command;
 
 use forebay_ebpf::tcp::{Datapath, Options};
 use forebay_ebpf::{Capture, CaptureOptions};
-use nix::sched::{CloneFlags, unshare};
 use serde::Serialize;
 
+use super::attempt;
 use super::conditions::{Condition, Devices, Fault};
-use super::config::{Config, Role};
+use super::config::{Config, DatapathKind, Role};
 use super::keys::{self, KeyFileError};
 use super::observer::names::look_up;
 use crate::agent::features;
@@ -71,6 +71,9 @@ impl Check {
 
 /// Examines the machine, and the devices and files that boxes would use.
 pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
+    let settled =
+        boxes.iter().map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
+    let boxes: &[Config] = &settled.collect::<Vec<_>>();
     let mut checks = vec![
         kernel(),
         privilege(),
@@ -95,6 +98,8 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         let place = boxes.iter().find_map(|config| place_of(device, config));
         checks.extend(examine_device(device, place.unwrap_or(Place::Unknown)));
     }
+    let in_kernel = boxes.iter().filter(|config| config.datapath == DatapathKind::Kernel);
+    checks.extend(in_kernel.map(classes));
     checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
     checks
 }
@@ -102,9 +107,11 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
 /// Where the device is in a box; `None`: not in it.
 fn place_of(device: &str, config: &Config) -> Option<Place> {
     if config.lan.as_deref() == Some(device) {
-        return Some(Place::Lan);
+        let is_bridged = config.datapath == DatapathKind::Kernel;
+        return Some(if is_bridged { Place::Bridged } else { Place::Lan });
     }
     let place = match config.role {
+        Role::Sendbox if config.datapath == DatapathKind::Kernel => Place::Bridged,
         Role::Sendbox => Place::Wan,
         Role::Receivebox => Place::Watched,
     };
@@ -150,12 +157,10 @@ fn privilege() -> Check {
     }
 }
 
-/// Loads the capture program, attaches it and binds an AF_XDP socket, all on the loopback device
-/// of a network namespace that ends with the thread.
+/// Loads the capture program, attaches it and binds an AF_XDP socket.
 fn datapath() -> Check {
     const NAME: &str = "XDP and AF_XDP";
-    let attempt = || -> Result<(), Box<dyn std::error::Error>> {
-        unshare(CloneFlags::CLONE_NEWNET)?;
+    let outcome = attempt::apart(|| {
         // The loopback's frames are longer than AF_XDP can carry.
         run("ip", &["link", "set", "dev", "lo", "mtu", "1500", "up"])?;
         let mut port = XdpPort::open("lo", Direction::Both)?;
@@ -163,15 +168,27 @@ fn datapath() -> Check {
         port.take_from(&capture)?;
         port.hold(capture);
         Ok(())
-    };
-    let outcome = std::thread::spawn(move || attempt().map_err(|error| error.to_string())).join();
-    match outcome.unwrap_or_else(|_| Err("the attempt panicked".into())) {
+    });
+    match outcome {
         Ok(()) => Check::ok(NAME, "a program was attached and a socket bound on a trial device"),
         Err(error) => Check::fail(
             NAME,
             error,
             "a sendbox needs root, CONFIG_XDP_SOCKETS and bpf(2); a container may forbid them",
         ),
+    }
+}
+
+/// What a sendbox needs whose packets stay in the kernel.
+fn classes(config: &Config) -> Check {
+    const NAME: &str = "HTB and tcx";
+    match attempt::classes(config.kernel_qdisc) {
+        Ok(()) => Check::ok(NAME, "a class and its programs were made on a trial device"),
+        Err(error) => {
+            let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb, sch_tbf and the \
+                       qdisc of box.kernel_qdisc: or take \"user\"";
+            Check::fail(NAME, error, fix)
+        }
     }
 }
 
@@ -306,6 +323,8 @@ enum Place {
     Wan,
     /// Watch what comes in, as a receivebox does.
     Watched,
+    /// Have the kernel forward between it and another.
+    Bridged,
     /// Nothing, or no configuration says what.
     Unknown,
 }
@@ -322,19 +341,28 @@ fn examine_device(device: &str, place: Place) -> Vec<Check> {
     if let Err(error) = ethernet::check(device) {
         return vec![Check::fail(&name("kind"), error.found(), ethernet::fix())];
     }
-    let mut checks = vec![frame_size(&name("MTU"), device)];
-    checks.push(offloads::examine(&name("offloads"), device, place));
-    checks.extend(offloads::below(&name("offloads below"), device, place));
-    checks.extend(neighbour::checksums(&name("neighbour"), device, place, &link));
-    checks.push(program(&name("XDP"), device, &link));
-    checks.push(queues(&name("receive queues"), device, place));
-    checks.push(qdisc(&name("qdisc"), device, place));
+    let mut checks = vec![offloads::examine(&name("offloads"), device, place)];
+    if place != Place::Bridged {
+        checks.extend(of_sockets(device, place, &link));
+    }
     let is_up = link.get("operstate").and_then(|state| state.as_str()) == Some("UP");
     checks.push(if is_up {
         Check::ok(&name("carrier"), "up")
     } else {
         Check::warn(&name("carrier"), "not up", format!("ip link set dev {device} up"))
     });
+    checks
+}
+
+/// What only matters where packets leave the kernel, or are seen before it has them.
+fn of_sockets(device: &str, place: Place, link: &serde_json::Value) -> Vec<Check> {
+    let name = |what: &str| format!("{device}: {what}");
+    let mut checks = vec![frame_size(&name("MTU"), device)];
+    checks.extend(offloads::below(&name("offloads below"), device, place));
+    checks.extend(neighbour::checksums(&name("neighbour"), device, place, link));
+    checks.push(program(&name("XDP"), device, link));
+    checks.push(queues(&name("receive queues"), device, place));
+    checks.push(qdisc(&name("qdisc"), device, place));
     checks
 }
 
@@ -423,6 +451,7 @@ fn ip_json(arguments: &[&str]) -> io::Result<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use forebay_skips::{Need, skip_without};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 
@@ -447,7 +476,8 @@ mod tests {
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
             let mut checks = examine_device("left", Place::Wan);
             let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
-            let devices = Devices { role, lan, wan, room_bytes: None, queues: None };
+            let datapath = DatapathKind::User;
+            let devices = Devices { role, lan, wan, datapath, room_bytes: None, queues: None };
             checks.extend(conditions_of(&devices));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));

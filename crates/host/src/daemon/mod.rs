@@ -5,6 +5,7 @@
 //! touches a disk, and the main thread serves the control socket and waits for signals
 //! ([`crate::service`]).
 
+mod attempt;
 pub mod conditions;
 pub mod config;
 pub mod doctor;

@@ -7,10 +7,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+use forebay_ebpf::Classes;
 use serde::{Deserialize, Serialize};
 
+use super::attempt;
 use super::conditions::{Condition, Devices, Fault, NOT_SAID};
-use super::config::{Config, ConfigError, Role};
+use super::config::{Config, ConfigError, DatapathKind, Role};
 use super::keys::reader::Loaded;
 use super::keys::{self, KeyFileError};
 use super::reload::difference;
@@ -156,16 +158,22 @@ impl Plan {
     }
 
     fn look_at_machine(&mut self, config: &Config, before: Option<&Config>) {
+        let datapath = attempt::settled(config);
+        let config = &Config { datapath, ..config.clone() };
         for (condition, held) in Devices::of(config).examine() {
             if let Err(fault) = held {
                 self.note(condition, fault);
             }
         }
         match config.role {
+            Role::Sendbox if datapath == DatapathKind::Kernel => {
+                self.plan_classes(config);
+            }
             Role::Sendbox => self.plan_sendbox(config, before),
             Role::Receivebox => self.plan_receivebox(config, before),
         }
-        self.step("qdiscs, filters", "as they are".into(), "as they are: none is added or changed");
+        let others = "other qdiscs, filters";
+        self.step(others, "as they are".into(), "as they are: none is added or changed");
         self.step("addresses", "as they are".into(), "as they are: none is added");
         self.plan_sockets(config, before);
         self.plan_process(config);
@@ -195,12 +203,31 @@ impl Plan {
         self.step(&format!("{lan}: sockets"), "none of this box".into(), then);
         let then = "an AF_XDP socket that transmits, on queue 0";
         self.step(&format!("{wan}: sockets"), "none of this box".into(), then);
+        self.qdisc(wan, "the same: bundles wait in queues of the box, which pass it by");
+    }
+
+    /// Of a sendbox whose packets stay in the kernel.
+    fn plan_classes(&mut self, config: &Config) {
+        let wan = &config.wan;
+        let then = "the programs `classify` (tcx, way out), `departed`, `refused` and `dropped` (tracepoints), held by \
+                    links: they go with the process";
+        self.step(&format!("{wan}: programs"), "none of this box".into(), then);
+        let queues = match config.kernel_qdisc {
+            None => format!("{} queues", Classes::leaves(config.bundles.len())),
+            Some(qdisc) => qdisc.name().into(),
+        };
+        let then = format!(
+            "htb, with a class and {queues} of each bundle; the same as now once the box stops"
+        );
+        self.qdisc(wan, &then);
+    }
+
+    fn qdisc(&mut self, wan: &str, then: &str) {
         let now = match egress::root_qdisc(wan) {
             Ok(Some(qdisc)) => qdisc.kind,
             Ok(None) => "none".into(),
             Err(error) => return self.unseen.push(format!("{wan}: qdisc: {error}")),
         };
-        let then = "the same: bundles wait in queues of the box, which pass it by";
         self.step(&format!("{wan}: qdisc"), now, then);
     }
 
@@ -462,7 +489,9 @@ mod tests {
         let plan = only(Plan::of(&file).unwrap());
         assert_eq!(plan.running, None);
         let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
-        for object in ["no-lan: sockets", "qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"] {
+        for object in
+            ["no-lan: sockets", "other qdiscs, filters", "addresses", "UDP 192.0.2.1:61475"]
+        {
             assert!(objects.contains(&object), "{object}: {objects:?}");
         }
         let blockers = plan.blockers.join("\n");
@@ -475,6 +504,12 @@ mod tests {
         assert_eq!(serde_json::from_str::<Plan>(&document).unwrap(), plan);
         fs::remove_file(folder.path().join("b.key")).unwrap();
         assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: No such file"));
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replacen("lan =", "datapath = \"kernel\"\nlan =", 1)).unwrap();
+        let plan = only(Plan::of(&file).unwrap());
+        let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
+        assert!(objects.contains(&"no-wan: programs"), "{objects:?}");
+        assert!(!objects.contains(&"no-lan: sockets"), "{objects:?}");
         fs::write(&file, "role = 1\n").unwrap();
         assert!(Plan::of(&file).is_err());
     }

@@ -522,11 +522,13 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::config::DatapathKind;
     use crate::port::tests::{on_a_veth_pair, run};
 
     fn watch(device: &str) -> Result<Sampler, DaemonError> {
         let (role, wan) = (Role::Receivebox, device.to_string());
-        let devices = Devices { role, lan: None, wan, room_bytes: None, queues: None };
+        let datapath = DatapathKind::default();
+        let devices = Devices { role, lan: None, wan, datapath, room_bytes: None, queues: None };
         devices.require()?;
         attach(&devices, crate::port::ifindex(device)?)
     }

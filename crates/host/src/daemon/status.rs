@@ -78,8 +78,8 @@ pub struct TrialStatus {
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic`, `tcx` or `packet socket`; behind AF_XDP also `zero copy`, how many queues are
-    /// read, and `reader threads`.
+    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` and
+    /// `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
     pub mode: String,
     /// Named counters since the start, such as frames handed to the box or passed to the kernel
     /// for being outside every bundle.

@@ -115,6 +115,12 @@ pub const EVENTS: &[Event] = &[
         Level::DEBUG,
         "a driver refuses one way of taking packets, and another is tried",
     ),
+    event(
+        "FB0404",
+        "datapath",
+        Level::INFO,
+        "which datapath was taken, where that is left to the box",
+    ),
     event("FB0501", "trace", Level::ERROR, "rows of the trace are lost"),
     event("FB0502", "trace", Level::INFO, "the trace is written again"),
     event("FB0503", "log", Level::WARN, "lines of the log were lost"),

@@ -14,6 +14,7 @@ use forebay_core::traffic::Receiving;
 use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
+use forebay_host::daemon::config::DatapathKind;
 use forebay_host::live::named;
 use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use forebay_testbed::scenario::{
@@ -484,6 +485,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
         name: bundle.name.clone(),
         cc: of_sendbox(&bundle.cc),
         qdisc: bundle.qdisc.clone(),
+        datapath: if bundle.in_kernel { DatapathKind::Kernel } else { DatapathKind::User },
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
         max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
         unseen: bundle.unseen,

@@ -321,6 +321,8 @@ pub struct Bundle {
     pub cc: Spec,
     /// Sendbox qdisc.
     pub qdisc: Spec,
+    /// Packets stay in the kernel at the sendbox, whose qdisc is another then.
+    pub in_kernel: bool,
     /// Lower bound of the shaper.
     pub min_rate: Option<Rate>,
     /// Upper bound of the shaper.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use forebay_core::units::ByteCount;
 use toml::de::DeTable;
 
+use super::bundle::Bundle;
 use super::document::{Section, Source, Table};
 use super::places::Places;
-use super::{Config, Role, TraceConfig, bundle, uplink, value};
+use super::{Config, DatapathKind, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
 
 const ROOT: Section = Section {
@@ -20,7 +21,18 @@ const ROOT: Section = Section {
 pub(super) const BOX: Section = Section {
     name: "box",
     is_list: false,
-    keys: &["role", "lan", "wan", "listen", "control", "realtime", "user", "status_group"],
+    keys: &[
+        "role",
+        "lan",
+        "wan",
+        "datapath",
+        "kernel_qdisc",
+        "listen",
+        "control",
+        "realtime",
+        "user",
+        "status_group",
+    ],
 };
 
 /// One of several boxes of a file: with a name, and with what a file of one box has beside the box.
@@ -32,6 +44,8 @@ const ONE_OF_SEVERAL: Section = Section {
         "role",
         "lan",
         "wan",
+        "datapath",
+        "kernel_qdisc",
         "listen",
         "control",
         "realtime",
@@ -165,6 +179,14 @@ fn config(
     let node = node?;
     let wan = node.required("wan", value::device);
     let lan = lan(&node, role, wan.as_deref());
+    let datapath = datapath(&node, role, &bundles);
+    if datapath == DatapathKind::Kernel && root.has("xdp") {
+        root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
+    }
+    let kernel_qdisc = node.optional("kernel_qdisc", value::kernel_qdisc);
+    if datapath == DatapathKind::User && kernel_qdisc.is_some() {
+        node.wrong("kernel_qdisc", "nothing without box.datapath = \"kernel\" or \"auto\"");
+    }
     let control = node.optional("control", |text| value::socket_path(folder, text));
     let (user, status_group) =
         (node.optional("user", value::name), node.optional("status_group", value::name));
@@ -180,6 +202,8 @@ fn config(
         is_only_of_role: true,
         lan,
         wan: wan?,
+        datapath,
+        kernel_qdisc,
         listen: listen?,
         control,
         realtime: realtime.unwrap_or(true),
@@ -261,6 +285,27 @@ fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
         zero_copy: table.switch("zero_copy").unwrap_or_default(),
         busy_poll: table.optional("busy_poll", value::busy_poll),
         threads: table.switch("threads").unwrap_or_default(),
+    }
+}
+
+/// What carries the packets; refuses what the kernel's queues cannot do.
+fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> DatapathKind {
+    let datapath = node.optional("datapath", value::datapath).unwrap_or_default();
+    if role == Some(Role::Receivebox) && node.has("datapath") {
+        node.wrong("datapath", "nothing: a receivebox carries no packets");
+    }
+    let mut with_qdisc = bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
+    match datapath {
+        DatapathKind::Auto if with_qdisc.next().is_some() => DatapathKind::User,
+        DatapathKind::Kernel => {
+            for bundle in with_qdisc {
+                let allowed = "nothing with box.datapath = \"kernel\": box.kernel_qdisc says what \
+                               packets wait in there";
+                bundle.table.wrong("qdisc", allowed);
+            }
+            datapath
+        }
+        DatapathKind::Auto | DatapathKind::User => datapath,
     }
 }
 

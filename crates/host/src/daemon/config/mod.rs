@@ -6,6 +6,7 @@
 //! lan     = "s0"                      # port towards the site's hosts (sendbox only)
 //! wan     = "s1"                      # port towards the Internet; a sendbox's are of one bridge
 //! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
+//! datapath = "user"                   # or "kernel" or "auto" (sendbox only)
 //! control = "/run/forebay/sendbox.sock"
 //!
 //! [[bundle]]
@@ -34,6 +35,7 @@
 
 mod bundle;
 mod check;
+mod datapath;
 mod document;
 mod peer;
 mod places;
@@ -57,6 +59,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
+pub use datapath::{DatapathKind, KernelQdisc};
 pub(super) use document::PROBLEMS_MAX;
 use document::Source;
 pub use peer::Peer;
@@ -159,6 +162,10 @@ pub struct Config {
     pub lan: Option<String>,
     /// Port towards the Internet.
     pub wan: String,
+    /// What carries the packets of a sendbox.
+    pub datapath: DatapathKind,
+    /// What packets wait in that stay in the kernel; `None`: queues for flows by their hash.
+    pub kernel_qdisc: Option<KernelQdisc>,
     /// Own addresses and ports of the messages: one, or one of each IP version.
     pub listen: Vec<SocketAddr>,
     /// Path of the control socket.

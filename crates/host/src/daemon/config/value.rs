@@ -10,7 +10,7 @@ use forebay_core::bundle::{NAME_MAX, Nat};
 use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
-use super::{Peer, Role};
+use super::{DatapathKind, KernelQdisc, Peer, Role};
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
@@ -23,6 +23,15 @@ fn otherwise<T>(value: Option<T>, allowed: impl Display) -> Result<T, String> {
 
 pub(super) fn role(text: &str) -> Result<Role, String> {
     otherwise(text.parse().ok(), "\"sendbox\" or \"receivebox\"")
+}
+
+pub(super) fn datapath(text: &str) -> Result<DatapathKind, String> {
+    otherwise(DatapathKind::of_name(text), "\"user\", \"kernel\" or \"auto\"")
+}
+
+pub(super) fn kernel_qdisc(text: &str) -> Result<KernelQdisc, String> {
+    let allowed = "\"fifo\", \"fq_codel\", \"cake\", \"fq\" or \"sfq\"";
+    otherwise(KernelQdisc::of_name(text), allowed)
 }
 
 pub(super) fn name(text: &str) -> Result<String, String> {

@@ -34,7 +34,9 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
                 "on: gro, which a driver that runs no XDP program (generic mode) does first";
             Check::warn(name, found, format!("{}, if the box asks", fix(&[Offload::Gro])))
         }
-        Place::Watched => Check::ok(name, format!("{found}, which is no matter here")),
+        Place::Watched | Place::Bridged => {
+            Check::ok(name, format!("{found}, which is no matter here"))
+        }
     }
 }
 

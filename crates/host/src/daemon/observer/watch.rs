@@ -14,6 +14,7 @@ use super::Observation;
 use super::names::{LookUp, Names};
 use crate::bridge;
 use crate::daemon::conditions::Devices;
+use crate::daemon::config::DatapathKind;
 use crate::daemon::machine_addresses;
 use crate::ethernet;
 use crate::netlink;
@@ -47,7 +48,9 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     let _signals = block_signals()?;
     // Without these privileges it could not become another user.
     let mut names = LookUp::start(account)?;
-    let groups = RTMGRP_LINK | RTMGRP_TC | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+    // A box with classes in the kernel is told of each rate that it sets itself: it looks for other qdiscs each PERIOD.
+    let of_tc = if devices.datapath == DatapathKind::Kernel { 0 } else { RTMGRP_TC };
+    let groups = RTMGRP_LINK | of_tc | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));

@@ -8,7 +8,9 @@ use forebay_core::bundle::uplink::Member;
 use forebay_core::units::Rate;
 use ipnet::IpNet;
 
-use crate::daemon::config::{BundleConfig, Config, Shaping, Uplink, unit_of};
+use crate::daemon::config::{
+    BundleConfig, Config, DatapathKind, KernelQdisc, Shaping, Uplink, unit_of,
+};
 use crate::daemon::keys::reader::Loaded;
 use crate::port::XdpOptions;
 use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
@@ -41,7 +43,7 @@ impl Origin {
 /// cannot change while it runs, and where each bundle of `after` comes from.
 pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<Origin>) {
     let places: BTreeMap<&str, usize> = before.config.bundles.iter().zip(0..).map(named).collect();
-    let fixed = [before, after].map(|loaded| fixed(&loaded.config));
+    let fixed = [&before.config, &as_left_to(&before.config, &after.config)].map(fixed);
     let fixed = differing(fixed.each_ref().map(Vec::as_slice));
     let mut outcome = Outcome {
         file: after.config.file.display().to_string(),
@@ -126,6 +128,15 @@ fn values(bundle: &BundleConfig) -> (Values, Values) {
     (anew, live)
 }
 
+/// The configuration `after`, where it leaves to the box what `before` has settled.
+fn as_left_to(before: &Config, after: &Config) -> Config {
+    let mut after = after.clone();
+    if after.datapath == DatapathKind::Auto {
+        after.datapath = before.datapath;
+    }
+    after
+}
+
 /// What a box takes at its start alone: devices, sockets, files and identities that it has given up the
 /// privileges for.
 fn fixed(config: &Config) -> Values {
@@ -137,6 +148,8 @@ fn fixed(config: &Config) -> Values {
         is_only_of_role: _,
         lan,
         wan,
+        datapath,
+        kernel_qdisc,
         listen,
         control,
         realtime,
@@ -154,6 +167,8 @@ fn fixed(config: &Config) -> Values {
         ("box.role", role.to_string()),
         ("box.lan", shown(lan.as_ref())),
         ("box.wan", wan.clone()),
+        ("box.datapath", datapath.name().into()),
+        ("box.kernel_qdisc", shown(kernel_qdisc.map(KernelQdisc::name))),
         ("box.listen", listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ("box.control", control.display().to_string()),
         ("box.realtime", realtime.to_string()),
@@ -410,6 +425,20 @@ weight = 2
         one_of_several.config.is_only_of_role = false;
         let refused = between(&loaded(FILE), &one_of_several).0.refused.concat();
         assert!(refused.ends_with("or start the box again"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_left_to_the_box_may_be_as_the_box_has_it() {
+        let second = FILE.find("[[bundle]]\nname = \"b\"").unwrap();
+        let one = FILE[..second].replace("weight = 3\n", "");
+        let text = one.replace("lan =", "datapath = \"auto\"\nlan =");
+        let mut running = loaded(&text);
+        running.config.datapath = DatapathKind::Kernel;
+        let (outcome, _) = between(&running, &loaded(&text));
+        assert!(outcome.is_nothing() && outcome.refused.is_empty(), "{outcome}");
+        let (outcome, _) = between(&running, &loaded(&text.replace("auto", "user")));
+        let all = outcome.refused.join("\n");
+        assert!(all.contains("box.datapath kernel -> user: "), "{all}");
     }
 
     #[test]

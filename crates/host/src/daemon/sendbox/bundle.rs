@@ -47,6 +47,8 @@ pub struct Mode {
     pub dry_run: bool,
     /// Rows are written.
     pub is_traced: bool,
+    /// Versions of the sampling block that the datapath can build without NAT.
+    pub versions: BlockVersions,
 }
 
 /// How far a bundle is on its way out.
@@ -113,7 +115,7 @@ impl Bundle {
         let cc = live::named::build(&shaping.cc, &config.name)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
-        control.set_versions(now, BlockVersions::ALL.with_nat(config.nat));
+        control.set_versions(now, mode.versions.with_nat(config.nat));
         control.offer_rest(now);
         Ok(Self {
             index,
@@ -408,7 +410,9 @@ impl Bundle {
                 .map(|differences| scope::sentences(Role::Sendbox, differences)),
             shaping: Some(ShapingStatus {
                 cc: self.shaping.cc.to_string(),
-                qdisc: self.shaping.qdisc.to_string(),
+                qdisc: datapath
+                    .discipline()
+                    .map_or_else(|| self.shaping.qdisc.to_string(), Into::into),
                 min_rate_bps: self.shaping.min_rate.as_bits_per_sec(),
                 max_rate_bps: self.shaping.max_rate.map(Rate::as_bits_per_sec),
                 decision: DecisionRecord::of(now, &self.control.decision()),
@@ -455,7 +459,7 @@ mod tests {
         let config = config(folder.path());
         let bundle = &config.bundles[0];
         let keys = keys::load(&bundle.key_file).unwrap();
-        let mode = Mode { dry_run: false, is_traced: true };
+        let mode = Mode { dry_run: false, is_traced: true, versions: BlockVersions::ALL };
         let shaping = bundle.shaping.as_ref().unwrap();
         let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
         let (tracer, writer) = trace::start(&config, &Confinement::default()).unwrap();

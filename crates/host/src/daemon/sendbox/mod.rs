@@ -7,9 +7,9 @@
 //!
 //! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
 //! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on (`progress`) or a
-//! condition of its devices does not hold ([`conditions`]), at a clean stop only until its queues are empty; what
-//! is queued at a hand-back leaves at once. Where the MTU allows frames that the box could not carry all traffic
-//! is handed back, since those that pass would overtake short ones that queue.
+//! condition of its devices does not hold ([`conditions`](super::conditions)), at a clean stop only until its
+//! queues are empty; what is queued at a hand-back leaves at once. Where the MTU allows frames that the box could
+//! not carry all traffic is handed back, since those that pass would overtake short ones that queue.
 //!
 //! A peer that is silent (`bundle::monitor` of core), or that lives and reports nothing, leaves the bundle
 //! unshaped, never slower.
@@ -41,20 +41,21 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Mode, Stopping};
+use self::datapath::kernel::Kernel;
 use self::datapath::xdp::Xdp;
 use self::datapath::{BATCH, Datapath, STALE_AFTER};
 use self::progress::{Cause, Change, Progress};
-use super::conditions::{self, Devices, Void};
-use super::config::{BundleConfig, Config, Role, Shaping};
+use super::conditions::{Devices, Void};
+use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
 use super::keys::reader::{Loaded, Source};
 use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::reload;
 use super::schedule::Schedule;
-use super::starting::{prepare, supervise};
+use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
-use super::{DaemonError, message_addresses, scope};
+use super::{DaemonError, attempt, message_addresses, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -87,9 +88,31 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     privileges::check().map_err(DaemonError::SetUp)?;
     let mut prepared = prepare(config)?;
     prepared.reader.steer_by(python);
-    let loaded = prepared.reader.load(Source::Own)?;
+    let mut loaded = prepared.reader.load(Source::Own)?;
+    loaded.config.expect_role(Role::Sendbox)?;
+    loaded.config.datapath = attempt::settled(&loaded.config);
+    let confinement = prepared.confinement.clone();
+    match loaded.config.datapath {
+        DatapathKind::User | DatapathKind::Auto => {
+            serve(loaded, prepared, dry_run, |config, room_bytes, seen, seed| {
+                Xdp::open(config, room_bytes, seen, seed, &confinement)
+            })
+        }
+        DatapathKind::Kernel => serve(loaded, prepared, dry_run, |config, room_bytes, seen, _| {
+            Kernel::open(config, room_bytes, seen, &confinement)
+        }),
+    }
+}
+
+/// Runs a worker with the datapath that `open` opens: for frames of up to so many bytes, from what was seen of the
+/// devices and a random seed.
+fn serve<D: Datapath>(
+    loaded: Loaded,
+    prepared: Prepared,
+    dry_run: bool,
+    open: impl FnOnce(&Config, usize, &Observation, u64) -> Result<D, DaemonError>,
+) -> Result<Status, DaemonError> {
     let Loaded { config, keys, .. } = &loaded;
-    config.expect_role(Role::Sendbox)?;
     // Before anything is given up: later no program can be started.
     for bundle in &config.bundles {
         let started = live::named::start(&shaping(bundle).cc);
@@ -98,15 +121,14 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     let devices = Devices::of(config);
     devices.require()?;
     let lan = config.lan.as_deref().expect("a sendbox has one, as checked");
-    let room_bytes = conditions::frame_bytes(lan).map_err(DaemonError::SetUp)?;
+    let room_bytes = devices.frame_bytes().map_err(DaemonError::SetUp)?;
     let queues = offload::receive_queues(lan).map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
     let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
     let confinement = &prepared.confinement;
     let observed =
         Observer::start(&devices, confinement.account.as_ref()).map_err(DaemonError::SetUp)?;
-    let datapath =
-        |seen: &Observation, seed| Xdp::open(config, room_bytes, seen, seed, confinement);
+    let datapath = |seen: &Observation, seed| open(config, room_bytes, seen, seed);
     let worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
@@ -164,7 +186,8 @@ impl<D: Datapath> SendboxWorker<D> {
         datapath: impl FnOnce(&Observation, u64) -> Result<D, DaemonError>,
     ) -> Result<Self, DaemonError> {
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
-        let mode = Mode { dry_run, is_traced: config.trace.is_some() };
+        let is_traced = config.trace.is_some();
+        let mode = Mode { dry_run, is_traced, versions: D::VERSIONS };
         let all = config.bundles.iter().zip(keys).enumerate();
         let bundles =
             all.map(|(place, (bundle, keys))| new_bundle(place, bundle, keys, seed, mode));

@@ -2,10 +2,10 @@
 //!
 //! | capability | for what | kept |
 //! |---|---|---|
-//! | CAP_NET_ADMIN | attaching XDP programs, large buffers; asking for filters | by the observer |
+//! | CAP_NET_ADMIN | attaching programs, large buffers; asking for filters; setting rates of classes | by the observer; by a thread of the kernel datapath |
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
-//! | CAP_PERFMON | programs that keep pointers, and those of a congestion control (agent) | no |
+//! | CAP_PERFMON | programs that keep pointers or stand at tracepoints, and those of a congestion control (agent) | no |
 //! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by the packet thread |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
@@ -198,6 +198,7 @@ impl Confinement {
             Task::Packets => &KEPT,
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
+            Task::Rates => &[Capability::CAP_NET_ADMIN],
             Task::Frames
             | Task::Control
             | Task::Log

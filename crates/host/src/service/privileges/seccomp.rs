@@ -26,6 +26,8 @@ pub enum Task {
     Control,
     /// The lines of the log.
     Log,
+    /// The rates of classes.
+    Rates,
     /// The rows of the trace.
     Trace,
     /// Clients of the metrics.
@@ -38,11 +40,12 @@ pub enum Task {
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Packets,
         Self::Frames,
         Self::Control,
         Self::Log,
+        Self::Rates,
         Self::Trace,
         Self::Metrics,
         Self::Keys,
@@ -259,6 +262,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         Task::Frames => &[SOCKETS],
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
+        Task::Rates => &[SOCKETS],
         Task::Trace => &[TRACE],
         Task::Metrics => &[SOCKETS, METRICS],
         Task::Keys => &[SOCKETS, KEYS],
@@ -293,7 +297,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
             let no_writing = only(2, SeccompCmpOp::MaskedEq(libc::PROT_WRITE as u64), 0)?;
             rules.insert(libc::SYS_mmap, vec![no_code, no_writing]);
         }
-        Task::Frames | Task::Log | Task::Trace => {}
+        Task::Frames | Task::Log | Task::Rates | Task::Trace => {}
     }
     Ok(rules)
 }

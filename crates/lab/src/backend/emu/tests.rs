@@ -56,10 +56,13 @@ fn what_real_boxes_cannot_be_made_to_do_is_refused_with_the_reason() {
         let error = check(&keys).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("allowed with sim"), "{error}");
     }
-    let made = check(&format!("unseen = 0.2\nclock = \"0s +300ppm\"\n{unseen}")).unwrap();
+    let made =
+        check(&format!("datapath = \"kernel\"\nunseen = 0.2\nclock = \"0s +300ppm\"\n{unseen}"))
+            .unwrap();
     assert_eq!(made.unseen(0), Some((0.2, vec![(1_000_000_000, 0.5)])));
     let bundle = made.pairs[0].forward_bundle.as_ref().unwrap();
     assert_eq!(bundle.clock, forebay_core::clock::Clock::fast_by(300.0));
+    assert_eq!(bundle.datapath, DatapathKind::Kernel);
 }
 
 #[test]

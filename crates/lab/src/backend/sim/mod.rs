@@ -257,5 +257,8 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     if experiment.attack.is_some() {
         return refused("[attack]".into());
     }
+    if let Some(bundle) = experiment.bundles.iter().find(|bundle| bundle.in_kernel) {
+        return refused(format!("bundle.{}.datapath = \"kernel\"", bundle.name));
+    }
     Ok(())
 }

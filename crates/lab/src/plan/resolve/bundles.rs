@@ -57,6 +57,11 @@ pub(super) fn bundles(
             let allowed = format!("a rate of at least min_rate, {least}");
             return Err(table.wrong_because("max_rate", &allowed));
         }
+        let in_kernel = match table.text("datapath")? {
+            None | Some("user") => false,
+            Some("kernel") => true,
+            Some(_) => return Err(table.wrong("datapath")),
+        };
         let enabled = table.switch("enabled")?.unwrap_or(true);
         let unseen = table.share("unseen")?.unwrap_or(0.0);
         if unseen > UNSEEN_MAX || unseen > 0.0 && reversed {
@@ -68,6 +73,7 @@ pub(super) fn bundles(
             reversed,
             cc,
             qdisc,
+            in_kernel,
             min_rate,
             max_rate,
             unseen,

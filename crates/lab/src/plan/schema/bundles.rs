@@ -34,6 +34,13 @@ pub static BUNDLE: Section = Section {
             "how the bundle's rate is found",
         ),
         key("qdisc", QDISC, BUNDLE_QDISC, "how the sendbox schedules"),
+        key(
+            "datapath",
+            "\"user\" or \"kernel\"",
+            "\"user\"",
+            "where the sendbox queues: \"kernel\" has queues by flow of its own in the place of qdisc; \
+             with `--backend emu` alone",
+        ),
         key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
         key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),

@@ -118,6 +118,11 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ),
         (
             "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\ndatapath = \"fast\"",
+            "p.toml:16: bundle.a.datapath = \"fast\": allowed is \"user\" or \"kernel\"",
+        ),
+        (
+            "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nreport_jitter = \"2s\"",
             "p.toml:16: bundle.a.report_jitter = \"2s\": allowed is a duration from \"0s\" to \"1s\"",
         ),

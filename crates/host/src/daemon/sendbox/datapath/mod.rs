@@ -10,6 +10,7 @@
 //! loop says and tells what became of packets. One folder here is one datapath; `docs/howto/add-a-datapath.md`
 //! adds one.
 
+pub mod kernel;
 pub mod xdp;
 
 #[cfg(test)]
@@ -18,7 +19,7 @@ pub mod stub;
 use std::io;
 use std::time::Duration;
 
-use forebay_core::bundle::{BlockVersion, Departures, EpochSize, SamplingKey};
+use forebay_core::bundle::{BlockVersion, BlockVersions, Departures, EpochSize, SamplingKey};
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
 use nix::poll::PollFd;
@@ -45,6 +46,14 @@ pub const BATCH: usize = 64;
 /// Until the first [`Datapath::beat`] the kernel forwards everything. Bundles are unshaped until the first
 /// [`Datapath::steer`].
 pub trait Datapath: Send + 'static {
+    /// Versions of the sampling block that it can build: version 2 alone where it sees super-packets.
+    const VERSIONS: BlockVersions;
+
+    /// The discipline that its queues come nearest to; `None`: they are of the one that a bundle names.
+    fn discipline(&self) -> Option<&'static str> {
+        None
+    }
+
     /// From `now` on these hold for a bundle, for what is queued too. Called only where something differs.
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering);
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_core::bundle::receivebox::Seen;
-use forebay_core::bundle::{BoundaryMark, DepartureCounters, Departures};
+use forebay_core::bundle::{BlockVersions, BoundaryMark, DepartureCounters, Departures};
 use forebay_core::qdisc::Backlog;
 use forebay_core::random::Streams;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
@@ -107,6 +107,8 @@ impl Stub {
 }
 
 impl Datapath for Stub {
+    const VERSIONS: BlockVersions = BlockVersions::ALL;
+
     fn steer(&mut self, now: Timestamp, _bundle: usize, steering: &Steering) {
         let mut kernel = self.kernel();
         kernel.free_at = kernel.free_at.max(now);

@@ -24,8 +24,8 @@ mod readers;
 use std::collections::BTreeSet;
 use std::io;
 
-use forebay_core::bundle::Departures;
 use forebay_core::bundle::table::BundleTable;
+use forebay_core::bundle::{BlockVersions, Departures};
 use forebay_core::qdisc::{self, Backlog};
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -140,6 +140,8 @@ impl Listener for Nobody {
 }
 
 impl Datapath for Xdp {
+    const VERSIONS: BlockVersions = BlockVersions::ALL;
+
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
         self.queues[bundle].steer(now, steering);
     }

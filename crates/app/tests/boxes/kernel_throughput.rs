@@ -1,0 +1,138 @@
+//! What a sendbox whose packets stay in the kernel carries and costs, beside a plain bridge: a measurement, not a claim.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebay_testbed::topology::{PairSites, Site};
+use nix::sys::signal::Signal;
+
+use crate::alone;
+use crate::by_hand::{await_status, signal, start, switch};
+use crate::kernel_queues::{connected, counter, write_configs};
+
+/// Turns of each rate.
+const TURNS: usize = 9;
+/// More than the machine carries.
+const UNSHAPED: &str = "100Gbit/s";
+/// How long a flow lasts.
+const LASTING: Duration = Duration::from_secs(2);
+
+#[test]
+#[ignore = "a measurement, not a claim"]
+fn throughput_and_cost_beside_a_plain_bridge() {
+    let _alone = alone();
+    let topology = connected();
+    let sites = &topology.pairs[0];
+    for rate in ["1Gbit/s", "5Gbit/s", "10Gbit/s", UNSHAPED] {
+        let turns: Vec<Turn> = (0..TURNS).map(|_| Turn::take(sites, rate)).collect();
+        let of = |value: fn(&Turn) -> f64| median(turns.iter().map(value).collect());
+        println!(
+            "max_rate {rate}: {:.2} Gbit/s beside {:.2} of the plain bridge, ratio {:.2}; past the class and \
+             unsampled {:.2}, ratio {:.2}; medians of {TURNS} turns",
+            of(|turn| turn.boxed),
+            of(|turn| turn.plain),
+            of(|turn| turn.boxed / turn.plain),
+            of(|turn| turn.past),
+            of(|turn| turn.past / turn.plain),
+        );
+    }
+    say_cost(sites, "super-packets");
+    switch(&sites.left_hosts, "eth0", &["gso", "tso"], "off");
+    switch(&sites.left_box, "lan", &["gro"], "off");
+    say_cost(sites, "single packets");
+}
+
+/// What one flow got one time after another, in Gbit/s.
+struct Turn {
+    /// Over the bridge alone.
+    plain: f64,
+    /// With a sendbox.
+    boxed: f64,
+    /// With a sendbox that is stopped: packets pass its programs and its qdisc, but no class, and are not sampled.
+    past: f64,
+}
+
+impl Turn {
+    fn take(sites: &PairSites, rate: &str) -> Self {
+        let plain = bulk(sites);
+        let (boxed, past) = with_a_sendbox(sites, rate, |shaping, _| {
+            let boxed = bulk(sites);
+            signal(shaping, Signal::SIGSTOP);
+            // Longer than a heartbeat counts.
+            thread::sleep(Duration::from_millis(700));
+            let past = bulk(sites);
+            signal(shaping, Signal::SIGCONT);
+            (boxed, past)
+        });
+        Self { plain, boxed, past }
+    }
+}
+
+/// Says what it costs to sample a packet of one flow, by the kernel's own times of the program.
+fn say_cost(sites: &PairSites, what: &str) {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+    let before = fs::read_to_string(SWITCH).unwrap();
+    fs::write(SWITCH, "1").unwrap();
+    let status = with_a_sendbox(sites, UNSHAPED, |_, socket| {
+        bulk(sites);
+        // What has left is told of with the next ticks.
+        thread::sleep(Duration::from_millis(500));
+        await_status(socket)
+    });
+    fs::write(SWITCH, before).unwrap();
+    let packets = status.bundles[0].packets as f64;
+    println!(
+        "{what}: {:.0} ns a packet to sample it, {:.1} packets a buffer, {} buffers refused by the driver and sent again",
+        counter(&status, "sampling_ns") as f64 / packets,
+        packets / counter(&status, "sampled") as f64,
+        counter(&status, "sent_again"),
+    );
+}
+
+/// Runs `work` with a sendbox of this rate, the process and its socket, which ends as told.
+fn with_a_sendbox<T>(sites: &PairSites, rate: &str, work: impl FnOnce(&Child, &Path) -> T) -> T {
+    let folder = tempfile::tempdir().unwrap();
+    let [config, _] = write_configs(folder.path(), rate);
+    let mut shaping = start(&sites.left_box, "sendbox", &config);
+    let socket = folder.path().join("box.sock");
+    await_status(&socket);
+    let done = work(&shaping, &socket);
+    signal(&shaping, Signal::SIGTERM);
+    assert!(shaping.wait().unwrap().success());
+    done
+}
+
+/// The rate of one flow of large writes, in Gbit/s.
+fn bulk(sites: &PairSites) -> f64 {
+    const CHUNK: usize = 256 << 10;
+    let target = SocketAddr::new(Site::RightHosts.address(0).into(), 7001);
+    let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();
+    let mut sender = sites.left_hosts.within(|| TcpStream::connect(target)).unwrap();
+    let mut receiver = listener.accept().unwrap().0;
+    let sending = thread::spawn(move || {
+        let (chunk, began) = (vec![7; CHUNK], Instant::now());
+        while began.elapsed() < LASTING {
+            sender.write_all(&chunk).unwrap();
+        }
+    });
+    let (mut chunk, mut bytes, began) = (vec![0; CHUNK], 0, Instant::now());
+    loop {
+        match receiver.read(&mut chunk).unwrap() {
+            0 => break,
+            len => bytes += len,
+        }
+    }
+    let elapsed = began.elapsed();
+    sending.join().unwrap();
+    8.0 * bytes as f64 / elapsed.as_secs_f64() / 1e9
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,476 @@
+//! The packets of bundles in the kernel, as they are: a class of HTB at the WAN port queues and paces each bundle, and BPF
+//! programs put packets into the classes and say what has left.
+//!
+//! ```text
+//!  lan ──► the kernel's bridge ──► program (tcx) ──► HTB: class of the bundle ──► program ──► wan
+//!                                      │ else, and whenever there is no fresh beat
+//!                                      └──► HTB, past all classes ─────────────────────────► wan
+//! ```
+//! Nothing goes past what stands between the ports: filters, isolation and VLANs hold as without a box. Super-packets
+//! stay whole as far as the rate allows, and are counted and sampled as the packets that they become.
+//!
+//! The programs are held by links and go with the process. The qdisc stays where a process is killed: it is put in no
+//! class then, what waits in one leaves at the rate that was set last, and the next start takes the qdisc away.
+
+mod rates;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use forebay_core::bundle::{
+    BlockVersion, BlockVersions, BoundaryMark, BundleId, Departures, EpochSize, SamplingKey,
+};
+use forebay_core::qdisc::Backlog;
+use forebay_core::units::{ByteCount, Rate, Timestamp};
+use forebay_ebpf::{Boundary, Classes, ClassesOptions, Ledger, QDISC, SamplerBundle, Standing};
+use nix::poll::{PollFd, PollFlags};
+
+use self::rates::{BundleClasses, Rates};
+use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
+use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
+use crate::daemon::config::{BundleConfig, Config, KernelQdisc};
+use crate::daemon::observer::Observation;
+use crate::daemon::reload::difference::Origin;
+use crate::daemon::schedule::{Next, Schedule};
+use crate::daemon::status::PortStatus;
+use crate::daemon::{DaemonError, message_addresses};
+use crate::htb::Htb;
+use crate::service::privileges::Confinement;
+
+/// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
+const TOLD_WITHIN: Duration = Duration::from_millis(5);
+
+/// Packets that wait in all classes together at most, however many flows a host makes: 300 MB of the kernel's memory,
+/// if they are full ones.
+const MOST_PACKETS: u32 = 1 << 17;
+/// Bytes that they have at most, as super-packets: 0.1 s at 10 Gbit/s.
+const MOST_BYTES: u32 = 1 << 27;
+
+/// One bundle.
+struct Bundle {
+    id: BundleId,
+    /// Where the classes of the bundle are.
+    place: usize,
+    /// As the sampler has the bundle.
+    sampled: SamplerBundle,
+    rate: Option<Rate>,
+    /// Ledger and backlog as of the last [`Datapath::receive`].
+    ledger: Ledger,
+    backlog: Backlog,
+    /// What bundles before had dropped at this place.
+    dropped_before: u64,
+    /// Packets that were told of.
+    told: u64,
+    told_at: Timestamp,
+    /// What had left at the last call: by the next one all boundaries of it have been read.
+    counted: Option<Departures>,
+}
+
+/// The classes, and what is known of them.
+pub struct Kernel {
+    // Programs go first: what they put into classes would go past all once there are none.
+    classes: Classes,
+    rates: Rates,
+    qdisc: Option<KernelQdisc>,
+    ifindex: u32,
+    names: [String; 2],
+    bundles: Vec<Bundle>,
+    by_id: BTreeMap<BundleId, usize>,
+    /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
+    message_addresses: BTreeSet<IpAddr>,
+    own: BTreeSet<IpAddr>,
+    /// What stands in the qdisc, as of the last [`Datapath::receive`].
+    standing: Standing,
+    void: Vec<Void>,
+}
+
+impl Kernel {
+    /// Puts qdisc and programs at the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the
+    /// devices.
+    pub fn open(
+        config: &Config,
+        frame_bytes: usize,
+        seen: &Observation,
+        confinement: &Confinement,
+    ) -> Result<Self, DaemonError> {
+        let names =
+            [config.lan.clone().expect("a sendbox has one, as checked"), config.wan.clone()];
+        let indices = seen.lan.zip(seen.wan);
+        let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
+            DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
+        })?;
+        let qdisc = config.kernel_qdisc;
+        let leaves = match qdisc {
+            None => Classes::leaves(config.bundles.len()),
+            Some(_) => 0,
+        };
+        let options = ClassesOptions {
+            lan,
+            wan,
+            leaves,
+            most_packets: MOST_PACKETS,
+            most_bytes: MOST_BYTES,
+            stale_after: STALE_AFTER,
+        };
+        let mut classes = Classes::attach(options)?;
+        let (message_addresses, mut own) = (message_addresses(config), BTreeSet::new());
+        set_own(&classes, &mut own, &message_addresses | &seen.named_addresses())?;
+        let mut bundles: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
+        set_bundles(&mut classes, &[], &bundles)?;
+        for bundle in &mut bundles {
+            bundle.begin(&classes);
+        }
+        let places = (0..classes.room()).map(|place| {
+            let (class, leaves) = classes.at(place);
+            let qdisc = qdisc.and_then(KernelQdisc::kind);
+            BundleClasses { class, leaves, frame_bytes: frame_bytes as u32, qdisc }
+        });
+        let failed = |error: io::Error| {
+            let kind = qdisc.and_then(KernelQdisc::kind);
+            let more = kind.map_or_else(String::new, |kind| format!(", sch_{kind}"));
+            let text = format!("queues at {}: {error} (sch_htb, sch_tbf{more})", names[1]);
+            DaemonError::SetUp(io::Error::new(error.kind(), text))
+        };
+        let htb = Htb::create(wan, QDISC).map_err(failed)?;
+        // The bundles have the first places.
+        let (places, count) = (places.collect(), bundles.len());
+        let rates =
+            Rates::start(htb, places, count, config.realtime, confinement).map_err(failed)?;
+        Ok(Self {
+            classes,
+            rates,
+            qdisc,
+            ifindex: wan,
+            names,
+            by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
+            bundles,
+            message_addresses,
+            own,
+            standing: Standing::default(),
+            void: Vec::new(),
+        })
+    }
+
+    /// The qdisc and its queues, for people.
+    fn mode(&self) -> String {
+        match self.qdisc {
+            None => format!("htb, {} queues a bundle", self.classes.at(0).1.len()),
+            Some(qdisc) => format!("htb, {} a bundle", qdisc.name()),
+        }
+    }
+}
+
+/// Leaves the boxes' messages, which go to the addresses `wanted`, out of the bundles, and no more those to `own`.
+fn set_own(
+    classes: &Classes,
+    own: &mut BTreeSet<IpAddr>,
+    wanted: BTreeSet<IpAddr>,
+) -> Result<(), forebay_ebpf::Error> {
+    for address in wanted.difference(own) {
+        classes.sampler.add_own_address(*address)?;
+    }
+    for address in own.difference(&wanted) {
+        classes.sampler.remove_own_address(*address);
+    }
+    *own = wanted;
+    Ok(())
+}
+
+/// Has these bundles carried from now on, and no more those that are `gone`.
+fn set_bundles(
+    classes: &mut Classes,
+    gone: &[BundleId],
+    bundles: &[Bundle],
+) -> Result<(), forebay_ebpf::Error> {
+    let set = bundles.iter().map(|bundle| (bundle.id, bundle.sampled.clone())).collect();
+    classes.sampler.change(gone, set)
+}
+
+/// A share of what stands in the qdisc: how much that is the kernel knows of all bundles together, and without error.
+fn part(standing: &Standing, share: f64) -> Backlog {
+    let of = |all: u64| (share * all as f64).ceil() as u64;
+    Backlog { packets: of(standing.packets), bytes: ByteCount::new(of(standing.bytes.as_u64())) }
+}
+
+impl Bundle {
+    fn new(config: &BundleConfig) -> Self {
+        let any = ["0.0.0.0/0", "::/0"].map(|prefix| prefix.parse().expect("a prefix"));
+        let source = if config.from.is_empty() { any.to_vec() } else { config.from.clone() };
+        let sampled = SamplerBundle {
+            source,
+            destination: config.to.clone(),
+            key: SamplingKey::IDENTITY,
+            epoch_size: EpochSize::MAX,
+            version: BlockVersion::V2,
+        };
+        Self {
+            id: config.id,
+            place: 0,
+            sampled,
+            rate: None,
+            ledger: Ledger::default(),
+            backlog: Backlog::default(),
+            dropped_before: 0,
+            told: 0,
+            told_at: Timestamp::ZERO,
+            counted: None,
+        }
+    }
+
+    /// Takes the place that it was given.
+    fn begin(&mut self, classes: &Classes) {
+        self.place = classes.place(self.id).expect("it was just set");
+        self.dropped_before = classes.ledger(self.place).dropped;
+    }
+
+    /// Goes on as `before`, in another configuration.
+    fn succeed(&mut self, before: &Self) {
+        let SamplerBundle { key, epoch_size, version, .. } = before.sampled;
+        (self.sampled.key, self.sampled.epoch_size) = (key, epoch_size);
+        self.sampled.version = version;
+        (self.place, self.rate) = (before.place, before.rate);
+        (self.ledger, self.backlog) = (before.ledger, before.backlog);
+        self.dropped_before = before.dropped_before;
+        (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
+    }
+
+    /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
+    fn departures(&mut self, boundary: &Boundary) -> Departures {
+        let report = &boundary.report;
+        let after = self.rate.and_then(|rate| boundary.ahead.time_at(rate)).unwrap_or_default();
+        self.told_at = self.told_at.max(report.received_at + after);
+        self.told = report.received_packets;
+        let hash = report.hash;
+        Departures {
+            at: self.told_at,
+            packets: report.received_packets,
+            bytes: report.received_bytes,
+            boundary: Some(BoundaryMark { hash, identity: hash }),
+        }
+    }
+}
+
+impl Datapath for Kernel {
+    const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
+
+    fn discipline(&self) -> Option<&'static str> {
+        Some(self.qdisc.map_or("sfq", KernelQdisc::nearest))
+    }
+
+    fn steer(&mut self, _now: Timestamp, bundle: usize, steering: &Steering) {
+        let state = &mut self.bundles[bundle];
+        let sampler = &mut self.classes.sampler;
+        state.sampled.epoch_size = steering.epoch_size;
+        // Version 1 is no version of this datapath: it stands for none in common, and for nothing that is matched.
+        let version = steering.version.max(BlockVersion::V2);
+        let sampled = (state.sampled.key, state.sampled.version);
+        if sampled == (steering.sampling_key, version) {
+            sampler.set_epoch_size(state.id, steering.epoch_size);
+        } else {
+            (state.sampled.key, state.sampled.version) = (steering.sampling_key, version);
+            if let Err(error) = sampler.set_bundle(state.id, state.sampled.clone()) {
+                tracing::warn!(target: "device", %error, "the key to sample with");
+            }
+        }
+        state.rate = steering.rate;
+        self.rates.set(state.place, steering.rate);
+    }
+
+    fn receive(
+        &mut self,
+        now: Timestamp,
+        listeners: &mut [impl Listener],
+        schedule: &mut Schedule,
+    ) -> io::Result<usize> {
+        self.standing = self.classes.standing();
+        let Self { classes, bundles, by_id, .. } = self;
+        let told = classes.sampler.consume(&mut |boundary| {
+            if let Some(&at) = by_id.get(&boundary.bundle) {
+                listeners[at].on_departures(&bundles[at].departures(&boundary));
+            }
+        });
+        told.map_err(io::Error::other)?;
+        let waiting = self.bundles.iter().map(|bundle| self.classes.ledger(bundle.place).waiting);
+        let (waiting, count) = (waiting.sum::<u64>(), self.bundles.len());
+        for (at, (bundle, listener)) in self.bundles.iter_mut().zip(listeners).enumerate() {
+            let ledger = self.classes.ledger(bundle.place);
+            if ledger.left != bundle.ledger.left {
+                schedule.set(at, now);
+            }
+            let share = match waiting {
+                0 => 1.0 / count as f64,
+                all => (ledger.waiting as f64 / all as f64).min(1.0),
+            };
+            let backlog = part(&self.standing, share);
+            if (backlog.packets == 0) != (bundle.backlog.packets == 0) {
+                listener.on_queue(now, backlog);
+            }
+            (bundle.ledger, bundle.backlog) = (ledger, backlog);
+        }
+        Ok(0)
+    }
+
+    fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
+        let state = &mut self.bundles[bundle];
+        if let Some(counted) = state.counted.take().filter(|it| it.packets > state.told) {
+            state.told = counted.packets;
+            state.told_at = state.told_at.max(counted.at);
+            listener.on_departures(&Departures { at: state.told_at, ..counted });
+        }
+        // A map that cannot be read shows in the status.
+        let counters = self.classes.sampler.counters(state.id).ok().flatten();
+        state.counted = counters.map(|counters| Departures {
+            at: now,
+            packets: counters.packets,
+            bytes: counters.bytes,
+            boundary: None,
+        });
+        let is_to_tell = state.counted.is_some_and(|counted| counted.packets > state.told);
+        Next::At(if is_to_tell { now + TOLD_WITHIN } else { Timestamp::MAX })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn backlog(&self, bundle: usize) -> Backlog {
+        self.bundles[bundle].backlog
+    }
+
+    fn queue(&self, bundle: usize) -> QueueCounters {
+        let Bundle { ledger, dropped_before, .. } = &self.bundles[bundle];
+        let dropped = ledger.dropped.saturating_sub(*dropped_before);
+        QueueCounters { dropped, ..QueueCounters::default() }
+    }
+
+    fn pending(&mut self) -> u64 {
+        0
+    }
+
+    fn health(&mut self) -> Health {
+        if self.void.is_empty()
+            && let Some(error) = self.rates.failed()
+        {
+            let found =
+                format!("the rate of a class of {} could not be set: {error}", self.names[1]);
+            let fault = Fault { found, fix: "start the box again".into() };
+            self.void.push(Void { condition: ROOT_QDISC.into(), fault });
+        }
+        Health::default()
+    }
+
+    fn beat(&mut self) {
+        self.classes.beat();
+    }
+
+    fn hand_back(&mut self) {
+        self.classes.stop_beating();
+    }
+
+    fn rearrange(
+        &mut self,
+        _now: Timestamp,
+        config: &Config,
+        origins: &[Origin],
+        seen: &Observation,
+    ) -> Result<(), DaemonError> {
+        let room = self.classes.room();
+        if config.bundles.len() > room {
+            let text = format!("queues were made for up to {room} bundles: start the box again");
+            return Err(DaemonError::SetUp(io::Error::other(text)));
+        }
+        let message_addresses = message_addresses(config);
+        let own = &message_addresses | &seen.named_addresses();
+        set_own(&self.classes, &mut self.own, own)?;
+        let mut next: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
+        for (bundle, origin) in next.iter_mut().zip(origins) {
+            if let Some(earlier) = origin.place() {
+                bundle.succeed(&self.bundles[earlier]);
+            }
+        }
+        let kept: BTreeSet<usize> = origins.iter().filter_map(|origin| origin.place()).collect();
+        let is_gone = |(at, bundle): (usize, &Bundle)| (!kept.contains(&at)).then_some(bundle.id);
+        let gone: Vec<BundleId> = self.bundles.iter().enumerate().filter_map(is_gone).collect();
+        set_bundles(&mut self.classes, &gone, &next)?;
+        if !gone.is_empty() {
+            // Of bundles that are gone, though they may bear the number of one that begins.
+            self.classes.sampler.consume(&mut |_| {})?;
+        }
+        // What is left of them leaves unshaped, and so does a bundle that begins.
+        for (at, bundle) in self.bundles.iter().enumerate() {
+            if !kept.contains(&at) {
+                self.rates.set(bundle.place, None);
+            }
+        }
+        for (bundle, origin) in next.iter_mut().zip(origins) {
+            if *origin == Origin::New {
+                bundle.begin(&self.classes);
+                self.rates.set(bundle.place, None);
+            }
+        }
+        self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
+        self.bundles = next;
+        self.message_addresses = message_addresses;
+        Ok(())
+    }
+
+    fn follow(&mut self, seen: &Observation) {
+        let own = &self.message_addresses | &seen.named_addresses();
+        // More addresses than the program holds: messages to the others are counted, as before they came.
+        if let Err(error) = set_own(&self.classes, &mut self.own, own) {
+            tracing::warn!(target: "device", %error, "addresses of the other boxes");
+        }
+        let is_another = seen.wan.is_some_and(|wan| wan != self.ifindex);
+        if is_another && self.void.is_empty() {
+            let error = io::Error::other("its queues went with the one before");
+            self.void.push(Void::made_again(&self.names[1], &error));
+        }
+    }
+
+    fn void(&self) -> &[Void] {
+        &self.void
+    }
+
+    fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::new(self.classes.sampler.as_fd(), PollFlags::POLLIN));
+    }
+
+    fn ports(&self, hand_backs: u64) -> Vec<PortStatus> {
+        // Reading a map fails only where the kernel took the privilege away.
+        let counts = self.classes.classified().unwrap_or_default();
+        let departed = self.classes.departed().unwrap_or_default();
+        let lost = self.classes.sampler.lost_boundaries().unwrap_or_default();
+        let named = |counts: &[(&str, u64)]| {
+            counts.iter().map(|(name, count)| ((*name).into(), *count)).collect()
+        };
+        let [lan, wan] = self.names.clone();
+        let from_lan = [
+            ("classified", counts.bundles),
+            ("passed_not_ip", counts.not_ip),
+            ("passed_own", counts.own),
+            ("passed_outside", counts.outside),
+            ("passed_stale", counts.stale),
+            ("dropped_full", counts.full),
+            ("handed_back", hand_backs),
+        ];
+        let at_wan = [
+            ("dropped", self.standing.drops),
+            ("sampled", departed.sampled),
+            ("unsampled", departed.unsampled),
+            ("unread", departed.unread),
+            ("outside", departed.outside),
+            ("sent_again", departed.again),
+            ("missed", departed.missed),
+            ("sampling_ns", departed.sampling_ns),
+            ("boundaries_lost", lost),
+        ];
+        vec![
+            PortStatus { device: lan, mode: "bridge".into(), counters: named(&from_lan) },
+            PortStatus { device: wan, mode: self.mode(), counters: named(&at_wan) },
+        ]
+    }
+}

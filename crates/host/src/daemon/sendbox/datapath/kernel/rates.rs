@@ -1,0 +1,337 @@
+//! The rates of classes: set by a thread of its own, since that takes `CAP_NET_ADMIN`, which the packet thread has given
+//! up.
+
+use std::io;
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_core::units::{ByteCount, Rate};
+use nix::errno::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::htb::{Htb, Leaf};
+use crate::service::privileges::seccomp::Task;
+use crate::service::privileges::{self, Confinement};
+
+/// Shortest time between two rates of a class: that of the ticks of a control loop.
+const SPACING: Duration = Duration::from_millis(5);
+/// Leaves that are set in that time beside the rates, at the most: a millisecond of work or two. All of a bundle take a
+/// tenth of a second, in which its rate is not to stay as it was.
+const LEAVES_AT_ONCE: u32 = 32;
+/// Super-packets are cut up at lower rates: 64 KiB take 1.7 ms there, which the next packet waits.
+const WHOLE_FROM: Rate = Rate::from_mbit_per_sec(300);
+/// Super-packets that are left whole are cut up again below this share of [`WHOLE_FROM`].
+const CUT_BELOW: f64 = 0.8;
+/// A super-packet is no longer, for its length is told in 16 bits, ...
+const SUPER_PACKET_BYTES: u32 = 1 << 16;
+/// ... nor longer than this with headers for each of its packets.
+const WHOLE_BYTES: u32 = 1 << 18;
+/// Time at the rate that a leaf is to hold at least: a flow alone then fills the path in spite of its drops.
+const HELD: Duration = Duration::from_millis(100);
+/// What leaves hold at the lowest rates, and at the highest or without one.
+const LIMITS: RangeInclusive<u64> = 64 << 10..=32 << 20;
+
+/// The rate of a place that no bundle has had: its classes are yet to be made.
+const UNMADE: u64 = u64::MAX;
+
+/// The classes of the bundle at one place.
+#[derive(Clone, Debug)]
+pub struct BundleClasses {
+    /// The one that has the rate of the bundle.
+    pub class: u32,
+    /// Classes that packets are put into: the same one, or those below it.
+    pub leaves: Range<u32>,
+    /// Bytes of the longest frame.
+    pub frame_bytes: u32,
+    /// The kind of the qdisc that packets wait in; `None`: a first-in, first-out queue for each leaf.
+    pub qdisc: Option<&'static str>,
+}
+
+impl BundleClasses {
+    /// Makes the classes, unshaped.
+    fn make(&self, htb: &Htb) -> io::Result<()> {
+        htb.set_class(self.class, None)?;
+        self.leaves.clone().try_for_each(|class| self.set_leaf(htb, class, UNSHAPED, true))
+    }
+
+    /// Makes a leaf, or changes it. What flows send in their turns is what it lets through at once: of a leaf that
+    /// `has_other_turns` than before, or that is new, this is set, too.
+    fn set_leaf(&self, htb: &Htb, class: u32, leaf: Leaf, has_other_turns: bool) -> io::Result<()> {
+        // The turn first, which makes the class where there is none.
+        if has_other_turns && class != self.class {
+            htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))?;
+        }
+        htb.set_leaf(class, leaf)?;
+        match self.qdisc {
+            Some(kind) if has_other_turns => htb.set_queue(class, kind),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the leaves are to be at a rate, which they are not set anew for each of: there are many.
+    fn leaf(&self, rate: Option<Rate>, now: Leaf) -> Leaf {
+        let Some(rate) = rate else { return UNSHAPED };
+        let longest = if is_cut(rate, now.longest == self.frame_bytes) {
+            self.frame_bytes
+        } else {
+            WHOLE_BYTES
+        };
+        let least = rate.bytes_in(HELD).as_u64().clamp(*LIMITS.start(), *LIMITS.end());
+        let fits = (least..=4 * least).contains(&now.limit.as_u64());
+        Leaf { limit: if fits { now.limit } else { ByteCount::new(2 * least) }, longest }
+    }
+}
+
+/// Leaves of a class without a rate.
+const UNSHAPED: Leaf = Leaf { limit: ByteCount::new(*LIMITS.end()), longest: WHOLE_BYTES };
+
+/// What the packet thread wants.
+struct Wanted {
+    /// At each place in bit/s; 0: none; or [`UNMADE`].
+    rates: Vec<AtomicU64>,
+    changed: EventFd,
+    is_over: AtomicBool,
+    /// Why a rate could not be set.
+    failed: Mutex<Option<String>>,
+}
+
+/// The thread, as the packet thread sees it. Dropping it takes the qdisc away.
+pub struct Rates {
+    wanted: Arc<Wanted>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Rates {
+    /// Makes the classes at the first places, those of so many `bundles`, unshaped, and starts the thread, under
+    /// SCHED_FIFO if it is to be `realtime` and may: a rate that comes late is a queue at the bottleneck. The classes at
+    /// the other `places` are made once they have a rate.
+    pub fn start(
+        htb: Htb,
+        places: Vec<BundleClasses>,
+        bundles: usize,
+        realtime: bool,
+        confinement: &Confinement,
+    ) -> io::Result<Self> {
+        if let Err(error) = places[..bundles].iter().try_for_each(|place| place.make(&htb)) {
+            // The first error says more than one of this.
+            let _ = htb.remove();
+            return Err(error);
+        }
+        let first = move |place: usize| if place < bundles { 0 } else { UNMADE };
+        let wanted = Arc::new(Wanted {
+            rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
+            changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            is_over: AtomicBool::new(false),
+            failed: Mutex::default(),
+        });
+        let (shared, confinement) = (wanted.clone(), confinement.clone());
+        let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
+            let places = places.into_iter().enumerate();
+            let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
+            let setter = Setter { htb, wanted: shared, places };
+            // The status says whether the packet thread may, and so may this one.
+            let _ = realtime && privileges::go_realtime();
+            match confinement.confine(Task::Rates) {
+                Ok(()) => setter.run(),
+                Err(error) => setter.fail(&error),
+            }
+        })?;
+        Ok(Self { wanted, thread: Some(thread) })
+    }
+
+    /// Has the bundle at a place sent at this rate from now on, within milliseconds; `None`: unshaped. Where there are no
+    /// classes yet, its packets go past them for that long.
+    pub fn set(&self, place: usize, rate: Option<Rate>) {
+        let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
+        self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Why a rate could not be set, if one could not.
+    pub fn failed(&self) -> Option<String> {
+        self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn wake(&self) {
+        // It fails only where it would wake anyway.
+        let _ = self.wanted.changed.write(1);
+    }
+}
+
+impl Drop for Rates {
+    fn drop(&mut self) {
+        self.wanted.is_over.store(true, Ordering::Relaxed);
+        self.wake();
+        // One that panicked has said so.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// What was set at a place.
+struct Set {
+    classes: BundleClasses,
+    /// In bit/s; 0: none; or [`UNMADE`].
+    rate: u64,
+    /// What the leaves at this place are, but for `pending`.
+    leaf: Leaf,
+    /// Leaves that are to become so, ...
+    pending: Range<u32>,
+    /// ... and whether their turns are others, too.
+    has_other_turns: bool,
+}
+
+impl Set {
+    /// What [`BundleClasses::make`] makes, unless that was not called.
+    fn new(classes: BundleClasses, rate: u64) -> Self {
+        let pending = classes.leaves.end..classes.leaves.end;
+        Self { classes, rate, leaf: UNSHAPED, pending, has_other_turns: rate == UNMADE }
+    }
+
+    /// The rate is another: perhaps the leaves are to be others, too.
+    fn follow(&mut self, bits_per_s: u64, rate: Option<Rate>) {
+        let is_new = self.rate == UNMADE;
+        self.rate = bits_per_s;
+        let leaf = self.classes.leaf(rate, self.leaf);
+        if is_new || leaf != self.leaf {
+            self.has_other_turns |= leaf.longest != self.leaf.longest;
+            self.pending = self.classes.leaves.clone();
+            self.leaf = leaf;
+        }
+    }
+
+    /// The leaves to set next, at most so many of those that are pending.
+    fn take(&mut self, most: u32) -> Range<u32> {
+        let end = self.pending.end.min(self.pending.start + most);
+        let taken = self.pending.start..end;
+        self.pending.start = end;
+        taken
+    }
+}
+
+/// What the thread owns.
+struct Setter {
+    htb: Htb,
+    wanted: Arc<Wanted>,
+    places: Vec<Set>,
+}
+
+impl Setter {
+    fn run(mut self) {
+        loop {
+            if self.places.iter().all(|set| set.pending.is_empty()) {
+                match self.wanted.changed.read() {
+                    Ok(_) | Err(Errno::EINTR) => {}
+                    Err(error) => return self.fail(&error.into()),
+                }
+            }
+            if self.wanted.is_over.load(Ordering::Relaxed) {
+                // A device that is gone has taken it along.
+                let _ = self.htb.remove();
+                return;
+            }
+            if let Err(error) = self.set_rates().and_then(|()| self.set_leaves()) {
+                self.fail(&error);
+            }
+            std::thread::sleep(SPACING);
+        }
+    }
+
+    fn set_rates(&mut self) -> io::Result<()> {
+        for (set, wanted) in self.places.iter_mut().zip(&self.wanted.rates) {
+            let bits_per_s = wanted.load(Ordering::Relaxed);
+            if bits_per_s != set.rate {
+                let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
+                self.htb.set_class(set.classes.class, rate)?;
+                set.follow(bits_per_s, rate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets leaves that are pending, as many as there is time for.
+    fn set_leaves(&mut self) -> io::Result<()> {
+        let mut most = LEAVES_AT_ONCE;
+        for set in self.places.iter_mut().filter(|set| !set.pending.is_empty()) {
+            let taken = set.take(most);
+            most -= taken.len() as u32;
+            for class in taken {
+                set.classes.set_leaf(&self.htb, class, set.leaf, set.has_other_turns)?;
+            }
+            set.has_other_turns &= !set.pending.is_empty();
+        }
+        Ok(())
+    }
+
+    fn fail(&self, error: &io::Error) {
+        let mut failed = self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert_with(|| error.to_string());
+    }
+}
+
+/// Whether super-packets are to be cut up at this rate, if they are now or are not.
+fn is_cut(rate: Rate, is_cut: bool) -> bool {
+    let bits_per_s = rate.as_bits_per_sec() as f64;
+    let limit = WHOLE_FROM.as_bits_per_sec() as f64;
+    bits_per_s < if is_cut { limit } else { CUT_BELOW * limit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes(leaves: Range<u32>) -> BundleClasses {
+        BundleClasses { class: 1, leaves, frame_bytes: 1518, qdisc: None }
+    }
+
+    #[test]
+    fn around_the_limit_super_packets_stay_as_they_are() {
+        let mbit = Rate::from_mbit_per_sec;
+        let cut = [10, 239, 299, 300, 10_000].map(|rate| is_cut(mbit(rate), true));
+        assert_eq!(cut, [true, true, true, false, false]);
+        let whole = [10, 239, 240, 300].map(|rate| is_cut(mbit(rate), false));
+        assert_eq!(whole, [true, true, false, false]);
+    }
+
+    #[test]
+    fn leaves_follow_a_rate_in_parts_and_begin_anew_with_another_rate() {
+        let classes = classes(2..102);
+        let mut added = Set::new(classes.clone(), UNMADE);
+        added.follow(0, None);
+        assert_eq!((added.take(60), added.has_other_turns), (2..62, true), "none is made yet");
+        let mut set = Set::new(classes, 0);
+        assert_eq!(set.take(60), 102..102, "all are as they were made");
+        let follow = |set: &mut Set, mbit_per_s| {
+            let rate = Rate::from_mbit_per_sec(mbit_per_s);
+            set.follow(rate.as_bits_per_sec(), Some(rate));
+        };
+        follow(&mut set, 100);
+        assert_eq!((set.leaf.longest, set.has_other_turns), (1518, true));
+        assert_eq!(set.take(60), 2..62);
+        follow(&mut set, 110);
+        assert_eq!(set.take(60), 62..102, "such leaves do for that rate");
+        assert!(set.pending.is_empty());
+        follow(&mut set, 20);
+        assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
+        follow(&mut set, 1000);
+        assert_eq!((set.leaf.longest, set.take(1)), (WHOLE_BYTES, 2..3));
+    }
+
+    #[test]
+    fn leaves_hold_a_tenth_of_a_second_and_are_set_anew_for_few_rates() {
+        let classes = classes(2..4);
+        let mut now = UNSHAPED;
+        let mut changes = 0;
+        for rate in (1..2000).chain((1..2000).rev()).chain((0..2000).map(|at| 90 + at % 60)) {
+            let leaf = classes.leaf(Some(Rate::from_mbit_per_sec(rate)), now);
+            changes += u32::from(leaf != now);
+            now = leaf;
+            let held_ms = now.limit.as_f64() * 8.0 / (rate as f64 * 1e3);
+            assert!(held_ms >= 100.0 && (held_ms <= 401.0 || rate < 11), "{rate}: {held_ms} ms");
+        }
+        assert!(changes < 30, "{changes}");
+        assert_eq!(classes.leaf(None, now), UNSHAPED);
+    }
+}

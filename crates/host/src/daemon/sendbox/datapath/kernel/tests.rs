@@ -1,0 +1,473 @@
+//! The datapath on real devices, between a source and a sink behind a bridge in a network namespace of its own.
+
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use forebay_core::bundle::{Report, SampleBlock};
+use forebay_core::packet::Headers;
+use forebay_core::units::ByteCount;
+use forebay_ebpf::Sampler;
+
+use super::*;
+use crate::clock;
+use crate::daemon::sendbox::tests::config;
+use crate::port::tests::{on_a_veth_pair, run};
+use crate::port::{Direction, PacketPort, Port};
+
+const KEY: SamplingKey = SamplingKey(*b"0123456789abcdef");
+const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// One packet of four is a boundary.
+fn epoch_size() -> EpochSize {
+    EpochSize::from_log2(2).unwrap()
+}
+
+fn steering(rate: Option<Rate>) -> Steering {
+    let (epoch_size, version) = (epoch_size(), BlockVersion::V2);
+    Steering { rate, epoch_size, sampling_key: KEY, version }
+}
+
+/// What was told of the bundle.
+#[derive(Default)]
+struct Told {
+    departures: Vec<Departures>,
+}
+
+impl Listener for Told {
+    fn on_departures(&mut self, sent: &Departures) {
+        self.departures.push(*sent);
+    }
+
+    fn on_queue(&mut self, _now: Timestamp, _backlog: Backlog) {}
+}
+
+/// The datapath between the ports `lan` and `wan`, and the ports at their other ends.
+struct Bench {
+    kernel: Kernel,
+    source: PacketPort,
+    sink: PacketPort,
+    arrived: Sampler,
+    told: Vec<Told>,
+    schedule: Schedule,
+    /// Each round of the loop is one beat.
+    is_beating: bool,
+    sent: u32,
+}
+
+impl Bench {
+    fn new(qdisc: Option<KernelQdisc>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        (config.lan, config.wan) = (Some("lan".into()), "wan".into());
+        config.kernel_qdisc = qdisc;
+        let index = |device| nix::net::if_::if_nametoindex(device).unwrap();
+        let seen = Observation {
+            lan: Some(index("lan")),
+            wan: Some(index("wan")),
+            ..Observation::default()
+        };
+        let mut kernel = Kernel::open(&config, 1518, &seen, &Confinement::default()).unwrap();
+        let mut arrived = Sampler::attach_at_tc(index("sink")).unwrap();
+        let bundle = kernel.bundles[0].sampled.clone();
+        let bundle = SamplerBundle { key: KEY, epoch_size: epoch_size(), ..bundle };
+        arrived.set_bundle(BundleId(1), bundle).unwrap();
+        kernel.steer(clock::now(), 0, &steering(None));
+        Self {
+            kernel,
+            source: PacketPort::open("source", Direction::Transmit).unwrap(),
+            sink: PacketPort::open("sink", Direction::Receive).unwrap(),
+            arrived,
+            told: vec![Told::default()],
+            schedule: Schedule::new(1),
+            is_beating: false,
+            sent: 0,
+        }
+    }
+
+    /// Has packets put into classes from now on, as long as rounds of the loop come.
+    fn beat(&mut self) {
+        self.is_beating = true;
+        self.kernel.beat();
+    }
+
+    /// Has the bundle leave at a rate, and waits until the kernel has it: all namespaces share the lock for that.
+    fn set_rate(&mut self, rate: Option<Rate>) {
+        self.kernel.steer(clock::now(), 0, &steering(rate));
+        let rate = match rate.map(Rate::as_bits_per_sec) {
+            None => "rate 100Gbit ".into(),
+            Some(bits) if bits % 1_000_000 == 0 => format!("rate {}Mbit ", bits / 1_000_000),
+            Some(bits) => format!("rate {}Kbit ", bits / 1000),
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let is_set = |class: &str| class.starts_with("class htb fb:1 ") && class.contains(&rate);
+        while !shown("class").lines().any(is_set) {
+            assert!(Instant::now() < deadline, "{rate}: {}", shown("class"));
+        }
+        self.turn();
+    }
+
+    /// The next frame of the bundle, from one of 16 flows.
+    fn frame(&mut self) -> Vec<u8> {
+        self.sent += 1;
+        let number = self.sent;
+        let len = 1514;
+        let mut frame = vec![0; len];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[6..12].copy_from_slice(&SOURCE);
+        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        frame[16..18].copy_from_slice(&(len as u16 - 14).to_be_bytes());
+        frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+        frame[22..24].copy_from_slice(&[64, 17]);
+        frame[26..34].copy_from_slice(&[10, 1, 1, 1, 10, 1, 2, 1]);
+        let sum: u32 =
+            frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
+        frame[35] = (number % 16) as u8;
+        frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
+        frame[42..46].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    /// Sends `count` frames, at most so many a millisecond, with beats and calls as the loop makes them.
+    fn send(&mut self, count: u32, a_millisecond: u32) {
+        for at in 0..count {
+            let frame = self.frame();
+            assert!(self.source.send(&frame));
+            self.source.flush().unwrap();
+            if at % a_millisecond == a_millisecond - 1 {
+                std::thread::sleep(Duration::from_millis(1));
+                self.turn();
+            }
+        }
+    }
+
+    /// A round of the loop.
+    fn turn(&mut self) {
+        let now = clock::now();
+        if self.is_beating {
+            self.kernel.beat();
+        }
+        self.kernel.receive(now, &mut self.told, &mut self.schedule).unwrap();
+        self.kernel.serve(now, 0, &mut self.told[0]);
+    }
+
+    /// Takes frames at the sink until none has come for `quiet`; answers how many of the bundle's.
+    fn receive(&mut self, quiet: Duration) -> u64 {
+        let (mut count, mut last) = (0, Instant::now());
+        while last.elapsed() < quiet {
+            let before = count;
+            let take = &mut |frame: &[u8], _: Timestamp| count += u64::from(frame[6..12] == SOURCE);
+            self.sink.receive(64, take).unwrap();
+            if count > before {
+                last = Instant::now();
+            }
+            self.turn();
+        }
+        count
+    }
+}
+
+/// What tc(8) shows at the WAN port: of a `"qdisc"` or a `"class"`.
+fn shown(what: &str) -> String {
+    let output = Command::new("tc").args([what, "show", "dev", "wan"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Whether the programs may have seen so many of the packets that were sent: while some task of a sandbox runs, its
+/// kernel may run no programs at tracepoints.
+fn is_seen(seen: u64, sent: u64) -> bool {
+    (sent - sent / 10..=sent).contains(&seen)
+}
+
+/// Runs `test` where a bridge has the ports `lan` and `wan`.
+fn behind_a_bridge(test: impl FnOnce(Bench) + Send + 'static) {
+    waiting_in(None, test);
+}
+
+/// As [`behind_a_bridge`], with this qdisc in the bundle's class.
+fn waiting_in(qdisc: Option<KernelQdisc>, test: impl FnOnce(Bench) + Send + 'static) {
+    if forebay_skips::skip_without(forebay_skips::Need::QueueSampling) {
+        return;
+    }
+    on_a_veth_pair(move || {
+        for command in [
+            "ip link add source type veth peer name lan",
+            "ip link add sink type veth peer name wan",
+            "ip link add br0 type bridge forward_delay 0",
+            "ip link set lan master br0",
+            "ip link set wan master br0",
+            "ip link set source up",
+            "ip link set sink up",
+            "ip link set lan up",
+            "ip link set wan up",
+            "ip link set br0 up",
+        ] {
+            run(command);
+        }
+        crate::bridge::await_forwarding("lan", "wan").unwrap();
+        test(Bench::new(qdisc));
+    });
+}
+
+#[test]
+fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
+    behind_a_bridge(|mut bench| {
+        bench.beat();
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        let started = Instant::now();
+        bench.send(400, 10);
+        let arrived = bench.receive(Duration::from_millis(200));
+        let took = started.elapsed() - Duration::from_millis(200);
+        assert_eq!(arrived, 400, "16 leaves hold more");
+        // 400 frames at 20 Mbit/s, less what may leave at once; at a rate of as many bytes, or bits, it is off by 8.
+        let least = Duration::from_millis(230);
+        assert!(took >= least && took < least * 8, "{took:?}");
+        bench.turn();
+        let mut expected = Vec::new();
+        let take = &mut |Boundary { report, .. }: Boundary| {
+            expected.push((report.hash, report.received_packets, report.received_bytes));
+        };
+        bench.arrived.consume(take).unwrap();
+        let boundaries = |told: &Told| -> Vec<_> {
+            let marked = told.departures.iter().filter(|sent| sent.boundary.is_some());
+            marked.map(|sent| (sent.boundary.unwrap().hash, sent.packets, sent.bytes)).collect()
+        };
+        assert!(expected.len() > 50, "{}", expected.len());
+        let told = boundaries(&bench.told[0]);
+        let last = bench.told[0].departures.last().unwrap();
+        assert_eq!(last.bytes, ByteCount::new(last.packets * 1514));
+        if last.packets == 400 {
+            assert_eq!(told, expected);
+        } else {
+            assert!(is_seen(last.packets, 400), "{last:?}");
+            assert!(told.iter().all(|it| expected.iter().any(|other| other.0 == it.0)));
+        }
+        let is_before =
+            |one: &Departures, next: &Departures| one.packets < next.packets && one.at <= next.at;
+        assert!(bench.told[0].departures.is_sorted_by(is_before));
+    });
+}
+
+/// Bytes that the kernel holds of what was sent by a socket (udp(7)).
+fn held(socket: &UdpSocket) -> libc::c_int {
+    let mut bytes = -1;
+    // SAFETY: the descriptor is open, and the kernel writes one integer.
+    let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    assert_eq!(status, 0);
+    bytes
+}
+
+#[test]
+fn what_waits_belongs_to_no_socket_of_this_machine() {
+    behind_a_bridge(|mut bench| {
+        run("ip address add 10.1.1.1/16 dev source");
+        run("ip neighbour add 10.1.2.1 lladdr 02:00:00:00:00:02 dev source");
+        // 57 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.beat();
+        let socket = UdpSocket::bind("10.1.1.1:0").unwrap();
+        for _ in 0..20 {
+            socket.send_to(&[7; 1400], "10.1.2.1:9").unwrap();
+        }
+        // The queue is looked at when a frame leaves.
+        std::thread::sleep(Duration::from_millis(150));
+        bench.turn();
+        let waiting = bench.kernel.backlog(0);
+        assert!((5..20).contains(&waiting.packets), "{waiting:?}");
+        assert_eq!(held(&socket), 0);
+    });
+}
+
+#[test]
+fn without_beats_packets_go_past_the_classes_and_nothing_stays_when_it_ends() {
+    behind_a_bridge(|mut bench| {
+        // 60 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.send(50, 50);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 50);
+        assert!(bench.told[0].departures.is_empty(), "nothing of the bundle has left");
+        bench.beat();
+        bench.send(50, 50);
+        assert!(bench.receive(Duration::from_millis(30)) < 50, "shaped");
+        bench.is_beating = false;
+        bench.kernel.hand_back();
+        // What waits leaves at once when it is unshaped.
+        bench.set_rate(None);
+        bench.receive(Duration::from_millis(100));
+        assert_eq!(bench.kernel.backlog(0).packets, 0);
+        let Bench { kernel, mut source, mut sink, .. } = bench;
+        drop(kernel);
+        assert!(!shown("qdisc").contains("htb"), "{}", shown("qdisc"));
+        let wan = nix::net::if_::if_nametoindex("wan").unwrap();
+        assert!(!forebay_ebpf::has_tcx(wan, true).unwrap());
+        // The bridge goes on.
+        let mut frame = vec![0; 60];
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+        frame[6..12].copy_from_slice(&SOURCE);
+        assert!(source.send(&frame));
+        source.flush().unwrap();
+        let mut seen = 0;
+        let started = Instant::now();
+        while seen == 0 && started.elapsed() < Duration::from_secs(10) {
+            sink.receive(64, &mut |frame, _| seen += u32::from(frame[6..12] == SOURCE)).unwrap();
+        }
+        assert!(seen > 0);
+    });
+}
+
+#[test]
+fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
+    behind_a_bridge(|mut bench| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        let site = config.bundles[0].to.clone();
+        let carry = |bench: &mut Bench, config: &Config, origin| {
+            let seen = Observation::default();
+            bench.kernel.rearrange(clock::now(), config, &[origin], &seen).unwrap();
+            bench.beat();
+            bench.send(20, 20);
+            assert_eq!(bench.receive(Duration::from_millis(200)), 20);
+            let told = std::mem::take(&mut bench.told[0]).departures;
+            told.last().map_or(0, |left| left.packets)
+        };
+        let carried = |packets: u64, sent| assert!(is_seen(packets, sent), "{packets} of {sent}");
+        let kept = Origin::Kept { place: 0, has_other_keys: false };
+        carried(carry(&mut bench, &config, kept), 20);
+        config.bundles[0].to = vec!["10.9.0.0/16".parse().unwrap()];
+        assert_eq!(carry(&mut bench, &config, kept), 0, "of no bundle");
+        config.bundles[0].to = site;
+        carried(carry(&mut bench, &config, kept), 40);
+        config.bundles[0].id = BundleId(7);
+        carried(carry(&mut bench, &config, Origin::New), 20);
+    });
+}
+
+#[test]
+fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
+    behind_a_bridge(|mut bench| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path());
+        let to = vec!["10.9.0.0/16".parse().unwrap()];
+        let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
+        config.bundles.push(added);
+        let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
+        let seen = Observation::default();
+        bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
+        bench.told.push(Told::default());
+        bench.schedule = Schedule::new(2);
+        // 6 ms a frame, and 0.1 s for what each leaf sends first.
+        bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
+        bench.beat();
+        bench.send(200, 200);
+        // The queue is looked at when a frame leaves.
+        std::thread::sleep(Duration::from_millis(150));
+        bench.turn();
+        assert!(bench.kernel.backlog(0).packets > 10, "{:?}", bench.kernel.backlog(0));
+        assert_eq!(bench.kernel.backlog(1).packets, 0);
+        let classes = shown("class");
+        assert!(classes.contains("class htb fb:2 "), "{classes}");
+        let too_many = bench.kernel.classes.room() + 1;
+        config.bundles = vec![config.bundles[0].clone(); too_many];
+        let origins = vec![Origin::New; too_many];
+        let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
+        assert!(refused.to_string().contains("up to 16 bundles"), "{refused}");
+    });
+}
+
+#[test]
+fn packets_of_all_flows_may_wait_in_one_queue() {
+    packets_wait_in(KernelQdisc::Fifo);
+}
+
+#[test]
+fn packets_may_wait_in_a_qdisc_of_the_kernel() {
+    if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
+        return;
+    }
+    for qdisc in [KernelQdisc::FqCodel, KernelQdisc::Cake, KernelQdisc::Fq, KernelQdisc::Sfq] {
+        packets_wait_in(qdisc);
+    }
+}
+
+fn packets_wait_in(qdisc: KernelQdisc) {
+    waiting_in(Some(qdisc), move |mut bench| {
+        bench.beat();
+        // 6 ms a frame.
+        bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
+        let started = Instant::now();
+        bench.send(40, 10);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 40);
+        let took = started.elapsed() - Duration::from_millis(200);
+        assert!(took > Duration::from_millis(220), "{took:?}");
+        let left = *bench.told[0].departures.last().unwrap();
+        assert!(is_seen(left.packets, 40), "{left:?}");
+        let classes = shown("class");
+        assert_eq!(classes.matches("class htb ").count(), 1, "{classes}");
+        let in_leaf = qdisc.kind().map(|kind| format!("qdisc {kind} "));
+        assert!(in_leaf.is_none_or(|it| shown("qdisc").contains(&it)), "{}", shown("qdisc"));
+        assert_eq!(bench.kernel.discipline(), Some(qdisc.nearest()));
+    });
+}
+
+#[test]
+fn what_a_killed_box_left_is_taken_away_by_the_next() {
+    behind_a_bridge(|bench| {
+        // As a kill does: the programs go, the thread removes nothing.
+        let Kernel { classes, rates, .. } = bench.kernel;
+        drop(classes);
+        std::mem::forget(rates);
+        let started = clock::now();
+        let mut bench = Bench::new(None);
+        bench.beat();
+        bench.send(20, 20);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 20);
+        let left = bench.told[0].departures.last().unwrap();
+        assert!(left.at > started && is_seen(left.packets, 20), "{left:?}");
+    });
+}
+
+#[test]
+fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bundle = Bundle::new(&config(folder.path()).bundles[0]);
+    let mut left_us = |rate, packets: u64, ahead_bytes| {
+        bundle.rate = rate;
+        let report = Report {
+            hash: 0,
+            received_at: Timestamp::from_nanos(1_000_000),
+            received_bytes: ByteCount::new(1514 * packets),
+            received_packets: packets,
+            received_ce: 0,
+            epoch_size: EpochSize::MAX,
+        };
+        let ahead = ByteCount::new(ahead_bytes);
+        let left = bundle.departures(&Boundary { bundle: BundleId(1), report, ahead });
+        assert_eq!((left.packets, left.bytes), (packets, report.received_bytes));
+        left.at.as_nanos() / 1000
+    };
+    let rate = Some(Rate::from_mbit_per_sec(1000));
+    assert_eq!(left_us(rate, 1, 0), 1000);
+    assert_eq!(left_us(rate, 43, 62_500), 1500);
+    assert_eq!(left_us(rate, 44, 0), 1500, "not before what was in front of it");
+    assert_eq!(left_us(None, 45, 125_000), 1500, "all at once");
+}
+
+#[test]
+fn a_frame_is_sampled_as_core_does() {
+    behind_a_bridge(|mut bench| {
+        bench.beat();
+        let frame = bench.frame();
+        let headers = Headers::parse(&frame).unwrap();
+        let hash = SampleBlock::new(BlockVersion::V2, &headers, &frame).hash(&KEY);
+        assert!(bench.source.send(&frame));
+        bench.source.flush().unwrap();
+        bench.receive(Duration::from_millis(100));
+        let told = &bench.told[0].departures;
+        let is_boundary = epoch_size().is_boundary(hash);
+        assert_eq!(told.iter().any(|sent| sent.boundary.is_some()), is_boundary);
+        assert_eq!(told.last().unwrap().bytes, ByteCount::new(1514));
+    });
+}

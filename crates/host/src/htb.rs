@@ -1,0 +1,333 @@
+//! The HTB qdisc at the root of a WAN port (rtnetlink(7), sch_htb.c): a class for each bundle, whose rate the sendbox sets.
+//!
+//! HTB and not TBF, which fills its bucket anew at every change of its rate (sch_tbf.c) and so sends more the more often
+//! it is changed. Packets that are put into no class go past all of them, unshaped.
+//!
+//! Each leaf is a TBF all the same: of a rate that holds nothing back, for a super-packet that is longer than its bucket
+//! is cut up into packets there ([`Leaf`]). HTB would send it whole, and the next packet as much later.
+
+use std::io;
+
+use forebay_core::units::{ByteCount, Rate};
+
+use crate::egress::{self, about};
+use crate::netlink::{self, Commands, attribute_of};
+
+// include/uapi/linux/rtnetlink.h, pkt_sched.h
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_NEWTCLASS: u16 = 40;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TC_H_ROOT: u32 = 0xffff_ffff;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_DIRECT_QLEN: u16 = 5;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+const TC_HTB_PROTOVER: u32 = 3;
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+const TC_LINKLAYER_ETHERNET: u8 = 1;
+/// `struct tcmsg`, behind the header of a message.
+const TC_HEADER: usize = 20;
+/// Nanoseconds of a tick, in which buckets are told (`PSCHED_SHIFT`).
+const TICK_NS: f64 = 64.0;
+
+/// What is as good as no rate: more than any port has.
+const UNSHAPED: Rate = Rate::from_bits_per_sec(100_000_000_000);
+/// What a leaf lets pass (bytes per second): so much that its bucket, which is counted in whole nanoseconds, loses none
+/// for any super-packet (`psched_l2t_ns`). A bucket of one frame that packets do empty would have the second of two wait
+/// for a timer, and hold back for ever a super-packet that was queued before the leaf began to cut them up.
+const LEAF_BYTES_PER_S: u64 = 1 << 50;
+/// Packets that go past all classes and wait for the device.
+const DIRECT_PACKETS: u32 = 10_000;
+/// Bytes that a class sends in its turn, where no others share its rate: no matter.
+const QUANTUM: u32 = 1514;
+
+/// The qdisc of one device. It stays where it is when this is dropped, and holds nothing back that is put into no class.
+#[derive(Debug)]
+pub struct Htb {
+    kernel: Commands,
+    ifindex: u32,
+    handle: u32,
+}
+
+impl Htb {
+    /// Puts the qdisc, called `handle` (a major number, shifted by 16), at the root of a device of the current network
+    /// namespace, in place of what is there: the kernel's own, or one that was left behind.
+    pub fn create(ifindex: u32, handle: u32) -> io::Result<Self> {
+        let htb = Self { kernel: Commands::open()?, ifindex, handle };
+        if is_left_behind(ifindex, handle)? {
+            htb.remove()?;
+        }
+        // struct tc_htb_glob: version, rate2quantum, default class, debug, direct packets.
+        let global = words(&[TC_HTB_PROTOVER, 10, 0, 0, 0]);
+        let options = [
+            attribute_of(TCA_HTB_INIT, &global),
+            attribute_of(TCA_HTB_DIRECT_QLEN, &words(&[DIRECT_PACKETS])),
+        ];
+        htb.change(RTM_NEWQDISC, handle, TC_H_ROOT, "htb", &options.concat())?;
+        Ok(htb)
+    }
+
+    /// Makes a class below the qdisc, or sets the rate of one that is there; `None`: as fast as the device takes
+    /// packets.
+    pub fn set_class(&self, class: u32, rate: Option<Rate>) -> io::Result<()> {
+        let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
+        // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
+        let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
+        let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
+        let options = class_options(burst, burst, QUANTUM);
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &options)
+    }
+
+    /// Makes a class below another, or changes it, of whose rate it may use all that others below leave it: where they
+    /// want more all have turns of `turn_bytes`. That is to be what a leaf lets through at once: of less each turn is one
+    /// buffer, and a flow of packets gets as many of them as one of super-packets does of those.
+    pub fn set_sharer(&self, class: u32, of: u32, turn_bytes: u32) -> io::Result<()> {
+        // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
+        // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
+        let own = Bucket { bytes_per_s: 1, ticks: 1 };
+        let bytes_per_s = bytes_per_s(UNSHAPED);
+        let most = Bucket { bytes_per_s, ticks: ticks(0.5e-3) };
+        self.change(RTM_NEWTCLASS, class, of, "htb", &class_options(own, most, turn_bytes))
+    }
+
+    /// Puts a first-in, first-out queue below a class, or changes the one that is there.
+    pub fn set_leaf(&self, class: u32, leaf: Leaf) -> io::Result<()> {
+        self.change(RTM_NEWQDISC, self.leaf_handle(class), class, "tbf", &leaf.options())
+    }
+
+    /// Has packets wait in a qdisc of this kind, as the kernel makes it, in the place of the queue of the leaf, which
+    /// goes on cutting them up. Nothing happens where one of this kind is already.
+    pub fn set_queue(&self, class: u32, kind: &str) -> io::Result<()> {
+        // TBF calls its only class 1 (`tbf_find`, sch_tbf.c).
+        self.change(RTM_NEWQDISC, 0, self.leaf_handle(class) | 1, kind, &[])
+    }
+
+    /// The handle of the qdisc below a class: major numbers behind that of the root, as many as there are classes.
+    fn leaf_handle(&self, class: u32) -> u32 {
+        self.handle + ((class & 0xffff) << 16)
+    }
+
+    /// Takes the qdisc away: the device has the kernel's own again.
+    pub fn remove(&self) -> io::Result<()> {
+        self.kernel.command(RTM_DELQDISC, 0, &tcmsg(self.ifindex, self.handle, TC_H_ROOT))
+    }
+
+    fn change(
+        &self,
+        message: u16,
+        handle: u32,
+        parent: u32,
+        kind: &str,
+        options: &[u8],
+    ) -> io::Result<()> {
+        let kind = [kind.as_bytes(), b"\0"].concat();
+        let mut body = tcmsg(self.ifindex, handle, parent).to_vec();
+        body.extend(attribute_of(TCA_KIND, &kind));
+        if !options.is_empty() {
+            body.extend(attribute_of(TCA_OPTIONS, options));
+        }
+        let flags = netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
+        self.kernel.command(message, flags, &body)
+    }
+}
+
+/// A first-in, first-out queue below a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Bytes that wait in the queue at most.
+    pub limit: ByteCount,
+    /// Super-packets of more than these bytes are cut up: those of a frame, or more than there ever are.
+    pub longest: u32,
+}
+
+impl Leaf {
+    fn options(self) -> Vec<u8> {
+        let limit = self.limit.as_u64().min(u32::MAX.into()) as u32;
+        // struct tc_tbf_qopt: rate, peak rate, limit, bucket, MTU.
+        let parameters =
+            [ratespec(LEAF_BYTES_PER_S).to_vec(), vec![0; 12], words(&[limit, 0, 0])].concat();
+        [
+            attribute_of(TCA_TBF_PARMS, &parameters),
+            attribute_of(TCA_TBF_RATE64, &LEAF_BYTES_PER_S.to_ne_bytes()),
+            attribute_of(TCA_TBF_BURST, &words(&[self.longest])),
+        ]
+        .concat()
+    }
+}
+
+/// Whether a sendbox has left its qdisc, called `handle`, at the root of a device.
+pub fn is_left_behind(ifindex: u32, handle: u32) -> io::Result<bool> {
+    let root = egress::root(ifindex)?;
+    Ok(root.is_some_and(|qdisc| qdisc.handle == handle && qdisc.kind == "htb"))
+}
+
+/// A rate, and for how long at that rate the kernel lets packets through at once.
+#[derive(Clone, Copy)]
+struct Bucket {
+    bytes_per_s: u64,
+    ticks: u32,
+}
+
+/// The options of a class that has one of the rates of its own, and sends up to the other, in turns of `quantum` bytes.
+fn class_options(own: Bucket, most: Bucket, quantum: u32) -> Vec<u8> {
+    // struct tc_htb_opt: rate, ceil, bucket and bucket of ceil, quantum, level, priority.
+    let parameters = [
+        ratespec(own.bytes_per_s).to_vec(),
+        ratespec(most.bytes_per_s).to_vec(),
+        words(&[own.ticks, most.ticks, quantum, 0, 0]),
+    ];
+    [
+        attribute_of(TCA_HTB_PARMS, &parameters.concat()),
+        attribute_of(TCA_HTB_RATE64, &own.bytes_per_s.to_ne_bytes()),
+        attribute_of(TCA_HTB_CEIL64, &most.bytes_per_s.to_ne_bytes()),
+    ]
+    .concat()
+}
+
+/// `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second. With a link layer the
+/// kernel wants no table of rates.
+fn ratespec(bytes_per_s: u64) -> [u8; 12] {
+    let mut spec = [0; 12];
+    spec[1] = TC_LINKLAYER_ETHERNET;
+    spec[8..].copy_from_slice(&(bytes_per_s.min(u32::MAX.into()) as u32).to_ne_bytes());
+    spec
+}
+
+fn bytes_per_s(rate: Rate) -> u64 {
+    (rate.as_bits_per_sec() / 8).max(1)
+}
+
+fn ticks(seconds: f64) -> u32 {
+    (1e9 * seconds / TICK_NS).clamp(1.0, f64::from(u32::MAX)) as u32
+}
+
+fn tcmsg(ifindex: u32, handle: u32, parent: u32) -> [u8; TC_HEADER] {
+    let mut body = about(ifindex, parent);
+    body[8..12].copy_from_slice(&handle.to_ne_bytes());
+    body
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::{Duration, Instant};
+
+    use nix::net::if_::if_nametoindex;
+    use nix::sys::socket::{setsockopt, sockopt};
+
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    const HANDLE: u32 = 1 << 16;
+
+    fn tc(arguments: &str) -> String {
+        let output = std::process::Command::new("tc").args(arguments.split(' ')).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_removed() {
+        on_a_veth_pair(|| {
+            let ifindex = if_nametoindex("left").unwrap();
+            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
+            let htb = Htb::create(ifindex, HANDLE).unwrap();
+            assert!(is_left_behind(ifindex, HANDLE).unwrap());
+            for (rate, shown) in [
+                (Some(Rate::from_mbit_per_sec(96)), "rate 96Mbit ceil 96Mbit"),
+                (Some(Rate::from_bits_per_sec(120_000)), "rate 120Kbit ceil 120Kbit"),
+                (Some(Rate::from_mbit_per_sec(40_000)), "rate 40Gbit ceil 40Gbit"),
+                (None, "rate 100Gbit ceil 100Gbit"),
+            ] {
+                htb.set_class(HANDLE | 1, rate).unwrap();
+                let classes = tc("class show dev left");
+                assert!(classes.contains(shown), "{classes}");
+                assert_eq!(classes.lines().count(), 1);
+            }
+            for longest in [1518, 70_000] {
+                htb.set_sharer(HANDLE | 0x400, HANDLE | 1, longest).unwrap();
+                let classes = tc("-d class show dev left");
+                assert!(classes.contains(&format!("quantum {longest} ")), "{classes}");
+                let limit = ByteCount::new(40_000);
+                htb.set_leaf(HANDLE | 0x400, Leaf { limit, longest }).unwrap();
+                let qdiscs = tc("qdisc show dev left");
+                assert!(
+                    qdiscs.contains("qdisc tbf ") && qdiscs.contains("parent 1:400"),
+                    "{qdiscs}"
+                );
+            }
+            htb.remove().unwrap();
+            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
+        });
+    }
+
+    #[test]
+    fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it() {
+        on_a_veth_pair(|| {
+            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+            let class = HANDLE | 1;
+            htb.set_class(class, None).unwrap();
+            for longest in [70_000, 1518] {
+                htb.set_leaf(class, Leaf { limit: ByteCount::new(40_000), longest }).unwrap();
+                htb.set_queue(class, "pfifo").unwrap();
+                let qdiscs = tc("qdisc show dev left");
+                assert!(qdiscs.contains("qdisc tbf 2: parent 1:1 "), "{qdiscs}");
+                let of_pfifo: Vec<&str> =
+                    qdiscs.lines().filter(|line| line.contains("pfifo")).collect();
+                assert!(of_pfifo.len() == 1 && of_pfifo[0].contains("parent 2:1 "), "{qdiscs}");
+            }
+            let error = htb.set_queue(class, "none_such").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        });
+    }
+
+    #[test]
+    fn super_packets_that_wait_leave_though_the_leaf_has_begun_to_cut_them_up() {
+        on_a_veth_pair(|| {
+            run("ip address add 10.9.0.1/24 dev left");
+            run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
+            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+            let class = HANDLE | 1;
+            htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
+            let limit = ByteCount::new(1 << 20);
+            htb.set_leaf(class, Leaf { limit, longest: 1 << 18 }).unwrap();
+            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+            setsockopt(&socket, sockopt::Priority, &(class as i32)).unwrap();
+            setsockopt(&socket, sockopt::UdpGsoSegment, &1000).unwrap();
+            for _ in 0..3 {
+                socket.send_to(&[7; 30_000], "10.9.0.2:9").unwrap();
+            }
+            // The first has emptied the bucket of the class for 2.5 s, whatever its rate from then on.
+            let queued =
+                || tc("-s qdisc show dev left").split("backlog ").nth(1).unwrap().to_owned();
+            assert!(queued().contains("b 2p "), "{}", queued());
+            htb.set_leaf(class, Leaf { limit, longest: 1518 }).unwrap();
+            htb.set_class(class, None).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while !queued().starts_with("0b 0p ") {
+                assert!(Instant::now() < deadline, "{}", queued());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+    }
+
+    #[test]
+    fn a_qdisc_of_somebody_else_is_not_taken_for_one_that_was_left_behind() {
+        on_a_veth_pair(|| {
+            let ifindex = if_nametoindex("left").unwrap();
+            run("tc qdisc add dev left root handle 2: htb");
+            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
+            run("tc qdisc replace dev left root handle 1: pfifo");
+            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
+            assert!(Htb::create(9999, HANDLE).is_err());
+        });
+    }
+}
