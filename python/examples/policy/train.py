@@ -97,7 +97,7 @@ def in_a_sendbox():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--generations", type=int, default=1200, help="steps of the learner (1200)")
+    parser.add_argument("--generations", type=int, default=300, help="steps of the learner (300)")
     parser.add_argument("--seed", type=int, default=1, help="what all that is drawn depends on (1)")
     parser.add_argument("--trained", action="store_true", help=f"take the {FILE} that there is")
     options = parser.parse_args()

@@ -48,7 +48,7 @@ def evolve(
     Args:
         environments: An even number of them, each of which has a member; 64 is a good number. They are reset.
         hidden: Outputs of each layer but the last.
-        generations: How many. One of 64 environments takes a few tenths of a second of two cores.
+        generations: How many. One of 64 environments takes a second or two of two cores.
         steps: Decisions of each member in a generation.
         seed: What all that is drawn depends on.
         progress: As of ``forebay.run``; it tells the mean reward of a decision in the generation.
