@@ -133,8 +133,12 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
     fs::write(folder.path().join("raise"), "").unwrap();
     decides("fallback", "raised an exception");
     logs(&["LookupError: as the test asks", "whom=four"]);
-    assert!(child(&file).is_some(), "an exception ends no child");
+    let second = child(&file).expect("an exception ends no child");
 
+    // A child that hangs ends with its box, too.
+    fs::write(&file, "while True:\n    pass\n").unwrap();
+    kill(Pid::from_raw(second), Signal::SIGKILL).unwrap();
+    await_that("the next child hangs", || child(&file).is_some_and(|third| third != second));
     end(&mut boxes);
     await_that("the child ends with its box", || child(&file).is_none());
 }

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -37,7 +38,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// Starts the process, which has children run `file` with `channel` as their standard input, and ends with this one.
-/// Call it from the main thread: the kernel ends the process with the thread that has started it.
 ///
 /// # Errors
 ///
@@ -89,9 +89,17 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     if let Err(error) = seccomp::of_others().and_then(|filters| seccomp::install(&filters)) {
         tracing::warn!(target: "privileges", %error, "no filter of system calls for Python");
     }
-    // Not before: whoever becomes another user no longer dies with others.
-    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let watched = channel.try_clone()?;
+    thread::Builder::new().name("watch".into()).spawn(move || end_with(&watched))?;
     keep_on(&channel, || python(file))
+}
+
+/// Ends this process once nobody is at the other end of `channel`, and with it a child that hangs. A signal at the end of
+/// the daemon (PR_SET_PDEATHSIG) would not come: the daemon may send none to processes of another user
+/// (kernel/signal.c, `check_kill_permission`).
+fn end_with(channel: &Socket) {
+    while is_left(channel, PollTimeout::NONE).is_ok_and(|is_left| !is_left) {}
+    std::process::exit(0);
 }
 
 /// Runs a child until it ends.
@@ -114,21 +122,21 @@ fn keep_on(channel: &Socket, run: impl Fn() -> io::Result<ExitStatus>) -> io::Re
             Ok(status) => status.to_string(),
             Err(error) => format!("python3: {error}"),
         };
-        if is_left(channel)? {
+        if is_left(channel, PollTimeout::ZERO)? {
             return Ok(());
         }
         pause = next_pause(pause, began.elapsed());
         let said = json!({ "ended": format!("{ended}; the next is started in {pause:?}") });
         // What finds no room is told by silence.
         let _ = channel.send_with_flags(said.to_string().as_bytes(), libc::MSG_DONTWAIT);
-        std::thread::sleep(pause);
+        thread::sleep(pause);
     }
 }
 
-/// Whether nobody is at the other end.
-fn is_left(channel: &Socket) -> io::Result<bool> {
+/// Whether nobody is at the other end, by the end of `wait` at the latest.
+fn is_left(channel: &Socket, wait: PollTimeout) -> io::Result<bool> {
     let mut fds = [PollFd::new(channel.as_fd(), PollFlags::empty())];
-    poll(&mut fds, PollTimeout::ZERO)?;
+    poll(&mut fds, wait)?;
     Ok(fds[0].revents().is_some_and(|seen| seen.contains(PollFlags::POLLHUP)))
 }
 
@@ -177,7 +185,7 @@ mod tests {
                 let mut daemon = ours.take().unwrap();
                 let mut datagram = [0; 512];
                 let length = daemon.read(&mut datagram).unwrap();
-                assert!(!is_left(&theirs).unwrap());
+                assert!(!is_left(&theirs, PollTimeout::ZERO).unwrap());
                 drop(daemon);
                 assert!(String::from_utf8_lossy(&datagram[..length]).contains("exit status: 3"));
             }

@@ -85,7 +85,7 @@ pub struct Live {
 
 impl Live {
     /// Starts a child that runs `file`, and waits until it has said which algorithms are in there. Another follows
-    /// where it ends before this process does. Call it from the main thread.
+    /// where it ends before this process does.
     ///
     /// # Errors
     /// The file is not there, the child cannot be started, or it does not say within 30 s what it has.

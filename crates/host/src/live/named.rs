@@ -90,7 +90,7 @@ pub fn check(spec: &Spec) -> Result<(), SpecError> {
     if metadata.is_file() { Ok(()) } else { Err(refused("no regular file")) }
 }
 
-/// Starts the child that `spec` needs, if it needs one that is not there. Call it from the main thread.
+/// Starts the child that `spec` needs, if it needs one that is not there.
 ///
 /// # Errors
 ///
