@@ -138,7 +138,8 @@ const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
 const EXECUTING: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
 /// What a program that is not ours cannot do either: reach a network or another process, put itself before others, and
-/// ask the kernel what the filter does not see.
+/// ask the kernel what the filter does not see. A box that is not started as root has the user of its child, who could end
+/// the box by a signal otherwise. Without tgkill(2) abort(3) ends by a trap.
 const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
@@ -147,10 +148,14 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
     libc::SYS_setpriority,
     libc::SYS_socket,
+    libc::SYS_tgkill,
     libc::SYS_tkill,
 ];
 
@@ -362,6 +367,10 @@ mod tests {
             assert!(UdpSocket::bind("127.0.0.1:0").is_err_and(is_denied));
             let itself = nix::unistd::getpid();
             assert_eq!(nix::sys::signal::kill(itself, None), Err(nix::errno::Errno::EPERM));
+            let [process, thread] = [itself, nix::unistd::gettid()].map(nix::unistd::Pid::as_raw);
+            // SAFETY: plain numbers; signal 0 asks for permission alone.
+            let status = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+            assert_eq!((status, nix::errno::Errno::last()), (-1, nix::errno::Errno::EPERM));
         });
         outcome.join().unwrap();
     }
