@@ -21,6 +21,8 @@ from forebay.algorithms import Limits, defined
 _DATAGRAM_MAX = 65_536
 #: The end of a traceback, which says most, in characters: with escapes it fits into a datagram.
 _TRACEBACK_MAX = 8_000
+#: More than any window or rate: what is infinite is none of JSON.
+_LIMIT_MAX = 2.0**63
 
 
 class Connections:
@@ -40,30 +42,35 @@ class Connections:
             return None
         answer = {"connection": connection, "number": question["number"]}
         try:
-            limits = self._call(connection, question)
             # What is no limits, or no number, is an exception here, and not at the daemon's.
-            json.dumps(limits, allow_nan=False)
+            limits = _numbers(self._call(connection, question))
         except (Exception, SystemExit):
             self._instances.pop(connection, None)
             return {**answer, "limits": None, "failed": _traceback()}
         return {**answer, "limits": limits}
 
-    def _call(self, connection: int, question: dict[str, Any]) -> Limits | None:
+    def _call(self, connection: int, question: dict[str, Any]) -> Any:
         now_ns, told = question["now_ns"], question["told"]
-        answered: Limits | None
         if question["call"] == "init":
             cls, _ = defined[told["algorithm"]]
             self._instances[connection] = cls()
-            answered = self._instances[connection].init(SimpleNamespace(**told["start"]))
-        elif question["call"] == "on_measurement":
+            return self._instances[connection].init(SimpleNamespace(**told["start"]))
+        if question["call"] == "on_measurement":
             measurement = SimpleNamespace(**told)
-            answered = self._instances[connection].on_measurement(now_ns, measurement)
-        else:
-            event, value = told["event"], told["value"]
-            answered = self._instances[connection].on_event(now_ns, event, value)
-        if answered is not None and not isinstance(answered, Limits):
-            raise TypeError(f"answered {answered!r}: allowed is forebay.Limits, or None")
-        return answered
+            return self._instances[connection].on_measurement(now_ns, measurement)
+        return self._instances[connection].on_event(now_ns, told["event"], told["value"])
+
+
+def _numbers(answered: Any) -> list[float | None] | None:
+    """What a callback has answered, as plain numbers: those of numpy are none of JSON."""
+    if answered is None:
+        return None
+    if not isinstance(answered, Limits):
+        raise TypeError(f"answered {answered!r}: allowed is forebay.Limits, or None")
+    numbers = [None if number is None else min(float(number), _LIMIT_MAX) for number in answered]
+    if not all(number is None or number >= 0 for number in numbers):
+        raise ValueError(f"answered {answered!r}: allowed are limits of 0 or more")
+    return numbers
 
 
 def _traceback() -> str:

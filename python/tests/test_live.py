@@ -23,7 +23,8 @@ class Fixed:
         return forebay.Limits(cwnd_bytes=self.cwnd)
 
     def on_event(self, now_ns, event, value):
-        return 5 if event == "rto" else None
+        answers = {"rto": 5, "resume": forebay.Limits(-1), "ecn_ce": forebay.Limits(float("inf"))}
+        return answers.get(event)
 """
 
 
@@ -89,11 +90,16 @@ def test_each_question_has_an_answer_and_connections_an_instance(ask):
         answer = ask(2, "on_measurement", {"rtt_min_ns": 20_000_000}, connection)
         assert answer["limits"] == [cwnd, None, None]
     assert ask(3, "on_event", {"event": "loss", "value": 0})["limits"] is None
+    assert ask(4, "on_event", {"event": "ecn_ce", "value": 0})["limits"] == [2**63, None, None]
 
 
 @pytest.mark.parametrize(
     ("call", "told"),
-    [("on_measurement", {"rtt_min_ns": None}), ("on_event", {"event": "rto", "value": 0})],
+    [
+        ("on_measurement", {"rtt_min_ns": None}),
+        ("on_event", {"event": "rto", "value": 0}),
+        ("on_event", {"event": "resume", "value": 0}),
+    ],
 )
 def test_an_exception_is_the_end_for_its_connection_alone(daemon, ask, call, told):
     for connection in (1, 2):
