@@ -188,7 +188,9 @@ impl State {
                 self.is_gone = false;
                 // What the one before has said is of instances that are no more.
                 self.connections.values_mut().for_each(|heard| heard.limits = None);
-                tracing::info!(target: "python", "{file} runs again, and decides");
+                if self.allowance.takes(clock::now()) {
+                    tracing::info!(target: "python", "{file} runs again, and decides");
+                }
             }
             Said::Failed { error } => {
                 if self.allowance.takes(clock::now()) {

@@ -69,7 +69,11 @@ impl Questions {
             "call": call,
             "told": told,
         });
-        if self.for_sure { self.link.ask_for_sure(&question) } else { self.link.ask(&question) }
+        self.send(&question);
+    }
+
+    fn send(&self, question: &Value) {
+        if self.for_sure { self.link.ask_for_sure(question) } else { self.link.ask(question) }
     }
 
     /// What has been heard by now.
@@ -85,7 +89,7 @@ impl Questions {
 
 impl Drop for Questions {
     fn drop(&mut self) {
-        self.link.ask(&json!({ "connection": self.connection, "call": "end" }));
+        self.send(&json!({ "connection": self.connection, "call": "end" }));
         self.link.close(self.connection);
     }
 }
