@@ -180,6 +180,14 @@ def test_a_run_in_two_batches_counts_once(plan, tmp_path):
     assert len(made.result().runs) == 3
 
 
+def test_a_run_that_is_given_up_does_not_replace_one_that_was_made(plan, tmp_path):
+    (job,) = [Job(*job) for job in _forebay.jobs(plan._native, "1..1")]
+    work = Work(plan, str(tmp_path))
+    assert work.run([job], _forebay.Stop()).endings == ["valid"]
+    assert work.give_up(job, "its worker ended").endings == ["failed: its worker ended"]
+    assert sweep(plan, tmp_path, seeds="1..1").valid
+
+
 def kills(plan, out, on):
     """A plan two of whose runs end their worker, wherever they are made."""
     calling("killer", lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -386,6 +394,12 @@ def test_the_run_that_ends_its_worker_is_found_by_halves():
             made += len(batch.jobs)
             batches.made(batch, 0.001 * len(batch.jobs))
     assert made == 63 and [job.seed for job in found] == [37]
+
+
+def test_a_machine_that_ends_with_all_its_workers_ends_no_sweep():
+    batches = Batches(jobs_of(1000))
+    under_way = [batches.take(64) for _ in range(64)]
+    assert [batches.lost(batch, "its machine ended") for batch in under_way] == [None] * 64
 
 
 def test_workers_that_end_whatever_they_run_end_a_sweep():

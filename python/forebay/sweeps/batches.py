@@ -14,7 +14,8 @@ _BATCH_S = 1.5
 _RUNS_MAX = 1000
 #: A run that ended its worker so often is given up.
 _LOSSES_MAX = 3
-#: So many workers in a row end by no fault of a run: halving a batch of 1,000 takes ten.
+#: So many workers in a row, besides those of machines that end, end by no fault of a run: halving a batch of 1,000 takes
+#: ten.
 _IN_A_ROW_MAX = 32
 
 
@@ -36,12 +37,14 @@ class Batches:
         self._again: list[Batch] = []
         self._run_s: float | None = None
         self._in_a_row = 0
+        self._workers = 0
 
     def __bool__(self) -> bool:
         return bool(self._again) or self._next < len(self._jobs)
 
     def take(self, workers: int) -> Batch:
         """The next batch; smaller towards the end, so that ``workers`` end together."""
+        self._workers = max(self._workers, workers)
         if self._again:
             return self._again.pop()
         wanted = 1 if self._run_s is None else max(1, int(_BATCH_S / self._run_s))
@@ -65,7 +68,8 @@ class Batches:
             RunError: Workers end one after the other, whatever they run.
         """
         self._in_a_row += 1
-        if self._in_a_row > _IN_A_ROW_MAX:
+        # With a machine all of its workers end.
+        if self._in_a_row > _IN_A_ROW_MAX + self._workers:
             raise RunError(f"{self._in_a_row} workers in a row have ended, the last: {reason}")
         half = len(batch.jobs) // 2
         if half:

@@ -2,8 +2,8 @@
 
 A row is a run: its ``key``, the ``batch`` that it was made in, the columns of the table ``runs`` of a store, and what else
 the store has of it (``metrics``, ``requests`` and so on) as lists of structs; ``series`` is null where what was measured
-over time was not kept. A file is called by the runs in it, so that who makes the same batch again writes the same file.
-It is there whole or not at all.
+over time was not kept. A file is called by the runs in it and how they ended, so that who makes the same batch again
+writes the same file, and who gives a run up does not write over one that was made. It is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -73,8 +73,10 @@ class Stored:
             allowed = "a folder that can be made and written, or a URI such as s3://bucket/folder"
             raise InputError(f"out = {out!r}: {error}: allowed is {allowed}") from error
 
-    def put(self, jobs: Sequence[Job], tables: Sequence[tuple[str, Columns]]) -> str:
-        """Keeps the rows of these jobs, in their order; gives the batch.
+    def put(
+        self, jobs: Sequence[Job], endings: Sequence[str], tables: Sequence[tuple[str, Columns]]
+    ) -> str:
+        """Keeps the rows of these jobs, which ended so, in their order; gives the batch.
 
         Raises:
             RunError: The rows cannot be written.
@@ -82,7 +84,7 @@ class Stored:
         import pyarrow as pa
         from pyarrow import parquet
 
-        known = [*(job.key for job in jobs), str(len(tables))]
+        known = [*(job.key for job in jobs), *endings, str(len(tables))]
         batch = hashlib.sha256("".join(known).encode()).hexdigest()[:32]
         buffer = pa.BufferOutputStream()
         parquet.write_table(_nested(jobs, batch, tables), buffer, compression="zstd")
@@ -278,4 +280,4 @@ def _ungrouped(of: str, lists: pa.Array, name: str | None = None) -> dict[str, A
 
 
 def _plain(column: Any) -> list[Any]:
-    return list(column) if isinstance(column, range) else column.to_pylist()
+    return list(column if isinstance(column, range) else column.to_pylist())

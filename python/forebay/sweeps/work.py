@@ -56,9 +56,9 @@ class Work:
     def _keep(
         self, jobs: Sequence[Job], tables: list[tuple[str, Columns]], began_s: float
     ) -> Made:
-        batch = self._stored.put(jobs, tables)
         reasons = next(values for name, _, values in dict(tables)["runs"] if name == "reasons")
         endings = ["; ".join(json.loads(it)) or "valid" for it in reasons]
+        batch = self._stored.put(jobs, endings, tables)
         return Made(batch, time.perf_counter() - began_s, endings)
 
     def packed(self) -> bytes:
