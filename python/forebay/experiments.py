@@ -156,7 +156,8 @@ def search(
         What ``forebay search --json`` prints: the ``worst`` case, the ``simple`` one that is left of it, and the path of
         its ``plan``.
     """
-    jobs = jobs or os.cpu_count() or 1
+    if jobs is None:
+        jobs = os.cpu_count() or 1
     what = {
         "algorithm": algorithm,
         "metric": metric,
@@ -206,8 +207,8 @@ def compare(
     Raises:
         InputError: A folder has no results, a number is out of range, or no metric is called so.
     """
-    folders = [side.folder if isinstance(side, Result) else side for side in (old, new)]
-    document, equal, sentence = _forebay.compare(*folders, metric, above, level)
+    before, after = (side.folder if isinstance(side, Result) else side for side in (old, new))
+    document, equal, sentence = _forebay.compare(before, after, metric, above, level)
     return Comparison(json.loads(document), equal, sentence)
 
 

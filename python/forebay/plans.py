@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from forebay import _forebay
+from forebay.errors import InputError
 
 Sets = Mapping[str, Any]
 
@@ -111,5 +112,18 @@ class Plan:
 
 
 def pairs(sets: Sets | None) -> list[tuple[str, str]]:
-    """Dotted keys and values in JSON."""
-    return [(key, json.dumps(value, ensure_ascii=False)) for key, value in (sets or {}).items()]
+    """Dotted keys and values in JSON.
+
+    Raises:
+        InputError: A value is none that plans have.
+    """
+    return [(key, _written(key, value)) for key, value in (sets or {}).items()]
+
+
+def _written(key: str, value: Any) -> str:
+    try:
+        # Grids are often made by numpy, whose numbers are none of JSON.
+        return json.dumps(value, ensure_ascii=False, default=lambda it: it.item())
+    except (AttributeError, TypeError, ValueError) as error:
+        allowed = "a truth value, a number, a text, or a list or dict of these"
+        raise InputError(f"{key} = {value!r}: allowed is {allowed}") from error

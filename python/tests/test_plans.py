@@ -1,5 +1,6 @@
 """Plans from names, files and dicts, and what is said of wrong ones."""
 
+import numpy as np
 import pytest
 from conftest import DOCUMENT
 
@@ -47,6 +48,12 @@ def test_an_error_in_a_dict_has_a_key_and_no_line():
 def test_a_value_that_toml_cannot_have_is_refused(plan, value):
     with pytest.raises(forebay.PlanError, match="stop: .*allowed is"):
         plan.with_sets({"stop": value})
+
+
+def test_numbers_of_numpy_are_values_and_other_objects_are_refused(plan):
+    assert len(plan.grid({"flow.bulk.count": np.arange(1, 4)}).cells) == 3
+    with pytest.raises(forebay.InputError, match="stop = .*allowed is a truth value"):
+        plan.with_sets({"stop": object()})
 
 
 def test_a_table_replaces_a_table(plan):

@@ -44,6 +44,8 @@ class Env(gymnasium.Env[_Floats, _Floats]):
     ) -> tuple[_Floats, _Info]:
         """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
         super().reset(seed=seed)
+        # Of an episode in which something is raised there is no more.
+        self._goes_on = False
         self._native.reset(int(self.np_random.integers(_SEEDS)))
         self._goes_on = True
         return self._observation(), self._info()
@@ -53,7 +55,6 @@ class Env(gymnasium.Env[_Floats, _Floats]):
         if not self._goes_on:
             raise InputError("step: allowed after reset, until the episode ends")
         self._native.act(0, np.asarray(action, np.float32).item())
-        # Of an episode in which something is raised there is no more.
         self._goes_on = False
         self._goes_on = self._native.advance()
         reward = self._native.reward(0)

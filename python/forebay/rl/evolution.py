@@ -64,7 +64,7 @@ def evolve(
         if value < 1:
             raise InputError(f"{key} = {value}: allowed is 1 or more")
     draw, told = np.random.default_rng(seed), shown(progress)
-    network = _Network(int(np.prod(environments.single_observation_space.shape)), hidden)
+    network = _Network(int(np.prod(environments.single_observation_space.shape or ())), hidden)
     pairs = environments.num_envs // 2
     held_out = _seeds(draw, 2 * pairs)
     mean, adam = network.start(draw), _Adam(network.size)

@@ -17,7 +17,7 @@ _Floats = np.ndarray[Any, np.dtype[np.float32]]
 _Infos = dict[str, dict[str, Any]]
 
 
-class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):
+class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignore[misc]
     """An environment whose agents are flows and bundles; ``make_parallel`` makes it.
 
     Each agent decides once in its own round trip, and a step goes on to the next decision of anybody. So ``infos`` say
@@ -54,6 +54,8 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):
         """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
         if seed is not None:
             self._seeds = np.random.default_rng(seed)
+        # Of an episode in which something is raised there is no more.
+        self.agents = []
         self._native.reset(int(self._seeds.integers(2**63)))
         self.agents = list(self.possible_agents)
         waiting = set(self._native.waiting())
@@ -69,7 +71,6 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):
             action = actions.get(self.possible_agents[place])
             if action is not None:
                 self._native.act(place, np.asarray(action, np.float32).item())
-        # Of an episode in which something is raised there is no more.
         self.agents = []
         goes_on = self._native.advance()
         everybody = range(len(self.possible_agents))
