@@ -116,12 +116,12 @@ test-python: test-packages ## the package for Python: every test, with all that 
 	target/python/bin/python -m pytest --quiet --slow -r s --no-fold-skipped
 
 bench-python: packages ## a step of environments beside the simulation alone, a policy beside onnxruntime (quiet, a minute)
-	$(call python,python/requirements-all.txt,--release)
+	$(call python,python/requirements-all.txt,--profile wheel)
 	target/python/bin/python python/benches/learning.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
 	$(call venv,python/requirements.txt)
-	target/python/bin/maturin build --release --strip --quiet --out target/wheels
+	target/python/bin/maturin build --profile wheel --strip --quiet --out target/wheels
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
 	@sh packaging/install-packages.sh packaging/package.txt
