@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use forebay_lab::RunError;
 use forebay_lab::compare::{self as lab, Options, Side};
-use forebay_lab::report::{self, drawn, newest_runs};
+use forebay_lab::report::page::Figure;
+use forebay_lab::report::{drawn, newest_runs};
 use forebay_lab::store::{Cell, ColumnKind, Store, StoreError, TABLES};
 use forebay_lab::summary::{Requests, summarise};
 use pyo3::prelude::*;
@@ -128,7 +129,9 @@ pub fn figures(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     let read = || {
         let store = Store::open(&folder)?;
         let drawn = drawn(&Requests::new(&store))?;
-        let figure = |(section, figure): (String, report::page::Figure)| json!({ "section": section, "caption": figure.caption, "spec": figure.spec });
+        let figure = |(section, it): (String, Figure)| {
+            json!({ "section": section, "caption": it.caption, "spec": it.spec })
+        };
         let figures: Vec<_> = drawn.into_iter().map(figure).collect();
         Ok::<_, StoreError>(json!(figures).to_string())
     };

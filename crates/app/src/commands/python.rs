@@ -11,6 +11,13 @@ pub struct Python {
     files: Vec<PathBuf>,
 }
 
+impl Python {
+    /// Whether there are any.
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty()
+    }
+}
+
 #[cfg(feature = "host")]
 mod with_host {
     use std::path::Path;

@@ -119,8 +119,9 @@ impl Run {
 
     /// Has the cluster at `address` make the runs, and put them where they are found as if they were made here.
     fn give_to(&self, address: &str, plans: &[Plan]) -> anyhow::Result<()> {
-        if self.backend != "sim" || self.force || self.keep_logs.is_some() {
-            let allowed = "allowed is --backend sim, without --force and --keep-logs";
+        let is_refused = self.force || self.keep_logs.is_some() || self.python.is_given();
+        if self.backend != "sim" || is_refused {
+            let allowed = "allowed is --backend sim, without --force, --keep-logs and --cc-python";
             return Err(BadInput(format!("--engine {address}: {allowed}")).into());
         }
         for (reference, plan) in self.plans.iter().zip(plans) {

@@ -447,7 +447,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
     refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     refused(plan, &["sim", "--engine", "dask"], "allowed is threads, ray or ray://HOST:PORT");
-    let engine = "--engine ray: allowed is --backend sim, without --force and --keep-logs";
+    let engine = "--engine ray: allowed is --backend sim, without --force, --keep-logs";
     refused(plan, &["sim", "--engine", "ray", "--force"], engine);
     refused(plan, &["ns3", "--engine", "ray"], engine);
     let unknown = ["sim", "--set", "flow.bulk.cc=nonesuch"];
