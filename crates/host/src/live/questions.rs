@@ -73,7 +73,12 @@ impl Questions {
     }
 
     fn send(&self, question: &Value) {
-        if self.for_sure { self.link.ask_for_sure(question) } else { self.link.ask(question) }
+        // A run that ends by a panic, such as for a child that hangs, is held up by nothing more.
+        if self.for_sure && !std::thread::panicking() {
+            self.link.ask_for_sure(question);
+        } else {
+            self.link.ask(question);
+        }
     }
 
     /// What has been heard by now.
