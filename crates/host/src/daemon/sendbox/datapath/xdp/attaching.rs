@@ -17,6 +17,8 @@ const SPARES: usize = 8;
 pub struct Attaching {
     /// LAN and WAN: the device that the port is on has gone. One that is made again may have its index.
     is_gone: [bool; 2],
+    /// Queues of LAN and WAN that are used. A port does not say so whose sockets readers have.
+    used: [u32; 2],
     /// Devices that could not be attached to since they were made again.
     failed: Vec<Void>,
     /// Sockets of a port each, LAN and WAN.
@@ -26,8 +28,9 @@ pub struct Attaching {
 impl Attaching {
     /// Opens sockets for later, which takes all privileges: of ports with so many queues and these options.
     pub fn prepare(ports: [(usize, XdpOptions); 2]) -> io::Result<Self> {
+        let used = ports.map(|(queues, _)| queues as u32);
         let [lan, wan] = ports.map(spares);
-        Ok(Self { is_gone: [false; 2], failed: Vec::new(), spares: [lan?, wan?] })
+        Ok(Self { is_gone: [false; 2], used, failed: Vec::new(), spares: [lan?, wan?] })
     }
 
     /// Devices that could not be attached to since they were made again.
@@ -55,10 +58,11 @@ impl Attaching {
                     continue;
                 }
                 self.is_gone[at] = false;
+                self.used[at] = port.queues().count() as u32;
                 tracing::info!(target: "device", "{name} was made again: attached to it");
             }
             // One that was made again with fewer may get more.
-            let read = port.queues().count() as u32;
+            let read = self.used[at];
             if let Some(there) = queues[at].filter(|there| *there > read) {
                 self.failed.push(Void::unread_queues(name, there, read));
             }
@@ -146,6 +150,30 @@ mod tests {
                 assert!(failed.iter().all(|void| void.condition == "receive queues"), "{failed:?}");
                 assert_eq!((Some(lan.ifindex()), lan.queues().count()), (lan_index, 1));
                 assert!(lan.capture().is_some_and(|capture| capture.mode().is_some()));
+            }
+        });
+    }
+
+    #[test]
+    fn queues_whose_sockets_readers_have_are_used_all_the_same() {
+        on_a_veth_pair(|| {
+            let options = XdpOptions { threads: true, ..XdpOptions::default() };
+            let mut lan = XdpPort::open_to_receive("right", options).unwrap();
+            let mut wan = XdpPort::open("left", Direction::Transmit).unwrap();
+            let queues = lan.queues().count();
+            let mut attaching = Attaching::prepare([(queues, options), (1, options)]).unwrap();
+            let _of_readers = lan.split();
+            let names = ["right", "left"].map(String::from);
+            for (more, voids) in [(0, 0), (1, 1)] {
+                let seen = Observation {
+                    lan: Some(lan.ifindex()),
+                    lan_queues: Some(queues as u32 + more),
+                    wan: Some(wan.ifindex()),
+                    ..Observation::default()
+                };
+                attaching.follow(&seen, [&mut lan, &mut wan], &names);
+                let failed = attaching.failed();
+                assert_eq!(failed.len(), voids, "{failed:?}");
             }
         });
     }

@@ -193,12 +193,16 @@ impl Lan {
         })
     }
 
-    /// Has the readers, if there are any, read the sockets of a port that was attached anew.
+    /// Takes note of a port that was attached anew, whose sockets the readers, if there are any, read from now on.
     pub fn hand_over(&mut self) {
-        let Some(readers) = &mut self.readers else { return };
-        let ports = self.port.split();
-        if !ports.is_empty() {
-            readers.read_from(ports);
+        let queues = self.port.queues().count();
+        if queues == 0 {
+            // The readers have them.
+            return;
+        }
+        self.queues = queues;
+        if let Some(readers) = &mut self.readers {
+            readers.read_from(self.port.split());
         }
     }
 
