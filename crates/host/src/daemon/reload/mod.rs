@@ -124,7 +124,7 @@ impl Reloader {
 
     /// Has the worker go over to another configuration; answers what came of it and, if that is in force now,
     /// what was before.
-    fn go_over<W>(&mut self, worker: &Handle<W>, to: Loaded) -> (Outcome, Option<Loaded>)
+    fn go_over<W>(&mut self, worker: &Handle<W>, mut to: Loaded) -> (Outcome, Option<Loaded>)
     where
         W: Worker<Change = Change>,
     {
@@ -132,6 +132,8 @@ impl Reloader {
         if !outcome.refused.is_empty() {
             return (outcome, None);
         }
+        // What was left to the box is settled once: else there would be no way back to what was settled.
+        to.config.datapath = self.in_force.config.datapath;
         if !outcome.is_nothing() {
             let change = Change { config: to.config.clone(), keys: to.keys.clone(), origins };
             if let Err(reason) = worker.change(change) {
@@ -257,7 +259,7 @@ mod tests {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
-    use crate::daemon::config::Role;
+    use crate::daemon::config::{DatapathKind, Role};
     use crate::daemon::keys;
     use crate::daemon::keys::reader::candidate_of;
     use crate::service::outcome::Fate;
@@ -427,6 +429,28 @@ mod tests {
         assert!(matches!(bench.ask(Request::Confirm), Answer::Done(_)));
         assert!(!bench.is_on_trial() && bench.next_timer().is_none());
         assert_eq!(bench.told(), [["a", "b"]], "and it stays");
+    }
+
+    #[test]
+    fn a_way_back_leads_to_the_datapath_that_the_box_has_settled() {
+        let Bench { file, _folder: folder, .. } = Bench::new();
+        let left_to_the_box = |file: &Path, names: &[&str]| {
+            write(file, names);
+            let text = fs::read_to_string(file).unwrap();
+            let sendbox = "\"sendbox\"\nlan = \"s1\"\ndatapath = \"auto\"";
+            let text = text.replace("\"receivebox\"", sendbox);
+            fs::write(file, text.replace("from =", "cc = \"copa\"\nfrom =")).unwrap();
+        };
+        left_to_the_box(&file, &["a"]);
+        let mut bench = Bench::of(folder, file, None);
+        bench.reloader.in_force.config.datapath = DatapathKind::Kernel;
+        left_to_the_box(&candidate_of(&bench.file), &["a", "b"]);
+        let apply = Request::Apply { within_s: 60 };
+        assert_eq!(bench.change(apply).confirm_within_s, Some(60));
+        bench.ask(Request::Revert);
+        assert!(bench.reloader.on_timer(&bench.worker).unwrap());
+        assert_eq!(bench.told(), [vec!["a", "b"], vec!["a"]]);
+        assert_eq!(bench.reloader.in_force.config.datapath, DatapathKind::Kernel);
     }
 
     #[test]
