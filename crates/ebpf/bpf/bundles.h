@@ -95,7 +95,7 @@ struct {
 /* Where the box takes messages, and, of a sendbox, where those of its peers go. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4 * MAX_BUNDLES);
+	__uint(max_entries, MAX_OWN);
 	__type(key, struct address);
 	__type(value, __u8);
 } own SEC(".maps");

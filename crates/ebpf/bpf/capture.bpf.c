@@ -12,9 +12,8 @@
 #include "heartbeat.h"
 #include "packet.h"
 
-/* Destination prefixes of all bundles, and own addresses with those of 1,024 bundles' peers, eight of each name. */
+/* Destination prefixes of all bundles. */
 #define MAX_PREFIXES 16384
-#define MAX_OWN 16384
 /* Receive queues; more than any device we drive has. */
 #define MAX_QUEUES 64
 

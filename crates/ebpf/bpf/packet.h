@@ -33,6 +33,9 @@
 #define ND_FIRST 133
 #define ND_LAST 137
 
+/* Addresses of the box itself, and of 1,024 bundles' peers, eight of each name. */
+#define MAX_OWN 16384
+
 #define be16(x) __builtin_bswap16(x)
 
 struct ethhdr {

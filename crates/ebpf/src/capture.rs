@@ -25,7 +25,7 @@ pub const STAMP_LEN: usize = size_of::<u64>();
 /// Stands for frames with a tag of IEEE 802.1Q that names no VLAN, but only a priority.
 pub const NO_VLAN: u16 = 4095;
 
-/// Addresses that [`Capture::set_own_addresses`] has room for; as in `bpf/capture.bpf.c`.
+/// Addresses that [`Capture::set_own_addresses`] has room for; as in `bpf/packet.h`.
 pub const MAX_OWN_ADDRESSES: usize = 16_384;
 
 /// Numbers that a VLAN can have.

@@ -76,7 +76,8 @@ pub struct Kernel {
     classes: Classes,
     rates: Rates,
     qdisc: Option<KernelQdisc>,
-    ifindex: u32,
+    /// Of LAN and WAN, which programs and queues are for.
+    indices: [u32; 2],
     names: [String; 2],
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
@@ -144,7 +145,7 @@ impl Kernel {
             classes,
             rates,
             qdisc,
-            ifindex: wan,
+            indices: [lan, wan],
             names,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             bundles,
@@ -153,6 +154,14 @@ impl Kernel {
             standing: Standing::default(),
             void: Vec::new(),
         })
+    }
+
+    fn set_own(&mut self, seen: &Observation) {
+        let own = &self.message_addresses | &seen.named_addresses();
+        // More addresses than the program holds: messages to the others are counted, as before they came.
+        if let Err(error) = set_own(&self.classes, &mut self.own, own) {
+            tracing::warn!(target: "device", %error, "addresses of the other boxes");
+        }
     }
 
     /// The qdisc and its queues, for people.
@@ -170,13 +179,19 @@ fn set_own(
     own: &mut BTreeSet<IpAddr>,
     wanted: BTreeSet<IpAddr>,
 ) -> Result<(), forebay_ebpf::Error> {
-    for address in wanted.difference(own) {
-        classes.sampler.add_own_address(*address)?;
+    own.retain(|address| {
+        let stays = wanted.contains(address);
+        if !stays {
+            classes.sampler.remove_own_address(*address);
+        }
+        stays
+    });
+    for address in wanted {
+        if !own.contains(&address) {
+            classes.sampler.add_own_address(address)?;
+            own.insert(address);
+        }
     }
-    for address in own.difference(&wanted) {
-        classes.sampler.remove_own_address(*address);
-    }
-    *own = wanted;
     Ok(())
 }
 
@@ -383,9 +398,6 @@ impl Datapath for Kernel {
             let text = format!("queues were made for up to {room} bundles: start the box again");
             return Err(DaemonError::SetUp(io::Error::other(text)));
         }
-        let message_addresses = message_addresses(config);
-        let own = &message_addresses | &seen.named_addresses();
-        set_own(&self.classes, &mut self.own, own)?;
         let mut next: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
         for (bundle, origin) in next.iter_mut().zip(origins) {
             if let Some(earlier) = origin.place() {
@@ -414,20 +426,20 @@ impl Datapath for Kernel {
         }
         self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
         self.bundles = next;
-        self.message_addresses = message_addresses;
+        self.message_addresses = message_addresses(config);
+        self.set_own(seen);
         Ok(())
     }
 
     fn follow(&mut self, seen: &Observation) {
-        let own = &self.message_addresses | &seen.named_addresses();
-        // More addresses than the program holds: messages to the others are counted, as before they came.
-        if let Err(error) = set_own(&self.classes, &mut self.own, own) {
-            tracing::warn!(target: "device", %error, "addresses of the other boxes");
-        }
-        let is_another = seen.wan.is_some_and(|wan| wan != self.ifindex);
-        if is_another && self.void.is_empty() {
-            let error = io::Error::other("its queues went with the one before");
-            self.void.push(Void::made_again(&self.names[1], &error));
+        self.set_own(seen);
+        let now = [seen.lan, seen.wan];
+        for ((before, now), name) in self.indices.iter().zip(now).zip(&self.names) {
+            let is_another = now.is_some_and(|now| now != *before);
+            if is_another && self.void.is_empty() {
+                let error = io::Error::other("programs and queues were for the one before");
+                self.void.push(Void::made_again(name, &error));
+            }
         }
     }
 

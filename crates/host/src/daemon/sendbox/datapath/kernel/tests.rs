@@ -346,6 +346,27 @@ fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
 }
 
 #[test]
+fn a_port_that_was_made_again_is_told_and_the_box_is_to_be_started_again() {
+    behind_a_bridge(|mut bench| {
+        let kernel = &mut bench.kernel;
+        let [lan, wan] = kernel.indices;
+        let seen = |lan, wan| Observation { lan, wan, ..Observation::default() };
+        for at_rest in [seen(Some(lan), Some(wan)), seen(None, None)] {
+            kernel.follow(&at_rest);
+            assert!(kernel.void().is_empty(), "{:?}", kernel.void());
+        }
+        let others = [("lan", seen(Some(wan), Some(wan))), ("wan", seen(Some(lan), Some(lan)))];
+        for (name, another) in others {
+            kernel.void.clear();
+            kernel.follow(&another);
+            let [void] = kernel.void() else { panic!("{:?}", kernel.void()) };
+            let told = format!("{name} was made again: ");
+            assert!(void.fault.found.starts_with(&told), "{void:?}");
+        }
+    });
+}
+
+#[test]
 fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
     behind_a_bridge(|mut bench| {
         let folder = tempfile::tempdir().unwrap();
