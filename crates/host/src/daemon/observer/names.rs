@@ -13,6 +13,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::channel;
 
 use forebay_ebpf::MAX_OWN_ADDRESSES;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -167,14 +168,25 @@ pub fn serve(account: Option<Account>) -> io::Result<()> {
     // What is meant for the box reaches its whole process group: the observer ends this process.
     let _signals = block_signals()?;
     let confinement = account.map_or_else(Confinement::default, Confinement::to);
+    // The end must not wait for a look-up: without name servers one may take longer than systemd waits.
+    let ((names, asked), own) = (channel(), confinement.clone());
+    let looking = std::thread::Builder::new().name("names".into()).spawn(move || {
+        own.confine(Task::Names)?;
+        answer(asked, io::stdout())
+    })?;
     confinement.confine(Task::Names)?;
-    answer(io::stdin().lock(), io::stdout())
+    for name in io::stdin().lock().lines() {
+        if names.send(name?).is_err() {
+            let panicked = |_| Err(io::Error::other("the thread that looks names up panicked"));
+            return looking.join().unwrap_or_else(panicked);
+        }
+    }
+    Ok(())
 }
 
-/// Looks up each name of `asked`, a line each, and says a line of it.
-fn answer(asked: impl BufRead, mut answers: impl Write) -> io::Result<()> {
-    for name in asked.lines() {
-        let name = name?;
+/// Looks up each name that is `asked` for, and says a line of it.
+fn answer(asked: impl IntoIterator<Item = String>, mut answers: impl Write) -> io::Result<()> {
+    for name in asked {
         let found = look_up(&name);
         let mut line = serde_json::to_vec(&(name, found))?;
         line.push(b'\n');
@@ -215,7 +227,7 @@ mod tests {
         let confined = std::thread::spawn(|| {
             seccomp::install(&seccomp::filters(Task::Names).unwrap()).unwrap();
             let mut answers = Vec::new();
-            answer(&b"localhost\nno\0name\n"[..], &mut answers).unwrap();
+            answer(["localhost", "no\0name"].map(String::from), &mut answers).unwrap();
             answers
         });
         let answers = confined.join().unwrap();
