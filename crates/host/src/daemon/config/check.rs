@@ -185,7 +185,9 @@ fn config(
     }
     let kernel_qdisc = node.optional("kernel_qdisc", value::kernel_qdisc);
     if datapath == DatapathKind::User && kernel_qdisc.is_some() {
-        node.wrong("kernel_qdisc", "nothing without box.datapath = \"kernel\" or \"auto\"");
+        let allowed = "nothing without box.datapath = \"kernel\", or \"auto\" where no bundle has \
+                       a qdisc";
+        node.wrong("kernel_qdisc", allowed);
     }
     let control = node.optional("control", |text| value::socket_path(folder, text));
     let (user, status_group) =
