@@ -137,8 +137,9 @@ impl CongestionControl for Learner {
                 seat.asked_at = now;
                 Stage::Waiting(seat.steering.close(now))
             }
-            // The simulation does not go on before somebody has acted.
-            Stage::Waiting(outcome) => Stage::Waiting(outcome),
+            // Nobody has come, as where a box was late or began anew: what there is stays. To wait on would be
+            // to ask for the same instant for ever.
+            Stage::Waiting(_) => Stage::Running,
             Stage::Decided(action) => {
                 seat.steering.act(action);
                 Stage::Running

@@ -121,6 +121,26 @@ fn agents_are_flows_and_bundles_and_decide_each_at_its_time() {
 }
 
 #[test]
+fn the_learner_of_a_box_that_began_anew_is_nobody_s_and_holds_nothing_up() {
+    let boxes = "\n[[bundle]]\nname = \"b\"\ncc = \"learner\"\n\
+                 [[flow]]\nname = \"web\"\nbundle = \"b\"\ntraffic = { kind = \"greedy\" }\n\
+                 [[fault]]\nat = \"1s\"\nbundle = \"b\"\nend = \"sendbox\"\naction = \"kill\"\n\
+                 [[fault]]\nat = \"1500ms\"\nbundle = \"b\"\nend = \"sendbox\"\n\
+                 action = \"restart\"\n";
+    let text = PLAN.replace("\"aut\"", "\"cubic\"") + boxes;
+    let scenario = scenario(&text, Settings::default()).unwrap();
+    assert_eq!(scenario.agents(), ["b"]);
+    let mut environment = Environment::new(Arc::new(scenario));
+    environment.reset(1).unwrap();
+    let mut turns = 0;
+    while environment.advance() {
+        turns += 1;
+    }
+    assert!(turns > 3, "{turns}");
+    assert_eq!(environment.now(), Duration::from_secs(3));
+}
+
+#[test]
 fn threads_change_nothing() {
     let ranges = ranges(&["bottleneck.rtt=20ms..80ms"]);
     let settings = Settings { ranges, ..Settings::default() };
