@@ -8,9 +8,14 @@ use crate::wire::Fields;
 
 /// Most numbers of a tensor of integers, which here is a shape.
 const INTEGERS_MAX: usize = 8;
+/// Most inputs of a node, which are the parts that a `Concat` joins.
+const INPUTS_MAX: usize = 256;
 /// `TensorProto.DataType` of the two sorts that are read.
 const FLOAT: i64 = 1;
 const INT64: i64 = 7;
+/// `AttributeProto.AttributeType` of single numbers.
+const FLOAT_ATTRIBUTE: i64 = 1;
+const INT_ATTRIBUTE: i64 = 2;
 
 /// `ModelProto`.
 pub struct Model<'a> {
@@ -232,11 +237,15 @@ impl<'a> Node<'a> {
                 _ => {}
             }
         }
+        if node.inputs.len() > INPUTS_MAX {
+            let what = format!("a node of {} inputs", node.inputs.len());
+            return Err(Refused::new(what, format!("at most {INPUTS_MAX}")));
+        }
         Ok(node)
     }
 
     fn read_attribute(&mut self, message: &'a [u8]) -> Result<(), Refused> {
-        let (mut name, mut attribute) = ("", Attribute::default());
+        let (mut name, mut attribute, mut sort) = ("", Attribute::default(), 0);
         for field in Fields::of(message) {
             let field = field?;
             match field.number {
@@ -246,8 +255,15 @@ impl<'a> Node<'a> {
                 4 => attribute.text = Some(field.bytes()?),
                 5 => attribute.tensor = Some(field.bytes()?),
                 7 => field.floats(&mut attribute.floats)?,
+                20 => sort = field.integer()?,
                 _ => {}
             }
+        }
+        // By the schema of proto3, which ONNX has besides that of proto2, a zero is not written.
+        match sort {
+            FLOAT_ATTRIBUTE => attribute.float = attribute.float.or(Some(0.0)),
+            INT_ATTRIBUTE => attribute.integer = attribute.integer.or(Some(0)),
+            _ => {}
         }
         if self.attributes.insert(name, attribute).is_some() {
             let what = format!("{} given twice", printable(name));

@@ -194,9 +194,9 @@ impl<'a> Reading<'a> {
             "Gemm" => {
                 attributes.only("transA", 0, 0)?;
                 Operator::Gemm {
-                    alpha: attributes.float("alpha", 1.0),
-                    beta: attributes.float("beta", 1.0),
-                    is_transposed: attributes.integer("transB", 0) != 0,
+                    alpha: attributes.float("alpha", 1.0)?,
+                    beta: attributes.float("beta", 1.0)?,
+                    is_transposed: attributes.integer("transB", 0)? != 0,
                 }
             }
             "MatMul" => Operator::MatMul,
@@ -211,17 +211,17 @@ impl<'a> Reading<'a> {
                 min: self.number(node.inputs.get(1), f32::MIN)?,
                 max: self.number(node.inputs.get(2), f32::MAX)?,
             },
-            "Softmax" => Operator::Softmax { axis: attributes.integer("axis", -1) },
+            "Softmax" => Operator::Softmax { axis: attributes.integer("axis", -1)? },
             "LayerNormalization" => {
                 attributes.only("stash_type", 1, 1)?;
                 Operator::LayerNormalization {
-                    axis: attributes.integer("axis", -1),
-                    epsilon: attributes.float("epsilon", 1e-5),
+                    axis: attributes.integer("axis", -1)?,
+                    epsilon: attributes.float("epsilon", 1e-5)?,
                 }
             }
-            "Concat" => Operator::Concat { axis: attributes.integer("axis", 0) },
+            "Concat" => Operator::Concat { axis: attributes.integer("axis", 0)? },
             "Identity" => Operator::Identity,
-            "Flatten" => Operator::Flatten { axis: attributes.integer("axis", 1) },
+            "Flatten" => Operator::Flatten { axis: attributes.integer("axis", 1)? },
             "Reshape" => {
                 attributes.only("allowzero", 0, 0)?;
                 match node.inputs.get(1).and_then(|name| self.values.get(name)) {
@@ -232,8 +232,8 @@ impl<'a> Reading<'a> {
             "GRU" => {
                 attributes.only("layout", 0, 0)?;
                 attributes.only("linear_before_reset", 0, 1)?;
-                let direction = attributes.0.remove("direction").and_then(|it| it.text);
-                if direction.is_some_and(|it| it != b"forward") {
+                let direction = attributes.0.remove("direction");
+                if direction.is_some_and(|it| it.text != Some(&b"forward"[..])) {
                     return Err(Refused::new("direction", "forward"));
                 }
                 // The weights say it, too.
@@ -295,17 +295,21 @@ fn input_shape(input: &ValueInfo<'_>) -> Result<Vec<usize>, Refused> {
 struct Attributes<'n, 'a>(&'n mut BTreeMap<&'a str, message::Attribute<'a>>);
 
 impl Attributes<'_, '_> {
-    fn integer(&mut self, name: &str, default: i64) -> i64 {
-        self.0.remove(name).and_then(|it| it.integer).unwrap_or(default)
+    fn integer(&mut self, name: &str, default: i64) -> Result<i64, Refused> {
+        let Some(attribute) = self.0.remove(name) else { return Ok(default) };
+        let refused = || Refused::new(format!("{name} of another type"), "an integer");
+        attribute.integer.ok_or_else(refused)
     }
 
-    fn float(&mut self, name: &str, default: f32) -> f32 {
-        self.0.remove(name).and_then(|it| it.float).unwrap_or(default)
+    fn float(&mut self, name: &str, default: f32) -> Result<f32, Refused> {
+        let Some(attribute) = self.0.remove(name) else { return Ok(default) };
+        let refused = || Refused::new(format!("{name} of another type"), "a float");
+        attribute.float.ok_or_else(refused)
     }
 
     /// Refuses another value than `allowed`.
     fn only(&mut self, name: &str, default: i64, allowed: i64) -> Result<(), Refused> {
-        let value = self.integer(name, default);
+        let value = self.integer(name, default)?;
         if value == allowed {
             return Ok(());
         }

@@ -134,6 +134,11 @@ fn what_is_not_taken_is_told_by_node_and_name() {
     let axis = attribute("axis", integer(3, 0));
     let text = made("Softmax", std::slice::from_ref(&axis));
     assert!(text.starts_with("node y (Softmax): axis 0 of [1, 14]"), "{text}");
+    // A zero that is not written, and a number that is no integer.
+    let text = made("Softmax", &[attribute("axis", integer(20, 2))]);
+    assert!(text.starts_with("node y (Softmax): axis 0 of [1, 14]"), "{text}");
+    let text = made("Softmax", &[attribute("axis", float(2, 1.0))]);
+    assert_eq!(text, "node y (Softmax): axis of another type: allowed is an integer");
     let text = made("Relu", &[axis]);
     assert!(text.starts_with("node y (Relu): the attribute axis: "), "{text}");
     let text = made("MatMul", &[]);
@@ -160,6 +165,12 @@ fn models_that_are_broken_or_of_other_kinds_are_refused() {
     }
     let elsewhere = [tensor("w", &[1], &[0.0]), integer(14, 1)].concat();
     assert!(error(&model(&nodes, &[elsewhere])).contains("numbers in another file"));
+    let wide = [node("Concat", &["x"; 257], "y", &[])];
+    let text = error(&model(&wide, &[]));
+    assert_eq!(text, "model: a node of 257 inputs: allowed is at most 256");
+    // Of a tensor of ever so many dimensions their number is told.
+    let deep = [tensor("w", &[1; 1000], &[0.0])];
+    assert!(error(&model(&nodes, &deep)).starts_with("model: a tensor of 1000 dimensions: "));
     let twice = [tensor("w", &[1], &[0.0]), tensor("w", &[1], &[0.0])];
     assert_eq!(error(&model(&nodes, &twice)), "model: w made twice: allowed is each name once");
 }

@@ -144,8 +144,11 @@ fn elements(shape: &[usize], most: usize) -> Result<usize, GraphError> {
     let product = shape.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
     let fits = product.filter(|it| shape.len() <= RANK_MAX && (1..=most).contains(it));
     fits.ok_or_else(|| {
-        let allowed = format!("at most {RANK_MAX} dimensions and 1 to {most} numbers");
-        GraphError::new(format!("a tensor of {shape:?}"), allowed)
+        let what = match shape.len() {
+            ..=RANK_MAX => format!("a tensor of {shape:?}"),
+            rank => format!("a tensor of {rank} dimensions"),
+        };
+        GraphError::new(what, format!("at most {RANK_MAX} dimensions and 1 to {most} numbers"))
     })
 }
 
