@@ -126,6 +126,13 @@ impl Observer {
         };
         self.min_rtt = self.min_rtt.map(shifted);
         self.last_rtt = self.last_rtt.map(shifted);
+        // Those of the row that is open, too.
+        let all_ns = u128::from(nanos.unsigned_abs()) * u128::from(self.rtt_count);
+        self.rtts_ns = if nanos < 0 {
+            self.rtts_ns.saturating_sub(all_ns)
+        } else {
+            self.rtts_ns.saturating_add(all_ns)
+        };
     }
 
     pub fn on_measurement(&mut self, measurement: &Measurement) {

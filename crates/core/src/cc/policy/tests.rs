@@ -188,6 +188,22 @@ fn a_row_tells_what_happened_and_what_is_not_known() {
 }
 
 #[test]
+fn round_trips_that_are_composed_anew_are_longer_in_the_open_row_too() {
+    let mut steering = Steering::new(&flow(), 1).unwrap();
+    steering.start(Timestamp::ZERO, MSS, MSS * 10);
+    let of = |rtt| Measurement {
+        rtt: Some(RttSample { latest: rtt, min: rtt }),
+        ..Measurement::default()
+    };
+    steering.on_measurement(&of(RTT));
+    steering.on_event(Timestamp::ZERO, CongestionEvent::RttShift(1_000_000));
+    steering.on_measurement(&of(RTT + Duration::from_millis(1)));
+    let outcome = steering.close(Timestamp::ZERO + RTT);
+    let shifted = Some(RTT + Duration::from_millis(1));
+    assert_eq!((outcome.rtt, outcome.min_rtt), (shifted, shifted));
+}
+
+#[test]
 fn graphs_of_other_sizes_are_no_policies() {
     for (input, output) in [(&[1, WIDTH + 1], 1), (&[65, WIDTH], 65), (&[2, WIDTH], 2)] {
         let (mut builder, first) = Builder::new(input).unwrap();
