@@ -46,7 +46,7 @@ impl Unit {
             Self::Time => format_duration(Duration::from_nanos(value.round() as u64)),
             Self::Packets => format!("{}p", value.round() as u64),
             Self::Percent => format!("{value}%"),
-            Self::Whole => format!("{}", value.round() as i64),
+            Self::Whole => format!("{}", value.floor() as i64),
             Self::Number => format!("{value:?}"),
         }
     }
@@ -70,10 +70,12 @@ impl Range {
     /// The value of this episode.
     pub(super) fn draw(&self, streams: &Streams) -> Result<Override, RlError> {
         let place = streams.stream(&format!("range {}", self.key)).unit();
+        // A whole number stands for all up to the next one: so the last is drawn as often as the others.
+        let end = if self.unit == Unit::Whole { self.high + 1.0 } else { self.high };
         let value = if self.is_log {
-            self.low * (self.high / self.low).powf(place)
+            self.low * (end / self.low).powf(place)
         } else {
-            self.low + (self.high - self.low) * place
+            self.low + (end - self.low) * place
         };
         let value = self.unit.written(value.clamp(self.low, self.high));
         Ok(Override::parse(&format!("{}={value}", self.key))?)
@@ -134,6 +136,18 @@ mod tests {
         }
         assert_ne!(drawn("x=0.5..2", 1), drawn("x=0.5..2", 2));
         assert!(drawn("bottleneck.rtt=20ms..20ms", 1).contains("20ms"));
+    }
+
+    #[test]
+    fn whole_numbers_are_drawn_alike() {
+        let mut counts = [0; 3];
+        for seed in 0..3000 {
+            let drawn = drawn("x=1..3", seed);
+            let place = (1..=3).find(|number| drawn.contains(&format!("Integer({number})")));
+            counts[place.unwrap_or_else(|| panic!("{drawn}")) - 1] += 1;
+        }
+        // A standard deviation is 26.
+        assert!(counts.iter().all(|count| (870..=1130).contains(count)), "{counts:?}");
     }
 
     #[test]
