@@ -7,7 +7,7 @@ use forebay_core::cc::policy::observation::Outcome;
 use forebay_core::units::Timestamp;
 
 use super::reward::Judge;
-use super::scenario::agents;
+use super::scenario::{agents, history};
 use super::seat::{Seat, collect, locked};
 use super::{RlError, Scenario};
 use crate::backend::{Driven, driven};
@@ -70,6 +70,12 @@ impl Environment {
                 "{plan}: {} learners: allowed are greedy flows and bundles, here {agents}",
                 seats.len()
             )));
+        }
+        let (rows, allowed) = (history(&experiment)?, self.scenario.history());
+        if rows != allowed {
+            let plan = &experiment.plan;
+            let wrong = format!("{plan}: history = {rows}: allowed is {allowed}, as in other cells");
+            return Err(RlError::Wrong(wrong));
         }
         let reward = self.scenario.reward();
         let agent = |seat| Agent {

@@ -179,7 +179,7 @@ pub(super) fn agents(experiment: &Experiment) -> Vec<String> {
 }
 
 /// The rows that all learners of `experiment` are told.
-fn history(experiment: &Experiment) -> Result<usize, RlError> {
+pub(super) fn history(experiment: &Experiment) -> Result<usize, RlError> {
     let bundles = experiment.bundles.iter().map(|bundle| &bundle.cc);
     let all = bundles.chain(experiment.flows.iter().map(|flow| &flow.cc));
     let mut rows = Vec::new();

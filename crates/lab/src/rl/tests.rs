@@ -204,6 +204,13 @@ fn what_is_asked_in_vain_is_told() {
     let mut environment = Environment::new(Arc::new(scenario(&tested(), late).unwrap()));
     let error = environment.reset(1).unwrap_err().to_string();
     assert!(error.ends_with("allowed is a time after the first decision"), "{error}");
+    // Of cells that differ in what they tell one is drawn at first, and sooner or later another.
+    let cells = "\n[cells]\nflow.tested.cc = [\"learner(history=2)\", \"learner(history=3)\"]\n";
+    let text = PLAN.replace("\"aut\"", "\"cubic\"") + cells;
+    let differing = scenario(&text, Settings::default()).unwrap();
+    let mut environment = Environment::new(Arc::new(differing));
+    let error = (0..64).find_map(|seed| environment.reset(seed).err()).unwrap().to_string();
+    assert!(error.ends_with(", as in other cells"), "{error}");
     let many = with(&["flow.tested.count=2"]);
     let many = Arc::new(scenario(&tested(), many).unwrap());
     assert!(Vector::new(&many, 4, 1).is_err(), "several agents");
