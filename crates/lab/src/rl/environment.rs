@@ -58,6 +58,8 @@ impl Environment {
     ///
     /// What is drawn is no plan, no simulator has what it asks for, or it ends before anybody decides.
     pub fn reset(&mut self, seed: u64) -> Result<(), RlError> {
+        // Over even where the next one does not begin, and its memory free for that.
+        self.episode = None;
         let experiment = self.scenario.episode(seed)?;
         let names = agents(&experiment);
         // What is left of seats by now is none of this episode's.

@@ -211,6 +211,7 @@ fn what_is_asked_in_vain_is_told() {
     let mut environment = Environment::new(Arc::new(differing));
     let error = (0..64).find_map(|seed| environment.reset(seed).err()).unwrap().to_string();
     assert!(error.ends_with(", as in other cells"), "{error}");
+    assert!(environment.waiting().is_empty() && !environment.advance(), "no episode is left");
     let many = with(&["flow.tested.count=2"]);
     let many = Arc::new(scenario(&tested(), many).unwrap());
     assert!(Vector::new(&many, 4, 1).is_err(), "several agents");
