@@ -76,8 +76,9 @@ impl Environment {
         let (rows, allowed) = (history(&experiment)?, self.scenario.history());
         if rows != allowed {
             let plan = &experiment.plan;
-            let wrong = format!("{plan}: history = {rows}: allowed is {allowed}, as in other cells");
-            return Err(RlError::Wrong(wrong));
+            return Err(RlError::Wrong(format!(
+                "{plan}: history = {rows}: allowed is {allowed}, as in other cells"
+            )));
         }
         let reward = self.scenario.reward();
         let agent = |seat| Agent {
@@ -175,14 +176,11 @@ impl Episode {
         }
         let Driven { simulation, requests, .. } = &mut self.driven;
         while simulation.now() < self.stop {
-            let next = self.agents.iter().filter_map(Agent::next).min();
             let now = simulation.now();
-            let until = match next {
-                None => now + LOOK,
-                Some(next) if next > now => next,
-                Some(_) => now + LATE,
-            };
-            requests.run_until(simulation, until.min(self.stop));
+            // Who is late makes nobody else's decision be passed.
+            let reached = |next: Timestamp| if next > now { next } else { now + LATE };
+            let until = self.agents.iter().filter_map(Agent::next).map(reached).min();
+            requests.run_until(simulation, until.unwrap_or(now + LOOK).min(self.stop));
             for (place, agent) in self.agents.iter_mut().enumerate() {
                 if agent.take_turn() {
                     self.waiting.push(place);
