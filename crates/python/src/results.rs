@@ -129,9 +129,7 @@ pub fn figures(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     let read = || {
         let store = Store::open(&folder)?;
         let drawn = drawn(&Requests::new(&store))?;
-        let figure = |(section, it): (String, Figure)| {
-            json!({ "section": section, "caption": it.caption, "spec": it.spec })
-        };
+        let figure = |(section, it): (String, Figure)| json!({ "section": section, "caption": it.caption, "spec": it.spec });
         let figures: Vec<_> = drawn.into_iter().map(figure).collect();
         Ok::<_, StoreError>(json!(figures).to_string())
     };
