@@ -57,6 +57,8 @@ pub struct Remote {
     generation: u64,
     seed: u64,
     mss: ByteCount,
+    /// The window that the host begins with.
+    initial_cwnd: ByteCount,
     /// When the questions were put that have no answer, the oldest first.
     unanswered: VecDeque<Timestamp>,
     /// When to look for an answer.
@@ -78,6 +80,7 @@ impl Remote {
             whom: whom.into(),
             seed: 0,
             mss: ByteCount::ZERO,
+            initial_cwnd: ByteCount::ZERO,
             unanswered: VecDeque::new(),
             looks: None,
             limits: SendLimits::default(),
@@ -119,11 +122,12 @@ impl Remote {
             self.generation = heard.generation;
             self.unanswered.clear();
         }
-        let cwnd = self.send_limits().cwnd;
+        // A fallback may set a rate alone.
+        let cwnd = self.send_limits().cwnd.unwrap_or(self.initial_cwnd);
         self.standing = self.judge(now, &heard);
         self.tell(&heard);
         self.look(now);
-        if has_followed && let Some(cwnd) = cwnd {
+        if has_followed {
             self.limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
             self.begin(now, cwnd);
         }
@@ -175,6 +179,7 @@ impl CongestionControl for Remote {
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         self.fallback.init(now, mss, initial_cwnd);
         self.mss = mss;
+        self.initial_cwnd = initial_cwnd;
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
         self.begin(now, initial_cwnd);
     }
