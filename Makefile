@@ -5,7 +5,8 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-kernel bench-ns3 bench-python fuzz build \
         install packages bpf-algorithms test-packages check lint deny soak package static reproducible test-package \
-        test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart wheel docs clean
+        test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart python-libraries wheel \
+        docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -20,16 +21,26 @@ python3 -m venv target/python
 target/python/bin/pip install --quiet --disable-pip-version-check --no-compile --requirement $(1)
 endef
 
-# The package in such an environment, as maturin builds it: for debugging, or as $(2) says.
+# The package in such an environment.
 define python
 $(call venv,$(1))
-VIRTUAL_ENV="$(CURDIR)/target/python" PIP_QUIET=1 target/python/bin/maturin develop --quiet $(2)
+$(call module,$(2))
 endef
 
-test: test-packages lint ## every test but slow ones in Python, and which were skipped; as root also those on real traffic
+# The package in the environment that is there, as maturin builds it: for debugging, or as $(1) says.
+define module
+VIRTUAL_ENV="$(CURDIR)/target/python" PIP_QUIET=1 target/python/bin/maturin develop --quiet $(1)
+endef
+
+test: test-packages ## every test but slow ones in Python, and which were skipped; as root also those on real traffic
+	@# Libraries are fetched while compilers work.
+	@$(MAKE) --no-print-directory --jobs=2 lint python-libraries
 	$(CARGO) xtask test
-	$(call python,python/requirements.txt)
+	$(call module)
 	target/python/bin/python -m pytest --quiet -r s --no-fold-skipped
+
+python-libraries: test-packages
+	$(call venv,python/requirements.txt)
 
 evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
 	$(CARGO) xtask evaluate
