@@ -59,7 +59,7 @@ pub fn main(own: &[Own]) -> ExitCode {
 fn execute(mut command: commands::Command, own: &[Own]) -> anyhow::Result<ExitCode> {
     commands::own::register(own)?;
     commands::own::name_crates(command.mentions())?;
-    command.execute()
+    commands::python::told_as_error(|| command.execute())
 }
 
 #[cfg(feature = "host")]

@@ -32,7 +32,7 @@ pub mod own;
 mod plan;
 mod platforms;
 mod probe;
-mod python;
+pub mod python;
 #[cfg(feature = "host")]
 mod read_keys;
 mod record;
@@ -151,7 +151,7 @@ pub enum Command {
     Replay(replay::Replay),
     /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
     Platforms(platforms::Platforms),
-    /// Give the kernel Reno or Cubic as BPF programs, for TCP connections to select.
+    /// Give the kernel an algorithm in BPF (Reno, Cubic, or one of core), for TCP connections to select.
     Native(native::Native),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),

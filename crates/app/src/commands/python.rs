@@ -20,11 +20,13 @@ impl Python {
 
 #[cfg(feature = "host")]
 mod with_host {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::path::Path;
+    use std::process::ExitCode;
 
     use forebay_core::cc::{Algorithm, newreno};
     use forebay_core::spec::SpecError;
-    use forebay_host::live::{Entry, Live};
+    use forebay_host::live::{Entry, Live, Raised};
     use forebay_lab::algorithms::{self, Own};
 
     use super::Python;
@@ -50,6 +52,19 @@ mod with_host {
         }
     }
 
+    /// What `run` gives; an exception in Python that ends a simulation is an error.
+    pub fn told_as_error(
+        run: impl FnOnce() -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        // The program ends: nothing that was being changed is seen again.
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            match panic.downcast::<Raised>() {
+                Ok(raised) => Err(anyhow::anyhow!(raised.0)),
+                Err(panic) => resume_unwind(panic),
+            }
+        })
+    }
+
     fn know(
         file: &Path,
         make: impl Fn(&Live, &Entry) -> Result<Algorithm, SpecError>,
@@ -68,6 +83,17 @@ mod with_host {
         }
         Ok(())
     }
+}
+
+#[cfg(feature = "host")]
+pub use with_host::told_as_error;
+
+/// What `run` gives: without a host there are no algorithms in Python.
+#[cfg(not(feature = "host"))]
+pub fn told_as_error(
+    run: impl FnOnce() -> anyhow::Result<std::process::ExitCode>,
+) -> anyhow::Result<std::process::ExitCode> {
+    run()
 }
 
 #[cfg(not(feature = "host"))]

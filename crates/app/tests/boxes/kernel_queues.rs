@@ -40,7 +40,7 @@ fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_kille
     let shaped = carry(sites);
     assert!(shaped < 1.05 * RATE_BPS, "{shaped} bit/s");
     assert!(shaped > 0.8 * RATE_BPS, "{shaped} bit/s");
-    // What leaves while some task of a sandbox runs, its kernel may show to no program.
+    // What leaves while some tasks of a virtual machine run, its kernel may show to no program.
     let unseen = |both: &[Status; 2]| {
         let [came, left] = both.each_ref().map(|one| one.bundles[0].packets);
         came.checked_sub(left).filter(|unseen| 20 * unseen < came)

@@ -1,10 +1,12 @@
 //! A connection of a simulation, whose time stands still until its child has answered.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use forebay_core::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use forebay_core::units::{ByteCount, Timestamp};
 
+use super::Raised;
 use super::link::Link;
 use super::questions::{Questions, send_limits};
 
@@ -26,14 +28,17 @@ impl InStep {
     ///
     /// # Panics
     ///
-    /// There is none: nothing else could decide for a run that is to be repeated.
+    /// With [`Raised`] where there is none: nothing else could decide for a run that is to be repeated.
     fn take(&mut self) {
         let heard = self.questions.wait();
         let file = self.questions.link().file().display();
         if let Some(traceback) = heard.failed {
-            panic!("{file} raised an exception:\n{traceback}");
+            let traceback = traceback.trim_end();
+            resume_unwind(Box::new(Raised(format!("{file} raised an exception:\n{traceback}"))));
         }
-        assert!(heard.number >= self.questions.asked(), "{file}: no answer from Python");
+        if heard.number < self.questions.asked() {
+            resume_unwind(Box::new(Raised(format!("{file}: no answer from Python"))));
+        }
         self.limits = heard.limits.map_or(self.limits, send_limits);
     }
 }
@@ -71,6 +76,7 @@ impl CongestionControl for InStep {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::path::Path;
     use std::thread;
 
@@ -109,14 +115,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "mine.py raised an exception:\nTraceback")]
-    fn an_exception_ends_the_run() {
-        start(&mut with_child(&[r#"{"connection": 1, "number": 1, "failed": "Traceback"}"#]));
-    }
-
-    #[test]
-    #[should_panic(expected = "mine.py: no answer from Python")]
-    fn a_child_that_is_gone_ends_the_run() {
-        start(&mut with_child(&[]));
+    fn an_exception_and_a_child_that_is_gone_end_the_run() {
+        let exception = r#"{"connection": 1, "number": 1, "failed": "Traceback\n"}"#;
+        for (answers, expected) in [
+            (&[exception][..], "mine.py raised an exception:\nTraceback"),
+            (&[], "mine.py: no answer from Python"),
+        ] {
+            let mut cc = with_child(answers);
+            let ended = catch_unwind(AssertUnwindSafe(|| start(&mut cc))).unwrap_err();
+            assert_eq!(ended.downcast::<Raised>().unwrap().0, expected);
+        }
     }
 }

@@ -61,6 +61,11 @@ pub enum LiveError {
     },
 }
 
+/// What a panic carries that ends a simulation because its algorithm in Python has no answer: which file, and what Python
+/// says of an exception. It comes without a message of the panic's own.
+#[derive(Debug)]
+pub struct Raised(pub String);
+
 /// What a child says of an algorithm.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
@@ -101,7 +106,7 @@ impl Live {
     }
 
     /// An entry for a registry of a simulation, whose time stands still until what `entry` says has answered. An exception
-    /// in Python is a panic with the traceback.
+    /// in Python is a panic with [`Raised`].
     ///
     /// # Errors
     ///

@@ -176,8 +176,8 @@ fn shown(what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Whether the programs may have seen so many of the packets that were sent: while some task of a sandbox runs, its
-/// kernel may run no programs at tracepoints.
+/// Whether the programs may have seen so many of the packets that were sent: while some tasks of a virtual machine run,
+/// its kernel may run no programs at tracepoints.
 fn is_seen(seen: u64, sent: u64) -> bool {
     (sent - sent / 10..=sent).contains(&seen)
 }
