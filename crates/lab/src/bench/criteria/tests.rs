@@ -8,12 +8,18 @@ use crate::metrics::{Metrics, Part};
 use crate::runner::Options;
 
 /// The sections of RFC 9743 that say what a congestion control is evaluated by, from its table of contents: all of 5, 6
-/// and 7 that have text of their own, and 8.
+/// and 7 but those that only lead to others (5, 5.1, 5.3 and 7), and 8.
 const SECTIONS: [&str; 28] = [
     "5.1.1", "5.1.2", "5.1.3", "5.1.4", "5.1.5", "5.2", "5.2.1", "5.2.2", "5.2.3", "5.3.1",
     "5.3.2", "6", "6.1", "6.2", "6.3", "6.4", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7",
     "7.8", "7.9", "7.10", "7.11", "8",
 ];
+/// Those of them whose strongest key word is MUST.
+const MUST: [&str; 12] = [
+    "5.1.5", "5.2", "5.2.1", "5.2.3", "5.3.1", "5.3.2", "6", "6.1", "6.2", "7.9", "7.10", "8",
+];
+/// Those of them whose strongest key word is SHOULD.
+const SHOULD: [&str; 6] = ["5.2.2", "7.1", "7.3", "7.6", "7.8", "7.11"];
 
 /// A test of the deep buffer, beside Cubic in the stead of the algorithm.
 fn test() -> Test {
@@ -55,6 +61,11 @@ fn every_section_of_the_rfc_is_a_criterion_and_every_plan_is_asked() {
     let criteria = Criterion::builtin().unwrap();
     let sections: Vec<&str> = criteria.iter().map(|it| it.section.as_str()).collect();
     assert_eq!(sections, SECTIONS);
+    let of_level = |level: Level| -> Vec<&str> {
+        criteria.iter().filter(|it| it.level == level).map(|it| it.section.as_str()).collect()
+    };
+    assert_eq!(of_level(Level::Must), MUST);
+    assert_eq!(of_level(Level::Should), SHOULD);
     let tests = || criteria.iter().flat_map(|it| &it.tests);
     for plan in Suite::Rfc9743.plans() {
         assert!(tests().any(|test| test.plan == plan), "{plan} answers nothing");
