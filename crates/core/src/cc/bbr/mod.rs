@@ -12,9 +12,9 @@
 //!    └───── (pipe not full) ─── probe_rtt ◄── from any, T not seen for 10 s  │ been in flight for a
 //!                               window 4 segments ───────────────────────────┘ round and 200 ms
 //! ```
-//! A round ends when a packet is acknowledged that was sent after the round began ([`super::rounds`]). A gain of probe_bw holds for T; that of
-//! 5/4 besides until the window is full or a packet is lost, that of 3/4 no longer than until B T is
-//! in flight. The first of them is drawn, but for 3/4.
+//! A round ends when a packet is acknowledged that was sent after the round began ([`super::rounds`]). A gain of
+//! probe_bw holds for T; that of 5/4 besides until the window is full or a packet is lost, that of 3/4 no longer
+//! than until B T is in flight. The first of them is drawn, but for 3/4.
 //!
 //! **Loss.** The draft's: entering recovery, as many bytes may be sent as arrive, for a round; what is
 //! lost leaves the window; at its end the window from before comes back. There is no `ssthresh`: a
@@ -22,7 +22,7 @@
 //!
 //! Departures from draft-cardwell-iccrg-bbr-congestion-control-00, with reasons:
 //! - `pacing_margin`: 1 % below the gain times B, as Linux has it (bbr_pacing_margin_percent), since a
-//!   sender that paces at exactly B never empties a queue; 0 gives the draft's, and ns-3's.
+//!   sender that paces at exactly B never empties a queue; 0 gives the draft's, and that of ns-3.37.
 //! - In the phase of 5/4 the window is 2 segments larger (tcp_bbr.c), or else a path of few segments
 //!   would not be probed.
 //! - What is sent in probe_rtt counts as app-limited here and not in the host: 200 ms are more than
@@ -30,9 +30,21 @@
 //! - A bundle keeps half of B T outstanding in probe_rtt, as later versions of BBR do (draft-ietf-ccwg-bbr,
 //!   BBR.ProbeRTTCwndGain), and not 4 segments: in `bundler/sendbox_cc` probe_rtt lasted 2.5 s with these, since
 //!   reports were few, and B was forgotten meanwhile.
-//! - No long-term sampling of policed rates and no ACK aggregation: the draft has neither.
+//! - A restart from idle needs a timeout's silence, which is what hosts tell of (`IdleRestart`). The draft (section
+//!   4.3.4.4), Linux and ns-3 restart wherever a sender that is app-limited finds nothing in flight. After a shorter
+//!   pause probe_bw here goes on with the gain that it has, so that a burst may leave at 5/4 B, and probe_rtt may
+//!   begin although the pause has emptied the queue.
+//! - In Linux (bbr_cwnd_event) and ns-3 (CwndEvent) a restart ends a probe_rtt whose 200 ms are over. Here the window
+//!   is four segments for a round trip more.
+//! - Linux detects policers (lt_bw: where two intervals of at least four rounds each lose a fifth, at rates within an
+//!   eighth of each other, it paces at that rate for 48 rounds). The draft and this do not, and go on to lose there.
+//! - Linux adds aggregated ACKs to the window (extra_acked: the most within 5 to 10 rounds that came beyond B, at most
+//!   100 ms of B). The draft and this do not, and have less throughput where ACKs come in bunches, as over Wi-Fi.
+//! - In Linux besides a delayed ACK does not replace an old T, B is estimated and held for a round more (as by
+//!   `ns3_filter`), the window is rounded up to an even number of segments, and a timeout leaves one segment more than
+//!   is in flight, instead of one.
 //!
-//! ns-3 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
+//! ns-3.37 differs by `ns3_quantum`, a send quantum of one segment whatever the rate, and
 //! `ns3_extra_acked`: it means to measure ACK aggregation, but counts elapsed time in whole seconds and
 //! ends an epoch at 4096 bytes, so that what it adds to the window is two segments. `ns3_recovery`: as
 //! many bytes are sent as arrive only to the end of the round under way; what ceases to be lost leaves

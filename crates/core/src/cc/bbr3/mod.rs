@@ -47,6 +47,9 @@
 //!   lost. l then starts from the window before the timeout, as in Linux.
 //! - Whether L is in flight is asked with what the newest acknowledgement took away and a segment more:
 //!   whole segments do not quite fill a window.
+//! - The newest acknowledged packet tells whether a lost one was sent app-limited (P.is_app_limited).
+//! - In drain L bounds nothing, as in the draft's BBRBoundCwndForModel (section 5.6.4.7) and against its table
+//!   (section 5.6.1).
 //! - What is sent in probe_rtt counts as app-limited here and not in the host.
 //! - A pause shorter than a timeout, which not every host tells of, restarts nothing.
 //!
