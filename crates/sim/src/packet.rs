@@ -260,7 +260,7 @@ pub(crate) struct Range {
 pub(crate) const SACK_BLOCKS: usize = 3;
 
 /// Segments that a receiver has got since the connection began, repeated ones too, as accurate feedback tells
-/// them (RFC 9768 section 3.2.1: r.cep, and r.e1b in segments).
+/// them (RFC 9768 section 3.2: r.cep, and r.e1b in segments, both from zero, where section 3.2.1 begins at 5 and 1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MarkCounts {
     /// With congestion experienced.

@@ -25,8 +25,9 @@
 //!   segments where two of them in 25 ms are too much, which is below 1 Mbit/s.
 //! - Linux varies the pace of small windows by 3 % within a round trip; this does not.
 //!
-//! Classic queues that mark are not detected, as in the draft. The receiver's part, accurate feedback
-//! (RFC 9768), is the host's.
+//! Classic queues that mark are not detected, as in the draft, though RFC 9331 (section 4.3, item 3) asks for it on
+//! the Internet: there, flows of others would be outdone. The receiver's part, accurate feedback (RFC 9768), is the
+//! host's.
 //!
 //! Ranges: alpha 0 to 1 in floats, windows as in [`super::window`].
 
@@ -55,7 +56,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: &build,
 };
 
-/// Least virtual round trip (draft, section 2.4.4; RFC 9331, section 4.3).
+/// Least virtual round trip (draft, section 2.4.4), for item 4 of RFC 9331, section 4.3.
 const VIRTUAL_RTT_MIN: Duration = Duration::from_millis(25);
 /// Weight of a round in alpha (draft, section 2.3.2).
 const GAIN: f64 = 1.0 / 16.0;

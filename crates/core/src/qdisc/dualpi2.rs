@@ -17,14 +17,21 @@
 //! as a packet leaves, and not while less than two full packets stay behind it. The last packet of the L queue
 //! has no step to pass: on a slow link it may have waited for no more than the packet being sent.
 //!
-//! Sources: RFC 9332, section 2.4 (coupling) and appendix A; Linux net/sched/sch_dualpi2.c for the step
-//! instead of the ramp of appendix A.1, the round robin, the two packets, the defaults, and drops as packets
-//! leave. tc-dualpi2(8) for the names.
+//! Sources: RFC 9332, sections 2.1 and 2.4 (coupling, k = 2) and appendix A, of which A.2 has the last packet's
+//! exemption; Linux net/sched/sch_dualpi2.c for the step instead of the ramp of appendix A.1 (from 800 us to 1.2 ms),
+//! the round robin, the two packets, and drops as packets leave. tc-dualpi2(8) for the names.
+//!
+//! Defaults are Linux's. Appendix A.1 states the same of the controller, for round trips of up to 100 ms; its formulas
+//! give a `tupdate` of 15 ms and gains of 0.15 and 3 Hz. The limit there is 250 ms of the link's rate, and the C
+//! queue's share a sixteenth for example.
 //!
 //! Departures:
 //! - there is no timer, as in [`super::pie`]: what is due is worked out at the next arrival or departure, with
 //!   the time for which the heads had waited when it was due;
-//! - p_C is drawn at once, and not as two draws of p' (Linux);
+//! - p_C is drawn at once, and not as two draws of p' (Linux). Marks of L4S are drawn by chance, too, as in Linux;
+//!   appendix A spaces them evenly (recur);
+//! - Linux looks for the step's last packet as a packet arrives, and by default exempts none (min_qlen_step);
+//! - Linux bounds the memory of both queues, too (memlimit);
 //! - Linux can draw as packets arrive, count the step in packets, and take ECT(0) into the L queue.
 //!
 //! Ranges: probabilities are floats from 0 to 1, times are whole nanoseconds.

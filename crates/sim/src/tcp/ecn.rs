@@ -21,6 +21,10 @@
 //! Each acknowledgement in L4S tells whole counts, in the 8 bytes of an option (RFC 9768, 3.2.3), also beside
 //! three SACK blocks, which leave no room for it on the wire. So nothing is lost with an acknowledgement, and
 //! the three bits of ACE, which would be in doubt then, are not needed. Acknowledgements are not ECN-capable.
+//!
+//! Further marks cause no acknowledgement, where RFC 9768 (3.2.2.5.1) has one go at once after two of them, and after
+//! seven at the most. A receiver that acknowledges every second segment keeps to that; one whose `ack_every` is larger
+//! tells marks later.
 
 use crate::packet::{MarkCounts, Marks};
 
