@@ -389,7 +389,7 @@ static __always_inline __u32 law_decided(const struct law *law, __u32 cwnd, __u3
 	return moved > (__s64)SEGMENTS_MAX ? SEGMENTS_MAX : moved;
 }
 
-/* Proportional rate reduction (RFC 6937), as tcp_cwnd_reduction has it. */
+/* Proportional rate reduction (RFC 9937), as tcp_cwnd_reduction has it. */
 struct recovery {
 	__u32 ssthresh;
 	__u32 prior_cwnd;

@@ -37,7 +37,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 /// alpha = 1.
 const ONE: u64 = 1 << 20;
-/// Weight of a round in alpha is 1/16 (RFC 8257, section 4.1).
+/// Weight of a round in alpha is 1/16 (RFC 8257, section 4.2).
 const GAIN_SHIFT: u32 = 4;
 
 fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {

@@ -10,7 +10,7 @@
 //! loss, mark   ssthresh = beta cwnd, at least 2 segments; the way there is PRR   (RFC 5681, 3.1)
 //! PRR          in flight above ssthresh: ceil(delivered ssthresh / cwnd before) - sent may leave;
 //!              else max(delivered - sent, newly delivered), one more where the acknowledgement
-//!              advances and tells of no loss, up to ssthresh             (RFC 6937, 3.1; PRR-SSRB)
+//!              advances and tells of no loss, up to ssthresh                       (RFC 9937, 6.2)
 //! pause        cwnd halved for each timeout, down to the first window              (RFC 2861, 3)
 //! unused       to the middle between cwnd and what was used of it for a timeout, at least the first
 //!              window; both: ssthresh = max(ssthresh, 3/4 cwnd)                    (RFC 2861, 3)

@@ -25,6 +25,8 @@
 //!   the flight size of RFC 5681 is then still that of before the loss.
 //! - Bytes reported as lost without an event count as a mark does: some hosts (a sendbox) see
 //!   losses and repair none, so no event begins or ends an episode there.
+//! - A mark leaves two segments at least, as a loss does, and as in Linux. RFC 3168, 6.1.2, and RFC 9438, 4.6, go
+//!   down to one, and then send it ever later.
 //! - A sender that did not fill its window does not grow it, as Linux does and RFC 9438, 5.8, asks
 //!   for; to lower it then (RFC 7661) is experimental.
 //!

@@ -7,8 +7,8 @@
 //! cwnd             pipe + sndcnt, and at least one segment until the first has been sent
 //! end              cwnd = ssthresh
 //! ```
-//! Source: RFC 6937 section 3.1, RFC 9937 section 6; ns-3's departures are those of
-//! [`PrrBound::Ns3`].
+//! Source: RFC 6937 section 3, RFC 9937 section 6, whose RecoverFS is less by what was SACKed before the entry; ns-3's
+//! departures are those of [`PrrBound::Ns3`].
 //!
 //! All in bytes. Ranges: windows below 4 GiB.
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn one_loss_is_answered_by_every_second_acknowledgement() {
-        // RFC 6937 section 4, first example: with ssthresh a half of the flight, PRR sends on alternate
+        // RFC 6937 section 3.1, first example: with ssthresh a half of the flight, PRR sends on alternate
         // acknowledgements and ends at ssthresh.
         for bound in [PrrBound::Linux, PrrBound::Ns3] {
             let history = recover(bound, 20, 1, 10);

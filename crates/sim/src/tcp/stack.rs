@@ -128,8 +128,8 @@ pub struct Tcp {
     /// A window that is not used falls (RFC 2861; Linux, tcp_slow_start_after_idle) and does not grow.
     pub validates_window: bool,
     /// A partial acknowledgement in recovery sends the next hole at once, whatever the window says
-    /// (RFC 6582 section 3.2, step 5), and only the first one restarts the timer (the "impatient"
-    /// variant of its section 4).
+    /// (RFC 6582 section 3.2, step 3), and only the first one restarts the timer (the "impatient"
+    /// variant of RFC 3782 section 4).
     pub newreno_partial_acks: bool,
     /// The first window leaves at the pace of an algorithm that has one. In ns-3 it leaves at once
     /// (TcpSocketBase::IsPacingEnabled; TcpSocketState, PaceInitialWindow).

@@ -6,7 +6,7 @@
 //! limited   what was sent last filled the window, or did earlier and not all of that
 //!           is acknowledged; in slow start also where twice what was out is more than
 //!           the window                            (tcp_cwnd_validate, tcp_is_cwnd_limited)
-//! growth    only while limited                                            (RFC 7661, 4.4)
+//! growth    only while limited                                              (RFC 2861, 3)
 //! unused    something is sent, and for a timeout was not limited: to the middle between
 //!           the window and what was used      (RFC 2861, 3; tcp_cwnd_application_limited)
 //! ```

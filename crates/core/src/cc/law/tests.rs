@@ -335,7 +335,7 @@ fn shares_of_a_window_are_rounded_to_the_nearest() {
 
 #[test]
 fn one_loss_is_answered_by_every_second_acknowledgement() {
-    // RFC 6937, section 4, first example.
+    // RFC 6937, section 3.1, first example.
     let (mut in_flight, mut sent) = (19, 0);
     let mut leaves = 0;
     for delivered in 1..=19 {
