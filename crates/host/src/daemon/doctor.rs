@@ -71,9 +71,11 @@ impl Check {
 
 /// Examines the machine, and the devices and files that boxes would use.
 pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
-    let settled =
-        boxes.iter().map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
-    let boxes: &[Config] = &settled.collect::<Vec<_>>();
+    let settled: Vec<_> = boxes.iter().map(attempt::settled).collect();
+    let boxes = boxes.iter().zip(&settled);
+    let boxes =
+        boxes.map(|(config, (datapath, _))| Config { datapath: *datapath, ..config.clone() });
+    let boxes: &[Config] = &boxes.collect::<Vec<_>>();
     let mut checks = vec![
         kernel(),
         privilege(),
@@ -86,6 +88,8 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         agent(),
         tool("ip", "iproute2", "-V"),
     ];
+    let whys = settled.into_iter().filter_map(|(_, why)| why);
+    checks.extend(whys.map(|why| Check::ok("box.datapath", format!("\"auto\" is {why}"))));
     let configured = boxes.iter().flat_map(|config| {
         checks.extend(config.bundles.iter().map(key_file));
         checks.extend(config.bundles.iter().filter_map(peer_name));
@@ -183,11 +187,11 @@ fn datapath() -> Check {
 fn classes(config: &Config) -> Check {
     const NAME: &str = "HTB and tcx";
     match attempt::classes(config.kernel_qdisc) {
-        Ok(()) => Check::ok(NAME, "a class and its programs were made on a trial device"),
+        Ok(()) => Check::ok(NAME, "the programs were attached on trial, and the qdiscs are there"),
         Err(error) => {
             let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb, sch_tbf and the \
                        qdisc of box.kernel_qdisc: or take \"user\"";
-            Check::fail(NAME, error, fix)
+            Check::fail(NAME, error.to_string(), fix)
         }
     }
 }

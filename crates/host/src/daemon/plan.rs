@@ -25,6 +25,7 @@ use crate::offload;
 use crate::port::xdp_program;
 use crate::service::control::{Answer, Request, ask};
 use crate::service::outcome::{Fate, Outcome};
+use crate::service::privileges;
 
 /// One thing of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,7 +159,13 @@ impl Plan {
     }
 
     fn look_at_machine(&mut self, config: &Config, before: Option<&Config>) {
-        let datapath = attempt::settled(config);
+        let (datapath, why) = attempt::settled(config);
+        if let Some(why) = why {
+            match privileges::check() {
+                Ok(()) => self.step("box.datapath", "\"auto\"".into(), &why),
+                Err(error) => self.unseen.push(format!("what box.datapath = \"auto\" is: {error}")),
+            }
+        }
         let config = &Config { datapath, ..config.clone() };
         for (condition, held) in Devices::of(config).examine() {
             if let Err(fault) = held {

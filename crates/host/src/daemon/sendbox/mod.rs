@@ -90,7 +90,11 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     prepared.reader.steer_by(python);
     let mut loaded = prepared.reader.load(Source::Own)?;
     loaded.config.expect_role(Role::Sendbox)?;
-    loaded.config.datapath = attempt::settled(&loaded.config);
+    let (datapath, why) = attempt::settled(&loaded.config);
+    if let Some(why) = why {
+        tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
+    }
+    loaded.config.datapath = datapath;
     let confinement = prepared.confinement.clone();
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
