@@ -21,9 +21,9 @@ pub fn apart(
     outcome.join().unwrap_or_else(|_| Err("the attempt panicked".into()))
 }
 
-/// Loads the programs for packets that stay in the kernel, attaches them for a moment to the loopback device, whose packets
-/// they leave alone, and asks for the qdiscs that packets wait in there, with `qdisc`. No more is needed for it than a box
-/// has under its unit, which may make no network namespace.
+/// Loads the programs for packets that stay in the kernel, attaches them for a moment to the loopback device, whose
+/// packets they leave alone, and asks for the qdiscs that packets wait in there, with `qdisc`. No more is needed for it
+/// than a box has under its unit, which may make no network namespace.
 pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), Box<dyn Error>> {
     let lo = if_nametoindex("lo")?;
     Classes::attach(ClassesOptions {

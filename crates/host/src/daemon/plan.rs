@@ -517,6 +517,12 @@ mod tests {
         let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
         assert!(objects.contains(&"no-wan: programs"), "{objects:?}");
         assert!(!objects.contains(&"no-lan: sockets"), "{objects:?}");
+        fs::write(&file, text.replacen("lan =", "datapath = \"auto\"\nlan =", 1)).unwrap();
+        let plan = only(Plan::of(&file).unwrap());
+        let told = plan.steps.iter().find(|step| step.object == "box.datapath");
+        let (_, why) = attempt::settled(&Config::load(&file).unwrap());
+        let expected = why.filter(|_| privileges::check().is_ok());
+        assert_eq!(told.map(|step| step.then.clone()), expected, "as the box will find it");
         fs::write(&file, "role = 1\n").unwrap();
         assert!(Plan::of(&file).is_err());
     }
