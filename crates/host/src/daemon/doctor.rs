@@ -12,7 +12,7 @@ use std::io;
 use std::process::Command;
 
 use forebay_ebpf::tcp::{Datapath, Options};
-use forebay_ebpf::{Capture, CaptureOptions};
+use forebay_ebpf::{CLASSIFY, Capture, CaptureOptions};
 use serde::Serialize;
 
 use super::attempt;
@@ -23,6 +23,7 @@ use super::observer::names::look_up;
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
+use crate::filters::{self, Filter};
 use crate::kernel;
 use crate::offload;
 use crate::port::{Direction, MtuMax, XdpPort};
@@ -103,7 +104,7 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         checks.extend(examine_device(device, place.unwrap_or(Place::Unknown)));
     }
     let in_kernel = boxes.iter().filter(|config| config.datapath == DatapathKind::Kernel);
-    checks.extend(in_kernel.map(classes));
+    checks.extend(in_kernel.flat_map(|config| [classes(config), way_out(&config.wan)]));
     checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
     checks
 }
@@ -193,6 +194,20 @@ fn classes(config: &Config) -> Check {
                        qdisc of box.kernel_qdisc: or take \"user\"";
             Check::fail(NAME, error.to_string(), fix)
         }
+    }
+}
+
+/// Whether a box whose packets stay in the kernel sees them all, if it runs.
+fn way_out(wan: &str) -> Check {
+    let name = format!("{wan}: tcx");
+    match filters::ahead_of_classes(wan) {
+        Ok(None) => Check::ok(&name, format!("no programs in front of {CLASSIFY}")),
+        Ok(Some(Filter { found, fix })) => Check::warn(&name, found, fix),
+        Err(error) => Check::warn(
+            &name,
+            error.to_string(),
+            format!("look at `bpftool net show dev {wan}`, as root"),
+        ),
     }
 }
 

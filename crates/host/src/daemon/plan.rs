@@ -20,6 +20,7 @@ use super::starting::DEFAULT_USER;
 use super::status::Status;
 use super::{machine_addresses, udp};
 use crate::egress;
+use crate::filters::{self, Filter};
 use crate::live;
 use crate::offload;
 use crate::port::xdp_program;
@@ -103,6 +104,7 @@ impl Plan {
                 plan.look_at_machine(&config, before.as_ref());
             }
         }
+        plan.look_at_way_out(&config);
         plan.look_at_keys(&config);
         plan
     }
@@ -216,8 +218,8 @@ impl Plan {
     /// Of a sendbox whose packets stay in the kernel.
     fn plan_classes(&mut self, config: &Config) {
         let wan = &config.wan;
-        let then = "the programs `classify` (tcx, way out), `departed`, `refused` and `dropped` (tracepoints), held by \
-                    links: they go with the process";
+        let then = "the programs `classify` (tcx, way out, in front of others), `departed`, `refused` and `dropped` \
+                    (tracepoints), held by links: they go with the process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
         let queues = match config.kernel_qdisc {
             None => format!("{} queues", Classes::leaves(config.bundles.len())),
@@ -347,6 +349,23 @@ impl Plan {
                 false => ("not there", "a new file".to_string()),
             };
             self.step(&format!("trace {file}"), now.into(), &then);
+        }
+    }
+
+    /// Whether a box that runs sees all packets, where they stay in the kernel.
+    fn look_at_way_out(&mut self, config: &Config) {
+        let is_in_kernel = config.role == Role::Sendbox && config.datapath != DatapathKind::User;
+        if self.running.is_none() || !is_in_kernel {
+            return;
+        }
+        match filters::ahead_of_classes(&config.wan) {
+            Ok(None) => {}
+            Ok(Some(Filter { found, fix })) => {
+                self.traffic.push(format!("{found}; to mend it: {fix}."));
+            }
+            Err(error) => {
+                self.unseen.push(format!("{}: programs at its egress: {error}", config.wan));
+            }
         }
     }
 
