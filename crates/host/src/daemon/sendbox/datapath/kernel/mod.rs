@@ -40,6 +40,7 @@ use crate::daemon::status::PortStatus;
 use crate::daemon::{DaemonError, message_addresses};
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
 
 /// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
 const TOLD_WITHIN: Duration = Duration::from_millis(5);
@@ -271,6 +272,7 @@ impl Bundle {
 
 impl Datapath for Kernel {
     const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
+    const TASK: Task = Task::Classes;
 
     fn discipline(&self) -> Option<&'static str> {
         Some(self.qdisc.map_or("sfq", KernelQdisc::nearest))
