@@ -89,7 +89,9 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         agent(),
         tool("ip", "iproute2", "-V"),
     ];
-    let whys = settled.into_iter().filter_map(|(_, why)| why);
+    // Without privileges nothing can be tried, as the capabilities say already.
+    let whys =
+        settled.into_iter().filter_map(|(_, why)| why.filter(|_| privileges::check().is_ok()));
     checks.extend(whys.map(|why| Check::ok("box.datapath", format!("\"auto\" is {why}"))));
     let configured = boxes.iter().flat_map(|config| {
         checks.extend(config.bundles.iter().map(key_file));
