@@ -2,15 +2,17 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-use crate::Error;
+use crate::{Error, program};
 
 /// Flags of `BPF_LINK_CREATE` for XDP (include/uapi/linux/if_link.h).
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Programs that a place at tc has room for (BPF_MPROG_MAX, include/linux/bpf_mprog.h).
+const TCX_MAX: usize = 64;
 
 /// Where on the receive path an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +94,18 @@ impl TcxSide {
             Self::Egress => libbpf_sys::BPF_TCX_EGRESS,
         }
     }
+
+    /// What sees packets on their way out must stand in front of those whose word on a packet is the last.
+    const fn flags(self) -> u32 {
+        match self {
+            Self::Ingress => 0,
+            Self::Egress => libbpf_sys::BPF_F_BEFORE,
+        }
+    }
 }
 
-/// A program at tc, behind those that are there already; dropping it detaches.
+/// A program at tc, behind those that are there already at a way in, and in front of them at a way out; dropping it
+/// detaches.
 #[derive(Debug)]
 pub(crate) struct TcxLink {
     _fd: OwnedFd,
@@ -108,7 +119,7 @@ impl TcxLink {
         side: TcxSide,
     ) -> Result<Self, Error> {
         let device = device_name(ifindex)?;
-        match link_create(program, ifindex, side.attach_type(), 0) {
+        match link_create(program, ifindex, side.attach_type(), side.flags()) {
             Ok(fd) => Ok(Self { _fd: fd }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege),
             Err(source) => Err(Error::Attach { device, program: "a program at tc (tcx)", source }),
@@ -174,22 +185,53 @@ fn refuse_foreign(device: &str, ifindex: u32) -> Result<(), Error> {
 /// Whether programs stand at a device's way in or out (tcx), of the current network namespace: its
 /// filters since Linux 6.6. Needs `CAP_NET_ADMIN`.
 pub fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
+    Ok(!tcx_ids(ifindex, is_egress)?.is_empty())
+}
+
+/// Names of the programs at a device's way in or out (tcx), in the order in which they see a packet; the name of one
+/// that has just gone is empty. Needs `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+pub fn tcx_programs(ifindex: u32, is_egress: bool) -> io::Result<Vec<String>> {
+    tcx_ids(ifindex, is_egress)?.into_iter().map(name_of).collect()
+}
+
+/// Numbers of these programs, which the machine has for each of its own.
+pub(crate) fn tcx_ids(ifindex: u32, is_egress: bool) -> io::Result<Vec<u32>> {
     let side = if is_egress { TcxSide::Egress } else { TcxSide::Ingress };
+    let mut ids = vec![0; TCX_MAX];
     // SAFETY: the options are plain numbers and null pointers, for which zero is valid.
     let mut options: libbpf_sys::bpf_prog_query_opts = unsafe { std::mem::zeroed() };
     options.sz = size_of_val(&options) as _;
-    // SAFETY: the options outlive the call.
+    options.prog_ids = ids.as_mut_ptr();
+    options.__bindgen_anon_1.prog_cnt = TCX_MAX as u32;
+    // SAFETY: the options, and the numbers that they lead to, outlive the call.
     let status = unsafe {
         libbpf_sys::bpf_prog_query_opts(ifindex as i32, side.attach_type(), &mut options)
     };
+    // SAFETY: both members of the union are this number.
+    let count = unsafe { options.__bindgen_anon_1.prog_cnt };
     match -status {
+        0 => ids.truncate(count as usize),
         // Kernels before know no such place.
-        0 | libc::ENOENT | libc::EINVAL => {
-            // SAFETY: both members of the union are this number.
-            Ok(status == 0 && unsafe { options.__bindgen_anon_1.prog_cnt } > 0)
-        }
-        error => Err(io::Error::from_raw_os_error(error)),
+        libc::ENOENT | libc::EINVAL => ids.clear(),
+        error => return Err(io::Error::from_raw_os_error(error)),
     }
+    Ok(ids)
+}
+
+/// The name of a program of the machine.
+fn name_of(id: u32) -> io::Result<String> {
+    // SAFETY: a plain number.
+    let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if fd < 0 {
+        return match -fd {
+            libc::ENOENT => Ok(String::new()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        };
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let name = program::info(fd.as_fd())?.name.map(|letter| letter as u8);
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_string())
 }
 
 fn device_name(ifindex: u32) -> Result<String, Error> {

@@ -26,6 +26,8 @@ use crate::{Error, program};
 /// Handle of the HTB qdisc at the root of the WAN port, `fb:` to tc(8): what somebody else puts there is hardly ever
 /// called so, and is not to be taken for it.
 pub const QDISC: u32 = 0xfb << 16;
+/// Name of the program at the way out of the WAN port, as the kernel tells it.
+pub const CLASSIFY: &str = "classify";
 /// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and a tenth of a millisecond to make.
 const LEAVES: u32 = 1 << 14;
 /// Leaves of one bundle, at the most.
@@ -293,6 +295,7 @@ mod tests {
 
     use super::*;
     use crate::SamplerBundle;
+    use crate::attach::{tcx_ids, tcx_programs};
     use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
 
     const LAN: u32 = 7;
@@ -393,6 +396,31 @@ mod tests {
         assert_eq!([action([10, 4, 0, 1]), action([10, 2, 0, 9])], [TCX_NEXT; 2]);
         let expected = ClassifiedCounters { full: 1, own: 1, outside: 1, stale: 1, ..none() };
         assert_eq!(classes.classified().unwrap(), expected);
+    }
+
+    #[test]
+    fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
+        if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+            return;
+        }
+        let apart = std::thread::spawn(|| {
+            // SAFETY: a plain number.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            // The loopback device is the first of a network namespace.
+            let options = ClassesOptions {
+                lan: 1,
+                wan: 1,
+                leaves: 0,
+                most_packets: 1,
+                most_bytes: 1,
+                stale_after: STALE_AFTER,
+            };
+            let [before, it] = [options; 2].map(|options| Classes::attach(options).unwrap());
+            let ids = [&it, &before].map(|of| program::info(of.classify.as_fd()).unwrap().id);
+            assert_eq!(tcx_ids(1, true).unwrap(), ids);
+            assert_eq!(tcx_programs(1, true).unwrap(), [CLASSIFY; 2]);
+        });
+        apart.join().unwrap();
     }
 
     #[test]

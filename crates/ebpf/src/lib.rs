@@ -23,12 +23,13 @@ mod sampler;
 mod skel;
 pub mod tcp;
 
-pub use attach::{XdpMode, has_tcx};
+pub use attach::{XdpMode, has_tcx, tcx_programs};
 pub use capture::{
     Capture, CaptureCounters, CaptureOptions, MAX_OWN_ADDRESSES, NO_VLAN, STAMP_LEN,
 };
 pub use classes::{
-    Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, QDISC, Standing,
+    CLASSIFY, Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, QDISC,
+    Standing,
 };
 pub use error::Error;
 pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};

@@ -137,8 +137,8 @@ const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 const QDISC_HEADER: usize = 20;
 
-/// The qdisc of the kernel's message, if it is of this device.
-fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
+/// The qdisc, or the class, of the kernel's message, if it is of this device.
+pub(crate) fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
     let body: &[u8; QDISC_HEADER] = message.get(HEADER..)?.first_chunk()?;
     let word = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
     if word(4) != of {

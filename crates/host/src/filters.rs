@@ -6,7 +6,7 @@
 
 use std::io;
 
-use forebay_ebpf::has_tcx;
+use forebay_ebpf::{CLASSIFY, has_tcx, tcx_programs};
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::SockProtocol;
 
@@ -41,6 +41,27 @@ pub fn of_tc(lan: &str, wan: &str) -> io::Result<Option<Filter>> {
         }
     }
     Ok(None)
+}
+
+/// Programs at the way out of `wan` (tcx) in front of the one that puts packets into classes, if that is there: of what
+/// they have the last word on it sees nothing. Needs `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
+    let names = tcx_programs(if_nametoindex(wan)?, true)?;
+    let ahead = ahead_of(CLASSIFY, &names).join(", ");
+    if ahead.is_empty() {
+        return Ok(None);
+    }
+    let found = format!(
+        "{wan} has BPF programs at its egress (tcx) in front of {CLASSIFY}: {ahead}: packets that they let pass \
+         themselves (TCX_PASS) are in no bundle"
+    );
+    let fix = "have their owner attach them behind it, or start the box again, which goes in front";
+    Ok(Some(Filter { found, fix: fix.into() }))
+}
+
+/// Those of `names` that stand in front of `name`, if that is there.
+fn ahead_of<'a>(name: &str, names: &'a [String]) -> &'a [String] {
+    names.iter().position(|it| it == name).map_or(&[][..], |at| &names[..at])
 }
 
 /// A chain of nftables with rules, or that drops, between `lan` and `wan` of one bridge: of the bridge
@@ -270,6 +291,17 @@ mod tests {
             run(&format!("tc filter add dev left parent ffff: {rule}"));
             assert!(found().is_some());
         });
+    }
+
+    #[test]
+    fn programs_count_that_stand_in_front_and_only_beside_a_box() {
+        let ahead = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            ahead_of("classify", &names).len()
+        };
+        assert_eq!(ahead(&["guard", "meter", "classify", "other"]), 2);
+        assert_eq!(ahead(&["classify", "guard"]), 0);
+        assert_eq!(ahead(&["guard"]), 0);
     }
 
     #[test]

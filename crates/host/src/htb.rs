@@ -7,18 +7,23 @@
 //! is cut up into packets there ([`Leaf`]). HTB would send it whole, and the next packet as much later.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use forebay_core::units::{ByteCount, Rate};
+use nix::sys::socket::SockProtocol;
+use socket2::{SockFilter, Socket};
 
 use crate::egress::{self, about};
-use crate::netlink::{self, Commands, attribute_of};
+use crate::netlink::{self, Commands, HEADER, attribute_of};
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h
 const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_NEWTCLASS: u16 = 40;
+const RTM_DELTCLASS: u16 = 41;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_INGRESS_BLOCK: u16 = 13;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
@@ -32,6 +37,8 @@ const TCA_TBF_BURST: u16 = 6;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 /// `struct tcmsg`, behind the header of a message.
 const TC_HEADER: usize = 20;
+/// Handles from here on the kernel gives by itself (`qdisc_alloc_handle`).
+const GIVEN_HANDLES: u32 = 0x8000_0000;
 /// Nanoseconds of a tick, in which buckets are told (`PSCHED_SHIFT`).
 const TICK_NS: f64 = 64.0;
 
@@ -62,14 +69,39 @@ impl Htb {
         if is_left_behind(ifindex, handle)? {
             htb.remove()?;
         }
+        // Somebody may have asked for none (`noqueue`), which is one.
+        htb.make(netlink::NLM_F_REPLACE)?;
+        Ok(htb)
+    }
+
+    /// Puts the qdisc, which was taken away, at the root again.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`]: somebody else has put one there, which stays; and what the kernel refuses it
+    /// with.
+    pub fn put(&self) -> io::Result<()> {
+        self.make(0)
+    }
+
+    fn make(&self, flags: u16) -> io::Result<()> {
         // struct tc_htb_glob: version, rate2quantum, default class, debug, direct packets.
         let global = words(&[TC_HTB_PROTOVER, 10, 0, 0, 0]);
         let options = [
             attribute_of(TCA_HTB_INIT, &global),
             attribute_of(TCA_HTB_DIRECT_QLEN, &words(&[DIRECT_PACKETS])),
         ];
-        htb.change(RTM_NEWQDISC, handle, TC_H_ROOT, "htb", &options.concat())?;
-        Ok(htb)
+        let options = attribute_of(TCA_OPTIONS, &options.concat());
+        let body = body_of(tcmsg(self.ifindex, self.handle, TC_H_ROOT), "htb", &options);
+        self.kernel.command(RTM_NEWQDISC, flags | netlink::NLM_F_CREATE, &body)
+    }
+
+    /// From now on, what is taken away of the qdisc, whoever does it.
+    pub fn losses(&self) -> io::Result<Losses> {
+        let told = netlink::subscribe(SockProtocol::NetlinkRoute, netlink::RTMGRP_TC)?;
+        let told = Socket::from(told);
+        told.attach_filter(&only([RTM_DELQDISC, RTM_DELTCLASS], self.ifindex))?;
+        Ok(Losses { told: told.into(), ifindex: self.ifindex, handle: self.handle })
     }
 
     /// Makes a class below the qdisc, or sets the rate of one that is there; `None`: as fast as the device takes
@@ -125,14 +157,90 @@ impl Htb {
         kind: &str,
         options: &[u8],
     ) -> io::Result<()> {
-        let kind = [kind.as_bytes(), b"\0"].concat();
-        let mut body = tcmsg(self.ifindex, handle, parent).to_vec();
-        body.extend(attribute_of(TCA_KIND, &kind));
-        if !options.is_empty() {
-            body.extend(attribute_of(TCA_OPTIONS, options));
-        }
-        let flags = netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
-        self.kernel.command(message, flags, &body)
+        let options = match options {
+            [] => Vec::new(),
+            _ => attribute_of(TCA_OPTIONS, options),
+        };
+        let body = body_of(tcmsg(self.ifindex, handle, parent), kind, &options);
+        self.kernel.command(message, netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE, &body)
+    }
+}
+
+/// What is taken away of a qdisc and of all below it. Readable when there may be something new.
+#[derive(Debug)]
+pub struct Losses {
+    told: OwnedFd,
+    ifindex: u32,
+    handle: u32,
+}
+
+impl Losses {
+    /// Whether there was any since this was asked last.
+    pub fn any(&self) -> io::Result<bool> {
+        let mut is_any = false;
+        netlink::take(&self.told, |message| {
+            is_any |= message.is_empty() || is_below(message, self.ifindex, self.handle);
+        })?;
+        Ok(is_any)
+    }
+}
+
+impl AsFd for Losses {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+}
+
+/// Whether a message is about the qdisc called `handle` of a device, a class of it, or a qdisc below one: their major
+/// numbers follow, up to those that the kernel gives.
+fn is_below(message: &[u8], ifindex: u32, handle: u32) -> bool {
+    let ours = handle..GIVEN_HANDLES;
+    egress::qdisc_of(message, ifindex)
+        .is_some_and(|it| ours.contains(&it.handle) || ours.contains(&it.parent))
+}
+
+/// A filter that lets only messages of these kinds about a device through to a socket: the kernel tells of each rate
+/// that is set, too.
+fn only(kinds: [u16; 2], ifindex: u32) -> [SockFilter; 7] {
+    let step = |code: u32, jt: u8, jf: u8, k: u32| SockFilter::new(code as u16, jt, jf, k);
+    let load = |width: u32, at: usize| step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, at as u32);
+    let compare = |jt, jf, k| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
+    let answer = |len| step(libc::BPF_RET | libc::BPF_K, 0, 0, len);
+    // A filter loads in the byte order of the network what the kernel writes in its own.
+    let kinds = kinds.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
+    [
+        load(libc::BPF_H, 4),
+        compare(1, 0, kinds[0]),
+        compare(0, 3, kinds[1]),
+        load(libc::BPF_W, HEADER + 4),
+        compare(0, 1, u32::from_be_bytes(ifindex.to_ne_bytes())),
+        answer(u32::MAX),
+        answer(0),
+    ]
+}
+
+/// What a message says of a qdisc or class of this `kind`, with `more` attributes.
+fn body_of(tcmsg: [u8; TC_HEADER], kind: &str, more: &[u8]) -> Vec<u8> {
+    let kind = [kind.as_bytes(), b"\0"].concat();
+    [&tcmsg[..], &attribute_of(TCA_KIND, &kind), more].concat()
+}
+
+/// Makes sure that the kernel has qdiscs of a `kind`, for which it may load a module; needs a device, to which nothing
+/// happens, and the handle of a qdisc that is not there.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`]: the kernel has none of this kind; and what it refuses to say that with.
+pub fn look_for(kind: &str, ifindex: u32, handle: u32) -> io::Result<()> {
+    // Filters that devices share are for qdiscs at a way in: others are refused them, once their kind is known and
+    // before anything is done (`qdisc_block_indexes_set`, sch_api.c).
+    let block = attribute_of(TCA_INGRESS_BLOCK, &words(&[1]));
+    let body = body_of(tcmsg(ifindex, handle, TC_H_ROOT), kind, &block);
+    let flags = netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE;
+    match Commands::open()?.command(RTM_NEWQDISC, flags, &body) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -270,6 +378,63 @@ mod tests {
     }
 
     #[test]
+    fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
+        on_a_veth_pair(|| {
+            let ifindex = if_nametoindex("left").unwrap();
+            let htb = Htb::create(ifindex, HANDLE).unwrap();
+            let losses = htb.losses().unwrap();
+            let (class, leaf) = (HANDLE | 1, HANDLE | 0x400);
+            let make = || {
+                htb.set_class(class, Some(Rate::from_mbit_per_sec(96)))?;
+                htb.set_sharer(leaf, class, 1518)?;
+                htb.set_leaf(leaf, Leaf { limit: ByteCount::new(40_000), longest: 1518 })?;
+                htb.set_queue(leaf, "pfifo")
+            };
+            for taken in [
+                "tc qdisc del dev left parent 401:1",
+                "tc qdisc del dev left parent 1:400",
+                "tc class del dev left classid 1:400",
+                "tc qdisc del dev left root",
+            ] {
+                make().unwrap();
+                make().unwrap();
+                run("tc qdisc add dev left clsact");
+                run("tc qdisc del dev left clsact");
+                run("tc qdisc replace dev right root handle 1: pfifo");
+                run("tc qdisc del dev right root");
+                assert!(!losses.any().unwrap(), "before `{taken}`");
+                run(taken);
+                assert!(losses.any().unwrap(), "{taken}");
+                assert!(!losses.any().unwrap(), "told once");
+            }
+            assert_eq!(make().unwrap_err().kind(), io::ErrorKind::NotFound);
+            run("tc qdisc add dev left root pfifo");
+            assert_eq!(htb.put().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            run("tc qdisc del dev left root");
+            htb.put().unwrap();
+            make().unwrap();
+            assert!(!losses.any().unwrap(), "all of that was another's");
+        });
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_kinds_of_qdiscs_and_none_is_made() {
+        on_a_veth_pair(|| {
+            let ifindex = if_nametoindex("left").unwrap();
+            for others in [None, Some("tc qdisc add dev left root handle 2: htb")] {
+                others.into_iter().for_each(run);
+                let before = tc("qdisc show dev left");
+                for kind in ["htb", "tbf", "pfifo"] {
+                    look_for(kind, ifindex, HANDLE).unwrap();
+                }
+                let error = look_for("none_such", ifindex, HANDLE).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+                assert_eq!(tc("qdisc show dev left"), before);
+            }
+        });
+    }
+
+    #[test]
     fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it() {
         on_a_veth_pair(|| {
             let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
@@ -328,6 +493,8 @@ mod tests {
             run("tc qdisc replace dev left root handle 1: pfifo");
             assert!(!is_left_behind(ifindex, HANDLE).unwrap());
             assert!(Htb::create(9999, HANDLE).is_err());
+            run("tc qdisc replace dev left root noqueue");
+            Htb::create(ifindex, HANDLE).unwrap();
         });
     }
 }

@@ -9,6 +9,8 @@ use nix::sys::socket::{
     socket,
 };
 
+/// Changes of qdiscs, classes and filters, to [`subscribe`] to (include/uapi/linux/rtnetlink.h).
+pub const RTMGRP_TC: u32 = 8;
 /// Bytes of `struct nlmsghdr`: length, type, flags, sequence number and port.
 pub const HEADER: usize = 16;
 
@@ -169,11 +171,18 @@ pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<OwnedFd> {
 
 /// Takes all that a subscription has told so far, whatever it was.
 pub fn drain(subscription: &OwnedFd) -> io::Result<()> {
+    take(subscription, |_| ())
+}
+
+/// As [`drain`], and hands each message to `told`, or the first of several that came together: an empty one where the
+/// kernel had more to tell than there was room for.
+pub fn take(subscription: &OwnedFd, mut told: impl FnMut(&[u8])) -> io::Result<()> {
     let mut message = [0; 1 << 12];
     loop {
         match recv(subscription.as_raw_fd(), &mut message, MsgFlags::empty()) {
-            // ENOBUFS: so much that some was lost.
-            Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
+            Ok(len) => told(&message[..len]),
+            Err(Errno::ENOBUFS) => told(&[]),
+            Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return Ok(()),
             Err(error) => return Err(error.into()),
         }

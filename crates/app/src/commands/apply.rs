@@ -1,5 +1,8 @@
 //! `forebay apply`: another configuration on trial, with a way back that needs nobody.
 
+#[cfg(feature = "host")]
+mod unit;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,7 +50,6 @@ mod with_host {
     use std::fs;
     use std::io::{self, IsTerminal};
     use std::path::Path;
-    use std::process::Command;
     use std::sync::mpsc::{self, RecvTimeoutError};
     use std::thread;
     use std::time::{Duration, Instant};
@@ -55,7 +57,7 @@ mod with_host {
     use anyhow::Context;
     use forebay_host::daemon::Config;
     use forebay_host::daemon::config::unit_of;
-    use forebay_host::daemon::reload::{start, trial};
+    use forebay_host::daemon::reload::trial;
     use forebay_host::daemon::status::Status;
     use forebay_host::service::control::{Answer, Request, ask};
     use forebay_host::service::outcome::Outcome;
@@ -162,7 +164,7 @@ mod with_host {
             let (role, file) = (config.role, self.file.display());
             let own = std::path::absolute(&self.file)?;
             let is_systemd = Path::new("/run/systemd/system").exists();
-            let Some(unit) = unit_of(role, &own).filter(|_| is_systemd) else {
+            let Some(name) = unit_of(role, &own).filter(|_| is_systemd) else {
                 let reason = format!(
                     "no box answers at {}: start it with `forebay {role} --config {file}`, or put the file at \
                      /etc/forebay/NAME.toml, where this command can start the unit forebay-{role}@NAME on trial",
@@ -170,35 +172,21 @@ mod with_host {
                 );
                 return Err(BadInput(reason).into());
             };
+            let systemctl = |verb| unit::systemctl(verb, &name);
+            unit::refuse_active(&name, socket, systemctl)?;
             // What is left there of an earlier trial is not on trial now.
             Candidate::of(&own)?.remove()?;
-            let systemctl =
-                |verb: &str| Command::new("systemctl").args([verb, unit.as_str()]).status();
-            // Before the start, so that whatever becomes of this command, or of the box, it ends.
-            start::put(&config.control, self.confirm)?;
-            let begun = match systemctl("start").context("cannot run systemctl") {
-                Ok(status) if status.success() => is_on_trial(socket),
-                Ok(_) => {
-                    Err(anyhow::anyhow!("{unit} did not start: `journalctl -u {unit}` says why"))
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = begun {
-                // Else the unit would be started again until the end of the trial.
-                let is_stopped = systemctl("stop").is_ok_and(|status| status.success());
-                let then = if is_stopped { "is stopped again" } else { "could not be stopped" };
-                start::remove(&config.control)?;
-                return Err(error.context(format!("{unit} {then}")));
-            }
+            let is_on_trial = || is_on_trial(socket);
+            unit::start_on_trial(&name, &config.control, self.confirm, systemctl, is_on_trial)?;
             let within_s = self.confirm;
             let text = if self.json {
                 format!(
                     "{}\n",
-                    serde_json::json!({ "started": unit, "confirm_within_s": within_s })
+                    serde_json::json!({ "started": name, "confirm_within_s": within_s })
                 )
             } else {
                 format!(
-                    "{unit} runs: the box ends in {within_s} s, unless `forebay confirm` comes before\n"
+                    "{name} runs: the box ends in {within_s} s, unless `forebay confirm` comes before\n"
                 )
             };
             print(&text)?;

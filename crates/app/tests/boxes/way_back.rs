@@ -15,8 +15,9 @@ use forebay_host::service::control::{self, Answer, Request};
 use forebay_host::service::outcome::{Fate, Outcome};
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{Site, Topology};
+use nix::sys::signal::Signal;
 
-use crate::by_hand::{await_status, await_that, connect_the_sites, start};
+use crate::by_hand::{await_status, await_that, connect_the_sites, signal, start};
 use crate::two_bundles::{await_both, give_ipv6, write_configs};
 use crate::{alone, forebay};
 
@@ -330,6 +331,9 @@ fn a_box_that_is_started_on_trial_is_so_after_a_crash_too_and_ends_unless_it_is_
             "{trial:?}"
         );
     }
+    signal(&scene.boxes[1], Signal::SIGTERM);
+    assert!(scene.boxes[1].wait().unwrap().success());
+    assert!(crash(&mut scene).is_some(), "stopped by hand, and started again");
     assert!(scene.forebay(&["confirm"]).status.success());
     assert_eq!(await_status(&socket).trial, None);
     assert_eq!(crash(&mut scene), None);

@@ -1,16 +1,14 @@
-//! Whether this machine can do what a datapath needs, tried on the loopback device of a network namespace that ends with
-//! a thread.
+//! Whether this machine can do what a datapath needs, tried so that nothing of it is another afterwards.
 
 use std::error::Error;
 use std::time::Duration;
 
-use forebay_core::units::ByteCount;
 use forebay_ebpf::{Classes, ClassesOptions, QDISC};
 use nix::net::if_::if_nametoindex;
 use nix::sched::{CloneFlags, unshare};
 
 use super::config::{Config, DatapathKind, KernelQdisc};
-use crate::htb::{Htb, Leaf};
+use crate::htb;
 
 /// Runs `attempt` in a network namespace of its own; answers what went wrong.
 pub fn apart(
@@ -23,40 +21,67 @@ pub fn apart(
     outcome.join().unwrap_or_else(|_| Err("the attempt panicked".into()))
 }
 
-/// Makes a class with a queue and loads its programs, as for packets that stay in the kernel and wait there in a
-/// `qdisc`.
-pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), String> {
-    apart(move || {
-        let lo = if_nametoindex("lo")?;
-        Classes::attach(ClassesOptions {
-            lan: lo,
-            wan: lo,
-            leaves: 0,
-            most_packets: 1,
-            most_bytes: 1,
-            stale_after: Duration::from_secs(1),
-        })?;
-        let htb = Htb::create(lo, QDISC)?;
-        let class = QDISC | 1;
-        htb.set_class(class, None)?;
-        htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 16), longest: 1518 })?;
-        if let Some(kind) = qdisc.and_then(KernelQdisc::kind) {
-            htb.set_queue(class, kind).map_err(|error| format!("{error} (sch_{kind})"))?;
-        }
-        Ok(())
-    })
+/// Loads the programs for packets that stay in the kernel, attaches them for a moment to the loopback device, whose
+/// packets they leave alone, and asks for the qdiscs that packets wait in there, with `qdisc`. No more is needed for it
+/// than a box has under its unit, which may make no network namespace.
+pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), Box<dyn Error>> {
+    let lo = if_nametoindex("lo")?;
+    Classes::attach(ClassesOptions {
+        lan: lo,
+        wan: lo,
+        leaves: 0,
+        most_packets: 1,
+        most_bytes: 1,
+        stale_after: Duration::from_secs(1),
+    })?;
+    for kind in ["htb", "tbf"].into_iter().chain(qdisc.and_then(KernelQdisc::kind)) {
+        htb::look_for(kind, lo, QDISC).map_err(|error| format!("sch_{kind}: {error}"))?;
+    }
+    Ok(())
 }
 
-/// The datapath that a box can have on this machine, where the choice is left to the box.
-pub fn settled(config: &Config) -> DatapathKind {
+/// The datapath that a box has on this machine, and why where that is left to the box: for the box itself, and for
+/// whoever tells of it before.
+pub fn settled(config: &Config) -> (DatapathKind, Option<String>) {
     if config.datapath != DatapathKind::Auto {
-        return config.datapath;
+        return (config.datapath, None);
     }
     let (settled, why) = match classes(config.kernel_qdisc) {
         Ok(()) => (DatapathKind::Kernel, "packets stay in the kernel".into()),
         Err(error) => (DatapathKind::User, format!("packets pass the process: {error}")),
     };
-    let name = settled.name();
-    tracing::info!(target: "datapath", "box.datapath = \"auto\" is \"{name}\": {why}");
-    settled
+    (settled, Some(format!("\"{}\": {why}", settled.name())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use forebay_skips::{Need, skip_without};
+
+    use super::*;
+    use crate::port::tests::on_a_veth_pair;
+    use crate::service::privileges;
+
+    #[test]
+    fn what_a_unit_leaves_a_box_is_enough_to_try_the_kernel_and_nothing_stays() {
+        if skip_without(Need::QueueSampling) {
+            return;
+        }
+        on_a_veth_pair(|| {
+            let unit = include_str!("../../../../packaging/systemd/forebay-ROLE@.service");
+            let lists = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+            let left: Vec<caps::Capability> =
+                lists.flat_map(|list| list.split(' ')).map(|name| name.parse().unwrap()).collect();
+            privileges::drop_all_but(&left, None).unwrap();
+            assert!(unshare(CloneFlags::CLONE_NEWNET).is_err());
+            classes(None).unwrap();
+            classes(Some(KernelQdisc::Fifo)).unwrap();
+            let output = Command::new("tc").args(["qdisc", "show", "dev", "lo"]).output().unwrap();
+            let shown = String::from_utf8(output.stdout).unwrap();
+            assert!(!shown.contains("htb") && !shown.contains("tbf"), "{shown}");
+            let lo = if_nametoindex("lo").unwrap();
+            assert!(!forebay_ebpf::has_tcx(lo, true).unwrap());
+        });
+    }
 }

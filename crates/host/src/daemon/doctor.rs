@@ -12,7 +12,7 @@ use std::io;
 use std::process::Command;
 
 use forebay_ebpf::tcp::{Datapath, Options};
-use forebay_ebpf::{Capture, CaptureOptions};
+use forebay_ebpf::{CLASSIFY, Capture, CaptureOptions};
 use serde::Serialize;
 
 use super::attempt;
@@ -23,6 +23,7 @@ use super::observer::names::look_up;
 use crate::agent::features;
 use crate::egress;
 use crate::ethernet;
+use crate::filters::{self, Filter};
 use crate::kernel;
 use crate::offload;
 use crate::port::{Direction, MtuMax, XdpPort};
@@ -71,9 +72,11 @@ impl Check {
 
 /// Examines the machine, and the devices and files that boxes would use.
 pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
-    let settled =
-        boxes.iter().map(|config| Config { datapath: attempt::settled(config), ..config.clone() });
-    let boxes: &[Config] = &settled.collect::<Vec<_>>();
+    let settled: Vec<_> = boxes.iter().map(attempt::settled).collect();
+    let boxes = boxes.iter().zip(&settled);
+    let boxes =
+        boxes.map(|(config, (datapath, _))| Config { datapath: *datapath, ..config.clone() });
+    let boxes: &[Config] = &boxes.collect::<Vec<_>>();
     let mut checks = vec![
         kernel(),
         privilege(),
@@ -86,6 +89,10 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         agent(),
         tool("ip", "iproute2", "-V"),
     ];
+    // Without privileges nothing can be tried, as the capabilities say already.
+    let whys =
+        settled.into_iter().filter_map(|(_, why)| why.filter(|_| privileges::check().is_ok()));
+    checks.extend(whys.map(|why| Check::ok("box.datapath", format!("\"auto\" is {why}"))));
     let configured = boxes.iter().flat_map(|config| {
         checks.extend(config.bundles.iter().map(key_file));
         checks.extend(config.bundles.iter().filter_map(peer_name));
@@ -99,7 +106,7 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
         checks.extend(examine_device(device, place.unwrap_or(Place::Unknown)));
     }
     let in_kernel = boxes.iter().filter(|config| config.datapath == DatapathKind::Kernel);
-    checks.extend(in_kernel.map(classes));
+    checks.extend(in_kernel.flat_map(|config| [classes(config), way_out(&config.wan)]));
     checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
     checks
 }
@@ -183,12 +190,26 @@ fn datapath() -> Check {
 fn classes(config: &Config) -> Check {
     const NAME: &str = "HTB and tcx";
     match attempt::classes(config.kernel_qdisc) {
-        Ok(()) => Check::ok(NAME, "a class and its programs were made on a trial device"),
+        Ok(()) => Check::ok(NAME, "the programs were attached on trial, and the qdiscs are there"),
         Err(error) => {
             let fix = "box.datapath = \"kernel\" needs root, Linux 6.12, sch_htb, sch_tbf and the \
                        qdisc of box.kernel_qdisc: or take \"user\"";
-            Check::fail(NAME, error, fix)
+            Check::fail(NAME, error.to_string(), fix)
         }
+    }
+}
+
+/// Whether a box whose packets stay in the kernel sees them all, if it runs.
+fn way_out(wan: &str) -> Check {
+    let name = format!("{wan}: tcx");
+    match filters::ahead_of_classes(wan) {
+        Ok(None) => Check::ok(&name, format!("no programs in front of {CLASSIFY}")),
+        Ok(Some(Filter { found, fix })) => Check::warn(&name, found, fix),
+        Err(error) => Check::warn(
+            &name,
+            error.to_string(),
+            format!("look at `bpftool net show dev {wan}`, as root"),
+        ),
     }
 }
 

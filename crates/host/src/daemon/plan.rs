@@ -20,11 +20,13 @@ use super::starting::DEFAULT_USER;
 use super::status::Status;
 use super::{machine_addresses, udp};
 use crate::egress;
+use crate::filters::{self, Filter};
 use crate::live;
 use crate::offload;
 use crate::port::xdp_program;
 use crate::service::control::{Answer, Request, ask};
 use crate::service::outcome::{Fate, Outcome};
+use crate::service::privileges;
 
 /// One thing of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +104,7 @@ impl Plan {
                 plan.look_at_machine(&config, before.as_ref());
             }
         }
+        plan.look_at_way_out(&config);
         plan.look_at_keys(&config);
         plan
     }
@@ -158,7 +161,13 @@ impl Plan {
     }
 
     fn look_at_machine(&mut self, config: &Config, before: Option<&Config>) {
-        let datapath = attempt::settled(config);
+        let (datapath, why) = attempt::settled(config);
+        if let Some(why) = why {
+            match privileges::check() {
+                Ok(()) => self.step("box.datapath", "\"auto\"".into(), &why),
+                Err(error) => self.unseen.push(format!("what box.datapath = \"auto\" is: {error}")),
+            }
+        }
         let config = &Config { datapath, ..config.clone() };
         for (condition, held) in Devices::of(config).examine() {
             if let Err(fault) = held {
@@ -209,8 +218,8 @@ impl Plan {
     /// Of a sendbox whose packets stay in the kernel.
     fn plan_classes(&mut self, config: &Config) {
         let wan = &config.wan;
-        let then = "the programs `classify` (tcx, way out), `departed`, `refused` and `dropped` (tracepoints), held by \
-                    links: they go with the process";
+        let then = "the programs `classify` (tcx, way out, in front of others), `departed`, `refused` and `dropped` \
+                    (tracepoints), held by links: they go with the process";
         self.step(&format!("{wan}: programs"), "none of this box".into(), then);
         let queues = match config.kernel_qdisc {
             None => format!("{} queues", Classes::leaves(config.bundles.len())),
@@ -340,6 +349,23 @@ impl Plan {
                 false => ("not there", "a new file".to_string()),
             };
             self.step(&format!("trace {file}"), now.into(), &then);
+        }
+    }
+
+    /// Whether a box that runs sees all packets, where they stay in the kernel.
+    fn look_at_way_out(&mut self, config: &Config) {
+        let is_in_kernel = config.role == Role::Sendbox && config.datapath != DatapathKind::User;
+        if self.running.is_none() || !is_in_kernel {
+            return;
+        }
+        match filters::ahead_of_classes(&config.wan) {
+            Ok(None) => {}
+            Ok(Some(Filter { found, fix })) => {
+                self.traffic.push(format!("{found}; to mend it: {fix}."));
+            }
+            Err(error) => {
+                self.unseen.push(format!("{}: programs at its egress: {error}", config.wan));
+            }
         }
     }
 
@@ -510,6 +536,12 @@ mod tests {
         let objects: Vec<&str> = plan.steps.iter().map(|step| step.object.as_str()).collect();
         assert!(objects.contains(&"no-wan: programs"), "{objects:?}");
         assert!(!objects.contains(&"no-lan: sockets"), "{objects:?}");
+        fs::write(&file, text.replacen("lan =", "datapath = \"auto\"\nlan =", 1)).unwrap();
+        let plan = only(Plan::of(&file).unwrap());
+        let told = plan.steps.iter().find(|step| step.object == "box.datapath");
+        let (_, why) = attempt::settled(&Config::load(&file).unwrap());
+        let expected = why.filter(|_| privileges::check().is_ok());
+        assert_eq!(told.map(|step| step.then.clone()), expected, "as the box will find it");
         fs::write(&file, "role = 1\n").unwrap();
         assert!(Plan::of(&file).is_err());
     }

@@ -62,7 +62,11 @@ pub fn supervise(
     let (control, role) = (loaded.config.control.clone(), loaded.config.role);
     let within = confirm_until.map(|until| until.saturating_duration_since(Instant::now()));
     let desk = Reloader::new(reader, loaded, within)?;
-    supervisor::supervise(&control, &role, signals, Some(&confinement), worker, desk)
+    let ended = supervisor::supervise(&control, &role, signals, Some(&confinement), worker, desk)?;
+    if let Some(said) = start::parting(&control) {
+        tracing::info!(target: "reload", "{said}");
+    }
+    Ok(ended)
 }
 
 /// What the threads of a box go over to, by its configuration.

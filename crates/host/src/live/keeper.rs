@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Uid, geteuid};
+use nix::unistd::geteuid;
 use serde_json::json;
 use socket2::Socket;
 
@@ -79,11 +79,7 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     let channel = Socket::from(nix::unistd::dup(io::stdin())?);
     // The first to go where memory is short. A kernel that refuses chooses as it does otherwise.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-    let account = account.map(|(uid, gid)| Account {
-        name: String::new(),
-        uid: Uid::from_raw(uid),
-        gid: Gid::from_raw(gid),
-    });
+    let account = account.map(|(uid, gid)| Account::of(uid, gid));
     privileges::drop_all_but(&[], account.as_ref())?;
     // An architecture that nobody wrote one for, or a kernel without them.
     if let Err(error) = seccomp::of_others().and_then(|filters| seccomp::install(&filters)) {

@@ -30,9 +30,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Half of the Ethernet addresses that the capture program holds: anybody may pretend to be many.
 const STATIONS: usize = 512;
 
-// include/uapi/linux/rtnetlink.h: links and ports of bridges, qdiscs and filters, addresses.
+// include/uapi/linux/rtnetlink.h: links and ports of bridges, addresses.
 const RTMGRP_LINK: u32 = 1;
-const RTMGRP_TC: u32 = 8;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 // include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
@@ -48,8 +47,9 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     let _signals = block_signals()?;
     // Without these privileges it could not become another user.
     let mut names = LookUp::start(account)?;
-    // A box with classes in the kernel is told of each rate that it sets itself: it looks for other qdiscs each PERIOD.
-    let of_tc = if devices.datapath == DatapathKind::Kernel { 0 } else { RTMGRP_TC };
+    // A box with classes in the kernel would be told of each rate that it sets itself. Who sets them is told at once of
+    // what others take away, and other qdiscs are looked for each PERIOD.
+    let of_tc = if devices.datapath == DatapathKind::Kernel { 0 } else { netlink::RTMGRP_TC };
     let groups = RTMGRP_LINK | of_tc | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
     // A kernel without nftables has nothing to tell.

@@ -91,6 +91,16 @@ pub fn left(control: &Path) -> io::Result<Left> {
     Ok(if is_remembered { Left::Nothing } else { Left::NoTrial })
 }
 
+/// What to say of a box that was told to end during the trial of its start, if it was: that trial goes on, for whoever
+/// starts the box again does so, perhaps, with no regard to it.
+pub fn parting(control: &Path) -> Option<String> {
+    let Ok(Left::For(time)) = left(control) else { return None };
+    let left_s = time.as_millis().div_ceil(1000);
+    Some(format!(
+        "its start was not confirmed: a box that is started within {left_s} s ends with them, too, unless it is"
+    ))
+}
+
 /// Until when the file says, which others may not have written.
 fn read(file: &Path) -> io::Result<Timestamp> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -124,11 +134,14 @@ mod tests {
         for _ in 0..2 {
             let Left::For(time) = left(&control).unwrap() else { panic!("it is on trial") };
             assert!(time <= Duration::from_secs(60) && time > Duration::from_secs(20), "{time:?}");
+            let said = parting(&control).unwrap();
+            assert!(said.contains(" is started within ") && said.contains(" s ends"), "{said}");
         }
         put(&control, 5).unwrap();
         assert!(matches!(left(&control), Ok(Left::For(time)) if time <= Duration::from_secs(5)));
         remove(&control).unwrap();
         remove(&control).unwrap();
+        assert_eq!(parting(&control), None);
         assert_eq!(left(&control).unwrap(), Left::NoTrial);
     }
 

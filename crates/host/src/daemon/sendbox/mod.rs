@@ -58,7 +58,6 @@ use super::trace::{self, Tracer};
 use super::{DaemonError, attempt, message_addresses, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
-use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
 use crate::{clock, live, log, offload};
 
@@ -90,7 +89,11 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     prepared.reader.steer_by(python);
     let mut loaded = prepared.reader.load(Source::Own)?;
     loaded.config.expect_role(Role::Sendbox)?;
-    loaded.config.datapath = attempt::settled(&loaded.config);
+    let (datapath, why) = attempt::settled(&loaded.config);
+    if let Some(why) = why {
+        tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
+    }
+    loaded.config.datapath = datapath;
     let confinement = prepared.confinement.clone();
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
@@ -523,7 +526,7 @@ impl<D: Datapath> Worker for SendboxWorker<D> {
     fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
-        self.confinement.confine(Task::Packets)?;
+        self.confinement.confine(D::TASK)?;
         while self.obey(&mailbox) {
             // A full batch has left others in the ring.
             if self.round()? < BATCH {

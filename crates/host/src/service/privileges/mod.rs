@@ -6,7 +6,7 @@
 //! | CAP_NET_RAW | AF_XDP sockets | no |
 //! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
 //! | CAP_PERFMON | programs that keep pointers or stand at tracepoints, and those of a congestion control (agent) | no |
-//! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by the packet thread |
+//! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by a packet thread that has such sockets |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
 //! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. Each
@@ -196,6 +196,7 @@ impl Confinement {
         let filters = seccomp::filters(task);
         let kept: &[Capability] = match task {
             Task::Packets => &KEPT,
+            Task::Classes => &[Capability::CAP_BPF],
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
             Task::Rates => &[Capability::CAP_NET_ADMIN],

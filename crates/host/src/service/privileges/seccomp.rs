@@ -20,6 +20,8 @@ use seccompiler::{
 pub enum Task {
     /// Packets and messages.
     Packets,
+    /// Messages, and maps of programs that see the packets: these stay in the kernel.
+    Classes,
     /// Frames of one receive queue.
     Frames,
     /// Signals and the control socket.
@@ -40,8 +42,9 @@ pub enum Task {
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Packets,
+        Self::Classes,
         Self::Frames,
         Self::Control,
         Self::Log,
@@ -208,9 +211,9 @@ const DEADLY: &[libc::c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Commands of bpf(2) on maps and links that are there (include/uapi/linux/bpf.h): nothing is loaded, made or
-/// looked up by its number.
-const BPF_COMMANDS: [u64; 10] = [
+/// Commands of bpf(2) on maps and programs that are there (include/uapi/linux/bpf.h): nothing is loaded, made or looked
+/// up by its number.
+const BPF_COMMANDS: [u64; 7] = [
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
     3,  // BPF_MAP_DELETE_ELEM
@@ -218,10 +221,10 @@ const BPF_COMMANDS: [u64; 10] = [
     15, // BPF_OBJ_GET_INFO_BY_FD
     21, // BPF_MAP_LOOKUP_AND_DELETE_ELEM
     24, // BPF_MAP_LOOKUP_BATCH
-    28, // BPF_LINK_CREATE
-    29, // BPF_LINK_UPDATE
-    34, // BPF_LINK_DETACH
 ];
+
+/// The command of those who attach a program to a device that was made again.
+const BPF_LINK_CREATE: u64 = 28;
 
 /// Both filters of `task`; installed by [`install`].
 pub fn filters(task: Task) -> io::Result<[BpfProgram; 2]> {
@@ -264,7 +267,7 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 fn allowed(task: Task) -> Result<Rules, BackendError> {
     let more: &[&[libc::c_long]] = match task {
         Task::Packets => &[SOCKETS, &[libc::SYS_bind]],
-        Task::Frames => &[SOCKETS],
+        Task::Classes | Task::Frames => &[SOCKETS],
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
         Task::Rates => &[SOCKETS],
@@ -281,9 +284,11 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_mprotect, vec![no_code.clone()]);
     let family = |family: libc::c_int| only(0, SeccompCmpOp::Eq, family as u64);
     match task {
-        Task::Packets => {
-            let commands = BPF_COMMANDS.map(|command| only(0, SeccompCmpOp::Eq, command));
-            rules.insert(libc::SYS_bpf, commands.into_iter().collect::<Result<_, _>>()?);
+        Task::Packets | Task::Classes => {
+            let attaching = (task == Task::Packets).then_some(BPF_LINK_CREATE);
+            let commands = BPF_COMMANDS.into_iter().chain(attaching);
+            let commands = commands.map(|command| only(0, SeccompCmpOp::Eq, command));
+            rules.insert(libc::SYS_bpf, commands.collect::<Result<_, _>>()?);
         }
         Task::Control => {
             rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?]);
@@ -352,6 +357,24 @@ mod tests {
                 existing.into_temp_path()
             });
             outcome.join().unwrap().close().unwrap();
+        }
+    }
+
+    #[test]
+    fn programs_are_attached_anew_where_packets_leave_the_kernel_alone() {
+        if forebay_skips::skip_without(forebay_skips::Need::Root) {
+            return;
+        }
+        for (task, is_denied) in [(Task::Packets, false), (Task::Classes, true)] {
+            let outcome = std::thread::spawn(move || {
+                install(&filters(task).unwrap()).unwrap();
+                let nothing = std::ptr::null::<u8>();
+                // SAFETY: no bytes are read.
+                let status = unsafe { libc::syscall(libc::SYS_bpf, BPF_LINK_CREATE, nothing, 0) };
+                (status, nix::errno::Errno::last())
+            });
+            let (status, error) = outcome.join().unwrap();
+            assert_eq!((status, error == nix::errno::Errno::EPERM), (-1, is_denied), "{error}");
         }
     }
 

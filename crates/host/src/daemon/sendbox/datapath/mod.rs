@@ -31,6 +31,7 @@ use super::super::reload::difference::Origin;
 use super::super::schedule::{Next, Schedule};
 use super::super::status::PortStatus;
 use crate::daemon::DaemonError;
+use crate::service::privileges::seccomp::Task;
 
 /// Age of the last beat from which the kernel forwards what comes, whatever became of this process.
 pub const STALE_AFTER: Duration = Duration::from_millis(500);
@@ -48,6 +49,9 @@ pub const BATCH: usize = 64;
 pub trait Datapath: Send + 'static {
     /// Versions of the sampling block that it can build: version 2 alone where it sees super-packets.
     const VERSIONS: BlockVersions;
+
+    /// What the thread that makes the calls may do once it runs.
+    const TASK: Task;
 
     /// The discipline that its queues come nearest to; `None`: they are of the one that a bundle names.
     fn discipline(&self) -> Option<&'static str> {

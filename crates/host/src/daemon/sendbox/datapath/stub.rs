@@ -21,6 +21,7 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
+use crate::service::privileges::seccomp::Task;
 
 /// Bytes of each packet.
 const PACKET: ByteCount = ByteCount::new(1500);
@@ -108,6 +109,7 @@ impl Stub {
 
 impl Datapath for Stub {
     const VERSIONS: BlockVersions = BlockVersions::ALL;
+    const TASK: Task = Task::Packets;
 
     fn steer(&mut self, now: Timestamp, _bundle: usize, steering: &Steering) {
         let mut kernel = self.kernel();

@@ -40,6 +40,7 @@ use crate::daemon::status::PortStatus;
 use crate::daemon::{DaemonError, message_addresses};
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
 
 /// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
 const TOLD_WITHIN: Duration = Duration::from_millis(5);
@@ -271,6 +272,7 @@ impl Bundle {
 
 impl Datapath for Kernel {
     const VERSIONS: BlockVersions = BlockVersions::of(BlockVersion::V2);
+    const TASK: Task = Task::Classes;
 
     fn discipline(&self) -> Option<&'static str> {
         Some(self.qdisc.map_or("sfq", KernelQdisc::nearest))
@@ -367,14 +369,13 @@ impl Datapath for Kernel {
     }
 
     fn health(&mut self) -> Health {
-        if self.void.is_empty()
-            && let Some(error) = self.rates.failed()
-        {
-            let found =
-                format!("the rate of a class of {} could not be set: {error}", self.names[1]);
-            let fault = Fault { found, fix: "start the box again".into() };
-            self.void.push(Void { condition: ROOT_QDISC.into(), fault });
-        }
+        self.void.retain(|void| void.condition != ROOT_QDISC);
+        let wan = &self.names[1];
+        self.void.extend(self.rates.failed().map(|error| {
+            let found = format!("queues at {wan}: {error}");
+            let fix = format!("`tc qdisc show dev {wan}`; the box tries again within 10 s");
+            Void { condition: ROOT_QDISC.into(), fault: Fault { found, fix } }
+        }));
         Health::default()
     }
 
@@ -436,7 +437,8 @@ impl Datapath for Kernel {
         let now = [seen.lan, seen.wan];
         for ((before, now), name) in self.indices.iter().zip(now).zip(&self.names) {
             let is_another = now.is_some_and(|now| now != *before);
-            if is_another && self.void.is_empty() {
+            let is_told = self.void.iter().any(|void| void.condition != ROOT_QDISC);
+            if is_another && !is_told {
                 let error = io::Error::other("programs and queues were for the one before");
                 self.void.push(Void::made_again(name, &error));
             }

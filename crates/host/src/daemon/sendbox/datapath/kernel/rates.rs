@@ -1,18 +1,23 @@
 //! The rates of classes: set by a thread of its own, since that takes `CAP_NET_ADMIN`, which the packet thread has given
 //! up.
+//!
+//! Where the kernel refuses something, or somebody takes the qdisc or a part of it away, the thread says so, and sets
+//! all of it anew after a pause: the packet thread leaves the traffic to the kernel meanwhile.
 
 use std::io;
 use std::ops::{Range, RangeInclusive};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_core::units::{ByteCount, Rate};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::htb::{Htb, Leaf};
+use crate::htb::{Htb, Leaf, Losses};
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{self, Confinement};
 
@@ -33,6 +38,12 @@ const WHOLE_BYTES: u32 = 1 << 18;
 const HELD: Duration = Duration::from_millis(100);
 /// What leaves hold at the lowest rates, and at the highest or without one.
 const LIMITS: RangeInclusive<u64> = 64 << 10..=32 << 20;
+
+/// From a failure to the next attempt, and twice as long each time that another follows soon.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A failure so long after the one before does not follow soon.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// The rate of a place that no bundle has had: its classes are yet to be made.
 const UNMADE: u64 = u64::MAX;
@@ -94,8 +105,14 @@ struct Wanted {
     rates: Vec<AtomicU64>,
     changed: EventFd,
     is_over: AtomicBool,
-    /// Why a rate could not be set.
+    /// Why classes are not as they are wanted, until they are again.
     failed: Mutex<Option<String>>,
+}
+
+impl Wanted {
+    fn failed(&self) -> MutexGuard<'_, Option<String>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The thread, as the packet thread sees it. Dropping it takes the qdisc away.
@@ -115,15 +132,15 @@ impl Rates {
         realtime: bool,
         confinement: &Confinement,
     ) -> io::Result<Self> {
-        if let Err(error) = places[..bundles].iter().try_for_each(|place| place.make(&htb)) {
+        let made = places[..bundles].iter().try_for_each(|place| place.make(&htb));
+        let losses = made.and_then(|()| htb.losses()).inspect_err(|_| {
             // The first error says more than one of this.
             let _ = htb.remove();
-            return Err(error);
-        }
+        })?;
         let first = move |place: usize| if place < bundles { 0 } else { UNMADE };
         let wanted = Arc::new(Wanted {
             rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
-            changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC)?,
+            changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             is_over: AtomicBool::new(false),
             failed: Mutex::default(),
         });
@@ -131,12 +148,13 @@ impl Rates {
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
             let places = places.into_iter().enumerate();
             let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
-            let setter = Setter { htb, wanted: shared, places };
+            let setter =
+                Setter { htb, losses, wanted: shared, places, state: State::Set, failure: None };
             // The status says whether the packet thread may, and so may this one.
             let _ = realtime && privileges::go_realtime();
             match confinement.confine(Task::Rates) {
                 Ok(()) => setter.run(),
-                Err(error) => setter.fail(&error),
+                Err(error) => *setter.wanted.failed() = Some(error.to_string()),
             }
         })?;
         Ok(Self { wanted, thread: Some(thread) })
@@ -150,9 +168,9 @@ impl Rates {
         self.wake();
     }
 
-    /// Why a rate could not be set, if one could not.
+    /// Why classes are not as they are wanted, until they are again.
     pub fn failed(&self) -> Option<String> {
-        self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.wanted.failed().clone()
     }
 
     fn wake(&self) {
@@ -202,6 +220,11 @@ impl Set {
         }
     }
 
+    /// What was set is perhaps not there any more: all is to be made.
+    fn forget(&mut self) {
+        *self = Self { leaf: self.leaf, ..Self::new(self.classes.clone(), UNMADE) };
+    }
+
     /// The leaves to set next, at most so many of those that are pending.
     fn take(&mut self, most: u32) -> Range<u32> {
         let end = self.pending.end.min(self.pending.start + most);
@@ -211,32 +234,118 @@ impl Set {
     }
 }
 
+/// How far the thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Classes are as they are wanted, or become so at the next turn.
+    Set,
+    /// Nothing is set: the next attempt is to come then.
+    Failed(Instant),
+    /// All is set anew.
+    SettingAnew,
+}
+
 /// What the thread owns.
 struct Setter {
     htb: Htb,
+    losses: Losses,
     wanted: Arc<Wanted>,
     places: Vec<Set>,
+    state: State,
+    /// When something failed last, and the pause after that.
+    failure: Option<(Instant, Duration)>,
 }
 
 impl Setter {
     fn run(mut self) {
         loop {
-            if self.places.iter().all(|set| set.pending.is_empty()) {
-                match self.wanted.changed.read() {
-                    Ok(_) | Err(Errno::EINTR) => {}
-                    Err(error) => return self.fail(&error.into()),
-                }
+            if let Err(error) = self.wait() {
+                *self.wanted.failed() = Some(error.to_string());
+                return;
             }
             if self.wanted.is_over.load(Ordering::Relaxed) {
-                // A device that is gone has taken it along.
+                // A device that is gone has taken it along, and what somebody else has put there stays.
                 let _ = self.htb.remove();
                 return;
             }
-            if let Err(error) = self.set_rates().and_then(|()| self.set_leaves()) {
-                self.fail(&error);
+            let now = Instant::now();
+            if let Err(error) = self.turn(now) {
+                self.fail(now, &error);
             }
             std::thread::sleep(SPACING);
         }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) -> io::Result<()> {
+        let timeout = match self.state {
+            // Milliseconds are cut off.
+            State::Failed(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                PollTimeout::try_from(left + SPACING).unwrap_or(PollTimeout::MAX)
+            }
+            State::Set | State::SettingAnew if self.is_all_set() => PollTimeout::NONE,
+            State::Set | State::SettingAnew => PollTimeout::ZERO,
+        };
+        let sources = [self.wanted.changed.as_fd(), self.losses.as_fd()];
+        match poll(&mut sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // It fails where nothing has changed.
+        let _ = self.wanted.changed.read();
+        Ok(())
+    }
+
+    fn is_all_set(&self) -> bool {
+        self.places.iter().all(|set| set.pending.is_empty())
+    }
+
+    /// Sets what is wanted and not set, as much as there is time for.
+    fn turn(&mut self, now: Instant) -> io::Result<()> {
+        let is_lost = self.losses.any()?;
+        match self.state {
+            State::Failed(until) if now < until => return Ok(()),
+            State::Failed(_) => {
+                self.begin_anew()?;
+                self.state = State::SettingAnew;
+            }
+            State::Set | State::SettingAnew if is_lost => {
+                return Err(io::Error::other("somebody has taken them away, or a part of them"));
+            }
+            State::Set | State::SettingAnew => self.set_rates()?,
+        }
+        self.set_leaves()?;
+        if self.state == State::SettingAnew && self.is_all_set() {
+            self.state = State::Set;
+            *self.wanted.failed() = None;
+        }
+        Ok(())
+    }
+
+    /// Sets all rates, below a qdisc that is put there again if it is not there.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        match self.set_rates() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.htb.put().map_err(|error| match error.kind() {
+                    io::ErrorKind::AlreadyExists => {
+                        io::Error::new(error.kind(), "somebody has put another qdisc there")
+                    }
+                    _ => error,
+                })?;
+                self.set_rates()
+            }
+            set => set,
+        }
+    }
+
+    /// Says that something failed, and has all set anew after a pause.
+    fn fail(&mut self, now: Instant, error: &io::Error) {
+        *self.wanted.failed() = Some(error.to_string());
+        let pause = self.failure.map_or(PAUSE_MIN, |(at, pause)| next_pause(pause, now - at));
+        self.failure = Some((now, pause));
+        self.state = State::Failed(now + pause);
+        self.places.iter_mut().for_each(Set::forget);
     }
 
     fn set_rates(&mut self) -> io::Result<()> {
@@ -264,11 +373,11 @@ impl Setter {
         }
         Ok(())
     }
+}
 
-    fn fail(&self, error: &io::Error) {
-        let mut failed = self.wanted.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.get_or_insert_with(|| error.to_string());
-    }
+/// The pause after a failure that came so long `after` the one before, which had this pause.
+fn next_pause(before: Duration, after: Duration) -> Duration {
+    if after >= SETTLED { PAUSE_MIN } else { (2 * before).min(PAUSE_MAX) }
 }
 
 /// Whether super-packets are to be cut up at this rate, if they are now or are not.
@@ -317,6 +426,32 @@ mod tests {
         assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
         follow(&mut set, 1000);
         assert_eq!((set.leaf.longest, set.take(1)), (WHOLE_BYTES, 2..3));
+    }
+
+    #[test]
+    fn what_failed_is_set_anew_whole_whatever_was_pending() {
+        let mut set = Set::new(classes(2..102), 0);
+        let rate = Rate::from_mbit_per_sec(100);
+        set.follow(rate.as_bits_per_sec(), Some(rate));
+        let leaf = set.leaf;
+        assert_eq!(set.take(60), 2..62);
+        set.forget();
+        assert_eq!((set.rate, set.take(60)), (UNMADE, 102..102), "nothing before the next attempt");
+        set.follow(rate.as_bits_per_sec(), Some(rate));
+        assert_eq!((set.leaf, set.has_other_turns), (leaf, true));
+        assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
+    }
+
+    #[test]
+    fn failures_that_follow_soon_have_longer_pauses_up_to_a_bound() {
+        let mut pause = PAUSE_MIN;
+        let mut next = |after| {
+            pause = next_pause(pause, after);
+            pause.as_millis()
+        };
+        let soon = SETTLED.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!([soon; 8].map(&mut next), [200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!([SETTLED, soon].map(&mut next), [100, 200]);
     }
 
     #[test]

@@ -450,6 +450,68 @@ fn what_a_killed_box_left_is_taken_away_by_the_next() {
     });
 }
 
+/// Waits until the datapath says that its queues do not hold, or no longer does.
+fn await_void(bench: &mut Bench, is_void: bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert_eq!(bench.kernel.health(), Health::default());
+        let void = bench.kernel.void();
+        if void.is_empty() != is_void {
+            assert!(void.iter().all(|it| it.condition == ROOT_QDISC), "{void:?}");
+            return;
+        }
+        assert!(Instant::now() < deadline, "{void:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_somebody_takes_away_of_the_queues_is_told_and_made_again() {
+    behind_a_bridge(|mut bench| {
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        let all = shown("class").lines().count();
+        for taken in [
+            "tc class del dev wan classid fb:401",
+            "tc qdisc del dev wan parent fb:402",
+            "tc qdisc del dev wan root",
+        ] {
+            run(taken);
+            await_void(&mut bench, true);
+            await_void(&mut bench, false);
+            let (classes, qdiscs) = (shown("class"), shown("qdisc"));
+            assert!(classes.contains(" rate 20Mbit "), "{taken}");
+            assert_eq!(classes.lines().count(), all, "{taken}");
+            assert_eq!(qdiscs.matches("qdisc tbf ").count(), all - 1, "{taken}");
+        }
+        bench.beat();
+        bench.send(20, 20);
+        assert_eq!(bench.receive(Duration::from_millis(200)), 20);
+        let left = bench.told[0].departures.last().unwrap();
+        assert!(is_seen(left.packets, 20), "{left:?}");
+    });
+}
+
+#[test]
+fn a_qdisc_of_somebody_else_in_the_place_of_the_queues_stays_until_somebody_takes_it_away() {
+    behind_a_bridge(|mut bench| {
+        run("tc qdisc replace dev wan root handle 2: pfifo");
+        await_void(&mut bench, true);
+        bench.kernel.hand_back();
+        bench.send(20, 20);
+        assert_eq!(bench.receive(Duration::from_millis(500)), 20);
+        bench.kernel.health();
+        let found = &bench.kernel.void()[0].fault.found;
+        assert_eq!(found, "queues at wan: somebody has put another qdisc there");
+        assert!(shown("qdisc").contains("qdisc pfifo 2: root"), "{}", shown("qdisc"));
+        run("tc qdisc del dev wan root");
+        await_void(&mut bench, false);
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        run("tc qdisc replace dev wan root handle 2: pfifo");
+        drop(bench);
+        assert!(shown("qdisc").contains("qdisc pfifo 2: root"), "{}", shown("qdisc"));
+    });
+}
+
 #[test]
 fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,8 +58,9 @@ impl Attaching {
                     continue;
                 }
                 self.is_gone[at] = false;
-                self.used[at] = port.queues().count() as u32;
-                tracing::info!(target: "device", "{name} was made again: attached to it");
+                let used = port.queues().count() as u32;
+                self.used[at] = used;
+                tracing::info!(target: "device", "{name} was made again: attached to it, queues: {used}");
             }
             // One that was made again with fewer may get more.
             let read = self.used[at];

@@ -47,6 +47,7 @@ use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
 
 /// The ports, and what a packet passes between them.
 pub struct Xdp {
@@ -141,6 +142,7 @@ impl Listener for Nobody {
 
 impl Datapath for Xdp {
     const VERSIONS: BlockVersions = BlockVersions::ALL;
+    const TASK: Task = Task::Packets;
 
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
         self.queues[bundle].steer(now, steering);
