@@ -17,6 +17,8 @@ pub struct Questions {
     asked: u64,
     /// Each question finds room.
     for_sure: bool,
+    /// A child may have an instance.
+    has_begun: bool,
 }
 
 impl Questions {
@@ -24,7 +26,8 @@ impl Questions {
     /// child is far behind.
     pub fn new(link: Arc<Link>, algorithm: &str, for_sure: bool) -> Self {
         let connection = link.open();
-        Self { link, algorithm: algorithm.into(), connection, asked: 0, for_sure }
+        let algorithm = algorithm.into();
+        Self { link, algorithm, connection, asked: 0, for_sure, has_begun: false }
     }
 
     /// Where they go.
@@ -45,7 +48,8 @@ impl Questions {
             "initial_cwnd_bytes": initial_cwnd.as_u64(),
             "seed": seed,
         });
-        self.put(now, "init", json!({ "algorithm": self.algorithm, "start": start }));
+        let told = json!({ "algorithm": self.algorithm, "start": start });
+        self.has_begun |= self.put(now, "init", told);
     }
 
     /// Tells of a measurement.
@@ -59,8 +63,8 @@ impl Questions {
         self.put(now, "on_event", json!({ "event": name, "value": value }));
     }
 
-    /// Puts a question: what of `call` the callback of that name is told.
-    fn put(&mut self, now: Timestamp, call: &str, told: Value) {
+    /// Puts a question: what of `call` the callback of that name is told. False: the question is lost.
+    fn put(&mut self, now: Timestamp, call: &str, told: Value) -> bool {
         self.asked += 1;
         let question = json!({
             "connection": self.connection,
@@ -69,16 +73,7 @@ impl Questions {
             "call": call,
             "told": told,
         });
-        self.send(&question);
-    }
-
-    fn send(&self, question: &Value) {
-        // A run that ends by a panic, such as for a child that hangs, is held up by nothing more.
-        if self.for_sure && !std::thread::panicking() {
-            self.link.ask_for_sure(question);
-        } else {
-            self.link.ask(question);
-        }
+        if self.for_sure { self.link.ask_for_sure(&question) } else { self.link.ask(&question) }
     }
 
     /// What has been heard by now.
@@ -94,8 +89,7 @@ impl Questions {
 
 impl Drop for Questions {
     fn drop(&mut self) {
-        self.send(&json!({ "connection": self.connection, "call": "end" }));
-        self.link.close(self.connection);
+        self.link.close(self.connection, self.has_begun);
     }
 }
 
@@ -139,4 +133,64 @@ fn measured(it: &Measurement) -> Value {
         "app_limited": it.app_limited,
         "cwnd_limited": it.cwnd_limited,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::path::Path;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    fn begun(link: &Arc<Link>) -> Questions {
+        let mut questions = Questions::new(link.clone(), "mine", false);
+        questions.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000), 0);
+        questions
+    }
+
+    /// What a child finds there.
+    fn found(child: &mut Socket) -> Vec<Value> {
+        let mut datagram = [0; 65_536];
+        let next = || child.read(&mut datagram).ok().map(|length| datagram[..length].to_vec());
+        let found = std::iter::from_fn(next);
+        found.map(|datagram| serde_json::from_slice(&datagram).unwrap()).collect()
+    }
+
+    fn ends(child: &mut Socket) -> Vec<Value> {
+        found(child).into_iter().filter(|question| question["call"] == "end").collect()
+    }
+
+    #[test]
+    fn the_end_of_a_connection_that_began_is_told_once_there_is_room() {
+        let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let link = Arc::new(Link::new(ours, Path::new("mine.py")));
+        let [one, other, stays] = [0; 3].map(|_| begun(&link));
+        while link.ask(&json!({ "call": "on_event" })) {}
+        let never = begun(&link);
+        drop((one, other, never));
+        assert!(ends(&mut theirs).is_empty(), "there was no room");
+        stays.hear();
+        assert_eq!(ends(&mut theirs), [json!({ "call": "end", "connections": [1, 2] })]);
+        drop(stays);
+        assert_eq!(ends(&mut theirs), [json!({ "call": "end", "connections": [3] })]);
+    }
+
+    #[test]
+    fn ends_of_many_connections_fit_into_datagrams() {
+        let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let link = Link::new(ours, Path::new("mine.py"));
+        while link.ask(&json!({ "call": "on_event" })) {}
+        for number in 0..2500 {
+            link.close(u64::MAX - number, true);
+        }
+        assert!(ends(&mut theirs).is_empty());
+        link.hear(1);
+        let told = ends(&mut theirs).into_iter();
+        let counts = told.map(|end| end["connections"].as_array().unwrap().len());
+        assert_eq!(counts.collect::<Vec<_>>(), [1000, 1000, 500]);
+    }
 }
