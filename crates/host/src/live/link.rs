@@ -13,6 +13,7 @@ use socket2::Socket;
 use super::Entry;
 use crate::clock;
 use crate::log::Allowance;
+use crate::log::foreign::{plain, quoted};
 
 /// Largest datagram of a child: an answer, or what Python says of an exception.
 pub const DATAGRAM_MAX: usize = 65_536;
@@ -219,12 +220,14 @@ impl State {
             }
             Said::Failed { error } => {
                 if self.allowance.takes(clock::now()) {
+                    let error = quoted(&error);
                     tracing::warn!(target: "python", "{file} cannot be run:\n{error}");
                 }
             }
             Said::Ended { ended } => {
                 self.is_gone = true;
                 if self.allowance.takes(clock::now()) {
+                    let ended = plain(ended.lines().next().unwrap_or_default());
                     tracing::warn!(
                         target: "python",
                         "{file} has ended, and fallbacks decide: {ended}"
