@@ -3,11 +3,12 @@
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 
 use forebay_core::testing::cc::RULES;
+use forebay_core::text;
 use forebay_lab::algorithms;
 use pyo3::prelude::*;
 
 use crate::error;
-use crate::watch::{take_raised, text_of};
+use crate::watch::take_raised;
 
 /// Names of the rules.
 #[pyfunction]
@@ -52,5 +53,5 @@ fn quietly(work: impl FnOnce()) -> Result<(), String> {
     panic::set_hook(Box::new(|_| {}));
     let outcome = catch_unwind(AssertUnwindSafe(work));
     panic::set_hook(hook);
-    outcome.map_err(|panic| text_of(&*panic))
+    outcome.map_err(|panic| text::of_panic(&*panic).unwrap_or_default().into())
 }

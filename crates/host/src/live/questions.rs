@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use forebay_core::cc::guest::Told;
 use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
-use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
 use serde_json::{Value, json};
 
 use super::link::{Heard, Limits, Link};
@@ -54,7 +55,7 @@ impl Questions {
 
     /// Tells of a measurement.
     pub fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.put(now, "on_measurement", measured(measurement));
+        self.put(now, "on_measurement", json!(Told::from(measurement)));
     }
 
     /// Tells of an event.
@@ -102,37 +103,6 @@ pub fn send_limits([cwnd, ssthresh, rate]: Limits) -> SendLimits {
         pacing_rate: whole(rate).map(Rate::from_bits_per_sec),
         app_limited: None,
     }
-}
-
-/// `it` under the names that Python has for the fields.
-fn measured(it: &Measurement) -> Value {
-    let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
-    let nanos = |time: Option<Duration>| {
-        time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    };
-    let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
-    json!({
-        "interval_ns": nanos(Some(it.interval)),
-        "acked_bytes": it.acked.as_u64(),
-        "lost_bytes": bytes(it.lost),
-        "ecn_ce_bytes": bytes(it.ecn_ce),
-        "ect1_bytes": bytes(it.ect1),
-        "rtt_latest_ns": nanos(it.rtt.map(|rtt| rtt.latest)),
-        "rtt_min_ns": nanos(it.rtt.map(|rtt| rtt.min)),
-        "feedback_delay_ns": nanos(it.feedback_delay),
-        "one_way_ns": nanos(it.one_way),
-        "send_rate_bits_per_s": rate(it.send_rate),
-        "delivery_rate_bits_per_s": rate(it.delivery_rate),
-        "train_rate_bits_per_s": rate(it.train_rate),
-        "in_flight_bytes": bytes(it.in_flight),
-        "delivered_bytes": it.delivered.as_u64(),
-        "prior_delivered_bytes": it.prior_delivered.as_u64(),
-        "lost_prior_delivered_bytes": bytes(it.lost_prior_delivered),
-        "backlog_bytes": bytes(it.backlog),
-        "idle_share": it.idle.map(Ratio::as_f64),
-        "app_limited": it.app_limited,
-        "cwnd_limited": it.cwnd_limited,
-    })
 }
 
 #[cfg(test)]
