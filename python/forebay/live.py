@@ -33,10 +33,11 @@ class Connections:
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a question; None where there is none."""
-        connection = question["connection"]
         if question["call"] == "end":
-            self._instances.pop(connection, None)
+            for connection in question["connections"]:
+                self._instances.pop(connection, None)
             return None
+        connection = question["connection"]
         if question["call"] != "init" and connection not in self._instances:
             # It has failed, or was asked of a child that is no more.
             return None

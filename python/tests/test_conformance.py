@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from test_algorithms import Aimd
@@ -53,6 +54,21 @@ def test_a_window_that_closes_is_told_with_the_shortest_way_to_it(capfd):
     with pytest.raises(AssertionError, match="closes: keeps_a_valid_window: ") as caught:
         conformance.check("closes", "keeps_a_valid_window")
     assert "window of 0" in str(caught.value) and "Rto" in str(caught.value)
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_rules_that_are_broken_on_several_threads_at_a_time_print_nothing(capfd):
+    @forebay.algorithm("closes_at_once")
+    class Closes(Aimd):
+        def on_event(self, now_ns, event, value):
+            return forebay.Limits(cwnd_bytes=0)
+
+    def ask(rule):
+        with pytest.raises(AssertionError, match="window of 0"):
+            conformance.check("closes_at_once", rule)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(ask, ["keeps_a_valid_window"] * 6))
     assert "panicked" not in capfd.readouterr().err
 
 

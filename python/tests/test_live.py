@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+import forebay
+from forebay.live import Connections
+
 ALGORITHM = """
 import forebay
 
@@ -91,6 +94,33 @@ def test_each_question_has_an_answer_and_connections_an_instance(ask):
         assert answer["limits"] == [cwnd, None, None]
     assert ask(3, "on_event", {"event": "loss", "value": 0})["limits"] is None
     assert ask(4, "on_event", {"event": "ecn_ce", "value": 0})["limits"] == [2**63, None, None]
+
+
+def test_connections_that_have_ended_leave_nothing():
+    connections, gone = Connections(), []
+
+    @forebay.algorithm("ends")
+    class Ends:
+        """Says when it is gone"""
+
+        def init(self, start):
+            self.seed = start.seed
+
+        def on_measurement(self, now_ns, measurement):
+            return None
+
+        def on_event(self, now_ns, event, value):
+            return None
+
+        def __del__(self):
+            gone.append(self.seed)
+
+    for number in (1, 2, 3):
+        told = {"algorithm": "ends", "start": {**START, "seed": number}}
+        question = {"connection": number, "number": 1, "now_ns": 0, "call": "init", "told": told}
+        assert connections.answer(question)["limits"] is None
+    assert connections.answer({"call": "end", "connections": [1, 3, 99]}) is None
+    assert gone == [1, 3]
 
 
 @pytest.mark.parametrize(

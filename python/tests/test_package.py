@@ -57,6 +57,16 @@ def test_the_stub_says_what_the_module_has(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_the_package_has_types_that_are_checked_strictly(tmp_path):
+    # All that it works with, whose types are read.
+    for library in ("mypy", "altair", "duckdb", "gymnasium", "IPython", "onnx", "polars", "ray"):
+        pytest.importorskip(library)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, "python/forebay"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_figures_of_the_report_are_charts(result, tmp_path):
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")

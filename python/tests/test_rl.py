@@ -208,6 +208,8 @@ def test_what_is_asked_in_vain_is_told(plan):
     env, envs = rl.make(plan), rl.make_vec(2, plan)
     with pytest.raises(forebay.InputError, match="allowed after reset"):
         env.step(np.float32([0.0]))
+    with pytest.raises(forebay.InputError, match="step: allowed after a reset"):
+        envs.step(np.zeros((2, 1), np.float32))
     env.reset(seed=1)
     with pytest.raises(forebay.InputError, match="allowed is a finite number"):
         env.step(np.float32([np.nan]))

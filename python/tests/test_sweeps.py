@@ -1,5 +1,6 @@
 """Sweeps: on threads, processes and Ray, in folders and buckets, and after what was killed."""
 
+import errno
 import json
 import os
 import pickle
@@ -168,6 +169,42 @@ def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, t
     for seed in range(1, 7):
         one, other = (queue_over_time(it, seed) for it in (result, whole))
         assert len(one[0]) > 0 and all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+def test_what_was_left_half_written_goes_once_nobody_can_be_writing_it(plan, tmp_path):
+    def partial(name, age_s):
+        file = tmp_path / "runs" / f"{name}.parquet.{'0' * 32}.partial"
+        file.write_bytes(b"PAR1")
+        at_s = time.time() - age_s
+        os.utime(file, (at_s, at_s))
+        return file
+
+    (tmp_path / "runs").mkdir()
+    old, young = partial("old", 3700), partial("young", 3500)
+    other = tmp_path / "runs/mine.partial"
+    other.touch()
+    os.utime(other, (0, 0))
+    assert sweep(plan, tmp_path, seeds="1..1").valid
+    assert not old.exists() and young.exists() and other.exists()
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(plan, tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if len(synced) == 3:
+            raise OSError(errno.EIO, "no disk")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    jobs = [Job(*job) for job in _forebay.jobs(plan._native, "1..2")]
+    work = Work(plan, str(tmp_path))
+    work.run(jobs[:1], _forebay.Stop())
+    assert synced[0].endswith(".partial") and synced[1] == str(tmp_path / "runs")
+    (whole,) = tmp_path.glob("runs/*")
+    with pytest.raises(forebay.RunError, match="no disk"):
+        work.run(jobs[1:], _forebay.Stop())
+    assert list(tmp_path.glob("runs/*")) == [whole]
 
 
 def test_a_run_in_two_batches_counts_once(plan, tmp_path):

@@ -1,6 +1,8 @@
-//! Line-based data files (link traces, size CDFs): numbered lines and errors that name them.
+//! Texts: line-based data files (link traces, size CDFs), with numbered lines and errors that name them, and what panics
+//! say.
 
 use alloc::string::{String, ToString};
+use core::any::Any;
 
 /// Longest piece of a bad line that an error quotes (characters).
 const QUOTED_CHARS: usize = 40;
@@ -36,9 +38,22 @@ pub fn data_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// What a panic says; `None`: it carries something else than a text.
+pub fn of_panic(panic: &(dyn Any + Send)) -> Option<&str> {
+    let plain = panic.downcast_ref::<&str>().copied();
+    plain.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_says_its_text_if_it_has_one() {
+        assert_eq!(of_panic(&"plain"), Some("plain"));
+        assert_eq!(of_panic(&"of 3".to_string()), Some("of 3"));
+        assert_eq!(of_panic(&7_u8), None);
+    }
 
     #[test]
     fn comments_and_blank_lines_keep_their_numbers() {

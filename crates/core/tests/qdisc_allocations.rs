@@ -1,25 +1,30 @@
-//! No discipline allocates per packet once its queues have grown, and no graph of a policy when it is evaluated.
+//! No discipline allocates per packet once its queues have grown, no graph of a policy when it is evaluated, and a
+//! policy has no memory for that until it decides.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
 use forebay_core::cc::policy::graph::{Builder, Evaluation, Operator};
+use forebay_core::cc::policy::{self, observation};
 use forebay_core::qdisc::{DropReason, DropSink, build};
+use forebay_core::spec::Spec;
 use forebay_core::testing::qdisc::{TestPacket, specs};
-use forebay_core::units::{Duration, Timestamp};
+use forebay_core::units::{ByteCount, Duration, Timestamp};
 
-/// Counts the allocations of the calling thread.
+/// Counts the allocations of the calling thread, and their bytes.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter allocates nothing.
+// SAFETY: every call goes to the system's allocator unchanged; the counters allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        BYTES.with(|bytes| bytes.set(bytes.get() + layout.size()));
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
     }
@@ -86,4 +91,29 @@ fn an_evaluation_allocates_nothing() {
         assert!(evaluation.run()[0].is_finite());
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
+}
+
+#[test]
+fn a_policy_has_no_memory_for_its_graph_until_it_decides() {
+    const HIDDEN: usize = 30_000;
+    let (mut builder, input) = Builder::new(&[1, observation::WIDTH]).unwrap();
+    let mut value = input;
+    for shape in [[observation::WIDTH, HIDDEN], [HIDDEN, 1]] {
+        let weights = builder.constant(&shape, &vec![0.0; shape[0] * shape[1]]).unwrap();
+        value = builder.apply(&Operator::MatMul, &[Some(value), Some(weights)]).unwrap();
+    }
+    let graph = Arc::new(builder.finish(&value).unwrap());
+    let taken = |work: &mut dyn FnMut()| {
+        let before = BYTES.get();
+        work();
+        BYTES.get() - before
+    };
+    let mut cc = None;
+    let built = taken(&mut || cc = policy::build(&graph, &Spec::named("policy")).ok());
+    let mut cc = cc.unwrap();
+    let mss = ByteCount::new(1448);
+    let begun = taken(&mut || cc.init(Timestamp::ZERO, mss, mss * 10));
+    assert!(built + begun < HIDDEN, "{built} and {begun} bytes");
+    let decided = taken(&mut || cc.on_timer(Timestamp::ZERO + Duration::from_secs(1)));
+    assert!(decided >= HIDDEN * size_of::<f32>(), "{decided} bytes");
 }

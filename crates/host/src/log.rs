@@ -5,6 +5,7 @@
 //! it works again. Panics are told in the log too, for they would wait for stderr otherwise.
 
 pub mod events;
+pub mod foreign;
 pub mod format;
 
 use std::io::{self, Write};

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::slice;
 use std::sync::Arc;
 
+use forebay_core::text;
 use serde_json::json;
 
 use crate::backend::Backend;
@@ -107,12 +108,9 @@ fn put_failure(
 
 /// The text of a panic; what carries something else goes on its way.
 fn text_of(panic: Box<dyn Any + Send>) -> String {
-    match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => match panic.downcast::<&str>() {
-            Ok(text) => text.to_string(),
-            Err(panic) => resume_unwind(panic),
-        },
+    match text::of_panic(&*panic) {
+        Some(text) => text.into(),
+        None => resume_unwind(panic),
     }
 }
 

@@ -90,9 +90,13 @@ impl<'a> Reading<'a> {
         // Older models list what is constant among the inputs, too.
         let inputs: Vec<&ValueInfo<'a>> =
             inputs.iter().filter(|input| !constants.contains(input.name)).collect();
-        let [input] = inputs[..] else {
-            return Err(Refused::new(format!("{} inputs", inputs.len()), "one input"));
+        let Some((input, more)) = inputs.split_first() else {
+            return Err(Refused::new("no input", "one input"));
         };
+        if let Some(second) = more.first() {
+            let allowed = format!("one input, here {}", printable(input.name));
+            return Err(Refused::new(format!("the input {}", printable(second.name)), allowed));
+        }
         let (builder, tensor) = Builder::new(&input_shape(input)?)?;
         let (nodes, output) = (graph.nodes, ValueInfo::read(output)?.name);
         let mut reading = Self { nodes, output, values: BTreeMap::new(), builder };
@@ -152,9 +156,11 @@ impl<'a> Reading<'a> {
     /// What `node` makes; takes the attributes that it knows.
     fn result(&mut self, node: &mut Node<'a>) -> Result<Value, Refused> {
         if node.op_type == "Constant" {
+            only_inputs(node, 0)?;
             return self.constant_of(node);
         }
         let operator = self.operator(node)?;
+        only_inputs(node, inputs_max(&operator))?;
         let mut inputs = Vec::new();
         for name in &node.inputs {
             inputs.push(match self.values.get(name) {
@@ -270,6 +276,39 @@ impl<'a> Reading<'a> {
                 let what = format!("the output {}", printable(self.output));
                 Err(Refused::new(what, "what a node makes"))
             }
+        }
+    }
+}
+
+/// How many inputs `operator` has at most.
+fn inputs_max(operator: &Operator) -> usize {
+    match operator {
+        Operator::Relu
+        | Operator::Tanh
+        | Operator::Sigmoid
+        | Operator::Softmax { .. }
+        | Operator::Identity
+        | Operator::Flatten { .. } => 1,
+        Operator::MatMul
+        | Operator::Add
+        | Operator::Sub
+        | Operator::Mul
+        | Operator::Div
+        | Operator::Reshape { .. } => 2,
+        Operator::Gemm { .. } | Operator::Clip { .. } | Operator::LayerNormalization { .. } => 3,
+        // The graph refuses the last two in words of their own.
+        Operator::Gru => 6,
+        Operator::Concat { .. } => usize::MAX,
+    }
+}
+
+/// Refuses the first input beyond `most` that is not left out.
+fn only_inputs(node: &Node<'_>, most: usize) -> Result<(), Refused> {
+    match node.inputs.iter().skip(most).find(|name| !name.is_empty()) {
+        None => Ok(()),
+        Some(name) => {
+            let what = format!("the input {}", printable(name));
+            Err(Refused::new(what, format!("at most {most} inputs")))
         }
     }
 }

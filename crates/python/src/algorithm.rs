@@ -1,8 +1,8 @@
 //! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
 
-use forebay_core::cc::guest::Described;
+use forebay_core::cc::guest::{Described, Told};
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
-use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_lab::algorithms::{self, Own};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -44,36 +44,29 @@ pub struct Measurement {
     cwnd_limited: Option<bool>,
 }
 
-/// Whole nanoseconds.
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl From<&cc::Measurement> for Measurement {
-    fn from(it: &cc::Measurement) -> Self {
-        let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
-        let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
+impl From<Told> for Measurement {
+    fn from(told: Told) -> Self {
         Self {
-            interval_ns: nanos(it.interval),
-            acked_bytes: it.acked.as_u64(),
-            lost_bytes: bytes(it.lost),
-            ecn_ce_bytes: bytes(it.ecn_ce),
-            ect1_bytes: bytes(it.ect1),
-            rtt_latest_ns: it.rtt.map(|rtt| nanos(rtt.latest)),
-            rtt_min_ns: it.rtt.map(|rtt| nanos(rtt.min)),
-            feedback_delay_ns: it.feedback_delay.map(nanos),
-            one_way_ns: it.one_way.map(nanos),
-            send_rate_bits_per_s: rate(it.send_rate),
-            delivery_rate_bits_per_s: rate(it.delivery_rate),
-            train_rate_bits_per_s: rate(it.train_rate),
-            in_flight_bytes: bytes(it.in_flight),
-            delivered_bytes: it.delivered.as_u64(),
-            prior_delivered_bytes: it.prior_delivered.as_u64(),
-            lost_prior_delivered_bytes: bytes(it.lost_prior_delivered),
-            backlog_bytes: bytes(it.backlog),
-            idle_share: it.idle.map(Ratio::as_f64),
-            app_limited: it.app_limited,
-            cwnd_limited: it.cwnd_limited,
+            interval_ns: told.interval_ns,
+            acked_bytes: told.acked_bytes,
+            lost_bytes: told.lost_bytes,
+            ecn_ce_bytes: told.ecn_ce_bytes,
+            ect1_bytes: told.ect1_bytes,
+            rtt_latest_ns: told.rtt_latest_ns,
+            rtt_min_ns: told.rtt_min_ns,
+            feedback_delay_ns: told.feedback_delay_ns,
+            one_way_ns: told.one_way_ns,
+            send_rate_bits_per_s: told.send_rate_bits_per_s,
+            delivery_rate_bits_per_s: told.delivery_rate_bits_per_s,
+            train_rate_bits_per_s: told.train_rate_bits_per_s,
+            in_flight_bytes: told.in_flight_bytes,
+            delivered_bytes: told.delivered_bytes,
+            prior_delivered_bytes: told.prior_delivered_bytes,
+            lost_prior_delivered_bytes: told.lost_prior_delivered_bytes,
+            backlog_bytes: told.backlog_bytes,
+            idle_share: told.idle_share,
+            app_limited: told.app_limited,
+            cwnd_limited: told.cwnd_limited,
         }
     }
 }
@@ -184,7 +177,7 @@ impl CongestionControl for InPython {
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &cc::Measurement) {
-        let arguments = (now.as_nanos(), Measurement::from(measurement));
+        let arguments = (now.as_nanos(), Measurement::from(Told::from(measurement)));
         self.ask(|it| it.call_method1(intern!(it.py(), "on_measurement"), arguments));
     }
 

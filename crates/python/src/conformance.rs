@@ -1,13 +1,16 @@
 //! The rules of every algorithm, asked of a class.
 
+use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use forebay_core::testing::cc::RULES;
+use forebay_core::text;
 use forebay_lab::algorithms;
 use pyo3::prelude::*;
 
 use crate::error;
-use crate::watch::{take_raised, text_of};
+use crate::watch::take_raised;
 
 /// Names of the rules.
 #[pyfunction]
@@ -45,12 +48,26 @@ pub fn conform(py: Python<'_>, algorithm: &str, rule: &str) -> PyResult<Option<S
     }
 }
 
+thread_local! {
+    /// Panics of this thread are not printed.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
 /// What a panic of `work` says, which nobody prints: a rule is broken again and again while the shortest way to it is
-/// looked for.
+/// looked for. Panics of other threads are printed as before.
 fn quietly(work: impl FnOnce()) -> Result<(), String> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
+    // A hook is all threads': this one stays, so that none of them changes it under another.
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                print(panic);
+            }
+        }));
+    });
+    let was_quiet = IS_QUIET.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
-    panic::set_hook(hook);
-    outcome.map_err(|panic| text_of(&*panic))
+    IS_QUIET.set(was_quiet);
+    outcome.map_err(|panic| text::of_panic(&*panic).unwrap_or_default().into())
 }

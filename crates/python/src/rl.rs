@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::cc::policy::observation;
-use forebay_core::units::ByteCount;
+use forebay_core::units::{ByteCount, Duration};
 use forebay_lab::rl::{self, Batch, Range, Reward, Settings};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
-use crate::algorithm::nanos;
 use crate::error;
 use crate::plan::{Parts, Plan, named, of_json, overrides};
 use crate::watch::detached;
@@ -121,6 +120,11 @@ pub struct Outcome {
     ecn_ce_bytes: Option<u64>,
     rtt_mean_ns: Option<u64>,
     rtt_min_ns: Option<u64>,
+}
+
+/// Whole nanoseconds.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl From<observation::Outcome> for Outcome {

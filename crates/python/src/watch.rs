@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use forebay_core::text;
 use forebay_lab::backend::Stop;
 use pyo3::prelude::*;
 
@@ -98,11 +99,6 @@ fn of_panic(py: Python<'_>, panic: Box<dyn Any + Send>) -> PyErr {
         Ok(raised) => return raised.0,
         Err(panic) => panic,
     };
-    error::failed(py, &format!("a fault of forebay, which ended the run: {}", text_of(&*panic)))
-}
-
-/// What a panic says.
-pub fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    let text = text::of_panic(&*panic).unwrap_or_default();
+    error::failed(py, &format!("a fault of forebay, which ended the run: {text}"))
 }

@@ -123,7 +123,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
     def step(
         self, actions: _Floats
     ) -> tuple[_Floats, np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], _Info]:
-        """Takes an action in every environment.
+        """Takes an action in every environment, after a ``reset``.
 
         Args:
             actions: Shape ``(num_envs, 1)``.

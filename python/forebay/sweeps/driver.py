@@ -30,6 +30,7 @@ def drive(
     # A worker may be in another folder.
     out = out if "://" in out else os.path.abspath(out)
     stored = Stored(out)
+    stored.remove_stale()
     kept = stored.index()
     telling = _Telling(plan, jobs, told)
     left: list[Job] = []

@@ -8,8 +8,11 @@ writes the same file, and who gives a run up does not write over one that was ma
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Columns of a table as ``_forebay`` gives them: name, type of the bytes that the values are, and values.
 Columns = list[tuple[str, str | None, Any]]
+
+
+#: Nobody is still writing a file that has not grown for so long, in seconds: its rows were there before it was begun.
+_STALE_S = 3600.0
 
 
 class Job(NamedTuple):
@@ -89,13 +96,13 @@ class Stored:
         buffer = pa.BufferOutputStream()
         parquet.write_table(_nested(jobs, batch, tables), buffer, compression="zstd")
         path = self._path(batch)
-        # An object of a bucket is there once it is whole. A file is there at once, so it has another name until then.
-        written = path if self.folder is None else f"{path}.{uuid.uuid4().hex}.partial"
         try:
-            with self._filesystem.open_output_stream(written) as stream:
-                stream.write(buffer.getvalue())
-            if written != path:
-                self._filesystem.move(written, path)
+            if self.folder is None:
+                # An object of a bucket is there once it is whole.
+                with self._filesystem.open_output_stream(path) as stream:
+                    stream.write(buffer.getvalue())
+            else:
+                _write(Path(path), buffer.getvalue())
         except OSError as error:
             raise RunError(f"{self.out}: {error}") from error
         return batch
@@ -107,6 +114,16 @@ class Stored:
             raise InputError(
                 f"out = {self.out!r}: what a worker wrote is not here: allowed is {allowed}"
             )
+
+    def remove_stale(self) -> None:
+        """Removes what was left half written by whoever was killed."""
+        if self.folder is None:
+            return
+        for partial in Path(self._root).glob("*.parquet.*.partial"):
+            # Another sweep may be faster, and what is somebody else's harms nobody.
+            with contextlib.suppress(OSError):
+                if time.time() - partial.lstat().st_mtime > _STALE_S:
+                    partial.unlink()
 
     def index(self) -> dict[str, Kept]:
         """Where runs are, by key.
@@ -154,6 +171,30 @@ class Stored:
 
     def _path(self, batch: str) -> str:
         return f"{self._root}/{batch}.parquet"
+
+
+def _write(path: Path, content: Any) -> None:
+    """Makes a file that is there whole or not at all, also after the power has failed."""
+    # A file is there as soon as it is begun, so it has another name until it is whole.
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        # Some network file systems have this for files alone.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(folder)
 
 
 def parts() -> list[str]:

@@ -21,8 +21,11 @@ const PORT: u16 = 7000;
 /// A window that stays, until there is a file `raise` beside this one.
 const CLASS: &str = r#"
 import pathlib
+import sys
 
 import forebay
+
+print("\x1b[2J<3>FB0101 started:", file=sys.stderr, flush=True)
 
 
 @forebay.algorithm("steady", needs=["rtt"], every="10ms")
@@ -125,6 +128,12 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
         assert!(status.contains(line), "{line:?} is not in {status}");
     }
+    let limits = fs::read_to_string(format!("/proc/{first}/limits")).unwrap();
+    for (limit, most) in [("Max open files", "256"), ("Max processes", "256")] {
+        let line = limits.lines().find_map(|line| line.strip_prefix(limit)).unwrap();
+        assert_eq!(line.split_whitespace().next(), Some(most), "{limit}");
+    }
+    logs(&["FB0310 python_output: \\u{1b}[2J<3>FB0101 started:\n"]);
     let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
     assert!(!user.contains("\t0"), "{user}");
 

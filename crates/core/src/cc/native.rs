@@ -34,7 +34,7 @@ pub const ACK: u32 = 1;
 pub const LOSS: u32 = 2;
 /// [`Call::kind`]: what was told as a loss was a mark.
 pub const MARK: u32 = 3;
-/// [`Call::kind`]: a timeout; a [`LOSS`] has come before it where it reduces ssthresh.
+/// [`Call::kind`]: a timeout; a [`LOSS`] of the same time has come before it where it reduces ssthresh.
 pub const TIMEOUT: u32 = 4;
 /// [`Call::kind`]: what was lost is repaired.
 pub const REPAIRED: u32 = 5;
@@ -113,8 +113,8 @@ pub struct Limits {
 pub struct Native<L> {
     window: Window,
     law: L,
-    /// Both before the last reduction.
-    saved: Option<(Window, L)>,
+    /// Both before the last reduction, and when that was ([`Call::now_us`]).
+    saved: Option<(Window, L, u64)>,
     /// Bytes of the last acknowledgement that the window has yet to grow for.
     left: u64,
 }
@@ -152,9 +152,9 @@ impl<L: WindowLaw> Native<L> {
         match call.kind {
             ACK => self.on_ack(call),
             GROW => self.grow(now),
-            LOSS => self.on_loss(now),
+            LOSS => self.on_loss(call),
             MARK => self.law.on_mark(),
-            TIMEOUT => self.law.on_rto_in_episode(),
+            TIMEOUT => self.on_timeout(call),
             REPAIRED => self.law.on_recovery_end(now, &mut self.window),
             UNDO => self.on_undo(),
             RESUME => self.law.on_resume(now, Duration::from_micros(call.idle_us)),
@@ -188,15 +188,25 @@ impl<L: WindowLaw> Native<L> {
         self.law.avoid(now, part, &mut self.window);
     }
 
-    fn on_loss(&mut self, now: Timestamp) {
-        self.saved = Some((self.window, self.law.clone()));
-        let ssthresh = self.law.on_loss(now, &self.window);
+    fn on_loss(&mut self, call: &Call) {
+        self.saved = Some((self.window, self.law.clone(), call.now_us));
+        let ssthresh = self.law.on_loss(call.now(), &self.window);
         self.window.set_ssthresh(ssthresh);
         self.window.set_cwnd(self.window.ssthresh());
     }
 
+    /// The kernel asks for ssthresh before it tells of a timeout: what the law would make of it comes too late.
+    fn on_timeout(&mut self, call: &Call) {
+        match &self.saved {
+            Some((window, _, at_us)) if *at_us == call.now_us => {
+                self.law.on_rto(self.window.ssthresh(), window);
+            }
+            _ => self.law.on_rto_in_episode(),
+        }
+    }
+
     fn on_undo(&mut self) {
-        if let Some((window, law)) = &self.saved {
+        if let Some((window, law, _)) = &self.saved {
             self.window.restore(window);
             self.law.undo(law.clone());
             self.saved = None;
@@ -229,6 +239,7 @@ impl<L: WindowLaw> Native<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cc::bic::Bic;
     use crate::cc::newreno::NewReno;
     use crate::cc::vegas::Vegas;
     use crate::cc::westwood::Westwood;
@@ -268,7 +279,19 @@ mod tests {
             match call.kind {
                 ACK => control.on_measurement(call.now(), &call.measurement(mss)),
                 LOSS => {
-                    control.on_event(call.now(), CongestionEvent::Loss);
+                    let is_timeout = random.below(4) == 0;
+                    let event =
+                        if is_timeout { CongestionEvent::Rto } else { CongestionEvent::Loss };
+                    control.on_event(call.now(), event);
+                    if is_timeout {
+                        native.take(&Call { kind: TIMEOUT, ..call });
+                        // The kernel has a segment as window from then on, and tells of it here.
+                        let Limits { ssthresh, .. } = native.limits();
+                        let ack =
+                            Call { kind: ACK, cwnd: 1, ssthresh, acked: 0, delivered: 0, ..call };
+                        native.take(&ack);
+                        control.on_measurement(ack.now(), &ack.measurement(mss));
+                    }
                     let is_spurious = random.below(4) == 0;
                     for (kind, event) in [
                         (UNDO, is_spurious.then_some(CongestionEvent::Spurious)),
@@ -299,6 +322,51 @@ mod tests {
         compare(NewReno, "newreno");
         compare(Vegas::default(), "vegas");
         compare(Westwood::default(), "westwood");
+        // Forgets its last loss at a timeout.
+        compare(Bic::default(), "bic");
+    }
+
+    /// What a law is told of timeouts: how many reduce, and how many are in an episode.
+    #[derive(Clone, Default)]
+    struct Timeouts {
+        reducing: u32,
+        in_episode: u32,
+        before: u64,
+    }
+
+    impl WindowLaw for Timeouts {
+        fn avoid(&mut self, _now: Timestamp, _acked: u64, _window: &mut Window) {}
+
+        fn on_loss(&mut self, _now: Timestamp, window: &Window) -> u64 {
+            window.cwnd() / 2
+        }
+
+        fn on_rto(&mut self, ssthresh: u64, window: &Window) -> u64 {
+            self.reducing += 1;
+            self.before = window.cwnd();
+            ssthresh
+        }
+
+        fn on_rto_in_episode(&mut self) {
+            self.in_episode += 1;
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_reduces_is_told_with_the_window_before_it_and_one_in_an_episode_as_such() {
+        let mut call = Call { mss: MSS, cwnd: 20, ssthresh: SSTHRESH_INFINITE, ..Call::default() };
+        let mut native = Native::new(Timeouts::default(), &call);
+        let mut told = |kind, now_us, cwnd, ssthresh| {
+            call = Call { kind, now_us, cwnd, ssthresh, ..call };
+            native.take(&call);
+            (native.law.reducing, native.law.in_episode, native.law.before / u64::from(MSS))
+        };
+        assert_eq!(told(LOSS, 5, 20, SSTHRESH_INFINITE), (0, 0, 0));
+        assert_eq!(told(TIMEOUT, 9, 15, 10), (0, 1, 0), "after a loss that was seen before");
+        assert_eq!(told(REPAIRED, 10, 10, 10), (0, 1, 0));
+        assert_eq!(told(LOSS, 20, 12, 10), (0, 1, 0));
+        assert_eq!(told(TIMEOUT, 20, 12, 10), (1, 1, 12));
+        assert_eq!(told(TIMEOUT, 30, 1, 6), (1, 2, 12), "once more, without an acknowledgement");
     }
 
     #[test]

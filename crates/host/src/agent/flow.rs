@@ -11,11 +11,11 @@
 //! Records may be lost: what they count is cumulative, so the next one tells of the same bytes, and
 //! events that nobody told of follow from the kernel's state (`Flow::reconcile`).
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use forebay_core::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
+use forebay_core::text;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_ebpf::tcp::{CaState, Decision, Head, Meter, Mode, Report, Reporting};
 
@@ -366,16 +366,11 @@ impl Flow {
         match catch_unwind(AssertUnwindSafe(|| call(&mut *self.algorithm))) {
             Ok(result) => Some(result),
             Err(panic) => {
-                self.failure = Some(message(&*panic));
+                self.failure = Some(text::of_panic(&*panic).unwrap_or("panicked").into());
                 None
             }
         }
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panicked".into())
 }
 
 fn bytes(segments: u32, mss: u32) -> ByteCount {

@@ -5,24 +5,34 @@
 //!    └───────────── the pair of sockets ────────────┘
 //! ```
 //! All children have the same end of the pair as their standard input, so that the daemon has nothing to open when one
-//! follows another.
+//! follows another. Each has a group of processes of its own, which its filter of system calls keeps it in and which is
+//! killed with it. What they write on standard error comes here and is told in the log, as far as there is room for it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
-use nix::unistd::geteuid;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{Pid, geteuid};
+use seccompiler::BpfProgram;
 use serde_json::json;
 use socket2::Socket;
 
 use super::LiveError;
+use super::output::tell_lines;
+use crate::clock;
+use crate::log::format;
 use crate::service::privileges::{self, Account, seccomp};
 use crate::service::supervisor::block_signals;
 
@@ -31,6 +41,13 @@ use crate::service::supervisor::block_signals;
 pub(super) const ACCOUNTS: [&str; 2] = ["forebay-python", "nobody"];
 /// What a child has of the environment: where Python and its packages are.
 const ENVIRONMENT: [&str; 3] = ["PATH", "PYTHONPATH", "VIRTUAL_ENV"];
+/// What the process that keeps it has besides: how lines of the log are written.
+const LOG: [&str; 3] = ["FOREBAY_LOG", format::VARIABLE, format::JOURNAL];
+/// What each process of a child has at the most: bytes of address space, bytes of what a crash leaves, and open files.
+const LIMITS: [(Resource, u64); 3] =
+    [(Resource::RLIMIT_AS, 16 << 30), (Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_NOFILE, 256)];
+/// Processes and threads that the account of children has at the most. Any other user has some already.
+const PROCESSES_MAX: u64 = 256;
 /// Time from the end of a child to the start of the next, doubled with each child that ends soon.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -53,7 +70,8 @@ pub fn start(file: &Path, channel: Socket) -> Result<(), LiveError> {
     }
     // From a folder that nobody else can put modules into.
     command.arg("--").arg(file).current_dir("/").env_clear();
-    command.envs(ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    let kept = ENVIRONMENT.iter().chain(&LOG);
+    command.envs(kept.filter_map(|name| Some((name, std::env::var_os(name)?))));
     // A group of its own: ctrl-C is for this program alone, and ends the others with it.
     command.stdin(OwnedFd::from(channel)).stdout(Stdio::null()).process_group(0).spawn()?;
     Ok(())
@@ -76,37 +94,85 @@ fn account() -> Result<Account, LiveError> {
 pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     // Signals of the terminal and of the service manager are for the daemon, which ends this process in its time.
     let _signals = block_signals()?;
-    let channel = Socket::from(nix::unistd::dup(io::stdin())?);
+    let channel = Socket::from(io::stdin().as_fd().try_clone_to_owned()?);
     // The first to go where memory is short. A kernel that refuses chooses as it does otherwise.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let processes_max = account.map(|_| PROCESSES_MAX);
     let account = account.map(|(uid, gid)| Account::of(uid, gid));
     privileges::drop_all_but(&[], account.as_ref())?;
-    // An architecture that nobody wrote one for, or a kernel without them.
-    if let Err(error) = seccomp::of_others().and_then(|filters| seccomp::install(&filters)) {
+    // A child has the same user, and could write into the memory of this process, which has no filter, otherwise.
+    prctl::set_dumpable(false)?;
+    // An architecture that nobody wrote them for.
+    let no_filters = |error: &io::Error| {
         tracing::warn!(target: "privileges", %error, "no filter of system calls for Python");
-    }
-    let watched = channel.try_clone()?;
-    thread::Builder::new().name("watch".into()).spawn(move || end_with(&watched))?;
-    keep_on(&channel, || python(file))
+    };
+    let filters = seccomp::of_others().inspect_err(no_filters).ok();
+    let (written, stderr) = io::pipe()?;
+    let tell = move || {
+        tell_lines(written, clock::now, |line| tracing::info!(target: "python_output", "{line}"));
+    };
+    thread::Builder::new().name("output".into()).spawn(tell)?;
+    let group = Arc::<AtomicI32>::default();
+    let (watched, of_child) = (channel.try_clone()?, group.clone());
+    thread::Builder::new().name("watch".into()).spawn(move || end_with(&watched, &of_child))?;
+    keep_on(&channel, || {
+        let mut command = Command::new("python3");
+        command.args(["-m", "forebay.live"]).arg(file).stderr(stderr.try_clone()?);
+        for name in LOG {
+            command.env_remove(name);
+        }
+        confine(&mut command, filters.clone(), processes_max);
+        run_in_group(&mut command, &group)
+    })
 }
 
-/// Ends this process once nobody is at the other end of `channel`, and with it a child that hangs. A signal at the end of
-/// the daemon (PR_SET_PDEATHSIG) would not come: the daemon may send none to processes of another user
+/// Ends this process once nobody is at the other end of `channel`, and with it the `group` of a child that hangs. A signal
+/// at the end of the daemon (PR_SET_PDEATHSIG) would not come: the daemon may send none to processes of another user
 /// (kernel/signal.c, `check_kill_permission`).
-fn end_with(channel: &Socket) {
+fn end_with(channel: &Socket, group: &AtomicI32) {
     while is_left(channel, PollTimeout::NONE).is_ok_and(|is_left| !is_left) {}
+    kill_group(group);
     std::process::exit(0);
 }
 
-/// Runs a child until it ends.
-fn python(file: &Path) -> io::Result<ExitStatus> {
-    let mut command = Command::new("python3");
-    command.args(["-m", "forebay.live"]).arg(file);
-    // SAFETY: the closure makes one system call, and touches nothing that another thread may hold.
-    unsafe {
-        command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
+/// Has `command` run as a child: in a group of its own, which ends with this process, within limits and filters.
+fn confine(command: &mut Command, filters: Option<[BpfProgram; 3]>, processes_max: Option<u64>) {
+    let of_account = processes_max.map(|most| (Resource::RLIMIT_NPROC, most));
+    let limits: Vec<(Resource, u64)> = LIMITS.into_iter().chain(of_account).collect();
+    command.process_group(0);
+    let prepare = move || -> io::Result<()> {
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
+        for (resource, most) in &limits {
+            // What the service manager allows may be less.
+            let (soft, hard) = getrlimit(*resource)?;
+            setrlimit(*resource, soft.min(*most), hard.min(*most))?;
+        }
+        filters.as_ref().map_or(Ok(()), |filters| seccomp::install(filters))
+    };
+    // SAFETY: the closure makes system calls, and touches nothing that another thread may hold.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Runs `command`, which has a group of its own, until it ends, and then kills what it has left there. `group` has the
+/// number of the group meanwhile.
+fn run_in_group(command: &mut Command, group: &AtomicI32) -> io::Result<ExitStatus> {
+    let mut child = command.spawn()?;
+    let leader = Pid::from_raw(child.id() as i32);
+    group.store(leader.as_raw(), Ordering::SeqCst);
+    let has_ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    while waitid(Id::Pid(leader), has_ended) == Err(Errno::EINTR) {}
+    // While nobody has waited for it, its number is nobody else's.
+    kill_group(group);
+    child.wait()
+}
+
+/// Kills all processes of the group with this number, unless it is 0; from then on it is.
+fn kill_group(group: &AtomicI32) {
+    let leader = group.swap(0, Ordering::SeqCst);
+    if leader > 0 {
+        // Who has ended already needs no signal.
+        let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
     }
-    command.status()
 }
 
 /// Has children run one after the other, as long as somebody is at the other end of `channel`.
@@ -168,6 +234,44 @@ mod tests {
             soon
         );
         assert_eq!(next_pause(pause, SETTLED), PAUSE_MIN);
+    }
+
+    #[test]
+    fn what_a_child_leaves_running_ends_with_it() {
+        let (mut held, end) = io::pipe().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & exit 3"]).stderr(end);
+        confine(&mut command, None, None);
+        let (began, group) = (Instant::now(), AtomicI32::new(0));
+        let ended = run_in_group(&mut command, &group).unwrap();
+        assert_eq!((ended.code(), group.into_inner()), (Some(3), 0));
+        drop(command);
+        // Until the sleeper is gone, which has the other end.
+        held.read_to_end(&mut Vec::new()).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_child_has_its_limits_and_stays_in_its_group() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat /proc/self/limits; setsid true || echo stays"]);
+        // The user of this test may have many already.
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).unwrap();
+        let processes_max = hard - 1;
+        confine(&mut command, Some(seccomp::of_others().unwrap()), Some(processes_max));
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = said.lines().map(words).collect();
+        for expected in [
+            "Max address space 17179869184 17179869184 bytes",
+            "Max core file size 0 0 bytes",
+            "Max open files 256 256 files",
+            &format!("Max processes {} {processes_max} processes", soft.min(processes_max)),
+            "stays",
+        ] {
+            assert!(lines.iter().any(|line| line == expected), "{expected}: {said}");
+        }
     }
 
     #[test]

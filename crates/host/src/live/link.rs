@@ -7,15 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::socket::{MsgFlags, recv};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use socket2::Socket;
 
 use super::Entry;
 use crate::clock;
 use crate::log::Allowance;
+use crate::log::foreign::{plain, quoted};
 
 /// Largest datagram of a child: an answer, or what Python says of an exception.
 pub const DATAGRAM_MAX: usize = 65_536;
+/// Connections of which one datagram says that they have ended: 21 kB at the most.
+const ENDS_MAX: usize = 1000;
 /// Datagrams that are taken at a time, as many as a connection may wait for: a child that says more than it is asked holds
 /// nobody up.
 const DATAGRAMS_MAX: usize = 64;
@@ -85,6 +88,8 @@ pub struct Link {
 struct State {
     opened: u64,
     connections: BTreeMap<u64, Heard>,
+    /// Connections that have ended and that a child may still have: no more than it could be told of.
+    ended: Vec<u64>,
     generation: u64,
     is_gone: bool,
     /// What the log may tell.
@@ -122,20 +127,39 @@ impl Link {
         number
     }
 
-    /// Nothing more is heard for `connection`.
-    pub fn close(&self, connection: u64) {
-        self.state().connections.remove(&connection);
+    /// Nothing more is heard for `connection`, and a child that has begun it is told so as soon as there is room.
+    pub fn close(&self, connection: u64, has_begun: bool) {
+        let mut state = self.state();
+        state.connections.remove(&connection);
+        if !has_begun {
+            return;
+        }
+        state.ended.push(connection);
+        // Where others wait there was no room, and they are told with the next question.
+        if state.ended.len() == 1 {
+            self.tell_ends(&mut state);
+        }
     }
 
-    /// Sends `question`, which is lost where the child has left no room: what is not answered is late.
-    pub fn ask(&self, question: &Value) {
-        let _ = self.socket.send_with_flags(question.to_string().as_bytes(), libc::MSG_DONTWAIT);
+    fn tell_ends(&self, state: &mut State) {
+        while !state.ended.is_empty() {
+            let first = state.ended.len().min(ENDS_MAX);
+            if !self.ask(&json!({ "call": "end", "connections": state.ended[..first] })) {
+                return;
+            }
+            state.ended.drain(..first);
+        }
     }
 
-    /// Sends `question`, for which there is room before long.
-    pub fn ask_for_sure(&self, question: &Value) {
-        // An end that is closed has no answer either.
-        let _ = self.socket.send(question.to_string().as_bytes());
+    /// Sends `question`. False: it is lost, since the child has left no room; what is not answered is late.
+    pub fn ask(&self, question: &Value) -> bool {
+        let sent = self.socket.send_with_flags(question.to_string().as_bytes(), libc::MSG_DONTWAIT);
+        sent.is_ok()
+    }
+
+    /// Sends `question`, for which there is room before long. False: the other end is closed.
+    pub fn ask_for_sure(&self, question: &Value) -> bool {
+        self.socket.send(question.to_string().as_bytes()).is_ok()
     }
 
     /// What has been heard for `connection` by now; limits and exceptions are told once.
@@ -146,12 +170,14 @@ impl Link {
                 break;
             }
         }
+        self.tell_ends(&mut state);
         state.heard(connection)
     }
 
     /// What has been heard for `connection` once the question of this number has its answer, or it is clear that there
     /// will be none.
     pub fn wait(&self, connection: u64, number: u64) -> Heard {
+        self.tell_ends(&mut self.state());
         loop {
             let mut state = self.state();
             let is_answered =
@@ -194,12 +220,14 @@ impl State {
             }
             Said::Failed { error } => {
                 if self.allowance.takes(clock::now()) {
+                    let error = quoted(&error);
                     tracing::warn!(target: "python", "{file} cannot be run:\n{error}");
                 }
             }
             Said::Ended { ended } => {
                 self.is_gone = true;
                 if self.allowance.takes(clock::now()) {
+                    let ended = plain(ended.lines().next().unwrap_or_default());
                     tracing::warn!(
                         target: "python",
                         "{file} has ended, and fallbacks decide: {ended}"

@@ -6,13 +6,14 @@
 //!                          └─ NewReno or Copa, told the same, whose limits hold while answers are late
 //! ```
 //! Questions and answers are datagrams in JSON on a pair of sockets. Nobody waits for an answer: it counts when it is there.
-//! What the child says is bounded and believed no more than any message of a network. A simulation waits (`in_step`),
-//! since its time stands still meanwhile.
+//! What the child says is bounded and believed no more than any message of a network, and what it writes on standard error
+//! comes into the log line by line (`output`). A simulation waits (`in_step`), since its time stands still meanwhile.
 
 mod in_step;
 pub mod keeper;
 mod link;
 pub mod named;
+mod output;
 mod questions;
 mod remote;
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use forebay_core::cc::guest::Told;
 use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
-use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
+use forebay_core::units::{ByteCount, Rate, Timestamp};
 use serde_json::{Value, json};
 
 use super::link::{Heard, Limits, Link};
@@ -17,6 +18,8 @@ pub struct Questions {
     asked: u64,
     /// Each question finds room.
     for_sure: bool,
+    /// A child may have an instance.
+    has_begun: bool,
 }
 
 impl Questions {
@@ -24,7 +27,8 @@ impl Questions {
     /// child is far behind.
     pub fn new(link: Arc<Link>, algorithm: &str, for_sure: bool) -> Self {
         let connection = link.open();
-        Self { link, algorithm: algorithm.into(), connection, asked: 0, for_sure }
+        let algorithm = algorithm.into();
+        Self { link, algorithm, connection, asked: 0, for_sure, has_begun: false }
     }
 
     /// Where they go.
@@ -45,12 +49,13 @@ impl Questions {
             "initial_cwnd_bytes": initial_cwnd.as_u64(),
             "seed": seed,
         });
-        self.put(now, "init", json!({ "algorithm": self.algorithm, "start": start }));
+        let told = json!({ "algorithm": self.algorithm, "start": start });
+        self.has_begun |= self.put(now, "init", told);
     }
 
     /// Tells of a measurement.
     pub fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.put(now, "on_measurement", measured(measurement));
+        self.put(now, "on_measurement", json!(Told::from(measurement)));
     }
 
     /// Tells of an event.
@@ -59,8 +64,8 @@ impl Questions {
         self.put(now, "on_event", json!({ "event": name, "value": value }));
     }
 
-    /// Puts a question: what of `call` the callback of that name is told.
-    fn put(&mut self, now: Timestamp, call: &str, told: Value) {
+    /// Puts a question: what of `call` the callback of that name is told. False: the question is lost.
+    fn put(&mut self, now: Timestamp, call: &str, told: Value) -> bool {
         self.asked += 1;
         let question = json!({
             "connection": self.connection,
@@ -69,16 +74,7 @@ impl Questions {
             "call": call,
             "told": told,
         });
-        self.send(&question);
-    }
-
-    fn send(&self, question: &Value) {
-        // A run that ends by a panic, such as for a child that hangs, is held up by nothing more.
-        if self.for_sure && !std::thread::panicking() {
-            self.link.ask_for_sure(question);
-        } else {
-            self.link.ask(question);
-        }
+        if self.for_sure { self.link.ask_for_sure(&question) } else { self.link.ask(&question) }
     }
 
     /// What has been heard by now.
@@ -94,8 +90,7 @@ impl Questions {
 
 impl Drop for Questions {
     fn drop(&mut self) {
-        self.send(&json!({ "connection": self.connection, "call": "end" }));
-        self.link.close(self.connection);
+        self.link.close(self.connection, self.has_begun);
     }
 }
 
@@ -110,33 +105,62 @@ pub fn send_limits([cwnd, ssthresh, rate]: Limits) -> SendLimits {
     }
 }
 
-/// `it` under the names that Python has for the fields.
-fn measured(it: &Measurement) -> Value {
-    let bytes = |bytes: Option<ByteCount>| bytes.map(ByteCount::as_u64);
-    let nanos = |time: Option<Duration>| {
-        time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    };
-    let rate = |rate: Option<Rate>| rate.map(Rate::as_bits_per_sec);
-    json!({
-        "interval_ns": nanos(Some(it.interval)),
-        "acked_bytes": it.acked.as_u64(),
-        "lost_bytes": bytes(it.lost),
-        "ecn_ce_bytes": bytes(it.ecn_ce),
-        "ect1_bytes": bytes(it.ect1),
-        "rtt_latest_ns": nanos(it.rtt.map(|rtt| rtt.latest)),
-        "rtt_min_ns": nanos(it.rtt.map(|rtt| rtt.min)),
-        "feedback_delay_ns": nanos(it.feedback_delay),
-        "one_way_ns": nanos(it.one_way),
-        "send_rate_bits_per_s": rate(it.send_rate),
-        "delivery_rate_bits_per_s": rate(it.delivery_rate),
-        "train_rate_bits_per_s": rate(it.train_rate),
-        "in_flight_bytes": bytes(it.in_flight),
-        "delivered_bytes": it.delivered.as_u64(),
-        "prior_delivered_bytes": it.prior_delivered.as_u64(),
-        "lost_prior_delivered_bytes": bytes(it.lost_prior_delivered),
-        "backlog_bytes": bytes(it.backlog),
-        "idle_share": it.idle.map(Ratio::as_f64),
-        "app_limited": it.app_limited,
-        "cwnd_limited": it.cwnd_limited,
-    })
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::path::Path;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    fn begun(link: &Arc<Link>) -> Questions {
+        let mut questions = Questions::new(link.clone(), "mine", false);
+        questions.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000), 0);
+        questions
+    }
+
+    /// What a child finds there.
+    fn found(child: &mut Socket) -> Vec<Value> {
+        let mut datagram = [0; 65_536];
+        let next = || child.read(&mut datagram).ok().map(|length| datagram[..length].to_vec());
+        let found = std::iter::from_fn(next);
+        found.map(|datagram| serde_json::from_slice(&datagram).unwrap()).collect()
+    }
+
+    fn ends(child: &mut Socket) -> Vec<Value> {
+        found(child).into_iter().filter(|question| question["call"] == "end").collect()
+    }
+
+    #[test]
+    fn the_end_of_a_connection_that_began_is_told_once_there_is_room() {
+        let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let link = Arc::new(Link::new(ours, Path::new("mine.py")));
+        let [one, other, stays] = [0; 3].map(|_| begun(&link));
+        while link.ask(&json!({ "call": "on_event" })) {}
+        let never = begun(&link);
+        drop((one, other, never));
+        assert!(ends(&mut theirs).is_empty(), "there was no room");
+        stays.hear();
+        assert_eq!(ends(&mut theirs), [json!({ "call": "end", "connections": [1, 2] })]);
+        drop(stays);
+        assert_eq!(ends(&mut theirs), [json!({ "call": "end", "connections": [3] })]);
+    }
+
+    #[test]
+    fn ends_of_many_connections_fit_into_datagrams() {
+        let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let link = Link::new(ours, Path::new("mine.py"));
+        while link.ask(&json!({ "call": "on_event" })) {}
+        for number in 0..2500 {
+            link.close(u64::MAX - number, true);
+        }
+        assert!(ends(&mut theirs).is_empty());
+        link.hear(1);
+        let told = ends(&mut theirs).into_iter();
+        let counts = told.map(|end| end["connections"].as_array().unwrap().len());
+        assert_eq!(counts.collect::<Vec<_>>(), [1000, 1000, 500]);
+    }
 }

@@ -11,6 +11,7 @@ use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use super::link::{Heard, Link};
 use super::questions::{Questions, send_limits};
+use crate::log::foreign::quoted;
 
 /// Time between two looks for an answer, and the part of its lateness where that is too late.
 const LOOK: Duration = Duration::from_millis(1);
@@ -149,7 +150,7 @@ impl Remote {
         if let Some(traceback) = &heard.failed
             && link.may_tell()
         {
-            let (whom, file) = (&self.whom, link.file().display());
+            let (whom, file, traceback) = (&self.whom, link.file().display(), quoted(traceback));
             tracing::warn!(
                 target: "python",
                 %whom,

@@ -103,6 +103,13 @@ pub const EVENTS: &[Event] = &[
     ),
     event("FB0309", "python", Level::INFO, "the next child runs, and decides"),
     event(
+        "FB0310",
+        "python_output",
+        Level::INFO,
+        "a line that an algorithm in Python, or what its child runs, has written on standard error, as far as there is \
+         room for it",
+    ),
+    event(
         "FB0401",
         "device",
         Level::WARN,

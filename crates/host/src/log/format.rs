@@ -25,6 +25,9 @@ use super::events::{EVENTS, UNKNOWN, place};
 /// The variable of the environment that chooses how lines are written: `text` or `json`.
 pub const VARIABLE: &str = "FOREBAY_LOG_FORMAT";
 
+/// The variable by which systemd says which file of a service is the journal's (systemd.exec(5)).
+pub const JOURNAL: &str = "JOURNAL_STREAM";
+
 /// Most lines about one event in a minute, of the level `info` or above: two for each of 1,024 bundles.
 const LINES_A_MINUTE: u32 = 2048;
 
@@ -92,9 +95,9 @@ impl Lines {
     }
 }
 
-/// Whether stderr leads to the journal: systemd says which file that is (systemd.exec(5), `$JOURNAL_STREAM`).
+/// Whether stderr leads to the journal.
 fn is_journal() -> bool {
-    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(stream) = std::env::var(JOURNAL) else { return false };
     let file = nix::sys::stat::fstat(std::io::stderr());
     file.is_ok_and(|file| stream == format!("{}:{}", file.st_dev, file.st_ino))
 }

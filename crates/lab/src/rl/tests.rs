@@ -218,9 +218,18 @@ fn what_is_asked_in_vain_is_told() {
     let one = Arc::new(scenario(&tested(), Settings::default()).unwrap());
     assert!(Vector::new(&one, 0, 1).is_err() && Vector::new(&one, 1, 0).is_err());
     let mut vector = Vector::new(&one, 2, 1).unwrap();
+    let before_reset = "step: allowed after a reset that went well";
+    assert_eq!(vector.step(&[0.0; 2]).unwrap_err().to_string(), before_reset);
     vector.reset(&[1, 2]).unwrap();
     let error = vector.step(&[0.0]).unwrap_err().to_string();
     assert_eq!(error, "1 actions: allowed is 2");
     let error = vector.reset(&[1, 2, 3]).unwrap_err().to_string();
     assert_eq!(error, "3 seeds: allowed is 2");
+    assert!(vector.step(&[0.0; 2]).is_ok(), "what was refused has changed nothing");
+    // One of the episodes that a reset was to begin is none.
+    let differing = Arc::new(scenario(&text, Settings::default()).unwrap());
+    let mut vector = Vector::new(&differing, 64, 2).unwrap();
+    let seeds: Vec<u64> = (0..64).collect();
+    assert!(vector.reset(&seeds).is_err());
+    assert_eq!(vector.step(&[0.0; 64]).unwrap_err().to_string(), before_reset);
 }

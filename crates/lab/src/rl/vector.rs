@@ -61,6 +61,8 @@ pub struct Vector {
     workers: Vec<Worker>,
     observation_len: usize,
     all: Batch,
+    /// All have an episode, or begin one with the next step.
+    is_begun: bool,
 }
 
 impl Vector {
@@ -87,7 +89,8 @@ impl Vector {
             let count = environments / threads + usize::from(thread < environments % threads);
             workers.push(Worker::start(scenario, count)?);
         }
-        Ok(Self { workers, observation_len, all: Batch::new(environments, observation_len) })
+        let all = Batch::new(environments, observation_len);
+        Ok(Self { workers, observation_len, all, is_begun: false })
     }
 
     /// Begins an episode in every environment. Environments with one seed have the same episodes, one after
@@ -115,14 +118,17 @@ impl Vector {
     ///
     /// # Errors
     ///
-    /// Another number of actions than environments, or those of [`Environment::reset`] where an episode
-    /// begins; then all environments need [`Vector::reset`].
+    /// There was no [`Vector::reset`], another number of actions than environments, or those of
+    /// [`Environment::reset`] where an episode begins; then all environments need [`Vector::reset`].
     ///
     /// # Panics
     ///
     /// A simulation has, as where an algorithm of somebody's own does; this is the panic of its thread.
     pub fn step(&mut self, actions: &[f32]) -> Result<&Batch, RlError> {
         self.check("actions", actions.len())?;
+        if !self.is_begun {
+            return Err(RlError::Wrong("step: allowed after a reset that went well".into()));
+        }
         let mut left = actions;
         for worker in &mut self.workers {
             let (own, rest) = left.split_at(worker.count);
@@ -151,6 +157,8 @@ impl Vector {
 
     /// What all threads answer, put together; the first error, once all have answered.
     fn collect(&mut self) -> Result<&Batch, RlError> {
+        // For good where a panic goes on from here.
+        self.is_begun = false;
         let (mut place, mut failed) = (0, None);
         for worker in &mut self.workers {
             let (from, to) = (place, place + worker.count);
@@ -172,6 +180,7 @@ impl Vector {
                 }
             }
         }
+        self.is_begun = failed.is_none();
         failed.map_or(Ok(&self.all), Err)
     }
 }

@@ -41,10 +41,15 @@ pub fn model(nodes: &[Vec<u8>], initializers: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn model_of(input: &[Option<i64>], nodes: &[Vec<u8>], initializers: &[Vec<u8>]) -> Vec<u8> {
+    model_with(&[value("x", input)], nodes, initializers)
+}
+
+fn model_with(inputs: &[Vec<u8>], nodes: &[Vec<u8>], initializers: &[Vec<u8>]) -> Vec<u8> {
+    let inputs = inputs.iter().flat_map(|input| bytes(11, input));
     let nodes = nodes.iter().flat_map(|node| bytes(1, node));
     let initializers = initializers.iter().flat_map(|tensor| bytes(5, tensor));
-    let ends = [bytes(11, &value("x", input)), bytes(12, &value("y", &[None, Some(1)]))].concat();
-    let graph: Vec<u8> = nodes.chain(initializers).chain(ends).collect();
+    let output = bytes(12, &value("y", &[None, Some(1)]));
+    let graph: Vec<u8> = nodes.chain(initializers).chain(inputs).chain(output).collect();
     [integer(1, 8), bytes(7, &graph), bytes(8, &integer(2, 17))].concat()
 }
 
@@ -127,7 +132,7 @@ fn the_last_state_of_a_gru_is_its_second_output() {
 #[test]
 fn what_is_not_taken_is_told_by_node_and_name() {
     let made = |op_type: &str, attributes: &[Vec<u8>]| {
-        error(&model(&[node(op_type, &["x", "x"], "y", attributes)], &[]))
+        error(&model(&[node(op_type, &["x"], "y", attributes)], &[]))
     };
     let text = made("Conv", &[]);
     assert!(text.starts_with("node y (Conv): this operator: allowed is one of Gemm, "), "{text}");
@@ -141,7 +146,7 @@ fn what_is_not_taken_is_told_by_node_and_name() {
     assert_eq!(text, "node y (Softmax): axis of another type: allowed is an integer");
     let text = made("Relu", &[axis]);
     assert!(text.starts_with("node y (Relu): the attribute axis: "), "{text}");
-    let text = made("MatMul", &[]);
+    let text = error(&model(&[node("MatMul", &["x", "x"], "y", &[])], &[]));
     assert!(text.ends_with("allowed is a constant matrix"), "{text}");
     let transposed = attribute("transA", integer(3, 1));
     assert_eq!(made("Gemm", &[transposed]), "node y (Gemm): transA = 1: allowed is 0");
@@ -149,6 +154,30 @@ fn what_is_not_taken_is_told_by_node_and_name() {
     assert!(text.starts_with("node y (Relu): the input z\\u{1b}: "), "{text}");
     let text = error(&model(&[], &[]));
     assert_eq!(text, "model: the output y: allowed is what a node makes");
+}
+
+#[test]
+fn inputs_that_nothing_would_be_made_of_are_refused_by_name() {
+    let row = [None, Some(WIDTH as i64)];
+    let nodes = [node("Relu", &["x"], "y", &[])];
+    let two = [value("x", &row), value("mask", &row)];
+    let text = error(&model_with(&two, &nodes, &[]));
+    assert_eq!(text, "model: the input mask: allowed is one input, here x");
+    assert_eq!(error(&model_with(&[], &nodes, &[])), "model: no input: allowed is one input");
+    // As older models list what is constant.
+    let constant = [tensor("mask", &[1], &[0.0])];
+    assert!(read(&model_with(&two, &nodes, &constant)).is_ok());
+    let with = |op_type: &str, inputs: &[&str], attributes: &[Vec<u8>]| {
+        error(&model(&[node(op_type, inputs, "y", attributes)], &[]))
+    };
+    let text = with("Relu", &["x", "", "alpha"], &[]);
+    assert_eq!(text, "node y (Relu): the input alpha: allowed is at most 1 inputs");
+    let text = with("Add", &["x", "x", "x"], &[]);
+    assert_eq!(text, "node y (Add): the input x: allowed is at most 2 inputs");
+    let number = attribute("value_float", float(2, 1.0));
+    let text = with("Constant", &["x"], &[number]);
+    assert_eq!(text, "node y (Constant): the input x: allowed is at most 0 inputs");
+    assert!(read(&model(&[node("Relu", &["x", ""], "y", &[])], &[])).is_ok());
 }
 
 #[test]

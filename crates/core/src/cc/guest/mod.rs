@@ -7,7 +7,9 @@
 mod bounded;
 mod described;
 mod seldom;
+mod told;
 
 pub use bounded::{bounded, within_bounds};
 pub use described::Described;
 pub use seldom::{Every, seldom};
+pub use told::Told;

@@ -15,7 +15,7 @@ use super::kernels::{Function, Pairwise, Place, Step};
 
 /// Most numbers that a graph may hold as constants: 4 MB.
 pub const CONSTANTS_MAX: usize = 1 << 20;
-/// Most numbers that come in, go out or lie between two operators.
+/// Most numbers that come in, go out or lie between two operators: 256 KB for the time of an evaluation.
 pub const VALUES_MAX: usize = 1 << 16;
 /// Most operators.
 pub const OPERATORS_MAX: usize = 256;

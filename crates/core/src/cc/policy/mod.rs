@@ -74,7 +74,7 @@ pub fn build(graph: &Arc<Graph>, spec: &Spec) -> Result<Box<dyn CongestionContro
     let history =
         history_of(graph).map_err(|error| SpecError::new("graph", &error.what, &error.allowed))?;
     Ok(Box::new(Policy {
-        evaluation: Evaluation::new(graph.clone()),
+        graph: graph.clone(),
         steering: Steering::new(spec, history)?,
         is_flow: FLOW.of(spec)?,
         mss: ByteCount::new(1),
@@ -93,7 +93,7 @@ struct Fallback {
 }
 
 struct Policy {
-    evaluation: Evaluation,
+    graph: Arc<Graph>,
     steering: Steering,
     is_flow: bool,
     mss: ByteCount,
@@ -115,8 +115,10 @@ impl Policy {
             }
             self.fallback = None;
         }
-        self.evaluation.input().copy_from_slice(self.steering.observation());
-        let action = self.evaluation.run()[0];
+        // Up to 256 KB, which thousands of connections need not have all the time.
+        let mut evaluation = Evaluation::new(self.graph.clone());
+        evaluation.input().copy_from_slice(self.steering.observation());
+        let action = evaluation.run()[0];
         if !action.is_finite() {
             self.fall_back(now, "the policy gave no finite number", Timestamp::MAX);
             return;

@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::{Config, ConfigError, Problem};
+use crate::log::foreign::plain;
 
 /// Most problems that are told of one file: who has more mends these first.
 pub(in crate::daemon) const PROBLEMS_MAX: usize = 100;
@@ -157,15 +158,7 @@ fn shortened(text: &str) -> &str {
 
 /// The first 80 characters of a value as it was read, which may hold what moves a terminal's cursor.
 fn on_one_line(value: &str) -> String {
-    let mut line = String::new();
-    for letter in shortened(value).chars() {
-        if letter.is_control() {
-            line.extend(letter.escape_default());
-        } else {
-            line.push(letter);
-        }
-    }
-    line
+    plain(shortened(value))
 }
 
 /// What a table may hold.

@@ -15,7 +15,7 @@
 //! user and its system calls. The [`observer`](crate::daemon::observer), a process of its own, keeps its user and has
 //! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What looks names up for
 //! it is another process, confined as the threads of the box are. What keeps algorithms in Python running
-//! ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities and with the filters of
+//! ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities; they have the filters of
 //! programs that are not ours.
 
 pub mod seccomp;

@@ -12,7 +12,7 @@ use std::io;
 
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, TargetArch,
+    SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 /// What a thread does.
@@ -140,9 +140,9 @@ const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
 /// What a thread of a box never does, and a program that is not ours does.
 const EXECUTING: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
-/// What a program that is not ours cannot do either: reach a network or another process, put itself before others, and
-/// ask the kernel what the filter does not see. A box that is not started as root has the user of its child, who could end
-/// the box by a signal otherwise. Without tgkill(2) abort(3) ends by a trap.
+/// What a program that is not ours cannot do either: reach a network or another process, put itself before others, leave
+/// the group of processes that ends with it, and ask the kernel what the filter does not see. A box that is not started as
+/// root has the user of its child, who could end the box by a signal otherwise. Without tgkill(2) abort(3) ends by a trap.
 const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
@@ -156,11 +156,21 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_sched_setattr,
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
+    libc::SYS_setpgid,
     libc::SYS_setpriority,
+    libc::SYS_setsid,
     libc::SYS_socket,
     libc::SYS_tgkill,
     libc::SYS_tkill,
 ];
+
+/// Commands of fcntl(2) and ioctl(2) that have the kernel signal another process for a file
+/// (include/uapi/asm-generic/fcntl.h and sockios.h).
+const SIGNALLING_FCNTL: [libc::c_int; 3] = [8, 10, 15]; // F_SETOWN, F_SETSIG, F_SETOWN_EX
+const SIGNALLING_IOCTL: [libc::c_int; 2] = [0x8901, 0x8902]; // FIOSETOWN, SIOCSPGRP
+
+/// Where the numbers of x32 begin, by which a kernel may take calls beside those that the filters know.
+const X32: u32 = 0x4000_0000;
 
 /// The system's resolver: its files, modules and name servers. It has to do without services behind Unix sockets, of
 /// which the box's own control socket is one.
@@ -234,12 +244,48 @@ pub fn filters(task: Task) -> io::Result<[BpfProgram; 2]> {
     Ok([deadly, compile(allowed, denied, SeccompAction::Allow)?])
 }
 
-/// Both filters of a program that is not ours and may need whatever it likes: it can do all but what others of this
+/// All filters of a program that is not ours and may need whatever it likes: it can do all but what others of this
 /// machine would suffer from.
-pub fn of_others() -> io::Result<[BpfProgram; 2]> {
+pub fn of_others() -> io::Result<[BpfProgram; 3]> {
     let deadly = compiled(&[DEADLY], SeccompAction::KillProcess)?;
+    let rules = denied_to_others().map_err(io::Error::other)?;
     let denied = SeccompAction::Errno(libc::EPERM as u32);
-    Ok([deadly, compiled(&[DENIED_TO_OTHERS], denied)?])
+    Ok([deadly, compile(rules, SeccompAction::Allow, denied)?, by_number()])
+}
+
+fn denied_to_others() -> Result<Rules, BackendError> {
+    let mut rules: Rules = DENIED_TO_OTHERS.iter().map(|call| (*call, Vec::new())).collect();
+    // A user of its own namespace has capabilities there, and with them more of the kernel to try.
+    let user = libc::CLONE_NEWUSER as u64;
+    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(user), user)?]);
+    // Limits of another process; its own are asked for as those of 0.
+    rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Ne, 0)?]);
+    let command = |command: &libc::c_int| only(1, SeccompCmpOp::Eq, *command as u64);
+    let of_files = SIGNALLING_FCNTL.iter().map(command).collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_fcntl, of_files);
+    let of_devices = SIGNALLING_IOCTL.iter().map(command).collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_ioctl, of_devices);
+    Ok(rules)
+}
+
+/// A filter that looks at the number of a call alone. clone3(2) has its flags in memory, which no filter sees; where a
+/// kernel has no such call, the C library takes clone(2).
+fn by_number() -> BpfProgram {
+    let step = |code: u32, otherwise: u8, k: u32| {
+        let (code, jt, jf) = (code as u16, 0, otherwise);
+        sock_filter { code, jt, jf, k }
+    };
+    let answer = |action: u32| step(libc::BPF_RET | libc::BPF_K, 0, action);
+    let fail = |errno: libc::c_int| answer(libc::SECCOMP_RET_ERRNO | errno as u32);
+    vec![
+        // struct seccomp_data begins with the number.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_clone3 as u32),
+        fail(libc::ENOSYS),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, X32),
+        fail(libc::EPERM),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ]
 }
 
 /// A filter that does this with these calls, and allows the others.
@@ -255,7 +301,7 @@ fn compile(rules: Rules, otherwise: SeccompAction, then: SeccompAction) -> io::R
 }
 
 /// Installs them for the calling thread, for good, and forbids it new privileges.
-pub fn install(filters: &[BpfProgram; 2]) -> io::Result<()> {
+pub fn install(filters: &[BpfProgram]) -> io::Result<()> {
     for filter in filters {
         seccompiler::apply_filter(filter).map_err(io::Error::other)?;
     }
@@ -327,10 +373,12 @@ fn only(argument: u8, comparison: SeccompCmpOp, value: u64) -> Result<SeccompRul
 mod tests {
     use std::fs::File;
     use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
 
+    use nix::errno::Errno;
     use nix::sys::signal::Signal;
     use nix::sys::wait::{WaitStatus, waitpid};
-    use nix::unistd::{ForkResult, fork};
+    use nix::unistd::{ForkResult, fork, getpid, gettid};
 
     use super::*;
 
@@ -388,12 +436,45 @@ mod tests {
             assert!(std::os::unix::net::UnixStream::pair().is_ok());
             let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
             assert!(UdpSocket::bind("127.0.0.1:0").is_err_and(is_denied));
-            let itself = nix::unistd::getpid();
-            assert_eq!(nix::sys::signal::kill(itself, None), Err(nix::errno::Errno::EPERM));
-            let [process, thread] = [itself, nix::unistd::gettid()].map(nix::unistd::Pid::as_raw);
-            // SAFETY: plain numbers; signal 0 asks for permission alone.
-            let status = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
-            assert_eq!((status, nix::errno::Errno::last()), (-1, nix::errno::Errno::EPERM));
+        });
+        outcome.join().unwrap();
+    }
+
+    /// What the kernel says of a call, none of whose arguments is a place in memory.
+    fn asked(
+        call: libc::c_long,
+        [one, two, three]: [libc::c_long; 3],
+    ) -> nix::Result<libc::c_long> {
+        let none: libc::c_long = 0;
+        // SAFETY: plain numbers.
+        Errno::result(unsafe { libc::syscall(call, one, two, three, none, none, none) })
+    }
+
+    #[test]
+    fn programs_that_are_not_ours_stay_in_group_and_namespace_and_have_nobody_signalled() {
+        let outcome = std::thread::spawn(|| {
+            let file = tempfile::tempfile().unwrap();
+            let fd = libc::c_long::from(file.as_raw_fd());
+            let [process, thread] = [getpid(), gettid()].map(|it| libc::c_long::from(it.as_raw()));
+            let user = libc::c_long::from(libc::CLONE_NEWUSER | libc::SIGCHLD);
+            let core = libc::c_long::from(libc::RLIMIT_CORE);
+            install(&of_others().unwrap()).unwrap();
+            for (call, arguments) in [
+                (libc::SYS_kill, [process, 0, 0]),
+                (libc::SYS_tgkill, [process, thread, 0]),
+                (libc::SYS_setpgid, [0, 0, 0]),
+                (libc::SYS_setsid, [0, 0, 0]),
+                (libc::SYS_clone, [user, 0, 0]),
+                (libc::SYS_fcntl, [fd, libc::c_long::from(libc::F_SETOWN), process]),
+                (libc::SYS_ioctl, [fd, libc::c_long::from(SIGNALLING_IOCTL[0]), 0]),
+                (libc::SYS_prlimit64, [process, core, 0]),
+                (libc::c_long::from(X32) | libc::SYS_getpid, [0, 0, 0]),
+            ] {
+                assert_eq!(asked(call, arguments), Err(Errno::EPERM), "{call} {arguments:?}");
+            }
+            assert_eq!(asked(libc::SYS_clone3, [0, 0, 0]), Err(Errno::ENOSYS));
+            assert_eq!(asked(libc::SYS_prlimit64, [0, core, 0]), Ok(0));
+            assert!(std::thread::spawn(|| ()).join().is_ok());
         });
         outcome.join().unwrap();
     }
