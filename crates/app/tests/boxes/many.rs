@@ -31,7 +31,9 @@ const BUSY_EVERY: usize = 20;
 
 #[test]
 fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes() {
-    let Some(scene) = Scene::start(&Layout { bundles: 300, rate_mbit: 24, weight: 1 }) else {
+    let Some(scene) =
+        Scene::start(&Layout { bundles: 300, rate_mbit: 24, weight: 1, datapath: "user" })
+    else {
         return;
     };
     let doing = |status: &Status, bundle: usize| status.bundles[bundle].peer.doing.clone();
@@ -60,9 +62,10 @@ fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes
     assert!((300..2500).contains(&messages), "{messages} messages in two seconds");
     assert!(4 * datagrams < messages, "{messages} messages in {datagrams} datagrams");
 
-    let outcome = scene.reload(&Layout { bundles: 300, rate_mbit: 24, weight: 1 }, |text| {
-        text.replace("weight = 1 # 299", "weight = 2 # 299")
-    });
+    let outcome = scene
+        .reload(&Layout { bundles: 300, rate_mbit: 24, weight: 1, datapath: "user" }, |text| {
+            text.replace("weight = 1 # 299", "weight = 2 # 299")
+        });
     let touched = outcome.bundles.iter().filter(|it| it.fate != Fate::Unchanged);
     assert_eq!(touched.map(|it| it.name.as_str()).collect::<Vec<_>>(), ["site-299"]);
     let reloaded = scene.await_both("traffic goes on", |[_, sent]| {
@@ -78,7 +81,9 @@ fn of_hundreds_of_bundles_the_idle_ones_rest_and_one_wakes_while_another_changes
 #[ignore = "a minute of traffic on a quiet machine: make bench-bundles"]
 fn a_thousand_bundles_cost_no_more_than_twice_as_much_as_one_with_the_same_traffic() {
     let rate_mbit = std::env::var("RATE_MBIT").map_or(500, |rate| rate.parse().unwrap());
-    let layout = |bundles| Layout { bundles, rate_mbit, weight: 3 };
+    let datapath = std::env::var("DATAPATH").unwrap_or_else(|_| "kernel".into());
+    let layout = |bundles| Layout { bundles, rate_mbit, weight: 3, datapath: &datapath };
+    println!("datapath = \"{datapath}\"");
     let Some(one) = Cost::measure(&layout(1)) else { return };
     println!("1 bundle:      {one}");
     let many = Cost::measure(&layout(1000)).unwrap();
@@ -115,11 +120,13 @@ fn a_thousand_bundles_cost_no_more_than_twice_as_much_as_one_with_the_same_traff
 }
 
 /// What the files of two boxes say.
-struct Layout {
+struct Layout<'a> {
     bundles: usize,
     rate_mbit: u64,
     /// The largest of the weights, which go round among busy bundles.
     weight: usize,
+    /// Of the sendbox.
+    datapath: &'a str,
 }
 
 /// The bundles that are busy of a thousand.
@@ -133,7 +140,7 @@ fn host(bundle: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 1, high, low)
 }
 
-impl Layout {
+impl Layout<'_> {
     fn weight(&self, bundle: usize) -> usize {
         if self.bundles == 1 { 1 } else { 1 + bundle / BUSY_EVERY % self.weight }
     }
@@ -148,6 +155,7 @@ impl Layout {
                 "[box]\nrole = \"{role}\"\n{lan}wan = \"wan\"\nlisten = \"{own}\"\ncontrol = \"{role}.sock\"\n"
             );
             if role == "sendbox" {
+                writeln!(text, "datapath = \"{}\"", self.datapath).unwrap();
                 write!(text, "[uplink]\nrate = \"{}Mbit/s\"\n", self.rate_mbit).unwrap();
             }
             for bundle in 0..self.bundles {
@@ -184,7 +192,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn start(layout: &Layout) -> Option<Self> {
+    fn start(layout: &Layout<'_>) -> Option<Self> {
         if skip_without(Need::Root) {
             return None;
         }
@@ -227,7 +235,7 @@ impl Scene {
     }
 
     /// Has both boxes go over to this; answers what the sendbox says.
-    fn reload(&self, layout: &Layout, edit: impl Fn(String) -> String) -> Outcome {
+    fn reload(&self, layout: &Layout<'_>, edit: impl Fn(String) -> String) -> Outcome {
         layout.write(self.folder.path(), edit);
         let outcomes = self.sockets().map(|socket| match ask::<Status>(&socket, Request::Reload) {
             Ok(Answer::Changed(outcome)) => *outcome,
@@ -359,7 +367,7 @@ impl Cost {
     const WARM_UP: Duration = Duration::from_secs(8);
     const SPAN: Duration = Duration::from_secs(10);
 
-    fn measure(layout: &Layout) -> Option<Self> {
+    fn measure(layout: &Layout<'_>) -> Option<Self> {
         let scene = Scene::start(layout)?;
         let flows = scene.send(&busy());
         thread::sleep(Self::WARM_UP);
