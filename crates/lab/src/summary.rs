@@ -1,5 +1,7 @@
 //! Arms over their seeds: pooled metrics, and what an arm is worth against the others.
 
+mod sites;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -8,11 +10,13 @@ use serde::{Serialize, Serializer};
 
 use crate::metrics::requests::{self, class};
 use crate::metrics::statistics::{Sorted, mean};
-use crate::metrics::{Address, Metrics, OF_A_SITE, Outcome, Part, Pooling, describe};
+use crate::metrics::{Address, Metrics, Outcome, Part, Pooling, describe};
 use crate::store::{RequestKey, Run, Store, StoreError};
 
 /// The arm that others are compared with.
 pub const STATUS_QUO: &str = "status_quo";
+/// The arm that does what [`STATUS_QUO`] does, with packets that come at other times: what differs is chance.
+pub const AGAIN: &str = "status_quo_again";
 /// The arm that shows what is possible.
 pub const IN_NETWORK: &str = "in_network_fq";
 
@@ -21,9 +25,6 @@ pub const SOLO: &str = "solo";
 
 /// Share of its life beside others that a flow lives in [`SOLO`] at least.
 const SOLO_LIFE: f64 = 0.9;
-
-/// A site whose slowdown changes by less than this share of it is neither better nor worse off.
-const SITE_CHANGE: f64 = 0.05;
 
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -191,7 +192,7 @@ pub fn summarise(requests: &Requests<'_>, runs: &[Run]) -> Result<Vec<ArmSummary
         };
         compare(arm, other(STATUS_QUO), other(IN_NETWORK), &mut summary.metrics);
         if let Some(without) = other(STATUS_QUO) {
-            sites(summary, &without.summary);
+            sites::compare(summary, &without.summary, other(AGAIN).map(|it| &it.summary));
         }
         if let Some(solo) = other(SOLO).filter(|_| arm.summary.arm != SOLO) {
             harm(summary, &solo.summary);
@@ -300,13 +301,14 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
 
 /// The arms that a metric of `compare` needs beside its own; none of others.
 pub fn baselines(metric: &str) -> &'static [&'static str] {
-    match metric {
+    let name = metric.rsplit('/').next().unwrap_or(metric);
+    match name {
         "gap_closed" => &[STATUS_QUO, IN_NETWORK],
         "large_paired_ratio_geomean" => &[STATUS_QUO],
-        _ if metric.ends_with("_over_status_quo") => &[STATUS_QUO],
-        _ if metric.ends_with("/sites_better") || metric.ends_with("/sites_worse") => &[STATUS_QUO],
-        _ if metric.ends_with("_over_in_network_fq") => &[IN_NETWORK],
-        _ if metric.contains("harm_") => &[SOLO],
+        "sites_better" | "sites_worse" | "sites_noise" => &[STATUS_QUO, AGAIN],
+        _ if name.ends_with("_over_status_quo") => &[STATUS_QUO],
+        _ if name.ends_with("_over_in_network_fq") => &[IN_NETWORK],
+        _ if name.contains("harm_") => &[SOLO],
         _ => &[],
     }
 }
@@ -328,25 +330,6 @@ fn compare(arm: &Arm, status_quo: Option<&Arm>, in_network: Option<&Arm>, out: &
     };
     out.put("gap_closed", gap());
     out.put("large_paired_ratio_geomean", status_quo.and_then(|other| paired_ratio(arm, other)));
-}
-
-/// How many of the sites that send a flow are better off in an arm than in the one without boxes, and how many worse.
-fn sites(arm: &mut ArmSummary, without: &ArmSummary) {
-    for flow in &mut arm.flows {
-        let Some(quo) = without.flows.iter().find(|it| it.name == flow.name) else { continue };
-        let of_site = |(name, with): (&String, &f64)| {
-            let without = quo.metrics.get(name).filter(|_| name.starts_with(OF_A_SITE))?;
-            Some(with / without - 1.0)
-        };
-        let changes: Vec<f64> = flow.metrics.0.iter().filter_map(of_site).collect();
-        let share = |is_meant: fn(f64) -> bool| {
-            mean(changes.iter().map(|change| if is_meant(*change) { 1.0 } else { 0.0 }))
-        };
-        let (better, worse) =
-            (share(|change| change < -SITE_CHANGE), share(|change| change > SITE_CHANGE));
-        flow.metrics.put("sites_better", better);
-        flow.metrics.put("sites_worse", worse);
-    }
 }
 
 /// What each flow of an arm lost to the others there: its share of what it has in the arm `solo`, or of a figure that is
@@ -535,27 +518,6 @@ mod tests {
         super::harm(&mut other, &gone);
         assert_eq!(other.flows[0].metrics.get("harm_throughput"), None);
         assert_eq!(baselines("flows/victim/harm_delay"), [SOLO]);
-    }
-
-    #[test]
-    fn sites_are_compared_each_with_itself() {
-        let arm = |name: &str, sites: &[(&str, f64)]| {
-            let site = |(site, value): &(&str, f64)| (format!("{OF_A_SITE}{site}]"), *value);
-            let metrics = Metrics(sites.iter().map(site).collect());
-            let flow = Part { name: "web-others".into(), metrics };
-            ArmSummary { arm: name.into(), flows: vec![flow], ..ArmSummary::default() }
-        };
-        let without = arm(STATUS_QUO, &[("1-3", 2.0), ("1-7", 2.0), ("2-3", 4.0), ("2-8", 1.0)]);
-        // One has halved, one has hardly changed, and one has doubled; the last has sent nothing.
-        let mut with = arm("copa", &[("1-3", 1.0), ("1-7", 2.05), ("2-3", 8.0)]);
-        sites(&mut with, &without);
-        let share = |name: &str| with.flows[0].metrics.get(name).unwrap();
-        assert!((share("sites_better") - 1.0 / 3.0).abs() < 1e-9);
-        assert!((share("sites_worse") - 1.0 / 3.0).abs() < 1e-9);
-        assert_eq!(baselines("flows/web-others/sites_worse"), [STATUS_QUO]);
-        let mut alone = arm("copa", &[]);
-        sites(&mut alone, &without);
-        assert_eq!(alone.flows[0].metrics.get("sites_worse"), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ const OF_ORACLE: [&str; 3] =
 /// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 16] = [
+const READERS: [&str; 17] = [
     "crates/lab/assets/",
     "crates/lab/src/bench/",
     "crates/lab/src/capture/",
@@ -54,6 +54,7 @@ const READERS: [&str; 16] = [
     "crates/lab/src/rl/",
     "crates/lab/src/search/",
     "crates/lab/src/summary.rs",
+    "crates/lab/src/summary/",
 ];
 /// Folders and files that hold tests, or what tests, examples and other programs alone use.
 const TESTS: [&str; 7] =

@@ -6,9 +6,9 @@
 //! ```
 //! - Each new router joins two of those before it, each drawn in proportion to the links that it has
 //!   (Barabasi and Albert, Science 286, 1999). Packets take the way of least propagation.
-//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, drawn in
-//!   proportion to their masses. What a pair of sites offers is in proportion to both masses: the gravity
-//!   model (Roughan, CCR 35(5), 2005).
+//! - Each site has a mass, exponentially distributed, and sends to some sites at other routers, whatever their
+//!   masses. What a pair of sites offers is in proportion to both masses: the gravity model (Roughan, CCR 35(5),
+//!   2005). Drawn by mass as well, who receives would count twice.
 //! - A transit link is as fast as what is offered to it asks for, and access is propagation alone: all queues
 //!   stand at transit links and in the boxes of sites.
 
@@ -148,11 +148,11 @@ impl Topology {
         let mut pairs = Vec::new();
         for (from, sender) in sites.iter().enumerate() {
             let is_elsewhere = |site: &Site| site.router != sender.router;
-            let mut masses: Vec<f64> =
-                sites.iter().map(|it| if is_elsewhere(it) { it.mass } else { 0.0 }).collect();
+            let mut chances: Vec<f64> =
+                sites.iter().map(|it| f64::from(u8::from(is_elsewhere(it)))).collect();
             for _ in 0..self.peers {
-                let Some(to) = weighted(&masses, stream) else { break };
-                masses[to] = 0.0;
+                let Some(to) = weighted(&chances, stream) else { break };
+                chances[to] = 0.0;
                 let there = self.way(&reached[sender.router], sites[to].router);
                 let access = sender.access + sites[to].access;
                 let delay = |link: &usize| self.links[*link].link.delay;
@@ -366,6 +366,25 @@ mod tests {
             let (first, last) = ends(&pair.there);
             assert_eq!(ends(&pair.back), (last, first));
         }
+    }
+
+    #[test]
+    fn a_pair_offers_in_proportion_to_both_masses_and_peers_are_drawn_whatever_theirs() {
+        let (mut of_receivers, mut receivers, mut of_all, mut all) = (0.0, 0.0, 0.0, 0.0);
+        for seed in 0..50 {
+            let (topology, _) = drawn(seed, 1.0);
+            let sites = topology.draw_sites(&Streams::new(seed), Duration::ZERO);
+            for pair in &topology.pairs {
+                let [from, to] = [pair.from, pair.to].map(|site| sites[site].mass);
+                assert!((pair.weight - from * to).abs() < 1e-12, "{pair:?}");
+                (of_receivers, receivers) = (of_receivers + to, receivers + 1.0);
+            }
+            of_all += sites.iter().map(|site| site.mass).sum::<f64>();
+            all += sites.len() as f64;
+        }
+        // Drawn by mass, receivers would have nearly twice the mean of all.
+        let ratio = (of_receivers / receivers) / (of_all / all);
+        assert!((ratio - 1.0).abs() < 0.2, "{ratio}");
     }
 
     #[test]

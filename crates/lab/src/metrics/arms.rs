@@ -33,13 +33,18 @@ pub const METRICS: &[Entry] = &[
         "bottleneck and sendbox queues over those of status_quo",
         "queue_total_mean_packets / queue_total_mean_packets of status_quo", OWN),
     entry("sites_better", "flow", "", Mean,
-        "share of the sites that send the flow whose geometric mean of slowdowns is below 0.95 of that in status_quo; \
-         with [topology]",
-        "#{sites: s < 0.95 s_quo} / #{sites}, s = site_slowdown", OWN),
+        "share of the sites that send the flow whose geometric mean of slowdowns is below that in status_quo by more \
+         than 5 % and than chance makes of it; with [topology]",
+        "#{sites: s < s_quo / d} / #{sites}, d = max(1.05, 1 + sites_noise), s = site_slowdown", OWN),
     entry("sites_worse", "flow", "", Mean,
-        "share of the sites that send the flow whose geometric mean of slowdowns is above 1.05 of that in status_quo; \
-         with [topology]",
-        "#{sites: s > 1.05 s_quo} / #{sites}, s = site_slowdown", OWN),
+        "share of the sites that send the flow whose geometric mean of slowdowns is above that in status_quo by more \
+         than 5 % and than chance makes of it; with [topology]",
+        "#{sites: s > s_quo d} / #{sites}, d = max(1.05, 1 + sites_noise), s = site_slowdown", OWN),
+    entry("sites_noise", "flow", "", Mean,
+        "change of a site's geometric mean of slowdowns within which 95 % of the sites that send the flow stay from \
+         status_quo to status_quo_again, an arm that does the same with packets that come at other times; with \
+         [topology]",
+        "exp(Q95(abs(ln(s_again / s_quo)))) - 1, s = site_slowdown", OWN),
     entry("harm_throughput", "flow", "", Mean,
         "share of the goodput that a flow has in the arm solo, where it runs alone, and not beside the others of this \
          arm, which live shorter there; below 0: it has more",

@@ -65,7 +65,7 @@ impl Kind {
         match self {
             Self::Cdf => &["kind", "title", "metric", "series", "facet"],
             Self::Bars => &["kind", "title", "metric", "baseline", "published"],
-            Self::Curve => &["kind", "title", "metric"],
+            Self::Curve => &["kind", "title", "metric", "baseline"],
             Self::Plane => &["kind", "title", "metric", "against", "facet"],
             Self::Timeline | Self::Ribbon => &["kind", "title", "series", "facet"],
             Self::Transitions => &["kind", "title"],

@@ -111,6 +111,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "rfc9743/data_centre",
     "l4s/coexistence",
     "scale/deployment",
+    "scale/share",
     "scale/many_bundles",
     "scale/sendbox",
     "platforms/behaviour",

@@ -118,13 +118,12 @@ impl Drawing<'_> {
 
     /// A metric over the number of each cell: median and interval of the seeds.
     fn against_cells(&self, figure: &Figure) -> Option<serde_json::Value> {
-        let of = figure.of.first()?;
         let mut axis = String::new();
         let mut bands: Vec<Ribbon> = Vec::new();
         for (cell, side) in self.sides() {
             let at = Abscissa::of(cell)?;
-            let values: Vec<f64> =
-                self.plan.valid_in(cell, side).filter_map(|run| run.get(of)).collect();
+            let runs = self.plan.valid_in(cell, side);
+            let values: Vec<f64> = runs.filter_map(|run| self.of_run(figure, run)).collect();
             let Some(found) = Interval::of(&values, SEED) else { continue };
             let point = (at.value, [found.low, found.median, found.high]);
             axis = at.axis;
@@ -138,9 +137,24 @@ impl Drawing<'_> {
             }
         }
         bands.iter_mut().for_each(|band| band.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-        let y = heading(&of.quantity);
+        let y = title_of(figure);
         let draw = || ribbons(&bands, &self.plan.order(), axis_of(&axis, &bands), Axis::linear(&y));
         (!bands.is_empty()).then(draw)
+    }
+
+    /// What a run adds to a curve: its figure, or that over the baseline's with the same seed.
+    fn of_run(&self, figure: &Figure, run: &Run) -> Option<f64> {
+        let of = figure.of.first()?;
+        let value = run.get(of)?;
+        let Some(baseline) = &figure.baseline else { return Some(value) };
+        let is_its = |other: &&&Run| {
+            let (key, own) = (&other.key, &run.key);
+            (&key.arm, &key.cell, &key.backend) == (baseline, &own.cell, &own.backend)
+                && key.seed == own.seed
+                && other.is_valid()
+        };
+        let other = self.plan.runs.iter().find(is_its).filter(|_| run.key.arm != *baseline)?;
+        Some(value / other.get(of)?).filter(|ratio| ratio.is_finite())
     }
 
     /// One metric of each run over another, beside what the bottleneck could carry without a queue.
@@ -261,7 +275,6 @@ impl Drawing<'_> {
     }
 
     fn bars(&self, figure: &Figure) -> Vec<Block> {
-        let Some(of) = figure.of.first() else { return Vec::new() };
         let ours =
             self.plan.summaries.iter().filter_map(|arm| Some((arm, self.value(figure, arm)?)));
         let ours: Vec<(&ArmSummary, f64)> = ours.collect();
@@ -291,13 +304,7 @@ impl Drawing<'_> {
                 }
             }
         }
-        let mut y = match figure.baseline {
-            None => heading(&of.quantity),
-            Some(_) => of.quantity.replace('_', " "),
-        };
-        if let Some(baseline) = &figure.baseline {
-            y = format!("{y} over that of {baseline}");
-        }
+        let y = title_of(figure);
         let spec = bars(&values, &order, Axis::linear(&y));
         let mut blocks = vec![Block::Figure(page::Figure { caption: figure.title.clone(), spec })];
         if !rows.is_empty() {
@@ -370,6 +377,15 @@ fn names_of(run: &Run, of: &Address) -> Vec<String> {
         _ => &run.bundles,
     };
     parts.iter().map(|part| part.name.clone()).collect()
+}
+
+/// What the axis of a metric is called, which has no unit over that of another arm.
+fn title_of(figure: &Figure) -> String {
+    let quantity = figure.of.first().map_or("", |of| &of.quantity);
+    match &figure.baseline {
+        None => heading(quantity),
+        Some(baseline) => format!("{} over that of {baseline}", quantity.replace('_', " ")),
+    }
 }
 
 /// The axis of a curve: logarithmic where its numbers are far apart.
@@ -455,6 +471,55 @@ fn band(runs: &[Vec<(f64, f64)>]) -> Vec<(f64, [f64; 3])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::evaluate;
+    use crate::metrics::testing::{invented_rows, invented_run};
+    use crate::store::Store;
+    use crate::store::testing::put;
+
+    #[test]
+    fn a_curve_over_a_baseline_is_of_ratios_of_runs_with_the_same_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::create(folder.path()).unwrap();
+        let (experiment, _) = invented_run();
+        let mut runs = Vec::new();
+        // Seeds differ more than arms.
+        for (seed, scale) in [(1, 1.0), (2, 3.0), (3, 9.0)] {
+            for (arm, slowdown) in [("status_quo", 2.0), ("copa_sfq", 3.0)] {
+                let mut experiment = experiment.clone();
+                (experiment.arm, experiment.seed) = (arm.into(), seed);
+                experiment.cell = "deployment=10%".into();
+                let rows = invented_rows(&experiment, scale * slowdown);
+                let evaluation = evaluate(&experiment, &rows).unwrap();
+                let id = put(&mut store, &experiment, "sim", &evaluation);
+                runs.push(store.run(id).unwrap());
+            }
+        }
+        let requests = Requests::new(&store);
+        let plans = PlanResults::all(&requests, &runs).unwrap();
+        let cells = plans[0].cells();
+        let drawing = Drawing { plan: &plans[0], requests: &requests, cells: &cells, points: 100 };
+        let mut figure = Figure {
+            kind: Kind::Curve,
+            title: String::new(),
+            of: vec!["slowdown_p50".parse().unwrap()],
+            facet: None,
+            baseline: Some("status_quo".into()),
+            published: Vec::new(),
+        };
+        let rows = |figure: &Figure| {
+            let spec = drawing.against_cells(figure).unwrap();
+            spec["data"]["values"].as_array().unwrap().clone()
+        };
+        let found = rows(&figure);
+        assert_eq!(found.len(), 1, "the baseline has no curve: {found:?}");
+        let place = (found[0]["s"].as_str(), found[0]["x"].as_f64());
+        assert_eq!(place, (Some("copa_sfq"), Some(10.0)));
+        for edge in ["l", "y", "h"] {
+            assert!((found[0][edge].as_f64().unwrap() - 1.5).abs() < 1e-3, "{found:?}");
+        }
+        figure.baseline = None;
+        assert_eq!(rows(&figure).len(), 2);
+    }
 
     #[test]
     fn a_band_is_of_the_means_of_runs_in_steps() {

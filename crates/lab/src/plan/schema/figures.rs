@@ -62,7 +62,7 @@ pub static FIGURE: Section = Section {
             "baseline",
             "the name of an arm",
             "none",
-            "the arm that bars of the others are divided by",
+            "the arm that bars of the others are divided by, and curves run by run",
         ),
         key("published", TABLES, "none", "what others report, beside the bars"),
     ],
