@@ -117,6 +117,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "platforms/behaviour",
     "platforms/safety",
     "platforms/aggregate_algorithms",
+    "platforms/simulated",
 ];
 
 /// A text and where it came from.
