@@ -124,7 +124,8 @@ const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
 #[derive(Debug)]
 pub struct Classes {
     /// What has left through the classes; its bundles are those that packets are put into classes for, all sampled by
-    /// version 2 of the block. A change of a bundle is one of both programs.
+    /// version 2 of the block. A change of a bundle is one of both programs. Counters that are read while a buffer
+    /// leaves may have its bytes and not yet its packets.
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
@@ -239,10 +240,12 @@ impl Classes {
         // Relaxed: what is read a little early is read again.
         let read = |word: usize| words[word].load(Ordering::Relaxed);
         let came = read(word_of!(types::ledger, came));
+        let dropped = read(word_of!(types::ledger, dropped));
+        let gone = read(word_of!(types::ledger, left)) + dropped;
         Ledger {
-            waiting: came.saturating_sub(read(word_of!(types::ledger, gone))),
-            dropped: read(word_of!(types::ledger, dropped)),
-            left: read(word_of!(types::ledger, left)),
+            waiting: came.saturating_sub(gone),
+            dropped,
+            left: read(word_of!(types::ledger, buffers)),
         }
     }
 

@@ -148,7 +148,7 @@ fn versions_are_those_of_core_for_every_length_and_protocol() {
 }
 
 /// `frame` behind a customer's VLAN tag, or a provider's and a customer's.
-fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
+pub(crate) fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
     let tags = [&[0x88, 0xa8, 0, 9][..], &[0x81, 0, 0, 5]].concat();
     [&frame[..12], &tags[if is_twice { 0 } else { 4 }..], &frame[12..]].concat()
 }

@@ -11,13 +11,30 @@ use libbpf_rs::libbpf_sys;
 use super::*;
 use crate::Boundary;
 use crate::program::tests::{command, in_namespace};
-use crate::sampler::tests::{KEY, transport};
+use crate::sampler::tests::{KEY, tagged, transport};
 
 /// The way out of the namespace of the calling thread, and the classes in front of it.
 struct Port {
     classes: Classes,
     socket: File,
 }
+
+/// Bytes of data, and of data of each packet that they are cut up into, if they are.
+const SIZES: [(usize, u16); 11] = [
+    (0, 0),
+    (3, 0),
+    (12, 0),
+    (30, 0),
+    (1448, 0),
+    (8000, 0),
+    (3000, 1448),
+    (2896, 1448),
+    (24_000, 1000),
+    (23_999, 1000),
+    (9000, 100),
+];
+/// Bytes in the first piece of a buffer, of those that are longer than a page.
+const LINEAR: [usize; 6] = [0, 20, 40, 60, 90, 128];
 
 /// Hash of a packet, and bytes and packets until then, and bytes in front of it in its buffer.
 type Seen = (u64, u64, u64, u64);
@@ -127,31 +144,45 @@ fn buffers_are_sampled_as_the_packets_they_become_in_however_many_pieces_they_li
     }
     in_namespace(|| {
         let mut port = Port::new(EpochSize::from_log2(0).unwrap());
-        let (mut bytes, mut packets, mut buffers) = (0, 0, 0);
-        let sizes = [(0, 0), (3, 0), (12, 0), (30, 0), (1448, 0), (8000, 0), (3000, 1448)];
-        let more_sizes = [(2896, 1448), (24_000, 1000), (23_999, 1000), (9000, 100)];
+        let (mut bytes, mut packets, mut marks, mut buffers) = (0, 0, 0, 0);
         for (is_v6, protocol) in [(false, 6), (true, 6), (false, 17), (true, 17), (false, 50)] {
-            let sizes = sizes.into_iter().chain(more_sizes);
-            for (data, gso_size) in sizes.filter(|(_, size)| *size == 0 || protocol != 50) {
-                let frame = transport(is_v6, protocol, data);
-                for linear in [0, 20, 40, 60, 90, 128].map(|linear| frame.len().min(linear)) {
-                    port.send(&frame, linear, gso_size);
+            for (data, gso_size) in SIZES.into_iter().filter(|(_, it)| *it == 0 || protocol != 50) {
+                let mut bare = transport(is_v6, protocol, data);
+                bare[15] |= if is_v6 { 0 } else { 3 };
+                let mut frames = vec![bare.clone()];
+                if gso_size == 0 {
+                    frames.extend([tagged(&bare, false), tagged(&bare, true)]);
+                }
+                let becomes = expected(&bare, gso_size);
+                let each = frames.iter().flat_map(|frame| LINEAR.map(|linear| (frame, linear)));
+                for (frame, linear) in each {
+                    port.send(frame, linear.min(frame.len()), gso_size);
                     let mut ahead = 0;
-                    let expected = expected(&frame, gso_size).into_iter().map(|(hash, len)| {
+                    let expected = becomes.iter().map(|(hash, len)| {
                         (bytes, packets, ahead) = (bytes + len, packets + 1, ahead + len);
-                        (hash, bytes, packets, ahead - len)
+                        (*hash, bytes, packets, ahead - len)
                     });
                     let expected: Vec<Seen> = expected.collect();
                     buffers += 1;
+                    marks += if is_v6 { 0 } else { expected.len() as u64 };
                     let what = format!("v6: {is_v6}, protocol {protocol}, {data} by {gso_size}");
-                    assert_eq!(port.seen(), expected, "{what}, {linear} in one piece");
+                    let tags = frame.len() - bare.len();
+                    assert_eq!(
+                        port.seen(),
+                        expected,
+                        "{what}, {tags} of tags, {linear} in a piece"
+                    );
                 }
             }
         }
+        let mut to_a_group = transport(false, 17, 100);
+        to_a_group[0] = 1;
+        port.send(&to_a_group, 60, 0);
+        assert_eq!(port.seen(), []);
         let departed = port.classes.departed().unwrap();
-        assert_eq!((departed.sampled, departed.unread, departed.missed), (buffers, 0, 0));
+        assert_eq!((departed.sampled, departed.unread, departed.missed), (buffers, 1, 0));
         let counted = port.classes.sampler.counters(BundleId(5)).unwrap().unwrap();
-        assert_eq!((counted.bytes.as_u64(), counted.packets), (bytes, packets));
+        assert_eq!((counted.bytes.as_u64(), counted.packets, counted.ce), (bytes, packets, marks));
         assert_eq!(port.classes.ledger(0).left, buffers);
     });
 }
@@ -173,19 +204,23 @@ fn cost_of_a_packet_that_leaves() {
         let singles = [("TCP", 6, 1448, 0), ("UDP", 17, 1448, 0)];
         for (name, protocol, data, gso_size) in trains.into_iter().chain(singles) {
             let frame = transport(false, protocol, data);
-            let before = port.classes.departed().unwrap();
-            let buffers = if gso_size == 0 { 200_000 } else { 20_000 };
-            for sent in 0..buffers {
-                port.send(&frame, 66.min(frame.len()), gso_size);
-                if sent % 1000 == 0 {
-                    port.seen();
+            let (packets, buffers) = match gso_size {
+                0 => (1, 10_000),
+                size => (data / usize::from(size), 1000),
+            };
+            let mut costs = [0.0; 21].map(|_: f64| {
+                let before = port.classes.departed().unwrap();
+                for _ in 0..buffers {
+                    port.send(&frame, 66.min(frame.len()), gso_size);
                 }
-            }
-            let after = port.classes.departed().unwrap();
-            let packets = data.checked_div(gso_size.into()).unwrap_or(1);
-            let cost = (after.sampling_ns - before.sampling_ns) as f64;
-            let sampled = (after.sampled - before.sampled) as usize;
-            println!("{name}, {packets} packets: {:.1} ns each", cost / (sampled * packets) as f64);
+                port.seen();
+                let after = port.classes.departed().unwrap();
+                let sampled = (after.sampled - before.sampled) as usize;
+                (after.sampling_ns - before.sampling_ns) as f64 / (sampled * packets) as f64
+            });
+            costs.sort_by(f64::total_cmp);
+            let [best, median] = [0, costs.len() / 2].map(|at| costs[at]);
+            println!("{name}, {packets} packets: {median:.1} ns each, the best {best:.1}");
         }
     });
 }
