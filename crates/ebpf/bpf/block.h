@@ -130,8 +130,11 @@ static __always_inline struct siphash hash_addresses(const struct packet *packet
 }
 
 /* The hash of a block from the state after its addresses and the words behind them. */
-static __always_inline __u64 hash_rest(struct siphash state, __u64 network, const __u64 *payload)
+static __always_inline __u64 hash_rest(const struct siphash *addresses, __u64 network,
+				       const __u64 *payload)
 {
+	struct siphash state = *addresses;
+
 	siphash_word(&state, network);
 #pragma unroll
 	for (int i = 0; i < PAYLOAD_WORDS; i++)
@@ -200,6 +203,7 @@ static __always_inline __u64 sampling_hash(const struct packet *packet, void *da
 {
 	const __u8 *payload = packet->payload;
 	__u64 words[PAYLOAD_WORDS];
+	struct siphash addresses;
 	bool has_ports = version != 1 && transport_words(packet, data_end, words);
 
 	if (!has_ports) {
@@ -208,7 +212,8 @@ static __always_inline __u64 sampling_hash(const struct packet *packet, void *da
 			words[i] = word_of(payload + 8 * i, packet->payload_len - 8 * i, data_end);
 	}
 	leave_out_nat(packet, words, nat, has_ports);
-	return hash_rest(hash_addresses(packet, key, nat), network_word(packet, nat), words);
+	addresses = hash_addresses(packet, key, nat);
+	return hash_rest(&addresses, network_word(packet, nat), words);
 }
 
 #endif

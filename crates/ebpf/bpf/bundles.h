@@ -12,7 +12,8 @@
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was
  * counted, all three as of the same packet, though packets of a bundle arrive on several CPUs.
- * Where they do, atomics would move the same cache line. It costs 47 ns per packet, uncontended.
+ * Where they do, atomics would move the same cache line. It costs 47 to 90 ns per packet,
+ * uncontended. Behind a qdisc, where packets leave one after the other, they are atomics.
  */
 #ifndef FOREBAY_BUNDLES_H
 #define FOREBAY_BUNDLES_H
@@ -193,18 +194,14 @@ static __always_inline void count_loss(void)
 		*count += 1;
 }
 
-/* Wakes the reader only if it has read everything before, which is most of the time. Not inlined: BTF has
- * the structures of a function's arguments, and so has the skeleton. */
-static __noinline void tell(const struct boundary *record)
+/* A record to be filled in. Submitting it wakes the reader only if it has read everything before: most of the time. */
+static __always_inline struct boundary *begin_to_tell(void)
 {
-	struct boundary *slot = bpf_ringbuf_reserve(&boundaries, sizeof(*slot), 0);
+	struct boundary *record = bpf_ringbuf_reserve(&boundaries, sizeof(*record), 0);
 
-	if (!slot) {
+	if (!record)
 		count_loss();
-		return;
-	}
-	*slot = *record;
-	bpf_ringbuf_submit(slot, 0);
+	return record;
 }
 
 #endif

@@ -90,12 +90,12 @@ struct {
 struct ledger {
 	/* Put into classes of the bundle ... */
 	__u64 came;
-	/* ... and no longer in any: left, or dropped ... */
-	__u64 gone;
-	/* ... as these were. */
+	/* ... and no longer in any: these have left ... */
+	__u64 left;
+	/* ... and these were dropped. */
 	__u64 dropped;
 	/* Buffers that have left. */
-	__u64 left;
+	__u64 buffers;
 };
 
 /* User space reads it through mmap. */
@@ -178,38 +178,33 @@ int classify(struct __sk_buff *ctx)
 	return fate == CLASSIFIED_FULL ? TCX_DROP : TCX_NEXT;
 }
 
-/* Headers on the stack, where the IP header is aligned. */
-struct headers {
-	__u8 unused[2];
-	__u8 bytes[HEADERS_LEN];
-} __attribute__((aligned(8)));
-
-static __always_inline bool read_headers(struct sk_buff *skb, struct packet *packet)
+static __always_inline bool read_headers(const struct buffer *of, struct packet *packet)
 {
-	struct headers headers = {};
-	struct bpf_dynptr frame;
-	__u32 len = skb->len;
+	const __u32 ip_at = sizeof(struct ethhdr);
+	word eth[3], ip[sizeof(struct ipv6hdr) / sizeof(word)];
+	__u64 tags;
+	__be16 proto;
 
-	if (len > HEADERS_LEN)
-		len = HEADERS_LEN;
-	if (bpf_dynptr_from_skb((void *)skb, 0, &frame) ||
-	    bpf_dynptr_read(headers.bytes, len, &frame, 0, 0))
+	if (!read_words(of, 0, eth, 3) || eth[0] & 1)
 		return false;
-	return parse(headers.bytes, headers.bytes + HEADERS_LEN, skb->len, packet) == PARSED_IP;
+	/* From the first EtherType on. */
+	eth[1] = eth[1] >> 32 | eth[2] << 32;
+	eth[2] >>= 32;
+	tags = tags_len((void *)&eth[1]);
+	proto = tags < sizeof(*eth) ? eth[1] >> 8 * tags : eth[2];
+	packet->tags_len = tags;
+	return read_words(of, ip_at + tags, ip, 5) &&
+	       parse_behind(proto, ip, ip + 5, of->skb->len - tags, packet) == PARSED_IP;
 }
 
 /* Nobody may be asked for it but by messages that all listeners to rtnetlink get, too. */
-static __always_inline void note_standing(struct net_device *dev)
+static __always_inline void note_standing(const struct standing *now)
 {
-	struct Qdisc *root = dev->qdisc;
 	__u32 zero = 0;
-	struct standing *now = bpf_map_lookup_elem(&standing, &zero);
+	struct standing *noted = bpf_map_lookup_elem(&standing, &zero);
 
-	if (!now)
-		return;
-	now->packets = root->q.qlen;
-	now->bytes = root->qstats.backlog;
-	now->drops = root->qstats.drops;
+	if (noted)
+		*noted = *now;
 }
 
 /*
@@ -217,16 +212,18 @@ static __always_inline void note_standing(struct net_device *dev)
  * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
  * qdisc is empty.
  */
-static __always_inline void note_left(__u32 slot, __u32 packets, struct net_device *dev)
+static __always_inline void note_left(__u32 slot, __u32 packets, const struct standing *now)
 {
 	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+	__u64 gone;
 
 	if (!of)
 		return;
-	of->left += 1;
-	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
-	if (!dev->qdisc->q.qlen || of->came < of->gone)
-		of->came = of->gone;
+	of->buffers += 1;
+	of->left += packets ? packets : 1;
+	gone = of->left + of->dropped;
+	if (!now->packets || of->came < gone)
+		of->came = gone;
 }
 
 static __always_inline void note_dropped(__u32 slot, __u32 packets)
@@ -235,7 +232,6 @@ static __always_inline void note_dropped(__u32 slot, __u32 packets)
 
 	if (!of)
 		return;
-	__sync_fetch_and_add(&of->gone, packets ? packets : 1);
 	__sync_fetch_and_add(&of->dropped, packets ? packets : 1);
 }
 
@@ -262,17 +258,24 @@ static __always_inline bool is_wan(struct net_device *dev)
 static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)
 {
 	__u32 slot = slot_of(skb->priority);
+	struct buffer of = { skb, (void *)skb };
+	struct Qdisc *root = dev->qdisc;
+	struct standing now;
 	struct packet packet;
 	struct gso gso;
+	bool is_sampled;
 
 	if (slot >= MAX_BUNDLES)
 		return DEPARTED_OUTSIDE;
-	if (!read_headers(skb, &packet))
+	if (!read_headers(&of, &packet))
 		return DEPARTED_UNREAD;
 	gso = gso_of(skb);
-	note_standing(dev);
-	note_left(slot, gso.segs, dev);
-	return sample((void *)skb, &packet, &gso, slot) ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
+	is_sampled = sample(&of, &packet, &gso, slot, true);
+	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops };
+	note_standing(&now);
+	/* The last: it tells user space that all else is there. */
+	note_left(slot, gso.segs, &now);
+	return is_sampled ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
 }
 
 SEC("tp_btf/net_dev_start_xmit")

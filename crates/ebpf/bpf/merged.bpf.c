@@ -8,6 +8,7 @@
 SEC("tcx/ingress")
 int merged(struct __sk_buff *ctx)
 {
+	struct buffer of = { bpf_cast_to_kern_ctx(ctx), ctx };
 	struct packet packet;
 	struct gso gso;
 	int slot;
@@ -17,8 +18,8 @@ int merged(struct __sk_buff *ctx)
 	slot = bundle_of(&packet);
 	if (slot < 0)
 		return TCX_NEXT;
-	gso = gso_of(bpf_cast_to_kern_ctx(ctx));
-	sample(ctx, &packet, &gso, slot);
+	gso = gso_of(of.skb);
+	sample(&of, &packet, &gso, slot, false);
 	return TCX_NEXT;
 }
 

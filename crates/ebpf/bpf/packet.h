@@ -194,6 +194,25 @@ static __always_inline __u64 tags_len(const __be16 *proto)
 	return sizeof(struct vlan_tag) * (first + (first & is_tag(proto[tag])));
 }
 
+/* Reads what the EtherType in front of it says that there is, of a frame of `len` bytes without its tags. */
+static __always_inline enum parsed parse_behind(__be16 proto, void *header, void *data_end,
+						__u64 len, struct packet *packet)
+{
+	switch (proto) {
+	case be16(ETH_P_IP):
+		return parse_ipv4(header, data_end, len, packet);
+	case be16(ETH_P_IPV6):
+		return parse_ipv6(header, data_end, len, packet);
+	case be16(ETH_P_MPLS_UC):
+	case be16(ETH_P_MPLS_MC):
+		return PARSED_MPLS;
+	case be16(ETH_P_PPP_SES):
+		return PARSED_PPPOE;
+	default:
+		return PARSED_OTHER;
+	}
+}
+
 /* Reads the headers at `data`, of a frame of `len` bytes that may go on elsewhere behind `data_end`. */
 static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 					 struct packet *packet)
@@ -212,20 +231,7 @@ static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 	if ((void *)(proto + 1) > data_end)
 		return PARSED_OTHER;
 	packet->tags_len = tags;
-	len -= tags;
-	switch (*proto) {
-	case be16(ETH_P_IP):
-		return parse_ipv4((void *)(proto + 1), data_end, len, packet);
-	case be16(ETH_P_IPV6):
-		return parse_ipv6((void *)(proto + 1), data_end, len, packet);
-	case be16(ETH_P_MPLS_UC):
-	case be16(ETH_P_MPLS_MC):
-		return PARSED_MPLS;
-	case be16(ETH_P_PPP_SES):
-		return PARSED_PPPOE;
-	default:
-		return PARSED_OTHER;
-	}
+	return parse_behind(*proto, proto + 1, data_end, len - tags, packet);
 }
 
 /* Where in the frame, with its tags, the payload begins. */

@@ -6,6 +6,18 @@
 #include "block.h"
 #include "bundles.h"
 
+/* Tells of a boundary. Not inlined: BTF has the structures of a function's arguments, and so has
+ * the skeleton. */
+static __noinline void tell(const struct boundary *record)
+{
+	struct boundary *slot = begin_to_tell();
+
+	if (!slot)
+		return;
+	*slot = *record;
+	bpf_ringbuf_submit(slot, 0);
+}
+
 SEC("xdp")
 int sampler(struct xdp_md *ctx)
 {

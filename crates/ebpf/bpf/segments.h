@@ -16,132 +16,220 @@
 
 /* More packets than one super-packet becomes: 64 KiB of 8 bytes each, which is the kernel's least. */
 #define MAX_SEGMENTS 8192
-/* Bytes of the transport's header, and of what is behind it, that can be in the block. */
-#define TRANSPORT_BYTES 32
+/* Packets that are sampled in one call of the loop. */
+#define AT_A_TIME 16
+/* Words of the transport's header, and of what is behind it, that can be in the block. */
+#define TRANSPORT_WORDS 4
 
 /* A buffer, and where its packets begin. */
 struct cutting {
-	struct __sk_buff *skb;
+	/* Of UDP: the whole, whose data hardly lies in one piece. */
+	struct bpf_dynptr frame;
 	/* After the addresses, which all packets have alike. */
 	struct siphash addresses;
 	/* As the first packet has them. */
 	__u64 network;
 	__u64 payload[PAYLOAD_WORDS];
+	/* Of UDP: the next bytes of the data. */
+	__u64 next_data;
+	/* Bits of the network's word that have the identification, if each packet has the next one. */
+	__u64 id_bits;
+	__u64 epoch_mask;
 	/* Counters as they were before the first packet. */
-	struct boundary record;
-	/* Bytes of VLAN tags, which are not counted. */
-	__u32 tags_len;
-	/* Other bytes in front of the data, and those of the transport's header among them. */
+	__u64 bytes;
+	__u64 packets;
+	__u64 ce;
+	/* Of TCP. */
+	__u32 sequence;
+	__u32 bundle;
+	/* Bytes in front of the data, and those of the transport's header among them, which has to follow VLAN tags. */
 	__u32 header_len;
 	__u32 transport_len;
+	__u32 tags_len;
 	__u32 data_len;
 	/* Data of a packet. */
 	__u32 size;
+	/* Packets. */
+	__u32 count;
 	__u16 id;
-	/* Bits of the network's word that have the identification, if each packet has the next one. */
-	__u64 id_bits;
 	bool is_tcp;
 	bool is_udp;
 	bool is_ce;
 };
 
-/* The first and the last eight bytes of the data of a UDP datagram. */
-static __always_inline void read_data(struct cutting *it, __u32 offset, __u32 len, __u64 *words)
+/* Tells of the packet `at` with so much data. */
+static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u32 len, __u64 hash)
 {
-	struct bpf_dynptr frame;
+	__u64 ahead = (__u64)at * (it->header_len + it->size);
+	struct boundary *record = begin_to_tell();
 
-	words[0] = words[1] = 0;
-	if (bpf_dynptr_from_skb(it->skb, 0, &frame))
+	if (!record)
 		return;
-	offset += it->tags_len + it->header_len;
-	if (len < 8) {
-		bpf_dynptr_read(&words[0], len & 7, &frame, offset, 0);
-		return;
-	}
-	bpf_dynptr_read(&words[0], 8, &frame, offset, 0);
-	bpf_dynptr_read(&words[1], 8, &frame, offset + len - 8, 0);
+	record->hash = hash;
+	record->received_at_ns = bpf_ktime_get_ns();
+	record->received_bytes = it->bytes + ahead + it->header_len + len;
+	record->received_packets = it->packets + at + 1;
+	record->received_ce = it->ce + (it->is_ce ? at + 1 : 0);
+	record->ahead_bytes = ahead;
+	record->epoch_mask = it->epoch_mask;
+	record->bundle = it->bundle;
+	bpf_ringbuf_submit(record, 0);
 }
 
-/* Samples the packet `at`. */
-static __always_inline void sample_segment(struct cutting *it, __u32 at)
+/* Samples the packet `at` with so much data, which has these words in its block. */
+static __always_inline void sample_packet(const struct cutting *it, __u32 at, __u32 len,
+					  __u64 network, const __u64 *payload)
 {
-	__u32 offset = at * it->size, len = it->data_len - offset;
-	__u64 network = it->network, payload[PAYLOAD_WORDS];
-	struct boundary *record = &it->record;
+	__u64 hash = hash_rest(&it->addresses, network, payload);
 
-	if (len > it->size)
-		len = it->size;
-	payload[0] = it->payload[0];
-	payload[1] = it->payload[1];
-	payload[2] = it->payload[2];
-	network = (network & ~it->id_bits) | (be16((__u16)(it->id + at)) & it->id_bits);
-	network = (network & ~(0xffffULL << 48)) | (__u64)be16((__u16)(it->transport_len + len)) << 48;
-	if (it->is_tcp && at) {
-		__u32 sequence = __builtin_bswap32(payload[0] >> 32) + offset;
-
-		payload[0] = (payload[0] & low_bytes(4)) | (__u64)__builtin_bswap32(sequence) << 32;
-	}
-	if (it->is_udp) {
-		if (it->data_len > it->size)
-			payload[0] = (payload[0] & low_bytes(4)) |
-				     (__u64)be16((__u16)(UDP_HEADER + len)) << 32;
-		read_data(it, offset, len, payload + 1);
-	}
-	record->hash = hash_rest(it->addresses, network, payload);
-	record->received_bytes += it->header_len + len;
-	record->received_packets += 1;
-	record->received_ce += it->is_ce;
-	if (!(record->hash & record->epoch_mask))
-		tell(record);
-	record->ahead_bytes += it->header_len + len;
+	if (!(hash & it->epoch_mask))
+		tell_packet(it, at, len, hash);
 }
 
-static long sample_next(__u32 at, void *it)
+/* Bytes of data of a packet whose data begins at `offset`. */
+static __always_inline __u32 segment_len(const struct cutting *it, __u32 offset)
 {
-	sample_segment(it, at);
+	__u32 rest = it->data_len - offset;
+
+	return rest < it->size ? rest : it->size;
+}
+
+/* The network's word of the packet `at` with so much data: what all have alike is without length and identification. */
+static __always_inline __u64 segment_network(const struct cutting *it, __u32 at, __u32 len)
+{
+	return it->network | (be16((__u16)(it->id + at)) & it->id_bits) |
+	       (__u64)be16((__u16)(it->transport_len + len)) << 48;
+}
+
+static long sample_tcp(__u32 turn, struct cutting *it)
+{
+	__u32 at = turn * AT_A_TIME;
+
+#pragma nounroll
+	for (int i = 0; i < AT_A_TIME && at < it->count; i++, at++) {
+		__u32 offset = at * it->size, len = segment_len(it, offset);
+		__u64 payload[] = {
+			it->payload[0] | (__u64)__builtin_bswap32(it->sequence + offset) << 32,
+			it->payload[1],
+			it->payload[2],
+		};
+
+		sample_packet(it, at, len, segment_network(it, at, len), payload);
+	}
 	return 0;
 }
 
-/* Adds to the counters of a bundle, and puts them into the record as they were before. */
-static __always_inline void reserve(struct counters *count, __u64 bytes, __u64 packets, __u64 ce,
-				    struct boundary *before)
+/* Where the last eight bytes of the data of a datagram lie in the frame. */
+static __always_inline __u32 end_at(const struct cutting *it, __u32 offset, __u32 len)
 {
+	return it->tags_len + it->header_len + offset + len - sizeof(word);
+}
+
+/*
+ * Takes the first and the last eight bytes of the data of a UDP datagram, from words that begin at the last eight: the
+ * other is the first of the next datagram.
+ */
+static __always_inline void take_data(struct cutting *it, __u32 len, const word *words,
+				      __u64 *payload)
+{
+	payload[1] = it->next_data & low_bytes(len);
+	payload[2] = len < sizeof(*words) ? 0 : words[0];
+	it->next_data = words[1];
+}
+
+static long sample_udp(__u32 turn, struct cutting *it)
+{
+	__u32 at = turn * AT_A_TIME;
+
+#pragma nounroll
+	for (int i = 0; i < AT_A_TIME && at < it->count; i++, at++) {
+		__u32 offset = at * it->size, len = segment_len(it, offset);
+		__u32 rest = it->data_len - offset - len;
+		__u64 payload[PAYLOAD_WORDS];
+		word words[2] = {};
+
+		payload[0] = it->payload[0] | (__u64)be16((__u16)(UDP_HEADER + len)) << 32;
+		if (rest > sizeof(*words))
+			rest = sizeof(*words);
+		bpf_dynptr_read(words, sizeof(*words) + rest, &it->frame, end_at(it, offset, len), 0);
+		take_data(it, len, words, payload);
+		sample_packet(it, at, len, segment_network(it, at, len), payload);
+	}
+	return 0;
+}
+
+/* Samples the packets of a super-packet. */
+static __always_inline void sample_segments(struct cutting *it, struct __sk_buff *ctx)
+{
+	__u32 turns = (it->count + AT_A_TIME - 1) / AT_A_TIME;
+
+	it->network &= ~(it->id_bits | 0xffffULL << 48);
+	it->sequence = __builtin_bswap32(it->payload[0] >> 32);
+	it->payload[0] &= low_bytes(4);
+	if (turns > MAX_SEGMENTS / AT_A_TIME)
+		turns = MAX_SEGMENTS / AT_A_TIME;
+	if (it->is_tcp)
+		bpf_loop(turns, sample_tcp, it, 0);
+	else if (!bpf_dynptr_from_skb(ctx, 0, &it->frame))
+		bpf_loop(turns, sample_udp, it, 0);
+}
+
+/*
+ * Adds the packets and bytes to the counters of a bundle, and says what they were before. `in_turn`: buffers come one
+ * after the other, and need no lock, which would cost nearly as much as all the rest. Atomics, for user space may put
+ * them to zero; what it reads may be without the packets of a buffer whose bytes are in it.
+ */
+static __always_inline void reserve(struct counters *count, __u64 bytes, struct cutting *it,
+				    bool in_turn)
+{
+	__u32 ce = it->is_ce ? it->count : 0;
+
+	if (in_turn) {
+		it->bytes = __sync_fetch_and_add(&count->bytes, bytes);
+		it->packets = __sync_fetch_and_add(&count->packets, it->count);
+		it->ce = ce ? __sync_fetch_and_add(&count->ce, ce) : count->ce;
+		return;
+	}
 	bpf_spin_lock(&count->lock);
-	before->received_bytes = count->bytes;
-	before->received_packets = count->packets;
-	before->received_ce = count->ce;
+	it->bytes = count->bytes;
+	it->packets = count->packets;
+	it->ce = count->ce;
 	count->bytes += bytes;
-	count->packets += packets;
+	count->packets += it->count;
 	count->ce += ce;
 	bpf_spin_unlock(&count->lock);
 }
 
 /* Takes what the block has of the transport; false: the packets of this super-packet are not known. */
 static __always_inline bool take_transport(struct cutting *it, const struct packet *packet,
-					   const struct gso *gso, const __u64 *words)
+					   const struct gso *gso, const word *words)
 {
 	__u32 header_len = 0;
 
-	it->payload[0] = words[0];
-	it->payload[1] = words[1];
-	it->payload[2] = words[2];
-	if (begins_with(packet, IPPROTO_TCP, TCP_HEADER)) {
+	it->is_tcp = begins_with(packet, IPPROTO_TCP, TCP_HEADER);
+	it->is_udp = begins_with(packet, IPPROTO_UDP, UDP_HEADER);
+	if (it->is_tcp) {
 		header_len = tcp_header_len(words[1]);
-		it->is_tcp = true;
+		it->payload[0] = words[0];
 		it->payload[1] = without_flags(words[1]);
 		it->payload[2] = header_len >= TCP_STAMPED && packet->payload_len >= TCP_STAMPED ?
 					 words[3] : 0;
 		if (header_len < TCP_HEADER || header_len > packet->payload_len)
 			header_len = 0;
-	} else if (begins_with(packet, IPPROTO_UDP, UDP_HEADER)) {
+	} else if (it->is_udp) {
 		header_len = UDP_HEADER;
-		it->is_udp = true;
 		it->payload[0] = without_checksum(words[0]);
+		it->next_data = words[1];
+	} else {
+#pragma unroll
+		for (int i = 0; i < PAYLOAD_WORDS; i++)
+			it->payload[i] = words[i] & low_bytes(packet->payload_len - 8 * i);
 	}
 	it->transport_len = header_len;
 	it->header_len = packet->frame_len - packet->payload_len + header_len;
 	it->data_len = packet->payload_len - header_len;
 	it->size = it->data_len;
+	it->id_bits = 0;
 	if (!gso->size)
 		return true;
 	it->size = gso->size;
@@ -151,57 +239,55 @@ static __always_inline bool take_transport(struct cutting *it, const struct pack
 }
 
 /* Reads what the block has of the transport; false as above, and where it cannot be read. */
-static __always_inline bool read_transport(struct cutting *it, const struct packet *packet,
-					   const struct gso *gso)
+static __always_inline bool read_transport(const struct buffer *of, struct cutting *it,
+					   const struct packet *packet, const struct gso *gso)
 {
-	__u64 words[TRANSPORT_BYTES / 8] = {};
-	__u32 len = packet->payload_len;
-	struct bpf_dynptr frame;
+	word words[TRANSPORT_WORDS];
 
-	if (len > TRANSPORT_BYTES)
-		len = TRANSPORT_BYTES;
-	if (bpf_dynptr_from_skb(it->skb, 0, &frame) ||
-	    bpf_dynptr_read(words, len, &frame, payload_at(packet), 0))
-		return false;
-	return take_transport(it, packet, gso, words);
+	return read_words(of, payload_at(packet), words, TRANSPORT_WORDS) &&
+	       take_transport(it, packet, gso, words);
 }
 
 /*
- * Counts a buffer of the bundle in this slot, and samples what it is cut into; false: it was not sampled. `skb` is
- * what the kind of program has for the buffer, of which these are the headers.
+ * Counts a buffer of the bundle in this slot, and samples what it is cut into; false: it was not sampled. These are its
+ * headers. `in_turn`: no other processor does so at the same time.
  */
-static __always_inline bool sample(struct __sk_buff *skb, const struct packet *packet,
-				   const struct gso *gso, __u32 slot)
+static __always_inline bool sample(const struct buffer *of, const struct packet *packet,
+				   const struct gso *gso, __u32 slot, bool in_turn)
 {
 	struct bundle *bundle = bpf_map_lookup_elem(&bundles, &slot);
 	struct counters *count = bpf_map_lookup_elem(&counters, &slot);
-	struct cutting it = { .skb = skb };
-	__u32 packets;
+	struct cutting it;
 
 	if (!bundle || !count)
 		return false;
+	it.network = network_word(packet, bundle->nat);
+	it.addresses = hash_addresses(packet, bundle->key, bundle->nat);
 	it.tags_len = packet->tags_len;
 	it.id = be16(packet->id);
 	it.is_ce = packet->ecn == INET_ECN_CE;
-	if (!read_transport(&it, packet, gso)) {
-		packets = gso->segs ? gso->segs : 1;
-		reserve(count, packet->frame_len, packets, it.is_ce ? packets : 0, &it.record);
+	if (!read_transport(of, &it, packet, gso)) {
+		it.count = gso->segs ? gso->segs : 1;
+		reserve(count, packet->frame_len, &it, in_turn);
 		return false;
 	}
-	packets = it.size ? (it.data_len + it.size - 1) / it.size : 1;
-	it.record.received_at_ns = bpf_ktime_get_ns();
-	it.record.epoch_mask = *(volatile __u64 *)&bundle->epoch_mask;
-	it.record.bundle = bundle->id;
-	it.network = network_word(packet, bundle->nat);
-	it.addresses = hash_addresses(packet, bundle->key, bundle->nat);
+	it.count = gso->size ? (it.data_len + it.size - 1) / it.size : 1;
+	it.epoch_mask = *(volatile __u64 *)&bundle->epoch_mask;
+	it.bundle = bundle->id;
 	leave_out_nat(packet, it.payload, bundle->nat, it.is_tcp || it.is_udp);
 	it.id_bits &= ~any_nat(bundle->nat);
-	reserve(count, (__u64)packets * it.header_len + it.data_len, packets, it.is_ce ? packets : 0,
-		&it.record);
-	if (packets == 1)
-		sample_segment(&it, 0);
-	else
-		bpf_loop(packets < MAX_SEGMENTS ? packets : MAX_SEGMENTS, sample_next, &it, 0);
+	reserve(count, (__u64)it.count * it.header_len + it.data_len, &it, in_turn);
+	if (it.count > 1) {
+		sample_segments(&it, of->ctx);
+		return true;
+	}
+	if (it.is_udp) {
+		word words[2] = {};
+
+		read_words(of, end_at(&it, 0, it.data_len), words, 2);
+		take_data(&it, it.data_len, words, it.payload);
+	}
+	sample_packet(&it, 0, it.data_len, it.network, it.payload);
 	return true;
 }
 

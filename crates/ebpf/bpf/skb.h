@@ -110,9 +110,17 @@ struct skb_shared_info {
 struct sk_buff {
 	struct net_device *dev;
 	unsigned int len;
+	/* Of these, bytes that lie in other pieces than the first. */
+	unsigned int data_len;
 	__u32 priority;
 	unsigned int end;
 	unsigned char *head;
+	unsigned char *data;
+};
+
+/* Nothing but words: as such the verifier has the kernel's memory read that it knows nothing of. */
+struct rtnl_link_stats64 {
+	__u64 rx_packets;
 };
 
 #pragma clang attribute pop
@@ -124,6 +132,11 @@ struct sk_buff {
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags,
 			       struct bpf_dynptr *dynptr) __ksym __weak;
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
+/* No call once the program is loaded: what is read through it is zero where there is no memory. */
+extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
+
+#define kernel_memory(type, at) \
+	((const type *)bpf_rdonly_cast((const void *)(at), bpf_core_type_id_kernel(type)))
 
 /* Bytes up to the end of a fixed IPv6 header behind tags, and of the type of an ICMPv6 message. */
 #define HEADERS_LEN                                                                \
@@ -145,6 +158,62 @@ static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *pa
 	       !is_discovery(packet, data_end);
 }
 
+/* A buffer as the kernel has it, and what the kind of program has for it. */
+struct buffer {
+	struct sk_buff *skb;
+	struct __sk_buff *ctx;
+};
+
+/* Of a frame: what is read as words may be looked at as headers. */
+typedef __u64 __attribute__((may_alias)) word;
+
+/* Words that are read at a time, at most. */
+#define MOST_WORDS 5
+
+/* Reads bytes wherever they lie. Not inlined: the programs would be twice as long. */
+static __noinline bool copy_bytes(struct __sk_buff *ctx, __u32 at, word *words, __u32 len)
+{
+	struct bpf_dynptr frame;
+
+	if (len > MOST_WORDS * sizeof(*words))
+		return false;
+	return !bpf_dynptr_from_skb(ctx, 0, &frame) &&
+	       !bpf_dynptr_read(words, len, &frame, at, 0);
+}
+
+/*
+ * Reads words from a place in the frame; behind its end they are anything. Where all lie in the first piece, as headers
+ * nearly always do, no call is made: where processors must not predict returns (Safe RET), five or six of them are in
+ * each read through a dynptr, and cost more than the hash of the packet.
+ */
+static __always_inline bool read_words(const struct buffer *of, __u32 at, word *words, __u32 count)
+{
+	__u32 len = of->skb->len, elsewhere = of->skb->data_len;
+	const word *there;
+
+	if (elsewhere && at + count * sizeof(*words) > len - elsewhere) {
+		word copy[MOST_WORDS] = {};
+
+		len = len - at < count * sizeof(*words) ? len - at : count * sizeof(*words);
+		if (!copy_bytes(of->ctx, at, copy, len))
+			return false;
+#pragma unroll
+		for (__u32 i = 0; i < count; i++)
+			words[i] = copy[i];
+		return true;
+	}
+	there = (const word *)kernel_memory(struct rtnl_link_stats64, of->skb->data + at);
+#pragma unroll
+	for (__u32 i = 0; i < MOST_WORDS; i++) {
+		if (i >= count)
+			break;
+		words[i] = there[i];
+		/* As a whole: each load is checked. */
+		asm volatile("" : "+r"(words[i]));
+	}
+	return true;
+}
+
 struct gso {
 	__u32 size;
 	__u32 segs;
@@ -154,19 +223,12 @@ struct gso {
 /* How the buffer is to be cut up; all zeros where it is one packet. */
 static __always_inline struct gso gso_of(struct sk_buff *skb)
 {
-	struct skb_shared_info *shared = (void *)(skb->head + skb->end);
-	struct gso gso = {};
-	unsigned short size = 0, segs = 0;
+	const struct skb_shared_info *shared =
+		kernel_memory(struct skb_shared_info, skb->head + skb->end);
 
-	/* Not by loads: the verifier knows nothing of what is behind the end. */
-	bpf_core_read(&size, sizeof(size), &shared->gso_size);
-	if (!size)
-		return gso;
-	bpf_core_read(&segs, sizeof(segs), &shared->gso_segs);
-	bpf_core_read(&gso.type, sizeof(gso.type), &shared->gso_type);
-	gso.size = size;
-	gso.segs = segs;
-	return gso;
+	if (!shared->gso_size)
+		return (struct gso){};
+	return (struct gso){ shared->gso_size, shared->gso_segs, shared->gso_type };
 }
 
 #endif

@@ -133,6 +133,9 @@ pub(crate) fn per_cpu_sum(name: &'static str, map: &MapHandle, index: u32) -> Re
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::process::Command;
+    use std::thread;
+
     use forebay_skips::{Need, skip_without};
 
     use super::*;
@@ -151,6 +154,28 @@ pub(crate) mod tests {
             Ok(loaded) => Some(loaded),
             Err(Error::Privilege) if skip_without(Need::Root) => None,
             Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Runs a program of iproute2.
+    pub(crate) fn command(line: &str) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
+        assert!(status.success(), "{line}");
+    }
+
+    /// Runs `test` in a network namespace of its own, as root.
+    pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+        if skip_without(Need::Root) {
+            return;
+        }
+        let thread = thread::spawn(|| {
+            // SAFETY: plain numbers; this thread ends with the test.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+            test();
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
         }
     }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod maps;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;

@@ -10,7 +10,8 @@ use crate::membership::MAX_PREFIXES;
 use crate::program::tests::{Buffer, GSO_SEGS, GSO_SIZE, loaded, run, run_at_tc};
 
 const VECTORS: &str = include_str!("../../../core/tests/data/sample_vectors.txt");
-const KEY: SamplingKey = SamplingKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+pub(crate) const KEY: SamplingKey =
+    SamplingKey([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 const EVERY_PACKET: EpochSize = EpochSize::from_log2(0).unwrap();
 
 fn sampler() -> Option<Sampler> {
@@ -147,7 +148,7 @@ fn versions_are_those_of_core_for_every_length_and_protocol() {
 }
 
 /// `frame` behind a customer's VLAN tag, or a provider's and a customer's.
-fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
+pub(crate) fn tagged(frame: &[u8], is_twice: bool) -> Vec<u8> {
     let tags = [&[0x88, 0xa8, 0, 9][..], &[0x81, 0, 0, 5]].concat();
     [&frame[..12], &tags[if is_twice { 0 } else { 4 }..], &frame[12..]].concat()
 }
@@ -498,7 +499,7 @@ fn cost_of_a_packet() {
 }
 
 /// A frame of this IP version and transport with a header of 32 bytes where it is TCP, and `data` bytes behind it.
-fn transport(is_v6: bool, protocol: u8, data: usize) -> Vec<u8> {
+pub(crate) fn transport(is_v6: bool, protocol: u8, data: usize) -> Vec<u8> {
     let header_len = if protocol == 6 { 32 } else { 8 };
     let payload = header_len + data;
     let (mut frame, at) = if is_v6 {

@@ -7,10 +7,10 @@ use std::thread;
 
 use super::super::{Datapath, Events, Head, Options, Record, Reporting};
 use super::loopback::{Agent, connect, options, serve_to_ends, set_option};
-use super::wire::{command, in_namespace};
 use super::with_programs;
 use crate::attach::XdpLink;
 use crate::program::tests::loaded;
+use crate::program::tests::{command, in_namespace};
 
 /// The first device of a network namespace.
 const LOOPBACK: u32 = 1;

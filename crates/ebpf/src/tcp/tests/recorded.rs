@@ -19,8 +19,9 @@ use libbpf_rs::{MapHandle, RingBufferBuilder};
 use super::super::{Native, NativeKind};
 use super::loopback::{connect, fresh_name, set_option};
 use super::native::{MSS, in_core, measured};
-use super::wire::{HOST, NEIGHBOUR, Wire, in_namespace};
+use super::wire::{HOST, NEIGHBOUR, Wire};
 use crate::Error;
+use crate::program::tests::in_namespace;
 use crate::skel::Plain;
 use crate::skel::tcp_native::types::step as Step;
 

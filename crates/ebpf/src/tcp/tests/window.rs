@@ -12,8 +12,8 @@ use super::super::{
 };
 use super::loopback::{connect, fresh_name, options, set_option, sink, tcp_info, until};
 use super::loss::stream_on;
-use super::wire::{command, in_namespace};
 use crate::program::tests::loaded;
+use crate::program::tests::{command, in_namespace};
 
 /// The reports that wait; each connection's newest record is answered by `decide`.
 fn answer(datapath: &mut Datapath, mut decide: impl FnMut(&Record) -> Decision) -> Vec<Report> {

@@ -7,13 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use forebay_skips::{Need, skip_without};
+use crate::program::tests::command;
 
 /// The namespace's address, and the one that leads back to it.
 pub(super) const HOST: [u8; 4] = [10, 0, 0, 1];
@@ -25,28 +24,6 @@ const DELAY: Duration = Duration::from_millis(40);
 const QUEUE: Duration = Duration::from_millis(75);
 /// Acknowledgements and the ends of a connection are shorter.
 const DATA_FROM: usize = 200;
-
-/// Runs a program of iproute2.
-pub(super) fn command(line: &str) {
-    let words: Vec<&str> = line.split(' ').collect();
-    let status = Command::new(words[0]).args(&words[1..]).status().expect("iproute2 is here");
-    assert!(status.success(), "{line}");
-}
-
-/// Runs `test` in a network namespace of its own, as root.
-pub(super) fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let thread = thread::spawn(|| {
-        // SAFETY: plain numbers; this thread ends with the test.
-        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        test();
-    });
-    if let Err(panic) = thread.join() {
-        std::panic::resume_unwind(panic);
-    }
-}
 
 /// The path of the calling thread's namespace; it ends with it.
 pub(super) struct Wire {

@@ -1,6 +1,9 @@
 //! The programs of a sendbox whose packets stay in the kernel (`bpf/classes.bpf.c`): one puts them into the HTB class of
 //! their bundle, the other counts and samples what has left through it.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -121,7 +124,8 @@ const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
 #[derive(Debug)]
 pub struct Classes {
     /// What has left through the classes; its bundles are those that packets are put into classes for, all sampled by
-    /// version 2 of the block. A change of a bundle is one of both programs.
+    /// version 2 of the block. A change of a bundle is one of both programs. Counters that are read while a buffer
+    /// leaves may have its bytes and not yet its packets.
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
@@ -236,10 +240,12 @@ impl Classes {
         // Relaxed: what is read a little early is read again.
         let read = |word: usize| words[word].load(Ordering::Relaxed);
         let came = read(word_of!(types::ledger, came));
+        let dropped = read(word_of!(types::ledger, dropped));
+        let gone = read(word_of!(types::ledger, left)) + dropped;
         Ledger {
-            waiting: came.saturating_sub(read(word_of!(types::ledger, gone))),
-            dropped: read(word_of!(types::ledger, dropped)),
-            left: read(word_of!(types::ledger, left)),
+            waiting: came.saturating_sub(gone),
+            dropped,
+            left: read(word_of!(types::ledger, buffers)),
         }
     }
 
@@ -285,171 +291,4 @@ fn failed(error: io::Error) -> Error {
 fn network_namespace() -> io::Result<u32> {
     let inode = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
     u32::try_from(inode).map_err(io::Error::other)
-}
-
-#[cfg(test)]
-mod tests {
-    use forebay_core::bundle::sample::SamplingKey;
-    use forebay_core::bundle::{BlockVersion, EpochSize};
-    use forebay_skips::{Need, skip_without};
-
-    use super::*;
-    use crate::SamplerBundle;
-    use crate::attach::{tcx_ids, tcx_programs};
-    use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
-
-    const LAN: u32 = 7;
-    /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.
-    const WAN: u32 = i32::MAX as u32;
-    /// Longer than a loaded machine lets a test wait between a beat and its packet.
-    const STALE_AFTER: Duration = Duration::from_secs(2);
-    /// Answers of a program (enum tcx_action_base, include/uapi/linux/bpf.h).
-    const TCX_NEXT: i32 = -1;
-    const TCX_DROP: i32 = 2;
-
-    fn none() -> ClassifiedCounters {
-        ClassifiedCounters::default()
-    }
-
-    /// With bundles to 10.2.0.0/16 and 10.3.0.0/16.
-    fn classes(leaves: u32) -> Option<Classes> {
-        classes_for(leaves, 1)
-    }
-
-    /// As [`classes`], of so many packets that may wait: those of trial runs find none before them.
-    fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
-        if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
-            return None;
-        }
-        let options = ClassesOptions {
-            lan: LAN,
-            wan: WAN,
-            leaves,
-            most_packets,
-            most_bytes: 1,
-            stale_after: STALE_AFTER,
-        };
-        let mut classes = Classes::load(options).unwrap();
-        for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
-            let bundle = SamplerBundle {
-                source: vec!["0.0.0.0/0".parse().unwrap()],
-                destination: vec![to.parse().unwrap()],
-                key: SamplingKey::IDENTITY,
-                epoch_size: EpochSize::MAX,
-                version: BlockVersion::V2,
-            };
-            classes.sampler.set_bundle(BundleId(id), bundle).unwrap();
-        }
-        classes.sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
-        Some(classes)
-    }
-
-    /// The priority of a UDP packet from 10.1.0.`host`, which came in at a device.
-    fn priority(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> u32 {
-        classified(classes, host, to, ingress).0
-    }
-
-    /// As [`priority`], and what was answered to the kernel.
-    fn classified(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> (u32, i32) {
-        let mut frame = vec![0; 60];
-        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
-        frame[17] = 46;
-        frame[22..24].copy_from_slice(&[64, 17]);
-        frame[26..30].copy_from_slice(&[10, 1, 0, host]);
-        frame[30..34].copy_from_slice(&to);
-        let mut buffer: Buffer = [0; 48];
-        buffer[INGRESS_IFINDEX] = ingress;
-        let run = run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
-        (buffer[PRIORITY], run.action as i32)
-    }
-
-    #[test]
-    fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process_beats() {
-        let Some(classes) = classes(0) else { return };
-        let priority = |to, ingress| priority(&classes, 1, to, ingress);
-        let class = |id| classes.at(classes.place(BundleId(id)).unwrap()).0;
-        assert_eq!([5, 6].map(class), [0xfb_0001, 0xfb_0002]);
-        assert_eq!(classes.place(BundleId(7)), None);
-        assert_eq!(priority([10, 2, 0, 1], LAN), 0, "before the first beat");
-        classes.beat();
-        assert_eq!(priority([10, 2, 0, 1], LAN), class(5));
-        assert_eq!(priority([10, 3, 0, 1], LAN), class(6));
-        assert_eq!(priority([10, 4, 0, 1], LAN), 0, "outside");
-        assert_eq!(priority([10, 2, 0, 9], LAN), 0, "the box's own");
-        assert_eq!(priority([10, 2, 0, 1], 1), 0, "not from the LAN");
-        classes.stop_beating();
-        assert_eq!(priority([10, 2, 0, 1], LAN), 0, "after a clean stop");
-        let expected = ClassifiedCounters { bundles: 2, own: 1, outside: 1, stale: 2, ..none() };
-        assert_eq!(classes.classified().unwrap(), expected);
-        assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
-        // Nothing takes them out again in a trial run.
-        assert_eq!([0, 1, 2].map(|place| classes.ledger(place).waiting), [1, 1, 0]);
-    }
-
-    #[test]
-    fn what_comes_once_too_much_waits_is_dropped_if_it_is_of_a_bundle() {
-        let Some(classes) = classes_for(0, 0) else { return };
-        let action = |to| classified(&classes, 1, to, LAN).1;
-        assert_eq!(action([10, 2, 0, 1]), TCX_NEXT, "before the first beat");
-        classes.beat();
-        assert_eq!(action([10, 2, 0, 1]), TCX_DROP);
-        assert_eq!([action([10, 4, 0, 1]), action([10, 2, 0, 9])], [TCX_NEXT; 2]);
-        let expected = ClassifiedCounters { full: 1, own: 1, outside: 1, stale: 1, ..none() };
-        assert_eq!(classes.classified().unwrap(), expected);
-    }
-
-    #[test]
-    fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
-        if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
-            return;
-        }
-        let apart = std::thread::spawn(|| {
-            // SAFETY: a plain number.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-            // The loopback device is the first of a network namespace.
-            let options = ClassesOptions {
-                lan: 1,
-                wan: 1,
-                leaves: 0,
-                most_packets: 1,
-                most_bytes: 1,
-                stale_after: STALE_AFTER,
-            };
-            let [before, it] = [options; 2].map(|options| Classes::attach(options).unwrap());
-            let ids = [&it, &before].map(|of| program::info(of.classify.as_fd()).unwrap().id);
-            assert_eq!(tcx_ids(1, true).unwrap(), ids);
-            assert_eq!(tcx_programs(1, true).unwrap(), [CLASSIFY; 2]);
-        });
-        apart.join().unwrap();
-    }
-
-    #[test]
-    fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
-        let leaves = [0, 1, 16, 17, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
-        assert_eq!(leaves, [1024, 1024, 1024, 512, 256, 16, 16]);
-        let Some(classes) = classes(Classes::leaves(1000)) else { return };
-        assert_eq!(classes.room(), MAX_BUNDLES);
-        let all: Vec<_> = (0..classes.room()).map(|place| classes.at(place)).collect();
-        assert!(all.windows(2).all(|two| two[0].1.end == two[1].1.start && two[0].0 < two[1].0));
-        assert!(all[0].1.start > all[MAX_BUNDLES - 1].0);
-        assert!(all[MAX_BUNDLES - 1].1.end < QDISC + (1 << 16));
-    }
-
-    #[test]
-    fn flows_are_spread_over_the_leaves_of_their_bundle() {
-        let Some(classes) = classes(64) else { return };
-        classes.beat();
-        let mut used = std::collections::BTreeSet::new();
-        for (id, to) in [(5, [10, 2, 0, 1]), (6, [10, 3, 0, 1])] {
-            let (_, leaves) = classes.at(classes.place(BundleId(id)).unwrap());
-            assert_eq!(leaves.len(), 64);
-            for host in 0..50 {
-                let class = priority(&classes, host, to, LAN);
-                assert!(leaves.contains(&class), "{class:#x} of {leaves:#x?}");
-                assert_eq!(priority(&classes, host, to, LAN), class, "a flow keeps its leaf");
-                used.insert(class);
-            }
-        }
-        assert!(used.len() > 40, "{}", used.len());
-    }
 }

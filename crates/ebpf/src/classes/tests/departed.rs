@@ -1,0 +1,226 @@
+//! What `departed` makes of buffers that leave through a device, each sent by a socket that puts it into a class itself.
+
+use std::fs::File;
+use std::io::{Error, Write};
+use std::os::fd::FromRawFd;
+
+use forebay_core::bundle::SampleBlock;
+use forebay_core::bundle::segments::SuperPacket;
+use libbpf_rs::libbpf_sys;
+
+use super::*;
+use crate::Boundary;
+use crate::program::tests::{command, in_namespace};
+use crate::sampler::tests::{KEY, tagged, transport};
+
+/// The way out of the namespace of the calling thread, and the classes in front of it.
+struct Port {
+    classes: Classes,
+    socket: File,
+}
+
+/// Bytes of data, and of data of each packet that they are cut up into, if they are.
+const SIZES: [(usize, u16); 11] = [
+    (0, 0),
+    (3, 0),
+    (12, 0),
+    (30, 0),
+    (1448, 0),
+    (8000, 0),
+    (3000, 1448),
+    (2896, 1448),
+    (24_000, 1000),
+    (23_999, 1000),
+    (9000, 100),
+];
+/// Bytes in the first piece of a buffer, of those that are longer than a page.
+const LINEAR: [usize; 6] = [0, 20, 40, 60, 90, 128];
+
+/// Hash of a packet, and bytes and packets until then, and bytes in front of it in its buffer.
+type Seen = (u64, u64, u64, u64);
+
+impl Port {
+    /// Has a bundle of all packets.
+    fn new(epoch_size: EpochSize) -> Self {
+        command("ip link add wan mtu 9000 type veth peer name far mtu 9000");
+        command("ip link set far up");
+        command("ip link set wan up");
+        // SAFETY: a string that ends, and numbers.
+        let ifindex = unsafe { libc::if_nametoindex(c"wan".as_ptr()) };
+        let options = ClassesOptions {
+            lan: LAN,
+            wan: ifindex,
+            leaves: 0,
+            most_packets: 1,
+            most_bytes: 1,
+            stale_after: STALE_AFTER,
+        };
+        let mut classes = Classes::attach(options).unwrap();
+        let all = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
+        let bundle = SamplerBundle {
+            source: all.clone(),
+            destination: all,
+            key: KEY,
+            epoch_size,
+            version: BlockVersion::V2,
+        };
+        classes.sampler.set_bundle(BundleId(5), bundle).unwrap();
+        let class = classes.at(0).0;
+        Self { classes, socket: socket(ifindex, class) }
+    }
+
+    /// Sends a frame whose first bytes are in one piece of the buffer, as many as `linear` at least, to be cut up by
+    /// `gso_size`, if that is not 0.
+    fn send(&mut self, frame: &[u8], linear: usize, gso_size: u16) {
+        let is_v6 = frame[12] == 0x86;
+        let (payload_at, protocol) = if is_v6 { (54, frame[20]) } else { (34, frame[23]) };
+        let (kind, checksum_at) = match (protocol, is_v6) {
+            // VIRTIO_NET_HDR_GSO_TCPV4, _TCPV6 and _UDP_L4.
+            (6, false) => (1, 16),
+            (6, true) => (4, 16),
+            _ => (5, 6),
+        };
+        // struct virtio_net_hdr (include/uapi/linux/virtio_net.h)
+        let mut header = if gso_size == 0 { [0; 10] } else { [1, kind, 0, 0, 0, 0, 0, 0, 0, 0] };
+        header[2..4].copy_from_slice(&(linear as u16).to_ne_bytes());
+        if gso_size != 0 {
+            header[4..6].copy_from_slice(&gso_size.to_ne_bytes());
+            header[6..8].copy_from_slice(&(payload_at as u16).to_ne_bytes());
+            header[8..10].copy_from_slice(&(checksum_at as u16).to_ne_bytes());
+        }
+        self.socket.write_all(&[&header, frame].concat()).unwrap();
+    }
+
+    fn seen(&mut self) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        let take = &mut |Boundary { report, ahead, .. }: Boundary| {
+            let bytes = report.received_bytes.as_u64();
+            seen.push((report.hash, bytes, report.received_packets, ahead.as_u64()));
+        };
+        self.classes.sampler.consume(take).unwrap();
+        seen
+    }
+}
+
+/// Sends whole frames through a device, in a class, each behind a `struct virtio_net_hdr`.
+fn socket(ifindex: u32, class: u32) -> File {
+    let set = |fd, level, option, value: u32| {
+        let len = size_of_val(&value) as u32;
+        // SAFETY: a number that outlives the call, and its length.
+        let status = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), len) };
+        assert_eq!(status, 0, "{}", Error::last_os_error());
+    };
+    // SAFETY: plain numbers, for which zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    (address.sll_family, address.sll_ifindex) = (libc::AF_PACKET as u16, ifindex as i32);
+    // SAFETY: plain numbers.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    assert!(fd >= 0, "{}", Error::last_os_error());
+    // SAFETY: nobody else has the descriptor.
+    let socket = unsafe { File::from_raw_fd(fd) };
+    let len = size_of_val(&address) as u32;
+    // SAFETY: an address that outlives the call, and its length.
+    let status = unsafe { libc::bind(fd, (&raw const address).cast(), len) };
+    assert_eq!(status, 0, "{}", Error::last_os_error());
+    set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, class);
+    set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1);
+    socket
+}
+
+/// The packets that a frame becomes: hash and bytes of each.
+fn expected(frame: &[u8], gso_size: u16) -> Vec<(u64, u64)> {
+    if gso_size == 0 {
+        let hash = SampleBlock::from_frame(BlockVersion::V2, frame).unwrap().hash(&KEY);
+        return vec![(hash, frame.len() as u64)];
+    }
+    let cut = SuperPacket::new(frame, gso_size, false).unwrap();
+    cut.segments().map(|segment| (segment.block.hash(&KEY), segment.len.as_u64())).collect()
+}
+
+#[test]
+fn buffers_are_sampled_as_the_packets_they_become_in_however_many_pieces_they_lie() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+        return;
+    }
+    in_namespace(|| {
+        let mut port = Port::new(EpochSize::from_log2(0).unwrap());
+        let (mut bytes, mut packets, mut marks, mut buffers) = (0, 0, 0, 0);
+        for (is_v6, protocol) in [(false, 6), (true, 6), (false, 17), (true, 17), (false, 50)] {
+            for (data, gso_size) in SIZES.into_iter().filter(|(_, it)| *it == 0 || protocol != 50) {
+                let mut bare = transport(is_v6, protocol, data);
+                bare[15] |= if is_v6 { 0 } else { 3 };
+                let mut frames = vec![bare.clone()];
+                if gso_size == 0 {
+                    frames.extend([tagged(&bare, false), tagged(&bare, true)]);
+                }
+                let becomes = expected(&bare, gso_size);
+                let each = frames.iter().flat_map(|frame| LINEAR.map(|linear| (frame, linear)));
+                for (frame, linear) in each {
+                    port.send(frame, linear.min(frame.len()), gso_size);
+                    let mut ahead = 0;
+                    let expected = becomes.iter().map(|(hash, len)| {
+                        (bytes, packets, ahead) = (bytes + len, packets + 1, ahead + len);
+                        (*hash, bytes, packets, ahead - len)
+                    });
+                    let expected: Vec<Seen> = expected.collect();
+                    buffers += 1;
+                    marks += if is_v6 { 0 } else { expected.len() as u64 };
+                    let what = format!("v6: {is_v6}, protocol {protocol}, {data} by {gso_size}");
+                    let tags = frame.len() - bare.len();
+                    assert_eq!(
+                        port.seen(),
+                        expected,
+                        "{what}, {tags} of tags, {linear} in a piece"
+                    );
+                }
+            }
+        }
+        let mut to_a_group = transport(false, 17, 100);
+        to_a_group[0] = 1;
+        port.send(&to_a_group, 60, 0);
+        assert_eq!(port.seen(), []);
+        let departed = port.classes.departed().unwrap();
+        assert_eq!((departed.sampled, departed.unread, departed.missed), (buffers, 1, 0));
+        let counted = port.classes.sampler.counters(BundleId(5)).unwrap().unwrap();
+        assert_eq!((counted.bytes.as_u64(), counted.packets, counted.ce), (bytes, packets, marks));
+        assert_eq!(port.classes.ledger(0).left, buffers);
+    });
+}
+
+#[test]
+#[ignore = "a measurement, not a claim"]
+fn cost_of_a_packet_that_leaves() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+        return;
+    }
+    in_namespace(|| {
+        // SAFETY: a number.
+        let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        assert!(fd >= 0, "{}", Error::last_os_error());
+        // SAFETY: nobody else has the descriptor. The kernel takes the time while it is open.
+        let _stats = unsafe { File::from_raw_fd(fd) };
+        let mut port = Port::new(EpochSize::from_log2(10).unwrap());
+        let trains = [("TCP", 6, 57_920, 1448), ("UDP", 17, 57_920, 1448)];
+        let singles = [("TCP", 6, 1448, 0), ("UDP", 17, 1448, 0)];
+        for (name, protocol, data, gso_size) in trains.into_iter().chain(singles) {
+            let frame = transport(false, protocol, data);
+            let (packets, buffers) = match gso_size {
+                0 => (1, 10_000),
+                size => (data / usize::from(size), 1000),
+            };
+            let mut costs = [0.0; 21].map(|_: f64| {
+                let before = port.classes.departed().unwrap();
+                for _ in 0..buffers {
+                    port.send(&frame, 66.min(frame.len()), gso_size);
+                }
+                port.seen();
+                let after = port.classes.departed().unwrap();
+                let sampled = (after.sampled - before.sampled) as usize;
+                (after.sampling_ns - before.sampling_ns) as f64 / (sampled * packets) as f64
+            });
+            costs.sort_by(f64::total_cmp);
+            let [best, median] = [0, costs.len() / 2].map(|at| costs[at]);
+            println!("{name}, {packets} packets: {median:.1} ns each, the best {best:.1}");
+        }
+    });
+}
