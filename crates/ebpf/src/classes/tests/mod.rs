@@ -136,8 +136,8 @@ fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
 
 #[test]
 fn the_more_bundles_the_fewer_leaves_and_all_have_classes_of_their_own() {
-    let leaves = [0, 1, 16, 17, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
-    assert_eq!(leaves, [1024, 1024, 1024, 512, 256, 16, 16]);
+    let leaves = [0, 1, 4, 5, 62, 1000, MAX_BUNDLES].map(Classes::leaves);
+    assert_eq!(leaves, [1024, 1024, 1024, 512, 64, 4, 4]);
     let Some(classes) = classes(Classes::leaves(1000)) else { return };
     assert_eq!(classes.room(), MAX_BUNDLES);
     let all: Vec<_> = (0..classes.room()).map(|place| classes.at(place)).collect();

@@ -394,7 +394,7 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         config.bundles = vec![config.bundles[0].clone(); too_many];
         let origins = vec![Origin::New; too_many];
         let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
-        assert!(refused.to_string().contains("up to 16 bundles"), "{refused}");
+        assert!(refused.to_string().contains("up to 8 bundles"), "{refused}");
     });
 }
 
