@@ -193,18 +193,21 @@ def test_a_file_that_cannot_be_written_leaves_nothing(plan, tmp_path, monkeypatc
 
     def fsync(descriptor):
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        if len(synced) == 3:
+        if len(synced) == 5:
             raise OSError(errno.EIO, "no disk")
 
     monkeypatch.setattr(os, "fsync", fsync)
     jobs = [Job(*job) for job in _forebay.jobs(plan._native, "1..2")]
-    work = Work(plan, str(tmp_path))
+    out = tmp_path / "out"
+    work = Work(plan, str(out))
     work.run(jobs[:1], _forebay.Stop())
-    assert synced[0].endswith(".partial") and synced[1] == str(tmp_path / "runs")
-    (whole,) = tmp_path.glob("runs/*")
+    # What has been made is on the disk before what is in it counts.
+    assert synced[:2] == [str(out), str(tmp_path)]
+    assert synced[2].endswith(".partial") and synced[3] == str(out / "runs")
+    (whole,) = out.glob("runs/*")
     with pytest.raises(forebay.RunError, match="no disk"):
         work.run(jobs[1:], _forebay.Stop())
-    assert list(tmp_path.glob("runs/*")) == [whole]
+    assert list(out.glob("runs/*")) == [whole]
 
 
 def test_a_run_in_two_batches_counts_once(plan, tmp_path):

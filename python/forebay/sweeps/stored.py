@@ -75,7 +75,7 @@ class Stored:
             self.folder = Path(root) if isinstance(self._filesystem, fs.LocalFileSystem) else None
             self._root = f"{root.rstrip('/')}/runs"
             if self.folder is not None:
-                self._filesystem.create_dir(self._root, recursive=True)
+                _make(Path(self._root))
         except (OSError, ValueError) as error:
             allowed = "a folder that can be made and written, or a URI such as s3://bucket/folder"
             raise InputError(f"out = {out!r}: {error}: allowed is {allowed}") from error
@@ -186,15 +186,28 @@ def _write(path: Path, content: Any) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder with all above it, which are there also after the power has failed."""
+    missing = [it for it in (folder, *folder.parents) if not it.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync(made.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     except OSError as error:
         # Some network file systems have this for files alone.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def parts() -> list[str]:

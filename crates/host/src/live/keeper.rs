@@ -8,7 +8,7 @@
 //! follows another. Each has a group of processes of its own, which its filter of system calls keeps it in and which is
 //! killed with it. What they write on standard error comes here and is told in the log, as far as there is room for it.
 
-use std::io;
+use std::io::{self, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::{self, Pid, geteuid};
 use seccompiler::BpfProgram;
 use serde_json::json;
 use socket2::Socket;
@@ -41,6 +41,9 @@ use crate::service::supervisor::block_signals;
 pub(super) const ACCOUNTS: [&str; 2] = ["forebay-python", "nobody"];
 /// What a child has of the environment: where Python and its packages are.
 const ENVIRONMENT: [&str; 3] = ["PATH", "PYTHONPATH", "VIRTUAL_ENV"];
+/// What tells libraries of linear algebra how many threads they start: one a core otherwise, for a law that a tick waits for
+/// and that has limits of its own.
+const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"];
 /// What the process that keeps it has besides: how lines of the log are written.
 const LOG: [&str; 3] = ["FOREBAY_LOG", format::VARIABLE, format::JOURNAL];
 /// What each process of a child has at the most: bytes of address space, bytes of what a crash leaves, and open files.
@@ -48,6 +51,8 @@ const LIMITS: [(Resource, u64); 3] =
     [(Resource::RLIMIT_AS, 16 << 30), (Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_NOFILE, 256)];
 /// Processes and threads that the account of children has at the most. Any other user has some already.
 const PROCESSES_MAX: u64 = 256;
+/// What the log has of a child whose filters the kernel refuses.
+const NO_FILTER: &[u8] = b"python3 is not run: its filter of system calls cannot be installed\n";
 /// Time from the end of a child to the start of the next, doubled with each child that ends soon.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -95,8 +100,6 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     // Signals of the terminal and of the service manager are for the daemon, which ends this process in its time.
     let _signals = block_signals()?;
     let channel = Socket::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // The first to go where memory is short. A kernel that refuses chooses as it does otherwise.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let processes_max = account.map(|_| PROCESSES_MAX);
     let account = account.map(|(uid, gid)| Account::of(uid, gid));
     privileges::drop_all_but(&[], account.as_ref())?;
@@ -122,7 +125,7 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
             command.env_remove(name);
         }
         confine(&mut command, filters.clone(), processes_max);
-        run_in_group(&mut command, &group)
+        run_in_group(&mut command, &group, &stderr)
     })
 }
 
@@ -139,7 +142,7 @@ fn end_with(channel: &Socket, group: &AtomicI32) {
 fn confine(command: &mut Command, filters: Option<[BpfProgram; 3]>, processes_max: Option<u64>) {
     let of_account = processes_max.map(|most| (Resource::RLIMIT_NPROC, most));
     let limits: Vec<(Resource, u64)> = LIMITS.into_iter().chain(of_account).collect();
-    command.process_group(0);
+    command.process_group(0).envs(THREADS.map(|name| (name, "1")));
     let prepare = move || -> io::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         for (resource, most) in &limits {
@@ -147,15 +150,30 @@ fn confine(command: &mut Command, filters: Option<[BpfProgram; 3]>, processes_ma
             let (soft, hard) = getrlimit(*resource)?;
             setrlimit(*resource, soft.min(*most), hard.min(*most))?;
         }
-        filters.as_ref().map_or(Ok(()), |filters| seccomp::install(filters))
+        let installed = filters.as_ref().map_or(Ok(()), |filters| seccomp::install(filters));
+        if let Err(error) = installed {
+            // The number of an error is all that a parent hears of it.
+            let _ = unistd::write(io::stderr(), NO_FILTER);
+            return Err(error);
+        }
+        // The copy of a process that is not dumpable cannot write its own files in /proc. From here on the filters hold
+        // whoever of its user gets into its memory.
+        prctl::set_dumpable(true)?;
+        // The first to go where memory is short. A kernel that refuses chooses as it does otherwise.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+        Ok(())
     };
     // SAFETY: the closure makes system calls, and touches nothing that another thread may hold.
     unsafe { command.pre_exec(prepare) };
 }
 
 /// Runs `command`, which has a group of its own, until it ends, and then kills what it has left there. `group` has the
-/// number of the group meanwhile.
-fn run_in_group(command: &mut Command, group: &AtomicI32) -> io::Result<ExitStatus> {
+/// number of the group meanwhile. What was left unfinished on `stderr` is a line from then on.
+fn run_in_group(
+    command: &mut Command,
+    group: &AtomicI32,
+    mut stderr: &PipeWriter,
+) -> io::Result<ExitStatus> {
     let mut child = command.spawn()?;
     let leader = Pid::from_raw(child.id() as i32);
     group.store(leader.as_raw(), Ordering::SeqCst);
@@ -163,6 +181,8 @@ fn run_in_group(command: &mut Command, group: &AtomicI32) -> io::Result<ExitStat
     while waitid(Id::Pid(leader), has_ended) == Err(Errno::EINTR) {}
     // While nobody has waited for it, its number is nobody else's.
     kill_group(group);
+    // Where nobody reads, nobody misses the line.
+    let _ = stderr.write_all(b"\n");
     child.wait()
 }
 
@@ -240,21 +260,27 @@ mod tests {
     fn what_a_child_leaves_running_ends_with_it() {
         let (mut held, end) = io::pipe().unwrap();
         let mut command = Command::new("sh");
-        command.args(["-c", "sleep 60 & exit 3"]).stderr(end);
+        let script = "printf 'not ended' >&2; sleep 60 & exit 3";
+        command.args(["-c", script]).stderr(end.try_clone().unwrap());
         confine(&mut command, None, None);
         let (began, group) = (Instant::now(), AtomicI32::new(0));
-        let ended = run_in_group(&mut command, &group).unwrap();
+        let ended = run_in_group(&mut command, &group, &end).unwrap();
         assert_eq!((ended.code(), group.into_inner()), (Some(3), 0));
-        drop(command);
+        drop((command, end));
         // Until the sleeper is gone, which has the other end.
-        held.read_to_end(&mut Vec::new()).unwrap();
+        let mut said = String::new();
+        held.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "not ended\n");
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     }
 
     #[test]
     fn a_child_has_its_limits_and_stays_in_its_group() {
         let mut command = Command::new("sh");
-        command.args(["-c", "cat /proc/self/limits; setsid true || echo stays"]);
+        let script = "cat /proc/self/limits /proc/self/oom_score_adj; \
+                      echo $OPENBLAS_NUM_THREADS thread; \
+                      setsid true; test $? -eq 1 && echo stays";
+        command.args(["-c", script]);
         // The user of this test may have many already.
         let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).unwrap();
         let processes_max = hard - 1;
@@ -268,10 +294,26 @@ mod tests {
             "Max core file size 0 0 bytes",
             "Max open files 256 256 files",
             &format!("Max processes {} {processes_max} processes", soft.min(processes_max)),
+            "1000",
+            "1 thread",
             "stays",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {said}");
         }
+    }
+
+    #[test]
+    fn a_child_whose_filters_the_kernel_refuses_is_not_run_and_the_log_says_why() {
+        let (mut held, end) = io::pipe().unwrap();
+        let mut command = Command::new("true");
+        command.stderr(end);
+        let unfinished = seccomp::of_others().unwrap().map(|filter| filter[..1].to_vec());
+        confine(&mut command, Some(unfinished), None);
+        assert!(command.status().is_err());
+        drop(command);
+        let mut said = Vec::new();
+        held.read_to_end(&mut said).unwrap();
+        assert_eq!(said, NO_FILTER);
     }
 
     #[test]

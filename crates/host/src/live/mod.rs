@@ -31,6 +31,7 @@ use socket2::{Domain, Socket, Type};
 use self::in_step::InStep;
 use self::link::{DATAGRAM_MAX, Link, Said};
 use self::remote::Remote;
+use crate::log::foreign::{plain, quoted};
 
 /// How long a child may take to say what it has: it may import large libraries.
 const START: Duration = Duration::from_secs(30);
@@ -148,8 +149,8 @@ fn first_word(mut socket: &Socket) -> Result<Vec<Entry>, String> {
     };
     match serde_json::from_slice(&datagram[..length]) {
         Ok(Said::Hello { algorithms }) => Ok(algorithms),
-        Ok(Said::Failed { error }) => Err(error.trim_end().into()),
-        Ok(Said::Ended { ended }) => Err(format!("the child has ended: {ended}")),
+        Ok(Said::Failed { error }) => Err(format!("cannot be run:\n{}", quoted(&error))),
+        Ok(Said::Ended { ended }) => Err(format!("the child has ended: {}", plain(&ended))),
         Ok(Said::Answer(_)) => Err("the child answers what it was not asked".into()),
         Err(error) => Err(error.to_string()),
     }
@@ -164,8 +165,14 @@ mod tests {
         let entry = r#"{"name": "a", "summary": "", "needs": [], "every": "ack", "sources": "0"}"#;
         for (said, expected) in [
             (format!(r#"{{"algorithms": [{entry}]}}"#), Ok("a")),
-            (r#"{"error": "Traceback\nSyntaxError\n"}"#.into(), Err("Traceback\nSyntaxError")),
-            (r#"{"ended": "exit status: 1"}"#.into(), Err("the child has ended: exit status: 1")),
+            (
+                r#"{"error": "Traceback\nSyntaxError\u001b\n"}"#.into(),
+                Err("cannot be run:\n  | Traceback\n  | SyntaxError\\u{1b}"),
+            ),
+            (
+                r#"{"ended": "exit status: 1\u001b"}"#.into(),
+                Err("the child has ended: exit status: 1\\u{1b}"),
+            ),
             (
                 r#"{"connection": 1, "number": 1}"#.into(),
                 Err("the child answers what it was not asked"),

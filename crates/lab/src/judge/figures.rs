@@ -231,6 +231,11 @@ impl Claim {
 
     /// What is claimed of an arm on one back end.
     fn value(&self, results: &Results, arm: &str, cell: &str, seed: Option<u64>) -> Option<f64> {
+        let mut baselines = self.value.iter().flat_map(|metric| baselines(metric));
+        // Some comparisons do without an arm that a plan need not have, and are then others.
+        if baselines.any(|arm| results.lacks(arm, cell, seed)) {
+            return None;
+        }
         let of = |arm: &str, paths: &[String]| results.row(arm, cell, seed)?.sum(paths);
         let value = of(arm, &self.value)?;
         if let Some(gap) = &self.gap {

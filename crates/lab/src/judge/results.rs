@@ -13,6 +13,8 @@ use crate::summary::{ArmSummary, Requests, summarise};
 /// All of it, and what there should be.
 #[derive(Debug, Default)]
 pub struct Results {
+    /// Arms of the plan.
+    pub(super) arms: Vec<String>,
     /// Cells of the plan.
     pub(super) cells: Vec<String>,
     /// Seeds that are wanted: every arm has a run of each in each cell.
@@ -29,7 +31,8 @@ impl Results {
     /// The results of a plan of which no seed has been run.
     pub fn none(plan: &Plan, seeds: Seeds) -> Self {
         let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
-        Self { cells, seeds: seeds.iter().collect(), ..Self::default() }
+        let arms = plan.arms.iter().map(|arm| arm.name.clone()).collect();
+        Self { arms, cells, seeds: seeds.iter().collect(), ..Self::default() }
     }
 
     /// The results of `plan` with `seeds` in `store`: every attempt of a program whose digest is `sources` on `backend` with
@@ -76,6 +79,11 @@ impl Results {
         let summary = arms.iter().find(|it| it.arm == arm && it.cell == cell)?;
         let run = seed.and_then(|seed| self.run(arm, cell, seed));
         Some(Row { summary, host: run.map(|run| &run.host) })
+    }
+
+    /// Whether the plan has `arm`, and no run of it counts in `cell`: in one seed, or over all of them.
+    pub(super) fn lacks(&self, arm: &str, cell: &str, seed: Option<u64>) -> bool {
+        self.arms.iter().any(|known| known == arm) && self.row(arm, cell, seed).is_none()
     }
 
     /// Whether a box ended the run.

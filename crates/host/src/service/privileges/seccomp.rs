@@ -302,10 +302,15 @@ fn compile(rules: Rules, otherwise: SeccompAction, then: SeccompAction) -> io::R
 
 /// Installs them for the calling thread, for good, and forbids it new privileges.
 pub fn install(filters: &[BpfProgram]) -> io::Result<()> {
-    for filter in filters {
-        seccompiler::apply_filter(filter).map_err(io::Error::other)?;
+    filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter).map_err(of_kernel))
+}
+
+/// What the kernel says, with its number.
+fn of_kernel(error: seccompiler::Error) -> io::Error {
+    match error {
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+        other => io::Error::other(other),
     }
-    Ok(())
 }
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
@@ -406,6 +411,13 @@ mod tests {
             });
             outcome.join().unwrap().close().unwrap();
         }
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_filter_keeps_its_number() {
+        let unfinished = by_number()[..1].to_vec();
+        let refused = std::thread::spawn(move || install(&[unfinished])).join().unwrap();
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EINVAL));
     }
 
     #[test]

@@ -397,6 +397,23 @@ fn a_comparison_needs_the_arms_that_it_is_with() {
 }
 
 #[test]
+fn a_seed_that_lacks_an_arm_of_the_plan_has_no_comparison_with_it() {
+    let worse = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": ["sites_worse"],
+                              "at_most": 0.1 }));
+    let mut results = queues(&[9.0, 9.0]).add("status_quo_again", "", 1, 900.0);
+    for arm in results.by_seed.values_mut().flatten() {
+        arm.metrics.put("sites_worse", Some(0.0));
+    }
+    let judged = |results: &Results| {
+        let judged = judge(&worse, results).remove(0);
+        (judged.verdict, judged.behind.values)
+    };
+    assert_eq!(judged(&results), (Verdict::Met, 2));
+    results.arms = vec!["status_quo_again".into()];
+    assert_eq!(judged(&results), (NOT_RUN, 1));
+}
+
+#[test]
 fn a_cell_that_is_missing_is_seen() {
     let results = wanted(&[1], &["rate=1", "rate=2"]).add("copa_sfq", "rate=1", 1, 9.0);
     assert_eq!(verdicts(&judge(&at_most(15.0), &results)), [Verdict::Met, NOT_RUN]);
