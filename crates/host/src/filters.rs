@@ -61,7 +61,8 @@ pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
 
 /// Those of `names` that stand in front of `name`, if that is there.
 fn ahead_of<'a>(name: &str, names: &'a [String]) -> &'a [String] {
-    names.iter().position(|it| it == name).map_or(&[][..], |at| &names[..at])
+    // The last: what is behind another one of that name may be in front of the box's all the same.
+    names.iter().rposition(|it| it == name).map_or(&[][..], |at| &names[..at])
 }
 
 /// A chain of nftables with rules, or that drops, between `lan` and `wan` of one bridge: of the bridge
@@ -301,6 +302,7 @@ mod tests {
         };
         assert_eq!(ahead(&["guard", "meter", "classify", "other"]), 2);
         assert_eq!(ahead(&["classify", "guard"]), 0);
+        assert_eq!(ahead(&["classify", "guard", "classify"]), 2, "one is another's");
         assert_eq!(ahead(&["guard"]), 0);
     }
 

@@ -12,7 +12,7 @@ use crate::commands::BadInput;
 /// What is asked of systemd about a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Whether the unit is active.
+    /// Whether the unit is active, or becomes so, or has yet to stop.
     IsActive,
     /// To start the unit; it has begun once its box says so.
     Start,
@@ -22,13 +22,27 @@ pub enum Verb {
 
 /// Has systemctl(1) do that; answers whether it says yes, or has done so.
 pub fn systemctl(verb: Verb, unit: &str) -> io::Result<bool> {
-    let words: &[&str] = match verb {
-        Verb::IsActive => &["is-active", "--quiet"],
-        Verb::Start => &["start"],
-        Verb::Stop => &["stop"],
+    let word = match verb {
+        Verb::IsActive => return Ok(is_active(&state(unit)?)),
+        Verb::Start => "start",
+        Verb::Stop => "stop",
     };
-    let status = Command::new("systemctl").args(words).arg(unit).status()?;
-    Ok(status.success())
+    Ok(Command::new("systemctl").args([word, unit]).status()?.success())
+}
+
+/// The state that a unit is in, as systemd calls it (`ActiveState`).
+fn state(unit: &str) -> io::Result<String> {
+    let output = Command::new("systemctl").args(["show", "-P", "ActiveState", unit]).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().into())
+}
+
+/// Whether a unit in this state has processes, or is to have some: `systemctl is-active` says no of one that is starting,
+/// or is to be started again after a crash.
+fn is_active(state: &str) -> bool {
+    !["inactive", "failed"].contains(&state)
 }
 
 /// Refuses a `unit` whose box runs, though none answers at `socket`: a trial would end with a stop of that box.
@@ -144,10 +158,16 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_is_active_is_left_as_it_is() {
-        let (asked, error, is_left) = started(|_| Ok(true), true);
-        assert_eq!((asked, is_left), (vec![Verb::IsActive], false));
-        let error = error.unwrap();
-        assert!(error.contains("forebay-sendbox@sendbox is active: name the socket"), "{error}");
+    fn a_unit_that_is_active_or_activating_is_left_as_it_is() {
+        let activating: Answers = |_| Ok(is_active("activating"));
+        let active: Answers = |_| Ok(is_active("active"));
+        for answers in [active, activating] {
+            let (asked, error, is_left) = started(answers, true);
+            assert_eq!((asked, is_left), (vec![Verb::IsActive], false));
+            let error = error.unwrap();
+            assert!(error.contains("forebay-sendbox@sendbox is active: name the"), "{error}");
+        }
+        let of = ["reloading", "deactivating", "inactive", "failed"].map(is_active);
+        assert_eq!(of, [true, true, false, false]);
     }
 }

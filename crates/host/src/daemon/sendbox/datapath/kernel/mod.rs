@@ -304,6 +304,11 @@ impl Datapath for Kernel {
         schedule: &mut Schedule,
     ) -> io::Result<usize> {
         self.standing = self.classes.standing();
+        if self.rates.failed().is_some() {
+            // What stood in a qdisc that was taken away never leaves, and only when a packet leaves is it told how many
+            // stand.
+            (self.standing.packets, self.standing.bytes) = (0, ByteCount::ZERO);
+        }
         let Self { classes, bundles, by_id, .. } = self;
         let told = classes.sampler.consume(&mut |boundary| {
             if let Some(&at) = by_id.get(&boundary.bundle) {

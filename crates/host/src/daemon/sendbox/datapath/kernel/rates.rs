@@ -2,13 +2,14 @@
 //! up.
 //!
 //! Where the kernel refuses something, or somebody takes the qdisc or a part of it away, the thread says so, and sets
-//! all of it anew after a pause: the packet thread leaves the traffic to the kernel meanwhile.
+//! all of it anew after a pause: the packet thread leaves the traffic to the kernel meanwhile, and what waits in classes
+//! that are left leaves unshaped.
 
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,10 @@ impl Rates {
     /// Makes the classes at the first places, those of so many `bundles`, unshaped, and starts the thread, under
     /// SCHED_FIFO if it is to be `realtime` and may: a rate that comes late is a queue at the bottleneck. The classes at
     /// the other `places` are made once they have a rate.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel refuses, and that the thread cannot be confined: the qdisc is taken away again.
     pub fn start(
         htb: Htb,
         places: Vec<BundleClasses>,
@@ -145,6 +150,7 @@ impl Rates {
             failed: Mutex::default(),
         });
         let (shared, confinement) = (wanted.clone(), confinement.clone());
+        let (begun, is_begun) = mpsc::channel();
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
             let places = places.into_iter().enumerate();
             let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
@@ -152,12 +158,26 @@ impl Rates {
                 Setter { htb, losses, wanted: shared, places, state: State::Set, failure: None };
             // The status says whether the packet thread may, and so may this one.
             let _ = realtime && privileges::go_realtime();
+            // Sending fails only where nobody waits for it.
             match confinement.confine(Task::Rates) {
-                Ok(()) => setter.run(),
-                Err(error) => *setter.wanted.failed() = Some(error.to_string()),
+                Ok(()) => {
+                    let _ = begun.send(Ok(()));
+                    setter.run();
+                }
+                Err(error) => {
+                    let _ = begun.send(Err((error, setter.htb)));
+                }
             }
         })?;
-        Ok(Self { wanted, thread: Some(thread) })
+        // A thread that says nothing has panicked.
+        match is_begun.recv().map_err(io::Error::other)? {
+            Ok(()) => Ok(Self { wanted, thread: Some(thread) }),
+            Err((error, htb)) => {
+                // Here, since that thread may have given up the privilege for it.
+                let _ = htb.remove();
+                Err(error)
+            }
+        }
     }
 
     /// Has the bundle at a place sent at this rate from now on, within milliseconds; `None`: unshaped. Where there are no
@@ -259,11 +279,11 @@ struct Setter {
 impl Setter {
     fn run(mut self) {
         loop {
-            if let Err(error) = self.wait() {
+            let waited = self.wait();
+            if let Err(error) = &waited {
                 *self.wanted.failed() = Some(error.to_string());
-                return;
             }
-            if self.wanted.is_over.load(Ordering::Relaxed) {
+            if waited.is_err() || self.wanted.is_over.load(Ordering::Relaxed) {
                 // A device that is gone has taken it along, and what somebody else has put there stays.
                 let _ = self.htb.remove();
                 return;
@@ -339,12 +359,16 @@ impl Setter {
         }
     }
 
-    /// Says that something failed, and has all set anew after a pause.
+    /// Says that something failed, shapes nothing, and has all set anew after a pause.
     fn fail(&mut self, now: Instant, error: &io::Error) {
         *self.wanted.failed() = Some(error.to_string());
         let pause = self.failure.map_or(PAUSE_MIN, |(at, pause)| next_pause(pause, now - at));
         self.failure = Some((now, pause));
         self.state = State::Failed(now + pause);
+        // What still waits is to leave before more overtakes it. Where that is refused, the next attempt does it all.
+        let is_shaped = |set: &&Set| ![0, UNMADE].contains(&set.rate);
+        let mut shaped = self.places.iter().filter(is_shaped);
+        let _ = shaped.try_for_each(|set| self.htb.set_class(set.classes.class, None));
         self.places.iter_mut().for_each(Set::forget);
     }
 

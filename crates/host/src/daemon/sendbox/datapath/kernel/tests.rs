@@ -492,6 +492,41 @@ fn what_somebody_takes_away_of_the_queues_is_told_and_made_again() {
 }
 
 #[test]
+fn what_waits_leaves_at_once_when_something_else_of_the_queues_is_taken_away() {
+    waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
+        run("tc class add dev wan parent fb: classid fb:300 htb rate 1mbit");
+        bench.beat();
+        // 12 ms a frame.
+        bench.set_rate(Some(Rate::from_mbit_per_sec(1)));
+        let started = Instant::now();
+        bench.send(80, 80);
+        run("tc class del dev wan classid fb:300");
+        let quiet = Duration::from_millis(200);
+        assert_eq!(bench.receive(quiet), 80);
+        let took = started.elapsed() - quiet;
+        assert!(took < Duration::from_millis(600), "{took:?}, and 0.9 s at the rate");
+    });
+}
+
+#[test]
+fn nothing_waits_any_more_in_queues_that_were_taken_away() {
+    waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
+        bench.beat();
+        // 60 ms a frame.
+        bench.set_rate(Some(Rate::from_bits_per_sec(200_000)));
+        bench.send(20, 20);
+        // The queue is looked at when a frame leaves.
+        std::thread::sleep(Duration::from_millis(150));
+        bench.turn();
+        assert!(bench.kernel.backlog(0).packets > 0);
+        run("tc qdisc replace dev wan root handle 2: pfifo");
+        await_void(&mut bench, true);
+        bench.turn();
+        assert_eq!(bench.kernel.backlog(0).packets, 0);
+    });
+}
+
+#[test]
 fn a_qdisc_of_somebody_else_in_the_place_of_the_queues_stays_until_somebody_takes_it_away() {
     behind_a_bridge(|mut bench| {
         run("tc qdisc replace dev wan root handle 2: pfifo");
