@@ -96,11 +96,15 @@ impl Htb {
         self.kernel.command(RTM_NEWQDISC, flags | netlink::NLM_F_CREATE, &body)
     }
 
-    /// From now on, what is taken away of the qdisc, whoever does it.
+    /// From now on, what anybody else takes away of the qdisc.
     pub fn losses(&self) -> io::Result<Losses> {
         let told = netlink::subscribe(SockProtocol::NetlinkRoute, netlink::RTMGRP_TC)?;
         let told = Socket::from(told);
-        told.attach_filter(&only([RTM_DELQDISC, RTM_DELTCLASS], self.ifindex))?;
+        told.attach_filter(&only(
+            [RTM_DELQDISC, RTM_DELTCLASS],
+            self.ifindex,
+            self.kernel.port()?,
+        ))?;
         Ok(Losses { told: told.into(), ifindex: self.ifindex, handle: self.handle })
     }
 
@@ -199,21 +203,24 @@ fn is_below(message: &[u8], ifindex: u32, handle: u32) -> bool {
         .is_some_and(|it| ours.contains(&it.handle) || ours.contains(&it.parent))
 }
 
-/// A filter that lets only messages of these kinds about a device through to a socket: the kernel tells of each rate
-/// that is set, too.
-fn only(kinds: [u16; 2], ifindex: u32) -> [SockFilter; 7] {
+/// A filter that lets only messages of these kinds about a device through to a socket, which somebody else than the socket
+/// at `port` has caused: the kernel tells of each rate that is set, and of what gives way to a leaf that is made again.
+fn only(kinds: [u16; 2], ifindex: u32, port: u32) -> [SockFilter; 9] {
     let step = |code: u32, jt: u8, jf: u8, k: u32| SockFilter::new(code as u16, jt, jf, k);
     let load = |width: u32, at: usize| step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, at as u32);
     let compare = |jt, jf, k| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let answer = |len| step(libc::BPF_RET | libc::BPF_K, 0, 0, len);
     // A filter loads in the byte order of the network what the kernel writes in its own.
     let kinds = kinds.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
+    let [ifindex, port] = [ifindex, port].map(|word| u32::from_be_bytes(word.to_ne_bytes()));
     [
         load(libc::BPF_H, 4),
         compare(1, 0, kinds[0]),
-        compare(0, 3, kinds[1]),
+        compare(0, 5, kinds[1]),
         load(libc::BPF_W, HEADER + 4),
-        compare(0, 1, u32::from_be_bytes(ifindex.to_ne_bytes())),
+        compare(0, 3, ifindex),
+        load(libc::BPF_W, 12),
+        compare(1, 0, port),
         answer(u32::MAX),
         answer(0),
     ]

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
-    socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
+    recv, send, socket,
 };
 
 /// Changes of qdiscs, classes and filters, to [`subscribe`] to (include/uapi/linux/rtnetlink.h).
@@ -47,6 +47,11 @@ impl Commands {
         socket(AddressFamily::Netlink, SockType::Raw, flags, route)
             .map(Self)
             .map_err(io::Error::from)
+    }
+
+    /// The port that the kernel gives the socket with its first command: what a command changes is told to others with it.
+    pub fn port(&self) -> io::Result<u32> {
+        Ok(getsockname::<NetlinkAddr>(self.0.as_raw_fd())?.pid())
     }
 
     /// Has the kernel do what `kind` and `body` say, with the `flags` that go with it.
