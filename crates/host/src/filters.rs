@@ -59,7 +59,7 @@ pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
     Ok(Some(Filter { found, fix: fix.into() }))
 }
 
-/// Those of `names` that stand in front of `name`, if that is there.
+/// Programs of `names` that stand in front of `name`, if that is there.
 fn ahead_of<'a>(name: &str, names: &'a [String]) -> &'a [String] {
     // The last: what is behind another one of that name may be in front of the box's all the same.
     names.iter().rposition(|it| it == name).map_or(&[][..], |at| &names[..at])

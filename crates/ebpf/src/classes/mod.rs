@@ -34,7 +34,7 @@ pub const CLASSIFY: &str = "classify";
 /// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and the longer to make the more there are,
 /// since the kernel goes through its lists of qdiscs: 2,000 take 0.4 s, 6,000 six and 14,000 forty-eight.
 const LEAVES: u32 = 1 << 13;
-/// Those of them that bundles begin with; the others are for bundles that come later.
+/// Leaves of all bundles that are there at a start; the others are for bundles that come later.
 const LEAVES_AT_FIRST: u32 = 1 << 12;
 /// Leaves of one bundle, at the most.
 const LEAVES_MAX: u32 = 1 << 10;

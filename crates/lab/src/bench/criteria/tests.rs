@@ -14,10 +14,10 @@ const SECTIONS: [&str; 28] = [
     "5.3.2", "6", "6.1", "6.2", "6.3", "6.4", "7.1", "7.2", "7.3", "7.4", "7.5", "7.6", "7.7",
     "7.8", "7.9", "7.10", "7.11", "8",
 ];
-/// Those of them whose strongest key word is MUST.
+/// Sections of the RFC whose strongest key word is MUST.
 const MUST: [&str; 12] =
     ["5.1.5", "5.2", "5.2.1", "5.2.3", "5.3.1", "5.3.2", "6", "6.1", "6.2", "7.9", "7.10", "8"];
-/// Those of them whose strongest key word is SHOULD.
+/// Sections of the RFC whose strongest key word is SHOULD.
 const SHOULD: [&str; 6] = ["5.2.2", "7.1", "7.3", "7.6", "7.8", "7.11"];
 
 /// A test of the deep buffer, beside Cubic in the stead of the algorithm.
