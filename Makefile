@@ -52,7 +52,7 @@ chaos: build ## 200 sequences of things that go wrong, each beside a twin withou
 bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets per second
 	$(CARGO) bench --workspace --locked
 
-bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, memory, shares, reload (root, quiet, a minute)
+bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, memory, shares, reload (root, quiet, a minute; DATAPATH=kernel)
 	$(CARGO) test --locked --release -p forebay --test boxes thousand_bundles -- --ignored --nocapture
 
 bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
