@@ -4,9 +4,9 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-kernel bench-ns3 bench-python fuzz build \
-        install packages bpf-algorithms test-packages check lint deny soak package static reproducible test-package \
-        test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart python-libraries wheel \
-        docs clean
+        install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
+        reproducible test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
+        python-libraries wheel docs clean
 
 help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -34,8 +34,14 @@ endef
 
 test: test-packages ## every test but slow ones in Python, and which were skipped; as root also those on real traffic
 	@# Libraries are fetched while compilers work.
-	@$(MAKE) --no-print-directory --jobs=2 lint python-libraries
-	$(CARGO) xtask test
+	@$(MAKE) --no-print-directory --jobs=2 clippy python-libraries
+	@# The xtask that is built beside the tests: cargo xtask would build what it is made of a second time, with
+	@# those features alone that it needs.
+	$(CARGO) test --workspace --locked --no-run
+	target/debug/xtask test --beside "$(MAKE) --no-print-directory test-beside"
+
+# What runs beside tests without traffic.
+test-beside: rustdoc
 	$(call module)
 	target/python/bin/python -m pytest --quiet -r s --no-fold-skipped
 
@@ -98,9 +104,13 @@ test-packages: packages ## and those that only tests need
 check: lint ## what every commit must pass, three minutes at most: no root and no traffic
 	$(CARGO) test --locked -p forebay-core -p forebay-policy -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
 
-lint: ## formatting, lints, and links of the documentation
+lint: clippy rustdoc ## formatting, lints, and links of the documentation
+
+clippy:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+rustdoc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 docs: ## the pages of docs/ as a site in target/site, its links checked (mdBook, minutes at the first call)

@@ -51,8 +51,9 @@ chores:
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   reproducible [--static] [--profile NAME]   makes a package twice, each time in a clean clone of the commit,
                and fails where the two differ in a byte
-  test         runs every test, and then says which were skipped and why; as root it fails where one
-               was skipped for another reason than what the machine lacks
+  test [--beside COMMAND]   runs every test, and COMMAND beside those without traffic, and then says which
+               were skipped and why; as root it fails where one was skipped for another reason than
+               what the machine lacks
   test-fresh   runs both README commands in a bare Debian 12 root (root, debootstrap)
   test-kernels [--profile NAME] [--kvm] [--kernel NAME]..   loads and runs the BPF programs on kernels of
                Debian 12 (6.1 and 6.12) in qemu, emulated unless --kvm is given, and tries the package
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
         Some("package") => package::package(&arguments[1..]),
         Some("reference") => reference::write(),
         Some("reproducible") => package::reproducible(&arguments[1..]),
-        Some("test") => test::test(),
+        Some("test") => test::test(&arguments[1..]),
         Some("test-fresh") => fresh::test_fresh(),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
         Some("test-package") => kernels::test_package(&arguments[1..]),

@@ -1,29 +1,196 @@
 //! Every test, and which of them were skipped.
 
-use std::path::Path;
-use std::process::Command;
+use std::collections::VecDeque;
+use std::io::{Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use forebay_skips::{Need, RECORD, skipped_without};
+use serde::Deserialize;
 
-/// Runs every test, and says at the end, also after a failure, which were skipped and why. For root a
-/// skip is a failure unless the machine itself lacks what the test needs.
-pub fn test() -> Result<()> {
+/// Tests of traffic in real time: nothing else runs beside one of these programs. Of what needs a processor alone two run
+/// at a time.
+const OF_TRAFFIC: [&str; 12] = [
+    "agent",
+    "boxes",
+    "chaos",
+    "datapath",
+    "forebay_ebpf",
+    "forebay_host",
+    "forebay_testbed",
+    "link",
+    "platforms",
+    "probe",
+    "testbed",
+    "watching",
+];
+
+/// Runs every test, and `beside` those without traffic a command of the shell, and says at the end, also after a failure, which were
+/// skipped and why. For root a skip is a failure unless the machine itself lacks what the test needs.
+pub fn test(arguments: &[String]) -> Result<()> {
+    let beside = match arguments {
+        [] => None,
+        [option, command] if option == "--beside" => Some(command),
+        _ => anyhow::bail!("{arguments:?}: allowed is --beside COMMAND"),
+    };
     let record = tempfile::NamedTempFile::new()?;
-    let tested = run_all(record.path());
+    let tested = run_all(record.path(), beside);
     let text = std::fs::read_to_string(record.path())?;
     print!("{}", list(&text));
     tested?;
     judge(&text, Need::Root.is_met())
 }
 
-fn run_all(record: &Path) -> Result<()> {
+fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(crate::repository()).args(["test", "--workspace", "--locked"]);
-    let status =
-        cargo.env(RECORD, record).status().with_context(|| format!("cannot start {cargo:?}"))?;
-    ensure!(status.success(), "tests failed");
+    cargo.args(["test", "--workspace", "--locked", "--no-run"]);
+    cargo.arg("--message-format=json-render-diagnostics").current_dir(crate::repository());
+    let built = cargo.stderr(Stdio::inherit()).output()?;
+    ensure!(built.status.success(), "the tests could not be built");
+    let programs = programs(std::str::from_utf8(&built.stdout)?)?;
+    for name in OF_TRAFFIC {
+        ensure!(programs.iter().any(|it| it.name == name), "no program of tests is called {name}");
+    }
+    let (of_traffic, others): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|it| OF_TRAFFIC.contains(&it.name.as_str()));
+
+    let job = |what: &str, command: &str| Job {
+        what: what.into(),
+        command: command.into(),
+        folder: crate::repository(),
+    };
+    // What takes longest comes first.
+    let documented = format!("{:?} test --workspace --locked --doc", env!("CARGO"));
+    let rest = beside.map(|command| job(command, command)).into_iter();
+    let rest = rest.chain([job("tests in documentation", &documented)]);
+    let rest = rest.chain(others.iter().map(Program::job));
+    let traffic = of_traffic.iter().map(Program::job);
+    let (rest, traffic) = (Queue::new(rest), Queue::new(traffic));
+    let output = &Mutex::new(());
+    let mut failed = run_jobs(&traffic, record, output)?;
+    failed.extend(thread::scope(|scope| {
+        let threads = [&rest, &rest].map(|rest| scope.spawn(|| run_jobs(rest, record, output)));
+        let failed = threads.map(|it| it.join().expect("a job that fails is an error"));
+        anyhow::Ok(failed.into_iter().collect::<Result<Vec<_>>>()?.concat())
+    })?);
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// What cargo says of something that it has built.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+    manifest_path: Option<PathBuf>,
+    profile: Option<Profile>,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    src_path: PathBuf,
+}
+
+/// A program of tests, which runs in the folder of its package as cargo runs it.
+struct Program {
+    name: String,
+    source: PathBuf,
+    executable: PathBuf,
+    package: PathBuf,
+}
+
+fn programs(messages: &str) -> Result<Vec<Program>> {
+    let mut programs = Vec::new();
+    for line in messages.lines() {
+        let message: Message = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        if let Message {
+            executable: Some(executable),
+            manifest_path: Some(manifest),
+            profile: Some(Profile { test: true }),
+            target: Some(target),
+        } = message
+        {
+            let package = manifest.parent().context("a manifest lies in a folder")?.into();
+            programs.push(Program {
+                name: target.name,
+                source: target.src_path,
+                executable,
+                package,
+            });
+        }
+    }
+    Ok(programs)
+}
+
+impl Program {
+    fn job(&self) -> Job {
+        let source = self.source.strip_prefix(crate::repository()).unwrap_or(&self.source);
+        Job {
+            what: source.display().to_string(),
+            command: format!("{:?}", self.executable),
+            folder: self.package.clone(),
+        }
+    }
+}
+
+/// Runs the jobs of a queue one after the other until there are none; answers which failed.
+fn run_jobs(queue: &Queue, record: &Path, output: &Mutex<()>) -> Result<Vec<String>> {
+    let mut failed = Vec::new();
+    while let Some(job) = queue.next() {
+        if !job.run(record, output)? {
+            failed.push(job.what);
+        }
+    }
+    Ok(failed)
+}
+
+/// Jobs that several threads may take.
+struct Queue(Mutex<VecDeque<Job>>);
+
+impl Queue {
+    fn new(jobs: impl Iterator<Item = Job>) -> Self {
+        Self(Mutex::new(jobs.collect()))
+    }
+
+    fn next(&self) -> Option<Job> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+struct Job {
+    what: String,
+    command: String,
+    folder: PathBuf,
+}
+
+impl Job {
+    /// Runs the command to its end and prints at once all that it said; false if it fails.
+    fn run(&self, record: &Path, output: &Mutex<()>) -> Result<bool> {
+        let mut said = tempfile::tempfile()?;
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("exec {}", self.command)).current_dir(&self.folder);
+        shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
+        shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
+        let begun = Instant::now();
+        let status = shell.status().with_context(|| format!("cannot start {shell:?}"))?;
+        let mut text = Vec::new();
+        said.rewind()?;
+        said.read_to_end(&mut text)?;
+        let _one_at_a_time = output.lock();
+        println!("     Running {} ({:.0} s)", self.what, begun.elapsed().as_secs_f64());
+        println!("{}", String::from_utf8_lossy(&text));
+        Ok(status.success())
+    }
 }
 
 /// The skipped tests below their reasons.
@@ -56,6 +223,27 @@ fn judge(record: &str, is_root: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_of_tests_are_told_from_what_else_is_built() {
+        let built = |test: bool, executable: &str| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/r/a/Cargo.toml\",\
+                 \"target\":{{\"name\":\"boxes\",\"src_path\":\"/r/a/tests/boxes.rs\"}},\
+                 \"profile\":{{\"test\":{test}}},\"executable\":{executable}}}\n"
+            )
+        };
+        let messages = built(true, "\"/t/boxes\"")
+            + &built(true, "null")
+            + &built(false, "\"/t/boxes\"")
+            + "{\"reason\":\"build-finished\",\"success\":true}\n";
+        let found = programs(&messages).unwrap();
+        assert_eq!(found.len(), 1);
+        let job = found[0].job();
+        let told = (job.what.as_str(), job.command.as_str(), job.folder.as_path());
+        let expected = ("/r/a/tests/boxes.rs", "\"/t/boxes\"", Path::new("/r/a"));
+        assert_eq!(told, expected);
+    }
 
     #[test]
     fn root_may_skip_only_what_the_machine_cannot_do() {
