@@ -29,8 +29,8 @@ const OF_TRAFFIC: [&str; 12] = [
     "watching",
 ];
 
-/// Runs every test, and `beside` those without traffic a command of the shell, and says at the end, also after a failure, which were
-/// skipped and why. For root a skip is a failure unless the machine itself lacks what the test needs.
+/// Runs every test, and `--beside` those without traffic a command of the shell, and says at the end, also after a failure,
+/// which were skipped and why. For root a skip is a failure unless the machine itself lacks what the test needs.
 pub fn test(arguments: &[String]) -> Result<()> {
     let beside = match arguments {
         [] => None,
@@ -63,11 +63,11 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
         command: command.into(),
         folder: crate::repository(),
     };
-    // What takes longest comes first.
+    // What takes longest comes first. Cargo would wait for one that the command calls.
     let documented = format!("{:?} test --workspace --locked --doc", env!("CARGO"));
     let rest = beside.map(|command| job(command, command)).into_iter();
-    let rest = rest.chain([job("tests in documentation", &documented)]);
     let rest = rest.chain(others.iter().map(Program::job));
+    let rest = rest.chain([job("tests in documentation", &documented)]);
     let traffic = of_traffic.iter().map(Program::job);
     let (rest, traffic) = (Queue::new(rest), Queue::new(traffic));
     let output = &Mutex::new(());
@@ -178,16 +178,17 @@ impl Job {
     fn run(&self, record: &Path, output: &Mutex<()>) -> Result<bool> {
         let mut said = tempfile::tempfile()?;
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(format!("exec {}", self.command)).current_dir(&self.folder);
+        shell.arg("-c").arg(&self.command).current_dir(&self.folder);
         shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
         shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
+        println!("     Running {}", self.what);
         let begun = Instant::now();
         let status = shell.status().with_context(|| format!("cannot start {shell:?}"))?;
         let mut text = Vec::new();
         said.rewind()?;
         said.read_to_end(&mut text)?;
         let _one_at_a_time = output.lock();
-        println!("     Running {} ({:.0} s)", self.what, begun.elapsed().as_secs_f64());
+        println!("     Ran {} ({:.0} s)", self.what, begun.elapsed().as_secs_f64());
         println!("{}", String::from_utf8_lossy(&text));
         Ok(status.success())
     }
