@@ -467,6 +467,11 @@ impl Control {
         self.delivered
     }
 
+    /// Bytes that have left.
+    pub const fn sent(&self) -> ByteCount {
+        self.counters.bytes_sent
+    }
+
     /// What was counted since the start.
     pub fn counters(&self) -> Counters {
         let boundaries_overwritten = self.boundaries.overwritten();

@@ -64,6 +64,11 @@ impl Tally {
         self.late += u64::from(is_late);
     }
 
+    fn uncount(&mut self, is_late: bool) {
+        self.in_order -= u64::from(!is_late);
+        self.late -= u64::from(is_late);
+    }
+
     /// Share of the late ones (0 to 1); 0 of none.
     pub fn share(&self) -> f64 {
         match self.in_order + self.late {
@@ -85,6 +90,11 @@ struct Arrival {
 }
 
 impl Arrival {
+    /// The part of the window in which the boundary was heard of.
+    fn part(&self) -> usize {
+        (self.heard_at.as_nanos() / PART.as_nanos() as u64) as usize % PARTS
+    }
+
     /// Whether this boundary left before `other`, was received after it, and took longer.
     fn is_late_behind(&self, other: &Self) -> bool {
         let waited = self.received_at.checked_since(other.received_at);
@@ -103,15 +113,39 @@ enum Phase {
     Imbalanced { calm_since: Option<Timestamp> },
 }
 
+/// The boundaries of the window.
+#[derive(Clone, Debug, Default)]
+struct Tallied {
+    all: Tally,
+    /// The boundaries of each part of the window.
+    parts: [Tally; PARTS],
+    /// The boundary that left last, of the window and of all before it.
+    newest: Option<Arrival>,
+}
+
+impl Tallied {
+    /// Takes the next boundary in the order of arrival.
+    fn count(&mut self, arrival: &Arrival) {
+        let is_late = self.newest.is_some_and(|newest| arrival.is_late_behind(&newest));
+        self.newest = later(self.newest, arrival);
+        self.all.count(is_late);
+        self.parts[arrival.part()].count(is_late);
+    }
+}
+
 /// Watches the order in which boundaries arrive.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     /// In the order of arrival at the receivebox.
     window: VecDeque<Arrival>,
     /// The boundary that left last of those that are not remembered any more.
-    newest: Option<Arrival>,
-    /// Boundaries that are not remembered any more, and those that were at the last judgement.
+    forgotten: Option<Arrival>,
+    /// Boundaries that are not remembered any more.
     past: Tally,
+    tallied: Tallied,
+    /// A boundary came after others that were received later: the window is to be tallied anew.
+    is_stale: bool,
+    /// Boundaries that were remembered at the last judgement.
     recent: Tally,
     judged_at: Timestamp,
     phase: Phase,
@@ -132,8 +166,12 @@ impl Order {
         };
         // Nearly always behind all others.
         let before = |other: &&Arrival| other.number > arrival.number;
-        let place = self.window.len() - self.window.iter().rev().take_while(before).count();
-        self.window.insert(place, arrival);
+        let behind = self.window.iter().rev().take_while(before).count();
+        self.window.insert(self.window.len() - behind, arrival);
+        self.is_stale |= behind > 0;
+        if !self.is_stale {
+            self.tallied.count(&arrival);
+        }
         if self.window.len() > WINDOW_MAX {
             self.forget_oldest();
         }
@@ -148,26 +186,21 @@ impl Order {
         while self.window.front().is_some_and(|it| now.saturating_since(it.heard_at) > WINDOW) {
             self.forget_oldest();
         }
-        let (recent, parts) = self.tally();
-        self.recent = recent;
-        let parts = parts.iter().filter(|part| part.share() > IMBALANCED).count();
+        if self.is_stale {
+            (self.tallied, self.is_stale) = (self.tally(), false);
+        }
+        self.recent = self.tallied.all;
+        let is_imbalanced = |part: &&Tally| part.share() > IMBALANCED;
+        let parts = self.tallied.parts.iter().filter(is_imbalanced).count();
         let was_imbalanced = self.is_imbalanced();
         self.judge(now, parts);
         self.is_imbalanced() != was_imbalanced
     }
 
-    /// The boundaries of the window, and of each part of it.
-    fn tally(&self) -> (Tally, [Tally; PARTS]) {
-        let (mut newest, mut all, mut parts) = (self.newest, Tally::default(), <_>::default());
-        for arrival in &self.window {
-            let is_late = newest.is_some_and(|newest| arrival.is_late_behind(&newest));
-            newest = later(newest, arrival);
-            let part = arrival.heard_at.as_nanos() / PART.as_nanos() as u64;
-            let parts: &mut [Tally; PARTS] = &mut parts;
-            parts[part as usize % PARTS].count(is_late);
-            all.count(is_late);
-        }
-        (all, parts)
+    fn tally(&self) -> Tallied {
+        let mut tallied = Tallied { newest: self.forgotten, ..Tallied::default() };
+        self.window.iter().for_each(|arrival| tallied.count(arrival));
+        tallied
     }
 
     /// Judges by the boundaries of the window, of which `parts` parts are imbalanced by themselves.
@@ -194,8 +227,13 @@ impl Order {
 
     fn forget_oldest(&mut self) {
         let Some(oldest) = self.window.pop_front() else { return };
-        self.past.count(self.newest.is_some_and(|newest| oldest.is_late_behind(&newest)));
-        self.newest = later(self.newest, &oldest);
+        let is_late = self.forgotten.is_some_and(|newest| oldest.is_late_behind(&newest));
+        self.past.count(is_late);
+        self.forgotten = later(self.forgotten, &oldest);
+        if !self.is_stale {
+            self.tallied.all.uncount(is_late);
+            self.tallied.parts[oldest.part()].uncount(is_late);
+        }
     }
 
     /// The receivebox counts anew, or has been silent: what comes is not compared with what was before.
@@ -203,7 +241,7 @@ impl Order {
         while !self.window.is_empty() {
             self.forget_oldest();
         }
-        self.newest = None;
+        (self.forgotten, self.tallied.newest) = (None, None);
         self.recent = Tally::default();
     }
 
@@ -219,7 +257,7 @@ impl Order {
 
     /// Boundaries since the start.
     pub fn total(&self) -> Tally {
-        let (recent, _) = self.tally();
+        let recent = if self.is_stale { self.tally().all } else { self.tallied.all };
         let Tally { in_order, late } = self.past;
         Tally { in_order: in_order + recent.in_order, late: late + recent.late }
     }

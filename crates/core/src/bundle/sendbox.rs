@@ -177,7 +177,7 @@ impl Sendbox {
     /// What the bundle would send, where so much waits.
     pub fn load(&self, backlog: Backlog) -> Load {
         Load {
-            sent: self.control.counters().bytes_sent,
+            sent: self.control.sent(),
             backlog: backlog.bytes,
             wanted: self.control.wanted_rate(),
         }
@@ -445,6 +445,11 @@ impl Sendbox {
     /// When the receivebox was last heard.
     pub const fn heard_at(&self) -> Option<Timestamp> {
         self.session.heard_at()
+    }
+
+    /// Bytes that have left.
+    pub const fn sent(&self) -> ByteCount {
+        self.control.sent()
     }
 
     /// What was counted since the start.

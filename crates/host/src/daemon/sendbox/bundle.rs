@@ -251,7 +251,7 @@ impl Bundle {
         let backlog = datapath.backlog(self.index);
         if self.tick_at(backlog) <= now {
             self.control.on_timer(now, backlog);
-            let sent = self.control.counters().bytes_sent;
+            let sent = self.control.sent();
             let totals = Totals { sent, delivered: self.control.delivered() };
             self.meter.update(now, backlog.bytes, totals);
             self.say_news();

@@ -407,8 +407,12 @@ impl<D: Datapath> SendboxWorker<D> {
             std::thread::sleep(time);
             return Ok(());
         }
+        let rest = self.datapath.rest().min(due);
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
+        }
         let shortest = if is_blocked { BLOCKED_RETRY } else { COALESCE };
-        let timeout = TimeSpec::from(due.clamp(shortest, IDLE));
+        let timeout = TimeSpec::from((due - rest).clamp(shortest, IDLE));
         let own = [mailbox.as_fd(), self.observer.as_fd()];
         let mut fds = own.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).to_vec();
         self.messages.wake_for(&mut fds);

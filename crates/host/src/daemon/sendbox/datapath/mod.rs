@@ -139,6 +139,11 @@ pub trait Datapath: Send + 'static {
         false
     }
 
+    /// For how long what comes may wait, so that more of it is worked at together.
+    fn rest(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Adds what to wake for beside timers. Whoever is due waits for it where [`Health::is_blocked`].
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>);
 

@@ -42,8 +42,14 @@ use crate::htb::Htb;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
-/// What has left without a boundary is told of so much later, once all boundaries of that time have been read.
-const TOLD_WITHIN: Duration = Duration::from_millis(5);
+/// What has left is counted so often, and told of at the next count where no boundary has told of it: those of that time
+/// have all been read by then.
+const COUNTED_EVERY: Duration = Duration::from_millis(5);
+
+/// Bundles are all looked at once in so much time for each of them: with a thousand, once a millisecond.
+const LOOK_SPACING: Duration = Duration::from_micros(1);
+/// A shorter rest is not worth a timer.
+const REST_MIN: Duration = Duration::from_micros(100);
 
 /// Packets that wait in all classes together at most, however many flows a host makes: 300 MB of the kernel's memory,
 /// if they are full ones.
@@ -59,7 +65,7 @@ struct Bundle {
     /// As the sampler has the bundle.
     sampled: SamplerBundle,
     rate: Option<Rate>,
-    /// Ledger and backlog as of the last [`Datapath::receive`].
+    /// Ledger and backlog as of the last look.
     ledger: Ledger,
     backlog: Backlog,
     /// What bundles before had dropped at this place.
@@ -67,7 +73,7 @@ struct Bundle {
     /// Packets that were told of.
     told: u64,
     told_at: Timestamp,
-    /// What had left at the last call: by the next one all boundaries of it have been read.
+    /// What had left at the last count.
     counted: Option<Departures>,
 }
 
@@ -87,6 +93,9 @@ pub struct Kernel {
     own: BTreeSet<IpAddr>,
     /// What stands in the qdisc, as of the last [`Datapath::receive`].
     standing: Standing,
+    /// When all bundles were looked at last, and what was seen.
+    looked_at: Timestamp,
+    ledgers: Vec<Ledger>,
     void: Vec<Void>,
 }
 
@@ -153,6 +162,8 @@ impl Kernel {
             message_addresses,
             own,
             standing: Standing::default(),
+            looked_at: Timestamp::ZERO,
+            ledgers: Vec::new(),
             void: Vec::new(),
         })
     }
@@ -163,6 +174,10 @@ impl Kernel {
         if let Err(error) = set_own(&self.classes, &mut self.own, own) {
             tracing::warn!(target: "device", %error, "addresses of the other boxes");
         }
+    }
+
+    fn look_spacing(&self) -> Duration {
+        LOOK_SPACING * self.bundles.len() as u32
     }
 
     /// The qdisc and its queues, for people.
@@ -254,6 +269,11 @@ impl Bundle {
         (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
     }
 
+    /// When what has left is to be counted next.
+    fn count_due(&self) -> Timestamp {
+        self.counted.map_or(Timestamp::ZERO, |counted| counted.at + COUNTED_EVERY)
+    }
+
     /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
     fn departures(&mut self, boundary: &Boundary) -> Departures {
         let report = &boundary.report;
@@ -316,12 +336,19 @@ impl Datapath for Kernel {
             }
         });
         told.map_err(io::Error::other)?;
-        let waiting = self.bundles.iter().map(|bundle| self.classes.ledger(bundle.place).waiting);
-        let (waiting, count) = (waiting.sum::<u64>(), self.bundles.len());
-        for (at, (bundle, listener)) in self.bundles.iter_mut().zip(listeners).enumerate() {
-            let ledger = self.classes.ledger(bundle.place);
+        if now.saturating_since(self.looked_at) < self.look_spacing() {
+            return Ok(0);
+        }
+        self.looked_at = now;
+        let ledgers = self.bundles.iter().map(|bundle| self.classes.ledger(bundle.place));
+        self.ledgers.clear();
+        self.ledgers.extend(ledgers);
+        let waiting: u64 = self.ledgers.iter().map(|ledger| ledger.waiting).sum();
+        let count = self.bundles.len();
+        let seen = self.bundles.iter_mut().zip(listeners).zip(&self.ledgers).enumerate();
+        for (at, ((bundle, listener), &ledger)) in seen {
             if ledger.left != bundle.ledger.left {
-                schedule.set(at, now);
+                schedule.set(at, now.max(bundle.count_due()));
             }
             let share = match waiting {
                 0 => 1.0 / count as f64,
@@ -338,6 +365,10 @@ impl Datapath for Kernel {
 
     fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
         let state = &mut self.bundles[bundle];
+        let due = state.count_due();
+        if now < due {
+            return Next::At(due);
+        }
         if let Some(counted) = state.counted.take().filter(|it| it.packets > state.told) {
             state.told = counted.packets;
             state.told_at = state.told_at.max(counted.at);
@@ -352,7 +383,7 @@ impl Datapath for Kernel {
             boundary: None,
         });
         let is_to_tell = state.counted.is_some_and(|counted| counted.packets > state.told);
-        Next::At(if is_to_tell { now + TOLD_WITHIN } else { Timestamp::MAX })
+        Next::At(if is_to_tell { now + COUNTED_EVERY } else { Timestamp::MAX })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -452,6 +483,11 @@ impl Datapath for Kernel {
 
     fn void(&self) -> &[Void] {
         &self.void
+    }
+
+    fn rest(&self) -> Duration {
+        let spacing = self.look_spacing();
+        if spacing < REST_MIN { Duration::ZERO } else { spacing }
     }
 
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {

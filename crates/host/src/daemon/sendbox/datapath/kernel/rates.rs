@@ -24,9 +24,10 @@ use crate::service::privileges::{self, Confinement};
 
 /// Shortest time between two rates of a class: that of the ticks of a control loop.
 const SPACING: Duration = Duration::from_millis(5);
-/// Leaves that are set in that time beside the rates, at the most: a millisecond of work or two. All of a bundle take a
-/// tenth of a second, in which its rate is not to stay as it was.
-const LEAVES_AT_ONCE: u32 = 32;
+/// Between two settings of rates, classes are made and leaves set for so long. The thousand leaves of a bundle take a tenth
+/// of a second, in which the rate is not to stay as it was; and a class takes the longer to make the more there are, since
+/// the kernel goes through all of them (`tc_bind_tclass`, sch_api.c) under the lock of all rtnetlink commands.
+const MAKING: Duration = Duration::from_millis(1);
 /// Super-packets are cut up at lower rates: 64 KiB take 1.7 ms there, which the next packet waits.
 const WHOLE_FROM: Rate = Rate::from_mbit_per_sec(300);
 /// Super-packets that are left whole are cut up again below this share of [`WHOLE_FROM`].
@@ -181,7 +182,7 @@ impl Rates {
     }
 
     /// Has the bundle at a place sent at this rate from now on, within milliseconds; `None`: unshaped. Where there are no
-    /// classes yet, its packets go past them for that long.
+    /// classes yet, packets of the bundle go past them until they are made: those of hundreds of bundles take seconds.
     pub fn set(&self, place: usize, rate: Option<Rate>) {
         let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
         self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
@@ -228,6 +229,15 @@ impl Set {
         Self { classes, rate, leaf: UNSHAPED, pending, has_other_turns: rate == UNMADE }
     }
 
+    fn set_rate(&mut self, htb: &Htb, bits_per_s: u64) -> io::Result<()> {
+        if bits_per_s != self.rate {
+            let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
+            htb.set_class(self.classes.class, rate)?;
+            self.follow(bits_per_s, rate);
+        }
+        Ok(())
+    }
+
     /// The rate is another: perhaps the leaves are to be others, too.
     fn follow(&mut self, bits_per_s: u64, rate: Option<Rate>) {
         let is_new = self.rate == UNMADE;
@@ -243,14 +253,6 @@ impl Set {
     /// What was set is perhaps not there any more: all is to be made.
     fn forget(&mut self) {
         *self = Self { leaf: self.leaf, ..Self::new(self.classes.clone(), UNMADE) };
-    }
-
-    /// The leaves to set next, at most so many of those that are pending.
-    fn take(&mut self, most: u32) -> Range<u32> {
-        let end = self.pending.end.min(self.pending.start + most);
-        let taken = self.pending.start..end;
-        self.pending.start = end;
-        taken
     }
 }
 
@@ -318,7 +320,11 @@ impl Setter {
     }
 
     fn is_all_set(&self) -> bool {
-        self.places.iter().all(|set| set.pending.is_empty())
+        let wanted = self.wanted.rates.iter().map(|rate| rate.load(Ordering::Relaxed));
+        let mut places = self.places.iter().zip(wanted);
+        places.all(|(set, wanted)| {
+            set.pending.is_empty() && (set.rate == UNMADE) == (wanted == UNMADE)
+        })
     }
 
     /// Sets what is wanted and not set, as much as there is time for.
@@ -327,15 +333,15 @@ impl Setter {
         match self.state {
             State::Failed(until) if now < until => return Ok(()),
             State::Failed(_) => {
-                self.begin_anew()?;
+                self.begin_anew(now + MAKING)?;
                 self.state = State::SettingAnew;
             }
             State::Set | State::SettingAnew if is_lost => {
                 return Err(io::Error::other("somebody has taken them away, or a part of them"));
             }
-            State::Set | State::SettingAnew => self.set_rates()?,
+            State::Set | State::SettingAnew => self.set_rates(now + MAKING)?,
         }
-        self.set_leaves()?;
+        self.set_leaves(now + MAKING)?;
         if self.state == State::SettingAnew && self.is_all_set() {
             self.state = State::Set;
             *self.wanted.failed() = None;
@@ -343,9 +349,9 @@ impl Setter {
         Ok(())
     }
 
-    /// Sets all rates, below a qdisc that is put there again if it is not there.
-    fn begin_anew(&mut self) -> io::Result<()> {
-        match self.set_rates() {
+    /// Begins to make the classes, below a qdisc that is put there again if it is not there.
+    fn begin_anew(&mut self, until: Instant) -> io::Result<()> {
+        match self.set_rates(until) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.htb.put().map_err(|error| match error.kind() {
                     io::ErrorKind::AlreadyExists => {
@@ -353,7 +359,7 @@ impl Setter {
                     }
                     _ => error,
                 })?;
-                self.set_rates()
+                self.set_rates(until)
             }
             set => set,
         }
@@ -372,28 +378,34 @@ impl Setter {
         self.places.iter_mut().for_each(Set::forget);
     }
 
-    fn set_rates(&mut self) -> io::Result<()> {
+    /// Sets the rates of classes that are there, and makes those that are not as long as there is time, but one at least.
+    fn set_rates(&mut self, until: Instant) -> io::Result<()> {
+        let is_made = |set: &Set| set.rate != UNMADE;
+        for (place, set) in self.places.iter_mut().enumerate().filter(|(_, set)| is_made(set)) {
+            set.set_rate(&self.htb, self.wanted.rates[place].load(Ordering::Relaxed))?;
+        }
         for (set, wanted) in self.places.iter_mut().zip(&self.wanted.rates) {
-            let bits_per_s = wanted.load(Ordering::Relaxed);
-            if bits_per_s != set.rate {
-                let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
-                self.htb.set_class(set.classes.class, rate)?;
-                set.follow(bits_per_s, rate);
+            let wanted = wanted.load(Ordering::Relaxed);
+            if set.rate == UNMADE && wanted != UNMADE {
+                set.set_rate(&self.htb, wanted)?;
+                if Instant::now() >= until {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
-    /// Sets leaves that are pending, as many as there is time for.
-    fn set_leaves(&mut self) -> io::Result<()> {
-        let mut most = LEAVES_AT_ONCE;
-        for set in self.places.iter_mut().filter(|set| !set.pending.is_empty()) {
-            let taken = set.take(most);
-            most -= taken.len() as u32;
-            for class in taken {
+    /// Sets leaves that are pending, as long as there is time, but one at least.
+    fn set_leaves(&mut self, until: Instant) -> io::Result<()> {
+        for set in &mut self.places {
+            while let Some(class) = set.pending.next() {
                 set.classes.set_leaf(&self.htb, class, set.leaf, set.has_other_turns)?;
+                set.has_other_turns &= !set.pending.is_empty();
+                if Instant::now() >= until {
+                    return Ok(());
+                }
             }
-            set.has_other_turns &= !set.pending.is_empty();
         }
         Ok(())
     }
@@ -433,23 +445,23 @@ mod tests {
         let classes = classes(2..102);
         let mut added = Set::new(classes.clone(), UNMADE);
         added.follow(0, None);
-        assert_eq!((added.take(60), added.has_other_turns), (2..62, true), "none is made yet");
+        assert_eq!((&added.pending, added.has_other_turns), (&(2..102), true), "none is made yet");
         let mut set = Set::new(classes, 0);
-        assert_eq!(set.take(60), 102..102, "all are as they were made");
+        assert!(set.pending.is_empty(), "all are as they were made");
         let follow = |set: &mut Set, mbit_per_s| {
             let rate = Rate::from_mbit_per_sec(mbit_per_s);
             set.follow(rate.as_bits_per_sec(), Some(rate));
         };
         follow(&mut set, 100);
         assert_eq!((set.leaf.longest, set.has_other_turns), (1518, true));
-        assert_eq!(set.take(60), 2..62);
+        assert_eq!(set.pending.nth(59), Some(61));
         follow(&mut set, 110);
-        assert_eq!(set.take(60), 62..102, "such leaves do for that rate");
-        assert!(set.pending.is_empty());
+        assert_eq!(set.pending, 62..102, "such leaves do for that rate");
         follow(&mut set, 20);
-        assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
+        assert_eq!(set.pending, 2..102);
+        set.pending = 102..102;
         follow(&mut set, 1000);
-        assert_eq!((set.leaf.longest, set.take(1)), (WHOLE_BYTES, 2..3));
+        assert_eq!((set.leaf.longest, &set.pending), (WHOLE_BYTES, &(2..102)));
     }
 
     #[test]
@@ -458,12 +470,12 @@ mod tests {
         let rate = Rate::from_mbit_per_sec(100);
         set.follow(rate.as_bits_per_sec(), Some(rate));
         let leaf = set.leaf;
-        assert_eq!(set.take(60), 2..62);
+        assert_eq!(set.pending.nth(59), Some(61));
         set.forget();
-        assert_eq!((set.rate, set.take(60)), (UNMADE, 102..102), "nothing before the next attempt");
+        assert_eq!(set.rate, UNMADE);
+        assert!(set.pending.is_empty(), "nothing before the next attempt");
         set.follow(rate.as_bits_per_sec(), Some(rate));
-        assert_eq!((set.leaf, set.has_other_turns), (leaf, true));
-        assert_eq!([60, 60].map(|most| set.take(most)), [2..62, 62..102]);
+        assert_eq!((set.leaf, set.has_other_turns, &set.pending), (leaf, true, &(2..102)));
     }
 
     #[test]
