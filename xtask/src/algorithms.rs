@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use libbpf_rs::libbpf_sys::API_HEADERS;
 
-use crate::{repository, run};
+use crate::{Misuse, repository, run};
 
 /// Each has a function `forebay_NAME` in `crates/ebpf/algorithms`.
 const ALGORITHMS: [&str; 3] = ["newreno", "vegas", "westwood"];
@@ -40,7 +40,7 @@ pub fn build(arguments: &[String]) -> Result<()> {
     let is_check = match arguments {
         [] => false,
         [one] if one == "--check" => true,
-        _ => bail!("bpf-algorithms takes --check or nothing"),
+        _ => return Err(Misuse::of(anyhow!("bpf-algorithms takes --check or nothing"))),
     };
     let work = repository().join(WORK);
     fs::create_dir_all(&work).with_context(|| work.display().to_string())?;

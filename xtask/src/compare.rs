@@ -8,10 +8,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use forebay_lab::Options;
 use forebay_lab::compare::{self, Comparison, Side, compare};
 use forebay_lab::plan::{Override, Plan, Seeds};
+
+use crate::Misuse;
 
 /// Plans whose runs differ from seed to seed, by where flows start and by what is lost at random, and two of the cells
 /// of each.
@@ -34,7 +36,9 @@ const FALSE_MAX: u64 = 5;
 
 /// Prints what was called, and fails unless it is what had to be.
 pub fn check(arguments: &[String]) -> Result<()> {
-    ensure!(arguments.is_empty(), "{}: compare-check takes no arguments", arguments.join(" "));
+    if let Some(argument) = arguments.first() {
+        return Err(Misuse::of(anyhow!("{argument}: compare-check takes no arguments")));
+    }
     let found = beside("same", (1, "70%"), (1, "70%"))?;
     ensure!(found.is_equal(), "the same seeds: {}", found.in_a_sentence());
     for beta in OFF {

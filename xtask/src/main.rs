@@ -12,6 +12,8 @@ mod package;
 mod reference;
 mod test;
 
+use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -111,9 +113,27 @@ fn in_release(chore: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
+/// What a chore was called with is not allowed.
+#[derive(Debug)]
+struct Misuse(anyhow::Error);
+
+impl Misuse {
+    fn of(error: anyhow::Error) -> anyhow::Error {
+        Self(error).into()
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:#}", self.0)
+    }
+}
+
+impl Error for Misuse {}
+
 fn failed(error: anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
-    ExitCode::FAILURE
+    if error.is::<Misuse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 /// Runs a command to its end; one that fails is an error.

@@ -15,6 +15,8 @@ use serde::Deserialize;
 
 pub use drawn::make;
 
+use crate::Misuse;
+
 /// A scenario of both programs, and what is asked of the simulator there.
 #[derive(Debug, PartialEq)]
 struct Scenario {
@@ -68,7 +70,7 @@ struct Turn {
 /// packets, and where a ratio, the packets a second or the memory do not meet their bound.
 pub fn bench(arguments: &[String]) -> Result<()> {
     let rest: Vec<String> = arguments.iter().filter(|it| *it != "--install").cloned().collect();
-    let (runs, wanted) = parse(&rest)?;
+    let (runs, wanted) = parse(&rest).map_err(Misuse::of)?;
     if rest.len() < arguments.len() {
         install()?;
     }

@@ -8,9 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use forebay_skips::{Need, RECORD, skipped_without};
 use serde::Deserialize;
+
+use crate::Misuse;
 
 /// Tests of traffic in real time: nothing else runs beside one of these programs. Of what needs a processor alone two run
 /// at a time.
@@ -35,7 +37,7 @@ pub fn test(arguments: &[String]) -> Result<()> {
     let beside = match arguments {
         [] => None,
         [option, command] if option == "--beside" => Some(command),
-        _ => anyhow::bail!("{arguments:?}: allowed is --beside COMMAND"),
+        _ => return Err(Misuse::of(anyhow!("{arguments:?}: allowed is --beside COMMAND"))),
     };
     let record = tempfile::NamedTempFile::new()?;
     let tested = run_all(record.path(), beside);

@@ -11,6 +11,7 @@ use anyhow::{Result, bail, ensure};
 
 use self::guest::Outcome;
 use self::image::Image;
+use crate::Misuse;
 
 /// A kernel, and how its package is found.
 struct Kernel {
@@ -108,7 +109,7 @@ pub fn test_package(arguments: &[String]) -> Result<()> {
 }
 
 fn test(arguments: &[String], with_programs: bool) -> Result<()> {
-    let Wanted { kernels, profile, has_kvm } = parse(arguments)?;
+    let Wanted { kernels, profile, has_kvm } = parse(arguments).map_err(Misuse::of)?;
     ensure!(cfg!(target_arch = "x86_64"), "the kernels that are fetched are for x86-64");
     let folder = folder(crate::repository().join("target/kernels"))?;
     let programs = with_programs.then(image::Programs::build).transpose()?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::runs::{self, CHOSEN};
 use super::space::draw;
+use crate::Misuse;
 
 /// Classes of runs, and the share of the pairs of each that must hold.
 const CLASSES: [(&str, f64); 4] =
@@ -31,7 +32,7 @@ struct Options {
 /// Makes the runs that the command line names, as the help says. Fails without ns-3 and, of runs that a seed draws, where
 /// fewer than 95 % of the pairs of a class hold.
 pub fn make(arguments: &[String]) -> Result<()> {
-    let options = parse(arguments)?;
+    let options = parse(arguments).map_err(Misuse::of)?;
     if options.install {
         super::install()?;
     }

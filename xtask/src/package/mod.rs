@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::run;
+use crate::{Misuse, run};
 
 /// What is built, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ impl Options {
 
 /// Makes a package in `target/package`.
 pub fn package(arguments: &[String]) -> Result<()> {
-    let made = Sources::of(crate::repository(), Options::parse(arguments)?)?.make()?;
+    let options = Options::parse(arguments).map_err(Misuse::of)?;
+    let made = Sources::of(crate::repository(), options)?.make()?;
     println!("{}", made.display());
     Ok(())
 }
@@ -55,7 +56,7 @@ pub fn deb(profile: &str, version: &str) -> Result<PathBuf> {
 /// Makes a package twice, each time from a clean clone of the commit that is checked out, and fails
 /// where the two differ.
 pub fn reproducible(arguments: &[String]) -> Result<()> {
-    let options = Options::parse(arguments)?;
+    let options = Options::parse(arguments).map_err(Misuse::of)?;
     let folder = crate::repository().join("target/reproducible");
     let clone = folder.join("source");
     let mut made = Vec::new();
