@@ -283,6 +283,10 @@ pub struct AttackRecord {
     pub rejected: Vec<(String, u64)>,
 }
 
+/// What [`HostRecord::offloads`] calls a device that is meant to merge packets: hosts hand them to a box that queues in the
+/// kernel.
+pub const SUPER_PACKETS: &str = "super-packets";
+
 /// The machine during the run, and what the programs cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
@@ -302,7 +306,8 @@ pub struct HostRecord {
     /// How late requests were written after their scheduled arrival while their connection was
     /// free (ns): p50, p99, p99.9, max.
     pub generator_lateness_ns: [u64; 4],
-    /// Offload state of the devices, as checked: `device: feature=off ..`.
+    /// Offload state of the devices, as checked: `device: feature=off ..`, or `device, super-packets: feature=on ..`
+    /// ([`SUPER_PACKETS`]).
     pub offloads: Vec<String>,
     /// Kernel settings of the hosts' namespaces, as read back: `key = value`.
     pub settings: Vec<String>,

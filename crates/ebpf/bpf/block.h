@@ -129,17 +129,16 @@ static __always_inline struct siphash hash_addresses(const struct packet *packet
 	return state;
 }
 
-/* The hash of a block from the state after its addresses and the words behind them. */
-static __always_inline __u64 hash_rest(const struct siphash *addresses, __u64 network,
-				       const __u64 *payload)
+/* The hash of the words behind the addresses, of `words` words in all of which those before led to this state. */
+static __always_inline __u64 hash_rest(struct siphash state, __u64 network, const __u64 *payload,
+				       int words)
 {
-	struct siphash state = *addresses;
 
 	siphash_word(&state, network);
 #pragma unroll
 	for (int i = 0; i < PAYLOAD_WORDS; i++)
 		siphash_word(&state, payload[i]);
-	return siphash_end(state, BLOCK_WORDS);
+	return siphash_end(state, words);
 }
 
 /* Up to 8 of the `len` bytes that begin at `from`, zero-padded. */
@@ -213,7 +212,7 @@ static __always_inline __u64 sampling_hash(const struct packet *packet, void *da
 	}
 	leave_out_nat(packet, words, nat, has_ports);
 	addresses = hash_addresses(packet, key, nat);
-	return hash_rest(&addresses, network_word(packet, nat), words);
+	return hash_rest(addresses, network_word(packet, nat), words, BLOCK_WORDS);
 }
 
 #endif

@@ -65,6 +65,8 @@ struct counters {
 
 struct boundary {
 	__u64 hash;
+	/* What tells the packet from others without the key; 0 by XDP, where nobody asks for it. */
+	__u64 identity;
 	__u64 received_at_ns;
 	__u64 received_bytes;
 	__u64 received_packets;
@@ -131,7 +133,7 @@ struct {
 	__type(value, struct counters);
 } counters SEC(".maps");
 
-/* 4681 records: a second's worth at 4.6 thousand boundaries a second. */
+/* 3640 records, each with a head of 8 bytes: a second's worth at 3.6 thousand boundaries a second. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);

@@ -57,8 +57,20 @@ struct cutting {
 	bool is_ce;
 };
 
+/*
+ * SampleBlock::identity of a packet with these words behind its addresses. Neither static nor inlined: the verifier takes
+ * such a function once, and not on each of a packet's ways to it.
+ */
+__noinline __u64 identity_of(__u64 network, __u64 payload0, __u64 payload1, __u64 payload2)
+{
+	__u64 payload[] = { payload0, payload1, payload2 };
+
+	return hash_rest(siphash_begin(0, 0), network, payload, BLOCK_WORDS - ADDRESS_WORDS);
+}
+
 /* Tells of the packet `at` with so much data. */
-static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u32 len, __u64 hash)
+static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u32 len, __u64 hash,
+					__u64 identity)
 {
 	__u64 ahead = (__u64)at * (it->header_len + it->size);
 	struct boundary *record = begin_to_tell();
@@ -66,6 +78,7 @@ static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u3
 	if (!record)
 		return;
 	record->hash = hash;
+	record->identity = identity;
 	record->received_at_ns = bpf_ktime_get_ns();
 	record->received_bytes = it->bytes + ahead + it->header_len + len;
 	record->received_packets = it->packets + at + 1;
@@ -80,10 +93,10 @@ static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u3
 static __always_inline void sample_packet(const struct cutting *it, __u32 at, __u32 len,
 					  __u64 network, const __u64 *payload)
 {
-	__u64 hash = hash_rest(&it->addresses, network, payload);
+	__u64 hash = hash_rest(it->addresses, network, payload, BLOCK_WORDS);
 
 	if (!(hash & it->epoch_mask))
-		tell_packet(it, at, len, hash);
+		tell_packet(it, at, len, hash, identity_of(network, payload[0], payload[1], payload[2]));
 }
 
 /* Bytes of data of a packet whose data begins at `offset`. */

@@ -38,6 +38,7 @@ use nix::sys::signal::Signal;
 use crate::scenario::{FaultTarget, Scenario};
 use forebay_core::record::RunRecord;
 use forebay_host::agent::recording::RecordingError;
+use forebay_host::daemon::config::DatapathKind;
 use forebay_host::daemon::trace::TraceError;
 use forebay_host::offload::OffloadError;
 use processors::Processors;
@@ -210,6 +211,11 @@ pub fn run_with(
         {
             if let Some(segments) = segments {
                 topology.set_initial_window(pair, ends, segments)?;
+            }
+        }
+        for (bundle, hosts) in [(&spec.forward_bundle, left), (&spec.reverse_bundle, right)] {
+            if bundle.as_ref().is_some_and(|it| it.datapath == DatapathKind::Kernel) {
+                topology.hand_over_super_packets(pair, hosts)?;
             }
         }
     }

@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
         boxes.await_peers()?;
         let mut algorithms = Algorithms::start(scenario, &topology.emulator, start)?;
-        topology.disable_offloads()?;
+        topology.set_offloads()?;
         let mut host = describe_host(topology, processors)?;
         host.settings.extend(algorithms.settings());
 

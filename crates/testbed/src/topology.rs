@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use super::TestbedError;
 use super::namespace::Namespace;
 use super::processors::Processors;
+use forebay_core::record::SUPER_PACKETS;
 use forebay_host::offload::{self, Offload, OffloadError};
 
 /// Most pairs of sites: the second byte of their addresses runs from 1 to 254.
@@ -68,6 +69,9 @@ const RECEIVE_BYTES: u64 = 131_072;
 
 /// A full Ethernet frame without FCS.
 const FRAME_BYTES: u64 = 1514;
+
+/// What hosts that hand over super-packets need, and the port of their box, in an order in which it can be switched on.
+const WHOLE: [Offload; 4] = [Offload::TxChecksum, Offload::Gso, Offload::Tso, Offload::Gro];
 
 /// Processors that take up what comes in at the devices made after it, in hexadecimal.
 const STEERING: &str = "net/core/rps_default_mask";
@@ -129,6 +133,8 @@ pub struct Topology {
     pub pairs: Vec<PairSites>,
     /// Pairs with a second way into the site on the right.
     beside: Vec<usize>,
+    /// Hosts that hand super-packets to their box.
+    whole: Vec<(usize, Site)>,
 }
 
 /// The namespaces of one pair of sites.
@@ -174,8 +180,8 @@ impl Topology {
         let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
         let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
         ip("emulator", &emulator, &up)?;
-        let topology = Self { emulator, pairs: built, beside: Vec::new() };
-        topology.disable_offloads()?;
+        let topology = Self { emulator, pairs: built, beside: Vec::new(), whole: Vec::new() };
+        topology.set_offloads()?;
         Ok(topology)
     }
 
@@ -194,7 +200,14 @@ impl Topology {
         ip("right box", &self.pairs[pair].right_box, &lines)?;
         ip("emulator", &self.emulator, &format!("link set dev {port} up\n"))?;
         self.beside.push(pair);
-        self.disable_offloads()
+        self.set_offloads()
+    }
+
+    /// Lets the hosts of `pair` at `site` hand super-packets to their box, which cuts up what leaves by `wan` behind the
+    /// queue there: the emulator sees one frame a packet as ever.
+    pub fn hand_over_super_packets(&mut self, pair: usize, site: Site) -> Result<(), TestbedError> {
+        self.whole.push((pair, site));
+        self.set_offloads()
     }
 
     /// TCP connections made from now on are ECN-capable; an error where this kernel cannot.
@@ -248,45 +261,41 @@ impl Topology {
         Ok(settings)
     }
 
-    /// Switches all offloads off, again where programs have been attached since: attaching one to
-    /// a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
-    pub fn disable_offloads(&self) -> Result<(), TestbedError> {
-        self.devices().try_for_each(|device| device.disable_offloads())
+    /// Switches all offloads off but those of devices that hand over super-packets, again where programs have been
+    /// attached since: attaching one to a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
+    pub fn set_offloads(&self) -> Result<(), TestbedError> {
+        self.devices().iter().try_for_each(Device::set_offloads)
     }
 
-    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on.
+    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on that is to be off.
     pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
-        self.devices().map(|device| device.offloads()).collect()
+        self.devices().iter().map(Device::offloads).collect()
     }
 
-    fn devices(&self) -> impl Iterator<Item = Device<'_>> {
-        let pairs = self.pairs.iter().enumerate();
-        pairs.flat_map(|(pair, sites)| {
-            let device = |place, namespace, name: &str| {
-                let name = name.to_string();
-                Device { pair, place, namespace, name }
+    fn devices(&self) -> Vec<Device<'_>> {
+        let mut devices = Vec::new();
+        for (pair, sites) in self.pairs.iter().enumerate() {
+            let mut add = |place, namespace, name: &str, is_whole| {
+                devices.push(Device { pair, place, namespace, name: name.into(), is_whole });
             };
-            let boxes = |place, namespace| {
-                ["lan", "wan", "br0"].map(|name| device(place, namespace, name)).into_iter()
-            };
-            [
-                device("left hosts", &sites.left_hosts, "eth0"),
-                device("emulator", &self.emulator, &left_port(pair)),
-                device("emulator", &self.emulator, &right_port(pair)),
-                device("right hosts", &sites.right_hosts, "eth0"),
-            ]
-            .into_iter()
-            .chain(boxes("left box", &sites.left_box))
-            .chain(boxes("right box", &sites.right_box))
-            .chain(
-                self.beside.contains(&pair).then(|| device("right box", &sites.right_box, "wan2")),
-            )
-            .chain(
-                self.beside
-                    .contains(&pair)
-                    .then(|| device("emulator", &self.emulator, &beside_port(pair))),
-            )
-        })
+            let PairSites { left_hosts, left_box, right_box, right_hosts } = sites;
+            let left = (Site::LeftHosts, ("left hosts", left_hosts), ("left box", left_box));
+            let right = (Site::RightHosts, ("right hosts", right_hosts), ("right box", right_box));
+            for (site, hosts, middlebox) in [left, right] {
+                let is_whole = self.whole.contains(&(pair, site));
+                add(hosts.0, hosts.1, "eth0", is_whole);
+                add(middlebox.0, middlebox.1, "lan", is_whole);
+                add(middlebox.0, middlebox.1, "wan", false);
+                add(middlebox.0, middlebox.1, "br0", false);
+            }
+            add("emulator", &self.emulator, &left_port(pair), false);
+            add("emulator", &self.emulator, &right_port(pair), false);
+            if self.beside.contains(&pair) {
+                add("right box", right_box, "wan2", false);
+                add("emulator", &self.emulator, &beside_port(pair), false);
+            }
+        }
+        devices
     }
 }
 
@@ -296,17 +305,34 @@ struct Device<'a> {
     place: &'static str,
     namespace: &'a Namespace,
     name: String,
+    /// Whether it hands over super-packets.
+    is_whole: bool,
 }
 
 impl Device<'_> {
-    fn disable_offloads(&self) -> Result<(), TestbedError> {
-        self.within(|| offload::disable_all(&self.name))
+    fn set_offloads(&self) -> Result<(), TestbedError> {
+        self.within(|| {
+            if !self.is_whole {
+                return offload::disable_all(&self.name);
+            }
+            WHOLE.iter().try_for_each(|offload| offload::enable(&self.name, *offload))
+        })
     }
 
     fn offloads(&self) -> Result<String, TestbedError> {
-        self.within(|| offload::check(&self.name))?;
-        let state: String = Offload::ALL.iter().map(|offload| format!(" {offload}=off")).collect();
-        Ok(format!("{} {} {}:{state}", self.place, self.pair, self.name))
+        let Self { pair, place, name, is_whole, .. } = self;
+        let mut active = Vec::new();
+        self.within(|| {
+            if *is_whole {
+                active = offload::active(name)?;
+                return Ok(());
+            }
+            offload::check(name)
+        })?;
+        let state = |offload| if active.contains(&offload) { "on" } else { "off" };
+        let states = Offload::ALL.map(|offload| format!(" {offload}={}", state(offload))).concat();
+        let what = if *is_whole { format!(", {SUPER_PACKETS}") } else { String::new() };
+        Ok(format!("{place} {pair} {name}{what}:{states}"))
     }
 
     fn within(
@@ -491,6 +517,29 @@ pub(super) fn step(
 mod tests {
     use super::*;
     use crate::tests::skip_without_root;
+
+    #[test]
+    fn hosts_hand_super_packets_to_their_box_and_no_further() {
+        if skip_without_root() {
+            return;
+        }
+        let mut topology = Topology::build(1, None).unwrap();
+        topology.hand_over_super_packets(0, Site::LeftHosts).unwrap();
+        let (on, off): (Vec<_>, Vec<_>) =
+            topology.offloads().unwrap().into_iter().partition(|it| it.contains(SUPER_PACKETS));
+        let [hosts, port] = &on[..] else { panic!("{on:?}") };
+        assert!(
+            hosts.starts_with("left hosts 0 eth0, ") && port.starts_with("left box 0 lan, "),
+            "{on:?}"
+        );
+        for offload in WHOLE {
+            assert!(
+                on.iter().all(|it| it.contains(&format!(" {offload}=on"))),
+                "{offload}: {on:?}"
+            );
+        }
+        assert!(off.len() == 8 && off.iter().all(|it| !it.contains("=on")), "{off:?}");
+    }
 
     #[test]
     fn an_initial_window_is_a_route_at_one_end_and_a_buffer_at_the_other() {

@@ -37,8 +37,8 @@ pub struct PacketRecord {
     pub departed_ns: u64,
     /// When it was released to the far end; 0: it never was.
     pub released_ns: u64,
-    /// Identity of the packet: on the testbed the sampling hash under the all-zero key. It is the same on
-    /// every link, and no other packet's but by a chance of 2^-64.
+    /// Identity of the packet: on the testbed [`SampleBlock::identity`](crate::bundle::SampleBlock::identity) of version 2. It
+    /// is the same on every link, and hardly any other packet's.
     pub identity: u64,
     /// Bytes of the frame.
     pub bytes: u32,

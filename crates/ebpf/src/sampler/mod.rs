@@ -50,6 +50,8 @@ pub struct Boundary {
     pub bundle: BundleId,
     /// The packet, when it was seen (CLOCK_MONOTONIC), and what had come until then.
     pub report: Report,
+    /// [`SampleBlock::identity`](forebay_core::bundle::SampleBlock::identity); 0 by XDP, where nobody asks for it.
+    pub identity: u64,
     /// Bytes on the wire of what was in front of the packet in a super-packet, which is seen as a whole.
     pub ahead: ByteCount,
 }
@@ -518,6 +520,7 @@ impl Boundary {
                 received_ce: record.received_ce,
                 epoch_size: EpochSize::from_log2(record.epoch_mask.trailing_ones() as u8)?,
             },
+            identity: record.identity,
             ahead: ByteCount::new(record.ahead_bytes),
         })
     }

@@ -45,7 +45,7 @@ impl Frame {
     /// [`SampleBlock::identity`]; 0 where it is not IP.
     pub fn identity(&self) -> u64 {
         self.headers.map_or(0, |headers| {
-            SampleBlock::new(BlockVersion::V1, &headers, self.bytes()).identity()
+            SampleBlock::new(BlockVersion::V2, &headers, self.bytes()).identity()
         })
     }
 

@@ -36,8 +36,10 @@ const SIZES: [(usize, u16); 11] = [
 /// Bytes in the first piece of a buffer, of those that are longer than a page.
 const LINEAR: [usize; 6] = [0, 20, 40, 60, 90, 128];
 
-/// Hash of a packet, and bytes and packets until then, and bytes in front of it in its buffer.
-type Seen = (u64, u64, u64, u64);
+/// Hash and identity of a packet.
+type Marks = (u64, u64);
+/// They, bytes and packets until then, and bytes in front of it in its buffer.
+type Seen = (Marks, u64, u64, u64);
 
 impl Port {
     /// Has a bundle of all packets.
@@ -93,9 +95,10 @@ impl Port {
 
     fn seen(&mut self) -> Vec<Seen> {
         let mut seen = Vec::new();
-        let take = &mut |Boundary { report, ahead, .. }: Boundary| {
+        let take = &mut |Boundary { report, identity, ahead, .. }: Boundary| {
             let bytes = report.received_bytes.as_u64();
-            seen.push((report.hash, bytes, report.received_packets, ahead.as_u64()));
+            let marks = (report.hash, identity);
+            seen.push((marks, bytes, report.received_packets, ahead.as_u64()));
         };
         self.classes.sampler.consume(take).unwrap();
         seen
@@ -127,14 +130,15 @@ fn socket(ifindex: u32, class: u32) -> File {
     socket
 }
 
-/// The packets that a frame becomes: hash and bytes of each.
-fn expected(frame: &[u8], gso_size: u16) -> Vec<(u64, u64)> {
+/// The packets that a frame becomes, with the bytes of each.
+fn expected(frame: &[u8], gso_size: u16) -> Vec<(Marks, u64)> {
+    let marks = |block: SampleBlock| (block.hash(&KEY), block.identity());
     if gso_size == 0 {
-        let hash = SampleBlock::from_frame(BlockVersion::V2, frame).unwrap().hash(&KEY);
-        return vec![(hash, frame.len() as u64)];
+        let block = SampleBlock::from_frame(BlockVersion::V2, frame).unwrap();
+        return vec![(marks(block), frame.len() as u64)];
     }
     let cut = SuperPacket::new(frame, gso_size, false).unwrap();
-    cut.segments().map(|segment| (segment.block.hash(&KEY), segment.len.as_u64())).collect()
+    cut.segments().map(|segment| (marks(segment.block), segment.len.as_u64())).collect()
 }
 
 #[test]
@@ -158,9 +162,9 @@ fn buffers_are_sampled_as_the_packets_they_become_in_however_many_pieces_they_li
                 for (frame, linear) in each {
                     port.send(frame, linear.min(frame.len()), gso_size);
                     let mut ahead = 0;
-                    let expected = becomes.iter().map(|(hash, len)| {
+                    let expected = becomes.iter().map(|(marks, len)| {
                         (bytes, packets, ahead) = (bytes + len, packets + 1, ahead + len);
-                        (*hash, bytes, packets, ahead - len)
+                        (*marks, bytes, packets, ahead - len)
                     });
                     let expected: Vec<Seen> = expected.collect();
                     buffers += 1;

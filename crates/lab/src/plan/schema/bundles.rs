@@ -39,7 +39,7 @@ pub static BUNDLE: Section = Section {
             "\"user\" or \"kernel\"",
             "\"user\"",
             "where the sendbox queues: \"kernel\" has queues by flow of its own in the place of qdisc; \
-             with `--backend emu` alone",
+             with `--backend emu` alone, where the hosts in front hand it super-packets",
         ),
         key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),

@@ -280,12 +280,11 @@ impl Bundle {
         let after = self.rate.and_then(|rate| boundary.ahead.time_at(rate)).unwrap_or_default();
         self.told_at = self.told_at.max(report.received_at + after);
         self.told = report.received_packets;
-        let hash = report.hash;
         Departures {
             at: self.told_at,
             packets: report.received_packets,
             bytes: report.received_bytes,
-            boundary: Some(BoundaryMark { hash, identity: hash }),
+            boundary: Some(BoundaryMark { hash: report.hash, identity: boundary.identity }),
         }
     }
 }

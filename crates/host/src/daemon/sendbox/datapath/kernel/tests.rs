@@ -563,7 +563,7 @@ fn packets_of_a_super_packet_leave_one_after_the_other_at_the_rate() {
             epoch_size: EpochSize::MAX,
         };
         let ahead = ByteCount::new(ahead_bytes);
-        let left = bundle.departures(&Boundary { bundle: BundleId(1), report, ahead });
+        let left = bundle.departures(&Boundary { bundle: BundleId(1), report, identity: 0, ahead });
         assert_eq!((left.packets, left.bytes), (packets, report.received_bytes));
         left.at.as_nanos() / 1000
     };

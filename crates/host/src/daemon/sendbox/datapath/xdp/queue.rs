@@ -175,7 +175,7 @@ impl Queue {
         let mark = headers.and_then(|headers| {
             let hash = SampleBlock::new(self.version, headers, bytes).hash(&self.sampling_key);
             // Only boundaries are asked for their identity.
-            let identity = || SampleBlock::new(BlockVersion::V1, headers, bytes).identity();
+            let identity = || SampleBlock::new(BlockVersion::V2, headers, bytes).identity();
             let is_boundary = self.epoch_size.is_boundary(hash);
             is_boundary.then(|| BoundaryMark { hash, identity: identity() })
         });
