@@ -19,6 +19,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use forebay_core::bundle::{
@@ -42,9 +43,12 @@ use crate::htb::Htb;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
-/// What has left is counted so often, and told of at the next count where no boundary has told of it: those of that time
-/// have all been read by then.
-const COUNTED_EVERY: Duration = Duration::from_millis(5);
+/// What has left is counted once in so much time for each bundle, but within these bounds, and told of at the next count
+/// where no boundary has told of it: those of that time have all been read by then. As much as leaves meanwhile a control
+/// loop does not know to be outstanding: after five milliseconds, a tick, `setpoint` left 35 packets in a queue instead of 6.
+const COUNT_SPACING: Duration = Duration::from_micros(20);
+const COUNTED_WITHIN: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_millis(5);
 
 /// Bundles are all looked at once in so much time for each of them: with a thousand, once a millisecond.
 const LOOK_SPACING: Duration = Duration::from_micros(1);
@@ -180,6 +184,11 @@ impl Kernel {
         LOOK_SPACING * self.bundles.len() as u32
     }
 
+    fn count_spacing(&self) -> Duration {
+        let all = COUNT_SPACING * self.bundles.len() as u32;
+        all.clamp(*COUNTED_WITHIN.start(), *COUNTED_WITHIN.end())
+    }
+
     /// The qdisc and its queues, for people.
     fn mode(&self) -> String {
         match self.qdisc {
@@ -269,9 +278,9 @@ impl Bundle {
         (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
     }
 
-    /// When what has left is to be counted next.
-    fn count_due(&self) -> Timestamp {
-        self.counted.map_or(Timestamp::ZERO, |counted| counted.at + COUNTED_EVERY)
+    /// When what has left is to be counted next, if it is so often.
+    fn count_due(&self, every: Duration) -> Timestamp {
+        self.counted.map_or(Timestamp::ZERO, |counted| counted.at + every)
     }
 
     /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
@@ -343,11 +352,11 @@ impl Datapath for Kernel {
         self.ledgers.clear();
         self.ledgers.extend(ledgers);
         let waiting: u64 = self.ledgers.iter().map(|ledger| ledger.waiting).sum();
-        let count = self.bundles.len();
+        let (count, every) = (self.bundles.len(), self.count_spacing());
         let seen = self.bundles.iter_mut().zip(listeners).zip(&self.ledgers).enumerate();
         for (at, ((bundle, listener), &ledger)) in seen {
             if ledger.left != bundle.ledger.left {
-                schedule.set(at, now.max(bundle.count_due()));
+                schedule.set(at, now.max(bundle.count_due(every)));
             }
             let share = match waiting {
                 0 => 1.0 / count as f64,
@@ -363,8 +372,9 @@ impl Datapath for Kernel {
     }
 
     fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
+        let every = self.count_spacing();
         let state = &mut self.bundles[bundle];
-        let due = state.count_due();
+        let due = state.count_due(every);
         if now < due {
             return Next::At(due);
         }
@@ -382,7 +392,7 @@ impl Datapath for Kernel {
             boundary: None,
         });
         let is_to_tell = state.counted.is_some_and(|counted| counted.packets > state.told);
-        Next::At(if is_to_tell { now + COUNTED_EVERY } else { Timestamp::MAX })
+        Next::At(if is_to_tell { now + every } else { Timestamp::MAX })
     }
 
     fn flush(&mut self) -> io::Result<()> {
