@@ -3,7 +3,7 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-kernel bench-ns3 bench-python fuzz build \
+.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 bench-python fuzz build \
         install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
         reproducible test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
         python-libraries wheel docs clean
@@ -135,6 +135,10 @@ test-own: ## algorithms of one's own, in Rust and in C: written, built into fore
 test-python: test-packages ## the package for Python: every test, with all that it works with, S3, notebooks and training included (minutes)
 	$(call python,python/requirements-all.txt)
 	target/python/bin/python -m pytest --quiet --slow -r s --no-fold-skipped
+
+bench-instructions: packages ## the simulator's instructions a packet, which must not be 5 % more than those last counted (2 minutes)
+	@sh packaging/install-packages.sh packaging/bench.txt
+	$(CARGO) xtask instructions
 
 bench-python: packages ## a step of environments beside the simulation alone, a policy beside onnxruntime (quiet, a minute)
 	$(call python,python/requirements-all.txt,--profile wheel)

@@ -6,6 +6,7 @@ mod deny;
 mod docs;
 mod evaluate;
 mod fresh;
+mod instructions;
 mod kernels;
 mod ns3;
 mod package;
@@ -40,6 +41,8 @@ chores:
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim);
                all without one. After N minutes it stops with exit code 3; another call goes on.
                --list says what is left, and how long it takes
+  instructions [--update]   counts the instructions that the simulator takes for a packet, and says whether they
+               are more than 5 % above those counted last; --update writes them down (valgrind, 2 minutes)
   ns3-runs [--install] [--jobs N] [--file FILE] [--also DIR] [NAME..]   makes the runs of FILE
                (traces/ns3/more_runs.json) whose names contain a NAME (all without one) anew in ns-3, N at
                a time, and in the ns-3 whose ns3-core.pc is in DIR, too, and writes their figures there
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
+        Some("instructions") => instructions::check(&arguments[1..]),
         Some("ns3-runs") => ns3::make(&arguments[1..]),
         Some("package") => package::package(&arguments[1..]),
         Some("reference") => reference::write(),
