@@ -267,7 +267,8 @@ impl Topology {
         self.devices().iter().try_for_each(Device::set_offloads)
     }
 
-    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on that is to be off.
+    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on of a device that is to have
+    /// none.
     pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
         self.devices().iter().map(Device::offloads).collect()
     }

@@ -234,7 +234,7 @@ impl Scene {
         await_that("both boxes hear each other", || {
             scene.statuses().iter().flat_map(|it| &it.bundles).all(|it| it.peer.state == "alive")
         });
-        scene.topology.disable_offloads().unwrap();
+        scene.topology.set_offloads().unwrap();
         scene
     }
 

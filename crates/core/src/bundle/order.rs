@@ -399,7 +399,7 @@ mod tests {
             arrival.received_at += by;
         }
         path.order.window = stamped;
-        assert_eq!(path.order.total().late, 0);
+        assert_eq!(path.order.tally().all.late, 0);
     }
 
     #[test]

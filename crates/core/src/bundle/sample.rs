@@ -56,7 +56,7 @@ use crate::packet::{ETHERNET_HEADER, Headers, be16, v6_form};
 pub struct SamplingKey(pub [u8; 16]);
 
 impl SamplingKey {
-    /// The all-zero key: the hash under it is a packet's public identity in logs and tests.
+    /// The all-zero key, of a packet's public identity in logs and tests ([`SampleBlock::identity`]).
     pub const IDENTITY: Self = Self([0; 16]);
 }
 

@@ -107,7 +107,7 @@ impl AddAssign for BundleCounters {
 pub struct EpochRecord {
     /// When the report was handled at the sendbox.
     pub at_ns: u64,
-    /// Identity of the boundary packet: the sampling hash under the all-zero key.
+    /// Identity of the boundary packet ([`SampleBlock::identity`](crate::bundle::SampleBlock::identity)).
     pub identity: u64,
     /// Identity of the previous matched boundary; 0: there is none.
     pub previous_identity: u64,

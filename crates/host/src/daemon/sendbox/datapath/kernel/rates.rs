@@ -341,7 +341,7 @@ impl Setter {
             }
             State::Set | State::SettingAnew => self.set_rates(now + MAKING)?,
         }
-        self.set_leaves(now + MAKING)?;
+        self.set_leaves(Instant::now() + MAKING)?;
         if self.state == State::SettingAnew && self.is_all_set() {
             self.state = State::Set;
             *self.wanted.failed() = None;
