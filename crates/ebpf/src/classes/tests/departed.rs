@@ -38,7 +38,7 @@ const LINEAR: [usize; 6] = [0, 20, 40, 60, 90, 128];
 
 /// Hash and identity of a packet.
 type Marks = (u64, u64);
-/// They, bytes and packets until then, and bytes in front of it in its buffer.
+/// Marks, bytes and packets until then, and bytes in front of the packet in its buffer.
 type Seen = (Marks, u64, u64, u64);
 
 impl Port {
