@@ -3,8 +3,8 @@ CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 bench-python fuzz build \
-        install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
+.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
+        bench-python fuzz build install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
         reproducible test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
         python-libraries wheel docs clean
 
