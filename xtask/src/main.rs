@@ -18,7 +18,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 const HELP: &str = "usage: cargo xtask CHORE
 
@@ -38,8 +38,8 @@ chores:
   evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends, and
                the parts of `forebay platforms`, and writes which claims are met to
                docs/evaluation-table.md (root, hours; `make build` first). PART is a plan or a
-               folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim);
-               all without one. After N minutes it stops with exit code 3; another call goes on.
+               folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim), with
+               other settings where docs/claims.toml has such a variant (main@emu+kernel); all without one. After N minutes it stops with exit code 3; another call goes on.
                --list says what is left, and how long it takes
   instructions [--update]   counts the instructions that the simulator takes for a packet, and says whether they
                are more than 5 % above those counted last; --update writes them down (valgrind, 2 minutes)
@@ -82,18 +82,18 @@ fn main() -> ExitCode {
         }
         Some("bpf-algorithms") => algorithms::build(&arguments[1..]),
         Some("compare-check") => compare::check(&arguments[1..]),
-        Some("deny") => deny::deny(),
-        Some("docs") => docs::build(),
+        Some("deny") => alone(&arguments).and_then(|()| deny::deny()),
+        Some("docs") => alone(&arguments).and_then(|()| docs::build()),
         Some("evaluate") => {
             return evaluate::evaluate(&arguments[1..]).unwrap_or_else(failed);
         }
         Some("instructions") => instructions::check(&arguments[1..]),
         Some("ns3-runs") => ns3::make(&arguments[1..]),
         Some("package") => package::package(&arguments[1..]),
-        Some("reference") => reference::write(),
+        Some("reference") => alone(&arguments).and_then(|()| reference::write()),
         Some("reproducible") => package::reproducible(&arguments[1..]),
         Some("test") => test::test(&arguments[1..]),
-        Some("test-fresh") => fresh::test_fresh(),
+        Some("test-fresh") => alone(&arguments).and_then(|()| fresh::test_fresh()),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
         Some("test-package") => kernels::test_package(&arguments[1..]),
         _ => {
@@ -104,6 +104,14 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(error),
+    }
+}
+
+/// Refuses what follows a chore that takes no arguments.
+fn alone(arguments: &[String]) -> anyhow::Result<()> {
+    match arguments {
+        [chore, argument, ..] => Err(Misuse::of(anyhow!("{argument}: {chore} takes no arguments"))),
+        _ => Ok(()),
     }
 }
 

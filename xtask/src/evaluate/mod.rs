@@ -4,13 +4,14 @@ mod part;
 mod plan;
 mod platforms;
 
+use std::iter;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use forebay_lab::backend;
-use forebay_lab::judge::{Claims, Judged, table};
+use forebay_lab::judge::{Claims, Judged, PlanClaims, table};
 use forebay_lab::output::text_table;
 use serde_json::Value;
 
@@ -97,7 +98,9 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     };
     std::env::set_current_dir(crate::repository())?;
     let claims = Claims::load(Path::new(CLAIMS))?;
-    let mut parts = all_parts(&claims)?;
+    let plans = claims.plan.iter().flat_map(|plan| iter::once(plan.clone()).chain(plan.variants()));
+    let plans: Vec<PlanClaims> = plans.collect();
+    let mut parts = all_parts(&plans)?;
     for name in &arguments.only {
         let names = || parts.iter().map(Part::name).collect::<Vec<_>>().join(", ");
         if !parts.iter().any(|part| part.is_called(name)) {
@@ -149,9 +152,9 @@ fn refused(refusal: &str) -> ExitCode {
 }
 
 /// Plans in the order of the claims, each in the simulator first, beside which the testbed is judged.
-fn all_parts(claims: &Claims) -> Result<Vec<Part<'_>>> {
+fn all_parts(plans: &[PlanClaims]) -> Result<Vec<Part<'_>>> {
     let mut parts = Vec::new();
-    for plan in &claims.plan {
+    for plan in plans {
         for backend in backend::NAMES {
             if let Some(seeds) = plan.seeds.get(backend) {
                 parts.push(Part::Plan(Box::new(PlanPart::new(plan, backend, *seeds)?)));

@@ -48,7 +48,7 @@ impl<'a> PlanPart<'a> {
         &self.claims.name
     }
 
-    /// `bundler/main@sim`.
+    /// `bundler/main@sim`, or of a variant `bundler/main@emu+kernel`.
     pub fn name(&self) -> String {
         self.claims.part(self.backend)
     }
@@ -109,7 +109,10 @@ impl<'a> PlanPart<'a> {
             false => vec!["--arms", &arms],
         };
         let of_plan = ["run", &self.claims.name, "--backend", self.backend];
-        let arguments = [&of_plan[..], &selected, &["--seed", &seed, "--jobs", &jobs]].concat();
+        let set = self.claims.settings().iter().flat_map(|setting| ["--set", setting]);
+        let set: Vec<&str> = set.collect();
+        let of_run = ["--seed", &seed, "--jobs", &jobs];
+        let arguments = [&of_plan[..], &set, &selected, &of_run].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
         ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");

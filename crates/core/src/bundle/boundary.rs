@@ -38,6 +38,13 @@ pub struct Boundary {
     pub is_expected: bool,
 }
 
+impl Boundary {
+    /// The boundary, unless it left before `at` and counts as unknown.
+    pub fn left_since(self, at: Timestamp) -> Result<Self, Mismatch> {
+        if self.sent_at < at { Err(Mismatch::Unknown) } else { Ok(self) }
+    }
+}
+
 /// Why a report found no boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {

@@ -184,6 +184,8 @@ pub struct Control {
     ceiling: Option<Ceiling>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
+    /// What left before is not matched: the box stood still when its reports came.
+    resumed_at: Timestamp,
 }
 
 impl Control {
@@ -228,6 +230,7 @@ impl Control {
             ceiling: None,
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
+            resumed_at: Timestamp::ZERO,
         }
     }
 
@@ -275,8 +278,10 @@ impl Control {
     /// Takes an authentic report. Returns the matched boundary.
     pub fn on_report(&mut self, now: Timestamp, report: &Report) -> Option<Epoch> {
         self.start(now);
+        self.notice_standstill(now);
         self.peer_size = report.epoch_size;
-        let boundary = match self.boundaries.take(report.hash) {
+        let boundary = self.boundaries.take(report.hash);
+        let boundary = match boundary.and_then(|it| it.left_since(self.resumed_at)) {
             Ok(boundary) => boundary,
             Err(mismatch) => {
                 self.count_mismatch(mismatch);
@@ -335,6 +340,7 @@ impl Control {
     /// Time passes; call at least every `TICK`.
     pub fn on_tick(&mut self, now: Timestamp, backlog: Backlog) {
         self.on_queue(now, backlog);
+        self.notice_standstill(now);
         self.ticked_at = now;
         self.sizer.on_tick(now, self.feedback.least_rtt());
         if self.cc.next_timer().is_some_and(|at| at <= now) {
@@ -363,11 +369,7 @@ impl Control {
             Peer::Alive => {}
             Peer::Silent if self.peer == Peer::Silent => {}
             Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
-            Peer::Restarted => {
-                self.feedback.forget_receivebox();
-                self.visibility.forget_receivebox();
-                self.order.forget_receivebox();
-            }
+            Peer::Restarted => self.forget_receivebox(),
         }
         if peer != Peer::Alive {
             // What left before will not be reported.
@@ -376,6 +378,13 @@ impl Control {
         }
         self.peer = if peer == Peer::Silent { Peer::Silent } else { Peer::Alive };
         self.enforce(now);
+    }
+
+    /// What the receivebox has counted, and its clock, say nothing any more.
+    fn forget_receivebox(&mut self) {
+        self.feedback.forget_receivebox();
+        self.visibility.forget_receivebox();
+        self.order.forget_receivebox();
     }
 
     /// Nothing that has left will be reported any more.

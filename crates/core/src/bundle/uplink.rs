@@ -48,10 +48,10 @@ const DRAIN: Duration = Duration::from_millis(5);
 const MEMORY: f64 = 0.5;
 /// Share of the uplink that all bundles ask for together while they send nothing.
 const LEAST: f64 = 0.005;
-/// A bundle that has all that it asks for may send at this rate all the same, or at [`LIVELY_SHARE`] of a slow uplink: the
-/// first packets of a connection come before anybody knows of them, and are not to wait at next to no rate. In HTB those
-/// behind them would wait even longer: a class owes what it has sent too much as a time, at the rate that it had then
-/// (`htb_charge_class`, sch_htb.c). A frame takes 20 ms.
+/// A bundle that has all that it asks for may send at this rate all the same, or at [`LIVELY_SHARE`] of a slow uplink or
+/// group: the first packets of a connection come before anybody knows of them, and are not to wait at next to no rate. In
+/// HTB those behind them would wait even longer: a class owes what it has sent too much as a time, at the rate that it had
+/// then (`htb_charge_class`, sch_htb.c). A frame takes 20 ms.
 const LIVELY: Rate = Rate::from_bits_per_sec(600_000);
 const LIVELY_SHARE: f64 = 0.1;
 /// A bundle that asks for so many times what it has asked for is not left to wait for the tick.
@@ -188,7 +188,9 @@ impl Uplink {
     pub fn ceiling(&self, bundle: usize) -> Ceiling {
         let Standing { demand, allocation, .. } = self.bundles[bundle];
         let is_short = allocation < demand;
-        let least = if is_short { Rate::ZERO } else { LIVELY.min(self.rate.scale(LIVELY_SHARE)) };
+        let [above, own] = self.tree.ceilings(bundle);
+        let lively = LIVELY.min(above.scale(LIVELY_SHARE)).min(own);
+        let least = if is_short { Rate::ZERO } else { lively };
         Ceiling { rate: allocation.max(least), is_short }
     }
 

@@ -1,6 +1,6 @@
 //! Claims about plans, and the studies that they make up: `docs/claims.toml`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -57,6 +57,26 @@ pub struct PlanClaims {
     pub seeds: BTreeMap<String, Seeds>,
     /// The claims.
     pub claim: Vec<Claim>,
+    /// How it is run again, held to the same claims.
+    #[serde(default)]
+    variant: Vec<Variant>,
+    /// Of claims about such a variant: which.
+    #[serde(skip)]
+    settings: Option<Variant>,
+}
+
+/// A plan with other settings.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variant {
+    /// What stands behind the back end in the name of the part: `bundler/main@emu+kernel`.
+    name: String,
+    /// Settings as `forebay run --set` takes them.
+    set: Vec<String>,
+    /// Of the plan's back ends those on which it runs so, each with the seeds that it runs at most.
+    seeds: BTreeMap<String, Seeds>,
+    /// The arms that run so; absent: all.
+    arms: Option<BTreeSet<String>>,
 }
 
 /// A bound on a metric.
@@ -202,12 +222,53 @@ impl PlanClaims {
             );
             claim.check(has_both).with_context(|| format!("claim {:?}", claim.text))?;
         }
+        let arms: BTreeSet<&String> = self.claim.iter().flat_map(|claim| &claim.arms).collect();
+        for Variant { name, seeds, arms: ours, .. } in &self.variant {
+            for backend in seeds.keys() {
+                ensure!(
+                    self.seeds.contains_key(backend),
+                    "variant {name:?}: seeds.{backend}: the plan has no such seeds"
+                );
+            }
+            for arm in ours.iter().flatten() {
+                ensure!(arms.contains(arm), "variant {name:?}: arms: no claim is about {arm:?}");
+            }
+        }
         Ok(())
     }
 
     /// The name of the plan on a back end: `bundler/main@sim`.
     pub fn part(&self, backend: &str) -> String {
-        format!("{}@{backend}", self.name)
+        match &self.settings {
+            Some(Variant { name, .. }) => format!("{}@{backend}+{name}", self.name),
+            None => format!("{}@{backend}", self.name),
+        }
+    }
+
+    /// The claims about the plan as it is run again.
+    pub fn variants(&self) -> impl Iterator<Item = Self> {
+        self.variant.iter().map(|variant| {
+            let claims = match &variant.arms {
+                Some(arms) => self.clone().of_arms(&arms.iter().map(String::as_str).collect()),
+                None => self.clone(),
+            };
+            let is_of = |claim: &Claim| {
+                let backend = claim.backend.as_ref();
+                !claim.is_beside() && backend.is_none_or(|it| variant.seeds.contains_key(it))
+            };
+            Self {
+                seeds: variant.seeds.clone(),
+                claim: claims.claim.iter().filter(|claim| is_of(claim)).cloned().collect(),
+                variant: Vec::new(),
+                settings: Some(variant.clone()),
+                ..claims
+            }
+        })
+    }
+
+    /// What is set in the plan, as `forebay run --set` takes it.
+    pub fn settings(&self) -> &[String] {
+        self.settings.as_ref().map_or(&[], |variant| &variant.set)
     }
 
     /// What is claimed of a back end's figures.
@@ -381,6 +442,55 @@ mod tests {
             (check(json!({ "sim": "3..1" }), json!(null)), "is no range"),
         ];
         for (error, reason) in refused {
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_variant_is_the_plan_with_its_settings_and_the_claims_of_its_arms() {
+        let claim = |arms: &[&str], bound: Value| {
+            let mut claim = json!({ "text": "t", "arms": arms, "value": ["goodput_mbps"] });
+            claim.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());
+            claim
+        };
+        let read = |variant: Value| {
+            let plan = json!({
+                "name": "bundler/queue_shift",
+                "seeds": { "emu": "1..3", "sim": "1" },
+                "claim": [
+                    claim(&["copa_sfq"], json!({ "at_least": 48.0, "over": "status_quo" })),
+                    claim(&["copa_sfq", "setpoint_sfq"], json!({ "at_least": 48.0 })),
+                    claim(&["copa_sfq"], json!({ "within": { "share": 0.1 } })),
+                    claim(&["copa_sfq"], json!({ "backend": "sim", "report_only": true })),
+                ],
+                "variant": [variant],
+            });
+            let plan: PlanClaims = serde_json::from_value(plan).unwrap();
+            plan.check().map(|()| plan.variants().next().unwrap())
+        };
+        let set = json!(["bundle.a.datapath=kernel"]);
+        let all = read(json!({ "name": "kernel", "set": set, "seeds": { "emu": "1" } })).unwrap();
+        assert_eq!(all.part("emu"), "bundler/queue_shift@emu+kernel");
+        assert_eq!((all.claim.len(), all.seeds.len(), all.seeds["emu"].last), (2, 1, 1));
+        let plan = all.plan("emu").unwrap();
+        assert!(plan.arms.iter().map(|arm| &*arm.name).eq([
+            "status_quo",
+            "copa_sfq",
+            "setpoint_sfq"
+        ]));
+        let own = PlanClaims { settings: None, ..all.clone() }.plan("emu").unwrap();
+        let experiment = |plan: &crate::plan::Plan| {
+            format!("{:?}", plan.experiment(&plan.arms[1], &plan.cells[0], 1).unwrap())
+        };
+        assert_ne!(experiment(&plan), experiment(&own));
+        let some = json!({ "name": "kernel", "set": set, "seeds": { "emu": "1" }, "arms": ["setpoint_sfq"] });
+        let some = read(some).unwrap();
+        assert!(some.claim.len() == 1 && some.claim[0].arms == ["setpoint_sfq"], "{some:?}");
+        for (variant, reason) in [
+            (json!({ "name": "k", "set": [], "seeds": { "ns3": "1" } }), "seeds.ns3"),
+            (json!({ "name": "k", "set": [], "seeds": {}, "arms": ["bbr"] }), "about \"bbr\""),
+        ] {
+            let error = read(variant).unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -52,10 +52,13 @@ impl PlanClaims {
     /// There is no such plan, or it cannot be resolved.
     pub fn plan(&self, backend: &str) -> Result<Plan, PlanError> {
         let needed = self.arms(backend);
+        let settings = self.settings().iter().map(|setting| Override::parse(setting));
+        let mut sets: Vec<Override> = settings.collect::<Result<_, _>>()?;
         if self.as_published {
-            return Plan::load_as_published(&self.name, &[Override::algorithms(needed, "claims")]);
+            sets.push(Override::algorithms(needed, "claims"));
+            return Plan::load_as_published(&self.name, &sets);
         }
-        let mut plan = Plan::load(&self.name, &[])?;
+        let mut plan = Plan::load(&self.name, &sets)?;
         plan.arms.retain(|arm| needed.contains(arm.name.as_str()));
         Ok(plan)
     }

@@ -30,6 +30,9 @@ const REPORT_AGE_LOOPS: u32 = 4;
 /// Age of a boundary before the first round trip is known, which may be that of a satellite.
 const REPORT_AGE_UNKNOWN: Duration = Duration::from_secs(3);
 
+/// A box that has not ticked for so long stood still. At rest it ticks once a second.
+const STOOD_STILL: Duration = Duration::from_millis(1500);
+
 /// The boundaries that left since the last match and should have been reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unanswered {
@@ -44,8 +47,22 @@ pub(super) struct Unanswered {
 }
 
 impl Control {
+    /// Finds out whether the box has stood still until `now`, stopped by a signal or with its machine. Reports that came
+    /// meanwhile are read late, and make a round trip of as long as that; what passed unshaped only the receivebox
+    /// counted. The law's least round trip stays: another could be learnt only behind the queue that stands by now.
+    pub(super) fn notice_standstill(&mut self, now: Timestamp) {
+        if now.saturating_since(self.ticked_at) > STOOD_STILL && self.resumed_at < now {
+            self.resumed_at = now;
+            self.unanswered = None;
+            self.forget_receivebox();
+        }
+    }
+
     /// A boundary has left of which a report is to come.
     pub(super) fn await_report(&mut self, now: Timestamp) {
+        if now < self.resumed_at {
+            return;
+        }
         let first =
             Unanswered { since: now, boundaries: 0, ambiguous: 0, unknown: 0, many_since: None };
         let unanswered = self.unanswered.get_or_insert(first);

@@ -130,6 +130,20 @@ fn a_successor_keeps_what_is_known_of_the_bundles_that_stay() {
     assert_eq!(uplink.share(1), (3, None));
 }
 
+#[test]
+fn idle_bundles_may_begin_at_a_tenth_of_a_narrow_group_and_none_faster_than_its_own_limit() {
+    let kbit = |rate: u64| Rate::from_bits_per_sec(rate * 1000);
+    let limited = |rate: u64| Share { max_rate: Some(kbit(rate)), ..share(1) };
+    let mut config = flat(mbit(100), &[share(1), share(1), limited(300), share(1)]);
+    config.groups = alloc::vec![Member { group: None, share: limited(2000) }, member(Some(0), 1)];
+    config.bundles[0].group = Some(1);
+    let mut bench = Bench::new(&config);
+    bench.run(500, &[Rate::ZERO, Rate::ZERO, Rate::ZERO, mbit(200)]);
+    for (bundle, expected) in [kbit(200), LIVELY, kbit(300)].into_iter().enumerate() {
+        assert_eq!(bench.uplink.ceiling(bundle), Ceiling { rate: expected, is_short: false });
+    }
+}
+
 /// Bundles of an uplink whose packets leave at what they are given and at what their paths carry.
 struct Bench {
     uplink: Uplink,

@@ -37,6 +37,8 @@ struct Node {
     guarantee: u64,
     /// Bits per second; at most the uplink's rate.
     ceiling: u64,
+    /// The lowest ceiling of those that the node is in.
+    above: u64,
     children: Vec<usize>,
 }
 
@@ -64,10 +66,18 @@ impl Tree {
                 weight: share.weight.into(),
                 guarantee: share.guarantee.unwrap_or(Rate::ZERO).as_bits_per_sec(),
                 ceiling: ceiling.as_bits_per_sec(),
+                above: config.rate.as_bits_per_sec(),
                 children,
             }
         };
-        let nodes = shares.iter().zip(children).map(node).collect();
+        let mut nodes: Vec<Node> = shares.iter().zip(children).map(node).collect();
+        for &outer in &order {
+            let lowest = nodes[outer].above.min(nodes[outer].ceiling);
+            for place in 0..nodes[outer].children.len() {
+                let inner = nodes[outer].children[place];
+                nodes[inner].above = lowest;
+            }
+        }
         Ok(Self { nodes, order, first_bundle: 1 + config.groups.len() })
     }
 
@@ -75,6 +85,12 @@ impl Tree {
     pub fn share(&self, bundle: usize) -> (u32, Option<Rate>) {
         let Node { weight, guarantee, .. } = self.nodes[self.first_bundle + bundle];
         (weight as u32, (guarantee > 0).then(|| Rate::from_bits_per_sec(guarantee)))
+    }
+
+    /// The lowest ceiling of those that a bundle is in, and its own.
+    pub fn ceilings(&self, bundle: usize) -> [Rate; 2] {
+        let Node { above, ceiling, .. } = self.nodes[self.first_bundle + bundle];
+        [above, ceiling].map(Rate::from_bits_per_sec)
     }
 
     /// What each bundle gets where they ask for `demands`, one of each bundle.
