@@ -39,7 +39,8 @@ chores:
                the parts of `forebay platforms`, and writes which claims are met to
                docs/evaluation-table.md (root, hours; `make build` first). PART is a plan or a
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim), with
-               other settings where docs/claims.toml has such a variant (main@emu+kernel); all without one. After N minutes it stops with exit code 3; another call goes on.
+               other settings where docs/claims.toml has such a variant (main@emu+kernel); all
+               without one. After N minutes it stops with exit code 3; another call goes on.
                --list says what is left, and how long it takes
   instructions [--update]   counts the instructions that the simulator takes for a packet, and says whether they
                are more than 5 % above those counted last; --update writes them down (valgrind, 2 minutes)
