@@ -14,8 +14,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 #: Runs what takes minutes, and says so when it has begun.
 LONG = """
+import signal
 import forebay
 from conftest import DOCUMENT
+
+# Who starts tests in the background may have them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def told(what, number, total, share, ending):
     if share > 0:
