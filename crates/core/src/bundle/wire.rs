@@ -459,13 +459,14 @@ fn reports_end(count: u8, bytes: &[u8]) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
-/// The first message of a datagram, and the rest, which is empty but in a datagram of several keepalives. Neither is
-/// authentic yet, and a rest may be no message.
+/// The first message of a datagram, and the rest, which is empty but in a datagram of several keepalives, all of one
+/// length. Neither is authentic yet, and a rest may be no message. A keepalive with anything else behind it is one
+/// message, which is too long.
 pub fn split(datagram: &[u8]) -> (&[u8], &[u8]) {
+    let may_be_several =
+        datagram.len() <= MAX_DATAGRAM && datagram.len().is_multiple_of(KEEPALIVE_LEN);
     match datagram.split_at_checked(KEEPALIVE_LEN) {
-        Some((first, rest)) if first[5] == KEEPALIVE && datagram.len() <= MAX_DATAGRAM => {
-            (first, rest)
-        }
+        Some((first, rest)) if first[5] == KEEPALIVE && may_be_several => (first, rest),
         _ => (datagram, &[]),
     }
 }

@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(seen, [13 * 42, urgent.len(), 7 * 42]);
         assert_eq!((messages.counters.sent, messages.counters.sent_bytes), (21, 840 + 48));
 
-        let several = [resting(7), resting(8), resting(7), vec![1; 5]].concat();
+        let several = [resting(7), resting(8), resting(7), vec![1; 42]].concat();
         peer.send_to(&several, own).unwrap();
         let mut taken = Vec::new();
         while messages.counters.received < 4 {
@@ -369,8 +369,8 @@ mod tests {
         // The peer of the other bundle has another address.
         assert_eq!(taken, [(1, resting(7)), (1, resting(7))]);
         let counters = messages.counters(iter::empty());
-        assert_eq!((counters.received_bytes, counters.accepted), (131, 2));
-        let rejected = [("not_the_peer", 1), ("truncated", 1)];
+        assert_eq!((counters.received_bytes, counters.accepted), (168, 2));
+        let rejected = [("not_ours", 1), ("not_the_peer", 1)];
         assert_eq!(counters.rejected, rejected.map(|(reason, count)| (reason.to_string(), count)));
     }
 

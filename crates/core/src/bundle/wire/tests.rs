@@ -194,10 +194,11 @@ fn keepalives_share_a_datagram_and_nothing_else_does() {
     // What is longer than any message is refused as one, and so is what comes behind another message.
     let long = resting.repeat(SHARED + 1);
     let [mixed, cut] = [[&reports[..], &resting].concat(), resting[..20].to_vec()];
-    for datagram in [&long[..], &reports, &mixed, &cut, &[]] {
+    let tailed = [&resting[..], &resting, &[1, 2]].concat();
+    for datagram in [&long[..], &reports, &mixed, &cut, &tailed, &[]] {
         assert_eq!(split(datagram), (datagram, &[][..]));
     }
-    assert_eq!(split(&[&resting[..], &[1, 2]].concat()), (&resting[..], &[1, 2][..]));
+    assert_eq!(Sealed::parse(&tailed).unwrap_err(), Reject::Oversized);
 }
 
 #[test]
