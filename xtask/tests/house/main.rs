@@ -147,9 +147,11 @@ fn the_simulator_side_builds_without_clang() {
     }
     let rust = Path::new(env!("CARGO")).parent().unwrap();
     let narrow = std::env::join_paths([tools.path(), rust]).unwrap();
-    // Elsewhere than the binary with `host`, which other tests expect.
+    // Elsewhere than the binary with `host`, which other tests expect, and than what was built with clang.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without-host");
-    let output = cargo(&["build", "--quiet", "-p", "forebay", "--no-default-features"])
+    let without_host =
+        ["build", "--quiet", "-p", "forebay", "--no-default-features", "--profile", "purity"];
+    let output = cargo(&without_host)
         .env("PATH", &narrow)
         .env("CARGO_TARGET_DIR", &target)
         .output()
@@ -163,7 +165,7 @@ fn the_simulator_side_builds_without_clang() {
         &["agent", "--algorithm", "cubic"],
         &["platforms"],
     ] {
-        let output = Command::new(target.join("debug/forebay")).args(arguments).output().unwrap();
+        let output = Command::new(target.join("purity/forebay")).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains("--no-default-features"), "{}", stderr(&output));
     }
