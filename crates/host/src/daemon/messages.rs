@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(taken, [(1, resting(7)), (1, resting(7))]);
         let counters = messages.counters(iter::empty());
         assert_eq!((counters.received_bytes, counters.accepted), (168, 2));
-        let rejected = [("not_ours", 1), ("not_the_peer", 1)];
+        let rejected = [("not_the_peer", 1), ("not_ours", 1)];
         assert_eq!(counters.rejected, rejected.map(|(reason, count)| (reason.to_string(), count)));
     }
 
