@@ -144,9 +144,11 @@ bench-python: packages ## a step of environments beside the simulation alone, a 
 	$(call python,python/requirements-all.txt,--profile wheel)
 	target/python/bin/python python/benches/learning.py
 
-wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels
+wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels; its size, and the time it takes to import
 	$(call venv,python/requirements.txt)
+	rm -f target/wheels/forebay-*.whl
 	target/python/bin/maturin build --profile wheel --strip --quiet --out target/wheels
+	target/python/bin/python python/benches/package.py target/wheels/forebay-*.whl
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)
 	@sh packaging/install-packages.sh packaging/package.txt

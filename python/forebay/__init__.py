@@ -10,12 +10,17 @@ bit, and both take up each other's folders of results. What runs on real kernels
 """
 
 from forebay._forebay import COMMIT, Measurement, Start
-from forebay.algorithms import Limits, algorithm
-from forebay.errors import Error, InputError, PlanError, RunError
-from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
-from forebay.plans import Plan
-from forebay.results import Result, Table, load
-from forebay.sweeps import Sweep, sweep
+
+# What type checkers take for true. The module `typing` itself takes as long to import as the simulator.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from forebay.algorithms import Limits, algorithm
+    from forebay.errors import Error, InputError, PlanError, RunError
+    from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
+    from forebay.plans import Plan
+    from forebay.results import Result, Table, load
+    from forebay.sweeps import Sweep, sweep
 
 __all__ = [
     "COMMIT",
@@ -40,3 +45,30 @@ __all__ = [
     "search",
     "sweep",
 ]
+
+#: Modules that are imported once one of their names is used, for what they need of Python's own takes longest.
+_HOMES = {
+    "algorithms": ("Limits", "algorithm"),
+    "errors": ("Error", "InputError", "PlanError", "RunError"),
+    "experiments": ("Benchmark", "Comparison", "bench", "compare", "run", "search"),
+    "plans": ("Plan",),
+    "results": ("Result", "Table", "load"),
+    "sweeps": ("Sweep", "sweep"),
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names or name == home:
+            module = import_module(f"forebay.{home}")
+            if name == home:
+                return module
+            globals()[name] = value = getattr(module, name)
+            return value
+    raise AttributeError(f"module 'forebay' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_HOMES})
