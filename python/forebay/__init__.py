@@ -11,7 +11,7 @@ bit, and both take up each other's folders of results. What runs on real kernels
 
 from forebay._forebay import COMMIT, Measurement, Start
 
-# What type checkers take for true. The module `typing` itself takes as long to import as the simulator.
+# What type checkers take for true. The module `typing` itself takes longer to import than the simulator.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
