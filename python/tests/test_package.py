@@ -108,3 +108,15 @@ def test_a_notebook_runs_to_its_end(file, tmp_path):
 
 def test_the_commit_is_told():
     assert forebay.COMMIT
+
+
+def test_an_import_takes_only_what_is_used_and_every_name_is_there():
+    code = (
+        "import sys; before = set(sys.modules); import forebay; "
+        "print(*sorted(name for name in set(sys.modules) - before if name.startswith('forebay')))\n"
+        "print(all(getattr(forebay, name) is not None for name in forebay.__all__), set(forebay.__all__) <= set(dir(forebay)))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert told.splitlines() == ["forebay forebay._forebay", "True True"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        forebay.nothing  # noqa: B018
