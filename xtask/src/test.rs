@@ -60,16 +60,13 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     let (of_traffic, others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|it| OF_TRAFFIC.contains(&it.name.as_str()));
 
-    let job = |what: &str, command: &str| Job {
-        what: what.into(),
+    // What takes longest comes first.
+    let beside = beside.map(|command| Job {
+        what: command.into(),
         command: command.into(),
         folder: crate::repository(),
-    };
-    // What takes longest comes first. Cargo would wait for one that the command calls.
-    let documented = format!("{:?} test --workspace --locked --doc", env!("CARGO"));
-    let rest = beside.map(|command| job(command, command)).into_iter();
-    let rest = rest.chain(others.iter().map(Program::job));
-    let rest = rest.chain([job("tests in documentation", &documented)]);
+    });
+    let rest = beside.into_iter().chain(others.iter().map(Program::job));
     let traffic = of_traffic.iter().map(Program::job);
     let (rest, traffic) = (Queue::new(rest), Queue::new(traffic));
     let output = &Mutex::new(());

@@ -179,6 +179,31 @@ fn the_simulator_side_builds_without_clang() {
     }
 }
 
+/// Minutes of rustdoc for a few examples: each is a test in a file, which the documentation includes.
+#[test]
+fn no_library_has_tests_in_its_documentation() {
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let is_library = target["kind"].as_array().unwrap().contains(&Value::from("lib"));
+            assert!(
+                !is_library || target["doctest"] == false,
+                "{}: doctest = false",
+                package["name"]
+            );
+        }
+    }
+    let search = ["-rnE", "--include=*.rs", r"^\s*//[/!] ```(.+)?$", "crates", "xtask", "fuzz"];
+    let found = Command::new("grep").current_dir(repository()).args(search).output().unwrap();
+    assert!(found.status.success(), "{}", stderr(&found));
+    // What opens is followed by what closes.
+    for opening in String::from_utf8_lossy(&found.stdout).lines().step_by(2) {
+        assert!(
+            !opening.ends_with("```"),
+            "no test runs it, nor does anything if it is no Rust: {opening}"
+        );
+    }
+}
+
 /// Else `make test` does not list it.
 #[test]
 fn every_test_that_is_skipped_is_recorded() {
