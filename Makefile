@@ -140,9 +140,11 @@ bench-instructions: packages ## the simulator's instructions a packet, which mus
 	@sh packaging/install-packages.sh packaging/bench.txt
 	$(CARGO) xtask instructions
 
-bench-python: packages ## a step of environments beside the simulation alone, a policy beside onnxruntime (quiet, a minute)
+bench-python: packages ## the package for Python: environments, a policy beside onnxruntime, classes beside Rust, sweeps (quiet, 15 minutes)
 	$(call python,python/requirements-all.txt,--profile wheel)
 	target/python/bin/python python/benches/learning.py
+	target/python/bin/python python/benches/algorithms.py
+	target/python/bin/python python/benches/sweeps.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels; its size, and the time it takes to import
 	$(call venv,python/requirements.txt)

@@ -10,31 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from paths import B1, cpu_s
 
 import forebay
 from forebay import rl
 
-#: The path of B1 (`crates/sim/examples/speed`), for long enough that what surrounds a simulation does not count.
-PATH = {
-    "name": "b1",
-    "stop": "1000s",
-    "start_jitter": "1rtt",
-    "aut": "newreno",
-    "bottleneck": {
-        "rate": "64Mbit/s",
-        "rtt": "15ms",
-        "qdisc": {"kind": "fifo", "limit": "20p"},
-        "change": [{"at": "5s", "rate": "16Mbit/s"}],
-    },
-    "flow": [{"name": "bulk", "cc": "aut", "traffic": {"kind": "greedy"}}],
-}
 ENVIRONMENTS, STEPS, ROUNDS = 64, 2000, 5
-
-
-def cpu_s(work):
-    """What ``work`` gives, and the time of processors that it took."""
-    began_s = time.process_time()
-    return work(), time.process_time() - began_s
 
 
 def actions(observations):
@@ -43,7 +24,7 @@ def actions(observations):
 
 
 def segments_a_step():
-    env = rl.make(PATH)
+    env = rl.make(B1)
     observation, _ = env.reset(seed=1)
     segments = []
     for _ in range(STEPS):
@@ -54,7 +35,7 @@ def segments_a_step():
 
 def steps():
     """Steps a second of one processor."""
-    environments = rl.make_vec(ENVIRONMENTS, PATH, threads=1)
+    environments = rl.make_vec(ENVIRONMENTS, B1, threads=1)
     observations, _ = environments.reset(seed=1)
 
     def work():
@@ -68,7 +49,7 @@ def steps():
 
 def segments_simulated(mss_bytes, folder):
     """Segments a second of one processor in a run of the plan."""
-    result, took_s = cpu_s(lambda: forebay.run(PATH, seeds=1, out=folder, force=True, progress=False))
+    result, took_s = cpu_s(lambda: forebay.run(B1, seeds=1, out=folder, force=True, progress=False))
     carried_bytes = result.runs[0]["flows"][0]["metrics"]["goodput_mbps"] * 1e6 / 8 * 1000
     return carried_bytes / mss_bytes / took_s
 

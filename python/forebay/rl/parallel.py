@@ -40,11 +40,11 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignor
         self._native = _forebay.Environment.of(scenario)
         self._seeds = np.random.default_rng()
 
-    def observation_space(self, agent: str) -> gymnasium.spaces.Box:
+    def observation_space(self, agent: str) -> gymnasium.spaces.Box[Any]:
         """The space of the observations of an agent."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> gymnasium.spaces.Box:
+    def action_space(self, agent: str) -> gymnasium.spaces.Box[Any]:
         """The space of the actions of an agent."""
         return self.action_spaces[agent]
 

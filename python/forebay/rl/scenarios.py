@@ -69,9 +69,9 @@ def scenario(
     return _forebay.Scenario.of(given, asked)
 
 
-def spaces(scenario: _forebay.Scenario) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Box]:
+def spaces(scenario: _forebay.Scenario) -> tuple[gymnasium.spaces.Box[Any], gymnasium.spaces.Box[Any]]:
     """The spaces of the observations and of the actions of an agent."""
     lows = [low for _, low, _ in _forebay.FEATURES] + [0.0] * len(_forebay.FEATURES)
     highs = [high for _, _, high in _forebay.FEATURES] + [1.0] * len(_forebay.FEATURES)
-    low, high = (np.tile(np.float32(row), (scenario.history, 1)) for row in (lows, highs))
+    low, high = (np.tile(np.array(row, np.float32), (scenario.history, 1)) for row in (lows, highs))
     return gymnasium.spaces.Box(low, high, dtype=np.float32), gymnasium.spaces.Box(-1, 1, (1,), np.float32)
