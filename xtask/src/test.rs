@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::Misuse;
 
-/// Tests of traffic in real time: nothing else runs beside one of these programs. Of what needs a processor alone two run
-/// at a time.
+/// Tests of traffic in real time, of which one program runs at a time. What needs a processor alone has the time that these
+/// leave, two at a time.
 const OF_TRAFFIC: [&str; 12] = [
     "agent",
     "boxes",
@@ -68,14 +68,14 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     });
     let rest = beside.into_iter().chain(others.iter().map(Program::job));
     let traffic = of_traffic.iter().map(Program::job);
-    let (rest, traffic) = (Queue::new(rest), Queue::new(traffic));
+    let (rest, traffic) = (Queue::new(rest, AT_IDLE), Queue::new(traffic, AT_ONCE));
     let output = &Mutex::new(());
-    let mut failed = run_jobs(&traffic, record, output)?;
-    failed.extend(thread::scope(|scope| {
-        let threads = [&rest, &rest].map(|rest| scope.spawn(|| run_jobs(rest, record, output)));
+    let failed = thread::scope(|scope| {
+        let queues = [&traffic, &rest, &rest];
+        let threads = queues.map(|queue| scope.spawn(|| run_jobs(queue, record, output)));
         let failed = threads.map(|it| it.join().expect("a job that fails is an error"));
         anyhow::Ok(failed.into_iter().collect::<Result<Vec<_>>>()?.concat())
-    })?);
+    })?;
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
@@ -146,23 +146,30 @@ impl Program {
 fn run_jobs(queue: &Queue, record: &Path, output: &Mutex<()>) -> Result<Vec<String>> {
     let mut failed = Vec::new();
     while let Some(job) = queue.next() {
-        if !job.run(record, output)? {
+        if !job.run(queue.before, record, output)? {
             failed.push(job.what);
         }
     }
     Ok(failed)
 }
 
-/// Jobs that several threads may take.
-struct Queue(Mutex<VecDeque<Job>>);
+/// How a command gets the time of processors that nothing else wants (SCHED_IDLE), and how it gets it at once.
+const AT_IDLE: &[&str] = &["chrt", "--idle", "0"];
+const AT_ONCE: &[&str] = &[];
+
+/// Jobs that several threads may take, and with what before it each is run.
+struct Queue {
+    jobs: Mutex<VecDeque<Job>>,
+    before: &'static [&'static str],
+}
 
 impl Queue {
-    fn new(jobs: impl Iterator<Item = Job>) -> Self {
-        Self(Mutex::new(jobs.collect()))
+    fn new(jobs: impl Iterator<Item = Job>, before: &'static [&'static str]) -> Self {
+        Self { jobs: Mutex::new(jobs.collect()), before }
     }
 
     fn next(&self) -> Option<Job> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }
 
@@ -174,10 +181,11 @@ struct Job {
 
 impl Job {
     /// Runs the command to its end and prints at once all that it said; false if it fails.
-    fn run(&self, record: &Path, output: &Mutex<()>) -> Result<bool> {
+    fn run(&self, before: &[&str], record: &Path, output: &Mutex<()>) -> Result<bool> {
         let mut said = tempfile::tempfile()?;
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(&self.command).current_dir(&self.folder);
+        // Whatever `env` is given it becomes.
+        let mut shell = Command::new("env");
+        shell.args(before).args(["sh", "-c", &self.command]).current_dir(&self.folder);
         shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
         shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
         println!("     Running {}", self.what);
