@@ -34,7 +34,7 @@ fn refusal(output: &Output) -> &str {
 fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
-        (&["--algorithm", "nonesuch"][..], "allowed is one of cubic, reno, bbr"),
+        (&["--algorithm", "nonesuch"][..], "allowed is one of cubic, reno, newreno, bbr"),
         (&["--duration", "1ms"], "--duration 1ms: allowed is 100ms to 10min"),
         (&["--what", "behavior"], "cpu, latency, scale, behaviour, all"),
         (&["--what", "behaviour", "--duration", "1s"], "allowed is 4s to 10min"),

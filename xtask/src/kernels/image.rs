@@ -14,7 +14,7 @@ use crate::run;
 /// The first program of a guest.
 const INIT: &str = include_str!("init.sh");
 /// Modules in the order in which they are loaded.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 14] = [
     "llc",
     "stp",
     "bridge",
@@ -27,12 +27,21 @@ const MODULES: [&str; 12] = [
     "sch_cake",
     "sch_fq",
     "sch_sfq",
+    "sch_ingress",
+    "tun",
 ];
-/// Programs of this machine that the tests need.
-const TOOLS: [&str; 3] = ["ip", "ss", "tc"];
+/// Programs of this machine that the tests need: busybox, whose shell prefers a `tc` of its own, has other ones.
+const TOOLS: [&str; 5] = ["ip", "sh", "ss", "tc", "unshare"];
 /// Where the modules of a kernel lie that anything here may ask for, below its own folder.
-const MODULE_FOLDERS: [&str; 6] =
-    ["drivers/net/veth.ko*", "net/802/*", "net/bridge/*", "net/ipv4/*", "net/llc/*", "net/sched/*"];
+const MODULE_FOLDERS: [&str; 7] = [
+    "drivers/net/tun.ko*",
+    "drivers/net/veth.ko*",
+    "net/802/*",
+    "net/bridge/*",
+    "net/ipv4/*",
+    "net/llc/*",
+    "net/sched/*",
+];
 
 /// A fetched kernel.
 pub struct Image {
@@ -135,7 +144,11 @@ impl Image {
         let release = release.context("no kernel")?.to_string();
         // One of the two is a link to the other on a merged system.
         let modules = ["lib", "usr/lib"].map(|lib| root.join(lib).join("modules").join(&release));
-        let is_whole = |it: &PathBuf| it.join("kernel/net/sched").is_dir();
+        // An earlier version of this program fetched less.
+        let is_whole = |it: &PathBuf| {
+            let kernel = it.join("kernel");
+            kernel.join("net/sched").is_dir() && kernel.join("drivers/net/tun.ko").is_file()
+        };
         let modules = modules.into_iter().find(is_whole).context("no modules")?;
         Ok(Self { release, kernel, modules })
     }

@@ -47,7 +47,7 @@ await_shaping() {
     last=$(now_ms) begun=$last
     while seen=$(box); ! holds "${seen#* }" || [ "${seen% *}" = "$1" ]; do
         holds "${seen#* }" && last=$(now_ms)
-        [ $(($(now_ms) - begun)) -lt $(((DPKG + LONG * 2) * 1000)) ] || return 1
+        [ $(($(now_ms) - begun)) -lt $((LONG * 2000)) ] || return 1
         sleep 0.05
     done
     echo $(($(now_ms) - last))
@@ -69,9 +69,9 @@ arrived() {
 }
 
 # An emulated machine needs longer than a real one, and forwards a few Mbit/s: on a faster path no queue would stand
-# behind the box, which would rightly not shape. It takes minutes for what dpkg does before it starts a box again.
+# behind the box, which would rightly not shape.
 is_emulated() { [ "$(systemd-detect-virt)" = qemu ]; }
-if is_emulated; then LONG=120 DPKG=240 MBPS=4; else LONG=30 DPKG=0 MBPS=16; fi
+if is_emulated; then LONG=120 MBPS=4; else LONG=30 MBPS=16; fi
 
 installed() (
     set -e
@@ -196,7 +196,9 @@ hung() { struck $((LONG * 2)) systemctl kill -s STOP "$SENDBOX"; }
 # The package $1 takes the place of the one that is installed.
 exchange() (
     set -e
-    told=$(struck $((DPKG + LONG)) replace "$1") || wrong "$told"
+    # It takes the processor of an emulated machine for two to six minutes; boxes run on meanwhile.
+    if is_emulated; then dpkg --unpack "/trial/$1.deb"; fi
+    told=$(struck $LONG replace "$1") || wrong "$told"
     echo "$told"
     unshaped=$(echo "$told" | sed -n 's/^=> unshaped for \([0-9]*\) ms.*/\1/p')
     is_emulated || [ "$unshaped" -le 5000 ] || wrong "more than 5 s"
@@ -205,7 +207,10 @@ exchange() (
 )
 
 # The box is watched meanwhile.
-replace() { dpkg -i "/trial/$1.deb" >/trial/dpkg.log 2>&1 & }
+replace() {
+    if is_emulated; then set -- --configure forebay; else set -- -i "/trial/$1.deb"; fi
+    dpkg "$@" >/trial/dpkg.log 2>&1 &
+}
 
 refused() (
     set -e

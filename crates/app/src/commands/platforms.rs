@@ -36,7 +36,8 @@ pub struct Platforms {
     /// bitrate and RTT over time beside the kernel's own), or all.
     #[arg(long, default_value = "all", value_name = "cpu|latency|scale|behaviour|all")]
     what: Parts,
-    /// The algorithm: cubic, reno, or bbr where the kernel has it.
+    /// The algorithm: cubic, reno, newreno (beside the kernel's reno; in eBPF not written in C but compiled from what
+    /// simulator and agent run), or bbr where the kernel has it.
     #[arg(long, default_value = "cubic", value_name = "NAME")]
     algorithm: String,
     /// How the process counts beside which scores are taken: idle (under SCHED_IDLE), nice19 (at nice 19, as in the

@@ -275,7 +275,7 @@ fn algorithms(experiment: &Experiment) -> Vec<Algorithm> {
         let platform = match flow.platform {
             None | Some(Platform::Kernel) => continue,
             Some(Platform::Agent) => scenario::Platform::Agent(flow.cc.clone()),
-            Some(Platform::Bpf) => scenario::Platform::Bpf(kernel_name(&flow.cc).to_string()),
+            Some(Platform::Bpf) => scenario::Platform::Bpf(flow.cc.kind.clone()),
         };
         let key = flow.cc_name();
         if all.iter().all(|algorithm| algorithm.key != key) {
@@ -309,7 +309,7 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
         None | Some(Platform::Kernel) => {}
         Some(Platform::Agent) => drop(Choice::new(known(), flow.cc.clone()).map_err(within)?),
         Some(Platform::Bpf) => {
-            let kind = agent::native::Kind::named(kernel_name(&flow.cc));
+            let kind = agent::native::Kind::named(&flow.cc.kind);
             kind.map_err(|allowed| {
                 let (name, cc) = (&flow.name, flow.cc_name());
                 let reason = format!("flow.{name}.cc = {cc}: this program has in BPF {allowed}");

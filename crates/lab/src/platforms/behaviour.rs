@@ -120,7 +120,7 @@ impl Platform {
     fn congestion_control(self, algorithm: &Algorithm) -> Option<String> {
         match self {
             Self::Kernel | Self::KernelAgain => Some(format!("kernel:{}", algorithm.kernel)),
-            Self::Native => algorithm.native.map(|_| format!("bpf:{}", algorithm.kernel)),
+            Self::Native => algorithm.bpf.map(|name| format!("bpf:{name}")),
             _ => Some(format!("agent:{}", algorithm.agent)),
         }
     }
@@ -265,13 +265,12 @@ mod tests {
     fn another_algorithm_has_the_platforms_that_it_runs_on() {
         let names =
             |name| -> Vec<(String, String)> { arms(&plan(&algorithm(name), None, &[]).unwrap()) };
-        let reno: Vec<String> = names("reno").into_iter().map(|(_, cc)| cc).collect();
         let agent = "agent:newreno";
-        assert_eq!(
-            reno,
-            ["kernel:reno", "kernel:reno", "bpf:reno", agent, agent, agent, agent]
-                .map(String::from)
-        );
+        for (name, in_bpf) in [("reno", "bpf:reno"), ("newreno", "bpf:newreno")] {
+            let ccs: Vec<String> = names(name).into_iter().map(|(_, cc)| cc).collect();
+            let expected = ["kernel:reno", "kernel:reno", in_bpf, agent, agent, agent, agent];
+            assert_eq!(ccs, expected.map(String::from));
+        }
         let bbr: Vec<String> = names("bbr").into_iter().map(|(arm, _)| arm).collect();
         assert!(!bbr.contains(&"native".to_string()) && bbr.len() == 6, "{bbr:?}");
     }

@@ -171,18 +171,31 @@ pub struct Algorithm {
     pub kernel: &'static str,
     /// Name in the registry.
     pub agent: &'static str,
-    /// In BPF alone.
+    /// What plans call it in BPF alone (`bpf:NAME`).
+    pub bpf: Option<&'static str>,
+    /// In BPF alone, for the bench.
     pub native: Option<forebay_testbed::cost::NativeKind>,
 }
 
 impl Algorithm {
     /// All of them.
-    pub const ALL: [Self; 3] = {
+    pub const ALL: [Self; 4] = {
         use forebay_testbed::cost::NativeKind::{Cubic, Reno};
+        const CUBIC: &str = "cubic";
+        const RENO: &str = "reno";
+        // In BPF, `reno` is written in C and `newreno` compiled from the registry's.
+        const NEWRENO: &str = "newreno";
         [
-            Self { name: "cubic", kernel: "cubic", agent: "cubic", native: Some(Cubic) },
-            Self { name: "reno", kernel: "reno", agent: "newreno", native: Some(Reno) },
-            Self { name: "bbr", kernel: "bbr", agent: "bbr", native: None },
+            Self {
+                name: CUBIC,
+                kernel: CUBIC,
+                agent: CUBIC,
+                bpf: Some(CUBIC),
+                native: Some(Cubic),
+            },
+            Self { name: RENO, kernel: RENO, agent: NEWRENO, bpf: Some(RENO), native: Some(Reno) },
+            Self { name: NEWRENO, kernel: RENO, agent: NEWRENO, bpf: Some(NEWRENO), native: None },
+            Self { name: "bbr", kernel: "bbr", agent: "bbr", bpf: None, native: None },
         ]
     };
 
@@ -316,7 +329,7 @@ mod tests {
         assert!(!bbr.on(&Platform::SCORED).contains(&Platform::Native));
         assert_eq!(bbr.on(&Platform::SCORED).len(), 7);
         let error = Algorithm::find("copa", "cubic").unwrap_err().to_string();
-        assert!(error.contains("allowed is one of cubic, reno, bbr"), "{error}");
+        assert!(error.contains("allowed is one of cubic, reno, newreno, bbr"), "{error}");
         let error = Algorithm::find("bbr", "reno cubic\n").unwrap_err().to_string();
         assert!(error.contains("it has reno cubic"), "{error}");
     }

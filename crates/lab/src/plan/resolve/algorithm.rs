@@ -83,8 +83,8 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowC
         Some(Platform::Bpf) => {
             const IN_BPF: [&str; 5] = ["reno", "newreno", "cubic", "vegas", "westwood"];
             if !IN_BPF.contains(&cc.kind.as_str()) || !cc.params.is_empty() {
-                let allowed =
-                    "\"bpf:reno\", \"bpf:cubic\", \"bpf:vegas\" or \"bpf:westwood\", as they are";
+                let allowed = "\"bpf:reno\", \"bpf:cubic\", \"bpf:newreno\", \"bpf:vegas\" or \
+                               \"bpf:westwood\", as they are";
                 return Err(table.wrong_because(key, allowed));
             }
         }

@@ -20,7 +20,7 @@ pub static FLOW: Section = Section {
             "cc",
             "a congestion control such as \"cubic\" (an algorithm, see `forebay list algorithms`; with \
              the back end emu that of the hosts' kernel), \"kernel:cubic\" (any of the hosts' kernel), \
-             \"bpf:reno\", \"bpf:cubic\", \"bpf:vegas\" or \"bpf:westwood\" (in \
+             \"bpf:reno\", \"bpf:cubic\", \"bpf:newreno\", \"bpf:vegas\" or \"bpf:westwood\" (in \
              BPF), \"agent:copa\" or \"agent:cubic(hystart=off)\" (an algorithm in an agent), or \"aut\" (the \
              algorithm under test)",
             "\"cubic\"",
