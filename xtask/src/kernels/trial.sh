@@ -198,7 +198,7 @@ exchange() (
     set -e
     # It takes the processor of an emulated machine for two to six minutes; boxes run on meanwhile.
     if is_emulated; then dpkg --unpack "/trial/$1.deb"; fi
-    told=$(struck $LONG replace "$1") || wrong "$told"
+    told=$(struck $((LONG * 2)) replace "$1") || wrong "$told"
     echo "$told"
     unshaped=$(echo "$told" | sed -n 's/^=> unshaped for \([0-9]*\) ms.*/\1/p')
     is_emulated || [ "$unshaped" -le 5000 ] || wrong "more than 5 s"

@@ -420,11 +420,17 @@ fn packets_wait_in(qdisc: KernelQdisc) {
         bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
         let started = Instant::now();
         bench.send(40, 10);
-        assert_eq!(bench.receive(Duration::from_millis(200)), 40);
-        let took = started.elapsed() - Duration::from_millis(200);
-        assert!(took > Duration::from_millis(220), "{took:?}");
+        // An emulated machine may stand still for a part of it.
+        let quiet = Duration::from_secs(1);
+        let received = bench.receive(quiet);
+        let took = started.elapsed() - quiet;
+        // CoDel drops from a queue that stands for more than its interval of 100 ms: this one does for 240.
+        let dropped_max =
+            if matches!(qdisc, KernelQdisc::FqCodel | KernelQdisc::Cake) { 4 } else { 0 };
+        assert!((40 - dropped_max..=40).contains(&received), "{qdisc:?}: {received} of 40");
+        assert!(took > Duration::from_millis(6 * received - 20), "{qdisc:?}: {took:?}");
         let left = *bench.told[0].departures.last().unwrap();
-        assert!(is_seen(left.packets, 40), "{left:?}");
+        assert!(is_seen(left.packets, received), "{qdisc:?}: {left:?}");
         let classes = shown("class");
         assert_eq!(classes.matches("class htb ").count(), 1, "{classes}");
         let in_leaf = qdisc.kind().map(|kind| format!("qdisc {kind} "));
