@@ -10,7 +10,7 @@ from paths import B1, cpu_s
 
 import forebay
 
-ROUNDS = 5
+ROUNDS = 15
 #: Shares of Rust's packets a second that are asked for.
 LEAST = {"reno_round": 0.90, "reno_ack": 0.15}
 

@@ -124,7 +124,7 @@ def many(runs, engine):
 
     with tempfile.TemporaryDirectory() as folder:
         made = forebay.sweep(plan, seeds, folder, on=engine, progress=tell)
-        counted = made.sql("SELECT count(DISTINCT key) FROM runs WHERE valid = 1").fetchone()[0]
+        counted = made.sql("SELECT count(DISTINCT key) FROM runs WHERE valid = 1").fetchall()[0][0]
         stored = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
     took_s = time.perf_counter() - began_s
     print(f"{counted} runs on {engine} in {took_s:.0f} s, {stored / 1e6:.0f} MB of rows")
