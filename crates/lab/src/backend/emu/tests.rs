@@ -115,6 +115,24 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
 }
 
 #[test]
+fn reno_in_bpf_is_the_one_in_c_and_newreno_the_registry_s() {
+    for name in ["reno", "newreno"] {
+        let set = format!("flow.bulk.cc=bpf:{name}");
+        let set = crate::plan::Override::parse(&set).unwrap();
+        let plan = crate::plan::Plan::load("platforms/behaviour", &[set]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
+        let [Algorithm { platform: scenario::Platform::Bpf(called), .. }] =
+            &algorithms(&experiment)[..]
+        else {
+            panic!("{name} is no algorithm in BPF");
+        };
+        let kind = agent::native::Kind::named(called).unwrap();
+        let is_by_hand = matches!(kind, agent::native::Kind::ByHand(_));
+        assert_eq!((called.as_str(), is_by_hand), (name, name == "reno"));
+    }
+}
+
+#[test]
 fn connections_with_a_jitter_are_workloads_of_their_own() {
     let Plan { scenario, flows } = pings("20ms");
     assert_eq!(flows, [(0, 0), (0, 1), (0, 2)]);

@@ -168,6 +168,7 @@ fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
     same("agent:cubic", "cubic(hystart=off, linux_growth=false)");
     same("bpf:cubic", "cubic(hystart=classic, linux_growth=true)");
     same("bpf:reno", "newreno");
+    same("bpf:newreno", "newreno");
     same("bpf:vegas", "vegas");
     same("agent:copa", "copa(flow=true)");
     assert_ne!(of("agent:cubic"), of("cubic"), "Linux has HyStart");
