@@ -157,11 +157,11 @@ test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6
 	@sh packaging/install-packages.sh packaging/test-kernels.txt
 	$(CARGO) xtask test-kernels
 
-test-package: packages ## the .deb in Debian 12: lintian, install, upgrade, rollback under traffic, purge (root, half an hour)
+test-package: packages ## the .deb in Debian 12: lintian, install, upgrade, rollback under traffic, purge (root, a quarter of an hour)
 	@sh packaging/install-packages.sh packaging/package.txt
 	@sh packaging/install-packages.sh packaging/test-kernels.txt
 	@sh packaging/install-packages.sh packaging/test-package.txt
-	$(CARGO) xtask test-package --kernel 6.1
+	$(CARGO) xtask test-package --kernel here
 
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt

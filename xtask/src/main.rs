@@ -65,7 +65,8 @@ chores:
                Debian 12 (6.1 and 6.12) in qemu, emulated unless --kvm is given, and tries the package
                there as test-package does (root; `make test-kernels` installs qemu)
   test-package [--profile NAME] [--kvm] [--kernel NAME]..   has lintian judge a .deb, and in a Debian 12 under systemd
-               installs, starts, kills, upgrades, rolls back, removes and purges it under traffic
+               installs, starts, kills, upgrades, rolls back, removes and purges it under traffic; with
+               the kernel `here` in a container, at this machine's speed
                (root; `make test-package` installs what it needs)";
 
 fn main() -> ExitCode {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use tempfile::TempDir;
 
-use super::Check;
 use super::image::{self, Image};
+use super::{Check, container};
 use crate::package::{deb, remove};
 use crate::run;
 
@@ -33,19 +34,15 @@ const PACKAGES: [&str; 11] = [
 const LEFT_OUT: [&str; 6] =
     ["usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt", "boot"];
 
-/// The service that runs the steps, and the target that a guest boots for.
-const UNITS: [(&str, &str); 2] = [
-    (
-        "trial.service",
-        "[Unit]\nAfter=basic.target\nSuccessAction=poweroff-immediate\nFailureAction=poweroff-immediate\n\
-         [Service]\nType=oneshot\nEnvironment=HOME=/root\nExecStart=/bin/sh /trial/run\nTimeoutStartSec=infinity\n\
-         StandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n",
-    ),
-    (
-        "default.target",
-        "[Unit]\nRequires=basic.target trial.service\nAfter=basic.target\nAllowIsolate=yes\n",
-    ),
-];
+/// The service that runs the steps; it lacks where their output goes.
+const SERVICE: &str = "[Unit]\nAfter=basic.target\nSuccessAction=poweroff-immediate\nFailureAction=poweroff-immediate\n\
+    [Service]\nType=oneshot\nEnvironment=HOME=/root\nExecStart=/bin/sh /trial/run\nTimeoutStartSec=infinity\n\
+    StandardError=inherit\n";
+/// What a guest boots for.
+const TARGET: &str =
+    "[Unit]\nRequires=basic.target trial.service\nAfter=basic.target\nAllowIsolate=yes\n";
+/// The console of a guest.
+const CONSOLE: &str = "StandardOutput=tty\nTTYPath=/dev/console\n";
 
 const fn step(name: &'static str, command: &'static str, says: &'static str) -> Check {
     Check { name, command, exit: 0, says }
@@ -120,20 +117,9 @@ impl Trial {
         }
         image::pack_shell(&tree)?;
         image::write_program(&tree.join("init"), INIT)?;
-        let (trial, units) = (added.join("trial"), added.join("etc/systemd/system"));
+        self.add(&added, CONSOLE, script)?;
         let modules = added.join("usr/lib/modules");
-        for folder in [&trial, &units, &modules] {
-            std::fs::create_dir_all(folder)?;
-        }
-        std::fs::write(trial.join("run"), format!("{STEPS}\n{script}"))?;
-        for (number, package) in (1..).zip(&self.packages) {
-            std::fs::copy(package, trial.join(format!("{number}.deb")))?;
-        }
-        for (name, text) in UNITS {
-            std::fs::write(units.join(name), text)?;
-        }
-        // Else systemd asks questions as at the first boot of a machine.
-        std::fs::write(added.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
+        std::fs::create_dir_all(&modules)?;
         run(Command::new("cp").arg("-r").arg(&image.modules).arg(&modules))?;
         let mut depmod = Command::new("/sbin/depmod");
         run(depmod.arg("-b").arg(added.join("usr")).arg(&image.release))?;
@@ -148,6 +134,31 @@ impl Trial {
             .arg(&added)
             .args(["etc", "trial", "usr"]))?;
         image::initramfs(folder, &tree)
+    }
+
+    /// Makes the root of a container that boots Debian and runs `script`.
+    pub fn unpack(&self, folder: &Path, script: &str) -> Result<TempDir> {
+        let root = tempfile::Builder::new().prefix("trial-").tempdir_in(folder)?;
+        run(Command::new("cp").arg("-a").arg(self.debian.join(".")).arg(root.path()))?;
+        self.add(root.path(), &format!("StandardOutput=append:{}\n", container::LOG), script)?;
+        Ok(root)
+    }
+
+    /// Adds the steps, both packages, and the units that run `script`, whose output goes there.
+    fn add(&self, root: &Path, output: &str, script: &str) -> Result<()> {
+        let (trial, units) = (root.join("trial"), root.join("etc/systemd/system"));
+        for folder in [&trial, &units] {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(trial.join("run"), format!("{STEPS}\n{script}"))?;
+        for (number, package) in (1..).zip(&self.packages) {
+            std::fs::copy(package, trial.join(format!("{number}.deb")))?;
+        }
+        std::fs::write(units.join("trial.service"), format!("{SERVICE}{output}"))?;
+        std::fs::write(units.join("default.target"), TARGET)?;
+        // Else systemd asks questions as at the first boot of a machine.
+        std::fs::write(root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
+        Ok(())
     }
 }
 

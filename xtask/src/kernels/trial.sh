@@ -6,6 +6,12 @@
 SENDBOX=forebay-sendbox@site-a
 RECEIVEBOX=forebay-receivebox@site-b
 
+# A container has none.
+if systemd-detect-virt --quiet --container; then
+    mkdir -p /sys/fs/bpf
+    mount -t bpf bpf /sys/fs/bpf
+fi
+
 # Says what went wrong, with what the boxes said.
 wrong() {
     echo "wrong: $*"
