@@ -74,36 +74,33 @@ fn drift_that_changes_again_and_again_leaves_no_trace_in_the_base() {
     for law in LAWS {
         for (mbit, rtt_ms) in [(24, 20), (96, 20), (96, 100)] {
             let ppms = [500.0, -500.0, 1000.0, 0.0, -1000.0, 250.0].into_iter().cycle();
-            let clock = (1..20).zip(ppms).fold(Clock::default(), |clock, (turn, ppm)| {
+            let clock = (1..10).zip(ppms).fold(Clock::default(), |clock, (turn, ppm)| {
                 clock.change(Duration::from_secs(6 * turn), Change::Rate(ppm * 1e-6))
             });
             let mut network = backlogged(law, mbit, rtt_ms);
-            network.stop = Duration::from_secs(125);
+            network.stop = Duration::from_secs(65);
             network.bundles[0].clock = clock;
             cases.push((format!("{law}, {mbit} Mbit/s, {rtt_ms} ms"), network));
         }
     }
     let mut bases = Bases::default();
-    assert_each(cases, |trace| bases.held(trace, 5.0, 125.0));
+    assert_each(cases, |trace| bases.held(trace, 5.0, 65.0));
     bases.assert_held();
 }
 
 #[test]
 fn no_drift_and_no_slew_throttles_the_bundle_and_ten_seconds_later_it_is_held_again() {
     let mut cases = Vec::new();
-    for law in LAWS {
-        for rtt_ms in [10, 20, 50, 100] {
-            for (share, time_s, seeds) in
-                [(2600e-6, 30, 2), (-2600e-6, 30, 2), (0.1, 60, 1), (-0.1, 60, 1)]
-            {
-                for seed in 1..=seeds {
-                    let clock = Clock::default()
-                        .change(Duration::from_secs(10), Change::Rate(share))
-                        .change(Duration::from_secs(10 + time_s), Change::Rate(0.0));
-                    let network = backlog_under(clock, law, rtt_ms, 30 + time_s);
-                    let name = format!("{law}, {rtt_ms} ms, {share} for {time_s} s, seed {seed}");
-                    cases.push((name, Network { seed, ..network }));
-                }
+    for (turn, law) in LAWS.into_iter().enumerate() {
+        for (at, rtt_ms) in [10, 20, 50, 100].into_iter().enumerate() {
+            // Each law meets each clock on two of the paths, and each path both.
+            let sign = if (turn + at) % 2 == 0 { 1.0 } else { -1.0 };
+            for (share, time_s) in [(2600e-6 * sign, 30), (-0.1 * sign, 60)] {
+                let clock = Clock::default()
+                    .change(Duration::from_secs(10), Change::Rate(share))
+                    .change(Duration::from_secs(10 + time_s), Change::Rate(0.0));
+                let network = backlog_under(clock, law, rtt_ms, 30 + time_s);
+                cases.push((format!("{law}, {rtt_ms} ms, {share} for {time_s} s"), network));
             }
         }
     }

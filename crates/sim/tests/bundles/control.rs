@@ -50,7 +50,8 @@ fn queue_ms(part: &Part, mbit: u64) -> f64 {
 
 #[test]
 fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
-    for (mbit, case) in backlogs(&[300, 1000], 10.0) {
+    // Of the cases that take longest a third: each law meets each round trip.
+    for (mbit, case) in backlogs(&[300, 1000], 10.0).into_iter().step_by(3) {
         assert_each([case], |trace| {
             let part = trace.part(5.0, 10.0);
             must(part.used >= 0.95 && queue_ms(&part, mbit) <= 1.2, part)
@@ -294,7 +295,7 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
         runs.fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
     };
     let mut worse = Vec::new();
-    for (buffer, flows) in [10, 20, 40].into_iter().flat_map(|b| [1, 4, 20].map(|f| (b, f))) {
+    for (buffer, flows) in [(10, 1), (10, 20), (20, 4), (40, 1), (40, 20)] {
         // Without a law nothing depends on the seed.
         let usual = mean("const", buffer, flows, 1);
         for law in LAWS {
