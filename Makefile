@@ -64,8 +64,8 @@ bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, 
 bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
 	$(CARGO) bench --locked -p forebay --bench datapath
 
-bench-kernel: packages ## throughput of datapath = "kernel" beside a plain bridge, medians of nine pairs (root, 5 minutes)
-	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture beside_a_plain_bridge
+bench-kernel: packages ## datapath = "kernel": throughput beside a plain bridge, delays of short messages; nine turns each (root, 7 minutes)
+	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture kernel_throughput
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3

@@ -14,7 +14,7 @@ use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 
 use crate::alone;
-use crate::by_hand::{connect_the_sites, signal, start, switch_on, write_sendbox};
+use crate::by_hand::{connect_the_sites, signal, start, switch, write_sendbox};
 use crate::two_bundles::{await_both, flow};
 
 const RATE_BPS: f64 = 20e6;
@@ -101,6 +101,12 @@ pub fn counter(status: &Status, name: &str) -> u64 {
 pub fn connected() -> Topology {
     let topology = Topology::build(1, None).unwrap();
     connect_the_sites(&topology.emulator);
+    switch_offloads(&topology, "on");
+    topology
+}
+
+/// Switches offloads of all devices from host to host `"on"` or `"off"`.
+pub fn switch_offloads(topology: &Topology, to: &str) {
     let sites = &topology.pairs[0];
     let all: [(&Namespace, &[&str]); 5] = [
         (&sites.left_hosts, &["eth0"]),
@@ -111,10 +117,9 @@ pub fn connected() -> Topology {
     ];
     for (namespace, devices) in all {
         for device in devices {
-            switch_on(namespace, device, &OFFLOADS);
+            switch(namespace, device, &OFFLOADS, to);
         }
     }
-    topology
 }
 
 /// The rate of a flow from site to site, in bit/s.

@@ -1,4 +1,5 @@
-//! What a sendbox whose packets stay in the kernel carries and costs, beside a plain bridge: a measurement, not a claim.
+//! What a sendbox whose packets stay in the kernel carries and costs beside a plain bridge, and how long short messages
+//! take through it beside bulk traffic: measurements, not claims.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,15 +11,19 @@ use std::time::{Duration, Instant};
 
 use forebay_testbed::topology::{PairSites, Site};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::alone;
-use crate::by_hand::{await_status, signal, start, switch};
-use crate::kernel_queues::{connected, counter, write_configs};
+use crate::by_hand::{await_status, signal, start, switch, write_sendbox};
+use crate::kernel_queues::{connected, counter, switch_offloads, write_configs};
 
 /// Turns of each rate.
 const TURNS: usize = 9;
 /// More than the machine carries.
 const UNSHAPED: &str = "100Gbit/s";
+/// What short messages share with bulk traffic.
+const SHORT_RATE: &str = "96Mbit/s";
+const BULK_FLOWS: u16 = 4;
 /// How long a flow lasts.
 const LASTING: Duration = Duration::from_secs(2);
 
@@ -45,6 +50,111 @@ fn throughput_and_cost_beside_a_plain_bridge() {
     switch(&sites.left_hosts, "eth0", &["gso", "tso"], "off");
     switch(&sites.left_box, "lan", &["gro"], "off");
     say_cost(sites, "single packets");
+}
+
+#[test]
+#[ignore = "a measurement, not a claim"]
+fn short_messages_beside_bulk_traffic() {
+    let _alone = alone();
+    let topology = connected();
+    let sites = &topology.pairs[0];
+    let mut turns = [const { Vec::new() }; 2];
+    for _ in 0..TURNS {
+        for (datapath, turns) in ["kernel", "user"].into_iter().zip(&mut turns) {
+            // What a box in user space takes is of a wire packet's size.
+            switch_offloads(&topology, if datapath == "kernel" { "on" } else { "off" });
+            turns.push(ShortMessages::measure(sites, datapath));
+        }
+    }
+    for (datapath, turns) in ["kernel", "user"].into_iter().zip(&turns) {
+        let of = |value: fn(&ShortMessages) -> f64| median(turns.iter().map(value).collect());
+        println!(
+            "{SHORT_RATE}, datapath {datapath}, beside {BULK_FLOWS} bulk flows: 100 bytes and back p50 {:.2}, \
+             p99 {:.2} ms; 10 kB and an answer p50 {:.2} ms; medians of {TURNS} turns",
+            of(|turn| turn.small_p50_ms),
+            of(|turn| turn.small_p99_ms),
+            of(|turn| turn.large_p50_ms),
+        );
+    }
+}
+
+/// How long messages of one connection took to be answered, one after the other.
+struct ShortMessages {
+    small_p50_ms: f64,
+    small_p99_ms: f64,
+    large_p50_ms: f64,
+}
+
+impl ShortMessages {
+    fn measure(sites: &PairSites, datapath: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = match datapath {
+            "kernel" => write_configs(folder.path(), SHORT_RATE)[0].clone(),
+            _ => write_sendbox(folder.path(), SHORT_RATE),
+        };
+        with_the_sendbox(sites, folder.path(), &config, |_, _| {
+            let bulks: Vec<_> = (0..BULK_FLOWS).map(|at| endless(sites, 7100 + at)).collect();
+            thread::sleep(Duration::from_secs(1));
+            let [small, large] = [100, 10_000].map(|bytes| round_trips_ms(sites, bytes));
+            for bulk in bulks {
+                bulk.shutdown(std::net::Shutdown::Both).unwrap();
+            }
+            Self {
+                small_p50_ms: percentile(&small, 50),
+                small_p99_ms: percentile(&small, 99),
+                large_p50_ms: percentile(&large, 50),
+            }
+        })
+    }
+}
+
+/// Begins a flow that sends until its receiver, which is answered, is shut down.
+fn endless(sites: &PairSites, port: u16) -> TcpStream {
+    let (mut sender, mut receiver) = connection(sites, port);
+    thread::spawn(move || while sender.write_all(&[7; 16_384]).is_ok() {});
+    let watched = receiver.try_clone().unwrap();
+    thread::spawn(move || std::io::copy(&mut receiver, &mut std::io::sink()));
+    watched
+}
+
+/// How long each of many messages of so many bytes took until a byte, or as many as 100, came back; in order.
+fn round_trips_ms(sites: &PairSites, bytes: usize) -> Vec<f64> {
+    let (mut asking, mut answering) = connection(sites, 7002);
+    let answer = bytes.min(100);
+    let server = thread::spawn(move || {
+        let mut message = vec![0; bytes];
+        while answering.read_exact(&mut message).is_ok() {
+            answering.write_all(&message[..answer]).unwrap();
+        }
+    });
+    let (mut times, mut message, began) = (Vec::new(), vec![7; bytes], Instant::now());
+    while began.elapsed() < LASTING {
+        let sent = Instant::now();
+        asking.write_all(&message).unwrap();
+        asking.read_exact(&mut message[..answer]).unwrap();
+        times.push(1e3 * sent.elapsed().as_secs_f64());
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(asking);
+    server.join().unwrap();
+    times.sort_by(f64::total_cmp);
+    times
+}
+
+/// A connection from site to site under Cubic, which sends at once; its two ends.
+fn connection(sites: &PairSites, port: u16) -> (TcpStream, TcpStream) {
+    let target = SocketAddr::new(Site::RightHosts.address(0).into(), port);
+    let listener = sites.right_hosts.within(|| TcpListener::bind(target)).unwrap();
+    let sender = sites.left_hosts.within(|| TcpStream::connect(target)).unwrap();
+    setsockopt(&sender, sockopt::TcpCongestion, &"cubic".into()).unwrap();
+    let receiver = listener.accept().unwrap().0;
+    sender.set_nodelay(true).unwrap();
+    receiver.set_nodelay(true).unwrap();
+    (sender, receiver)
+}
+
+fn percentile(in_order: &[f64], percent: usize) -> f64 {
+    in_order[in_order.len() * percent / 100]
 }
 
 /// What one flow got one time after another, in Gbit/s.
@@ -98,8 +208,18 @@ fn say_cost(sites: &PairSites, what: &str) {
 fn with_a_sendbox<T>(sites: &PairSites, rate: &str, work: impl FnOnce(&Child, &Path) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     let [config, _] = write_configs(folder.path(), rate);
-    let mut shaping = start(&sites.left_box, "sendbox", &config);
-    let socket = folder.path().join("box.sock");
+    with_the_sendbox(sites, folder.path(), &config, work)
+}
+
+/// As [`with_a_sendbox`], the one of this file in this folder.
+fn with_the_sendbox<T>(
+    sites: &PairSites,
+    folder: &Path,
+    config: &Path,
+    work: impl FnOnce(&Child, &Path) -> T,
+) -> T {
+    let mut shaping = start(&sites.left_box, "sendbox", config);
+    let socket = folder.join("box.sock");
     await_status(&socket);
     let done = work(&shaping, &socket);
     signal(&shaping, Signal::SIGTERM);
