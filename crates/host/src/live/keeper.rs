@@ -8,10 +8,11 @@
 //! follows another. Each has a group of processes of its own, which its filter of system calls keeps it in and which is
 //! killed with it. What they write on standard error comes here and is told in the log, as far as there is room for it.
 
+use std::ffi::OsStr;
 use std::io::{self, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -24,7 +25,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{self, Pid, geteuid};
+use nix::unistd::{self, AccessFlags, Pid, geteuid};
 use seccompiler::BpfProgram;
 use serde_json::json;
 use socket2::Socket;
@@ -118,6 +119,11 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
     let group = Arc::<AtomicI32>::default();
     let (watched, of_child) = (channel.try_clone()?, group.clone());
     thread::Builder::new().name("watch".into()).spawn(move || end_with(&watched, &of_child))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(passed_over) = passed_over(&path) {
+        let passed_over = passed_over.display();
+        tracing::info!(target: "python_output", "{passed_over}: the account of Python may not run it, and the next of PATH is run");
+    }
     keep_on(&channel, || {
         let mut command = Command::new("python3");
         command.args(["-m", "forebay.live"]).arg(file).stderr(stderr.try_clone()?);
@@ -127,6 +133,14 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
         confine(&mut command, filters.clone(), processes_max);
         run_in_group(&mut command, &group, &stderr)
     })
+}
+
+/// The first python3 of a PATH where this process may not run it, as one that lies in somebody's home: the next one is
+/// run, which may lack the package.
+fn passed_over(path: &OsStr) -> Option<PathBuf> {
+    let all = std::env::split_paths(path).map(|folder| folder.join("python3"));
+    let first = all.into_iter().find(|file| file.symlink_metadata().is_ok())?;
+    unistd::access(&first, AccessFlags::X_OK).is_err().then_some(first)
 }
 
 /// Ends this process once nobody is at the other end of `channel`, and with it the `group` of a child that hangs. A signal
@@ -235,6 +249,21 @@ mod tests {
     use socket2::{Domain, Type};
 
     use super::*;
+
+    #[test]
+    fn a_python_that_may_not_be_run_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let [none, here, behind] = ["none", "here", "behind"].map(|name| folder.path().join(name));
+        for folder in [&none, &here, &behind] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        std::os::unix::fs::symlink("/nonexistent/python3", here.join("python3")).unwrap();
+        std::os::unix::fs::symlink("/bin/true", behind.join("python3")).unwrap();
+        let path = |folders: &[&PathBuf]| std::env::join_paths(folders).unwrap();
+        assert_eq!(passed_over(&path(&[&none, &here, &behind])), Some(here.join("python3")));
+        assert_eq!(passed_over(&path(&[&none, &behind, &here])), None);
+        assert_eq!(passed_over(&path(&[&none])), None);
+    }
 
     #[test]
     fn the_account_that_packages_make_for_children_is_the_one_looked_for() {
