@@ -2,20 +2,23 @@
 //! take through it beside bulk traffic: measurements, not claims.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_testbed::topology::{PairSites, Site};
+use forebay_host::port::{Direction, PacketPort, Port};
+use forebay_testbed::namespace::Namespace;
+use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::alone;
 use crate::by_hand::{await_status, signal, start, switch, write_sendbox};
 use crate::kernel_queues::{connected, counter, switch_offloads, write_configs};
+use crate::many::cpu_time;
 
 /// Turns of each rate.
 const TURNS: usize = 9;
@@ -57,23 +60,25 @@ fn throughput_and_cost_beside_a_plain_bridge() {
 fn short_messages_beside_bulk_traffic() {
     let _alone = alone();
     let topology = connected();
-    let sites = &topology.pairs[0];
     let mut turns = [const { Vec::new() }; 2];
     for _ in 0..TURNS {
         for (datapath, turns) in ["kernel", "user"].into_iter().zip(&mut turns) {
             // What a box in user space takes is of a wire packet's size.
             switch_offloads(&topology, if datapath == "kernel" { "on" } else { "off" });
-            turns.push(ShortMessages::measure(sites, datapath));
+            turns.push(ShortMessages::measure(&topology, datapath));
         }
     }
     for (datapath, turns) in ["kernel", "user"].into_iter().zip(&turns) {
         let of = |value: fn(&ShortMessages) -> f64| median(turns.iter().map(value).collect());
         println!(
             "{SHORT_RATE}, datapath {datapath}, beside {BULK_FLOWS} bulk flows: 100 bytes and back p50 {:.2}, \
-             p99 {:.2} ms; 10 kB and an answer p50 {:.2} ms; medians of {TURNS} turns",
+             p99 {:.2} ms; 10 kB and an answer p50 {:.2} ms; {:.3} cores; medians of {TURNS} turns; {} bytes at most at \
+             the next hop",
             of(|turn| turn.small_p50_ms),
             of(|turn| turn.small_p99_ms),
             of(|turn| turn.large_p50_ms),
+            of(|turn| turn.cores),
+            turns.iter().map(|turn| turn.longest_bytes).max().unwrap(),
         );
     }
 }
@@ -83,26 +88,37 @@ struct ShortMessages {
     small_p50_ms: f64,
     small_p99_ms: f64,
     large_p50_ms: f64,
+    /// The longest frame beyond the sendbox.
+    longest_bytes: usize,
+    /// Processors that the sendbox takes, without what the kernel does in its place.
+    cores: f64,
 }
 
 impl ShortMessages {
-    fn measure(sites: &PairSites, datapath: &str) -> Self {
+    fn measure(topology: &Topology, datapath: &str) -> Self {
+        let sites = &topology.pairs[0];
         let folder = tempfile::tempdir().unwrap();
         let config = match datapath {
             "kernel" => write_configs(folder.path(), SHORT_RATE)[0].clone(),
             _ => write_sendbox(folder.path(), SHORT_RATE),
         };
-        with_the_sendbox(sites, folder.path(), &config, |_, _| {
+        with_the_sendbox(sites, folder.path(), &config, |sendbox, _| {
             let bulks: Vec<_> = (0..BULK_FLOWS).map(|at| endless(sites, 7100 + at)).collect();
             thread::sleep(Duration::from_secs(1));
+            let (before, began) = (cpu_time(sendbox.id()), Instant::now());
             let [small, large] = [100, 10_000].map(|bytes| round_trips_ms(sites, bytes));
+            let used = cpu_time(sendbox.id()) - before;
+            let cores = used.as_secs_f64() / began.elapsed().as_secs_f64();
+            let longest_bytes = longest_bytes(&topology.emulator);
             for bulk in bulks {
-                bulk.shutdown(std::net::Shutdown::Both).unwrap();
+                bulk.shutdown(Shutdown::Both).unwrap();
             }
             Self {
                 small_p50_ms: percentile(&small, 50),
                 small_p99_ms: percentile(&small, 99),
                 large_p50_ms: percentile(&large, 50),
+                longest_bytes,
+                cores,
             }
         })
     }
@@ -113,8 +129,20 @@ fn endless(sites: &PairSites, port: u16) -> TcpStream {
     let (mut sender, mut receiver) = connection(sites, port);
     thread::spawn(move || while sender.write_all(&[7; 16_384]).is_ok() {});
     let watched = receiver.try_clone().unwrap();
-    thread::spawn(move || std::io::copy(&mut receiver, &mut std::io::sink()));
+    thread::spawn(move || io::copy(&mut receiver, &mut io::sink()));
     watched
+}
+
+/// The longest frame that a sendbox sends in a fifth of a second.
+fn longest_bytes(emulator: &Namespace) -> usize {
+    let open = || PacketPort::open("left0", Direction::Receive).map_err(io::Error::other);
+    let mut tap = emulator.within(open).unwrap();
+    let (mut longest, began) = (0, Instant::now());
+    while began.elapsed() < Duration::from_millis(200) {
+        tap.receive(4096, &mut |frame, _| longest = longest.max(frame.len())).unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    longest
 }
 
 /// How long each of many messages of so many bytes took until a byte, or as many as 100, came back; in order.

@@ -467,7 +467,7 @@ impl std::fmt::Display for Cost {
 }
 
 /// CPU time of a process, in user space and kernel (proc_pid_stat(5), in ticks of 10 ms).
-fn cpu_time(pid: u32) -> Duration {
+pub fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit(')').next().unwrap().split_whitespace();
     let ticks: u64 = fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum();
