@@ -187,6 +187,8 @@ impl Job {
         let mut shell = Command::new("env");
         shell.args(before).args(["sh", "-c", &self.command]).current_dir(&self.folder);
         shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
+        // Some tests compile outside the repository, where rustup would take, and fetch, its default.
+        shell.env("RUSTUP_TOOLCHAIN", toolchain());
         shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
         println!("     Running {}", self.what);
         let begun = Instant::now();
@@ -199,6 +201,12 @@ impl Job {
         println!("{}", String::from_utf8_lossy(&text));
         Ok(status.success())
     }
+}
+
+/// The folder of the toolchain that has built this, as `bin/cargo` lies in it.
+fn toolchain() -> &'static Path {
+    let cargo = Path::new(env!("CARGO"));
+    cargo.ancestors().nth(2).unwrap_or(cargo)
 }
 
 /// The skipped tests below their reasons.
