@@ -3,9 +3,11 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+
+use super::guest;
 
 /// Where a container's service writes, as seen inside.
 pub const LOG: &str = "/trial/log";
@@ -30,14 +32,7 @@ pub fn run(root: &Path, log: &Path) -> Result<String> {
         .stdout(File::create(log)?)
         .spawn()
         .context("unshare")?;
-    let started = Instant::now();
-    while child.try_wait()?.is_none() {
-        if started.elapsed() > PATIENCE {
-            // What it has printed until now is judged.
-            child.kill()?;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    guest::await_end(&mut child, PATIENCE)?;
     let printed = root.join(LOG.trim_start_matches('/'));
     ensure!(
         printed.exists(),

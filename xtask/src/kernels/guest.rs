@@ -1,8 +1,9 @@
 //! A guest: one run of qemu, and what it printed.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -28,15 +29,20 @@ pub fn run(kernel: &Path, initramfs: &Path, log: &Path, has_kvm: bool) -> Result
         .stdout(File::create(log)?)
         .spawn()
         .context("qemu-system-x86_64 (`make test-kernels` installs it)")?;
+    await_end(&mut child, PATIENCE)?;
+    Ok(String::from_utf8_lossy(&std::fs::read(log)?).into_owned())
+}
+
+/// Waits until a machine is off, or ends it after `patience`: what it has printed until then is judged.
+pub fn await_end(machine: &mut Child, patience: Duration) -> io::Result<()> {
     let started = Instant::now();
-    while child.try_wait()?.is_none() {
-        if started.elapsed() > PATIENCE {
-            // What it has printed until now is judged.
-            child.kill()?;
+    while machine.try_wait()?.is_none() {
+        if started.elapsed() > patience {
+            machine.kill()?;
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    Ok(String::from_utf8_lossy(&std::fs::read(log)?).into_owned())
+    Ok(())
 }
 
 /// What a check printed and how it ended.

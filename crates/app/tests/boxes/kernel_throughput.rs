@@ -27,6 +27,8 @@ const UNSHAPED: &str = "100Gbit/s";
 /// What short messages share with bulk traffic.
 const SHORT_RATE: &str = "96Mbit/s";
 const BULK_FLOWS: u16 = 4;
+/// What each of them is answered with; none is shorter.
+const ANSWER_BYTES: usize = 100;
 /// How long a flow lasts.
 const LASTING: Duration = Duration::from_secs(2);
 
@@ -145,21 +147,20 @@ fn longest_bytes(emulator: &Namespace) -> usize {
     longest
 }
 
-/// How long each of many messages of so many bytes took until a byte, or as many as 100, came back; in order.
+/// How long each of many messages of so many bytes took until an answer had come back; in order.
 fn round_trips_ms(sites: &PairSites, bytes: usize) -> Vec<f64> {
     let (mut asking, mut answering) = connection(sites, 7002);
-    let answer = bytes.min(100);
     let server = thread::spawn(move || {
         let mut message = vec![0; bytes];
         while answering.read_exact(&mut message).is_ok() {
-            answering.write_all(&message[..answer]).unwrap();
+            answering.write_all(&message[..ANSWER_BYTES]).unwrap();
         }
     });
     let (mut times, mut message, began) = (Vec::new(), vec![7; bytes], Instant::now());
     while began.elapsed() < LASTING {
         let sent = Instant::now();
         asking.write_all(&message).unwrap();
-        asking.read_exact(&mut message[..answer]).unwrap();
+        asking.read_exact(&mut message[..ANSWER_BYTES]).unwrap();
         times.push(1e3 * sent.elapsed().as_secs_f64());
         thread::sleep(Duration::from_millis(1));
     }
