@@ -2,6 +2,9 @@
 //! it reads.
 
 use alloc::vec::Vec;
+use core::array;
+
+use wide::f32x8;
 
 /// Where the numbers of a tensor lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,18 +209,45 @@ impl Step {
     }
 }
 
-/// One row times `weights`. An input after the other is added to all outputs, so that the sums of several
-/// outputs are taken together, each in the order of its terms.
+/// One row times `weights`. Sums of several outputs are taken together, each in the order of its terms.
 fn dense(row: &[f32], weights: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
     match bias {
         Some(bias) => out.copy_from_slice(bias),
         None => out.fill(0.0),
     }
-    for (number, weights) in row.iter().zip(weights.chunks_exact(out.len())) {
-        for (out, weight) in out.iter_mut().zip(weights) {
-            *out += number * weight;
+    let width = out.len();
+    let mut at = 0;
+    while let Some(out) = out.get_mut(at..at + 4 * LANES) {
+        add_products::<4>(row, &weights[at..], width, out);
+        at += 4 * LANES;
+    }
+    while let Some(out) = out.get_mut(at..at + LANES) {
+        add_products::<1>(row, &weights[at..], width, out);
+        at += LANES;
+    }
+    if at < width {
+        for (number, weights) in row.iter().zip(weights[at..].chunks(width)) {
+            for (out, weight) in out[at..].iter_mut().zip(weights) {
+                *out += number * weight;
+            }
         }
     }
+}
+
+/// Numbers of a vector.
+const LANES: usize = 8;
+
+/// Adds to `N` times [`LANES`] outputs, which stay in registers meanwhile. Their weights are the first of every
+/// `width`. The vectors are written out since the package for Python is compiled for size, which leaves loops as they
+/// are.
+fn add_products<const N: usize>(row: &[f32], weights: &[f32], width: usize, out: &mut [f32]) {
+    let Some(out) = out.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>() else { return };
+    let mut sums = out.map(f32x8::from);
+    for (number, weights) in row.iter().zip(weights.chunks(width)) {
+        let Some(weights) = weights.as_chunks::<LANES>().0.first_chunk::<N>() else { return };
+        sums = array::from_fn(|at| sums[at] + *number * f32x8::from(weights[at]));
+    }
+    *out = sums.map(|sum| sum.to_array());
 }
 
 fn each(input: &[f32], out: &mut [f32], function: impl Fn(f32) -> f32) {
@@ -271,5 +301,32 @@ fn gru(state: &[f32], new: &[f32], old: &[f32], out: &mut [f32]) {
         let candidate = libm::tanhf(new[2 * hidden + place] + reset * old[2 * hidden + place]);
         let state = state.get(place).copied().unwrap_or(0.0);
         *out = (1.0 - update) * candidate + update * state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn a_dense_layer_of_any_width_adds_up_each_output_in_the_order_of_its_inputs() {
+        let number = |at: usize| ((at * 7919 + 13) % 1000) as f32 / 499.0 - 1.0;
+        let row: Vec<f32> = (0..29).map(number).collect();
+        for width in 1..=3 * 4 * LANES + 1 {
+            let weights: Vec<f32> = (0..row.len() * width).map(number).collect();
+            let bias: Vec<f32> = (0..width).map(number).collect();
+            for bias in [None, Some(&bias[..])] {
+                let mut out = vec![f32::NAN; width];
+                dense(&row, &weights, bias, &mut out);
+                let sum = |place: usize| {
+                    let first = bias.map_or(0.0, |bias| bias[place]);
+                    let terms = row.iter().zip(weights[place..].iter().step_by(width));
+                    terms.fold(first, |sum, (number, weight)| sum + number * weight)
+                };
+                assert_eq!(out, (0..width).map(sum).collect::<Vec<f32>>(), "{width} outputs");
+            }
+        }
     }
 }
