@@ -17,7 +17,7 @@ from paths import B1
 import forebay
 from forebay import _forebay
 
-ROUNDS = 5
+ROUNDS = 15
 #: Runs of a fifth of a second, which make batches of the size that sweeps aim for.
 SEEDS = "1..48"
 PLAN = forebay.Plan(B1, {"stop": "300s"})

@@ -9,13 +9,13 @@ Everything is simulated: the same plan, seed and version give the same figures a
 bit, and both take up each other's folders of results. What runs on real kernels is the ``forebay`` command's.
 """
 
-from forebay._forebay import COMMIT, Measurement, Start
+from forebay._forebay import COMMIT, Limits, Measurement, Start
 
 # What type checkers take for true. The module `typing` itself takes longer to import than the simulator.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from forebay.algorithms import Limits, algorithm
+    from forebay.algorithms import algorithm
     from forebay.errors import Error, InputError, PlanError, RunError
     from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
     from forebay.plans import Plan
@@ -48,7 +48,7 @@ __all__ = [
 
 #: Modules that are imported once one of their names is used, for what they need of Python's own takes longest.
 _HOMES = {
-    "algorithms": ("Limits", "algorithm"),
+    "algorithms": ("algorithm",),
     "errors": ("Error", "InputError", "PlanError", "RunError"),
     "experiments": ("Benchmark", "Comparison", "bench", "compare", "run", "search"),
     "plans": ("Plan",),

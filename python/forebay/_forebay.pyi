@@ -10,6 +10,7 @@ __all__ = [
     "REWARDS",
     "SOURCES",
     "Environment",
+    "Limits",
     "Measurement",
     "Outcome",
     "Plan",
@@ -87,6 +88,23 @@ class Start:
 class Stop:
     def __new__(cls) -> Stop: ...
     def ask(self) -> None: ...
+
+@final
+class Limits:
+    def __new__(
+        cls,
+        cwnd_bytes: float | None = None,
+        ssthresh_bytes: float | None = None,
+        pacing_rate_bits_per_s: float | None = None,
+    ) -> Limits: ...
+    @property
+    def cwnd_bytes(self) -> float | None: ...
+    @property
+    def ssthresh_bytes(self) -> float | None: ...
+    @property
+    def pacing_rate_bits_per_s(self) -> float | None: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
 
 @final
 class Measurement:

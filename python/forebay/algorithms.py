@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from forebay import _forebay
 from forebay.errors import InputError
@@ -17,20 +17,6 @@ defined: dict[str, tuple[type, dict[str, Any]]] = {}
 
 #: What is called of a class.
 _CALLBACKS = ("init", "on_measurement", "on_event")
-
-
-class Limits(NamedTuple):
-    """What an algorithm lets its host send; None is left to the host.
-
-    Windows are kept between a segment and 4 GiB, rates at 8 kbit/s or more.
-    """
-
-    #: Bytes that may be outstanding.
-    cwnd_bytes: float | None = None
-    #: Slow-start threshold in bytes, towards which a host repairs losses (RFC 9937).
-    ssthresh_bytes: float | None = None
-    #: Pacing rate in bit/s; of window and rate the lower binds.
-    pacing_rate_bits_per_s: float | None = None
 
 
 def algorithm(

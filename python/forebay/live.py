@@ -16,7 +16,8 @@ import traceback
 from types import SimpleNamespace
 from typing import Any
 
-from forebay.algorithms import Limits, defined
+from forebay._forebay import Limits
+from forebay.algorithms import defined
 
 _DATAGRAM_MAX = 65_536
 #: The end of a traceback, which says most, in characters: with escapes it fits into a datagram.
@@ -63,12 +64,13 @@ class Connections:
 
 
 def _numbers(answered: Any) -> list[float | None] | None:
-    """What a callback has answered, as plain numbers: those of numpy are none of JSON."""
+    """What a callback has answered, as numbers."""
     if answered is None:
         return None
     if not isinstance(answered, Limits):
         raise TypeError(f"answered {answered!r}: allowed is forebay.Limits, or None")
-    numbers = [None if number is None else min(float(number), _LIMIT_MAX) for number in answered]
+    limits = (answered.cwnd_bytes, answered.ssthresh_bytes, answered.pacing_rate_bits_per_s)
+    numbers = [None if number is None else min(number, _LIMIT_MAX) for number in limits]
     if not all(number is None or number >= 0 for number in numbers):
         raise ValueError(f"answered {answered!r}: allowed are limits of 0 or more")
     return numbers

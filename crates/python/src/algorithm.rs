@@ -71,6 +71,45 @@ impl From<Told> for Measurement {
     }
 }
 
+/// What an algorithm lets its host send; None is left to the host.
+///
+/// Windows are kept between a segment and 4 GiB, rates at 8 kbit/s or more.
+///
+/// Args:
+///     cwnd_bytes: Bytes that may be outstanding.
+///     ssthresh_bytes: Slow-start threshold in bytes, towards which a host repairs losses (RFC 9937).
+///     pacing_rate_bits_per_s: Pacing rate in bit/s; of window and rate the lower binds.
+#[pyclass(frozen, get_all, eq, module = "forebay")]
+#[derive(PartialEq)]
+pub struct Limits {
+    cwnd_bytes: Option<f64>,
+    ssthresh_bytes: Option<f64>,
+    pacing_rate_bits_per_s: Option<f64>,
+}
+
+#[pymethods]
+impl Limits {
+    #[new]
+    #[pyo3(signature = (cwnd_bytes=None, ssthresh_bytes=None, pacing_rate_bits_per_s=None))]
+    const fn new(
+        cwnd_bytes: Option<f64>,
+        ssthresh_bytes: Option<f64>,
+        pacing_rate_bits_per_s: Option<f64>,
+    ) -> Self {
+        Self { cwnd_bytes, ssthresh_bytes, pacing_rate_bits_per_s }
+    }
+
+    fn __repr__(&self) -> String {
+        let number = |it: Option<f64>| it.map_or_else(|| "None".to_owned(), |it| it.to_string());
+        format!(
+            "Limits(cwnd_bytes={}, ssthresh_bytes={}, pacing_rate_bits_per_s={})",
+            number(self.cwnd_bytes),
+            number(self.ssthresh_bytes),
+            number(self.pacing_rate_bits_per_s)
+        )
+    }
+}
+
 /// What a class says of itself, the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -113,9 +152,6 @@ struct InPython {
     limits: SendLimits,
 }
 
-/// A window, a slow-start threshold (bytes) and a pacing rate (bit/s), as `forebay.Limits` has them.
-type Answer = (Option<f64>, Option<f64>, Option<f64>);
-
 impl InPython {
     /// Calls the instance, and takes the limits that it answers, if it answers any. An exception ends the run.
     fn ask(
@@ -138,9 +174,10 @@ impl InPython {
 fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
     let py = answer.py();
     let wrong = |what: &str| error::input(py, &format!("an algorithm answered {answer}: {what}"));
-    let (cwnd, ssthresh, rate) = answer
-        .extract::<Answer>()
-        .map_err(|_| wrong("allowed is forebay.Limits of numbers, or None for those in force"))?;
+    let answer = answer
+        .cast::<Limits>()
+        .map_err(|_| wrong("allowed is forebay.Limits, or None for those in force"))?
+        .get();
     // A float that is no number would become 0.
     let whole = |number: Option<f64>| match number {
         Some(number) if number.is_nan() || number < 0.0 => {
@@ -149,9 +186,9 @@ fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
         number => Ok(number.map(|number| number as u64)),
     };
     Ok(SendLimits {
-        cwnd: whole(cwnd)?.map(ByteCount::new),
-        ssthresh: whole(ssthresh)?.map(ByteCount::new),
-        pacing_rate: whole(rate)?.map(Rate::from_bits_per_sec),
+        cwnd: whole(answer.cwnd_bytes)?.map(ByteCount::new),
+        ssthresh: whole(answer.ssthresh_bytes)?.map(ByteCount::new),
+        pacing_rate: whole(answer.pacing_rate_bits_per_s)?.map(Rate::from_bits_per_sec),
         app_limited: None,
     })
 }

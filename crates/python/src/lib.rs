@@ -44,6 +44,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<plan::Plan>()?;
     module.add_class::<algorithm::Start>()?;
     module.add_class::<algorithm::Measurement>()?;
+    module.add_class::<algorithm::Limits>()?;
     module.add_class::<rl::Scenario>()?;
     module.add_class::<rl::Environment>()?;
     module.add_class::<rl::Vector>()?;

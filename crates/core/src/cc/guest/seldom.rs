@@ -81,10 +81,10 @@ impl CongestionControl for Seldom {
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
-        self.pending = Some(match self.pending.take() {
-            Some(older) => both(&older, measurement),
-            None => *measurement,
-        });
+        match &mut self.pending {
+            Some(older) => join(older, measurement),
+            None => self.pending = Some(*measurement),
+        }
         let is_due = match self.every {
             Every::Measurement => true,
             Every::Round => self.rounds.on_measurement(measurement),
@@ -121,38 +121,34 @@ impl CongestionControl for Seldom {
     }
 }
 
-/// What two measurements, one after the other, say as one.
-fn both(older: &Measurement, newer: &Measurement) -> Measurement {
-    let rtt = match (older.rtt, newer.rtt) {
+/// Makes of a measurement what this one and the next say as one.
+fn join(it: &mut Measurement, next: &Measurement) {
+    it.idle = idle(it, next);
+    it.interval += next.interval;
+    it.acked += next.acked;
+    it.lost = sum(it.lost, next.lost);
+    it.ecn_ce = sum(it.ecn_ce, next.ecn_ce);
+    it.ect1 = sum(it.ect1, next.ect1);
+    it.rtt = match (it.rtt, next.rtt) {
         (Some(one), Some(other)) => {
             Some(RttSample { latest: other.latest, min: one.min.min(other.min) })
         }
         (one, other) => other.or(one),
     };
-    Measurement {
-        interval: older.interval + newer.interval,
-        acked: older.acked + newer.acked,
-        lost: sum(older.lost, newer.lost),
-        ecn_ce: sum(older.ecn_ce, newer.ecn_ce),
-        ect1: sum(older.ect1, newer.ect1),
-        rtt,
-        feedback_delay: newer.feedback_delay.or(older.feedback_delay),
-        one_way: newer.one_way.or(older.one_way),
-        send_rate: newer.send_rate.or(older.send_rate),
-        delivery_rate: newer.delivery_rate.or(older.delivery_rate),
-        train_rate: newer.train_rate.or(older.train_rate),
-        in_flight: newer.in_flight.or(older.in_flight),
-        delivered: newer.delivered,
-        prior_delivered: newer.prior_delivered,
-        lost_prior_delivered: older.lost_prior_delivered.or(newer.lost_prior_delivered),
-        app_limited: older.app_limited || newer.app_limited,
-        cwnd_limited: match (older.cwnd_limited, newer.cwnd_limited) {
-            (Some(one), Some(other)) => Some(one || other),
-            (one, other) => other.or(one),
-        },
-        idle: idle(older, newer),
-        backlog: newer.backlog.or(older.backlog),
-    }
+    it.feedback_delay = next.feedback_delay.or(it.feedback_delay);
+    it.one_way = next.one_way.or(it.one_way);
+    it.send_rate = next.send_rate.or(it.send_rate);
+    it.delivery_rate = next.delivery_rate.or(it.delivery_rate);
+    it.train_rate = next.train_rate.or(it.train_rate);
+    it.in_flight = next.in_flight.or(it.in_flight);
+    (it.delivered, it.prior_delivered) = (next.delivered, next.prior_delivered);
+    it.lost_prior_delivered = it.lost_prior_delivered.or(next.lost_prior_delivered);
+    it.app_limited |= next.app_limited;
+    it.cwnd_limited = match (it.cwnd_limited, next.cwnd_limited) {
+        (Some(one), Some(other)) => Some(one || other),
+        (one, other) => other.or(one),
+    };
+    it.backlog = next.backlog.or(it.backlog);
 }
 
 /// The sum of what is known.
@@ -250,12 +246,14 @@ mod tests {
             app_limited: true,
             ..Measurement::default()
         };
-        let one = both(&older, &newer);
+        let mut one = older;
+        join(&mut one, &newer);
         assert_eq!((one.interval, one.lost), (ms(40), Some(ByteCount::new(3))));
         assert_eq!(one.rtt, Some(RttSample { latest: ms(40), min: ms(20) }));
         assert_eq!((one.cwnd_limited, one.app_limited), (Some(true), true));
         assert_eq!(one.idle, Some(share(0.25)));
-        let unknown = both(&newer, &Measurement::default());
+        let mut unknown = newer;
+        join(&mut unknown, &Measurement::default());
         assert_eq!((unknown.rtt, unknown.ecn_ce), (newer.rtt, None));
     }
 }
