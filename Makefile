@@ -147,9 +147,11 @@ bench-python: packages ## the package for Python: environments, a policy beside 
 	target/python/bin/python python/benches/sweeps.py
 
 wheel: packages ## the package for Python as a wheel for 3.11 and later, in target/wheels; its size, and the time it takes to import
+	@sh packaging/install-packages.sh packaging/wheel.txt
 	$(call venv,python/requirements.txt)
 	rm -f target/wheels/forebay-*.whl
 	target/python/bin/maturin build --profile wheel --strip --quiet --out target/wheels
+	advzip --recompress --shrink-insane --quiet target/wheels/forebay-*.whl
 	target/python/bin/python python/benches/package.py target/wheels/forebay-*.whl
 
 test-kernels: packages ## runs the BPF programs and the .deb on Debian's Linux 6.1 and 6.12 in qemu (root, an hour)

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "host")]
 mod emu;
+#[cfg(feature = "ns3")]
 pub mod ns3;
 mod sim;
 
@@ -122,7 +123,14 @@ pub fn open(name: &str) -> Result<Box<dyn Backend>, BackendError> {
              runs everywhere"
                 .into(),
         )),
+        #[cfg(feature = "ns3")]
         ORACLE => Ok(Box::new(ns3::Ns3::find()?)),
+        #[cfg(not(feature = "ns3"))]
+        ORACLE => Err(BackendError::Unavailable(
+            "the back end ns3 is not in this build, which has the feature ns3 of forebay-lab off; the \
+             command `forebay run --backend ns3` has it"
+                .into(),
+        )),
         _ => Err(BackendError::Unavailable(format!(
             "--backend {name}: allowed is one of {}, {ORACLE}",
             NAMES.join(", ")

@@ -27,6 +27,7 @@ use crate::plan::experiment as plan;
 use crate::rows::RunRows;
 use packets::Packets;
 use rows::Rows;
+#[cfg(feature = "ns3")]
 pub(super) use rows::{of_connection, of_link, payload, scheduled};
 use setup::{Place, Setup, link_names};
 use watch::Watch;
