@@ -1,4 +1,5 @@
-//! The report of a study: every claim with what others report, and the figures of its experiments.
+//! The report of a study: of each experiment the claims that have a bound, with what others report, its figures, and what
+//! is reported without a bound.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,15 +24,19 @@ fn page(
     root: &Path,
     points: usize,
 ) -> anyhow::Result<Page> {
-    let claims = experiments.iter().flat_map(|experiment| &experiment.claims);
-    let lead = format!("{} Claims: {}.", study.about.description, table::counts(claims));
+    let all = experiments.iter().flat_map(|experiment| &experiment.claims);
+    let lead = format!("{} Claims: {}.", study.about.description, table::counts(all));
     let mut sections = vec![at_a_glance(experiments)];
     for experiment in experiments {
+        let (reported, judged): (Vec<Judged>, Vec<Judged>) =
+            experiment.claims.iter().cloned().partition(|claim| claim.bound.is_empty());
         let mut blocks = head(experiment);
+        blocks.extend(Some(judged).filter(|it| !it.is_empty()).map(|it| claims(&it)));
         if experiment.folder.join(store::FILE).is_file() {
             blocks.extend(spanning_figures(&experiment.folder, points, &[])?);
             blocks.push(report::link_to(&experiment.folder, root));
         }
+        blocks.extend(Some(reported).filter(|it| !it.is_empty()).map(|it| claims(&it)));
         sections.push(Section { heading: experiment.title.clone(), blocks });
     }
     Ok(Page { title: study.about.title.clone(), lead, sections })
@@ -64,13 +69,12 @@ fn tally<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
     if counts.is_empty() { "-".into() } else { counts.join(", ") }
 }
 
-/// What it is about, and what was claimed and found.
+/// What it is about.
 fn head(experiment: &Experiment) -> Vec<Block> {
     let paper = experiment.paper.as_ref().map(|paper| format!("Published: {paper}."));
     let failed = experiment.failed.as_ref().map(|reason| format!("Not run to its end: {reason}."));
     let about = Some(experiment.description.clone()).filter(|text| !text.is_empty());
-    let texts = about.into_iter().chain(paper).chain(failed).map(Block::Text);
-    texts.chain([claims(&experiment.claims)]).collect()
+    about.into_iter().chain(paper).chain(failed).map(Block::Text).collect()
 }
 
 /// A claim at one place on each back end.
