@@ -1,6 +1,6 @@
 import os
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -105,6 +105,8 @@ class Limits:
     def pacing_rate_bits_per_s(self) -> float | None: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __ne__(self, value: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __getnewargs__(self) -> tuple[float | None, float | None, float | None]: ...
 
 @final
 class Measurement:

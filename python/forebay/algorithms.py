@@ -46,7 +46,7 @@ def algorithm(
             its name.
         needs: Fields without which the algorithm cannot do: ``lost``, ``ecn_ce``, ``ect1``, ``rtt``, ``feedback_delay``,
             ``send_rate``, ``delivery_rate``, ``train_rate``, ``in_flight``, ``idle``, ``backlog``.
-        every: How often it hears of measurements: ``"round"`` trip, ``"ack"`` (five times slower), or a time such as
+        every: How often it hears of measurements: ``"round"`` trip, ``"ack"`` (half as fast), or a time such as
             ``"10ms"``, 1us to 1s; several measurements are told as one. Events are told at once, with what was measured
             until then before them.
 

@@ -1,5 +1,9 @@
 """Congestion control in Python, simulated."""
 
+import copy
+import pickle
+
+import numpy as np
 import pytest
 from conftest import figures
 
@@ -87,6 +91,15 @@ def test_an_answer_that_is_no_limits_is_refused(plan, tmp_path, answer):
 
     with pytest.raises(forebay.InputError, match="an algorithm answered"):
         run(plan, "wrong", tmp_path)
+
+
+def test_limits_are_what_they_were_once_copied_or_sent_to_a_worker():
+    limits = forebay.Limits(3000, pacing_rate_bits_per_s=np.float32(1e7))
+    for other in (copy.deepcopy(limits), pickle.loads(pickle.dumps(limits))):
+        assert other == limits != forebay.Limits(3000)
+    assert repr(limits) == "Limits(cwnd_bytes=3000.0, ssthresh_bytes=None, pacing_rate_bits_per_s=10000000.0)"
+    with pytest.raises(TypeError):
+        forebay.Limits("wide")
 
 
 def test_a_plan_that_was_made_before_a_class_was_defined_anew_has_the_new_one(plan, tmp_path):

@@ -99,8 +99,13 @@ impl Limits {
         Self { cwnd_bytes, ssthresh_bytes, pacing_rate_bits_per_s }
     }
 
+    /// What pickles and copies are made from.
+    const fn __getnewargs__(&self) -> (Option<f64>, Option<f64>, Option<f64>) {
+        (self.cwnd_bytes, self.ssthresh_bytes, self.pacing_rate_bits_per_s)
+    }
+
     fn __repr__(&self) -> String {
-        let number = |it: Option<f64>| it.map_or_else(|| "None".to_owned(), |it| it.to_string());
+        let number = |it: Option<f64>| it.map_or_else(|| "None".to_owned(), |it| format!("{it:?}"));
         format!(
             "Limits(cwnd_bytes={}, ssthresh_bytes={}, pacing_rate_bits_per_s={})",
             number(self.cwnd_bytes),

@@ -44,13 +44,31 @@ class Steady:
         return None
 "#;
 
-/// Writes the class, and what a child needs of the package, whose module in Rust it does not need.
+/// Stands for the module in Rust, which is not built here.
+const NATIVE: &str = r#"
+from typing import NamedTuple
+
+
+class Limits(NamedTuple):
+    cwnd_bytes: float | None = None
+    ssthresh_bytes: float | None = None
+    pacing_rate_bits_per_s: float | None = None
+
+
+def register(entry, class_):
+    pass
+"#;
+
+/// Writes the class, and what a child needs of the package.
 fn write_package(folder: &Path) -> PathBuf {
     let package = folder.join("forebay");
     fs::create_dir(&package).unwrap();
     for (name, text) in [
-        ("__init__.py", "from forebay.algorithms import Limits, algorithm\n"),
-        ("_forebay.py", "def register(entry, class_):\n    pass\n"),
+        (
+            "__init__.py",
+            "from forebay._forebay import Limits\nfrom forebay.algorithms import algorithm\n",
+        ),
+        ("_forebay.py", NATIVE),
         ("algorithms.py", include_str!("../../../../python/forebay/algorithms.py")),
         ("errors.py", include_str!("../../../../python/forebay/errors.py")),
         ("live.py", include_str!("../../../../python/forebay/live.py")),

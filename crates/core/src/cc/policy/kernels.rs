@@ -238,13 +238,17 @@ fn dense(row: &[f32], weights: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
 const LANES: usize = 8;
 
 /// Adds to `N` times [`LANES`] outputs, which stay in registers meanwhile. Their weights are the first of every
-/// `width`. The vectors are written out since the package for Python is compiled for size, which leaves loops as they
-/// are.
+/// `width`. The vectors are written out since no loop becomes any in the package for Python: with link-time optimisation
+/// that is decided by the level of the library as a whole, which is for size.
 fn add_products<const N: usize>(row: &[f32], weights: &[f32], width: usize, out: &mut [f32]) {
-    let Some(out) = out.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>() else { return };
+    let Some(out) = out.as_chunks_mut::<LANES>().0.first_chunk_mut::<N>() else {
+        unreachable!("the caller gives as many outputs");
+    };
     let mut sums = out.map(f32x8::from);
     for (number, weights) in row.iter().zip(weights.chunks(width)) {
-        let Some(weights) = weights.as_chunks::<LANES>().0.first_chunk::<N>() else { return };
+        let Some(weights) = weights.as_chunks::<LANES>().0.first_chunk::<N>() else {
+            unreachable!("a graph that was checked has weights for each output");
+        };
         sums = array::from_fn(|at| sums[at] + *number * f32x8::from(weights[at]));
     }
     *out = sums.map(|sum| sum.to_array());
