@@ -64,8 +64,15 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-/* Set by the loader: calls are written down, for tests. */
-const volatile bool is_recorded SEC(".rodata.settings") = false;
+struct settings {
+	/* Calls are written down, for tests. */
+	__u32 is_recorded;
+	/* For tests: as in tcp_maps.h. */
+	__u32 left_out;
+};
+
+/* Set by the loader. */
+const volatile struct settings settings SEC(".rodata.settings") = {};
 
 struct told {
 	struct call call;
@@ -99,57 +106,77 @@ static long step(__u32 index, struct asked *it)
 	return it->told.limits != 0;
 }
 
-static __always_inline __u64 ask(void *law, const struct call *call)
+/* Without a copy of the call, for which the stack has no room either. */
+static __always_inline __u64 ask(struct asked *it)
 {
-	struct asked asked = { law, { *call, 0 } };
+	__u32 kind = it->told.call.kind;
 
-	bpf_loop(STEPS_MAX, step, &asked, 0);
-	return asked.told.limits;
+	bpf_loop(STEPS_MAX, step, it, 0);
+	it->told.call.kind = kind;
+	return it->told.limits;
 }
 
-static __always_inline __u64 tell(struct connection *it, const struct call *call)
+static __always_inline __u64 tell(struct asked *it)
 {
-	__u64 limits = ask(it->law, call);
+	__u64 limits = ask(it);
 
-	if (is_recorded) {
-		struct told told = { *call, limits };
-
-		bpf_ringbuf_output(&calls, &told, sizeof(told), BPF_RB_NO_WAKEUP);
-	}
+	if (settings.is_recorded)
+		bpf_ringbuf_output(&calls, &it->told, sizeof(it->told), BPF_RB_NO_WAKEUP);
 	return limits;
 }
 
 /* What all calls say. */
-static __always_inline struct call call_of(struct tcp_sock *tp, __u32 kind)
+static __always_inline struct asked asked_of(struct connection *it, struct tcp_sock *tp, __u32 kind)
 {
-	return (struct call){
-		.now_us = tp->tcp_mstamp,
-		.kind = kind,
-		.cwnd = tp->snd_cwnd,
-		.ssthresh = tp->snd_ssthresh,
+	return (struct asked){
+		.law = it->law,
+		.told.call = {
+			.now_us = tp->tcp_mstamp,
+			.kind = kind,
+			.cwnd = tp->snd_cwnd,
+			.ssthresh = tp->snd_ssthresh,
+		},
 	};
 }
 
 /* A call that says no more. */
-static __always_inline __u64 tell_of(struct tcp_sock *tp, struct connection *it, __u32 kind)
+static __always_inline __u64 tell_of(struct connection *it, struct tcp_sock *tp, __u32 kind)
 {
-	struct call call = call_of(tp, kind);
+	struct asked asked = asked_of(it, tp, kind);
 
-	return tell(it, &call);
+	return tell(&asked);
 }
 
-/* What the kernel reduced the window to without asking (make_up in tcp_datapath.bpf.c). */
-static __always_inline void make_up(struct tcp_sock *tp, struct connection *it)
+/* The kernel left out a call that answers a window (has_limits). */
+static __noinline void mend(struct sock *sk)
 {
-	struct call call = call_of(tp, CALL_LOSS);
+	struct connection *it = connection_of(sk);
+	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 before = window_before(tp), reduced = 0;
+	bool is_reduced = !is_threshold(tp->snd_ssthresh);
 
-	if (is_threshold(tp->snd_ssthresh))
-		return;
-	call.cwnd = at_most(tp->prior_cwnd, SEGMENTS_MAX);
-	call.ssthresh = SSTHRESH_INFINITE;
-	tp->snd_ssthresh = tell(it, &call) >> 32;
-	if (tp->snd_cwnd > SEGMENTS_MAX)
-		tp->snd_cwnd = tp->snd_ssthresh;
+	if (is_reduced)
+		reduced = at_least(before / 2, SEGMENTS_MIN);
+	if (it) {
+		struct asked asked = asked_of(it, tp, is_reduced ? CALL_LOSS : CALL_UNDO);
+		__u64 limits;
+
+		asked.told.call.cwnd = before;
+		if (is_reduced)
+			asked.told.call.ssthresh = SSTHRESH_INFINITE;
+		limits = tell(&asked);
+		if (is_reduced)
+			reduced = limits >> 32;
+	}
+	if (is_reduced)
+		tp->snd_ssthresh = reduced;
+	mend_window(tp, before, reduced);
+}
+
+static __always_inline void make_up(struct sock *sk)
+{
+	if (unlikely(!has_limits(tcp_sk(sk))))
+		mend(sk);
 }
 
 /* As note_pause in tcp_native.bpf.c says. */
@@ -158,11 +185,11 @@ static __always_inline void note_pause(struct tcp_sock *tp, struct connection *i
 	__u64 sent_us = tp->first_tx_mstamp;
 
 	if (it->drained_us && sent_us > it->drained_us) {
-		struct call call = call_of(tp, CALL_RESUME);
+		struct asked asked = asked_of(it, tp, CALL_RESUME);
 
-		call.now_us = sent_us;
-		call.idle_us = sent_us - it->drained_us;
-		tell(it, &call);
+		asked.told.call.now_us = sent_us;
+		asked.told.call.idle_us = sent_us - it->drained_us;
+		tell(&asked);
 	}
 	it->drained_us = packets_in_flight(tp) ? 0 : sent_us;
 }
@@ -172,16 +199,17 @@ int algorithm_init(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct call call = call_of(tp, CALL_BEGIN);
 	struct connection *it;
+	struct asked asked;
 
 	it = bpf_sk_storage_get(&connections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!it)
 		return 0;
 	it->delivered = tp->delivered;
 	it->drained_us = 0;
-	call.mss = tp->mss_cache;
-	tell(it, &call);
+	asked = asked_of(it, tp, CALL_BEGIN);
+	asked.told.call.mss = tp->mss_cache;
+	tell(&asked);
 	return 0;
 }
 
@@ -192,28 +220,37 @@ int algorithm_cong_avoid(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *it = connection_of(sk);
 	__u32 delivered = tp->delivered, cwnd, ssthresh;
-	struct call call;
+	struct asked asked;
+	struct call *call = &asked.told.call;
 	__u64 limits;
 
 	if (!it)
 		return 0;
-	make_up(tp, it);
+	make_up(sk);
 	note_pause(tp, it);
-	call = call_of(tp, CALL_ACK);
-	call.sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una);
-	call.acked_bytes = tp->bytes_acked;
-	call.rtt_us = tp->rack.rtt_us;
-	call.delivered = delivered - (__u32)it->delivered;
-	call.acked = ctx[2];
-	call.is_filled = is_window_filled(tp);
+	asked = asked_of(it, tp, CALL_ACK);
+	call->sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una);
+	call->acked_bytes = tp->bytes_acked;
+	call->rtt_us = tp->rack.rtt_us;
+	call->delivered = delivered - (__u32)it->delivered;
+	call->acked = ctx[2];
+	call->is_filled = is_window_filled(tp);
 	it->delivered = delivered;
-	limits = tell(it, &call);
+	limits = tell(&asked);
 	ssthresh = limits >> 32;
 	cwnd = limits;
 	if (ssthresh != tp->snd_ssthresh)
 		tp->snd_ssthresh = ssthresh;
 	if (cwnd != tp->snd_cwnd)
 		tp->snd_cwnd = at_most(cwnd, cwnd_max(tp));
+	return 0;
+}
+
+/* In a recovery the kernel calls cong_avoid at no acknowledgement. */
+SEC("struct_ops")
+int algorithm_in_ack_event(__u64 *ctx)
+{
+	make_up((struct sock *)ctx[0]);
 	return 0;
 }
 
@@ -224,9 +261,11 @@ __u32 algorithm_ssthresh(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *it = connection_of(sk);
 
+	if (settings.left_out)
+		return settings.left_out;
 	if (!it)
 		return at_least(tp->snd_cwnd / 2, SEGMENTS_MIN);
-	return tell_of(tp, it, CALL_LOSS) >> 32;
+	return tell_of(it, tp, CALL_LOSS) >> 32;
 }
 
 SEC("struct_ops")
@@ -237,15 +276,15 @@ int algorithm_set_state(__u64 *ctx)
 	struct connection *it = connection_of(sk);
 	__u8 state = ctx[1];
 
-	if (!it)
+	if (settings.left_out || !it)
 		return 0;
-	make_up(tp, it);
+	make_up(sk);
 	if (state == TCP_CA_CWR)
-		tell_of(tp, it, CALL_MARK);
+		tell_of(it, tp, CALL_MARK);
 	else if (state == TCP_CA_LOSS)
-		tell_of(tp, it, CALL_TIMEOUT);
+		tell_of(it, tp, CALL_TIMEOUT);
 	else if (state < TCP_CA_CWR && ca_state(tp) >= TCP_CA_RECOVERY)
-		tell_of(tp, it, CALL_REPAIRED);
+		tell_of(it, tp, CALL_REPAIRED);
 	return 0;
 }
 
@@ -256,8 +295,10 @@ __u32 algorithm_undo_cwnd(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *it = connection_of(sk);
 
+	if (settings.left_out)
+		return settings.left_out;
 	if (it)
-		tell_of(tp, it, CALL_UNDO);
+		tell_of(it, tp, CALL_UNDO);
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }
 
@@ -268,6 +309,7 @@ struct tcp_congestion_ops algorithm = {
 	.init = (void *)algorithm_init,
 	.ssthresh = (void *)algorithm_ssthresh,
 	.cong_avoid = (void *)algorithm_cong_avoid,
+	.in_ack_event = (void *)algorithm_in_ack_event,
 	.set_state = (void *)algorithm_set_state,
 	.undo_cwnd = (void *)algorithm_undo_cwnd,
 };
@@ -278,9 +320,9 @@ static __u64 checked[LAW_BYTES / 8];
 SEC("syscall")
 int check_algorithm(struct told *it)
 {
-	struct call call = it->call;
+	struct asked asked = { checked, *it };
 
-	it->limits = ask(checked, &call);
+	it->limits = ask(&asked);
 	return 0;
 }
 

@@ -161,7 +161,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 		follow_pacing(sk, tp);
 		return;
 	}
-	if (unlikely(!is_threshold(tp->snd_ssthresh)))
+	if (unlikely(!has_limits(tp)))
 		make_up(sk);
 	if (unlikely(is_told(flow)))
 		take_decision(sk);
@@ -263,12 +263,12 @@ int datapath_set_state(__u64 *ctx)
 	__u8 next = ctx[1], last = ca_state(tp);
 	bool is_episode;
 
-	if (settings.left_out && next >= TCP_CA_CWR)
+	if (settings.left_out)
 		return 0;
 	/* Nothing is to be told of a SYN that was lost, nor of a connection that is at its end. */
 	if (!flow->generation && (next != TCP_CA_LOSS || !begin_late(sk)))
 		return 0;
-	if (!is_threshold(tp->snd_ssthresh))
+	if (!has_limits(tp))
 		make_up(sk);
 	if (next == TCP_CA_LOSS) {
 		happened(flow, 0);
@@ -310,6 +310,8 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
 
+	if (settings.left_out)
+		return settings.left_out;
 	flow->bits |= FLOW_UNDONE;
 	tp->snd_cwnd_cnt = 0;
 	happened(flow, EVENT_SPURIOUS);

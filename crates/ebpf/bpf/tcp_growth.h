@@ -187,22 +187,25 @@ static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock 
 	return curve_on_loss(&flow->curve, mss) / mss;
 }
 
-/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
- * had interrupted process 1. What it takes for the answer of ssthresh() then is what stood on its stack:
- * hundreds of millions of segments. */
+/* The kernel left out a call that answers a window (has_limits). */
 static __noinline void make_up(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
+	__u32 before = window_before(tp);
 	bool has_lost, is_marked;
 
-	tp->snd_ssthresh = begin_reduction(flow, tp, at_most(tp->prior_cwnd, SEGMENTS_MAX));
-	if (tp->snd_cwnd > SEGMENTS_MAX)
-		tp->snd_cwnd = tp->snd_ssthresh;
+	COUNT(made_up);
+	if (is_threshold(tp->snd_ssthresh)) {
+		mend_window(tp, before, 0);
+		happened(flow, EVENT_SPURIOUS);
+		return;
+	}
+	tp->snd_ssthresh = begin_reduction(flow, tp, before);
+	mend_window(tp, before, tp->snd_ssthresh);
 	has_lost = (__u16)tp->lost != flow->lost;
 	is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
 	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);
-	COUNT(made_up);
 }
 
 /* tcp_cwnd_restart, which the kernel leaves to who has cong_control. */

@@ -171,6 +171,7 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	void (*set_state)(struct sock *sk, __u8 state);
 	void (*cwnd_event)(struct sock *sk, __u32 event);
+	void (*in_ack_event)(struct sock *sk, __u32 flags);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*cong_control)(struct sock *sk);
 };
@@ -207,6 +208,32 @@ static __always_inline __u32 packets_in_flight(struct tcp_sock *tp)
 static __always_inline __u32 cwnd_max(struct tcp_sock *tp)
 {
 	return at_most(tp->snd_cwnd_clamp, SEGMENTS_MAX);
+}
+
+/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
+ * had interrupted process 1. What it takes for the answer of ssthresh() or undo_cwnd() then is what stood
+ * on its stack: hundreds of millions of segments. False: it has done so, and make_up of each program brings
+ * threshold and window back. */
+static __always_inline bool has_limits(struct tcp_sock *tp)
+{
+	return is_threshold(tp->snd_ssthresh) && is_window(tp->snd_cwnd);
+}
+
+/* The window at the last reduction, or what stands for it. */
+static __always_inline __u32 window_before(struct tcp_sock *tp)
+{
+	if (is_window(tp->prior_cwnd))
+		return at_least(tp->prior_cwnd, SEGMENTS_MIN);
+	return within(tp->packets_out, SEGMENTS_MIN, SEGMENTS_MAX);
+}
+
+/* The window after threshold or window were brought back. `reduced`: the threshold was; 0: it stood, and
+ * the window is one that was restored. Towards a threshold of chance the kernel lets a window grow in each
+ * acknowledgement of a recovery. */
+static __always_inline void mend_window(struct tcp_sock *tp, __u32 before, __u32 reduced)
+{
+	if (!is_window(tp->snd_cwnd) || (reduced && tp->snd_cwnd > before))
+		tp->snd_cwnd = reduced ? reduced : before;
 }
 
 /* tcp_is_cwnd_limited: in slow start a window that has just doubled cannot be full yet. */

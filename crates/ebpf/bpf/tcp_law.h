@@ -364,6 +364,12 @@ static __always_inline bool is_threshold(__u32 ssthresh)
 	       ssthresh == SSTHRESH_INFINITE;
 }
 
+/* Whether a program of this project, or the kernel after one, can have set this window. */
+static __always_inline bool is_window(__u32 cwnd)
+{
+	return cwnd && cwnd <= SEGMENTS_MAX;
+}
+
 /* ssthresh after a loss or a mark. */
 static __always_inline __u32 law_reduced(__u32 beta, __u32 cwnd)
 {

@@ -69,17 +69,23 @@ static __always_inline struct native *native_of(struct sock *sk)
 	return (struct native *)tcp_sk(sk)->inet_conn.icsk_ca_priv;
 }
 
-/* What the kernel reduced the window to without asking (make_up in tcp_datapath.bpf.c). */
-static __always_inline void make_up(struct sock *sk)
+/* The kernel left out a call that answers a window (has_limits). */
+static __noinline void mend(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
+	__u32 before = window_before(tp), reduced = 0;
 
-	if (is_threshold(tp->snd_ssthresh))
-		return;
-	tp->snd_ssthresh = native_on_loss(settings.kind, native_of(sk),
-					  at_most(tp->prior_cwnd, SEGMENTS_MAX), tp->mss_cache);
-	if (tp->snd_cwnd > SEGMENTS_MAX)
-		tp->snd_cwnd = tp->snd_ssthresh;
+	if (!is_threshold(tp->snd_ssthresh)) {
+		reduced = native_on_loss(settings.kind, native_of(sk), before, tp->mss_cache);
+		tp->snd_ssthresh = reduced;
+	}
+	mend_window(tp, before, reduced);
+}
+
+static __always_inline void make_up(struct sock *sk)
+{
+	if (unlikely(!has_limits(tcp_sk(sk))))
+		mend(sk);
 }
 
 /* Linux's Cubic is told at each segment that leaves where nothing is in flight (cwnd_event), which where
@@ -144,6 +150,14 @@ int native_cong_avoid(__u64 *ctx)
 	return 0;
 }
 
+/* In a recovery the kernel calls cong_avoid at no acknowledgement. */
+SEC("struct_ops")
+int native_in_ack_event(__u64 *ctx)
+{
+	make_up((struct sock *)ctx[0]);
+	return 0;
+}
+
 SEC("struct_ops")
 __u32 native_ssthresh(__u64 *ctx)
 {
@@ -164,7 +178,7 @@ int native_set_state(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (settings.left_out && (__u8)ctx[1] >= TCP_CA_CWR)
+	if (settings.left_out)
 		return 0;
 	make_up(sk);
 	if ((__u8)ctx[1] == TCP_CA_LOSS)
@@ -179,6 +193,8 @@ __u32 native_undo_cwnd(__u64 *ctx)
 	struct tcp_sock *tp = tcp_sk((struct sock *)ctx[0]);
 	__u32 cwnd = at_least(tp->snd_cwnd, tp->prior_cwnd);
 
+	if (settings.left_out)
+		return settings.left_out;
 	record(tp, tp->tcp_mstamp, CALL_UNDO_CWND, cwnd, 0);
 	return cwnd;
 }
@@ -190,6 +206,7 @@ struct tcp_congestion_ops native = {
 	.init = (void *)native_init,
 	.ssthresh = (void *)native_ssthresh,
 	.cong_avoid = (void *)native_cong_avoid,
+	.in_ack_event = (void *)native_in_ack_event,
 	.set_state = (void *)native_set_state,
 	.undo_cwnd = (void *)native_undo_cwnd,
 };

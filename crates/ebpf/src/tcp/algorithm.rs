@@ -17,8 +17,9 @@ mod objects {
 /// How errors call any of them.
 const PROGRAM: &str = "tcp_algorithm";
 /// Programs of `bpf/tcp_algorithm.bpf.c` that run on a connection.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "algorithm_cong_avoid",
+    "algorithm_in_ack_event",
     "algorithm_init",
     "algorithm_ssthresh",
     "algorithm_set_state",
@@ -26,6 +27,19 @@ const PROGRAMS: [&str; 5] = [
 ];
 /// The program that tests run.
 const CHECK: &str = "check_algorithm";
+
+/// struct settings of `bpf/tcp_algorithm.bpf.c`.
+#[derive(Clone, Copy, Default)]
+struct Settings {
+    is_recorded: u32,
+    left_out: u32,
+}
+
+impl Settings {
+    fn bytes(self) -> [u8; 8] {
+        (u64::from(self.is_recorded) | u64::from(self.left_out) << 32).to_le_bytes()
+    }
+}
 
 /// A law of core as BPF, as it is by default.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,33 +73,42 @@ impl CoreLaw {
     /// Loads its programs and registers them under `name`, for all network namespaces. Errors as those of
     /// [`super::Datapath::register`].
     pub fn register(self, name: &str) -> Result<Native, Error> {
-        Ok(self.load(name, false)?.0)
+        Ok(self.load(name, Settings::default())?.0)
     }
 
     /// Registers it with a ring of what it is told and answers (`struct told`).
     #[cfg(test)]
     pub(super) fn record(self, name: &str) -> Result<(Native, MapHandle), Error> {
-        let (native, calls) = self.load(name, true)?;
+        let settings = Settings { is_recorded: 1, ..Settings::default() };
+        let (native, calls) = self.load(name, settings)?;
         Ok((native, calls.expect("recorded")))
+    }
+
+    /// As [`super::Datapath::left_out`].
+    #[cfg(test)]
+    pub(super) fn left_out(self, name: &str, left_out: u32) -> Result<Native, Error> {
+        Ok(self.load(name, Settings { left_out, ..Settings::default() })?.0)
     }
 
     /// Loads its programs, that of tests among them, and registers nothing.
     #[cfg(test)]
     pub(super) fn check(self) -> Result<libbpf_rs::Object, Error> {
-        self.open("checked", false, true)?.load().map_err(Error::load(PROGRAM))
+        self.open("checked", Settings::default(), true)?.load().map_err(Error::load(PROGRAM))
     }
 
-    fn open(self, name: &str, is_recorded: bool, is_checked: bool) -> Result<OpenObject, Error> {
+    fn open(self, name: &str, settings: Settings, is_checked: bool) -> Result<OpenObject, Error> {
         program::quiet_libbpf();
         let mut open =
             ObjectBuilder::default().open_memory(self.object).map_err(Error::load(PROGRAM))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("algorithm") => set_name(&mut map, name, false),
-                Some("calls") => map.set_autocreate(is_recorded).map_err(Error::map("calls"))?,
+                Some("calls") => {
+                    map.set_autocreate(settings.is_recorded != 0).map_err(Error::map("calls"))?
+                }
                 Some(".rodata.settings") => {
-                    let value = map.initial_value_mut().and_then(|value| value.first_mut());
-                    value.into_iter().for_each(|value| *value = is_recorded.into());
+                    let value = map.initial_value_mut().expect("read-only data");
+                    value.copy_from_slice(&settings.bytes());
                 }
                 _ => {}
             }
@@ -96,15 +119,15 @@ impl CoreLaw {
         Ok(open)
     }
 
-    fn load(self, name: &str, is_recorded: bool) -> Result<(Native, Option<MapHandle>), Error> {
+    fn load(self, name: &str, settings: Settings) -> Result<(Native, Option<MapHandle>), Error> {
         check_name(name)?;
-        let open = self.open(name, is_recorded, false)?;
+        let open = self.open(name, settings, false)?;
         let mut object = open.load().map_err(Error::load(PROGRAM))?;
         let instructions = PROGRAMS.map(|called| {
             let program = object.progs().find(|program| program.name() == called);
             (called, program.map_or(0, |program| verified(program.as_fd())))
         });
-        let calls = object.maps().find(|map| is_recorded && map.name() == "calls");
+        let calls = object.maps().find(|map| settings.is_recorded != 0 && map.name() == "calls");
         let calls = calls.map(|map| program::handle("calls", &map)).transpose()?;
         let mut ops = object.maps_mut().find(|map| map.name() == "algorithm");
         let Some(ops) = &mut ops else {

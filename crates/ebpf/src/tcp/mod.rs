@@ -135,7 +135,7 @@ pub struct Counters {
     pub resumed: u64,
     /// Decisions that were torn, out of date or for a connection that has ended.
     pub refused_decisions: u64,
-    /// Reductions of the window for which the kernel left the programs out, made up for later.
+    /// Reductions and restored windows for which the kernel left the programs out, made up for later.
     pub made_up: u64,
 }
 
@@ -176,8 +176,8 @@ impl Datapath {
         load::register(options)
     }
 
-    /// One that the kernel does not call at reductions of the window: it takes `left_out` segments for
-    /// the threshold.
+    /// One that the kernel neither asks for windows nor tells of states: it takes `left_out` segments for
+    /// a threshold and for a window that is restored.
     #[cfg(test)]
     pub(super) fn left_out(options: &Options, left_out: u32) -> Result<Self, Error> {
         load::register_for(options, load::Hook { left_out, ..load::Hook::of_kernel() })

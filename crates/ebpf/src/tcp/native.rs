@@ -104,6 +104,7 @@ fn load(
     let progs = &loaded.progs;
     let instructions = [
         ("cong_avoid", &progs.native_cong_avoid),
+        ("in_ack_event", &progs.native_in_ack_event),
         ("init", &progs.native_init),
         ("ssthresh", &progs.native_ssthresh),
         ("set_state", &progs.native_set_state),

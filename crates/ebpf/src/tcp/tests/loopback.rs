@@ -47,11 +47,20 @@ pub(super) fn is_registered(name: &str) -> bool {
 }
 
 /// Waits until `condition` holds.
-pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_with(what, condition, || thread::sleep(Duration::from_millis(2)));
+}
+
+/// As [`until`] where the condition does not hold for long.
+pub(super) fn until_at_once(what: &str, condition: impl FnMut() -> bool) {
+    until_with(what, condition, thread::yield_now);
+}
+
+fn until_with(what: &str, mut condition: impl FnMut() -> bool, pause: impl Fn()) {
     let deadline = Instant::now() + LONG;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(2));
+        pause();
     }
 }
 
