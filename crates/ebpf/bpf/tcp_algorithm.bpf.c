@@ -133,7 +133,7 @@ static __always_inline struct asked asked_of(struct connection *it, struct tcp_s
 		.told.call = {
 			.now_us = tp->tcp_mstamp,
 			.kind = kind,
-			.cwnd = tp->snd_cwnd,
+			.cwnd = window_now(tp),
 			.ssthresh = tp->snd_ssthresh,
 		},
 	};
@@ -147,36 +147,47 @@ static __always_inline __u64 tell_of(struct connection *it, struct tcp_sock *tp,
 	return tell(&asked);
 }
 
-/* The kernel left out a call that answers a window (has_limits). */
-static __noinline void mend(struct sock *sk)
+/* Tells of a reduction that the kernel did not ask for, as it would have: then the state that stands. */
+static __always_inline __u32 tell_late(struct connection *it, struct tcp_sock *tp)
+{
+	struct asked asked = asked_of(it, tp, CALL_LOSS);
+	__u8 state = ca_state(tp);
+	__u32 ssthresh;
+
+	asked.told.call.cwnd = window_before(tp);
+	asked.told.call.ssthresh = SSTHRESH_INFINITE;
+	ssthresh = tell(&asked) >> 32;
+	if (state != TCP_CA_RECOVERY) {
+		asked.told.call.kind = state == TCP_CA_LOSS ? CALL_TIMEOUT : CALL_MARK;
+		tell(&asked);
+	}
+	return ssthresh;
+}
+
+/* Replaces threshold and window that no program gave, in the state that stands or begins. */
+static __noinline void mend(struct sock *sk, __u8 state)
 {
 	struct connection *it = connection_of(sk);
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 before = window_before(tp), reduced = 0;
-	bool is_reduced = !is_threshold(tp->snd_ssthresh);
 
-	if (is_reduced)
-		reduced = at_least(before / 2, SEGMENTS_MIN);
-	if (it) {
-		struct asked asked = asked_of(it, tp, is_reduced ? CALL_LOSS : CALL_UNDO);
-		__u64 limits;
-
-		asked.told.call.cwnd = before;
-		if (is_reduced)
-			asked.told.call.ssthresh = SSTHRESH_INFINITE;
-		limits = tell(&asked);
-		if (is_reduced)
-			reduced = limits >> 32;
+	if (!tp->prior_cwnd) {
+		bound_limits(tp);
+		return;
 	}
-	if (is_reduced)
-		tp->snd_ssthresh = reduced;
-	mend_window(tp, before, reduced);
+	if (is_threshold(tp->snd_ssthresh)) {
+		tp->snd_cwnd = window_before(tp);
+		if (it)
+			tell_of(it, tp, CALL_UNDO);
+		return;
+	}
+	tp->snd_ssthresh = it ? tell_late(it, tp) : at_least(window_before(tp) / 2, SEGMENTS_MIN);
+	lower_window(tp, state);
 }
 
-static __always_inline void make_up(struct sock *sk)
+static __always_inline void make_up(struct sock *sk, __u8 state)
 {
 	if (unlikely(!has_limits(tcp_sk(sk))))
-		mend(sk);
+		mend(sk, state);
 }
 
 /* As note_pause in tcp_native.bpf.c says. */
@@ -226,7 +237,7 @@ int algorithm_cong_avoid(__u64 *ctx)
 
 	if (!it)
 		return 0;
-	make_up(sk);
+	make_up(sk, ca_state(tp));
 	note_pause(tp, it);
 	asked = asked_of(it, tp, CALL_ACK);
 	call->sent_bytes = tp->bytes_acked + (tp->snd_nxt - tp->snd_una);
@@ -250,7 +261,9 @@ int algorithm_cong_avoid(__u64 *ctx)
 SEC("struct_ops")
 int algorithm_in_ack_event(__u64 *ctx)
 {
-	make_up((struct sock *)ctx[0]);
+	struct sock *sk = (struct sock *)ctx[0];
+
+	make_up(sk, ca_state(tcp_sk(sk)));
 	return 0;
 }
 
@@ -264,7 +277,7 @@ __u32 algorithm_ssthresh(__u64 *ctx)
 	if (settings.left_out)
 		return settings.left_out;
 	if (!it)
-		return at_least(tp->snd_cwnd / 2, SEGMENTS_MIN);
+		return at_least(window_now(tp) / 2, SEGMENTS_MIN);
 	return tell_of(it, tp, CALL_LOSS) >> 32;
 }
 
@@ -278,7 +291,7 @@ int algorithm_set_state(__u64 *ctx)
 
 	if (settings.left_out || !it)
 		return 0;
-	make_up(sk);
+	make_up(sk, state);
 	if (state == TCP_CA_CWR)
 		tell_of(it, tp, CALL_MARK);
 	else if (state == TCP_CA_LOSS)

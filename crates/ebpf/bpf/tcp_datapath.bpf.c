@@ -162,7 +162,7 @@ static __always_inline void on_ack(struct sock *sk, const struct rate_sample *rs
 		return;
 	}
 	if (unlikely(!has_limits(tp)))
-		make_up(sk);
+		make_up(sk, state);
 	if (unlikely(is_told(flow)))
 		take_decision(sk);
 	if (unlikely(may_be_alone(flow, tp)))
@@ -251,7 +251,7 @@ __u32 datapath_ssthresh(__u64 *ctx)
 
 	if (settings.left_out)
 		return settings.left_out;
-	return begin_reduction(flow_of(sk), tcp_sk(sk), tcp_sk(sk)->snd_cwnd);
+	return begin_reduction(flow_of(sk), tcp_sk(sk), window_now(tcp_sk(sk)));
 }
 
 SEC("struct_ops")
@@ -269,7 +269,7 @@ int datapath_set_state(__u64 *ctx)
 	if (!flow->generation && (next != TCP_CA_LOSS || !begin_late(sk)))
 		return 0;
 	if (!has_limits(tp))
-		make_up(sk);
+		make_up(sk, next);
 	if (next == TCP_CA_LOSS) {
 		happened(flow, 0);
 		/* No acknowledgement may take an answer or find out that there is none for long. Its
@@ -308,13 +308,10 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct flow *flow = flow_of(sk);
 
 	if (settings.left_out)
 		return settings.left_out;
-	flow->bits |= FLOW_UNDONE;
-	tp->snd_cwnd_cnt = 0;
-	happened(flow, EVENT_SPURIOUS);
+	undo(flow_of(sk), tp);
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }
 
@@ -332,6 +329,8 @@ int datapath_cwnd_event(__u64 *ctx)
 	idle = (__u32)bpf_jiffies64() - tp->lsndtime;
 	if (idle > 0x7fffffff || idle <= rto)
 		return 0;
+	if (!has_limits(tp))
+		make_up(sk, ca_state(tp));
 	flow->idle_timeouts = at_most(idle / rto, 255);
 	happened(flow, EVENT_IDLE);
 	if (has_ssthresh(flow) && lowers_unused(sk))

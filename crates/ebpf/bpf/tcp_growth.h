@@ -187,22 +187,34 @@ static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock 
 	return curve_on_loss(&flow->curve, mss) / mss;
 }
 
-/* The kernel left out a call that answers a window (has_limits). */
-static __noinline void make_up(struct sock *sk)
+/* A reduction is taken back: it was none of a loss. */
+static __always_inline void undo(struct flow *flow, struct tcp_sock *tp)
+{
+	flow->bits |= FLOW_UNDONE;
+	tp->snd_cwnd_cnt = 0;
+	happened(flow, EVENT_SPURIOUS);
+}
+
+/* Called where has_limits is false, in the state that stands or begins: replaces threshold and window that
+ * no program gave. */
+static __noinline void make_up(struct sock *sk, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
-	__u32 before = window_before(tp);
 	bool has_lost, is_marked;
 
-	COUNT(made_up);
-	if (is_threshold(tp->snd_ssthresh)) {
-		mend_window(tp, before, 0);
-		happened(flow, EVENT_SPURIOUS);
+	if (!tp->prior_cwnd) {
+		bound_limits(tp);
 		return;
 	}
-	tp->snd_ssthresh = begin_reduction(flow, tp, before);
-	mend_window(tp, before, tp->snd_ssthresh);
+	COUNT(made_up);
+	if (is_threshold(tp->snd_ssthresh)) {
+		tp->snd_cwnd = window_before(tp);
+		undo(flow, tp);
+		return;
+	}
+	tp->snd_ssthresh = begin_reduction(flow, tp, window_before(tp));
+	lower_window(tp, state);
 	has_lost = (__u16)tp->lost != flow->lost;
 	is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
 	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);

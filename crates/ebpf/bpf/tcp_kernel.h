@@ -210,30 +210,60 @@ static __always_inline __u32 cwnd_max(struct tcp_sock *tp)
 	return at_most(tp->snd_cwnd_clamp, SEGMENTS_MAX);
 }
 
+/* Whether a program of this project, or the kernel at the beginning, can have set this threshold. */
+static __always_inline bool is_threshold(__u32 ssthresh)
+{
+	return (ssthresh >= SEGMENTS_MIN && ssthresh <= SEGMENTS_MAX) ||
+	       ssthresh == SSTHRESH_INFINITE;
+}
+
+/* Whether a program of this project, or the kernel after one, can have set this window. */
+static __always_inline bool is_window(__u32 cwnd)
+{
+	return cwnd && cwnd <= SEGMENTS_MAX;
+}
+
 /* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
  * had interrupted process 1. What it takes for the answer of ssthresh() or undo_cwnd() then is what stood
- * on its stack: hundreds of millions of segments. False: it has done so, and make_up of each program brings
+ * on its stack: hundreds of millions of segments. Where this is false, make_up of each program brings
  * threshold and window back. */
 static __always_inline bool has_limits(struct tcp_sock *tp)
 {
 	return is_threshold(tp->snd_ssthresh) && is_window(tp->snd_cwnd);
 }
 
-/* The window at the last reduction, or what stands for it. */
+/* The window before the last reduction; where a window of chance was reduced, what is out. */
 static __always_inline __u32 window_before(struct tcp_sock *tp)
 {
 	if (is_window(tp->prior_cwnd))
 		return at_least(tp->prior_cwnd, SEGMENTS_MIN);
-	return within(tp->packets_out, SEGMENTS_MIN, SEGMENTS_MAX);
+	return at_most(at_least(tp->packets_out, SEGMENTS_MIN), cwnd_max(tp));
 }
 
-/* The window after threshold or window were brought back. `reduced`: the threshold was; 0: it stood, and
- * the window is one that was restored. Towards a threshold of chance the kernel lets a window grow in each
- * acknowledgement of a recovery. */
-static __always_inline void mend_window(struct tcp_sock *tp, __u32 before, __u32 reduced)
+/* The window to reduce, of which the kernel has made that before the reduction already. */
+static __always_inline __u32 window_now(struct tcp_sock *tp)
 {
-	if (!is_window(tp->snd_cwnd) || (reduced && tp->snd_cwnd > before))
-		tp->snd_cwnd = reduced ? reduced : before;
+	return is_window(tp->snd_cwnd) ? tp->snd_cwnd : window_before(tp);
+}
+
+/* The window, at a threshold that was brought back. On its way to one of chance the kernel raises it with
+ * each acknowledgement of a recovery; and it leaves it where it was at the end of one, if that stood for
+ * none. */
+static __always_inline void lower_window(struct tcp_sock *tp, __u8 state)
+{
+	__u32 limit = state < TCP_CA_CWR ? tp->snd_ssthresh : window_before(tp);
+
+	if (!is_window(tp->snd_cwnd) || tp->snd_cwnd > limit)
+		tp->snd_cwnd = tp->snd_ssthresh;
+}
+
+/* The limits of a connection that was never reduced: somebody else's, as of a route. */
+static __always_inline void bound_limits(struct tcp_sock *tp)
+{
+	if (!is_threshold(tp->snd_ssthresh))
+		tp->snd_ssthresh = tp->snd_ssthresh < SEGMENTS_MIN ? SEGMENTS_MIN :
+								      SSTHRESH_INFINITE;
+	tp->snd_cwnd = within(tp->snd_cwnd, 1, SEGMENTS_MAX);
 }
 
 /* tcp_is_cwnd_limited: in slow start a window that has just doubled cannot be full yet. */

@@ -357,19 +357,6 @@ static __always_inline __u32 law_tripped(const struct law *law, const struct int
 	return tripped;
 }
 
-/* Whether a program of this project, or the kernel at the beginning, can have set this threshold. */
-static __always_inline bool is_threshold(__u32 ssthresh)
-{
-	return (ssthresh >= SEGMENTS_MIN && ssthresh <= SEGMENTS_MAX) ||
-	       ssthresh == SSTHRESH_INFINITE;
-}
-
-/* Whether a program of this project, or the kernel after one, can have set this window. */
-static __always_inline bool is_window(__u32 cwnd)
-{
-	return cwnd && cwnd <= SEGMENTS_MAX;
-}
-
 /* ssthresh after a loss or a mark. */
 static __always_inline __u32 law_reduced(__u32 beta, __u32 cwnd)
 {

@@ -110,7 +110,7 @@ struct counters {
 	__u64 refused_decisions;
 	/* Slots that free_slots did not take back, see MODE_STRANDED. */
 	__u64 stranded;
-	/* Reductions that the kernel did not ask for. */
+	/* Limits and begins that the kernel did not ask for. */
 	__u64 made_up;
 	/* Numbers of connections: each has another with each slot that it gets. */
 	__u64 numbers;

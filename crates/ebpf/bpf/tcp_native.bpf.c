@@ -69,23 +69,30 @@ static __always_inline struct native *native_of(struct sock *sk)
 	return (struct native *)tcp_sk(sk)->inet_conn.icsk_ca_priv;
 }
 
-/* The kernel left out a call that answers a window (has_limits). */
-static __noinline void mend(struct sock *sk)
+/* Replaces threshold and window that no program gave, in the state that stands or begins. */
+static __noinline void mend(struct sock *sk, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	__u32 before = window_before(tp), reduced = 0;
+	struct native *native = native_of(sk);
 
-	if (!is_threshold(tp->snd_ssthresh)) {
-		reduced = native_on_loss(settings.kind, native_of(sk), before, tp->mss_cache);
-		tp->snd_ssthresh = reduced;
+	if (!tp->prior_cwnd) {
+		bound_limits(tp);
+		return;
 	}
-	mend_window(tp, before, reduced);
+	if (is_threshold(tp->snd_ssthresh)) {
+		tp->snd_cwnd = window_before(tp);
+		return;
+	}
+	tp->snd_ssthresh = native_on_loss(settings.kind, native, window_before(tp), tp->mss_cache);
+	if (ca_state(tp) == TCP_CA_LOSS)
+		native_on_rto(settings.kind, native, tp->snd_nxt, tp->tcp_mstamp);
+	lower_window(tp, state);
 }
 
-static __always_inline void make_up(struct sock *sk)
+static __always_inline void make_up(struct sock *sk, __u8 state)
 {
 	if (unlikely(!has_limits(tcp_sk(sk))))
-		mend(sk);
+		mend(sk, state);
 }
 
 /* Linux's Cubic is told at each segment that leaves where nothing is in flight (cwnd_event), which where
@@ -122,7 +129,7 @@ int native_cong_avoid(__u64 *ctx)
 	struct ack ack;
 	__u32 flags;
 
-	make_up(sk);
+	make_up(sk, ca_state(tp));
 	note_pause(tp, native_of(sk));
 	ack = (struct ack){
 		.acked = ctx[2],
@@ -154,7 +161,9 @@ int native_cong_avoid(__u64 *ctx)
 SEC("struct_ops")
 int native_in_ack_event(__u64 *ctx)
 {
-	make_up((struct sock *)ctx[0]);
+	struct sock *sk = (struct sock *)ctx[0];
+
+	make_up(sk, ca_state(tcp_sk(sk)));
 	return 0;
 }
 
@@ -167,7 +176,7 @@ __u32 native_ssthresh(__u64 *ctx)
 
 	if (settings.left_out)
 		return settings.left_out;
-	ssthresh = native_on_loss(settings.kind, native_of(sk), tp->snd_cwnd, tp->mss_cache);
+	ssthresh = native_on_loss(settings.kind, native_of(sk), window_now(tp), tp->mss_cache);
 	record(tp, tp->tcp_mstamp, CALL_SSTHRESH, ssthresh, 0);
 	return ssthresh;
 }
@@ -180,7 +189,7 @@ int native_set_state(__u64 *ctx)
 
 	if (settings.left_out)
 		return 0;
-	make_up(sk);
+	make_up(sk, ctx[1]);
 	if ((__u8)ctx[1] == TCP_CA_LOSS)
 		native_on_rto(settings.kind, native_of(sk), tp->snd_nxt, tp->tcp_mstamp);
 	record(tp, tp->tcp_mstamp, CALL_SET_STATE, (__u8)ctx[1], 0);

@@ -50,8 +50,8 @@ pub(super) struct Hook {
     pub(super) is_old: bool,
     /// `snd_cwnd_stamp` may be written.
     pub(super) has_stamp: bool,
-    /// The kernel does not call the programs at reductions of the window and takes so many segments for the
-    /// threshold; 0: it calls them.
+    /// The kernel neither asks the programs for windows nor tells them of states, and takes so many segments for
+    /// a threshold and for a window that is restored; 0: it calls them.
     pub(super) left_out: u32,
     /// The kernel does not call `init`.
     pub(super) is_init_left_out: bool,

@@ -135,7 +135,7 @@ pub struct Counters {
     pub resumed: u64,
     /// Decisions that were torn, out of date or for a connection that has ended.
     pub refused_decisions: u64,
-    /// Reductions and restored windows for which the kernel left the programs out, made up for later.
+    /// Reductions, restored windows and begins for which the kernel left the programs out, made up for later.
     pub made_up: u64,
 }
 

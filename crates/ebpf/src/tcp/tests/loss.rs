@@ -436,71 +436,79 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
 fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
     // As they were seen, parts of addresses: towards one the window grows as in slow start, towards the
     // other by a million segments for each that arrives.
-    for left_out in [0x39ae_65c0, 0xb9ae_65c0] {
-        of_each_left_out(left_out, |name| {
+    for left_out in [0x39ae_65c0, 0xb9ae_65c0, 1] {
+        of_each_left_out(left_out, |law, name| {
             let (address, accepted, received) = filtered_sink();
             let (socket, end, sender) = stream_on(connect(address, name));
             let receiver = accepted.recv().expect("accepted");
+            let has_limits = |info: &libc::tcp_info| {
+                (2..=1 << 20).contains(&info.tcpi_snd_ssthresh) && info.tcpi_snd_cwnd < 1 << 20
+            };
             until("it runs", || tcp_info(&socket).tcpi_snd_cwnd >= 10);
             lose(&receiver, EVERYTHING / 8);
-            until_at_once("a threshold in a recovery", || {
+            until_at_once("limits in a recovery", || {
                 let info = tcp_info(&socket);
-                info.tcpi_ca_state == RECOVERY && info.tcpi_snd_ssthresh <= 1 << 20
+                info.tcpi_ca_state == RECOVERY && has_limits(&info)
             });
             lose(&receiver, 0);
-            until("the threshold", || {
+            until("the repair", || {
                 let info = tcp_info(&socket);
-                info.tcpi_ca_state == 0 && info.tcpi_snd_ssthresh <= 1 << 20
+                info.tcpi_ca_state == 0 && has_limits(&info)
             });
-            let info = tcp_info(&socket);
-            assert!(info.tcpi_snd_cwnd < 1 << 20, "{name}: {info:?}");
             end.send(()).expect("told");
             drop((socket, receiver));
-            assert_eq!(received.join().expect("received"), sender.join().expect("sent"), "{name}");
+            assert_eq!(received.join().expect("received"), sender.join().expect("sent"), "{law}");
         });
     }
 }
 
 #[test]
 fn a_window_that_the_kernel_restored_without_asking_is_that_before_the_reduction() {
-    of_each_left_out(0x39ae_65c0, |name| {
+    of_each_left_out(0x39ae_65c0, |law, name| {
         let (address, received) = sink_with(1, |_| {});
-        let (socket, end, sender) = stream_on(connect(address, name));
-        until("it runs", || tcp_info(&socket).tcpi_snd_cwnd >= 10);
-        // Everything arrives, and no acknowledgement comes back.
-        lose(&socket, EVERYTHING);
-        let mut before = 0;
-        until("the timeout", || {
-            let info = tcp_info(&socket);
-            let is_lost = info.tcpi_ca_state == LOSS;
-            before = if is_lost { before } else { info.tcpi_snd_cwnd };
-            is_lost
+        let mut stream = connect(address, name);
+        stream.write_all(&[7; 1 << 20]).expect("sent");
+        until("all is acknowledged", || {
+            let info = tcp_info(&stream);
+            info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0
         });
-        lose(&socket, 0);
-        until("the repair", || tcp_info(&socket).tcpi_ca_state == 0);
-        let info = tcp_info(&socket);
-        assert!((before..1 << 20).contains(&info.tcpi_snd_cwnd), "{name}: {before}, {info:?}");
-        end.send(()).expect("told");
-        drop(socket);
-        assert_eq!(received.join().expect("received"), sender.join().expect("sent"), "{name}");
+        let before = tcp_info(&stream).tcpi_snd_cwnd;
+        // Everything arrives, and no acknowledgement comes back. It does not fill the window, which so hardly
+        // grows afterwards.
+        lose(&stream, EVERYTHING);
+        stream.write_all(&[7; 4 * 1448]).expect("sent");
+        until("the timeout", || tcp_info(&stream).tcpi_ca_state == LOSS);
+        lose(&stream, 0);
+        until("the repair", || tcp_info(&stream).tcpi_ca_state == 0);
+        let info = tcp_info(&stream);
+        // The round trip of what was acknowledged late is long for a law that goes by it.
+        let least = if law == "vegas" { before.min(2) } else { before };
+        assert!((least..=before + 4).contains(&info.tcpi_snd_cwnd), "{law}: {before}, {info:?}");
+        drop(stream);
+        assert_eq!(received.join().expect("received"), (1 << 20) + 4 * 1448, "{law}");
     });
 }
 
-/// Tests each congestion control, by its name, for which the kernel leaves out the programs that it asks for
-/// windows and takes `left_out` segments.
-fn of_each_left_out(left_out: u32, test: impl Fn(&str)) {
+/// Runs `test` with what each congestion control is and its name, loaded so that `ssthresh` and `undo_cwnd`
+/// answer `left_out` and `set_state` does nothing.
+fn of_each_left_out(left_out: u32, test: impl Fn(&str, &str)) {
     let unled = Options { flows: 1, ..options() };
     let Some(led) = loaded(Datapath::left_out(&options(), left_out)) else { return };
     let unled = Datapath::left_out(&unled, left_out).expect("registered");
-    let kinds = NativeKind::ALL.map(|kind| Native::left_out(kind, &fresh_name(), left_out));
-    let laws = CoreLaw::all().map(|law| law.left_out(&fresh_name(), left_out));
-    let natives: Vec<Native> =
-        kinds.into_iter().chain(laws).map(|native| native.expect("registered")).collect();
     // The only slot.
     let (other, other_received) = sink(1);
     let first = connect(other, unled.name());
-    natives.iter().map(Native::name).chain([led.name(), unled.name()]).for_each(test);
+    test("led", led.name());
+    test("unled", unled.name());
     assert!(led.counters().made_up > 0 && unled.counters().made_up > 0);
     drop(first);
     other_received.join().expect("received");
+    for kind in NativeKind::ALL {
+        let native = Native::left_out(kind, &fresh_name(), left_out).expect("registered");
+        test(kind.name(), native.name());
+    }
+    for law in CoreLaw::all() {
+        let native = law.left_out(&fresh_name(), left_out).expect("registered");
+        test(law.name(), native.name());
+    }
 }
