@@ -147,7 +147,8 @@ static __always_inline __u64 tell_of(struct connection *it, struct tcp_sock *tp,
 	return tell(&asked);
 }
 
-/* Tells of a reduction that the kernel did not ask for, as it would have: then the state that stands. */
+/* Tells of a reduction for which no call came: then of the timeout, and where nothing is to be repaired of a
+ * mark, since a law waits for the end of a repair. */
 static __always_inline __u32 tell_late(struct connection *it, struct tcp_sock *tp)
 {
 	struct asked asked = asked_of(it, tp, CALL_LOSS);
@@ -289,7 +290,7 @@ int algorithm_set_state(__u64 *ctx)
 	struct connection *it = connection_of(sk);
 	__u8 state = ctx[1];
 
-	if (settings.left_out || !it)
+	if (is_left_out(settings.left_out, state) || !it)
 		return 0;
 	make_up(sk, state);
 	if (state == TCP_CA_CWR)

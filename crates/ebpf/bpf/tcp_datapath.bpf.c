@@ -263,7 +263,7 @@ int datapath_set_state(__u64 *ctx)
 	__u8 next = ctx[1], last = ca_state(tp);
 	bool is_episode;
 
-	if (settings.left_out)
+	if (is_left_out(settings.left_out, next))
 		return 0;
 	/* Nothing is to be told of a SYN that was lost, nor of a connection that is at its end. */
 	if (!flow->generation && (next != TCP_CA_LOSS || !begin_late(sk)))
@@ -311,6 +311,9 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 
 	if (settings.left_out)
 		return settings.left_out;
+	/* The kernel restores a threshold that is above the one that stands. */
+	if (!has_limits(tp))
+		make_up(sk, ca_state(tp));
 	undo(flow_of(sk), tp);
 	return at_least(tp->snd_cwnd, tp->prior_cwnd);
 }

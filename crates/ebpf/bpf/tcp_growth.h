@@ -187,12 +187,37 @@ static __always_inline __u32 begin_reduction(struct flow *flow, struct tcp_sock 
 	return curve_on_loss(&flow->curve, mss) / mss;
 }
 
-/* A reduction is taken back: it was none of a loss. */
+/* A reduction is taken back: nothing was lost. */
 static __always_inline void undo(struct flow *flow, struct tcp_sock *tp)
 {
 	flow->bits |= FLOW_UNDONE;
 	tp->snd_cwnd_cnt = 0;
 	happened(flow, EVENT_SPURIOUS);
+}
+
+/* Tells of a reduction for which no call came, and of what the calls after it would have been for. `state`
+ * stands or begins; what begins set_state tells. */
+static __always_inline void tell_late(struct flow *flow, struct tcp_sock *tp, __u8 state)
+{
+	bool has_lost = (__u16)tp->lost != flow->lost;
+	bool is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
+	__u8 standing = ca_state(tp);
+
+	if (standing == TCP_CA_LOSS) {
+		if (flow->mode == MODE_FALLBACK)
+			curve_on_rto(&flow->curve);
+		else
+			flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
+		happened(flow, EVENT_RTO);
+		return;
+	}
+	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);
+	if (is_marked)
+		return;
+	if (standing == TCP_CA_CWR)
+		flow->bits |= FLOW_CWR_LOSS;
+	else if (standing < TCP_CA_CWR && state < TCP_CA_CWR)
+		happened(flow, EVENT_RECOVERY_END);
 }
 
 /* Called where has_limits is false, in the state that stands or begins: replaces threshold and window that
@@ -201,7 +226,6 @@ static __noinline void make_up(struct sock *sk, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct flow *flow = flow_of(sk);
-	bool has_lost, is_marked;
 
 	if (!tp->prior_cwnd) {
 		bound_limits(tp);
@@ -215,9 +239,7 @@ static __noinline void make_up(struct sock *sk, __u8 state)
 	}
 	tp->snd_ssthresh = begin_reduction(flow, tp, window_before(tp));
 	lower_window(tp, state);
-	has_lost = (__u16)tp->lost != flow->lost;
-	is_marked = !has_lost && (__u16)tp->delivered_ce != flow->delivered_ce;
-	happened(flow, is_marked ? EVENT_ECN : EVENT_LOSS);
+	tell_late(flow, tp, state);
 }
 
 /* tcp_cwnd_restart, which the kernel leaves to who has cong_control. */

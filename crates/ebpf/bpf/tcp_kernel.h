@@ -240,15 +240,16 @@ static __always_inline __u32 window_before(struct tcp_sock *tp)
 	return at_most(at_least(tp->packets_out, SEGMENTS_MIN), cwnd_max(tp));
 }
 
-/* The window to reduce, of which the kernel has made that before the reduction already. */
+/* The window; where it is one of chance, that before the last reduction. Where the kernel asks for ssthresh
+ * that one is the window, too. */
 static __always_inline __u32 window_now(struct tcp_sock *tp)
 {
 	return is_window(tp->snd_cwnd) ? tp->snd_cwnd : window_before(tp);
 }
 
-/* The window, at a threshold that was brought back. On its way to one of chance the kernel raises it with
- * each acknowledgement of a recovery; and it leaves it where it was at the end of one, if that stood for
- * none. */
+/* Lowers the window to a threshold that was brought back. In a recovery the kernel may have raised it beyond
+ * the one before, and at the end it sets the window to the threshold of chance, or leaves it where that is
+ * SSTHRESH_INFINITE or more. */
 static __always_inline void lower_window(struct tcp_sock *tp, __u8 state)
 {
 	__u32 limit = state < TCP_CA_CWR ? tp->snd_ssthresh : window_before(tp);
@@ -257,13 +258,20 @@ static __always_inline void lower_window(struct tcp_sock *tp, __u8 state)
 		tp->snd_cwnd = tp->snd_ssthresh;
 }
 
-/* The limits of a connection that was never reduced: somebody else's, as of a route. */
+/* Bounds the limits of a connection that was never reduced: they are somebody else's, as of a route. */
 static __always_inline void bound_limits(struct tcp_sock *tp)
 {
 	if (!is_threshold(tp->snd_ssthresh))
 		tp->snd_ssthresh = tp->snd_ssthresh < SEGMENTS_MIN ? SEGMENTS_MIN :
 								      SSTHRESH_INFINITE;
 	tp->snd_cwnd = within(tp->snd_cwnd, 1, SEGMENTS_MAX);
+}
+
+/* For tests: whether set_state does nothing where the kernel takes `left_out` for what it asks. Odd: always;
+ * even: where a reduction begins. */
+static __always_inline bool is_left_out(__u32 left_out, __u8 state)
+{
+	return left_out && (left_out & 1 || state >= TCP_CA_CWR);
 }
 
 /* tcp_is_cwnd_limited: in slow start a window that has just doubled cannot be full yet. */

@@ -16,8 +16,8 @@ struct settings {
 	__u32 fallback;
 	/* What a connection does before the first decision. */
 	struct law first;
-	/* For tests: the kernel asks for windows and tells of states in vain, and takes this for the
-	 * answer. 0: it does not. */
+	/* For tests: the kernel asks for windows in vain and takes this for the answer (is_left_out). 0: it
+	 * does not. */
 	__u32 left_out;
 	/* For tests: the kernel does not call init. */
 	bool init_left_out;

@@ -187,7 +187,7 @@ int native_set_state(__u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (settings.left_out)
+	if (is_left_out(settings.left_out, ctx[1]))
 		return 0;
 	make_up(sk, ctx[1]);
 	if ((__u8)ctx[1] == TCP_CA_LOSS)

@@ -15,6 +15,9 @@
 //! have the same window to the byte. Bytes that are no whole segment stay here as long as the kernel's
 //! window has the segments of this one at the next acknowledgement or loss.
 //!
+//! Where the kernel left out the call for an ssthresh or a restored window, Loss with Mark or Timeout, or Undo, come
+//! with the next acknowledgement.
+//!
 //! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, multiply
 //! or divide in 128 bits (as a product of 64 does that saturates), call through a pointer, use floats or memory
 //! of its own, or loop without a bound that is seen.

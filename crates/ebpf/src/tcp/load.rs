@@ -50,8 +50,7 @@ pub(super) struct Hook {
     pub(super) is_old: bool,
     /// `snd_cwnd_stamp` may be written.
     pub(super) has_stamp: bool,
-    /// The kernel neither asks the programs for windows nor tells them of states, and takes so many segments for
-    /// a threshold and for a window that is restored; 0: it calls them.
+    /// As [`Datapath::left_out`] says; 0: the kernel calls the programs.
     pub(super) left_out: u32,
     /// The kernel does not call `init`.
     pub(super) is_init_left_out: bool,

@@ -176,8 +176,8 @@ impl Datapath {
         load::register(options)
     }
 
-    /// One that the kernel neither asks for windows nor tells of states: it takes `left_out` segments for
-    /// a threshold and for a window that is restored.
+    /// One that the kernel neither asks for windows nor tells of reductions: it takes `left_out` segments for
+    /// a threshold and for a window that is restored. If odd, it tells of no state at all.
     #[cfg(test)]
     pub(super) fn left_out(options: &Options, left_out: u32) -> Result<Self, Error> {
         load::register_for(options, load::Hook { left_out, ..load::Hook::of_kernel() })

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_core::cc::law::{Recovery, Terms};
+use forebay_core::cc::native::SSTHRESH_INFINITE;
 
 use super::super::{
     CaState, Cadence, CoreLaw, Datapath, Decision, Events, Head, Native, NativeKind, Options,
@@ -436,7 +437,7 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
 fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
     // As they were seen, parts of addresses: towards one the window grows as in slow start, towards the
     // other by a million segments for each that arrives.
-    for left_out in [0x39ae_65c0, 0xb9ae_65c0, 1] {
+    for left_out in [0x39ae_65c0, 0xb9ae_65c1, 1] {
         of_each_left_out(left_out, |law, name| {
             let (address, accepted, received) = filtered_sink();
             let (socket, end, sender) = stream_on(connect(address, name));
@@ -464,33 +465,38 @@ fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
 
 #[test]
 fn a_window_that_the_kernel_restored_without_asking_is_that_before_the_reduction() {
-    of_each_left_out(0x39ae_65c0, |law, name| {
-        let (address, received) = sink_with(1, |_| {});
-        let mut stream = connect(address, name);
-        stream.write_all(&[7; 1 << 20]).expect("sent");
-        until("all is acknowledged", || {
-            let info = tcp_info(&stream);
-            info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0
+    // The next change of state brings the window back, or the next acknowledgement.
+    for left_out in [0x39ae_65c0, 0x39ae_65c1] {
+        of_each_left_out(left_out, |law, name| {
+            let (address, received) = sink_with(1, |_| {});
+            let mut stream = connect(address, name);
+            stream.write_all(&[7; 1 << 20]).expect("sent");
+            until("all is acknowledged", || {
+                let info = tcp_info(&stream);
+                info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0
+            });
+            let before = tcp_info(&stream);
+            // Everything arrives, and no acknowledgement comes back. It does not fill the window, which so
+            // hardly grows afterwards.
+            lose(&stream, EVERYTHING);
+            stream.write_all(&[7; 4 * 1448]).expect("sent");
+            until("the timeout", || tcp_info(&stream).tcpi_ca_state == LOSS);
+            lose(&stream, 0);
+            until("the repair", || tcp_info(&stream).tcpi_ca_state == 0);
+            let cwnd = tcp_info(&stream).tcpi_snd_cwnd;
+            // After slow start the kernel does not restore what stands for the threshold, which so counts as
+            // that of a loss. And to Vegas the round trip of what was acknowledged late is long.
+            let is_free = before.tcpi_snd_ssthresh == SSTHRESH_INFINITE && law != "vegas";
+            let least = if is_free { before.tcpi_snd_cwnd } else { 2 };
+            let most = before.tcpi_snd_cwnd + 4;
+            assert!((least..=most).contains(&cwnd), "{law}: {cwnd} after {before:?}");
+            drop(stream);
+            assert_eq!(received.join().expect("received"), (1 << 20) + 4 * 1448, "{law}");
         });
-        let before = tcp_info(&stream).tcpi_snd_cwnd;
-        // Everything arrives, and no acknowledgement comes back. It does not fill the window, which so hardly
-        // grows afterwards.
-        lose(&stream, EVERYTHING);
-        stream.write_all(&[7; 4 * 1448]).expect("sent");
-        until("the timeout", || tcp_info(&stream).tcpi_ca_state == LOSS);
-        lose(&stream, 0);
-        until("the repair", || tcp_info(&stream).tcpi_ca_state == 0);
-        let info = tcp_info(&stream);
-        // The round trip of what was acknowledged late is long for a law that goes by it.
-        let least = if law == "vegas" { before.min(2) } else { before };
-        assert!((least..=before + 4).contains(&info.tcpi_snd_cwnd), "{law}: {before}, {info:?}");
-        drop(stream);
-        assert_eq!(received.join().expect("received"), (1 << 20) + 4 * 1448, "{law}");
-    });
+    }
 }
 
-/// Runs `test` with what each congestion control is and its name, loaded so that `ssthresh` and `undo_cwnd`
-/// answer `left_out` and `set_state` does nothing.
+/// Runs `test` with what each congestion control is and its name, loaded as [`Datapath::left_out`] says.
 fn of_each_left_out(left_out: u32, test: impl Fn(&str, &str)) {
     let unled = Options { flows: 1, ..options() };
     let Some(led) = loaded(Datapath::left_out(&options(), left_out)) else { return };
