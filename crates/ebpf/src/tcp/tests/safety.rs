@@ -137,6 +137,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
         let base = if head.flow.generation % 2 == 1 { 30 } else { 50 };
         base + turn % 10
     };
+    let asked = Events::ROUND.bits() | Events::TIMER.bits();
     // The last window that each has been told, and since when.
     let mut told: Vec<(FlowId, Timestamp, u32)> = Vec::new();
     while decided < 1_000_000 {
@@ -151,6 +152,10 @@ fn no_decision_is_lost_or_reaches_another_connection() {
                     let base = window(head, 0);
                     assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
                     seen += 1;
+                }
+                // Where a busy machine repairs a segment, what was decided before does not know of it.
+                if head.events.bits() & !asked != 0 {
+                    told.retain(|(flow, ..)| *flow != head.flow);
                 }
                 // An acknowledgement that came after a decision has taken it.
                 let last = told.iter().find(|(flow, since, _)| {
