@@ -27,7 +27,7 @@ const RANDOM: u32 = (-0x1000_i32 + 56) as u32;
 /// TCP_CA_Recovery and TCP_CA_Loss.
 const RECOVERY: u8 = 3;
 const LOSS: u8 = 4;
-/// Of those that a program sets, the ones after a loss (is_threshold of tcp_kernel.h).
+/// What a program sets after a loss is one of these (is_threshold of tcp_kernel.h).
 const THRESHOLDS: RangeInclusive<u32> = 2..=1 << 20;
 /// All but one of four thousand million.
 pub(super) const EVERYTHING: u32 = u32::MAX;
