@@ -14,6 +14,10 @@ use crate::plan::Seeds;
 const HERE: &str = "emu";
 pub(crate) const BESIDE: &str = "sim";
 
+/// Chance widens a bound if it is more than this share of the margin. At the whole margin, one of two arms that do the
+/// same would miss the bound; at a quarter, most bounds of requests would be wider.
+const CHANCE_SHARE: f64 = 0.5;
+
 /// The claims that a program brings along.
 const BUILTIN: &str = include_str!("../../../../docs/claims.toml");
 
@@ -105,6 +109,13 @@ pub struct Claim {
     /// Every run must meet it by itself, not only the median of the seeds.
     #[serde(default)]
     pub each_run: bool,
+    /// The figure of all runs together is judged, such as a percentile of the requests of all seeds, and not the median
+    /// of the seeds.
+    #[serde(default)]
+    pub pooled: bool,
+    /// An arm that differs from `over` by chance alone. Where the two differ by more than half of the margin that a bound
+    /// leaves around 1, the bound is as much farther from 1 as they differ.
+    pub chance: Option<String>,
     /// Only a figure, without a bound.
     #[serde(default)]
     pub report_only: bool,
@@ -307,6 +318,10 @@ impl Claim {
             "same_order needs more than one arm"
         );
         ensure!(self.over.is_some() || self.over_value.is_empty(), "over_value needs over");
+        ensure!(!(self.pooled && self.each_run), "pooled and each_run are one or the other");
+        ensure!(!(self.pooled && is_beside), "pooled is not for within and same_order");
+        let has_plain_ratio = self.over.is_some() && self.over_value.is_empty() && has_bound;
+        ensure!(self.chance.is_none() || has_plain_ratio, "chance needs over and a bound");
         ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
         ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
         for Published { arm, cell, .. } in &self.published {
@@ -351,8 +366,22 @@ impl Claim {
         }
     }
 
-    /// The bound for people.
-    pub(super) fn bound_words(&self) -> String {
+    /// The bound of a ratio where two arms that do the same differ by the ratio `chance`.
+    pub(super) fn widened(&self, chance: Option<f64>) -> Bound {
+        let bound = self.bound();
+        let Some(difference) = chance.map(|ratio| (ratio - 1.0).abs()) else { return bound };
+        let widened = |end: f64| match difference > (end - 1.0).abs() * CHANCE_SHARE {
+            true => end + if end < 1.0 { -difference } else { difference },
+            false => end,
+        };
+        Bound { at_least: bound.at_least.map(widened), at_most: bound.at_most.map(widened) }
+    }
+
+    /// The bound for people; `bound` is the one that is judged by.
+    pub(super) fn bound_words(&self, bound: Bound) -> String {
+        if bound != self.bound() {
+            return format!("{bound} (chance; else {})", self.bound());
+        }
         let Some(Within { share, least }) = self.within else { return self.bound().to_string() };
         let allowed = match (share > 0.0, least > 0.0) {
             (true, true) => format!("{} % or {least}", 100.0 * share),
@@ -536,7 +565,8 @@ mod tests {
             let has_cell = |name: &String| plan.cells.iter().any(|cell| cell.name == *name);
             for claim in &claims.claim {
                 let gap = claim.gap.iter().flat_map(|gap| [&gap.from, &gap.to]);
-                let mut arms = claim.arms.iter().chain(&claim.over).chain(gap);
+                let mut arms =
+                    claim.arms.iter().chain(&claim.over).chain(&claim.chance).chain(gap);
                 assert!(arms.all(has_arm), "{}: {}", claims.name, claim.text);
                 let published = claim.published.iter().filter_map(|it| it.cell.as_ref());
                 let mut cells = claim.cells.iter().chain(published);

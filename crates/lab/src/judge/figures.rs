@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::claims::{Claim, PlanClaims, SameOrder};
-use super::{Behind, Judged, Results, SEED, VALUES_MIN, Verdict, Why};
+use super::{Behind, Interval, Judged, Results, SEED, VALUES_MIN, Verdict, Why};
 use crate::metrics::{Pooling, describe};
 use crate::plan::{Override, Plan, PlanError};
 use crate::summary::baselines;
@@ -123,7 +123,7 @@ impl Claim {
 
     /// Judges one place by the runs of `seeds`.
     fn at(&self, plan: &str, sides: Sides<'_>, place: &Place<'_>, seeds: &[u64]) -> Judged {
-        let bound = self.bound();
+        let bound = self.widened(self.chance(sides, place));
         let of_seed = |seed: &u64| match self.died(sides, place, *seed) {
             true => Some(bound.missed()),
             false => self.figure(sides, place, Some(*seed)),
@@ -145,8 +145,15 @@ impl Claim {
             Some(pooled) if self.is_of_all() => judged.by_one(bound, Some(pooled)),
             _ => judged.by_values(bound, &values, 1, SEED),
         };
-        let mut judged = Judged { bound: self.bound_words(), ..judged };
-        if values.len() < seeds.len() {
+        let mut judged = Judged { bound: self.bound_words(bound), ..judged };
+        let is_there = |seed: &u64| {
+            let needed = self.needed(&place.arms);
+            needed.iter().all(|arm| sides.here.row(arm, place.cell, Some(*seed)).is_some())
+        };
+        if self.report_only && !seeds.is_empty() && seeds.iter().all(is_there) {
+            // Not every run need have a figure of which nothing is claimed.
+            judged.verdict = Verdict::Reported;
+        } else if values.len() < seeds.len() {
             judged.verdict = Verdict::NotShown(Why::NotRun);
         }
         if pooled.is_none() { judged } else { judged.beside_pooled(bound, pooled) }
@@ -161,13 +168,26 @@ impl Claim {
             matches!(pooling, Some(Pooling::Time | Pooling::Sum | Pooling::Min | Pooling::Max))
         };
         let is_plain = self.over.is_none() && self.gap.is_none() && !self.is_beside();
-        is_plain && self.value.iter().any(is_of_all)
+        self.pooled || (is_plain && self.value.iter().any(is_of_all))
+    }
+
+    /// How far chance moves the figure at a place, as a ratio: that of `chance` to `over`, of all runs together or the
+    /// median of the seeds.
+    fn chance(&self, sides: Sides<'_>, place: &Place<'_>) -> Option<f64> {
+        let arm = self.chance.as_deref()?;
+        let value = |seed| self.value(sides.here, arm, place.cell, seed);
+        if self.is_of_all() {
+            return value(None);
+        }
+        let values: Vec<f64> = sides.here.seeds.iter().filter_map(|it| value(Some(*it))).collect();
+        Some(Interval::of(&values, SEED)?.median)
     }
 
     /// The arms whose runs are needed for a figure of `arms`.
     fn needed<'a>(&'a self, arms: &[&'a str]) -> Vec<&'a str> {
         let mut needed = arms.to_vec();
         needed.extend(self.over.as_deref());
+        needed.extend(self.chance.as_deref());
         needed.extend(self.gap.iter().flat_map(|gap| [gap.from.as_str(), gap.to.as_str()]));
         needed.extend(self.value.iter().flat_map(|metric| baselines(metric)));
         let mut seen = BTreeSet::new();

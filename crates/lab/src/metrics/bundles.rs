@@ -119,9 +119,17 @@ pub const METRICS: &[Entry] = &[
         "max(rate)", OWN),
     entry("shaped_share", "bundle", "", Time, "share of the time with a rate in force, and decisions of the sendbox",
         "<1 with a rate, else 0>", OWN),
-    entry("competing_share", "bundle", "", Time,
-        "share of the time in which the bundle competes with traffic outside it, tests included",
-        "<1 while competing, else 0>", OWN),
+    entry("passing_share", "bundle", "", Time,
+        "share of the time in which the supervisor lets traffic pass without limits",
+        "<1 while passing, else 0>", OWN),
+    entry("trying_share", "bundle", "", Time,
+        "share of the time in which the supervisor tries limits, to find out whether they pay",
+        "<1 while trying, else 0>", OWN),
+    entry("trials", "bundle", "", Mean, "trials of limits that began",
+        "#{trying, the state before is another}", OWN),
+    entry("first_shape_s", "bundle", "s", Mean,
+        "from the start of the run until limits were first in force, trials aside; absent: they never were",
+        "min{t: state is none of passing, trying, silent, handed_back}", OWN),
 ];
 
 /// An estimate that is this close counts as right: the bounds of the evaluation.
@@ -131,6 +139,13 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// A sendbox writes a decision at least every 100 ms, a tick of 5 ms late at most. One that has been
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
+
+/// State of a bundle whose supervisor enforces no limits.
+const PASSING: &str = "passing";
+/// State of a bundle whose supervisor tries the algorithm's limits.
+const TRYING: &str = "trying";
+/// States without limits, or with limits on trial. In any other state the algorithm's limits are in force.
+const UNSHAPED: [&str; 4] = [PASSING, TRYING, "silent", "handed_back"];
 
 /// Whether an estimate is close.
 type IsClose = fn(&JudgedEpoch) -> bool;
@@ -326,24 +341,24 @@ fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let transitions = states.windows(2).filter(|pair| pair[0] != pair[1]).count();
     metrics.put("transitions", Some(transitions as f64));
     metrics.put("shaped_share", times(row, |it| it.rate_bps.is_some()).mean(from, to));
-    metrics.put("competing_share", competing_share(row, from, to));
+    metrics.put("passing_share", passing_share(row, from, to));
+    metrics.put("trying_share", times(row, |it| it.state == TRYING).mean(from, to));
+    let is_trial = |pair: &&[&str]| pair[0] != TRYING && pair[1] == TRYING;
+    let at_start = usize::from(before.is_none() && states.first() == Some(&TRYING));
+    let trials = at_start + states.windows(2).filter(is_trial).count();
+    metrics.put("trials", Some(trials as f64));
     shaper_rate(row, from, to, metrics);
 }
 
-/// Share of the time from `from` to `to` (ns since the start) in which a bundle competes with traffic outside it.
-pub fn competing_share(row: &BundleRecord, from: u64, to: u64) -> Option<f64> {
-    times(row, competes).mean(from, to)
+/// Share of the time from `from` to `to` (ns since the start) in which a bundle's traffic passes without limits.
+pub fn passing_share(row: &BundleRecord, from: u64, to: u64) -> Option<f64> {
+    times(row, |it| it.state == PASSING).mean(from, to)
 }
 
-/// A bundle that competes with traffic outside it, which has been found to fill the bottleneck's buffer: what
-/// hosts send passes through, but for the tests whether the others are still there.
-fn competes(decision: &DecisionRecord) -> bool {
-    is_competing(&decision.state)
-}
-
-/// Whether this is the state of a bundle that competes.
-fn is_competing(state: &str) -> bool {
-    ["competing", "testing"].contains(&state)
+/// When limits were first in force other than on trial (s since the start of the run).
+fn first_shape_s(row: &BundleRecord) -> Option<f64> {
+    let first = row.decisions.iter().find(|it| !UNSHAPED.contains(&it.state.as_str()))?;
+    Some(first.at_ns as f64 / 1e9)
 }
 
 /// A change of a bundle's state.
@@ -360,9 +375,9 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// Whether the state is about others who fill the buffer: the bundle competes, or confirms that they have left.
-    pub fn is_about_others(&self) -> bool {
-        is_competing(&self.state) || self.state == "confirming"
+    /// Whether limits are off or on trial from here on.
+    pub fn is_unlimited(&self) -> bool {
+        [PASSING, TRYING].contains(&self.state.as_str())
     }
 }
 
@@ -456,6 +471,7 @@ fn whole_run(row: &BundleRecord, judged: &[JudgedEpoch], metrics: &mut Metrics) 
     metrics.put("drops_ring_packets", Some(row.drops_ring as f64));
     metrics.put("boundaries_lost", Some(row.boundaries_lost as f64));
     metrics.put("trace_rows_lost", Some(row.rows_lost as f64));
+    metrics.put("first_shape_s", first_shape_s(row));
 }
 
 #[cfg(test)]
@@ -581,29 +597,49 @@ mod tests {
     }
 
     #[test]
-    fn tests_whether_others_are_still_there_are_time_in_which_a_bundle_competes() {
+    fn states_of_the_supervisor() {
         let decision = |at, state: &str| DecisionRecord {
             at_ns: at * MS,
             state: state.into(),
             ..DecisionRecord::default()
         };
-        let times = [(0, "steering"), (100, "competing"), (200, "testing"), (250, "steering")];
+        let times = [
+            (0, "silent"),
+            (50, "passing"),
+            (150, "trying"),
+            (200, "passing"),
+            (250, "trying"),
+            (300, "trying"),
+            (325, "app_limited"),
+            (350, "shaping"),
+        ];
         let decisions = times.map(|(at, state)| decision(at, state)).to_vec();
         let row = BundleRecord { decisions, ..BundleRecord::default() };
-        let share = |from, to| {
+        let get = |from, to, name: &str| {
             let mut metrics = Metrics::default();
             control(&row, from * MS, to * MS, &mut metrics);
-            metrics.get("competing_share")
+            metrics.get(name)
         };
-        assert_eq!(share(0, 400), Some(0.375));
-        assert_eq!(share(100, 250), Some(1.0));
-        assert_eq!(share(300, 400), Some(0.0));
+        assert_eq!(get(0, 400, "passing_share"), Some(0.375));
+        assert_eq!(get(0, 400, "trying_share"), Some(0.3125));
+        assert_eq!(get(0, 400, "trials"), Some(2.0));
+        assert_eq!(get(150, 200, "trying_share"), Some(1.0));
+        assert_eq!(get(160, 400, "trials"), Some(1.0));
+        assert_eq!(get(330, 400, "passing_share"), Some(0.0));
+        assert_eq!(first_shape_s(&row), Some(0.325));
         let all = transitions(&row);
         assert_eq!(
-            all.iter().map(Transition::is_about_others).collect::<Vec<_>>(),
-            [false, true, true, false]
+            all.iter().map(Transition::is_unlimited).collect::<Vec<_>>(),
+            [false, true, true, true, true, false, false]
         );
-        assert_eq!((all[1].at_s, all[1].state.as_str()), (0.1, "competing"));
+        assert_eq!((all[1].at_s, all[1].state.as_str()), (0.05, "passing"));
+    }
+
+    #[test]
+    fn never_shaped() {
+        let decision = DecisionRecord { state: "passing".into(), ..DecisionRecord::default() };
+        let row = BundleRecord { decisions: vec![decision], ..BundleRecord::default() };
+        assert_eq!(first_shape_s(&row), None);
     }
 
     #[test]

@@ -151,6 +151,10 @@ pub const METRICS: &[Entry] = &[
     entry("rtt_p50_ms", "run flow bundle arm", "ms", Mean,
         "round trip: of pings, or as the sendbox estimates it", "Q50(RTT)", "RFC 2681"),
     entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings", "Q99(RTT)", "RFC 2681"),
+    entry("ping_queueing_mean_ms", "flow", "ms", Mean,
+        "queueing delay of a sparse flow: mean round trip of pings less the mean propagation delay over the life of \
+         the flow",
+        "mean(RTT) - <D>", OWN),
     entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived",
         "#{sent} - #{received}", "RFC 7680"),
 ];
@@ -192,6 +196,9 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
             let lives = of_flow.iter().map(|row| life_s(flow, row));
             metrics.put("flow_completion_time_l4", mean(lives));
         }
+        let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());
+        let rtt = mean(rtts.map(|rtt| *rtt as f64 / 1e6));
+        metrics.put("ping_queueing_mean_ms", rtt.map(|rtt| rtt - path.mean_rtt_ms(from, to)));
     }
     metrics.0.extend(video::metrics(&of_flow).0);
     let failed = of_flow.iter().filter(|row| row.failed).count();
@@ -521,8 +528,11 @@ mod tests {
         let row =
             FlowRecord { rtts_ns: vec![50_000_000, 52_000_000], lost: 1, ..FlowRecord::default() };
         let rows = RunRecord { flows: vec![row], ..RunRecord::default() };
-        let metrics = metrics(&experiment(), &rows, None);
-        assert_eq!(metrics.get("rtt_p50_ms"), Some(51.0));
-        assert_eq!(metrics.get("datagrams_lost"), Some(1.0));
+        let of_run = metrics(&experiment(), &rows, None);
+        assert_eq!(of_run.get("rtt_p50_ms"), Some(51.0));
+        assert_eq!(of_run.get("datagrams_lost"), Some(1.0));
+        // The path's own round trip is 50 ms.
+        let of_flow = metrics(&experiment(), &rows, Some(0));
+        assert_eq!(of_flow.get("ping_queueing_mean_ms"), Some(1.0));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::record::RunRecord;
 
-use super::bundles::competing_share;
+use super::bundles::passing_share;
 use super::entry::Pooling::Mean;
 use super::entry::{Entry, OWN, entry};
 use super::statistics::{Sorted, mean};
@@ -26,10 +26,10 @@ pub const METRICS: &[Entry] = &[
         "geometric mean of the slowdowns of the requests that one site sends, with seed and number of the site behind \
          the name; with [topology]",
         "exp(mean(ln slowdown))", OWN),
-    entry("bundles_competing_share", "run arm", "", Mean,
-        "share of the time in which a bundle competes with traffic outside it, mean over the bundles of all sites; \
+    entry("bundles_passing_share", "run arm", "", Mean,
+        "share of the time in which a bundle's traffic passes without limits, mean over the bundles of all sites; \
          with [topology]",
-        "mean over bundles of competing_share", OWN),
+        "mean over bundles of passing_share", OWN),
 ];
 
 /// Of the bundles of all sites together, which have no rows each; nothing where there is one pair of sites.
@@ -37,8 +37,8 @@ pub fn of_bundles(experiment: &Experiment, rows: &RunRecord) -> Metrics {
     let mut metrics = Metrics::default();
     if experiment.topology.is_some() {
         let (from, to) = bounds_ns(&experiment.counted());
-        let shares = rows.bundles.iter().filter_map(|row| competing_share(row, from, to));
-        metrics.put("bundles_competing_share", mean(shares));
+        let shares = rows.bundles.iter().filter_map(|row| passing_share(row, from, to));
+        metrics.put("bundles_passing_share", mean(shares));
     }
     metrics
 }

@@ -332,7 +332,7 @@ impl Drawing<'_> {
             let Some(run) = self.plan.valid_in(cell, side).next() else { continue };
             let all = self.requests.store().transitions(run.id)?;
             let is_shown = |pair: &&[Transition]| {
-                pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_about_others)
+                pair[0].bundle == pair[1].bundle && pair.iter().any(Transition::is_unlimited)
             };
             for it in all.windows(2).filter(is_shown).map(|pair| &pair[1]).take(TRANSITIONS) {
                 let at = format!("{:.2}", it.at_s);

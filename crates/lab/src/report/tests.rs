@@ -147,8 +147,8 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
                 evaluation.transitions.push(Transition {
                     bundle: "a".into(),
                     at_s: 1.25,
-                    state: "competing".into(),
-                    reason: "others fill the buffer".into(),
+                    state: "passing".into(),
+                    reason: "shaping does not pay".into(),
                 });
             }
             if rejected {
@@ -204,7 +204,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "What differs between the arms",
         "bundle.a.enabled",
         "CPU of each process",
-        "others fill the buffer",
+        "shaping does not pay",
         "Beside others",
         "slowdown p50 over that of status_quo",
         "theirs",

@@ -24,7 +24,7 @@ fn summary(arm: &str, cell: &str, queue: f64) -> ArmSummary {
     let numbers = metrics(&[
         ("queue_mean_packets", queue),
         ("queue_max_packets", 2.0 * queue),
-        ("competing_share", 1e-3 * queue),
+        ("passing_share", 1e-3 * queue),
     ]);
     ArmSummary {
         arm: arm.into(),
@@ -162,9 +162,9 @@ fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
 #[test]
 fn a_share_of_the_time_is_judged_over_all_runs_together() {
     let share = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 0.01,
-                              "value": ["links/forward/competing_share"] }));
+                              "value": ["links/forward/passing_share"] }));
     let judged = |found: &[f64]| judge(&share, &queues(found)).remove(0);
-    // One run of three competes for 6 % of its time: 2 % of all.
+    // One run of three passes for 6 % of its time: 2 % of all.
     let bad = judged(&[0.0, 0.0, 60.0]);
     assert_eq!((bad.figure, bad.verdict), (Some(0.02), Verdict::Failed));
     assert_eq!(judged(&[0.0, 0.0, 24.0]).verdict, Verdict::Met);
@@ -430,4 +430,53 @@ fn figures_of_a_host_are_of_each_run() {
     let judged = judge(&cores, &results);
     assert_eq!(verdicts(&judged), [Verdict::Met, Verdict::Failed]);
     assert_eq!(judged[1].place, "copa_sfq seed 2");
+}
+
+#[test]
+fn pooled_claims_are_judged_by_all_runs_together() {
+    let pooled = claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE],
+                               "pooled": true, "at_most": 15.0 }));
+    // The median is 10, the pooled figure of these results is the mean.
+    let judged = &judge(&pooled, &queues(&[9.0, 10.0, 41.0]))[0];
+    assert_eq!((judged.figure, judged.verdict), (Some(20.0), Verdict::Failed));
+    assert_eq!(judged.interval, None);
+}
+
+#[test]
+fn chance_widens_a_bound() {
+    let bounded = |pooled: bool| {
+        claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "over": "status_quo",
+                      "chance": "again", "pooled": pooled, "at_most": 1.1 }))
+    };
+    let results = |again: f64| {
+        let arms = [("status_quo", 100.0), ("again", again), ("copa_sfq", 115.0)];
+        arms.iter().fold(wanted(&[1], &[""]), |all, (arm, queue)| all.add(arm, "", 1, *queue))
+    };
+    for pooled in [false, true] {
+        let judged = |again| judge(&bounded(pooled), &results(again)).remove(0);
+        let narrow = judged(96.0);
+        assert_eq!((narrow.bound.as_str(), narrow.verdict), ("≤ 1.1", Verdict::Failed));
+        let wide = judged(94.0);
+        assert_eq!((wide.bound.as_str(), wide.verdict), ("≤ 1.16 (chance; else ≤ 1.1)", Verdict::Met));
+        assert_eq!(wide.behind.to_string(), "1/1, made copa_sfq 1, status_quo 1, again 1");
+    }
+    let least = claim(json!({ "text": "t", "arms": ["a"], "value": [QUEUE], "over": "b",
+                              "chance": "c", "at_least": 0.95 }));
+    let low = |chance| least.widened(chance).at_least.unwrap();
+    assert!((low(Some(1.03)) - 0.92).abs() < 1e-9);
+    assert_eq!([low(Some(1.02)), low(None)], [0.95, 0.95]);
+}
+
+#[test]
+fn reported_figures_may_be_absent() {
+    let value = "links/forward/sojourn_mean_ms";
+    let reported = |report_only: bool| {
+        let bound = (!report_only).then_some(1.0);
+        claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [value],
+                      "report_only": report_only, "at_most": bound }))
+    };
+    let verdict = |report_only, results| judge(&reported(report_only), results)[0].verdict;
+    assert_eq!(verdict(true, &queues(&[9.0])), Verdict::Reported);
+    assert_eq!(verdict(false, &queues(&[9.0])), NOT_RUN);
+    assert_eq!(verdict(true, &wanted(&[1], &[""])), NOT_RUN);
 }

@@ -36,8 +36,8 @@ fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
             assert!(get("slowdown_p25") >= 1.0, "{}: {:?}", flow.name, flow.metrics);
             assert!(get("site_slowdown_p25") <= get("site_slowdown_p95"));
         }
-        let competing = evaluation.run.get("bundles_competing_share");
-        assert_eq!(competing.is_some(), arm == 1, "{competing:?}");
+        let passing = evaluation.run.get("bundles_passing_share");
+        assert_eq!(passing.is_some(), arm == 1, "{passing:?}");
         for request in &evaluation.requests {
             let pair = experiment.site_pair(request.row.flow, request.row.connection).unwrap();
             assert!(request.outcome.fct_ms >= pair.rtt.as_secs_f64() * 1e3, "{request:?}");
