@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_traces_that_come_along_are_generated_and_have_the_rates_of_the_published_ones() {
+    fn poisson_traces_that_come_along_are_generated_and_have_the_rates_of_the_published_ones() {
         let made =
             [("0.5643Mbit/s", 22, 0.557), ("2.4746Mbit/s", 3, 2.435), ("2.862Mbit/s", 21, 2.817)];
         for ((name, text), (rate, seed, published)) in Trace::BUILTIN.into_iter().zip(made) {

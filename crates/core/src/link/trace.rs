@@ -37,11 +37,13 @@ struct Burst {
 
 impl Trace {
     /// Name and text of the traces that come with the program: paths with Poisson service, of the mean rates of those
-    /// that ccperf replays.
-    pub const BUILTIN: [(&str, &str); 3] = [
+    /// that ccperf replays, and two cellular links whose rates wander.
+    pub const BUILTIN: [(&str, &str); 5] = [
         ("0.57mbps-poisson", include_str!("../../../../traces/0.57mbps-poisson.trace")),
         ("2.64mbps-poisson", include_str!("../../../../traces/2.64mbps-poisson.trace")),
         ("3.04mbps-poisson", include_str!("../../../../traces/3.04mbps-poisson.trace")),
+        ("lte_outages", include_str!("../../../../traces/lte_outages.trace")),
+        ("lte_poor", include_str!("../../../../traces/lte_poor.trace")),
     ];
 
     /// Reads a trace; `file` is only named in errors.

@@ -565,8 +565,7 @@ mod tests {
             let has_cell = |name: &String| plan.cells.iter().any(|cell| cell.name == *name);
             for claim in &claims.claim {
                 let gap = claim.gap.iter().flat_map(|gap| [&gap.from, &gap.to]);
-                let mut arms =
-                    claim.arms.iter().chain(&claim.over).chain(&claim.chance).chain(gap);
+                let mut arms = claim.arms.iter().chain(&claim.over).chain(&claim.chance).chain(gap);
                 assert!(arms.all(has_arm), "{}: {}", claims.name, claim.text);
                 let published = claim.published.iter().filter_map(|it| it.cell.as_ref());
                 let mut cells = claim.cells.iter().chain(published);

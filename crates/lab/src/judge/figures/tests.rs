@@ -457,7 +457,10 @@ fn chance_widens_a_bound() {
         let narrow = judged(96.0);
         assert_eq!((narrow.bound.as_str(), narrow.verdict), ("≤ 1.1", Verdict::Failed));
         let wide = judged(94.0);
-        assert_eq!((wide.bound.as_str(), wide.verdict), ("≤ 1.16 (chance; else ≤ 1.1)", Verdict::Met));
+        assert_eq!(
+            (wide.bound.as_str(), wide.verdict),
+            ("≤ 1.16 (chance; else ≤ 1.1)", Verdict::Met)
+        );
         assert_eq!(wide.behind.to_string(), "1/1, made copa_sfq 1, status_quo 1, again 1");
     }
     let least = claim(json!({ "text": "t", "arms": ["a"], "value": [QUEUE], "over": "b",
