@@ -59,6 +59,9 @@ pub struct PlanClaims {
     pub as_published: bool,
     /// The back ends on which it runs, each with the seeds that it runs at most.
     pub seeds: BTreeMap<String, Seeds>,
+    /// The seeds of back ends on which chance widened a bound: `forebay reproduce` then runs these.
+    #[serde(default)]
+    pub more_seeds: BTreeMap<String, Seeds>,
     /// The claims.
     pub claim: Vec<Claim>,
     /// How it is run again, held to the same claims.
@@ -219,6 +222,9 @@ impl PlanClaims {
         for name in self.seeds.keys() {
             let allowed = backend::NAMES;
             ensure!(allowed.contains(&&**name), "seeds.{name}: allowed is {}", allowed.join(", "));
+        }
+        for name in self.more_seeds.keys() {
+            ensure!(self.seeds.contains_key(name), "more_seeds.{name}: the plan has no such seeds");
         }
         let has_both = self.seeds.contains_key(HERE) && self.seeds.contains_key(BESIDE);
         for claim in &self.claim {

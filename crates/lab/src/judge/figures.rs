@@ -123,7 +123,8 @@ impl Claim {
 
     /// Judges one place by the runs of `seeds`.
     fn at(&self, plan: &str, sides: Sides<'_>, place: &Place<'_>, seeds: &[u64]) -> Judged {
-        let bound = self.widened(self.chance(sides, place));
+        let chance = self.chance(sides, place);
+        let bound = self.widened(chance);
         let of_seed = |seed: &u64| match self.died(sides, place, *seed) {
             true => Some(bound.missed()),
             false => self.figure(sides, place, Some(*seed)),
@@ -136,6 +137,7 @@ impl Claim {
             behind: self.behind(sides, place, seeds, values.len()),
             commit: sides.here.commits(&place.arms, place.cell),
             published: self.published(&place.arms, place.cell),
+            chance: chance.filter(|_| bound != self.bound()),
             ..Judged::default()
         };
         let pooled = if self.each_run { None } else { self.figure(sides, place, None) };

@@ -182,6 +182,9 @@ pub struct Judged {
     /// What others report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
+    /// The ratio of two arms that differ by chance alone, where it widened the bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance: Option<f64>,
 }
 
 impl Judged {
@@ -243,6 +246,7 @@ impl Default for Judged {
             before: None,
             commit: String::new(),
             published: None,
+            chance: None,
         }
     }
 }

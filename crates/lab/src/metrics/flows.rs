@@ -152,9 +152,9 @@ pub const METRICS: &[Entry] = &[
         "round trip: of pings, or as the sendbox estimates it", "Q50(RTT)", "RFC 2681"),
     entry("rtt_p99_ms", "run flow arm", "ms", Mean, "99th percentile of pings", "Q99(RTT)", "RFC 2681"),
     entry("ping_queueing_mean_ms", "flow", "ms", Mean,
-        "queueing delay of a sparse flow: mean round trip of pings less the mean propagation delay over the life of \
-         the flow",
-        "mean(RTT) - <D>", OWN),
+        "queueing delay of a sparse flow: round trip of the pings under way less the propagation delay, both as means \
+         over the life of the flow",
+        "sum(RTT^2) / sum(RTT) - <D>", OWN),
     entry("datagrams_lost", "run flow arm", "", Sum, "datagrams that never arrived",
         "#{sent} - #{received}", "RFC 7680"),
 ];
@@ -196,8 +196,10 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
             let lives = of_flow.iter().map(|row| life_s(flow, row));
             metrics.put("flow_completion_time_l4", mean(lives));
         }
+        // A ping follows the one before at once: each is under way for as long as it takes.
         let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());
-        let rtt = mean(rtts.map(|rtt| *rtt as f64 / 1e6));
+        let rtts: Vec<f64> = rtts.map(|rtt| *rtt as f64 / 1e6).collect();
+        let rtt = share(rtts.iter().map(|rtt| rtt * rtt).sum(), rtts.iter().sum());
         metrics.put("ping_queueing_mean_ms", rtt.map(|rtt| rtt - path.mean_rtt_ms(from, to)));
     }
     metrics.0.extend(video::metrics(&of_flow).0);
@@ -533,6 +535,7 @@ mod tests {
         assert_eq!(of_run.get("datagrams_lost"), Some(1.0));
         // The path's own round trip is 50 ms.
         let of_flow = metrics(&experiment(), &rows, Some(0));
-        assert_eq!(of_flow.get("ping_queueing_mean_ms"), Some(1.0));
+        let queueing = of_flow.get("ping_queueing_mean_ms").unwrap();
+        assert!((queueing - (50.0 * 50.0 + 52.0 * 52.0) / 102.0 + 50.0).abs() < 1e-9);
     }
 }

@@ -116,7 +116,7 @@ impl Study {
 /// writes a report over it. An experiment that fails is told and keeps no other from its turn.
 ///
 /// `options.out` is the folder of the study, by default `out/reproduce/NAME`; seeds are those of the claims where
-/// `options` has none.
+/// `options` has none. Experiments with a bound that chance widened are then run with more seeds, if their claims name some.
 ///
 /// # Errors
 /// Before anything is written, what no run of any experiment could do without: the back end and its options.
@@ -138,21 +138,44 @@ pub fn reproduce(
         plans.into_iter().zip(study.experiments.iter().map(of_plan)).collect();
     let mut experiments = Vec::new();
     run_each(&runs, progress, &mut |place, failed| {
-        let (claims, (plan, options)) = (&study.experiments[place], &runs[place]);
-        let folder = options.out.clone().unwrap_or_default();
-        experiments.push(Experiment {
-            plan: claims.name.clone(),
-            title: plan.title.clone(),
-            description: plan.description.clone(),
-            paper: claims.paper.clone(),
-            claims: judged(claims, &folder, options).map_err(RunError::Report)?,
-            failed,
-            folder,
-        });
+        experiments.push(found(&study.experiments[place], &runs[place], failed)?);
+        Ok(())
+    })?;
+    let is_noisy = |found: &Experiment| found.claims.iter().any(|claim| claim.chance.is_some());
+    let mut places = Vec::new();
+    let mut again = Vec::new();
+    for (place, (plan, of_plan)) in runs.iter().enumerate() {
+        let more = study.experiments[place].more_seeds.get(&options.backend).copied();
+        if options.seeds.is_none() && more.is_some() && is_noisy(&experiments[place]) {
+            places.push(place);
+            again.push((plan.clone(), Options { seeds: more, ..of_plan.clone() }));
+        }
+    }
+    run_each(&again, progress, &mut |nth, failed| {
+        let place = places[nth];
+        experiments[place] = found(&study.experiments[place], &again[nth], failed)?;
         Ok(())
     })?;
     let report = page::write(study, &experiments, &root).map_err(RunError::Report)?;
     Ok(Reproduction { experiments, report })
+}
+
+/// What was found of one experiment that ran with these options; `failed` is why it was not run to its end.
+fn found(
+    claims: &PlanClaims,
+    (plan, options): &(Plan, Options),
+    failed: Option<String>,
+) -> Result<Experiment, RunError> {
+    let folder = options.out.clone().unwrap_or_default();
+    Ok(Experiment {
+        plan: claims.name.clone(),
+        title: plan.title.clone(),
+        description: plan.description.clone(),
+        paper: claims.paper.clone(),
+        claims: judged(claims, &folder, options).map_err(RunError::Report)?,
+        failed,
+        folder,
+    })
 }
 
 /// What is claimed, judged by the runs in `folder` of the program that `options` name: of the back end that they ask

@@ -478,8 +478,8 @@ fn reported_figures_may_be_absent() {
         claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [value],
                       "report_only": report_only, "at_most": bound }))
     };
-    let verdict = |report_only, results| judge(&reported(report_only), results)[0].verdict;
-    assert_eq!(verdict(true, &queues(&[9.0])), Verdict::Reported);
-    assert_eq!(verdict(false, &queues(&[9.0])), NOT_RUN);
-    assert_eq!(verdict(true, &wanted(&[1], &[""])), NOT_RUN);
+    let verdict = |report_only, of: Results| judge(&reported(report_only), &of)[0].verdict;
+    assert_eq!(verdict(true, queues(&[9.0])), Verdict::Reported);
+    assert_eq!(verdict(false, queues(&[9.0])), NOT_RUN);
+    assert_eq!(verdict(true, wanted(&[1], &[""])), NOT_RUN);
 }
