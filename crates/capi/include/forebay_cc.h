@@ -113,10 +113,14 @@ enum forebay_cc_event {
     FOREBAY_CC_SLOW_START_END = 10,
     /* No feedback for so long that the host enforced no limits: what is queued now is unknown. */
     FOREBAY_CC_FEEDBACK_LOST = 11,
-    /* The host enforces no limits at all and only tells them. */
+    /* The host enforces no limits from now on, and only reports them. */
     FOREBAY_CC_UNENFORCED = 12,
     /* What time of day it was at time 0: `value` nanoseconds from an origin that hosts elsewhere agree on. */
-    FOREBAY_CC_TIME_OF_DAY = 13
+    FOREBAY_CC_TIME_OF_DAY = 13,
+    /* The host enforces the limits from now on. */
+    FOREBAY_CC_ENFORCED = 14,
+    /* Round trips vary by `value` nanoseconds while the queue is short: a shorter queue cannot be measured. */
+    FOREBAY_CC_DELAY_NOISE = 15
 };
 
 /* What an algorithm sets; each is NONE when the callback is called, and may stay so. */

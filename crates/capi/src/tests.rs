@@ -60,6 +60,8 @@ fn a_c_compiler_lays_the_structures_out_alike() {
         ("FEEDBACK_LOST", CongestionEvent::FeedbackLost),
         ("UNENFORCED", CongestionEvent::Unenforced),
         ("TIME_OF_DAY", CongestionEvent::TimeOfDay(Duration::ZERO)),
+        ("ENFORCED", CongestionEvent::Enforced),
+        ("DELAY_NOISE", CongestionEvent::DelayNoise(Duration::ZERO)),
     ];
     let events = events
         .map(|(name, event)| (format!("(size_t)FOREBAY_CC_{name}"), numbered(event).0 as usize));

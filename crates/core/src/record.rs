@@ -10,7 +10,9 @@ mod packets;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use bundles::{BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample};
+pub use bundles::{
+    BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample, WaitRecord,
+};
 pub use packets::{Fate, PacketRecord, UnknownFate};
 
 use crate::qdisc::ByReason;
@@ -69,6 +71,7 @@ impl RunRecord {
                 shift(&mut epoch.sent_ns);
             }
             bundle.decisions.iter_mut().for_each(|it| shift(&mut it.at_ns));
+            bundle.waits.iter_mut().for_each(|it| shift(&mut it.at_ns));
         }
         self.attack.iter_mut().for_each(|it| shift(&mut it.began_ns));
         self
@@ -342,6 +345,7 @@ mod tests {
                 }],
                 queue,
                 decisions: vec![DecisionRecord { at_ns: 1_060, ..DecisionRecord::default() }],
+                waits: vec![WaitRecord { at_ns: 1_080, ..WaitRecord::default() }],
                 ..BundleRecord::default()
             }],
             attack: Some(AttackRecord { began_ns: 1_070, took_ns: 5, ..AttackRecord::default() }),
@@ -361,5 +365,6 @@ mod tests {
         assert_eq!((queues, it.flows[0].samples[0].at_ns), ([10, 10], 40));
         let attack = it.attack.as_ref().unwrap();
         assert_eq!([bundle.decisions[0].at_ns, attack.began_ns, attack.took_ns], [60, 70, 5]);
+        assert_eq!(bundle.waits[0].at_ns, 80);
     }
 }

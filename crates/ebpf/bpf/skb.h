@@ -113,6 +113,7 @@ struct sk_buff {
 	/* Of these, bytes that lie in other pieces than the first. */
 	unsigned int data_len;
 	__u32 priority;
+	__u32 hash;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;

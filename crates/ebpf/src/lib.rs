@@ -29,7 +29,7 @@ pub use capture::{
 };
 pub use classes::{
     CLASSIFY, Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, QDISC,
-    Standing,
+    Standing, Wait,
 };
 pub use error::Error;
 pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use forebay_core::units::{ByteCount, Rate};
 use nix::sys::socket::SockProtocol;
@@ -34,6 +35,8 @@ const TC_HTB_PROTOVER: u32 = 3;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_BURST: u16 = 6;
+const TCA_FQ_CODEL_TARGET: u16 = 1;
+const TCA_FQ_CODEL_INTERVAL: u16 = 3;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
 /// `struct tcmsg`, behind the header of a message.
 const TC_HEADER: usize = 20;
@@ -136,11 +139,12 @@ impl Htb {
         self.change(RTM_NEWQDISC, self.leaf_handle(class), class, "tbf", &leaf.options())
     }
 
-    /// Has packets wait in a qdisc of this kind, as the kernel makes it, in the place of the queue of the leaf, which
-    /// goes on cutting them up. Nothing happens where one of this kind is already.
-    pub fn set_queue(&self, class: u32, kind: &str) -> io::Result<()> {
+    /// Has packets wait in a qdisc of this kind, in the place of the queue of the leaf, which goes on cutting them up.
+    /// `options` are the kernel's defaults but for these ([`fq_codel_options`]). One of this kind that is already there
+    /// takes the options and keeps its packets.
+    pub fn set_queue(&self, class: u32, kind: &str, options: &[u8]) -> io::Result<()> {
         // TBF calls its only class 1 (`tbf_find`, sch_tbf.c).
-        self.change(RTM_NEWQDISC, 0, self.leaf_handle(class) | 1, kind, &[])
+        self.change(RTM_NEWQDISC, 0, self.leaf_handle(class) | 1, kind, options)
     }
 
     /// The handle of the qdisc below a class: major numbers behind that of the root, as many as there are classes.
@@ -281,6 +285,16 @@ pub fn is_left_behind(ifindex: u32, handle: u32) -> io::Result<bool> {
     Ok(root.is_some_and(|qdisc| qdisc.handle == handle && qdisc.kind == "htb"))
 }
 
+/// Options of `fq_codel` that set target and interval of CoDel.
+pub fn fq_codel_options(target: Duration, interval: Duration) -> Vec<u8> {
+    let micros = |time: Duration| words(&[u32::try_from(time.as_micros()).unwrap_or(u32::MAX)]);
+    [
+        attribute_of(TCA_FQ_CODEL_TARGET, &micros(target)),
+        attribute_of(TCA_FQ_CODEL_INTERVAL, &micros(interval)),
+    ]
+    .concat()
+}
+
 /// A rate, and for how long at that rate the kernel lets packets through at once.
 #[derive(Clone, Copy)]
 struct Bucket {
@@ -395,7 +409,7 @@ mod tests {
                 htb.set_class(class, Some(Rate::from_mbit_per_sec(96)))?;
                 htb.set_sharer(leaf, class, 1518)?;
                 htb.set_leaf(leaf, Leaf { limit: ByteCount::new(40_000), longest: 1518 })?;
-                htb.set_queue(leaf, "pfifo")
+                htb.set_queue(leaf, "pfifo", &[])
             };
             for taken in [
                 "tc qdisc del dev left parent 401:1",
@@ -454,15 +468,56 @@ mod tests {
             htb.set_class(class, None).unwrap();
             for longest in [70_000, 1518] {
                 htb.set_leaf(class, Leaf { limit: ByteCount::new(40_000), longest }).unwrap();
-                htb.set_queue(class, "pfifo").unwrap();
+                htb.set_queue(class, "pfifo", &[]).unwrap();
                 let qdiscs = tc("qdisc show dev left");
                 assert!(qdiscs.contains("qdisc tbf 2: parent 1:1 "), "{qdiscs}");
                 let of_pfifo: Vec<&str> =
                     qdiscs.lines().filter(|line| line.contains("pfifo")).collect();
                 assert!(of_pfifo.len() == 1 && of_pfifo[0].contains("parent 2:1 "), "{qdiscs}");
             }
-            let error = htb.set_queue(class, "none_such").unwrap_err();
+            let error = htb.set_queue(class, "none_such", &[]).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        });
+    }
+
+    #[test]
+    fn fq_codel_takes_other_options_and_keeps_its_packets() {
+        if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
+            return;
+        }
+        on_a_veth_pair(|| {
+            run("ip address add 10.9.0.1/24 dev left");
+            run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
+            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+            let losses = htb.losses().unwrap();
+            let class = HANDLE | 1;
+            htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
+            htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 20), longest: 1518 }).unwrap();
+            htb.set_queue(class, "fq_codel", &[]).unwrap();
+            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
+            setsockopt(&socket, sockopt::Priority, &(class as i32)).unwrap();
+            for _ in 0..20 {
+                socket.send_to(&[7; 1400], "10.9.0.2:9").unwrap();
+            }
+            let shown = || {
+                let all = tc("-s qdisc show dev left");
+                all.split("qdisc fq_codel").nth(1).unwrap().to_owned()
+            };
+            let waiting = |shown: &str| -> u32 {
+                let backlog = shown.split("backlog ").nth(1).unwrap();
+                let packets = backlog.split(' ').nth(1).unwrap();
+                packets.trim_end_matches('p').parse().unwrap()
+            };
+            let before = shown();
+            assert!(before.contains("interval 100ms") && waiting(&before) > 10, "{before}");
+            let options = fq_codel_options(Duration::from_millis(20), Duration::from_millis(400));
+            htb.set_queue(class, "fq_codel", &options).unwrap();
+            let after = shown();
+            // A frame leaves in 115 ms.
+            assert!(after.contains("interval 400ms"), "{after}");
+            assert!(waiting(&after) + 5 >= waiting(&before), "{before}{after}");
+            assert!(after.contains("dropped 0,"), "{after}");
+            assert!(!losses.any().unwrap(), "nothing was taken away");
         });
     }
 

@@ -155,7 +155,7 @@ pub(crate) fn boxes(
     let control = sendbox::Sendbox::new(config, cc, id, &keys, session, now);
     let mut sendbox = Sendbox {
         index,
-        shaper: Shaper::new(qdisc::build(&spec)?, ShaperParams::default()),
+        shaper: Shaper::new(qdisc::build(&spec)?, ShaperParams::default()).watching(),
         sampling: Sampling::new(control.sampling_key()),
         control,
         departed: DepartureCounters::default(),
@@ -249,6 +249,9 @@ impl Sendbox {
         let backlog = self.shaper.backlog();
         self.length.set(now, backlog.packets);
         let packet = packet?;
+        if let Some(wait) = self.shaper.sparse_wait() {
+            self.control.on_wait(wait);
+        }
         let identity = packet.identity();
         let hash = self.sampling.hash(identity);
         let is_boundary = self.control.epoch_size().is_boundary(hash);
@@ -291,8 +294,15 @@ impl Sendbox {
         if rate != self.shaper.rate() {
             self.shaper.set_rate(now, rate);
         }
-        if let (Some(log), Some(decision)) = (&mut self.log, self.control.take_decision()) {
+        if let Some(rtt) = self.control.path_rtt() {
+            self.shaper.set_path_rtt(rtt);
+        }
+        let Some(log) = &mut self.log else { return };
+        if let Some(decision) = self.control.take_decision() {
             log.on_decision(now, &decision);
+        }
+        if let Some(second) = self.control.take_waits() {
+            log.on_waits(second);
         }
     }
 

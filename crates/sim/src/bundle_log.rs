@@ -2,6 +2,7 @@
 
 use forebay_core::bundle::decision::{Decision, DecisionRows};
 use forebay_core::bundle::sendbox::Epoch;
+use forebay_core::bundle::waits::WaitSecond;
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Duration, Timestamp};
 
@@ -15,6 +16,7 @@ pub struct BundleLog {
     epochs: Vec<(Timestamp, Epoch)>,
     queue: Vec<(Timestamp, Backlog)>,
     decisions: Vec<(Timestamp, Decision)>,
+    waits: Vec<WaitSecond>,
     rows: DecisionRows,
     next_sample: Timestamp,
 }
@@ -40,6 +42,11 @@ impl BundleLog {
         &self.decisions
     }
 
+    /// Seconds in which packets of sparse flows waited.
+    pub fn waits(&self) -> &[WaitSecond] {
+        &self.waits
+    }
+
     pub(crate) fn on_boundary(&mut self, identity: u64) {
         self.boundaries.push(identity);
     }
@@ -59,6 +66,12 @@ impl BundleLog {
     pub(crate) fn on_decision(&mut self, now: Timestamp, decision: &Decision) {
         if self.rows.takes(now, decision) {
             self.decisions.push((now, *decision));
+        }
+    }
+
+    pub(crate) fn on_waits(&mut self, second: &WaitSecond) {
+        if second.count > 0 {
+            self.waits.push(second.clone());
         }
     }
 }

@@ -397,6 +397,7 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.epochs.extend(part.epochs);
     whole.queue.extend(part.queue);
     whole.decisions.extend(part.decisions);
+    whole.waits.extend(part.waits);
     whole.counters += part.counters;
 }
 

@@ -93,6 +93,7 @@ const OF_A_BUNDLE: [&str; 11] = [
     "sendbox",
     "table",
     "uplink",
+    "waits",
     "wire",
 ];
 

@@ -22,6 +22,7 @@ mod reload;
 mod routed;
 mod scope;
 mod soak;
+mod sparse;
 mod two_bundles;
 mod unwritable_log;
 mod way_back;

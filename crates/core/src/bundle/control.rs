@@ -15,6 +15,7 @@
 mod enforcement;
 mod outstanding;
 mod silence;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use alloc::boxed::Box;
 
 use self::outstanding::{Accepted, IdleClock, Outstanding};
 use self::silence::Unanswered;
+use self::supervisor::{Change, Supervisor};
 use super::boundary::{Boundary, BoundaryTable};
 use super::decision::Decision;
 use super::epoch::EpochSizer;
@@ -182,6 +184,10 @@ pub struct Control {
     /// When it was last in doubt whether the receivebox's clock drifts, unless the queue has been emptied since.
     doubted_at: Option<Timestamp>,
     ceiling: Option<Ceiling>,
+    /// By how much the way back is longer than when the base was measured (nanoseconds, not negative).
+    way_back_longer_ns: i64,
+    /// `None`: the algorithm decides alone. So it does in a dry run, which can measure no difference.
+    supervisor: Option<Supervisor>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
     /// What left before is not matched: the box stood still when its reports came.
@@ -192,6 +198,7 @@ impl Control {
     /// A bundle that has sent nothing yet, steered by `cc`.
     pub fn new(config: SendboxConfig, mut cc: Box<dyn CongestionControl>) -> Self {
         cc.set_seed(config.seed);
+        let is_supervised = cc.is_supervised() && !config.dry_run;
         let sizer = EpochSizer::default();
         Self {
             config,
@@ -228,6 +235,8 @@ impl Control {
             usual_bytes_per_s: 0.0,
             doubted_at: None,
             ceiling: None,
+            way_back_longer_ns: 0,
+            supervisor: is_supervised.then(|| Supervisor::new(config.time_of_day)),
             rate: config.max_rate,
             ticked_at: Timestamp::ZERO,
             resumed_at: Timestamp::ZERO,
@@ -289,7 +298,7 @@ impl Control {
             }
         };
         self.order.on_match(now, &boundary, report);
-        let Some(sample) = self.feedback.on_match(now, &boundary, report) else {
+        let Some(mut sample) = self.feedback.on_match(now, &boundary, report) else {
             self.counters.reports_implausible += 1;
             return None;
         };
@@ -300,12 +309,25 @@ impl Control {
         self.counters.boundaries_sent += u64::from(!boundary.is_expected);
         self.counters.boundaries_unexpected -= u64::from(!boundary.is_expected);
         if let Some(nanos) = sample.shift_ns {
-            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+            // A way back that has become longer says nothing of the way forth, which is all that limits can change.
+            let longer = self.way_back_longer_ns + nanos;
+            if self.supervisor.is_none() {
+                self.shift(now, nanos);
+            } else {
+                self.way_back_longer_ns = longer.max(0);
+                if longer < 0 {
+                    self.shift(now, longer);
+                }
+            }
         }
-        let base = self.cc.state().min_rtt;
+        let way_back = Duration::from_nanos(self.way_back_longer_ns.unsigned_abs());
+        if !way_back.is_zero() {
+            sample.rtt = sample.rtt.saturating_sub(way_back).max(sample.rtt / 8);
+        }
+        let base = self.cc.state().min_rtt.map(|base| base + way_back);
         if let Some(short) = base.and_then(|base| self.feedback.shortfall(now, base)) {
             let nanos = i64::try_from(short.as_nanos()).unwrap_or(i64::MAX);
-            self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+            self.shift(now, nanos);
         }
         if sample.is_doubted {
             self.doubted_at = Some(now);
@@ -351,7 +373,7 @@ impl Control {
         self.take_verdict(now, verdict);
         if self.order.on_tick(now) {
             // What was learnt is of several paths, or of the time without a rate.
-            self.cc.on_event(now, CongestionEvent::FeedbackLost);
+            self.lose_feedback(now);
         }
         self.enforce(now);
         self.update_usual_rate();
@@ -368,7 +390,7 @@ impl Control {
             }
             Peer::Alive => {}
             Peer::Silent if self.peer == Peer::Silent => {}
-            Peer::Silent => self.cc.on_event(now, CongestionEvent::FeedbackLost),
+            Peer::Silent => self.lose_feedback(now),
             Peer::Restarted => self.forget_receivebox(),
         }
         if peer != Peer::Alive {
@@ -385,6 +407,30 @@ impl Control {
         self.feedback.forget_receivebox();
         self.visibility.forget_receivebox();
         self.order.forget_receivebox();
+    }
+
+    /// Earlier round trips count as longer by this.
+    fn shift(&mut self, now: Timestamp, nanos: i64) {
+        self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.shift(nanos as f64 * 1e-9);
+        }
+    }
+
+    /// What was learnt is of another path or another time.
+    fn lose_feedback(&mut self, now: Timestamp) {
+        self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.restart();
+            self.cc.on_event(now, CongestionEvent::Unenforced);
+        }
+    }
+
+    /// A packet of a sparse flow has waited so long in the bundle's queue.
+    pub fn on_wait(&mut self, wait: Duration) {
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.on_wait(wait);
+        }
     }
 
     /// Nothing that has left will be reported any more.
@@ -426,6 +472,13 @@ impl Control {
         self.cc.state().min_rtt.or(self.feedback.least_rtt())
     }
 
+    /// Round trip for queueing disciplines that follow it: the least one, or of a supervised algorithm what hosts of the
+    /// bundle see, with the way back as it is, or saw while no limits held. `None`: not known.
+    pub fn path_rtt(&self) -> Option<Duration> {
+        let Some(supervisor) = &self.supervisor else { return self.min_rtt() };
+        self.loop_times.value().map(duration).max(supervisor.round_trip())
+    }
+
     /// When the next tick is due.
     pub fn next_timer(&self) -> Timestamp {
         let tick = self.ticked_at + TICK;
@@ -441,7 +494,10 @@ impl Control {
             _ if is_unsteady => ("silent", Alarm::Unsteady.text()),
             (_, Some(reason)) => ("silent", reason),
             _ if self.order.is_imbalanced() => ("imbalanced", Alarm::Imbalanced.text()),
-            (_, None) => (state.phase, state.reason),
+            (_, None) => {
+                let phase = self.supervisor.as_ref().and_then(Supervisor::phase);
+                phase.unwrap_or((state.phase, state.reason))
+            }
         };
         Decision {
             rate: self.rate,
@@ -494,7 +550,8 @@ impl Control {
         self.is_started = true;
         self.cc.init(now, MSS, MSS * 10);
         self.cc.on_event(now, CongestionEvent::TimeOfDay(self.config.time_of_day));
-        if self.config.dry_run {
+        if self.config.dry_run || self.supervisor.is_some() {
+            // Until a trial, or in a dry run for good.
             self.cc.on_event(now, CongestionEvent::Unenforced);
         }
         self.idle.updated_at = now;
@@ -572,6 +629,30 @@ impl Control {
             self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
         }
         self.cc.on_measurement(now, &measurement);
+        self.supervise(now, &measurement);
+    }
+
+    fn supervise(&mut self, now: Timestamp, measurement: &Measurement) {
+        let (loop_time, is_limited) = (self.loop_time(), self.wanted_rate.is_some());
+        let Some(supervisor) = &mut self.supervisor else { return };
+        match supervisor.on_measurement(now, measurement, loop_time, is_limited) {
+            Some(Change::Enforced) => {
+                let (noise, longer) = (supervisor.noise(), supervisor.longer());
+                let base = self.cc.state().min_rtt.unwrap_or(Duration::MAX);
+                if let Some(by) = longer.and_then(|rtt| rtt.checked_sub(base)) {
+                    let nanos = i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+                    self.cc.on_event(now, CongestionEvent::RttShift(nanos));
+                }
+                self.cc.on_event(now, CongestionEvent::DelayNoise(noise));
+                self.cc.on_event(now, CongestionEvent::Enforced);
+            }
+            Some(Change::Noise) => {
+                let noise = supervisor.noise();
+                self.cc.on_event(now, CongestionEvent::DelayNoise(noise));
+            }
+            Some(Change::Unenforced) => self.cc.on_event(now, CongestionEvent::Unenforced),
+            None => {}
+        }
     }
 
     fn update_mean(&mut self, interval: Duration) {
@@ -618,15 +699,11 @@ impl Control {
         if verdict.is_some() {
             // Rates across it would count a part as unseen and a part as lost.
             self.feedback.forget_rates();
-            let is_most_known = unseen < UNSEEN_MAX;
-            self.cc.on_event(
-                now,
-                if is_most_known {
-                    CongestionEvent::Spurious
-                } else {
-                    CongestionEvent::FeedbackLost
-                },
-            );
+            if unseen < UNSEEN_MAX {
+                self.cc.on_event(now, CongestionEvent::Spurious);
+            } else {
+                self.lose_feedback(now);
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod table;
 pub(crate) mod telling;
 pub mod uplink;
 pub(crate) mod visibility;
+pub mod waits;
 pub mod wire;
 
 pub use sample::nat::Nat;

@@ -30,6 +30,7 @@ use super::peer::{KEYS_DIFFER, NO_COMMON_VERSION, PeerEvent, PeerWatch};
 use super::scope::{Difference, Scope};
 use super::session::{Event as SessionEvent, Role, Session};
 pub use super::visibility::Alarm;
+use super::waits::{WaitSecond, Waits};
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
 };
@@ -83,6 +84,7 @@ pub struct Sendbox {
     /// What a decision rests on has changed since it was taken last.
     is_undecided: bool,
     epochs: VecDeque<Epoch>,
+    waits: Waits,
     message_bytes: ByteCount,
 }
 
@@ -115,6 +117,7 @@ impl Sendbox {
             handed_back: None,
             is_undecided: true,
             epochs: VecDeque::with_capacity(MAX_REPORTS),
+            waits: Waits::default(),
             message_bytes: ByteCount::ZERO,
         }
     }
@@ -158,6 +161,13 @@ impl Sendbox {
     /// The bundle's own queue became empty or non-empty.
     pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
         self.control.on_queue(now, backlog);
+    }
+
+    /// A packet of a sparse flow has waited so long in the bundle's queue
+    /// ([`SparseWait`](crate::qdisc::SparseWait)).
+    pub fn on_wait(&mut self, wait: Duration) {
+        self.waits.record(wait);
+        self.control.on_wait(wait);
     }
 
     /// This holds from now on: the bundle's share of an [`uplink`](super::uplink) at this time; `None`: it
@@ -267,6 +277,7 @@ impl Sendbox {
             self.control.on_tick(now, backlog);
             self.is_undecided = true;
         }
+        self.waits.on_time(now);
         let is_still = backlog.packets == 0 && now.saturating_since(self.departed_at) >= REST_AFTER;
         self.set_resting(is_still && self.versions.both_rest());
     }
@@ -369,6 +380,26 @@ impl Sendbox {
     /// Rate of the shaper; `None`: unshaped, as always in a dry run.
     pub fn rate(&self) -> Option<Rate> {
         if self.dry_run { None } else { self.control.rate() }
+    }
+
+    /// Round trip for queueing disciplines that follow it; `None`: not known.
+    pub fn path_rtt(&self) -> Option<Duration> {
+        self.control.path_rtt()
+    }
+
+    /// How long packets of sparse flows waited in the bundle's queue in the last whole second.
+    pub const fn waits(&self) -> &WaitSecond {
+        self.waits.last()
+    }
+
+    /// As [`Sendbox::waits`], if that second has ended since this was called last.
+    pub fn take_waits(&mut self) -> Option<&WaitSecond> {
+        self.waits.take()
+    }
+
+    /// By how much shaping shortens the delay of a sparse flow; `None`: not measured.
+    pub const fn saves(&self) -> Option<Duration> {
+        None
     }
 
     /// Epoch size in force: what the datapath is to take for boundaries.

@@ -24,11 +24,13 @@
 //!   leaves out.
 //!
 //! Ranges: W at least 4 segments; v at least 1, doubled to no more than a step of W/8 a round trip takes.
-//! Parameters are `flow`, `mode_switching` and `competes`.
+//! Parameters are `flow`, `mode_switching`, `competes` and `supervised`.
 
 use alloc::boxed::Box;
 
-use super::delay::{COMPETES, DelayControl, DelayLaw, FLOW, MODE_SWITCHING, Steering, Window};
+use super::delay::{
+    COMPETES, DelayControl, DelayLaw, FLOW, MODE_SWITCHING, SUPERVISED, Steering, Window,
+};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -38,7 +40,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "copa",
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
-    params: &[&FLOW, &MODE_SWITCHING, &COMPETES],
+    params: &[&FLOW, &MODE_SWITCHING, &COMPETES, &SUPERVISED],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: MIN_WINDOW_MSS,
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates

@@ -131,6 +131,12 @@ pub const COMPETES: Param<bool> = Param::new(
 )
 .or(true);
 
+/// The parameter by which a sendbox enforces an aggregate's limits only while that is measured to pay.
+pub const SUPERVISED: Param<bool> = Param::switch(
+    "supervised",
+    "a sendbox enforces the limits of an aggregate only while it measures that they pay; a single flow has none",
+);
+
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
 /// Window of a flow over the one steered for, where a rate is what binds.
@@ -208,6 +214,9 @@ pub struct DelayControl<L> {
     /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced
     /// and it may compete.
     yields: bool,
+    /// A sendbox decides whether the limits are enforced, and whether it does now: a drain that is not shows nothing.
+    is_supervised: bool,
+    is_enforced: bool,
     /// When competing ended, and its least time the last time (seconds).
     left_s: Option<f64>,
     hold_s: f64,
@@ -248,6 +257,8 @@ impl<L: DelayLaw> DelayControl<L> {
             others: Others::default(),
             rival: None,
             yields: true,
+            is_supervised: false,
+            is_enforced: true,
             left_s: None,
             hold_s: 0.0,
             day_s: 0.0,
@@ -269,7 +280,8 @@ impl<L: DelayLaw> DelayControl<L> {
             return Err(MODE_SWITCHING.refused(spec));
         }
         self.rival = switches.then(Rival::default);
-        self.yields &= COMPETES.of(spec)?;
+        self.is_supervised = SUPERVISED.of(spec)? && self.slow_start_bytes.is_none();
+        self.yields &= COMPETES.of(spec)? && !self.is_supervised;
         Ok(self)
     }
 
@@ -328,6 +340,18 @@ impl<L: DelayLaw> DelayControl<L> {
         }
     }
 
+    /// The host enforces limits from now on. A queue stood until now, and what it left at is the path's rate.
+    fn enforced(&mut self) {
+        self.is_enforced = true;
+        self.estimator.restart();
+        self.unlimited();
+        let path = *self.estimator.path();
+        if path.bottleneck_bytes_per_s > 0.0 {
+            self.begin(path.bottleneck_bytes_per_s, &path);
+            self.reason = "limits are enforced";
+        }
+    }
+
     fn mss_bytes(&self) -> f64 {
         self.estimator.mss_bytes()
     }
@@ -350,7 +374,7 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.begin(path.recent_bytes_per_s, path);
                 self.reason = "overflows of a queue too short to be seen";
             }
-        } else if self.now_s >= self.next_drain_s {
+        } else if self.now_s >= self.next_drain_s && self.is_enforced {
             if self.is_steady {
                 self.start_drain(path, DEEP, "steady rate: is there a queue?");
             } else if self.overflow.is_repeated() {
@@ -503,6 +527,10 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         self.drains = Streams::new(seed).stream("drains");
     }
 
+    fn is_supervised(&self) -> bool {
+        self.is_supervised
+    }
+
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.now_s = now.as_secs_f64();
         let shaped_since_s = self.shaped_since_s;
@@ -518,7 +546,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_held = self.slow_start_bytes.is_none() && measurement.cwnd_limited == Some(false);
         self.is_steady = self.steady.on_rate(self.now_s, &path) && !is_held;
         // The flow of a sender has its own answer to loss.
-        if self.slow_start_bytes.is_none() && !self.is_competing() {
+        if self.slow_start_bytes.is_none() && !self.is_competing() && self.is_enforced {
             let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
             let queue_s = rtt_s - path.base_s;
             if self.overflow.on_measurement(self.now_s, &path, queue_s, has_lost) {
@@ -557,7 +585,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             Phase::Confirming(confirmation) => self.on_confirming(confirmation, &path),
         }
         // A bundle that competes looks idle, whatever waits at the bottleneck.
-        if !self.is_competing() {
+        if !self.is_competing() && self.is_enforced {
             self.follow_idle_base(&path, rtt_s);
         }
     }
@@ -573,7 +601,12 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::Spurious => self.take_back_loss(),
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),
-            CongestionEvent::Unenforced => self.yields = false,
+            CongestionEvent::Unenforced => {
+                self.yields = false;
+                self.is_enforced = !self.is_supervised;
+            }
+            CongestionEvent::Enforced => self.enforced(),
+            CongestionEvent::DelayNoise(noise) => self.estimator.set_noise(noise),
             CongestionEvent::TimeOfDay(time) => self.day_s = time.as_secs_f64(),
             _ => {}
         }

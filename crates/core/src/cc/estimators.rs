@@ -241,6 +241,8 @@ pub struct PathEstimator {
     trains: SlidingMax,
     mean_bytes_per_s: f64,
     noise_s: f64,
+    /// No queue is aimed for that is shorter (seconds).
+    floor_s: f64,
     last_rtt_s: Option<f64>,
     share: f64,
     share_cut_at_s: f64,
@@ -266,6 +268,7 @@ impl PathEstimator {
             trains: SlidingMax::default(),
             mean_bytes_per_s: 0.0,
             noise_s: 0.0,
+            floor_s: 0.0,
             last_rtt_s: None,
             share: 1.0,
             share_cut_at_s: 0.0,
@@ -365,13 +368,14 @@ impl PathEstimator {
         }
         let bottleneck = self.path.bottleneck_bytes_per_s;
         let time_bytes = TARGET_S * bottleneck;
-        let deep_bytes = (TARGET_PACKETS * self.mss_bytes).max(time_bytes);
+        let floor_bytes = self.floor_s * bottleneck;
+        let deep_bytes = (TARGET_PACKETS * self.mss_bytes).max(time_bytes).max(floor_bytes);
         let most_bytes = if self.is_short_on_slow_paths {
             (SHORT_TARGET_MIN * self.mss_bytes).max(SHORT_TARGET_S * bottleneck)
         } else {
             f64::INFINITY
         };
-        self.path.target_bytes = (self.share * deep_bytes).min(most_bytes);
+        self.path.target_bytes = (self.share * deep_bytes).min(most_bytes).max(floor_bytes);
         let delay_s =
             |bytes: f64| if bottleneck > 0.0 { bytes / bottleneck } else { f64::INFINITY };
         self.path.deep_target_s = delay_s(deep_bytes);
@@ -406,6 +410,11 @@ impl PathEstimator {
     /// The least round trip of the last 10 s, in seconds.
     pub fn recent_rtt_s(&self) -> Option<f64> {
         self.recent_rtts.value()
+    }
+
+    /// Round trips vary by so much that a shorter queue cannot be told from none.
+    pub fn set_noise(&mut self, noise: Duration) {
+        self.floor_s = noise.as_secs_f64();
     }
 
     /// The mss in bytes.

@@ -131,8 +131,12 @@ pub enum CongestionEvent {
     SlowStartEnd(ByteCount),
     /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
     FeedbackLost,
-    /// The host enforces no limits at all and only tells them: what does not yield to them says nothing.
+    /// The host enforces no limits from now on: what does not yield to them says nothing.
     Unenforced,
+    /// The host enforces the limits from now on.
+    Enforced,
+    /// Round trips vary by so much while the queue is short: no shorter queue can be told from none.
+    DelayNoise(Duration),
     /// The time of day at [`Timestamp::ZERO`], which hosts elsewhere agree on.
     TimeOfDay(Duration),
 }
@@ -156,6 +160,8 @@ impl CongestionEvent {
             Self::SlowStartEnd(cwnd) => ("slow_start_end", signed(cwnd.as_u64())),
             Self::FeedbackLost => ("feedback_lost", 0),
             Self::Unenforced => ("unenforced", 0),
+            Self::Enforced => ("enforced", 0),
+            Self::DelayNoise(time) => ("delay_noise", nanos(time)),
             Self::TimeOfDay(time) => ("time_of_day", nanos(time)),
         }
     }
@@ -182,6 +188,10 @@ pub trait CongestionControl: Send {
     /// The seed of the algorithm's random choices, if it makes any. Comes before `init`.
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
+    }
+    /// Whether a sendbox is to find out by measurement if the limits pay, and enforce them only then.
+    fn is_supervised(&self) -> bool {
+        false
     }
     /// Takes what the path did since the last call.
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement);

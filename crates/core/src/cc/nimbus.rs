@@ -354,6 +354,7 @@ impl CongestionControl for Nimbus {
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
             CongestionEvent::Unenforced => self.is_enforced = false,
+            CongestionEvent::Enforced => self.is_enforced = true,
             _ => {}
         }
     }

@@ -26,7 +26,7 @@ use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Limit, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
 /// Linux' default `drop_batch`: the search for the fattest flow costs one step a flow, so it must
 /// not be made for every packet of a flood (RFC 8290 section 4.1.3).
@@ -46,9 +46,17 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &codel::TARGET,
         &codel::INTERVAL,
         &ECN,
+        &FOLLOW_RTT,
         &SEED,
     ],
 };
+
+/// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
+const ROUND_TRIPS: u32 = 4;
+const FOLLOW_RTT: Param<bool> = Param::switch(
+    "follow_rtt",
+    "a sendbox lengthens target, interval and limit in proportion to a least round trip of more than a quarter of the interval",
+);
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together (RFC 8290 section 5.2.3)")
@@ -79,6 +87,8 @@ pub struct FqCodelParams {
     pub quantum: ByteCount,
     /// The knobs of CoDel.
     pub codel: CodelParams,
+    /// These knobs and the limit grow with the least round trip of the path.
+    pub follow_rtt: bool,
     /// Seed of the flow hash.
     pub seed: u64,
 }
@@ -93,6 +103,7 @@ impl FqCodelParams {
             ways,
             quantum: QUANTUM.of(spec)?,
             codel: CodelParams::from_spec(spec, &ECN)?,
+            follow_rtt: FOLLOW_RTT.of(spec)?,
             seed: SEED.of(spec)?,
         })
     }
@@ -101,6 +112,8 @@ impl FqCodelParams {
 /// Flow queueing with controlled delay.
 pub struct FqCodel<P> {
     params: FqCodelParams,
+    /// The knobs in force.
+    codel: CodelParams,
     limit: CurrentLimit,
     pool: Pool<P>,
     table: Flows,
@@ -124,6 +137,7 @@ impl<P: Packet> FqCodel<P> {
     /// Empty queues.
     pub fn new(params: FqCodelParams) -> Self {
         Self {
+            codel: params.codel,
             limit: CurrentLimit::new(params.limit),
             pool: Pool::new(),
             table: Flows::new(params.flows, params.ways, 1),
@@ -178,7 +192,7 @@ impl<P: Packet> FqCodel<P> {
             self.backlog.remove(queued.packet.len());
             Some(Head { queued, left: queue.backlog().bytes })
         };
-        let packet = law.dequeue(now, &self.params.codel, pop, drops)?;
+        let packet = law.dequeue(now, &self.codel, pop, drops)?;
         *deficit -= packet.len().as_u64() as i64;
         Some(packet)
     }
@@ -243,13 +257,23 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.limit.set_rate(rate);
     }
+
+    fn set_path_rtt(&mut self, rtt: Duration) {
+        let CodelParams { target, interval, ecn } = self.params.codel;
+        if !self.params.follow_rtt || interval.is_zero() {
+            return;
+        }
+        let factor = ((rtt * ROUND_TRIPS).as_secs_f64() / interval.as_secs_f64()).max(1.0);
+        let scaled = |time: Duration| time.mul_f64(factor);
+        self.codel = CodelParams { target: scaled(target), interval: scaled(interval), ecn };
+        self.limit.scale(self.params.limit, factor);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::qdisc::{Dropped, TestPacket};
-    use crate::units::Duration;
 
     fn params(limit: u64) -> FqCodelParams {
         FqCodelParams {
@@ -263,6 +287,7 @@ mod tests {
                 interval: Duration::from_millis(100),
                 ecn: false,
             },
+            follow_rtt: false,
             seed: 0,
         }
     }

@@ -41,6 +41,13 @@ impl CurrentLimit {
         }
     }
 
+    /// A limit in time is `factor` times as long as `limit` from now on, at the rate that is set next.
+    pub fn scale(&mut self, limit: Limit, factor: f64) {
+        if let Limit::Time(time) = limit {
+            self.limit = Limit::Time(time.mul_f64(factor));
+        }
+    }
+
     /// Whether `backlog` is more.
     #[inline]
     pub fn is_exceeded(&self, backlog: Backlog) -> bool {

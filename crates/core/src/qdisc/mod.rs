@@ -28,6 +28,7 @@ mod red;
 mod round;
 mod sfq;
 mod shaper;
+mod sparse;
 mod turns;
 mod weights;
 
@@ -37,7 +38,7 @@ use alloc::vec::Vec;
 
 use crate::packet::{Ecn, Packet};
 use crate::spec::{Parameter, Spec, SpecError, Value, one_of};
-use crate::units::{ByteCount, Limit, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
 pub use check::check;
 pub use classify::{Classifier, RULE};
@@ -55,6 +56,7 @@ pub use policer::Policer;
 pub use red::{Red, RedParams};
 pub use sfq::{Sfq, SfqParams};
 pub use shaper::{Burst, Shaper, ShaperParams};
+pub use sparse::SparseWait;
 pub use weights::Weights;
 
 /// Why a queue gave up a packet: dropped it or, where that is said, marked it instead.
@@ -189,6 +191,10 @@ pub trait Qdisc<P: Packet> {
     /// The queue is served at `rate` from now on; `None`: not known, or without a limit. Limits in
     /// time follow it; nothing is dropped before the next arrival.
     fn set_service_rate(&mut self, rate: Option<Rate>);
+    /// The least round trip of the path is this, for parameters that follow it.
+    fn set_path_rtt(&mut self, rtt: Duration) {
+        let _ = rtt;
+    }
 }
 
 impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
@@ -209,6 +215,9 @@ impl<P: Packet> Qdisc<P> for Box<dyn Qdisc<P> + Send> {
     }
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         (**self).set_service_rate(rate);
+    }
+    fn set_path_rtt(&mut self, rtt: Duration) {
+        (**self).set_path_rtt(rtt);
     }
 }
 
@@ -236,6 +245,7 @@ pub fn bundle_default() -> Spec {
         .with("limit", text("150ms"))
         .with("target", text("25ms"))
         .with("interval", text("250ms"))
+        .with("follow_rtt", Value::Bool(true))
 }
 
 /// All disciplines, in the order in which they are listed to people.

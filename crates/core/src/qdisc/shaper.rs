@@ -39,6 +39,7 @@ use alloc::string::String;
 
 use crate::packet::Packet;
 use crate::qdisc::params::MTU;
+use crate::qdisc::sparse::{SparseWait, Watched};
 use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
 use crate::spec::{Described, Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -170,6 +171,7 @@ pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     mean_at: Timestamp,
     /// At which rate the shaper itself is served.
     service_rate: Option<Rate>,
+    sparse: Option<SparseWait>,
     packets: core::marker::PhantomData<fn(P)>,
 }
 
@@ -198,8 +200,37 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
             mean: None,
             mean_at: Timestamp::ZERO,
             service_rate: None,
+            sparse: None,
             packets: core::marker::PhantomData,
         }
+    }
+
+    /// Watches how long packets of sparse flows wait, for [`Shaper::sparse_wait`].
+    pub fn watching(mut self) -> Self {
+        self.sparse = Some(SparseWait::default());
+        self
+    }
+
+    /// How long the packet waited that left last, if its flow had nothing else in the queue when it came.
+    pub fn sparse_wait(&mut self) -> Option<Duration> {
+        self.sparse.as_mut().and_then(SparseWait::take)
+    }
+
+    fn enqueue_inner(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
+        let Some(sparse) = &mut self.sparse else {
+            return self.inner.enqueue(now, packet, drops);
+        };
+        sparse.on_enqueue(now, &packet);
+        self.inner.enqueue(now, packet, &mut Watched { sparse, drops });
+    }
+
+    fn dequeue_inner(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P> {
+        let Some(sparse) = &mut self.sparse else {
+            return self.inner.dequeue(now, drops);
+        };
+        let packet = self.inner.dequeue(now, &mut Watched { sparse, drops })?;
+        sparse.on_departure(now, &packet);
+        Some(packet)
     }
 
     /// The rate in force; `None`: unshaped.
@@ -302,10 +333,10 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
             self.tell_inner();
         }
         if self.inner.backlog().packets > 0 {
-            return self.inner.enqueue(now, packet, drops);
+            return self.enqueue_inner(now, packet, drops);
         }
         self.settle(now);
-        self.inner.enqueue(now, packet, drops);
+        self.enqueue_inner(now, packet, drops);
         if self.credit >= 0 && self.inner.backlog().packets > 0 {
             self.due = Some(now);
         }
@@ -315,12 +346,12 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
         self.settle(now);
         let Some(rate) = self.rate else {
             self.lateness = Duration::ZERO;
-            return self.inner.dequeue(now, drops);
+            return self.dequeue_inner(now, drops);
         };
         if self.credit < 0 {
             return None;
         }
-        let packet = self.inner.dequeue(now, drops);
+        let packet = self.dequeue_inner(now, drops);
         match &packet {
             Some(packet) => self.charge(now, rate, packet.len()),
             None => self.due = self.due.filter(|_| self.inner.backlog().packets > 0),
@@ -347,6 +378,10 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Shaper<P, Q> {
     fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.service_rate = rate;
         self.tell_inner();
+    }
+
+    fn set_path_rtt(&mut self, rtt: Duration) {
+        self.inner.set_path_rtt(rtt);
     }
 }
 

@@ -7,6 +7,7 @@ use core::ops::AddAssign;
 use crate::bundle::control::Epoch;
 use crate::bundle::decision::Decision;
 use crate::bundle::sendbox::Sendbox;
+use crate::bundle::waits::WaitSecond;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
@@ -22,6 +23,9 @@ pub struct BundleRecord {
     pub queue: Vec<QueueSample>,
     /// Decisions: at every change of the rate by more than 1 % and at least every 100 ms.
     pub decisions: Vec<DecisionRecord>,
+    /// Waits of sparse flows in the sendbox's queue, one row for each second with any.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub waits: Vec<WaitRecord>,
     /// What the sendbox counted.
     pub counters: BundleCounters,
     /// Packets lost by the sendbox itself, in the rings of either port or as too long for them, and
@@ -199,6 +203,33 @@ impl QueueSample {
     pub fn of(at: Timestamp, backlog: Backlog) -> Self {
         let (packets, bytes) = (backlog.packets, backlog.bytes.as_u64());
         Self { at_ns: at.as_nanos(), packets, bytes }
+    }
+}
+
+/// How long packets of sparse flows waited in the sendbox's queue in one second: packets whose flow had nothing else in
+/// the queue when they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+pub struct WaitRecord {
+    /// When the second ended.
+    pub at_ns: u64,
+    /// Median (ns).
+    pub p50_ns: u64,
+    /// 99th percentile (ns).
+    pub p99_ns: u64,
+    /// Waits (ns, with about 5 % resolution), ascending, and how often each occurred.
+    pub counts: Vec<(u64, u32)>,
+}
+
+impl WaitRecord {
+    /// A second in which packets waited.
+    pub fn of(second: &WaitSecond) -> Option<Self> {
+        Some(Self {
+            at_ns: second.at.as_nanos(),
+            p50_ns: nanos(second.p50?),
+            p99_ns: nanos(second.p99?),
+            counts: second.counts.iter().map(|(wait, count)| (nanos(*wait), *count)).collect(),
+        })
     }
 }
 

@@ -170,6 +170,8 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         Just(CongestionEvent::FeedbackLost),
         Just(CongestionEvent::Unenforced),
         durations().prop_map(CongestionEvent::TimeOfDay),
+        Just(CongestionEvent::Enforced),
+        durations().prop_map(CongestionEvent::DelayNoise),
         any::<i64>().prop_map(CongestionEvent::RttShift),
         (-50_000_000i64..50_000_000).prop_map(CongestionEvent::RttShift),
     ]

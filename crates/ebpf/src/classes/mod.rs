@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::fs::MetadataExt;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use forebay_core::bundle::BundleId;
 use forebay_core::units::ByteCount;
-use libbpf_rs::MapHandle;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::attach::{TcxLink, TcxSide, TracepointLink};
 use crate::capture::monotonic_now;
@@ -23,7 +24,7 @@ use crate::mapped::MappedWords;
 use crate::membership::MAX_BUNDLES;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
-use crate::skel::word_of;
+use crate::skel::{Plain, word_of};
 use crate::{Error, program};
 
 /// Handle of the HTB qdisc at the root of the WAN port, `fb:` to tc(8): what somebody else puts there is hardly ever
@@ -119,6 +120,16 @@ pub struct Ledger {
     pub left: u64,
 }
 
+/// How long a packet stood in the qdisc whose flow had none there when the packet came. Of a super-packet that is cut up
+/// the first packet counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Place of its bundle.
+    pub place: usize,
+    /// Time between the program in front of the qdisc and the one behind it.
+    pub time: Duration,
+}
+
 const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
 
 /// The programs of two ports. Dropping them detaches them.
@@ -134,6 +145,8 @@ pub struct Classes {
     heartbeat: MappedWords,
     standing: MappedWords,
     ledgers: MappedWords,
+    waits: RingBuffer<'static>,
+    waited: mpsc::Receiver<Wait>,
     fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
@@ -173,6 +186,14 @@ impl Classes {
         }
         let loaded = open.load().map_err(Error::load("classes"))?;
         let departed = program::descriptor("classes", loaded.progs.departed.as_fd())?;
+        let (sender, waited) = mpsc::channel();
+        let mut waits = RingBufferBuilder::new();
+        let add = move |bytes: &[u8]| {
+            // The receiver lives as long as the ring.
+            let _ = Wait::parse(bytes).map(|wait| sender.send(wait));
+            0
+        };
+        waits.add(&loaded.maps.waits, add).map_err(Error::map("waits"))?;
         Ok(Self {
             sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(failed)?, true)?,
             leaves: options.leaves,
@@ -185,6 +206,8 @@ impl Classes {
             .map_err(|source| Error::Map { map: "standing", source })?,
             ledgers: MappedWords::new(loaded.maps.ledgers.as_fd(), MAX_BUNDLES * LEDGER_WORDS)
                 .map_err(|source| Error::Map { map: "ledgers", source })?,
+            waits: waits.build().map_err(Error::map("waits"))?,
+            waited,
             fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
@@ -252,6 +275,14 @@ impl Classes {
         }
     }
 
+    /// Hands the waits that nobody has read yet to `f`, in the order of departure. Of more than a thousand between two calls
+    /// some are left out.
+    pub fn consume_waits(&mut self, f: &mut dyn FnMut(Wait)) -> Result<(), Error> {
+        self.waits.consume().map_err(Error::map("waits"))?;
+        self.waited.try_iter().for_each(f);
+        Ok(())
+    }
+
     /// What became of packets in front of the qdisc so far, over all CPUs.
     pub fn classified(&self) -> Result<ClassifiedCounters, Error> {
         // The order of `enum fate`.
@@ -283,6 +314,14 @@ impl Classes {
 
     fn fate(&self, fate: u32) -> Result<u64, Error> {
         program::per_cpu_sum("fates", &self.fates, fate)
+    }
+}
+
+impl Wait {
+    /// `None`: the program writes no such bytes.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let types::wait { ns, slot, .. } = types::wait::from_bytes(bytes)?;
+        Some(Self { place: slot as usize, time: Duration::from_nanos(ns) })
     }
 }
 

@@ -4,6 +4,7 @@ mod brief;
 
 use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
+use forebay_core::bundle::waits::WaitSecond;
 use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
 use forebay_core::units::Rate;
 use schemars::JsonSchema;
@@ -188,6 +189,10 @@ pub struct ShapingStatus {
     pub flows: Option<u32>,
     /// What left, what arrived, and for how long bytes stood in the own queue.
     pub last_second: LastSecond,
+    /// How long packets of sparse flows waited in the own queue in the last second.
+    pub sparse_wait: SparseWaitStatus,
+    /// By how much shaping shortens the delay of a sparse flow (ns); `None`: not measured.
+    pub saves_ns: Option<u64>,
     /// What the trace has, too.
     #[serde(flatten)]
     pub counters: BundleCounters,
@@ -212,6 +217,28 @@ pub struct LastSecond {
     pub delivered_bps: u64,
     /// For how long bytes stood in the sendbox's own queue (ns); `None`: nothing left.
     pub queue_delay_ns: Option<u64>,
+}
+
+/// Waits of sparse flows in the own queue over the last whole second: of packets whose flow had nothing else in the queue
+/// when they came, such as pings, calls and the first packets of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SparseWaitStatus {
+    /// Packets that counted.
+    pub packets: u64,
+    /// Median (ns); `None`: no packet counted.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile (ns); `None`: no packet counted.
+    pub p99_ns: Option<u64>,
+}
+
+impl SparseWaitStatus {
+    /// The waits of a second.
+    pub fn of(second: &WaitSecond) -> Self {
+        let [p50_ns, p99_ns] =
+            [second.p50, second.p99].map(|wait| wait.map(|wait| wait.as_nanos() as u64));
+        Self { packets: second.count, p50_ns, p99_ns }
+    }
 }
 
 /// A bundle's share of the uplink, as it is now.
@@ -396,6 +423,15 @@ impl BundleStatus {
             "own queue",
             format!("{packets} packets{flows}, {queued} bytes; delay {waited}, last second"),
         )?;
+        let SparseWaitStatus { packets, p50_ns, p99_ns } = shaping.sparse_wait;
+        if packets > 0 {
+            let [p50, p99] = [p50_ns, p99_ns].map(millis);
+            let waits = format!("p50 {p50}, p99 {p99}; {packets} packets, last second");
+            row("sparse flows wait", waits)?;
+        }
+        if let Some(saved) = shaping.saves_ns {
+            row("shaping saves", millis(Some(saved)))?;
+        }
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
         row("drops", format!("{drops} packets, {marks} marked instead"))?;
@@ -516,6 +552,12 @@ mod tests {
                         delivered_bps: 93_500_000,
                         queue_delay_ns: Some(12_340_000),
                     },
+                    sparse_wait: SparseWaitStatus {
+                        packets: 40,
+                        p50_ns: Some(1_500_000),
+                        p99_ns: Some(20_000_000),
+                    },
+                    saves_ns: Some(31_000_000),
                     reports_ambiguous: 3,
                     out_of_order: 0.25,
                     ..ShapingStatus::default()
@@ -580,6 +622,8 @@ mod tests {
             "queue beyond      delay unknown",
             "bottleneck        unknown",
             "min RTT           50.10 ms",
+            "sparse flows wait p50 1.50 ms, p99 20.00 ms; 40 packets, last second",
+            "shaping saves     31.00 ms",
             "1.0 s ago",
             "4 packets, 9 marked instead",
             "0 reports unmatched, 3 ambiguous",

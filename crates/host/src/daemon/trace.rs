@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_core::record::{
-    BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample,
+    BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample, WaitRecord,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,8 @@ pub enum Row {
     Queue(QueueSample),
     /// A decision.
     Decision(DecisionRecord),
+    /// Waits of sparse flows, of each second with any.
+    Waits(WaitRecord),
     /// All counters, every second and at the end.
     Counters(BundleCounters),
 }
@@ -327,6 +329,7 @@ fn apply(record: &mut BundleRecord, row: Row) {
         Row::Epoch(epoch) => record.epochs.push(epoch),
         Row::Queue(sample) => record.queue.push(sample),
         Row::Decision(decision) => record.decisions.push(decision),
+        Row::Waits(waits) => record.waits.push(waits),
         Row::Counters(counters) => record.counters = counters,
     }
 }
@@ -355,6 +358,8 @@ mod tests {
         let [a, b] = ["a", "b"].map(Arc::from);
         tracer.put(&b, queue(10));
         tracer.put(&a, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
+        let waits = WaitRecord { at_ns: 12, counts: vec![(5, 3)], ..WaitRecord::default() };
+        tracer.put(&a, Row::Waits(waits.clone()));
         for drops_queue in [2, 5] {
             tracer.put(&b, Row::Counters(BundleCounters { drops_queue, ..Default::default() }));
         }
@@ -369,6 +374,7 @@ mod tests {
         assert_eq!((bundles[0].name.as_str(), bundles[0].counters.drops_queue), ("b", 5));
         assert_eq!(bundles[0].queue[0].at_ns, 10);
         assert_eq!(bundles[1].epochs[0].at_ns, 11);
+        assert_eq!(bundles[1].waits, [waits]);
     }
 
     #[test]

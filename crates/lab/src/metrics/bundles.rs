@@ -12,10 +12,10 @@
 //! end with `_of_all` every other boundary that left counts as wrong, too. A report that gives
 //! no round trip above zero matches nothing and counts against `boundaries_matched`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use forebay_core::record::{BundleRecord, DecisionRecord, EpochRecord, RunRecord};
+use forebay_core::record::{BundleRecord, DecisionRecord, EpochRecord, RunRecord, WaitRecord};
 use serde::Serialize;
 
 use super::entry::Pooling::{Max, Mean, Min, Sum, Time};
@@ -120,8 +120,8 @@ pub const METRICS: &[Entry] = &[
     entry("shaped_share", "bundle", "", Time, "share of the time with a rate in force, and decisions of the sendbox",
         "<1 with a rate, else 0>", OWN),
     entry("passing_share", "bundle", "", Time,
-        "share of the time in which the supervisor lets traffic pass without limits",
-        "<1 while passing, else 0>", OWN),
+        "share of the time in which the sendbox lets traffic pass without limits",
+        "<1 while passing or competing, else 0>", OWN),
     entry("trying_share", "bundle", "", Time,
         "share of the time in which the supervisor tries limits, to find out whether they pay",
         "<1 while trying, else 0>", OWN),
@@ -130,6 +130,12 @@ pub const METRICS: &[Entry] = &[
     entry("first_shape_s", "bundle", "s", Mean,
         "from the start of the run until limits were first in force, trials aside; absent: they never were",
         "min{t: state is none of passing, trying, silent, handed_back}", OWN),
+    entry("sparse_wait_p50_ms", "bundle", "ms", Mean,
+        "median wait at the sendbox of packets whose flow had nothing else in its queue when they came",
+        "Q50(wait)", OWN),
+    entry("sparse_wait_p99_ms", "bundle", "ms", Mean,
+        "99th percentile of the wait at the sendbox of these packets",
+        "Q99(wait)", OWN),
 ];
 
 /// An estimate that is this close counts as right: the bounds of the evaluation.
@@ -140,12 +146,14 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
-/// State of a bundle whose supervisor enforces no limits.
-const PASSING: &str = "passing";
+/// States of a bundle that enforces no limits: of a supervised algorithm, and of one that competes by itself.
+const PASSING: [&str; 3] = ["passing", "competing", "testing"];
 /// State of a bundle whose supervisor tries the algorithm's limits.
 const TRYING: &str = "trying";
 /// States without limits, or with limits on trial. In any other state the algorithm's limits are in force.
-const UNSHAPED: [&str; 4] = [PASSING, TRYING, "silent", "handed_back"];
+const UNSHAPED: [&str; 6] = ["passing", "competing", "testing", TRYING, "silent", "handed_back"];
+/// Time that a row of waits is of.
+const WAIT_SECOND_NS: u64 = 1_000_000_000;
 
 /// Whether an estimate is close.
 type IsClose = fn(&JudgedEpoch) -> bool;
@@ -293,6 +301,7 @@ pub fn metrics(
         judged.iter().filter(|epoch| (from..to).contains(&epoch.estimate.at_ns)).collect();
     accuracy(&in_window, (to - from) as f64 / 1e6, &mut metrics);
     control(row, from, to, &mut metrics);
+    waits(row, from, to, &mut metrics);
     base(row, links(experiment, bundle), from, to, &mut metrics);
     if window.name.is_empty() {
         whole_run(row, judged, &mut metrics);
@@ -331,6 +340,28 @@ fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     metrics.put("epoch_size_changes", Some(changes as f64));
 }
 
+/// How long packets of sparse flows waited at the sendbox, in the seconds most of which lie between `from` and `to`.
+fn waits(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
+    let is_inside = |it: &&WaitRecord| {
+        let middle = it.at_ns.saturating_sub(WAIT_SECOND_NS / 2);
+        (from..to).contains(&middle)
+    };
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for (wait_ns, count) in row.waits.iter().filter(is_inside).flat_map(|it| &it.counts) {
+        *counts.entry(*wait_ns).or_default() += u64::from(*count);
+    }
+    let total: u64 = counts.values().sum();
+    for (name, percent) in [("sparse_wait_p50_ms", 50), ("sparse_wait_p99_ms", 99)] {
+        let rank = (total * percent).div_ceil(100);
+        let mut seen = 0;
+        let found = counts.iter().find(|(_, count)| {
+            seen += **count;
+            seen >= rank
+        });
+        metrics.put(name, found.map(|(wait_ns, _)| *wait_ns as f64 / 1e6));
+    }
+}
+
 /// What the sendbox decided.
 fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let decisions: Vec<&DecisionRecord> =
@@ -352,7 +383,7 @@ fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
 
 /// Share of the time from `from` to `to` (ns since the start) in which a bundle's traffic passes without limits.
 pub fn passing_share(row: &BundleRecord, from: u64, to: u64) -> Option<f64> {
-    times(row, |it| it.state == PASSING).mean(from, to)
+    times(row, |it| PASSING.contains(&it.state.as_str())).mean(from, to)
 }
 
 /// When limits were first in force other than on trial (s since the start of the run).
@@ -377,7 +408,8 @@ pub struct Transition {
 impl Transition {
     /// Whether limits are off or on trial from here on.
     pub fn is_unlimited(&self) -> bool {
-        [PASSING, TRYING].contains(&self.state.as_str())
+        let state = self.state.as_str();
+        PASSING.contains(&state) || [TRYING, "confirming"].contains(&state)
     }
 }
 
@@ -594,6 +626,31 @@ mod tests {
         // From 25 to 50 and from 90 to 100 ms.
         assert_eq!(metrics.get("shaped_share"), Some(0.35));
         assert_eq!(metrics.get("transitions"), Some(3.0));
+    }
+
+    #[test]
+    fn waits_of_sparse_flows_are_pooled_over_seconds() {
+        let second = |at_s: u64, counts: &[(u64, u32)]| WaitRecord {
+            at_ns: at_s * 1000 * MS,
+            counts: counts.iter().map(|(wait_ms, count)| (wait_ms * MS, *count)).collect(),
+            ..WaitRecord::default()
+        };
+        let waits = vec![
+            second(1, &[(1, 50)]),
+            second(2, &[(2, 60), (30, 1)]),
+            second(3, &[(4, 38), (50, 1)]),
+            second(4, &[(90, 9)]),
+        ];
+        let row = BundleRecord { waits, ..BundleRecord::default() };
+        let found = |from_s: u64, to_s: u64| {
+            let mut metrics = Metrics::default();
+            super::waits(&row, from_s * 1000 * MS, to_s * 1000 * MS, &mut metrics);
+            ["sparse_wait_p50_ms", "sparse_wait_p99_ms"].map(|name| metrics.get(name))
+        };
+        // Without the first second and the last.
+        assert_eq!(found(1, 3), [Some(2.0), Some(30.0)]);
+        assert_eq!(found(3, 4), [Some(90.0); 2]);
+        assert_eq!(found(10, 20), [None; 2]);
     }
 
     #[test]

@@ -23,7 +23,11 @@ impl Control {
             let carried = self.bottleneck_rate().unwrap_or(Rate::ZERO).max(self.delivery_rate);
             self.visibility.bound(self.wanted_rate.map(|rate| rate.min(carried)))
         } else {
-            self.visibility.bound(self.limited_rate(&limits))
+            let rate = self.limited_rate(&limits);
+            let (backlog, in_flight_bytes) = (self.backlog, self.outstanding.bytes);
+            let supervised =
+                self.supervisor.as_mut().map(|it| it.bound(now, rate, backlog, in_flight_bytes));
+            self.visibility.bound(supervised.unwrap_or(rate))
         };
         self.hold_for_the_clock(now);
         self.bound(now);

@@ -30,6 +30,9 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     pub(super) fn wants_drain(&mut self, path: &Path) -> bool {
+        if !self.is_enforced {
+            return false;
+        }
         self.follow_base(path);
         let alarm_s = QUEUE_ALARM_S.max(4.0 * path.target_s);
         // While more than the window is outstanding, the queue is still on its way out.

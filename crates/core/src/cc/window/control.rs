@@ -228,7 +228,10 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.window.set_ssthresh(self.window.cwnd());
                 self.law.on_slow_start_end();
             }
-            CongestionEvent::Unenforced | CongestionEvent::TimeOfDay(_) => {}
+            CongestionEvent::Unenforced
+            | CongestionEvent::TimeOfDay(_)
+            | CongestionEvent::Enforced
+            | CongestionEvent::DelayNoise(_) => {}
         }
     }
 

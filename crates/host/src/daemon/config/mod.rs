@@ -18,7 +18,7 @@
 //! key_file = "bundle.key"             # made by `forebay keygen`; relative to this file
 //! nat      = "source"                 # what NAT between the boxes changes, if there is any
 //! cc       = "copa"                   # sendbox only, as the rest
-//! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms" }
+//! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms", follow_rtt = true }
 //! min_rate = "2Mbit/s"
 //! max_rate = "900Mbit/s"
 //!

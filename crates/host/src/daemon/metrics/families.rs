@@ -322,6 +322,26 @@ pub const FAMILIES: &[Family] = &[
         Source::Shaping(|it| it.last_second.queue_delay_ns.map(seconds)),
     ),
     family(
+        "forebay_bundle_sparse_packets_per_second",
+        "Packets whose flow had nothing else in the sendbox's own queue when they came, in the last second.",
+        Source::Shaping(|it| Some(it.sparse_wait.packets as f64)),
+    ),
+    family(
+        "forebay_bundle_sparse_wait_p50_seconds",
+        "Median wait of these packets in the sendbox's own queue in the last second, if there were any.",
+        Source::Shaping(|it| it.sparse_wait.p50_ns.map(seconds)),
+    ),
+    family(
+        "forebay_bundle_sparse_wait_p99_seconds",
+        "99th percentile of that wait.",
+        Source::Shaping(|it| it.sparse_wait.p99_ns.map(seconds)),
+    ),
+    family(
+        "forebay_bundle_shaping_saves_seconds",
+        "By how much shaping shortens the delay of such packets, once it is measured.",
+        Source::Shaping(|it| it.saves_ns.map(seconds)),
+    ),
+    family(
         "forebay_bundle_queue_bytes",
         "Bytes in the sendbox's own queue.",
         Source::Shaping(|it| Some(it.queue.bytes as f64)),

@@ -104,7 +104,8 @@ mod tests {
     use super::*;
     use crate::daemon::Role;
     use crate::daemon::status::{
-        BundleStatus, LastSecond, PeerStatus, PortStatus, ShapingStatus, WatchingStatus,
+        BundleStatus, LastSecond, PeerStatus, PortStatus, ShapingStatus, SparseWaitStatus,
+        WatchingStatus,
     };
 
     fn sendbox() -> Status {
@@ -116,6 +117,8 @@ mod tests {
             },
             ..ShapingStatus::default()
         };
+        shaping.sparse_wait =
+            SparseWaitStatus { packets: 40, p50_ns: Some(1_500_000), p99_ns: Some(20_000_000) };
         shaping.decision.state = "shaping".into();
         shaping.decision.rate_bps = Some(96_000_000);
         shaping.counters.drops_queue = 7;
@@ -147,6 +150,9 @@ mod tests {
             "forebay_bundle_bytes_total{bundle=\"berlin\"} 123456.0",
             "# TYPE forebay_bundle_queue_delay_seconds gauge",
             "forebay_bundle_queue_delay_seconds{bundle=\"berlin\"} 0.0125",
+            "forebay_bundle_sparse_packets_per_second{bundle=\"berlin\"} 40.0",
+            "forebay_bundle_sparse_wait_p50_seconds{bundle=\"berlin\"} 0.0015",
+            "forebay_bundle_sparse_wait_p99_seconds{bundle=\"berlin\"} 0.02",
             "forebay_bundle_rate_bytes_per_second{bundle=\"berlin\"} 12000000.0",
             "forebay_bundle_delivered_bytes_per_second{bundle=\"berlin\"} 9000000.0",
             "forebay_bundle_state{bundle=\"berlin\",state=\"shaping\"} 1.0",
@@ -193,7 +199,9 @@ mod tests {
         let names: BTreeSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
         assert_eq!(names.len(), FAMILIES.len(), "a name stands twice");
         for Family { name, kind, help, .. } in FAMILIES {
-            let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            let is_letter =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            let is_plain = name.bytes().all(is_letter);
             assert!(is_plain && name.starts_with("forebay_"), "{name}");
             assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
             let units = ["_ms", "_us", "_ns", "_bps", "_bits", "_percent", "_milliseconds"];
@@ -241,6 +249,7 @@ mod tests {
         let shaping = bundle.shaping.as_mut().unwrap();
         shaping.share = Some(Default::default());
         shaping.flows = Some(1);
+        shaping.saves_ns = Some(1);
         let decision = &mut shaping.decision;
         for field in [
             &mut decision.bottleneck_bps,

@@ -12,7 +12,7 @@ use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::bundle::{BlockVersions, Departures};
 use forebay_core::qdisc::Backlog;
 use forebay_core::random::Streams;
-use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample};
+use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample, WaitRecord};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
 
@@ -24,7 +24,9 @@ use crate::daemon::config::{BundleConfig, Role, Shaping};
 use crate::daemon::messages::{Messages, Taken};
 use crate::daemon::peer::News;
 use crate::daemon::schedule::Next;
-use crate::daemon::status::{BundleStatus, PeerStatus, ShapingStatus, ShareStatus};
+use crate::daemon::status::{
+    BundleStatus, PeerStatus, ShapingStatus, ShareStatus, SparseWaitStatus,
+};
 use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{scope, unguessable};
 use crate::live;
@@ -37,6 +39,9 @@ const QUIET_TICK: Duration = Duration::from_millis(100);
 const RESTING_TICK: Duration = Duration::from_secs(1);
 /// Spacing of queue samples in the trace.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
+/// Change of the path's least round trip (share) that the datapath hears of: smaller ones are noise, and parameters of a
+/// qdisc that follow the round trip have more slack than that.
+const PATH_RTT_CHANGE: f64 = 0.05;
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
 
@@ -337,6 +342,7 @@ impl Bundle {
             sampling_key: self.control.sampling_key(),
             // Without a common one nothing is matched, whichever it is.
             version: self.control.block_version().unwrap_or_default(),
+            path_rtt: followed(self.steered.and_then(|it| it.path_rtt), self.control.path_rtt()),
         };
         let is_new = self.steered.replace(steering) != Some(steering);
         if is_new {
@@ -357,6 +363,11 @@ impl Bundle {
             if self.is_traced && self.rows.takes(now, &decision) {
                 tracer.put(&self.name, Row::Decision(DecisionRecord::of(now, &decision)));
             }
+        }
+        if self.is_traced
+            && let Some(waits) = self.control.take_waits().and_then(WaitRecord::of)
+        {
+            tracer.put(&self.name, Row::Waits(waits));
         }
         if self.is_traced && now >= self.next_queue_sample {
             tracer.put(&self.name, Row::Queue(QueueSample::of(now, datapath.backlog(self.index))));
@@ -422,6 +433,8 @@ impl Bundle {
                 queue: QueueSample::of(now, datapath.backlog(self.index)),
                 flows: queue.flows,
                 last_second: self.meter.last(),
+                sparse_wait: SparseWaitStatus::of(self.control.waits()),
+                saves_ns: self.control.saves().map(|saved| saved.as_nanos() as u64),
                 counters: self.counters(datapath),
                 marks_queue: queue.marked,
                 out_of_order: self.control.recent_order().share(),
@@ -443,6 +456,20 @@ impl Listener for Bundle {
     fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
         self.control.on_queue(now, backlog);
     }
+
+    fn on_wait(&mut self, wait: Duration) {
+        self.control.on_wait(wait);
+    }
+}
+
+/// The least round trip that the datapath is to follow, which follows `before`.
+fn followed(before: Option<Duration>, least: Option<Duration>) -> Option<Duration> {
+    match (before, least) {
+        (Some(before), Some(least)) if least.abs_diff(before) > before.mul_f64(PATH_RTT_CHANGE) => {
+            Some(least)
+        }
+        (before, least) => before.or(least),
+    }
 }
 
 #[cfg(test)]
@@ -452,6 +479,22 @@ mod tests {
     use super::*;
     use crate::daemon::{keys, trace};
     use crate::service::privileges::Confinement;
+
+    #[test]
+    fn datapath_hears_of_round_trips_that_differ_by_more_than_a_twentieth() {
+        let ms = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3));
+        for (before, least, expected) in [
+            (None, None, None),
+            (None, ms(40.0), ms(40.0)),
+            (ms(40.0), ms(41.9), ms(40.0)),
+            (ms(40.0), ms(38.1), ms(40.0)),
+            (ms(40.0), ms(42.1), ms(42.1)),
+            (ms(40.0), ms(10.0), ms(10.0)),
+            (ms(40.0), None, ms(40.0)),
+        ] {
+            assert_eq!(followed(before, least), expected, "{before:?} {least:?}");
+        }
+    }
 
     #[test]
     fn while_the_kernel_forwards_status_and_trace_are_told_so() {

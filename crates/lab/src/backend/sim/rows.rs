@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::record::{
     BundleRecord, DecisionRecord, EpochRecord, FlowRecord, HostRecord, LinkRecord, QueueSample,
-    RequestRecord, RunRecord, TcpSample,
+    RequestRecord, RunRecord, TcpSample, WaitRecord,
 };
 use forebay_core::traffic::Request;
 use forebay_core::units::Timestamp;
@@ -181,6 +181,7 @@ impl Rows<'_> {
             row.queue = queue.map(|(at, backlog)| QueueSample::of(*at, *backlog)).collect();
             let decisions = log.decisions().iter();
             row.decisions = decisions.map(|(at, it)| DecisionRecord::of(*at, it)).collect();
+            row.waits = log.waits().iter().filter_map(WaitRecord::of).collect();
         }
         row
     }

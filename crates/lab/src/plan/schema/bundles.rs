@@ -4,8 +4,8 @@ use super::{JITTER, NAME, RATE, Section, key};
 
 const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
                      limit = \"150ms\" }";
-const BUNDLE_QDISC: &str =
-    "{ kind = \"fq_codel\", limit = \"150ms\", target = \"25ms\", interval = \"250ms\" }";
+const BUNDLE_QDISC: &str = "{ kind = \"fq_codel\", limit = \"150ms\", target = \"25ms\", interval = \"250ms\", \
+                            follow_rtt = true }";
 const WEIGHT: &str = "a whole number, 1 to 1000; with [uplink], not of a reversed bundle";
 const GUARANTEE: &str = "a rate such as \"96Mbit/s\", 100kbit/s to 100Gbit/s; with [uplink], not of a reversed \
                          bundle";

@@ -161,6 +161,10 @@ pub trait Listener {
 
     /// The queue became empty or non-empty.
     fn on_queue(&mut self, now: Timestamp, backlog: Backlog);
+
+    /// A packet whose flow had nothing else in the queue when the packet came has left after this wait. A datapath may
+    /// leave some out, but none because of its wait.
+    fn on_wait(&mut self, wait: Duration);
 }
 
 /// What a bundle's packets leave by.
@@ -174,6 +178,8 @@ pub struct Steering {
     pub sampling_key: SamplingKey,
     /// ... of this version of the block ([`SampleBlock`](forebay_core::bundle::SampleBlock)).
     pub version: BlockVersion,
+    /// Least round trip of the path, for parameters of the discipline that follow it; `None`: not known.
+    pub path_rtt: Option<Duration>,
 }
 
 /// What the queue of a bundle did since the start.

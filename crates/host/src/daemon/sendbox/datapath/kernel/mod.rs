@@ -92,6 +92,7 @@ pub struct Kernel {
     names: [String; 2],
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
+    by_place: BTreeMap<usize, usize>,
     /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
     message_addresses: BTreeSet<IpAddr>,
     own: BTreeSet<IpAddr>,
@@ -162,6 +163,7 @@ impl Kernel {
             indices: [lan, wan],
             names,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
+            by_place: bundles.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect(),
             bundles,
             message_addresses,
             own,
@@ -322,7 +324,7 @@ impl Datapath for Kernel {
             }
         }
         state.rate = steering.rate;
-        self.rates.set(state.place, steering.rate);
+        self.rates.set(state.place, steering.rate, steering.path_rtt);
     }
 
     fn receive(
@@ -348,6 +350,13 @@ impl Datapath for Kernel {
             return Ok(0);
         }
         self.looked_at = now;
+        let Self { classes, by_place, .. } = self;
+        let told = classes.consume_waits(&mut |wait| {
+            if let Some(&at) = by_place.get(&wait.place) {
+                listeners[at].on_wait(wait.time);
+            }
+        });
+        told.map_err(io::Error::other)?;
         let ledgers = self.bundles.iter().map(|bundle| self.classes.ledger(bundle.place));
         self.ledgers.clear();
         self.ledgers.extend(ledgers);
@@ -461,16 +470,17 @@ impl Datapath for Kernel {
         // What is left of them leaves unshaped, and so does a bundle that begins.
         for (at, bundle) in self.bundles.iter().enumerate() {
             if !kept.contains(&at) {
-                self.rates.set(bundle.place, None);
+                self.rates.set(bundle.place, None, None);
             }
         }
         for (bundle, origin) in next.iter_mut().zip(origins) {
             if *origin == Origin::New {
                 bundle.begin(&self.classes);
-                self.rates.set(bundle.place, None);
+                self.rates.set(bundle.place, None, None);
             }
         }
         self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
+        self.by_place = next.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect();
         self.bundles = next;
         self.message_addresses = message_addresses(config);
         self.set_own(seen);

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::htb::{Htb, Leaf, Losses};
+use crate::htb::{self, Htb, Leaf, Losses};
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{self, Confinement};
 
@@ -36,7 +36,8 @@ const CUT_BELOW: f64 = 0.8;
 const SUPER_PACKET_BYTES: u32 = 1 << 16;
 /// ... nor longer than this with headers for each of its packets.
 const WHOLE_BYTES: u32 = 1 << 18;
-/// Time at the rate that a leaf is to hold at least: a flow alone then fills the path in spite of its drops.
+/// Time at the rate that a leaf is to hold at least, and no less than the least round trip: a flow alone then fills the
+/// path in spite of its drops.
 const HELD: Duration = Duration::from_millis(100);
 /// Leaves hold this many times as much once they are set, ...
 const HELD_ON_SETTING: f64 = 1.25;
@@ -49,6 +50,15 @@ const HELD_LONG: f64 = 1.5;
 const LEAVES_AGAIN: Duration = Duration::from_secs(10);
 /// What leaves hold at the lowest rates, and at the highest or without one.
 const LIMITS: RangeInclusive<u64> = 64 << 10..=32 << 20;
+
+/// Target and interval of CoDel as the kernel has them where nothing is set (sch_fq_codel.c). Both grow in proportion to
+/// a least round trip of more than a fifth of the interval, as in [`forebay_core::qdisc::FqCodel`]: CoDel would drop
+/// before a flow fills a longer path.
+const CODEL_TARGET: Duration = Duration::from_millis(5);
+const CODEL_INTERVAL: Duration = Duration::from_millis(100);
+const CODEL_ROUND_TRIPS: u32 = 5;
+/// Change of the least round trip (share) that queues follow. Smaller ones are not worth a command to the kernel.
+const RTT_CHANGE: f64 = 0.1;
 
 /// From a failure to the next attempt, and twice as long each time that another follows soon.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -76,33 +86,41 @@ impl BundleClasses {
     /// Makes the classes, unshaped.
     fn make(&self, htb: &Htb) -> io::Result<()> {
         htb.set_class(self.class, None)?;
-        self.leaves.clone().try_for_each(|class| self.set_leaf(htb, class, UNSHAPED, true))
+        let leaves = &mut self.leaves.clone();
+        leaves.try_for_each(|class| self.set_leaf(htb, class, UNSHAPED, Duration::ZERO, true))
     }
 
     /// Makes a leaf, or changes it. What flows send in their turns is what it lets through at once: of a leaf that
     /// `has_other_turns` than before, or that is new, this is set, too.
-    fn set_leaf(&self, htb: &Htb, class: u32, leaf: Leaf, has_other_turns: bool) -> io::Result<()> {
+    fn set_leaf(
+        &self,
+        htb: &Htb,
+        class: u32,
+        leaf: Leaf,
+        rtt: Duration,
+        has_other_turns: bool,
+    ) -> io::Result<()> {
         // The turn first, which makes the class where there is none.
         if has_other_turns && class != self.class {
             htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))?;
         }
         htb.set_leaf(class, leaf)?;
         match self.qdisc {
-            Some(kind) if has_other_turns => htb.set_queue(class, kind),
+            Some(kind) if has_other_turns => htb.set_queue(class, kind, &queue_options(kind, rtt)),
             _ => Ok(()),
         }
     }
 
     /// What the leaves are to be at a rate, which they are not set anew for each of: there are many. They are `now`
     /// this, and since this time.
-    fn leaf(&self, rate: Option<Rate>, now: Leaf, since: Duration) -> Leaf {
+    fn leaf(&self, rate: Option<Rate>, rtt: Duration, now: Leaf, since: Duration) -> Leaf {
         let Some(rate) = rate else { return UNSHAPED };
         let longest = if is_cut(rate, now.longest == self.frame_bytes) {
             self.frame_bytes
         } else {
             WHOLE_BYTES
         };
-        let least = rate.bytes_in(HELD).as_u64().clamp(*LIMITS.start(), *LIMITS.end());
+        let least = rate.bytes_in(HELD.max(rtt)).as_u64().clamp(*LIMITS.start(), *LIMITS.end());
         let times = now.limit.as_f64() / least as f64;
         let most = if since < LEAVES_AGAIN { HELD_MOST } else { HELD_LONG };
         let limit = if (1.0..=most).contains(&times) {
@@ -114,6 +132,16 @@ impl BundleClasses {
     }
 }
 
+/// Options of a queue of this kind on a path with this least round trip; zero: it is not known.
+fn queue_options(kind: &str, rtt: Duration) -> Vec<u8> {
+    if kind != "fq_codel" {
+        return Vec::new();
+    }
+    let interval = CODEL_INTERVAL.max(rtt * CODEL_ROUND_TRIPS);
+    let factor = interval.as_secs_f64() / CODEL_INTERVAL.as_secs_f64();
+    htb::fq_codel_options(CODEL_TARGET.mul_f64(factor), interval)
+}
+
 /// Leaves of a class without a rate.
 const UNSHAPED: Leaf = Leaf { limit: ByteCount::new(*LIMITS.end()), longest: WHOLE_BYTES };
 
@@ -121,6 +149,8 @@ const UNSHAPED: Leaf = Leaf { limit: ByteCount::new(*LIMITS.end()), longest: WHO
 struct Wanted {
     /// At each place in bit/s; 0: none; or [`UNMADE`].
     rates: Vec<AtomicU64>,
+    /// Least round trip of the path at each place (ns); 0: not known.
+    rtts: Vec<AtomicU64>,
     changed: EventFd,
     is_over: AtomicBool,
     /// Why classes are not as they are wanted, until they are again.
@@ -128,6 +158,12 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Rate and least round trip at a place.
+    fn at(&self, place: usize) -> (u64, Duration) {
+        let rtt_ns = self.rtts[place].load(Ordering::Relaxed);
+        (self.rates[place].load(Ordering::Relaxed), Duration::from_nanos(rtt_ns))
+    }
+
     fn failed(&self) -> MutexGuard<'_, Option<String>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,6 +198,7 @@ impl Rates {
         let first = move |place: usize| if place < bundles { 0 } else { UNMADE };
         let wanted = Arc::new(Wanted {
             rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
+            rtts: places.iter().map(|_| AtomicU64::new(0)).collect(),
             changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             is_over: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -199,7 +236,10 @@ impl Rates {
 
     /// Has the bundle at a place sent at this rate from now on, within milliseconds; `None`: unshaped. Where there are no
     /// classes yet, packets of the bundle go past them until they are made: those of hundreds of bundles take seconds.
-    pub fn set(&self, place: usize, rate: Option<Rate>) {
+    /// Queues follow `rtt`, the least round trip of its path, where it is known.
+    pub fn set(&self, place: usize, rate: Option<Rate>, rtt: Option<Duration>) {
+        let rtt_ns = rtt.map_or(0, |rtt| rtt.as_nanos() as u64);
+        self.wanted.rtts[place].store(rtt_ns, Ordering::Relaxed);
         let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
         self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
         self.wake();
@@ -230,6 +270,8 @@ struct Set {
     classes: BundleClasses,
     /// In bit/s; 0: none; or [`UNMADE`].
     rate: u64,
+    /// Least round trip that the queues follow; zero: not known.
+    rtt: Duration,
     /// What the leaves at this place are, but for `pending`, and since when.
     leaf: Leaf,
     since: Instant,
@@ -244,11 +286,16 @@ impl Set {
     fn new(classes: BundleClasses, rate: u64) -> Self {
         let pending = classes.leaves.end..classes.leaves.end;
         let has_other_turns = rate == UNMADE;
-        Self { classes, rate, leaf: UNSHAPED, since: Instant::now(), pending, has_other_turns }
+        let (leaf, since, rtt) = (UNSHAPED, Instant::now(), Duration::ZERO);
+        Self { classes, rate, rtt, leaf, since, pending, has_other_turns }
     }
 
-    fn set_rate(&mut self, htb: &Htb, bits_per_s: u64) -> io::Result<()> {
-        if bits_per_s != self.rate {
+    fn set_rate(&mut self, htb: &Htb, bits_per_s: u64, rtt: Duration) -> io::Result<()> {
+        let has_other_rtt = rtt.abs_diff(self.rtt) > self.rtt.mul_f64(RTT_CHANGE);
+        if has_other_rtt {
+            self.follow_rtt(rtt);
+        }
+        if bits_per_s != self.rate || has_other_rtt {
             let rate = (bits_per_s > 0).then(|| Rate::from_bits_per_sec(bits_per_s));
             htb.set_class(self.classes.class, rate)?;
             self.follow(Instant::now(), bits_per_s, rate);
@@ -256,11 +303,21 @@ impl Set {
         Ok(())
     }
 
+    /// The least round trip is another: perhaps the queues are to have other options.
+    fn follow_rtt(&mut self, rtt: Duration) {
+        let before = std::mem::replace(&mut self.rtt, rtt);
+        let Some(kind) = self.classes.qdisc else { return };
+        if self.rate != UNMADE && queue_options(kind, rtt) != queue_options(kind, before) {
+            self.has_other_turns = true;
+            self.pending = self.classes.leaves.clone();
+        }
+    }
+
     /// The rate is another: perhaps the leaves are to be others, too.
     fn follow(&mut self, now: Instant, bits_per_s: u64, rate: Option<Rate>) {
         let is_new = self.rate == UNMADE;
         self.rate = bits_per_s;
-        let leaf = self.classes.leaf(rate, self.leaf, now - self.since);
+        let leaf = self.classes.leaf(rate, self.rtt, self.leaf, now - self.since);
         if is_new || leaf != self.leaf {
             self.has_other_turns |= leaf.longest != self.leaf.longest;
             self.pending = self.classes.leaves.clone();
@@ -270,7 +327,8 @@ impl Set {
 
     /// What was set is perhaps not there any more: all is to be made.
     fn forget(&mut self) {
-        *self = Self { leaf: self.leaf, ..Self::new(self.classes.clone(), UNMADE) };
+        let (leaf, rtt) = (self.leaf, self.rtt);
+        *self = Self { leaf, rtt, ..Self::new(self.classes.clone(), UNMADE) };
     }
 }
 
@@ -400,12 +458,13 @@ impl Setter {
     fn set_rates(&mut self, until: Instant) -> io::Result<()> {
         let is_made = |set: &Set| set.rate != UNMADE;
         for (place, set) in self.places.iter_mut().enumerate().filter(|(_, set)| is_made(set)) {
-            set.set_rate(&self.htb, self.wanted.rates[place].load(Ordering::Relaxed))?;
+            let (rate, rtt) = self.wanted.at(place);
+            set.set_rate(&self.htb, rate, rtt)?;
         }
-        for (set, wanted) in self.places.iter_mut().zip(&self.wanted.rates) {
-            let wanted = wanted.load(Ordering::Relaxed);
+        for (place, set) in self.places.iter_mut().enumerate() {
+            let (wanted, rtt) = self.wanted.at(place);
             if set.rate == UNMADE && wanted != UNMADE {
-                set.set_rate(&self.htb, wanted)?;
+                set.set_rate(&self.htb, wanted, rtt)?;
                 if Instant::now() >= until {
                     break;
                 }
@@ -418,7 +477,7 @@ impl Setter {
     fn set_leaves(&mut self, until: Instant) -> io::Result<()> {
         for set in &mut self.places {
             while let Some(class) = set.pending.next() {
-                set.classes.set_leaf(&self.htb, class, set.leaf, set.has_other_turns)?;
+                set.classes.set_leaf(&self.htb, class, set.leaf, set.rtt, set.has_other_turns)?;
                 set.has_other_turns &= !set.pending.is_empty();
                 if Instant::now() >= until {
                     return Ok(());
@@ -486,6 +545,27 @@ mod tests {
     }
 
     #[test]
+    fn queues_follow_the_round_trip() {
+        let ms = Duration::from_millis;
+        let options = |target, interval| htb::fq_codel_options(ms(target), ms(interval));
+        for (rtt, target, interval) in [(0, 5, 100), (20, 5, 100), (40, 10, 200), (600, 150, 3000)]
+        {
+            assert_eq!(queue_options("fq_codel", ms(rtt)), options(target, interval), "{rtt} ms");
+        }
+        assert!(queue_options("cake", ms(600)).is_empty());
+        let mut set =
+            Set::new(BundleClasses { qdisc: Some("fq_codel"), ..classes(1..2) }, 1_000_000);
+        set.follow_rtt(ms(15));
+        assert_eq!((&set.pending, set.has_other_turns), (&(2..2), false), "the same options");
+        set.follow_rtt(ms(40));
+        assert_eq!((&set.pending, set.has_other_turns), (&(1..2), true));
+        // A leaf of its own holds a round trip at least.
+        let rate = Some(Rate::from_mbit_per_sec(100));
+        let held = |rtt| classes(2..4).leaf(rate, ms(rtt), UNSHAPED, LEAVES_AGAIN).limit.as_f64();
+        assert!((held(400) / held(50) - 4.0).abs() < 0.01, "{} {}", held(400), held(50));
+    }
+
+    #[test]
     fn what_failed_is_set_anew_whole_whatever_was_pending() {
         let mut set = Set::new(classes(2..102), 0);
         let rate = Rate::from_mbit_per_sec(100);
@@ -518,7 +598,8 @@ mod tests {
             let mut now = UNSHAPED;
             let mut changes = 0;
             for rate in (1..2000).chain((1..2000).rev()).chain((0..2000).map(|at| 90 + at % 16)) {
-                let leaf = classes.leaf(Some(Rate::from_mbit_per_sec(rate)), now, since);
+                let rate_now = Some(Rate::from_mbit_per_sec(rate));
+                let leaf = classes.leaf(rate_now, Duration::ZERO, now, since);
                 changes += u32::from(leaf != now);
                 now = leaf;
                 let held_ms = now.limit.as_f64() * 8.0 / (rate as f64 * 1e3);
@@ -526,7 +607,7 @@ mod tests {
                 assert!(is_in_bounds || rate < 11, "{rate}: {held_ms} ms");
             }
             assert!(changes < 70, "{changes}");
-            assert_eq!(classes.leaf(None, now, since), UNSHAPED);
+            assert_eq!(classes.leaf(None, Duration::ZERO, now, since), UNSHAPED);
         }
     }
 }

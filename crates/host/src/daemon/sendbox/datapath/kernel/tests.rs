@@ -26,13 +26,14 @@ fn epoch_size() -> EpochSize {
 
 fn steering(rate: Option<Rate>) -> Steering {
     let (epoch_size, version) = (epoch_size(), BlockVersion::V2);
-    Steering { rate, epoch_size, sampling_key: KEY, version }
+    Steering { rate, epoch_size, sampling_key: KEY, version, path_rtt: None }
 }
 
 /// What was told of the bundle.
 #[derive(Default)]
 struct Told {
     departures: Vec<Departures>,
+    waits: Vec<Duration>,
 }
 
 impl Listener for Told {
@@ -41,6 +42,10 @@ impl Listener for Told {
     }
 
     fn on_queue(&mut self, _now: Timestamp, _backlog: Backlog) {}
+
+    fn on_wait(&mut self, wait: Duration) {
+        self.waits.push(wait);
+    }
 }
 
 /// The datapath between the ports `lan` and `wan`, and the ports at their other ends.
@@ -248,6 +253,49 @@ fn packets_leave_at_the_rate_and_both_ends_count_and_sample_the_same() {
         let is_before =
             |one: &Departures, next: &Departures| one.packets < next.packets && one.at <= next.at;
         assert!(bench.told[0].departures.is_sorted_by(is_before));
+    });
+}
+
+#[test]
+fn wait_of_sparse_flow_is_its_time_in_the_queue() {
+    waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
+        bench.beat();
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        // 80 frames of 16 flows wait 48 ms, and so does the first of another flow, while the second one does not count.
+        bench.send(80, 80);
+        let sent = Instant::now();
+        for _ in 0..2 {
+            let mut frame = bench.frame();
+            frame[35] = 99;
+            assert!(bench.source.send(&frame));
+            bench.source.flush().unwrap();
+        }
+        let (mut arrived, mut seen) = (None, 0);
+        while seen < 82 && sent.elapsed() < Duration::from_secs(5) {
+            let take = &mut |frame: &[u8], _: Timestamp| {
+                seen += u64::from(frame[6..12] == SOURCE);
+                if frame[6..12] == SOURCE && frame[35] == 99 {
+                    arrived = arrived.or(Some(Instant::now()));
+                }
+            };
+            bench.sink.receive(64, take).unwrap();
+            bench.turn();
+        }
+        bench.turn();
+        assert_eq!(seen, 82);
+        let waits = &bench.told[0].waits;
+        // The first frame of each flow, and again that of a flow whose frames had left by then.
+        assert!((15..=40).contains(&waits.len()), "{waits:?}");
+        let (wait, truth) = (*waits.last().unwrap(), arrived.unwrap() - sent);
+        assert!(wait.abs_diff(truth) < Duration::from_millis(2), "{wait:?} is not {truth:?}");
+        assert!(truth > Duration::from_millis(30), "{truth:?}");
+        // Once all have left, the next frame of any flow counts again.
+        bench.told[0].waits.clear();
+        bench.send(16, 1);
+        bench.receive(Duration::from_millis(100));
+        let waits = &bench.told[0].waits;
+        assert!((15..=16).contains(&waits.len()), "{waits:?}");
+        assert!(waits[8] < Duration::from_millis(2), "{waits:?}");
     });
 }
 

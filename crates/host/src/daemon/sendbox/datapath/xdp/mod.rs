@@ -23,6 +23,7 @@ mod readers;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 use forebay_core::bundle::table::BundleTable;
 use forebay_core::bundle::{BlockVersions, Departures};
@@ -138,6 +139,8 @@ impl Listener for Nobody {
     fn on_departures(&mut self, _sent: &Departures) {}
 
     fn on_queue(&mut self, _now: Timestamp, _backlog: Backlog) {}
+
+    fn on_wait(&mut self, _wait: Duration) {}
 }
 
 impl Datapath for Xdp {

@@ -1,5 +1,7 @@
 //! The queue of one bundle: its qdisc and shaper, and what leaves through them.
 
+use std::time::Duration;
+
 use forebay_core::bundle::{
     BlockVersion, BoundaryMark, DepartureCounters, EpochSize, SampleBlock, SamplingKey,
 };
@@ -26,6 +28,7 @@ pub struct Queue {
     epoch_size: EpochSize,
     sampling_key: SamplingKey,
     version: BlockVersion,
+    path_rtt: Option<Duration>,
     departed: DepartureCounters,
     given_up: GivenUp,
     lateness: Lateness,
@@ -37,10 +40,11 @@ impl Queue {
         Ok(Self {
             qdisc: qdisc.clone(),
             classifier: Classifier::from_spec(qdisc)?,
-            shaper: Shaper::new(qdisc::build(qdisc)?, ShaperParams::default()),
+            shaper: Shaper::new(qdisc::build(qdisc)?, ShaperParams::default()).watching(),
             epoch_size: EpochSize::MAX,
             sampling_key: SamplingKey::IDENTITY,
             version: BlockVersion::V1,
+            path_rtt: None,
             departed: DepartureCounters::default(),
             given_up: GivenUp::default(),
             lateness: Lateness::default(),
@@ -57,6 +61,9 @@ impl Queue {
     pub fn succeed(self, now: Timestamp, before: Self, pool: &mut Pool) -> Self {
         let Self { qdisc, classifier, mut shaper, .. } = self;
         let Self { shaper: mut earlier, mut given_up, .. } = before;
+        if let Some(rtt) = before.path_rtt {
+            shaper.set_path_rtt(rtt);
+        }
         shaper.set_rate(now, earlier.rate());
         earlier.set_rate(now, None);
         let mut drops = Drops { pool, given_up: &mut given_up };
@@ -79,6 +86,11 @@ impl Queue {
         self.epoch_size = steering.epoch_size;
         self.sampling_key = steering.sampling_key;
         self.version = steering.version;
+        if let Some(rtt) = steering.path_rtt
+            && self.path_rtt.replace(rtt) != Some(rtt)
+        {
+            self.shaper.set_path_rtt(rtt);
+        }
         if steering.rate != self.shaper.rate() {
             self.shaper.set_rate(now, steering.rate);
         }
@@ -169,6 +181,9 @@ impl Queue {
         if self.shaper.rate().is_some() {
             self.lateness.record(self.shaper.lateness());
         }
+        if let Some(wait) = self.shaper.sparse_wait() {
+            listener.on_wait(wait);
+        }
         let is_sent = wan.send(frame.bytes());
         debug_assert!(is_sent, "a packet leaves its queue only when the WAN has room");
         let (headers, bytes) = (frame.headers(), frame.bytes());
@@ -227,6 +242,7 @@ mod tests {
             epoch_size: EpochSize::MAX,
             sampling_key: SamplingKey::IDENTITY,
             version: BlockVersion::V1,
+            path_rtt: Some(Duration::from_millis(40)),
         };
         queue.steer(now, &steering);
         for number in 0..20 {
@@ -238,6 +254,7 @@ mod tests {
         let mut next = fifo("5p").succeed(now, same, &mut pool);
         assert_eq!((next.backlog().packets, next.counters().dropped), (5, 15));
         assert_eq!(next.shaper.rate(), steering.rate);
+        assert_eq!(next.path_rtt, steering.path_rtt);
         next.release(now);
         let mut drops = Drops { pool: &mut pool, given_up: &mut next.given_up };
         let left = std::iter::from_fn(|| next.shaper.dequeue(now, &mut drops));
