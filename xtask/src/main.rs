@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod compare;
+mod constants;
 mod deny;
 mod docs;
 mod evaluate;
@@ -31,6 +32,8 @@ chores:
   compare-check   says whether `forebay compare` finds nothing where seeds and commit are the same, a
                constant of Cubic that is 10 % off, and how often it calls something in 100
                comparisons of what does not differ (4 minutes)
+  constants [--list | --json] [--at-most N]   counts the numbers that tune the control loop of a bundle, by
+               file: those of constants, and bare ones. --list prints each; where there are more than N it fails
   deny         judges the licences, duplicates and origins of all dependencies by deny.toml, and known
                holes where their database can be reached (cargo-deny)
   docs         builds the pages of docs/ as a site in target/site, with an mdBook that it installs into
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         }
         Some("bpf-algorithms") => algorithms::build(&arguments[1..]),
         Some("compare-check") => compare::check(&arguments[1..]),
+        Some("constants") => constants::count(&arguments[1..]),
         Some("deny") => alone(&arguments).and_then(|()| deny::deny()),
         Some("docs") => alone(&arguments).and_then(|()| docs::build()),
         Some("evaluate") => {
