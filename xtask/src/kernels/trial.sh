@@ -46,7 +46,7 @@ now_ms() { date +%s%3N; }
 
 # Whether a sendbox in state $1 holds its bundle to what the path carries: a box that drains or has little to send does,
 # and an emulated machine is asked too seldom to find it in one state among these.
-holds() { case $1 in '' | null | silent | measuring | competing) false ;; esac }
+holds() { case $1 in '' | null | silent | measuring | competing | passing | trying) false ;; esac }
 
 # Waits until a sendbox other than that of process $1 shapes; answers for how long nobody did (ms).
 await_shaping() {

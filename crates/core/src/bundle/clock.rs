@@ -57,6 +57,8 @@ const SUSPECT_MAX_S: f64 = 2.0;
 const SAME: f64 = 0.75;
 /// Slopes that may be of one drift, the way forth over the way back: a drain of the queue adds to it.
 const SAME_DRIFT: RangeInclusive<f64> = 0.6..=2.5;
+/// Slopes that may be of one slew in a short window, in which queues of both ways may happen to move oppositely.
+const SAME_SLEW: RangeInclusive<f64> = 0.8..=1.25;
 /// In longer windows than this so small a part may be some of it.
 const PART_MIN: f64 = 0.25;
 const LONG: usize = 16;
@@ -357,7 +359,7 @@ impl ForeignClock {
             let is_plain = if len > LONG {
                 SAME_DRIFT.contains(&ratio) || is_plain && ratio > PART_MIN
             } else {
-                SAME_DRIFT.contains(&ratio) && is_plain
+                SAME_SLEW.contains(&ratio) && is_plain
             };
             let agreed =
                 agreed(forth.slope, -back.slope).filter(|slope| is_plain && has_moved(*slope));

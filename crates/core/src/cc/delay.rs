@@ -132,10 +132,12 @@ pub const COMPETES: Param<bool> = Param::new(
 .or(true);
 
 /// The parameter by which a sendbox enforces an aggregate's limits only while that is measured to pay.
-pub const SUPERVISED: Param<bool> = Param::switch(
+pub const SUPERVISED: Param<bool> = Param::new(
     "supervised",
-    "a sendbox enforces the limits of an aggregate only while it measures that they pay; a single flow has none",
-);
+    "a sendbox enforces the limits of an aggregate only while it measures that they pay; without \
+     effect on a single flow, and where competes is false",
+)
+.or(true);
 
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
@@ -280,8 +282,9 @@ impl<L: DelayLaw> DelayControl<L> {
             return Err(MODE_SWITCHING.refused(spec));
         }
         self.rival = switches.then(Rival::default);
-        self.is_supervised = SUPERVISED.of(spec)? && self.slow_start_bytes.is_none();
-        self.yields &= COMPETES.of(spec)? && !self.is_supervised;
+        let yields = self.yields && COMPETES.of(spec)?;
+        self.is_supervised = SUPERVISED.of(spec)? && yields;
+        self.yields = yields && !self.is_supervised;
         Ok(self)
     }
 

@@ -9,6 +9,8 @@ use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, milli
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
+/// How the reasons of the state `passing` begin for which competing traffic is a likely cause.
+const LESS_DELIVERED: &str = "less is delivered under limits";
 
 /// What limits the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +26,12 @@ pub enum Limit {
     NoFeedback,
     /// The paths of the bundle differ in delay.
     SeveralPaths,
-    /// Traffic outside the bundle fills the bottleneck's buffer.
+    /// Traffic outside the bundle fills the bottleneck's buffer, as the law found without a supervisor.
     Competition,
+    /// The sendbox does not limit the bundle: no queue stands, or limits did not pay.
+    Passing,
+    /// The sendbox tries whether limits pay.
+    Trying,
     /// The law has not measured enough yet.
     Measuring,
     /// The share of the uplink that others leave.
@@ -82,7 +88,8 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
     let is_short = is(share.filter(|share| share.is_short).map(|share| share.rate_bps));
     // A law that sets no rate leaves the bounds of the configuration, if there are any.
     let has_no_rate = bundle.peer.state != "alive"
-        || ["silent", "imbalanced", "competing", "measuring"].contains(&decision.state.as_str());
+        || ["silent", "imbalanced", "passing", "competing", "measuring"]
+            .contains(&decision.state.as_str());
     match decision.state.as_str() {
         "handed_back" => Limit::HandedBack,
         _ if status.dry_run => Limit::DryRun,
@@ -93,11 +100,13 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
         _ if bundle.peer.state != "alive" => Limit::NoFeedback,
         "imbalanced" => Limit::SeveralPaths,
         "competing" => Limit::Competition,
+        "passing" => Limit::Passing,
         "measuring" => Limit::Measuring,
         _ if is_short => Limit::Share,
         _ if is_unused => Limit::Application,
         _ if is(shaping.max_rate_bps) => Limit::MaxRate,
         _ if is(share.map(|share| share.rate_bps)) => Limit::Share,
+        "trying" => Limit::Trying,
         "app_limited" => Limit::Application,
         _ if is(Some(shaping.min_rate_bps)) => Limit::MinRate,
         _ => Limit::Path,
@@ -156,6 +165,11 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
             "Traffic outside the bundle fills the buffer at the bottleneck ({reason}): a bundle that kept the \
              queue short would lose its share. A short test now and then shows when the others have left."
         ),
+        Limit::Passing => passing(shaping),
+        Limit::Trying => format!(
+            "The sendbox tries whether shaping pays ({reason}): for a few seconds it limits the bundle. Then it \
+             compares what is delivered, and how long packets wait, with the time without limits."
+        ),
         Limit::Measuring => {
             format!("The law {cc} has not measured enough to set a rate yet: {reason}.")
         }
@@ -182,6 +196,25 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
             format!("The hosts are the limit: they send {sent}{queue}. {law}")
         }
     }
+}
+
+fn passing(shaping: &ShapingStatus) -> String {
+    let decision = &shaping.decision;
+    let reason = &decision.reason;
+    let held_back = if decision.rate_bps.is_some() {
+        " The packets that it has held back leave at that rate."
+    } else {
+        ""
+    };
+    let cause = if reason.starts_with(LESS_DELIVERED) {
+        " Traffic outside the bundle that competes for the bottleneck is a likely cause."
+    } else {
+        ""
+    };
+    format!(
+        "The sendbox does not limit the bundle: {reason}.{held_back}{cause} It tries limits when a queue stands at \
+         the bottleneck, less often after each trial in which they did not pay."
+    )
 }
 
 fn share(status: &Status, shaping: &ShapingStatus) -> Option<String> {
@@ -397,7 +430,7 @@ mod tests {
     #[test]
     fn a_law_that_sets_no_rate_leaves_the_bounds_of_the_configuration() {
         let status = Status { uplink_bps: Some(80_000_000), ..sendbox() };
-        for state in ["silent", "imbalanced", "competing", "measuring"] {
+        for state in ["silent", "imbalanced", "competing", "passing", "measuring"] {
             let mut bundle = bundle(state, Some(20));
             bundle.shaping.as_mut().unwrap().max_rate_bps = Some(20_000_000);
             let parts = ["leave at up to 20.000 Mbit/s", "The limit is max_rate", state];
@@ -429,12 +462,39 @@ mod tests {
         explained(&sendbox(), &blind, none, &[unshaped, "is there, but nothing tells when"]);
         for (state, limit, part) in [
             ("competing", Limit::Competition, "Traffic outside the bundle fills the buffer"),
+            ("passing", Limit::Passing, "The sendbox does not limit the bundle: as the test says."),
             ("imbalanced", Limit::SeveralPaths, "The bundle takes several paths"),
             ("measuring", Limit::Measuring, "has not measured enough"),
             ("handed_back", Limit::HandedBack, "past this box, since as the test says."),
         ] {
             explained(&sendbox(), &bundle(state, None), limit, &[unshaped, part]);
         }
+    }
+
+    #[test]
+    fn passing_names_competitors_only_where_limits_delivered_less() {
+        let passing = |reason: &str, mbit| {
+            let mut bundle = bundle("passing", mbit);
+            bundle.shaping.as_mut().unwrap().decision.reason = reason.into();
+            bundle
+        };
+        let likely =
+            "Traffic outside the bundle that competes for the bottleneck is a likely cause.";
+        let less = passing("less is delivered under limits", None);
+        explained(&sendbox(), &less, Limit::Passing, &[likely]);
+        let held = "The packets that it has held back leave at that rate.";
+        for reason in ["no queue stands", "packets wait as long under limits"] {
+            let passing = passing(reason, Some(20));
+            let part = format!("The sendbox does not limit the bundle: {reason}. {held} It tries");
+            explained(&sendbox(), &passing, Limit::Passing, &[&part]);
+        }
+    }
+
+    #[test]
+    fn trying_says_what_is_compared() {
+        let parts =
+            ["leave at up to 20.000 Mbit/s", "tries whether shaping pays (as the test says)"];
+        explained(&sendbox(), &bundle("trying", Some(20)), Limit::Trying, &parts);
     }
 
     #[test]

@@ -7,5 +7,6 @@ mod control;
 mod outside;
 mod paths;
 mod site;
+mod supervised;
 mod uplink;
 mod upsets;

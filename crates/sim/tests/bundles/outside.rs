@@ -111,7 +111,8 @@ fn a_bundle_that_may_not_compete_keeps_its_limits_and_has_less() {
     let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 40.0)).collect();
     let run = |competes: bool| {
         let mut plan = network(&["copa"], others.clone(), 40.0);
-        plan.bundles[0].cc = Spec::named("copa").with("competes", Value::Bool(competes));
+        let cc = Spec::named("copa").with("supervised", Value::Bool(false));
+        plan.bundles[0].cc = cc.with("competes", Value::Bool(competes));
         let mut simulation = Simulation::new(plan).unwrap();
         let goodput = goodput(&mut simulation, INSIDE, 20.0, 40.0);
         (competing(&mut simulation, 0), goodput)

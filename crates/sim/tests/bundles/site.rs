@@ -56,10 +56,16 @@ pub fn path(rate: Rate, rtt: Duration, buffer: &str) -> Network {
     }
 }
 
-/// A bundle over the [`path`].
+/// A bundle over the [`path`] whose law decides alone: `supervised.rs` has those whose limits have to pay.
 pub fn bundle(name: &str, law: &str, qdisc: Spec) -> Bundle {
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    Bundle { log: true, ..Bundle::new(name, Spec::named(law), qdisc, path, back) }
+    Bundle { log: true, ..Bundle::new(name, alone(law), qdisc, path, back) }
+}
+
+/// `law` without a supervisor.
+fn alone(law: &str) -> Spec {
+    let spec = Spec::named(law);
+    if law == "copa" { spec.with("supervised", Value::Bool(false)) } else { spec }
 }
 
 /// A flow from the first second on, in the bundle or on the link that is its hop.

@@ -1,4 +1,4 @@
-//! Shapes only while shaping is measured to pay, for an algorithm that asks for it (`copa` with `supervised`).
+//! Shapes only while shaping is measured to pay, for an algorithm that asks for it (`copa`, unless `supervised = false`).
 //!
 //! ```text
 //!          a queue stands, and the back-off is over              R and J as good as in passing
@@ -34,6 +34,10 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Share of the reference rate that limits have to deliver.
 const KEEP: f64 = 0.97;
+/// A box with a backlog in less of the time is idle at times: its hosts have no more to send.
+const BUSY: f64 = 0.9;
+/// Mean delay of all packets over the round trip in passing that ends shaping, where hosts have no more to send.
+const LATE: f64 = 1.2;
 /// Deficit that ends shaping on a path without variance (seconds of the reference rate).
 const BUDGET_S: f64 = 0.25;
 /// Multiples of the mean stray of the deficit in its budget.
@@ -43,14 +47,17 @@ const BLOCK_S: f64 = 1.0;
 const BLOCK_LOOPS: f64 = 5.0;
 /// Loop times after a change of limits that are not judged.
 const SETTLE_LOOPS: f64 = 3.0;
+/// Fewer waits a second than this count for less: most of a bundle of bulk flows is not sparse.
+const WAITS_PER_S: f64 = 10.0;
+/// Blocks of the mean delay that ends shaping.
+const DELAY_BLOCKS: usize = 10;
 /// Blocks that are kept, and so the longest time of a mean.
 const BLOCKS: usize = 25;
 /// A queue stands whose delay stays above this for a block (seconds).
 const STANDING_S: f64 = 4e-3;
 /// Rates within this share over [`CONSTANT_S`] are the same: of a link that serves the bundle alone.
 const CONSTANT: f64 = 0.015;
-const CONSTANT_S: f64 = 2.0;
-const CONSTANT_PASSING_S: f64 = 5.0;
+const CONSTANT_S: f64 = 5.0;
 /// Rates within this share are those of one trial.
 const SAME: f64 = 0.05;
 /// Rates of two blocks within this share are steady: a drain probes for a queue below the least round trip.
@@ -58,16 +65,16 @@ const PROBE_STEADY: f64 = 0.1;
 /// Share of the excess delay that a trial has to take away.
 const GAIN: f64 = 0.33;
 /// Shortest back-off in seconds and in least round trips, its growth, and the longest over the shortest.
-const BACK_OFF_S: f64 = 30.0;
+const BACK_OFF_S: f64 = 120.0;
 const BACK_OFF_ROUND_TRIPS: f64 = 100.0;
 const BACK_OFF_GROWTH: f64 = 4.0;
-const BACK_OFF_MOST: f64 = 16.0;
+const BACK_OFF_MOST: f64 = 4.0;
 /// Drains that need not wait for the back-off begin at multiples of this time of the day (seconds), and of so many least
 /// round trips at least.
 const GRID_S: f64 = 20.0;
 const GRID_ROUND_TRIPS: f64 = 50.0;
 /// Rate while the queue is drained at the start of a trial, over the reference.
-const DRAIN: f64 = 0.8;
+const DRAIN: f64 = 0.87;
 /// No limits are lower than this share of the reference while less is on its way than was without limits: a flow that
 /// arrives is not given the path before it is seen.
 const FLOOR: f64 = 0.9;
@@ -99,6 +106,9 @@ struct Block {
     rtts: f64,
     wait_sum_s: f64,
     waits: f64,
+    /// Time in which the box had a backlog, and the backlog's integral over time.
+    busy_s: f64,
+    backlog_bytes_s: f64,
 }
 
 impl Block {
@@ -108,10 +118,20 @@ impl Block {
 
     /// Delay of a sparse flow (seconds).
     fn joint_s(&self) -> f64 {
-        self.rtt_sum_s / self.rtts.max(1.0) + self.wait_sum_s / self.waits.max(1.0)
+        self.rtt_sum_s / self.rtts.max(1.0)
+            + self.wait_sum_s / self.waits.max(WAITS_PER_S * self.seconds)
+    }
+
+    /// Mean delay of all packets, in the box by Little's law (seconds). Hosts with bulk flows fill any queue, so there is
+    /// none of a box that always has a backlog.
+    fn total_s(&self) -> Option<f64> {
+        let waited_s = self.backlog_bytes_s / self.delivered_bytes.max(1.0);
+        (self.busy_s < BUSY * self.seconds).then(|| self.rtt_sum_s / self.rtts.max(1.0) + waited_s)
     }
 
     fn add(&mut self, other: &Self) {
+        self.busy_s += other.busy_s;
+        self.backlog_bytes_s += other.backlog_bytes_s;
         self.seconds += other.seconds;
         self.delivered_bytes += other.delivered_bytes;
         self.rtt_sum_s += other.rtt_sum_s;
@@ -185,6 +205,10 @@ pub(super) struct Supervisor {
     block: Block,
     /// Rate and delay in passing.
     reference: Block,
+    /// Largest rate of a block in passing.
+    peak: f64,
+    /// The algorithm asks for less than the floor.
+    is_at_floor: bool,
     deficit_s: f64,
     /// Delivery rates since the deficit was last 0, or since the constant rate began: least, largest, since when.
     constant: (f64, f64, f64),
@@ -222,6 +246,8 @@ impl Default for Supervisor {
             blocks: VecDeque::new(),
             block: Block::default(),
             reference: Block::default(),
+            peak: 0.0,
+            is_at_floor: false,
             deficit_s: 0.0,
             constant: (0.0, 0.0, 0.0),
             not_before_s: 0.0,
@@ -253,11 +279,13 @@ impl Supervisor {
         self.block.waits += 1.0;
     }
 
-    /// What was measured is of another time: no limits until a trial.
+    /// What was measured is of another time: no limits until a trial. The least round trip is kept, since a queue may stand
+    /// already; a trial finds out whether the path is longer.
     pub(super) fn restart(&mut self) {
-        let Self { day_s, .. } = *self;
-        *self = Self { day_s, now_s: self.now_s, since_s: self.now_s, ..Self::default() };
-        self.settled_s = self.now_s;
+        let Self { day_s, now_s, base_s, .. } = *self;
+        let base = core::mem::take(&mut self.base);
+        let (since_s, settled_s) = (now_s, now_s);
+        *self = Self { day_s, now_s, since_s, settled_s, base, base_s, ..Self::default() };
     }
 
     /// All round trips seen before count as longer by this.
@@ -305,8 +333,15 @@ impl Supervisor {
             self.block = Block::default();
             return None;
         }
+        // What was delivered is not known, as after a step of the receivebox's clock.
+        if measurement.delivery_rate.is_none() && !matches!(self.mode, Mode::Draining(_)) {
+            return None;
+        }
         self.block.seconds += dt_s;
         self.block.delivered_bytes += delivered_bytes;
+        let busy = 1.0 - measurement.idle.map_or(0.0, |idle| idle.as_f64());
+        self.block.busy_s += busy * dt_s;
+        self.block.backlog_bytes_s += measurement.backlog.map_or(0.0, ByteCount::as_f64) * dt_s;
         let is_whole = self.block.seconds >= self.block_s();
         if is_whole {
             if self.blocks.len() == BLOCKS {
@@ -314,12 +349,16 @@ impl Supervisor {
             }
             self.blocks.push_back(core::mem::take(&mut self.block));
         }
+        // Behind a ceiling that other bundles make low neither mode shows what the path would carry.
+        if measurement.cwnd_limited == Some(false) && !matches!(self.mode, Mode::Draining(_)) {
+            self.deficit_s = 0.0;
+            return None;
+        }
         match self.mode {
             // Bundles that drain together have to begin together.
             Mode::Passing => {
                 let rate = measurement.delivery_rate.map_or(0.0, Rate::as_bytes_per_sec_f64);
-                let is_constant =
-                    self.constant_s(rate, 1.0) > CONSTANT_PASSING_S.max(20.0 * self.loop_s);
+                let is_constant = self.constant_s(rate, 1.0) > CONSTANT_S.max(20.0 * self.loop_s);
                 let is_tried = (rate - self.tried_rate).abs() < SAME * rate;
                 if is_constant && !is_tried && self.stands() {
                     self.not_before_s = self.now_s;
@@ -334,7 +373,6 @@ impl Supervisor {
                 self.drain(drain, rtt_s, age_s, rate)
             }
             Mode::Trying | Mode::Shaping => {
-                let busy = 1.0 - measurement.idle.map_or(0.0, |idle| idle.as_f64());
                 let rate = measurement.delivery_rate.map_or(0.0, Rate::as_bytes_per_sec_f64);
                 self.judge_rate(dt_s, busy, delivered_bytes, rate)
                     .or_else(|| is_whole.then(|| self.judge_delay()).flatten())
@@ -460,18 +498,20 @@ impl Supervisor {
         let before = self.blocks.iter().rev().nth(1).map_or(0.0, Block::rate);
         let is_steady = (recent.rate() - before).abs() < PROBE_STEADY * recent.rate();
         // A box that begins under load takes the queue for a part of the path.
-        let is_probe = !self.is_probed && is_steady && !self.stands();
-        if self.blocks.is_empty() || !is_due || !is_probe && !self.stands() {
+        let is_probe = !self.is_probed && self.blocks.len() <= 2 && is_steady && !self.stands();
+        self.is_probed |= self.blocks.len() > 2;
+        // What is delivered in a slow start is less than passing will give.
+        let is_growing = recent.rate() > (1.0 + PROBE_STEADY) * before;
+        if self.blocks.is_empty() || is_growing || !is_due || !is_probe && !self.stands() {
             return None;
         }
         self.is_probed = true;
+        self.peak = self.blocks.iter().map(Block::rate).fold(0.0, f64::max);
         self.tried_rate =
             if self.now_s >= self.not_before_s { recent.rate() } else { self.tried_rate };
-        self.reference = Block {
-            rtt_sum_s: all.rtt_sum_s / all.rtts.max(1.0) * recent.rtts,
-            wait_sum_s: all.wait_sum_s / all.waits.max(1.0) * recent.waits,
-            ..recent
-        };
+        self.reference = recent;
+        let earlier_s = all.joint_s() - recent.joint_s();
+        self.reference.rtt_sum_s += earlier_s.max(0.0) * recent.rtts;
         let deviation = libm::sqrt(self.variance() / recent.seconds.max(1e-9));
         let drain = Drain {
             rate: DRAIN * recent.rate(),
@@ -515,7 +555,9 @@ impl Supervisor {
         if drain.held == Some(false) && is_early {
             return self.go_on_passing("others share the queue");
         }
-        let is_over = drain.least_s > drain.last_least_s - 0.1 * STANDING_S;
+        // The queue is empty once no more is delivered than is sent.
+        let is_over = rate < 0.5 * (1.0 + DRAIN) * self.reference.rate()
+            || drain.held != Some(true) && drain.least_s > drain.last_least_s - 0.1 * STANDING_S;
         if !is_over && self.now_s - drain.since_s <= 2.0 + 20.0 * self.loop_s {
             drain.last_least_s = drain.least_s;
             drain.least_s = f64::INFINITY;
@@ -576,11 +618,22 @@ impl Supervisor {
         rate: f64,
     ) -> Option<Change> {
         let reference = self.reference.rate().max(1.0);
-        self.deficit_s =
-            (self.deficit_s + KEEP * busy * dt_s - delivered_bytes / reference).max(0.0);
+        let mut by_s = KEEP * busy * dt_s - delivered_bytes / reference;
+        if busy < BUSY {
+            by_s = by_s.max(-(1.0 - KEEP) * dt_s);
+        }
+        self.deficit_s = (self.deficit_s + by_s).max(0.0);
         let constant_s = self.constant_s(rate, busy);
-        if constant_s > CONSTANT_S.max(2.0 * BLOCK_LOOPS * self.loop_s) {
+        // At the floor the rate is constant because of the floor, unless a queue stands.
+        let queue_s = self.last_least_s.map_or(0.0, |least_s| least_s - self.base_s);
+        let is_own = self.is_at_floor && queue_s < STANDING_S.max(self.noise_s);
+        if constant_s > CONSTANT_S.max(2.0 * BLOCK_LOOPS * self.loop_s) && !is_own {
+            // The queue of passing would be as many bytes as before.
+            let queue_s = (self.reference.joint_s() - self.base_s).max(0.0);
+            let longer_s = queue_s * (reference / rate.max(1.0) - 1.0);
+            self.reference.rtt_sum_s += longer_s * self.reference.rtts;
             self.reference.delivered_bytes = rate * self.reference.seconds;
+            self.peak = rate;
             self.deficit_s = 0.0;
         }
         let budget_s = self.budget_s();
@@ -591,7 +644,8 @@ impl Supervisor {
         }
         let is_less = self.deficit_s > budget_s;
         // A rate that has stayed the same since the deficit began may be the link's own.
-        let may_be_alone = constant_s > 0.5 * self.deficit_s && constant_s > 4.0 * self.loop_s;
+        let may_be_alone =
+            constant_s > 0.5 * self.deficit_s && constant_s > 4.0 * self.loop_s && !is_own;
         if is_less && !(may_be_alone && self.deficit_s < CONSTANT_S) {
             return self.pass("less is delivered under limits");
         }
@@ -615,11 +669,13 @@ impl Supervisor {
                 self.mode = Mode::Shaping;
                 self.reason = "shaping pays";
             }
-            Mode::Shaping if self.blocks.len() >= 10 => {
+            Mode::Shaping if self.blocks.len() >= DELAY_BLOCKS => {
                 if self.now_s - self.since_s > BACK_OFF_S {
                     self.back_off_s = 0.0;
                 }
-                if self.mean(10).joint_s() > reference_s {
+                let mean = self.mean(DELAY_BLOCKS);
+                let is_late = mean.total_s().is_some_and(|total_s| total_s > LATE * reference_s);
+                if is_late || mean.joint_s() > reference_s {
                     return self.pass("packets wait longer under limits");
                 }
             }
@@ -654,7 +710,9 @@ impl Supervisor {
                 // As much as was on its way without limits, and no more: a path that became slower does not get what waits.
                 let most_bytes = PEAK * self.reference.rate() * self.reference.joint_s();
                 let share = if in_flight_bytes < most_bytes { FLOOR } else { 0.0 };
-                let least = Rate::from_bytes_per_sec_f64(share * self.reference.rate());
+                let peak = self.peak.max(self.reference.rate());
+                let least = Rate::from_bytes_per_sec_f64(share * peak);
+                self.is_at_floor = rate.is_some_and(|rate| rate < least);
                 rate.map(|rate| rate.max(least))
             }
         }
@@ -669,3 +727,6 @@ impl Supervisor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,8 +60,10 @@ struct Line {
 /// a test, after which it is one or the other.
 fn standing(state: &'static str) -> Option<&'static str> {
     match state {
-        "silent" | "imbalanced" | "handed_back" | "competing" | "measuring" => Some(state),
-        "testing" | "confirming" => None,
+        "silent" | "imbalanced" | "handed_back" | "competing" | "passing" | "measuring" => {
+            Some(state)
+        }
+        "testing" | "confirming" | "trying" => None,
         _ => Some("shaped"),
     }
 }

@@ -29,6 +29,8 @@ const PACKET: ByteCount = ByteCount::new(1500);
 pub const PATH: Rate = Rate::from_mbit_per_sec(5);
 /// ... and this delay.
 const DELAY: Duration = Duration::from_millis(10);
+/// Hosts leave no longer a queue on the path, as those with a window do.
+const QUEUE: Duration = Duration::from_millis(100);
 
 /// What the kernel has of the one bundle, for the datapath on one side and a test on the other.
 #[derive(Default)]
@@ -62,7 +64,7 @@ impl Kernel {
     fn depart(&mut self, now: Timestamp) -> Option<Departures> {
         let Steering { rate, epoch_size, .. } = self.steering?;
         let at = if rate.is_some() { self.free_at } else { now };
-        if self.queued == 0 || at > now {
+        if self.queued == 0 || at > now || self.path_free_at > now + QUEUE {
             return None;
         }
         self.free_at = at + rate.and_then(|rate| PACKET.time_at(rate)).unwrap_or_default();

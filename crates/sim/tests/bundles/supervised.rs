@@ -1,0 +1,126 @@
+//! Bundles whose limits have to pay, as those of `copa` with its defaults.
+
+use forebay_core::link;
+use forebay_core::qdisc::bundle_default;
+use forebay_core::spec::Spec;
+use forebay_sim::Simulation;
+use forebay_sim::network::{Flow, Hop, Network, Upset};
+
+use crate::site::*;
+
+/// By then limits hold: a queue stands for a second, and a trial takes two to four.
+const LIMITED_S: f64 = 8.0;
+
+/// So many Cubic flows over 96 Mbit/s, 50 ms and three bandwidth-delay products, in a bundle or in none.
+fn network(inside: usize, is_bundled: bool) -> Network {
+    let mut network = loaded("copa", 96, 50, inside);
+    network.bundles[0].cc = Spec::named("copa");
+    network.bundles[0].qdisc = bundle_default();
+    if !is_bundled {
+        network.bundles.clear();
+        network.flows.iter_mut().for_each(|flow| flow.data = vec![Hop::Link(0)]);
+    }
+    network
+}
+
+/// Past the bundle, from `start_s` to `stop_s`.
+fn outside(start_s: f64, stop_s: f64) -> Flow {
+    Flow {
+        start: seconds(start_s),
+        stop: Some(seconds(stop_s)),
+        ..flow("cubic", GREEDY, Hop::Link(0))
+    }
+}
+
+/// Seconds from `from_s` on in which the first bundle passes traffic without limits, or tries them.
+fn unlimited_s(network: &Network, from_s: f64) -> f64 {
+    let trace = Trace::of(network);
+    let states = trace.decisions(from_s, network.stop.as_secs_f64()).map(|it| it.state);
+    states.filter(|state| ["passing", "trying", "silent"].contains(state)).count() as f64 * 0.01
+}
+
+/// Mbit/s of the first `inside` flows with boxes over that without.
+fn kept(change: impl Fn(&mut Network), inside: usize, from_s: f64, to_s: f64) -> f64 {
+    let [with, without] = [true, false].map(|is_bundled| {
+        let mut network = network(inside, is_bundled);
+        change(&mut network);
+        goodput(&mut Simulation::new(network).unwrap(), inside, from_s, to_s)
+    });
+    with / without
+}
+
+#[test]
+fn a_bundle_alone_is_limited_soon_and_stays_so() {
+    for flows in [1, 4, 20] {
+        let network = network(flows, true);
+        assert_eq!(unlimited_s(&network, LIMITED_S), 0.0, "{flows} flows");
+        let trace = Trace::of(&network);
+        full_and_short(&trace, 12.0, 40.0).unwrap_or_else(|seen| panic!("{flows} flows: {seen}"));
+    }
+}
+
+#[test]
+fn traffic_that_does_not_answer_leaves_the_limits() {
+    let mut network = network(20, true);
+    network.flows.push(Flow { start: seconds(10.0), ..flow("const", cbr(mbit(32)), Hop::Link(0)) });
+    assert_eq!(unlimited_s(&network, LIMITED_S), 0.0);
+}
+
+#[test]
+fn flows_outside_leave_the_bundle_most_of_its_goodput() {
+    // The fewer flows are inside, the longer they take after limits that did not pay.
+    for (inside, count, least) in [(4, 1, 0.6), (4, 4, 0.7), (20, 1, 0.85)] {
+        let change = |network: &mut Network| {
+            network.stop = seconds(60.0);
+            network.flows.extend(vec![outside(5.0, 60.0); count]);
+        };
+        let kept = kept(change, inside, 25.0, 60.0);
+        assert!(kept > least, "{inside} inside, {count} outside: {kept:.2}");
+    }
+}
+
+#[test]
+fn limits_come_back_after_the_flows_outside_left() {
+    let mut network = network(20, true);
+    network.stop = seconds(80.0);
+    network.flows.extend(vec![outside(15.0, 40.0); 3]);
+    let unlimited_s = unlimited_s(&network, 70.0);
+    assert_eq!(unlimited_s, 0.0);
+}
+
+#[test]
+fn a_link_that_sends_in_turns_costs_nothing() {
+    for jitter_ms in [0, 6] {
+        let change = |network: &mut Network| {
+            let config = &mut network.links[0].config;
+            (config.batch, config.jitter) = if jitter_ms == 0 {
+                (10 * MS, config.jitter)
+            } else {
+                (config.batch, jitter_ms * MS)
+            };
+        };
+        let kept = kept(change, 4, 10.0, 40.0);
+        assert!(kept > 0.95, "jitter of {jitter_ms} ms: {kept:.2}");
+    }
+}
+
+#[test]
+fn a_slower_link_becomes_the_reference() {
+    let mut network = network(4, true);
+    network.stop = seconds(60.0);
+    let change =
+        link::Change { at: seconds(20.0), rate: Some(mbit(48)), ..link::Change::default() };
+    network.links[0].config.changes = vec![change];
+    let trace = Trace::of(&network);
+    let part = trace.part(50.0, 60.0);
+    assert!(part.used > 0.95 && part.queue < 60.0, "{part:?}");
+}
+
+#[test]
+fn silence_ends_limits_for_some_seconds() {
+    let mut network = network(4, true);
+    network.stop = seconds(60.0);
+    network.bundles[0].changes =
+        vec![upset(15.0, Upset::Suspended(true)), upset(17.0, Upset::Suspended(false))];
+    assert_eq!(unlimited_s(&network, 50.0), 0.0);
+}
