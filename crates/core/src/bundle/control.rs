@@ -420,6 +420,7 @@ impl Control {
     /// What was learnt is of another path or another time.
     fn lose_feedback(&mut self, now: Timestamp) {
         self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        self.way_back_longer_ns = 0;
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.restart();
             self.cc.on_event(now, CongestionEvent::Unenforced);

@@ -126,8 +126,8 @@ pub const MODE_SWITCHING: Param<bool> = Param::switch(
 /// The parameter by which an aggregate keeps its limits beside others that fill the buffer.
 pub const COMPETES: Param<bool> = Param::new(
     "competes",
-    "an aggregate gives its limits up beside others that fill the buffer; a single flow goes by \
-     mode_switching",
+    "an aggregate gives its limits up next to traffic that fills the buffer: by itself without \
+     supervised; a single flow goes by mode_switching",
 )
 .or(true);
 

@@ -9,8 +9,9 @@ use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, milli
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
-/// How the reasons of the state `passing` begin for which competing traffic is a likely cause.
-const LESS_DELIVERED: &str = "less is delivered under limits";
+/// Reasons of the state `passing` for which competing traffic is a likely cause.
+const COMPETING: [&str; 2] =
+    ["less is delivered under limits", "competing traffic shares the queue"];
 
 /// What limits the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,7 +207,7 @@ fn passing(shaping: &ShapingStatus) -> String {
     } else {
         ""
     };
-    let cause = if reason.starts_with(LESS_DELIVERED) {
+    let cause = if COMPETING.contains(&reason.as_str()) {
         " Traffic outside the bundle that competes for the bottleneck is a likely cause."
     } else {
         ""

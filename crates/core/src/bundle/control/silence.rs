@@ -129,6 +129,6 @@ impl Control {
         } else {
             UNREPORTED
         });
-        self.cc.on_event(now, CongestionEvent::FeedbackLost);
+        self.lose_feedback(now);
     }
 }

@@ -82,7 +82,7 @@ const FLOOR: f64 = 0.9;
 const PEAK: f64 = 1.25;
 /// Part of what a block delivers above the reference that the reference takes over: passing would give as much.
 const RISE: f64 = 0.25;
-/// Share of the rate that it falls by at least in a drain of a queue that others share.
+/// Share of the rate that it falls by at least in a drain of a queue that competing traffic shares.
 const DRAIN_FALL: f64 = 0.05;
 /// Reports that show whether the rate holds in a drain, at least.
 const DRAIN_REPORTS: u32 = 4;
@@ -154,7 +154,7 @@ enum Mode {
 }
 
 /// A drain at the start of a trial. A queue that is the bundle's alone, or that of bundles that drain together, leaves the
-/// bottleneck at the rate before as long as it lasts. In a queue that others share the bundle's part falls with what it
+/// bottleneck at the rate before as long as it lasts. In a shared queue the bundle's part falls with what it
 /// sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Drain {
@@ -296,6 +296,10 @@ impl Supervisor {
         self.recent.shift(by_s);
         self.base_s += by_s;
         self.loop_least_s += by_s;
+        if let Mode::Draining(drain) = &mut self.mode {
+            drain.least_s += by_s;
+            drain.last_least_s += by_s;
+        }
         self.last_least_s = self.last_least_s.map(|least_s| least_s + by_s);
     }
 
@@ -352,6 +356,7 @@ impl Supervisor {
         // Behind a ceiling that other bundles make low neither mode shows what the path would carry.
         if measurement.cwnd_limited == Some(false) && !matches!(self.mode, Mode::Draining(_)) {
             self.deficit_s = 0.0;
+            self.blocks.clear();
             return None;
         }
         match self.mode {
@@ -479,17 +484,24 @@ impl Supervisor {
         self.back_off_s =
             (BACK_OFF_GROWTH * self.back_off_s).clamp(first_s, BACK_OFF_MOST * first_s);
         self.not_before_s = self.next_multiple(self.back_off_s, 0.5 * self.back_off_s);
-        self.drain_at_s = self.next_multiple(GRID_S, 0.5 * GRID_S);
+        let grid_s = self.grid_s();
+        self.drain_at_s = self.next_multiple(grid_s, 0.5 * grid_s);
         self.release = Some(RELEASE * self.reference.rate().max(rate));
         self.enter(Mode::Passing, reason);
         Some(Change::Unenforced)
     }
 
-    fn may_try(&mut self) -> Option<Change> {
+    /// Time between drains that need not wait for the back-off (seconds).
+    fn grid_s(&self) -> f64 {
         let mut grid_s = GRID_S;
         while grid_s < GRID_ROUND_TRIPS * self.base_s {
             grid_s *= 2.0;
         }
+        grid_s
+    }
+
+    fn may_try(&mut self) -> Option<Change> {
+        let grid_s = self.grid_s();
         let is_due = self.now_s >= self.not_before_s || self.now_s >= self.drain_at_s;
         if self.now_s >= self.drain_at_s {
             self.drain_at_s = self.next_multiple(grid_s, 0.5 * self.block_s());
@@ -553,7 +565,7 @@ impl Supervisor {
         }
         let is_early = self.now_s < self.not_before_s;
         if drain.held == Some(false) && is_early {
-            return self.go_on_passing("others share the queue");
+            return self.go_on_passing("competing traffic shares the queue");
         }
         // The queue is empty once no more is delivered than is sent.
         let is_over = rate < 0.5 * (1.0 + DRAIN) * self.reference.rate()
@@ -570,7 +582,7 @@ impl Supervisor {
             return self.go_on_passing("no queue stands");
         }
         if drain.held.is_none() && is_early {
-            return self.go_on_passing("whose queue it is cannot be told");
+            return self.go_on_passing("it is not known whose queue it is");
         }
         // A queue that was the bundle's own is gone: what is left is the path's round trip.
         let is_longer = drain.least_s - self.base_s > STANDING_S.max(2.0 * self.noise_s);
@@ -601,10 +613,10 @@ impl Supervisor {
     /// For how long the delivery rate has been the same (seconds).
     fn constant_s(&mut self, rate: f64, busy: f64) -> f64 {
         let (least, largest, since_s) = &mut self.constant;
-        if rate > 0.0 && busy > 0.9 {
+        if rate > 0.0 && busy > BUSY {
             (*least, *largest) = (least.min(rate), largest.max(rate));
         }
-        if *largest > (1.0 + CONSTANT) * *least || busy < 0.5 {
+        if *largest > (1.0 + CONSTANT) * *least || busy < BUSY {
             (*least, *largest, *since_s) = (rate, rate, self.now_s);
         }
         self.now_s - *since_s

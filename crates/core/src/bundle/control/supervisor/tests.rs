@@ -102,7 +102,7 @@ fn half_of_the_rate_ends_shaping_within_a_second() {
     // The rate varies, as next to flows that answer.
     let from_s = bench.now_s;
     while !bench.is_passing() {
-        let share = if (bench.now_s * 10.0) as u64 % 2 == 0 { 0.45 } else { 0.55 };
+        let share = if ((bench.now_s * 10.0) as u64).is_multiple_of(2) { 0.45 } else { 0.55 };
         bench.run(0.1, LINK * share, 30.0, 1.0);
         assert!(bench.now_s < from_s + 1.5, "{:?}", bench.changes);
     }
