@@ -6,7 +6,6 @@
 
 use super::Control;
 use crate::bundle::boundary::Mismatch;
-use crate::cc::CongestionEvent;
 use crate::units::{Duration, Timestamp};
 
 /// Reports count as missing after this and two loop times.
