@@ -26,7 +26,8 @@ pub struct Seen {
     pub bytes_per_100ms: Vec<u64>,
     /// The flows that were reset or failed, by name and number.
     pub resets: Vec<String>,
-    /// Decisions of the sendbox in order of time: when (ms), whether it shaped, and why or why not.
+    /// Decisions of the sendbox in order of time: when (ms), whether it shaped or passed traffic by choice, and why or
+    /// why not.
     pub decisions: Vec<(u64, bool, String)>,
 }
 
