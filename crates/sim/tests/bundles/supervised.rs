@@ -60,10 +60,12 @@ fn a_bundle_alone_is_limited_soon_and_stays_so() {
 }
 
 #[test]
-fn traffic_that_does_not_answer_leaves_the_limits() {
+fn limits_come_back_next_to_a_constant_rate() {
     let mut network = network(20, true);
     network.flows.push(Flow { start: seconds(10.0), ..flow("const", cbr(mbit(32)), Hop::Link(0)) });
-    assert_eq!(unlimited_s(&network, LIMITED_S), 0.0);
+    network.stop = seconds(60.0);
+    assert!(unlimited_s(&network, LIMITED_S) < 30.0);
+    assert_eq!(unlimited_s(&network, 50.0), 0.0);
 }
 
 #[test]

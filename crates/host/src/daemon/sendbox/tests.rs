@@ -258,6 +258,7 @@ fn a_running_bundle_takes_other_bounds_and_shares_and_nothing_of_it_begins_anew(
         rate_bps(kernel) == Some(2_000_000) && shaping.share.is_none()
     });
     assert_eq!(running.stub.kernel().rearranged, 3);
+    running.wait_for("more sent", |_, shaping| shaping.counters.boundaries_matched > 60);
     running.stub.kernel().queued = 0;
     let after = running.stop();
     let [before, after] = [&before, &after].map(|status| &status.bundles[0]);
