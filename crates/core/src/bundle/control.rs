@@ -480,6 +480,11 @@ impl Control {
         self.loop_times.value().map(duration).max(supervisor.round_trip())
     }
 
+    /// By how much limits shorten the delay of a sparse flow; `None`: not known.
+    pub fn saves(&self) -> Option<Duration> {
+        self.supervisor.as_ref().and_then(Supervisor::saves)
+    }
+
     /// When the next tick is due.
     pub fn next_timer(&self) -> Timestamp {
         let tick = self.ticked_at + TICK;

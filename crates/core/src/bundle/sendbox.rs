@@ -397,9 +397,11 @@ impl Sendbox {
         self.waits.take()
     }
 
-    /// By how much shaping shortens the delay of a sparse flow; `None`: not measured.
-    pub const fn saves(&self) -> Option<Duration> {
-        None
+    /// By how much limits shorten the delay of a sparse flow, round trip and wait in the bundle's queue: the last ten
+    /// blocks of a second, or of five loop times, under limits, compared with the time before without. `None`: not known,
+    /// as while no limits hold.
+    pub fn saves(&self) -> Option<Duration> {
+        self.control.saves()
     }
 
     /// Epoch size in force: what the datapath is to take for boundaries.

@@ -64,7 +64,8 @@ fn limits_come_back_next_to_a_constant_rate() {
     let mut network = network(20, true);
     network.flows.push(Flow { start: seconds(10.0), ..flow("const", cbr(mbit(32)), Hop::Link(0)) });
     network.stop = seconds(60.0);
-    assert!(unlimited_s(&network, LIMITED_S) < 30.0);
+    // The floor fills the buffer before the lower rate is known, so the limits end once.
+    assert!(unlimited_s(&network, LIMITED_S) < 32.0);
     assert_eq!(unlimited_s(&network, 50.0), 0.0);
 }
 

@@ -696,6 +696,13 @@ impl Supervisor {
         None
     }
 
+    /// By how much less a sparse flow waits than without limits; `None` while limits are off or too new.
+    pub(super) fn saves(&self) -> Option<Duration> {
+        let is_known = self.mode == Mode::Shaping && self.blocks.len() >= DELAY_BLOCKS;
+        let saved_s = self.reference.joint_s() - self.mean(DELAY_BLOCKS).joint_s();
+        (is_known && saved_s > 0.0).then(|| crate::cc::estimators::duration(saved_s))
+    }
+
     /// Mean round trip without limits, before they began to hold.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         (self.reference.rtts > 0.0)

@@ -92,8 +92,11 @@ fn a_trial_waits_for_slow_start() {
 #[test]
 fn limits_that_deliver_as_much_are_kept() {
     let mut bench = Bench::shaping();
+    assert_eq!(bench.supervisor.saves(), None, "not known so soon");
     bench.run(120.0, LINK, 2.0, 1.0);
     assert!(!bench.is_passing(), "{:?}", bench.changes);
+    let saved = bench.supervisor.saves().unwrap();
+    assert!((90..=99).contains(&saved.as_millis()), "{saved:?} of a queue of 100 ms");
 }
 
 #[test]
@@ -148,6 +151,14 @@ fn the_floor_is_no_slower_link() {
         bench.supervisor.is_at_floor = true;
         assert!(bench.now_s < 40.0, "{}", bench.supervisor.reference.rate());
     }
+    assert!(bench.supervisor.reference.rate() > 0.99 * reference);
+}
+
+#[test]
+fn a_box_idle_at_times_learns_no_constant_rate() {
+    let mut bench = Bench::shaping();
+    let reference = bench.supervisor.reference.rate();
+    bench.run(20.0, LINK * 0.69, 0.0, 0.7);
     assert!(bench.supervisor.reference.rate() > 0.99 * reference);
 }
 
