@@ -48,7 +48,9 @@ fn check(config: &Config) {
         assert!(!bundle.to.is_empty() && (is_sendbox || !bundle.from.is_empty()));
         assert!(bundle.to.iter().chain(&bundle.from).all(|prefix| *prefix == prefix.trunc()));
         if let Some(shaping) = &bundle.shaping {
-            assert!(shaping.max_rate.is_none_or(|max| max >= shaping.min_rate));
+            assert!(
+                shaping.max_rate.is_none_or(|max| shaping.min_rate.is_none_or(|min| max >= min))
+            );
         }
     }
 }

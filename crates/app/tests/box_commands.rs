@@ -89,7 +89,7 @@ fn a_checked_configuration_tells_the_shares_of_the_uplink() {
     for line in [
         "  uplink of 100Mbit/s\n",
         "  group g: up to 90Mbit/s, weight 3 in the uplink\n",
-        ", 1200kbit/s to any rate, weight 1 in g, 20Mbit/s guaranteed\n",
+        ", what the path allows to any rate, weight 1 in g, 20Mbit/s guaranteed\n",
     ] {
         assert!(told.contains(line), "{line:?} is missing in\n{told}");
     }

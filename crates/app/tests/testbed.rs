@@ -448,6 +448,7 @@ fn bundle(name: &str) -> BundleSpec {
         cc: Spec::named("copa"),
         qdisc: Spec::named("sfq").with("limit", Value::Text("1200p".into())),
         datapath: DatapathKind::User,
+        supervised: true,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

@@ -83,11 +83,14 @@ fn mix(number: u64) -> u64 {
 }
 
 fn run(law: &str, case: &Case) -> Outcome {
-    let config = SendboxConfig { min_rate: Some(MIN_RATE), seed: 1, ..SendboxConfig::default() };
     // The law decides alone: it is asked whether blind traffic misleads it.
-    let spec = Spec::named(law);
-    let spec = if law == "copa" { spec.with("supervised", Value::Bool(false)) } else { spec };
-    let cc = forebay_core::cc::build(&spec, SUPPLIED).unwrap();
+    let config = SendboxConfig {
+        min_rate: Some(MIN_RATE),
+        supervised: false,
+        seed: 1,
+        ..SendboxConfig::default()
+    };
+    let cc = forebay_core::cc::build(&Spec::named(law), SUPPLIED).unwrap();
     let mut control = Control::new(config, cc);
     let mut departures = DepartureCounters::default();
     let mut seen = Class { queue: 0.0, limit: 600.0 };

@@ -147,6 +147,7 @@ pub(crate) fn boxes(
         min_rate: bundle.min_rate,
         max_rate: bundle.max_rate,
         dry_run: bundle.dry_run,
+        supervised: bundle.supervised,
         time_of_day: Duration::ZERO,
         seed: streams.stream("control").bits(),
     };

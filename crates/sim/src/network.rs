@@ -10,7 +10,6 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::bundle::sendbox::DEFAULT_MIN_RATE;
 use forebay_core::bundle::uplink::{self, UplinkConfig};
 use forebay_core::clock::Clock;
 use forebay_core::link;
@@ -58,7 +57,7 @@ pub struct Bundle {
     pub cc: Spec,
     /// Queue of the sendbox.
     pub qdisc: Spec,
-    /// The shaper is never slower.
+    /// The shaper is never slower; `None`: that follows from what the path carries.
     pub min_rate: Option<Rate>,
     /// The shaper is never faster, in whatever state.
     pub max_rate: Option<Rate>,
@@ -81,6 +80,8 @@ pub struct Bundle {
     pub wake_delay: Duration,
     /// The sendbox only says which rate it would set.
     pub dry_run: bool,
+    /// The sendbox enforces limits only while it measures that they pay.
+    pub supervised: bool,
     /// What happens to the boxes during the run, in order of time.
     pub changes: Vec<BundleChange>,
     /// Keeps epochs, decisions and samples of the queue.
@@ -88,13 +89,13 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle over `path` with the daemons' least rate.
+    /// A bundle over `path` with the daemons' defaults.
     pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
         Self {
             name: name.into(),
             cc,
             qdisc,
-            min_rate: Some(DEFAULT_MIN_RATE),
+            min_rate: None,
             max_rate: None,
             path,
             back,
@@ -105,6 +106,7 @@ impl Bundle {
             timestamp_jitter: Duration::ZERO,
             wake_delay: Duration::ZERO,
             dry_run: false,
+            supervised: true,
             changes: Vec::new(),
             log: false,
         }

@@ -163,14 +163,12 @@ fn schedule() -> Vec<Request> {
     (0..250).map(request).collect()
 }
 
-/// Flows of a bundle and one beside it. The law decides alone: in so short a time a supervisor would hardly ask it.
+/// Flows of a bundle and one beside it. Its limits always hold: in so short a time a supervisor would hardly enforce any.
 fn of_bundle(stack: Stack, law: &str) -> Network {
     let mut network = network(stack, mixed());
-    let spec = Spec::named(law);
-    let cc = if law == "copa" { spec.with("supervised", Value::Bool(false)) } else { spec };
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let bundle = Bundle::new("b", cc, queue("sfq", "200p"), path, back);
-    network.bundles = vec![bundle];
+    let bundle = Bundle::new("b", Spec::named(law), queue("sfq", "200p"), path, back);
+    network.bundles = vec![Bundle { supervised: false, ..bundle }];
     network.links[0].qdisc = queue("fifo", "200p");
     for flow in &mut network.flows[1..] {
         flow.data = vec![Hop::Bundle(0)];

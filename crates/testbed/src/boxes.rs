@@ -139,6 +139,7 @@ struct ShapingTable<'a> {
     min_rate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_rate: Option<String>,
+    supervised: bool,
     cc: &'a Spec,
     #[serde(skip_serializing_if = "Option::is_none")]
     qdisc: Option<&'a Spec>,
@@ -489,6 +490,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
             shaping: sendbox.then(|| ShapingTable {
                 min_rate: rate(bundle.min_rate_bps),
                 max_rate: rate(bundle.max_rate_bps),
+                supervised: bundle.supervised,
                 cc: &bundle.cc,
                 qdisc: (bundle.datapath == DatapathKind::User).then_some(&bundle.qdisc),
             }),
@@ -585,6 +587,7 @@ mod tests {
             cc: Spec::named("const"),
             qdisc,
             datapath: DatapathKind::User,
+            supervised: true,
             min_rate_bps: Some(2_000_000),
             max_rate_bps: None,
             unseen: 0.0,

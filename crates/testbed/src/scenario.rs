@@ -252,6 +252,8 @@ pub struct BundleSpec {
     /// What carries the packets at the sendbox.
     #[serde(default)]
     pub datapath: DatapathKind,
+    /// The sendbox enforces limits only while it measures that they pay.
+    pub supervised: bool,
     /// Lower bound of the shaper's rate (bits per second).
     pub min_rate_bps: Option<u64>,
     /// Upper bound of the shaper's rate (bits per second).

@@ -76,11 +76,13 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
         match &bundle.shaping {
             Some(shaping) => {
                 let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
-                let (cc, qdisc, min_rate) = (&shaping.cc, &shaping.qdisc, shaping.min_rate);
+                let min =
+                    shaping.min_rate.map_or("what the path allows".into(), |it| it.to_string());
+                let (cc, qdisc) = (&shaping.cc, &shaping.qdisc);
                 let uplink = config.uplink.as_ref();
                 let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
                 let share = share.unwrap_or_default();
-                writeln!(text, ", {cc} over {qdisc}, {min_rate} to {max}{share}")?;
+                writeln!(text, ", {cc} over {qdisc}, {min} to {max}{share}")?;
             }
             None => text.push('\n'),
         }

@@ -156,6 +156,7 @@ fn bundle(cc: &str, qdisc: &str) -> BundleSpec {
         cc: Spec::named(cc),
         qdisc: Spec::named(qdisc).with("limit", Value::Text("400p".into())),
         datapath: DatapathKind::User,
+        supervised: true,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

@@ -38,6 +38,7 @@ fn scenario(link: &LinkSpec, has_bundle: bool) -> Scenario {
         cc: Spec::named("copa"),
         qdisc: bundle_default(),
         datapath: DatapathKind::User,
+        supervised: true,
         min_rate_bps: None,
         max_rate_bps: None,
         unseen: 0.0,

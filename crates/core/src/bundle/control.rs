@@ -29,6 +29,7 @@ use super::decision::Decision;
 use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::order::{Order, Tally};
+use super::sendbox::{DEFAULT_MIN_RATE, MIN_RATE_SHARE};
 use super::visibility::{Alarm, Loop, Totals, Verdict, Visibility};
 use super::{BoundaryMark, Departures, EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
@@ -63,18 +64,34 @@ const MEAN_LOOPS: f64 = 2.0;
 const OVERFLOW_LOSS: f64 = 0.05;
 
 /// What an operator fixes for a bundle.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendboxConfig {
-    /// The shaper is never slower, unless a [`Ceiling`] is lower.
+    /// The shaper is never slower, unless a [`Ceiling`] is lower; `None`: it follows from what the path carries.
     pub min_rate: Option<Rate>,
     /// The shaper is never faster, in whatever state.
     pub max_rate: Option<Rate>,
     /// The host lets packets leave as they come, and only says what the rate would be.
     pub dry_run: bool,
-    /// The time of day at [`Timestamp::ZERO`]: sendboxes of other sites find by it whether only they are left.
+    /// The algorithm's limits hold only while the sendbox measures that they pay.
+    pub supervised: bool,
+    /// The time of day at [`Timestamp::ZERO`], by which sendboxes of several sites drain a common queue together.
     pub time_of_day: Duration,
     /// Seed of the bundle's random choices.
     pub seed: u64,
+}
+
+impl Default for SendboxConfig {
+    /// Without bounds, supervised.
+    fn default() -> Self {
+        Self {
+            min_rate: None,
+            max_rate: None,
+            dry_run: false,
+            supervised: true,
+            time_of_day: Duration::ZERO,
+            seed: 0,
+        }
+    }
 }
 
 /// The receivebox, as the monitor of the endpoint sees it.
@@ -168,6 +185,8 @@ pub struct Control {
     delivered: ByteCount,
     loop_times: SlidingMin,
     bottleneck: BottleneckRate,
+    /// Largest estimate of the bottleneck's rate since the start, or since the feedback was lost.
+    carried: Rate,
     delivery_rate: Rate,
     /// Mean delivery rate of the last few loop times (bytes per second).
     mean_bytes_per_s: f64,
@@ -186,7 +205,7 @@ pub struct Control {
     ceiling: Option<Ceiling>,
     /// By how much the way back is longer than when the base was measured (nanoseconds, not negative).
     way_back_longer_ns: i64,
-    /// `None`: the algorithm decides alone. So it does in a dry run, which can measure no difference.
+    /// `None`: the limits hold whatever they cost, or in a dry run never.
     supervisor: Option<Supervisor>,
     rate: Option<Rate>,
     ticked_at: Timestamp,
@@ -198,7 +217,7 @@ impl Control {
     /// A bundle that has sent nothing yet, steered by `cc`.
     pub fn new(config: SendboxConfig, mut cc: Box<dyn CongestionControl>) -> Self {
         cc.set_seed(config.seed);
-        let is_supervised = cc.is_supervised() && !config.dry_run;
+        let is_supervised = config.supervised && cc.follows_path() && !config.dry_run;
         let sizer = EpochSizer::default();
         Self {
             config,
@@ -223,6 +242,7 @@ impl Control {
             delivered: ByteCount::ZERO,
             loop_times: SlidingMin::default(),
             bottleneck: BottleneckRate::default(),
+            carried: Rate::ZERO,
             delivery_rate: Rate::ZERO,
             mean_bytes_per_s: 0.0,
             app_limited: true,
@@ -421,6 +441,7 @@ impl Control {
     fn lose_feedback(&mut self, now: Timestamp) {
         self.cc.on_event(now, CongestionEvent::FeedbackLost);
         self.way_back_longer_ns = 0;
+        self.carried = Rate::ZERO;
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.restart();
             self.cc.on_event(now, CongestionEvent::Unenforced);
@@ -460,7 +481,16 @@ impl Control {
 
     /// What the rate would be without upper bounds; `None`: unshaped.
     pub fn wanted_rate(&self) -> Option<Rate> {
-        self.wanted_rate.map(|rate| rate.max(self.config.min_rate.unwrap_or(Rate::ZERO)))
+        self.wanted_rate.map(|rate| rate.max(self.min_rate()))
+    }
+
+    /// The shaper is never slower: what the operator says, else [`DEFAULT_MIN_RATE`], or a share of what the path was seen
+    /// to carry where that is less.
+    pub fn min_rate(&self) -> Rate {
+        self.config.min_rate.unwrap_or_else(|| match self.carried {
+            Rate::ZERO => DEFAULT_MIN_RATE,
+            carried => DEFAULT_MIN_RATE.min(carried.scale(MIN_RATE_SHARE)),
+        })
     }
 
     /// The epoch size for notices to the receivebox.
@@ -473,8 +503,8 @@ impl Control {
         self.cc.state().min_rtt.or(self.feedback.least_rtt())
     }
 
-    /// Round trip for queueing disciplines that follow it: the least one, or of a supervised algorithm what hosts of the
-    /// bundle see, with the way back as it is, or saw while no limits held. `None`: not known.
+    /// Round trip for queueing disciplines that follow it: the least one, or of a supervised bundle what its hosts see,
+    /// with the way back as it is, or saw while no limits held. `None`: not known.
     pub fn path_rtt(&self) -> Option<Duration> {
         let Some(supervisor) = &self.supervisor else { return self.min_rtt() };
         self.loop_times.value().map(duration).max(supervisor.round_trip())
@@ -483,6 +513,12 @@ impl Control {
     /// By how much limits shorten the delay of a sparse flow; `None`: not known.
     pub fn saves(&self) -> Option<Duration> {
         self.supervisor.as_ref().and_then(Supervisor::saves)
+    }
+
+    /// By how much the delay of the path varies without a queue; `None`: too little to matter, or not known.
+    pub fn varies(&self) -> Option<Duration> {
+        let noise = self.supervisor.as_ref().map(Supervisor::noise);
+        noise.filter(|noise| !noise.is_zero())
     }
 
     /// When the next tick is due.
@@ -633,6 +669,8 @@ impl Control {
             let rate = self.delivery_rate.as_bytes_per_sec_f64();
             let loop_s = self.loop_time().as_secs_f64();
             self.bottleneck.push(rate, interval.as_secs_f64(), loop_s, self.app_limited);
+            self.carried =
+                self.bottleneck_rate().map_or(self.carried, |rate| rate.max(self.carried));
         }
         self.cc.on_measurement(now, &measurement);
         self.supervise(now, &measurement);
@@ -688,7 +726,7 @@ impl Control {
         // A ceiling is there in every state.
         let is_shaped = self.wanted_rate.or(self.config.max_rate).is_some() && !self.config.dry_run;
         let is_testable = !self.config.dry_run && !self.is_given_up(now);
-        let min_rate = self.config.min_rate.unwrap_or(Rate::ZERO);
+        let min_rate = self.min_rate();
         let recent_rtt = self.feedback.least_rtt().unwrap_or(sample.rtt);
         // A queue that has stood for longer than the least of late remembers, as after a silence, is one.
         let least_rtt = self.cc.state().min_rtt.map_or(recent_rtt, |base| base.min(recent_rtt));

@@ -49,9 +49,11 @@ const NOTICE_AGAIN: Duration = Duration::from_millis(50);
 /// Bounds of the rate that can be asked for: from one full frame in 120 ms to more than any port has.
 pub const RATES: RangeInclusive<Rate> =
     Rate::from_bits_per_sec(100_000)..=Rate::from_bits_per_sec(100_000_000_000);
-/// `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
+/// Most of `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
 /// effect late, because boundaries, and with them reports, become rare.
 pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+/// `min_rate` over what the path has carried, where none is given and that is less than [`DEFAULT_MIN_RATE`].
+pub const MIN_RATE_SHARE: f64 = 0.25;
 
 /// What a bundle has sent and what it would send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,6 +184,11 @@ impl Sendbox {
     pub fn set_bounds(&mut self, now: Timestamp, min_rate: Option<Rate>, max_rate: Option<Rate>) {
         self.control.set_bounds(now, min_rate, max_rate);
         self.is_undecided = true;
+    }
+
+    /// The shaper is never slower, unless a [`Ceiling`] is lower.
+    pub fn min_rate(&self) -> Rate {
+        self.control.min_rate()
     }
 
     /// What the bundle would send, where so much waits.
@@ -402,6 +409,12 @@ impl Sendbox {
     /// as while no limits hold.
     pub fn saves(&self) -> Option<Duration> {
         self.control.saves()
+    }
+
+    /// By how much the delay of the path varies without a queue, from a millisecond on: the algorithm takes no shorter
+    /// queue for one. `None`: by less, or not known.
+    pub fn varies(&self) -> Option<Duration> {
+        self.control.varies()
     }
 
     /// Epoch size in force: what the datapath is to take for boundaries.

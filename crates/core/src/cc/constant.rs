@@ -75,6 +75,9 @@ impl CongestionControl for Constant {
     fn init(&mut self, _now: Timestamp, mss: ByteCount, _initial_cwnd: ByteCount) {
         self.mss = mss;
     }
+    fn follows_path(&self) -> bool {
+        false
+    }
     fn on_measurement(&mut self, _now: Timestamp, _measurement: &Measurement) {}
     fn on_event(&mut self, _now: Timestamp, _event: CongestionEvent) {}
     fn send_limits(&self) -> SendLimits {

@@ -20,17 +20,14 @@
 //! - Steps are half of the paper's, and at most an eighth of the window a round trip.
 //! - x > 4 x*: W falls at once to what is delivered, instead of by steps over seven round trips.
 //! - TCP-competitive mode is that of a single flow alone, and off unless asked for (`mode_switching`, see
-//!   `delay/rival.rs`): an aggregate has other means to detect buffer-filling traffic, which `competes = false`
-//!   leaves out.
+//!   `delay/rival.rs`): the limits of a bundle hold only while its sendbox measures that they pay.
 //!
 //! Ranges: W at least 4 segments; v at least 1, doubled to no more than a step of W/8 a round trip takes.
-//! Parameters are `flow`, `mode_switching`, `competes` and `supervised`.
+//! Parameters are `flow` and `mode_switching`.
 
 use alloc::boxed::Box;
 
-use super::delay::{
-    COMPETES, DelayControl, DelayLaw, FLOW, MODE_SWITCHING, SUPERVISED, Steering, Window,
-};
+use super::delay::{DelayControl, DelayLaw, FLOW, MODE_SWITCHING, Steering, Window};
 use super::estimators::Path;
 use super::{Algorithm, CongestionControl, Field};
 use crate::spec::{Spec, SpecError};
@@ -40,7 +37,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "copa",
     summary: "Copa with a target that follows the bottleneck rate",
     sources: &["Arun, Balakrishnan: Copa, NSDI 2018"],
-    params: &[&FLOW, &MODE_SWITCHING, &COMPETES, &SUPERVISED],
+    params: &[&FLOW, &MODE_SWITCHING],
     needs: &[Field::Rtt, Field::DeliveryRate],
     min_window_mss: MIN_WINDOW_MSS,
     // Fed once a round trip, the least of four samples covers four of them: the window oscillates

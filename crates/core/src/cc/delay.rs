@@ -28,11 +28,9 @@
 //! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
 //! another bundle refills what a shallow drain takes from a common queue: some go below the base.
 //!
-//! **Others.** A queue that stands in spite of the window is doubted (`doubting.rs`), and if it stays, or what is
-//! delivered declines as where a flow outside takes ever more (`others.rs`), an aggregate gives its limits up and
-//! competes until a test shows that the others have left (`competing.rs`). A single flow keeps to its window
-//! and drains instead, unless it is asked to compete (`rival.rs`), and so does an aggregate whose limits nobody
-//! enforces.
+//! **Competing traffic.** A queue that stands in spite of the window starts a drain, and several of them lead nowhere
+//! if the queue is that of competing traffic. A single flow may be asked to compete (`rival.rs`). The limits of a bundle
+//! hold only while they pay, which its sendbox decides (`bundle/control/supervisor.rs`).
 //!
 //! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
 //! and stops growth for 4 round trips; less never lowers it.
@@ -46,10 +44,7 @@
 //! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
 //! whose queue stands at the bottleneck would find its own queue empty and never take control again.
 
-mod competing;
-mod doubting;
 mod draining;
-mod others;
 mod rival;
 #[cfg(test)]
 mod tests;
@@ -57,9 +52,6 @@ mod watch;
 
 use alloc::vec;
 
-use self::competing::{Competing, Confirmation, Test};
-use self::doubting::Doubt;
-use self::others::Others;
 use self::rival::Rival;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
 use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
@@ -123,22 +115,6 @@ pub const MODE_SWITCHING: Param<bool> = Param::switch(
 )
 .also(", true only with flow");
 
-/// The parameter by which an aggregate keeps its limits beside others that fill the buffer.
-pub const COMPETES: Param<bool> = Param::new(
-    "competes",
-    "an aggregate gives its limits up next to traffic that fills the buffer: by itself without \
-     supervised; a single flow goes by mode_switching",
-)
-.or(true);
-
-/// The parameter by which a sendbox enforces an aggregate's limits only while that is measured to pay.
-pub const SUPERVISED: Param<bool> = Param::new(
-    "supervised",
-    "a sendbox enforces the limits of an aggregate only while it measures that they pay; without \
-     effect on a single flow, and where competes is false",
-)
-.or(true);
-
 /// Targets of standing delay from which on limits hold.
 const START_TARGETS: f64 = 3.0;
 /// Window of a flow over the one steered for, where a rate is what binds.
@@ -165,12 +141,6 @@ enum Phase {
     Steering,
     Draining(Drain),
     Releasing(Release),
-    /// A queue stands that may be somebody else's.
-    Doubting(Doubt),
-    /// Somebody else fills the buffer.
-    Competing(Competing),
-    Testing(Test),
-    Confirming(Confirmation),
 }
 
 /// A [`DelayLaw`] as a congestion-control algorithm.
@@ -210,20 +180,10 @@ pub struct DelayControl<L> {
     /// Window before the loss that still lasts, 0 without one.
     before_loss_bytes: f64,
     overflow: OverflowWatch,
-    others: Others,
-    /// What a single flow knows of others, if it is to compete with them.
+    /// What a single flow knows of competing traffic, if it is to compete.
     rival: Option<Rival>,
-    /// Limits are given up beside others that fill the buffer: those of an aggregate, if they are enforced
-    /// and it may compete.
-    yields: bool,
-    /// A sendbox decides whether the limits are enforced, and whether it does now: a drain that is not shows nothing.
-    is_supervised: bool,
+    /// The host enforces the limits now: a drain that it does not enforce shows nothing.
     is_enforced: bool,
-    /// When competing ended, and its least time the last time (seconds).
-    left_s: Option<f64>,
-    hold_s: f64,
-    /// Time of day over our own (seconds).
-    day_s: f64,
     reason: &'static str,
 }
 
@@ -256,14 +216,8 @@ impl<L: DelayLaw> DelayControl<L> {
             loss: LossWatch::default(),
             before_loss_bytes: 0.0,
             overflow: OverflowWatch::default(),
-            others: Others::default(),
             rival: None,
-            yields: true,
-            is_supervised: false,
             is_enforced: true,
-            left_s: None,
-            hold_s: 0.0,
-            day_s: 0.0,
             reason: "no measurement yet",
         }
     }
@@ -271,20 +225,16 @@ impl<L: DelayLaw> DelayControl<L> {
     /// Reads [`FLOW`].
     pub fn with_host(mut self, spec: &Spec) -> Result<Self, SpecError> {
         self.slow_start_bytes = FLOW.of(spec)?.then_some(0.0);
-        self.yields = self.slow_start_bytes.is_none();
         Ok(self)
     }
 
-    /// Reads [`MODE_SWITCHING`], which a single flow alone may have, and [`COMPETES`].
+    /// Reads [`MODE_SWITCHING`], which a single flow alone may have.
     pub fn with_mode_switching(mut self, spec: &Spec) -> Result<Self, SpecError> {
         let switches = MODE_SWITCHING.of(spec)?;
         if switches && self.slow_start_bytes.is_none() {
             return Err(MODE_SWITCHING.refused(spec));
         }
         self.rival = switches.then(Rival::default);
-        let yields = self.yields && COMPETES.of(spec)?;
-        self.is_supervised = SUPERVISED.of(spec)? && yields;
-        self.yields = yields && !self.is_supervised;
         Ok(self)
     }
 
@@ -307,7 +257,6 @@ impl<L: DelayLaw> DelayControl<L> {
         self.loss = LossWatch::default();
         self.before_loss_bytes = 0.0;
         self.overflow = OverflowWatch::default();
-        self.others = Others::default();
         self.rival = self.rival.take().map(|_| Rival::default());
         self.slow_start_bytes = self.slow_start_bytes.map(|_| self.initial_bytes);
     }
@@ -399,10 +348,6 @@ impl<L: DelayLaw> DelayControl<L> {
         self.shaped_since_s = self.now_s;
         self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
-    }
-
-    fn is_competing(&self) -> bool {
-        matches!(self.phase, Phase::Competing(_) | Phase::Testing(_))
     }
 
     fn is_fresh(&self, path: &Path) -> bool {
@@ -530,10 +475,6 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         self.drains = Streams::new(seed).stream("drains");
     }
 
-    fn is_supervised(&self) -> bool {
-        self.is_supervised
-    }
-
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.now_s = now.as_secs_f64();
         let shaped_since_s = self.shaped_since_s;
@@ -549,15 +490,12 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let is_held = self.slow_start_bytes.is_none() && measurement.cwnd_limited == Some(false);
         self.is_steady = self.steady.on_rate(self.now_s, &path) && !is_held;
         // The flow of a sender has its own answer to loss.
-        if self.slow_start_bytes.is_none() && !self.is_competing() && self.is_enforced {
+        if self.slow_start_bytes.is_none() && self.is_enforced {
             let has_lost = measurement.lost.is_some_and(|lost| lost > ByteCount::ZERO);
             let queue_s = rtt_s - path.base_s;
             if self.overflow.on_measurement(self.now_s, &path, queue_s, has_lost) {
                 self.yield_to_overflow(&path);
             }
-        }
-        if let Some(sign) = self.sign_of_others(&path, rtt_s) {
-            self.compete(sign, &path);
         }
         let competes_alone = self.phase == Phase::Steering && self.rivals(&path, rtt_s);
         match self.phase {
@@ -576,19 +514,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             }
             Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
             Phase::Releasing(release) => self.release(release, now, &path),
-            Phase::Doubting(doubt) => self.doubt(doubt, &path),
-            Phase::Competing(competing) => {
-                let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
-                self.on_competing(competing, &path, rtt_s, lost_bytes);
-            }
-            Phase::Testing(test) => {
-                let lost_bytes = measurement.lost.map_or(0.0, ByteCount::as_f64);
-                self.on_testing(test, &path, lost_bytes);
-            }
-            Phase::Confirming(confirmation) => self.on_confirming(confirmation, &path),
         }
-        // A bundle that competes looks idle, whatever waits at the bottleneck.
-        if !self.is_competing() && self.is_enforced {
+        // Without limits a bundle looks idle, whatever waits at the bottleneck.
+        if self.is_enforced {
             self.follow_idle_base(&path, rtt_s);
         }
     }
@@ -604,13 +532,9 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::Spurious => self.take_back_loss(),
             CongestionEvent::Loss => self.on_flow_loss(false),
             CongestionEvent::Rto => self.on_flow_loss(true),
-            CongestionEvent::Unenforced => {
-                self.yields = false;
-                self.is_enforced = !self.is_supervised;
-            }
+            CongestionEvent::Unenforced => self.is_enforced = false,
             CongestionEvent::Enforced => self.enforced(),
             CongestionEvent::DelayNoise(noise) => self.estimator.set_noise(noise),
-            CongestionEvent::TimeOfDay(time) => self.day_s = time.as_secs_f64(),
             _ => {}
         }
     }
@@ -637,18 +561,6 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
             (Phase::Measuring, _) => (self.slow_start_bytes.and_then(cwnd), None),
-            (Phase::Competing(competing), _) => {
-                (None, competing.bytes_per_s().map(Rate::from_bytes_per_sec_f64))
-            }
-            (Phase::Doubting(doubt), _) => {
-                (None, Some(Rate::from_bytes_per_sec_f64(doubt.bytes_per_s(self.now_s))))
-            }
-            (Phase::Testing(test), _) => {
-                (None, Some(Rate::from_bytes_per_sec_f64(test.bytes_per_s(self.now_s))))
-            }
-            (Phase::Confirming(confirmation), _) => {
-                (None, Some(Rate::from_bytes_per_sec_f64(confirmation.bytes_per_s())))
-            }
             (Phase::Releasing(release), _) => {
                 let rate = Rate::from_bytes_per_sec_f64(release.bytes_per_s);
                 (self.slow_start_bytes.and_then(cwnd), Some(rate))
@@ -671,8 +583,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             (Phase::Steering, _) => (cwnd(self.window_bytes), self.shallow_rate()),
         };
         // A drain that did not bind would show nothing.
-        let is_plain =
-            matches!(self.phase, Phase::Draining(_) | Phase::Doubting(_)) || self.is_competing();
+        let is_plain = matches!(self.phase, Phase::Draining(_));
         let app_limited = Some(self.estimator.path().app_limited && !is_plain);
         SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited }
     }
@@ -701,10 +612,6 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 Phase::Steering => "shaping",
                 Phase::Draining(_) => "draining",
                 Phase::Releasing(_) => "releasing",
-                Phase::Doubting(_) => "doubting",
-                Phase::Competing(_) => "competing",
-                Phase::Testing(_) => "testing",
-                Phase::Confirming(_) => "confirming",
             },
             reason: self.reason,
             min_rtt: self.estimator.min_rtt(),

@@ -189,9 +189,9 @@ pub trait CongestionControl: Send {
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
     }
-    /// Whether a sendbox is to find out by measurement if the limits pay, and enforce them only then.
-    fn is_supervised(&self) -> bool {
-        false
+    /// Whether the limits follow from what the path does. A sendbox may measure whether such limits pay.
+    fn follows_path(&self) -> bool {
+        true
     }
     /// Takes what the path did since the last call.
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement);
@@ -332,6 +332,12 @@ impl Algorithm {
     ///
     /// A parameter is not one of the algorithm's, or out of range.
     pub fn build(&self, spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
+        if let Some(value) = spec.params.get("competes")
+            && self.name == copa::ALGORITHM.name
+        {
+            let allowed = "nothing: the key `supervised` of the bundle, false, has its limits hold whatever they cost";
+            return Err(SpecError::new("competes", &alloc::format!("{value}"), allowed));
+        }
         spec.check_names(self.params)?;
         (self.build)(spec)
     }

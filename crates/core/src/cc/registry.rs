@@ -150,6 +150,14 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_gone_names_its_successor() {
+        let spec = Spec::named("copa").with("competes", Value::Bool(false));
+        let supplied = [Field::DeliveryRate, Field::Rtt];
+        let error = Registry::BUILTIN.build(&spec, &supplied).err().unwrap().to_string();
+        assert!(error.starts_with("competes = false: allowed is nothing: the key `supervised`"));
+    }
+
+    #[test]
     fn a_name_is_registered_once() {
         let error = Registry::default().register(newreno::ALGORITHM).unwrap_err();
         assert_eq!(error.value, "newreno");

@@ -254,13 +254,14 @@ pub struct SendboxModel {
 }
 
 impl SendboxModel {
-    /// A sendbox steered by `algorithm`.
-    pub fn new(algorithm: &'static Algorithm) -> Self {
+    /// A sendbox steered by `algorithm`, which enforces its limits only while they pay if it is `supervised`.
+    pub fn new(algorithm: &'static Algorithm, supervised: bool) -> Self {
         let cc = algorithm.build(&Spec::named(algorithm.name)).expect("defaults are valid");
         let config = SendboxConfig {
             min_rate: Some(Rate::from_mbit_per_sec(1)),
             max_rate: Some(Rate::from_mbit_per_sec(500)),
             dry_run: false,
+            supervised,
             time_of_day: Duration::ZERO,
             seed: 1,
         };
@@ -365,8 +366,10 @@ fn keeps_a_window(algorithm: &'static Algorithm, operations: &[Operation]) {
 }
 
 fn keeps_a_rate(algorithm: &'static Algorithm, operations: &[SendboxOperation]) {
-    let mut model = SendboxModel::new(algorithm);
-    operations.iter().for_each(|operation| model.apply(operation));
+    for supervised in [false, true] {
+        let mut model = SendboxModel::new(algorithm, supervised);
+        operations.iter().for_each(|operation| model.apply(operation));
+    }
 }
 
 /// By how much other feeding moves the mean window, where that is beyond the tolerance.

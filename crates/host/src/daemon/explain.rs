@@ -27,7 +27,7 @@ pub enum Limit {
     NoFeedback,
     /// The paths of the bundle differ in delay.
     SeveralPaths,
-    /// Traffic outside the bundle fills the bottleneck's buffer, as the law found without a supervisor.
+    /// Traffic outside the bundle fills the bottleneck's buffer, as Nimbus found.
     Competition,
     /// The sendbox does not limit the bundle: no queue stands, or limits did not pay.
     Passing,
@@ -242,6 +242,10 @@ fn delay(shaping: &ShapingStatus) -> Vec<String> {
         let least = millis(Some(min_rtt));
         sentences.push(format!("A round trip takes {least} without queues{beyond}."));
     }
+    sentences.extend(shaping.varies_ns.map(|ns| {
+        let varies = millis(Some(ns));
+        format!("The path's delay varies by {varies}, so the law takes no shorter queue for one.")
+    }));
     let waited = shaping.last_second.queue_delay_ns;
     if let Some(ns) = waited.filter(|_| decision.rate_bps.is_some()) {
         sentences.push(format!(
@@ -513,6 +517,13 @@ mod tests {
         let part = "this is a dry run: they would leave at 20.000 Mbit/s.";
         explained(&status, &bundle, Limit::DryRun, &[part]);
         assert_eq!(explain(&status, &bundle).rate_bps, None);
+    }
+
+    #[test]
+    fn a_path_whose_delay_varies_is_named() {
+        let mut bundle = bundle("shaping", Some(20));
+        bundle.shaping.as_mut().unwrap().varies_ns = Some(7_000_000);
+        explained(&sendbox(), &bundle, Limit::Path, &["The path's delay varies by 7.00 ms"]);
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub struct ShapingStatus {
     pub cc: String,
     /// Qdisc with its parameters.
     pub qdisc: String,
-    /// The operator's lower bound of the rate (bits per second).
+    /// Lower bound of the rate, the operator's or what follows from the path (bits per second).
     pub min_rate_bps: u64,
     /// The operator's upper bound of the rate (bits per second), if there is one.
     pub max_rate_bps: Option<u64>,
@@ -193,6 +193,9 @@ pub struct ShapingStatus {
     pub sparse_wait: SparseWaitStatus,
     /// By how much shaping shortens the delay of a sparse flow (ns); `None`: not measured.
     pub saves_ns: Option<u64>,
+    /// By how much the delay of the path varies without a queue (ns): a shorter queue cannot be told from none. `None`:
+    /// by no more than a queue that matters.
+    pub varies_ns: Option<u64>,
     /// What the trace has, too.
     #[serde(flatten)]
     pub counters: BundleCounters,
@@ -432,6 +435,9 @@ impl BundleStatus {
         if let Some(saved) = shaping.saves_ns {
             row("shaping saves", millis(Some(saved)))?;
         }
+        if let Some(varies) = shaping.varies_ns {
+            row("path's delay", format!("varies by {}", millis(Some(varies))))?;
+        }
         let counters = &shaping.counters;
         let (drops, marks) = (counters.drops_queue, shaping.marks_queue);
         row("drops", format!("{drops} packets, {marks} marked instead"))?;
@@ -558,6 +564,7 @@ mod tests {
                         p99_ns: Some(20_000_000),
                     },
                     saves_ns: Some(31_000_000),
+                    varies_ns: Some(7_000_000),
                     reports_ambiguous: 3,
                     out_of_order: 0.25,
                     ..ShapingStatus::default()
@@ -624,6 +631,7 @@ mod tests {
             "min RTT           50.10 ms",
             "sparse flows wait p50 1.50 ms, p99 20.00 ms; 40 packets, last second",
             "shaping saves     31.00 ms",
+            "path's delay      varies by 7.00 ms",
             "1.0 s ago",
             "4 packets, 9 marked instead",
             "0 reports unmatched, 3 ambiguous",

@@ -486,6 +486,7 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
         cc: of_sendbox(&bundle.cc),
         qdisc: bundle.qdisc.clone(),
         datapath: if bundle.in_kernel { DatapathKind::Kernel } else { DatapathKind::User },
+        supervised: bundle.supervised,
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
         max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
         unseen: bundle.unseen,

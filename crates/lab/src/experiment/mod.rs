@@ -323,6 +323,8 @@ pub struct Bundle {
     pub qdisc: Spec,
     /// Packets stay in the kernel at the sendbox, whose qdisc is another then.
     pub in_kernel: bool,
+    /// The sendbox enforces limits only while it measures that they pay.
+    pub supervised: bool,
     /// Lower bound of the shaper.
     pub min_rate: Option<Rate>,
     /// Upper bound of the shaper.

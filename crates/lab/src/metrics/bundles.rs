@@ -146,12 +146,12 @@ const RATE_CLOSE_MBPS: f64 = 2.0;
 /// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
-/// States of a bundle that enforces no limits: of a supervised algorithm, and of one that competes by itself.
-const PASSING: [&str; 3] = ["passing", "competing", "testing"];
+/// States of a bundle without limits: of its supervisor, and of Nimbus, which competes by itself.
+const PASSING: [&str; 2] = ["passing", "competing"];
 /// State of a bundle whose supervisor tries the algorithm's limits.
 const TRYING: &str = "trying";
 /// States without limits, or with limits on trial. In any other state the algorithm's limits are in force.
-const UNSHAPED: [&str; 6] = ["passing", "competing", "testing", TRYING, "silent", "handed_back"];
+const UNSHAPED: [&str; 5] = ["passing", "competing", TRYING, "silent", "handed_back"];
 /// Time that a row of waits is of.
 const WAIT_SECOND_NS: u64 = 1_000_000_000;
 
@@ -409,7 +409,7 @@ impl Transition {
     /// Whether limits are off or on trial from here on.
     pub fn is_unlimited(&self) -> bool {
         let state = self.state.as_str();
-        PASSING.contains(&state) || [TRYING, "confirming"].contains(&state)
+        PASSING.contains(&state) || state == TRYING
     }
 }
 

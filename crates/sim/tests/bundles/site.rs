@@ -56,16 +56,11 @@ pub fn path(rate: Rate, rtt: Duration, buffer: &str) -> Network {
     }
 }
 
-/// A bundle over the [`path`] whose law decides alone: `supervised.rs` has those whose limits have to pay.
+/// A bundle over the [`path`] whose limits always hold: `supervised.rs` and `outside.rs` have those that have to pay.
 pub fn bundle(name: &str, law: &str, qdisc: Spec) -> Bundle {
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    Bundle { log: true, ..Bundle::new(name, alone(law), qdisc, path, back) }
-}
-
-/// `law` without a supervisor.
-fn alone(law: &str) -> Spec {
-    let spec = Spec::named(law);
-    if law == "copa" { spec.with("supervised", Value::Bool(false)) } else { spec }
+    let bundle = Bundle::new(name, Spec::named(law), qdisc, path, back);
+    Bundle { log: true, supervised: false, ..bundle }
 }
 
 /// A flow from the first second on, in the bundle or on the link that is its hop.

@@ -1,10 +1,10 @@
-//! Bundles whose limits have to pay, as those of `copa` with its defaults.
+//! Bundles whose limits have to pay, as those of the defaults.
 
 use forebay_core::link;
 use forebay_core::qdisc::bundle_default;
-use forebay_core::spec::Spec;
+use forebay_core::units::Duration;
 use forebay_sim::Simulation;
-use forebay_sim::network::{Flow, Hop, Network, Upset};
+use forebay_sim::network::{Flow, Hop, Network, Signal, Upset};
 
 use crate::site::*;
 
@@ -14,7 +14,7 @@ const LIMITED_S: f64 = 8.0;
 /// So many Cubic flows over 96 Mbit/s, 50 ms and three bandwidth-delay products, in a bundle or in none.
 fn network(inside: usize, is_bundled: bool) -> Network {
     let mut network = loaded("copa", 96, 50, inside);
-    network.bundles[0].cc = Spec::named("copa");
+    network.bundles[0].supervised = true;
     network.bundles[0].qdisc = bundle_default();
     if !is_bundled {
         network.bundles.clear();
@@ -126,4 +126,33 @@ fn silence_ends_limits_for_some_seconds() {
     network.bundles[0].changes =
         vec![upset(15.0, Upset::Suspended(true)), upset(17.0, Upset::Suspended(false))];
     assert_eq!(unlimited_s(&network, 50.0), 0.0);
+}
+
+/// Four flows over 100 Mbit/s and a round trip of `rtt`, with a buffer of 33 ms.
+fn near(rtt: Duration, stop_s: f64) -> Network {
+    let mut network = with_buffer(network(4, true), 275);
+    for (index, rate) in [(0, Some(mbit(100))), (1, None)] {
+        let config = &mut network.links[index].config;
+        config.delay = rtt / 2;
+        config.service = rate.map_or(config.service.clone(), link::Service::Rate);
+    }
+    network.stop = seconds(stop_s);
+    network
+}
+
+#[test]
+fn a_restart_under_load_finds_the_base_soon() {
+    let mut network = near(MS / 10, 25.0);
+    let restart = |secs, signal| upset(secs, Upset::Sendbox(signal));
+    network.bundles[0].changes = vec![restart(10.0, Signal::Kill), restart(12.0, Signal::Restart)];
+    let trace = Trace::of(&network);
+    assert!(trace.decisions(15.0, 25.0).all(|it| it.min_rtt.is_some_and(|rtt| rtt < MS)));
+}
+
+#[test]
+fn a_short_round_trip_ends_no_limits() {
+    for micros in [100, 400, 800] {
+        let network = near(Duration::from_micros(micros), 180.0);
+        assert_eq!(unlimited_s(&network, LIMITED_S), 0.0, "{micros} us");
+    }
 }

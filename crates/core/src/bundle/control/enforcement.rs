@@ -97,9 +97,11 @@ impl Control {
             Some(window_to_rate(cwnd, &state))
         });
         let paced = limits.pacing_rate.map(|rate| {
-            // While the law calls the bundle app-limited no rate may bind below what is known.
-            let floor = limits.app_limited.filter(|limited| *limited);
-            rate.max(floor.and(self.bottleneck_rate()).unwrap_or(Rate::ZERO))
+            // While the law calls the bundle app-limited no rate may bind below what is known. In a dry run the queue
+            // still stands that a lower rate would have drained.
+            let has_floor = limits.app_limited == Some(true) || self.config.dry_run;
+            let floor = self.bottleneck_rate().filter(|_| has_floor);
+            rate.max(floor.unwrap_or(Rate::ZERO))
         });
         match (from_window, paced) {
             (Some(one), Some(other)) => Some(one.min(other)),

@@ -1,4 +1,4 @@
-//! Shapes only while shaping is measured to pay, for an algorithm that asks for it (`copa`, unless `supervised = false`).
+//! Shapes only while shaping is measured to pay, whichever algorithm sets the limits.
 //!
 //! ```text
 //!          a queue stands, and the back-off is over              R and J as good as in passing

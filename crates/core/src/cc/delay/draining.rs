@@ -51,11 +51,7 @@ impl<L: DelayLaw> DelayControl<L> {
         let patience = if is_contradiction { 2.0 } else { 4.0 };
         // A flow that may compete finds out by itself whose queue it is.
         if self.queueing_s >= patience * path.loop_s && self.rival.is_none() {
-            if self.yields {
-                self.start_doubt(path);
-            } else {
-                self.start_drain(path, DEEP, "standing queue");
-            }
+            self.start_drain(path, DEEP, "standing queue");
             return true;
         }
         // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
@@ -96,7 +92,6 @@ impl<L: DelayLaw> DelayControl<L> {
     pub(super) fn finish_drain(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
         self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
         if self.shaped_since_s.is_finite() {
-            self.others.on_drain();
             self.phase = Phase::Steering;
             self.conclude(drain, verdict, path);
         } else {
@@ -137,15 +132,12 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.follow_up(drain, path, DEEPER, "path longer?");
                 self.longer_s = Some(base_s);
             }
-            Verdict::Longer(_) | Verdict::Queueing if self.yields => {
-                self.start_doubt(path);
-            }
             Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
                 self.follow_up(drain, path, DEEP, "queue not drained");
             }
             Verdict::Longer(_) | Verdict::Queueing => {
                 self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
-                self.reason = "others are queueing";
+                self.reason = "competing traffic has a queue";
             }
             Verdict::Unknown => self.reason = "drain without traffic",
         }

@@ -253,7 +253,7 @@ proptest! {
     #[test]
     fn any_reports_leave_the_rate_within_its_bounds(operations in sendbox_operations()) {
         for entry in &ENTRIES {
-            let mut model = SendboxModel::new(entry);
+            let mut model = SendboxModel::new(entry, false);
             operations.iter().for_each(|operation| model.apply(operation));
         }
     }

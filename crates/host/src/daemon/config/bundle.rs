@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, SUPPLIED};
+use forebay_core::bundle::sendbox::SUPPLIED;
 use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::qdisc::{self, Classifier, bundle_default};
 use forebay_core::spec::{Spec, SpecError};
@@ -29,6 +29,7 @@ pub(super) const BUNDLE: Section = Section {
         "nat",
         "cc",
         "qdisc",
+        "supervised",
         "min_rate",
         "max_rate",
         "weight",
@@ -38,7 +39,7 @@ pub(super) const BUNDLE: Section = Section {
 };
 
 /// What only a sendbox's bundles have, shares of its uplink apart.
-const SHAPING: [&str; 4] = ["cc", "qdisc", "min_rate", "max_rate"];
+const SHAPING: [&str; 5] = ["cc", "qdisc", "supervised", "min_rate", "max_rate"];
 
 /// A bundle as far as its values are right.
 pub(super) struct Bundle<'a> {
@@ -143,12 +144,15 @@ impl<'a> Bundle<'a> {
         }
         let cc = table.spec("cc", check_cc);
         let qdisc = table.spec("qdisc", check_qdisc);
-        let min_rate = table.optional("min_rate", value::rate).unwrap_or(DEFAULT_MIN_RATE);
-        if self.max_rate.is_some_and(|max_rate| max_rate < min_rate) {
+        let min_rate = table.optional("min_rate", value::rate);
+        if let (Some(min_rate), Some(max_rate)) = (min_rate, self.max_rate)
+            && max_rate < min_rate
+        {
             table.wrong("max_rate", format!("a rate of at least min_rate, {min_rate}"));
         }
         let qdisc = qdisc.unwrap_or_else(bundle_default);
-        Some(Shaping { cc: cc?, qdisc, min_rate, max_rate: self.max_rate })
+        let supervised = table.switch("supervised").unwrap_or(true);
+        Some(Shaping { cc: cc?, qdisc, supervised, min_rate, max_rate: self.max_rate })
     }
 
     /// The bundle, if all of it was right.

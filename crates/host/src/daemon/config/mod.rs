@@ -227,8 +227,11 @@ pub struct Shaping {
     pub cc: Spec,
     /// Queueing discipline below the shaper.
     pub qdisc: Spec,
-    /// The shaper is never set lower, unless the share of the uplink is.
-    pub min_rate: Rate,
+    /// Limits hold only while the sendbox measures that they pay.
+    pub supervised: bool,
+    /// The shaper is never set lower, unless the share of the uplink is; `None`: that follows from what the path
+    /// carries.
+    pub min_rate: Option<Rate>,
     /// The shaper is never set higher, not even while the bundle is not shaped.
     pub max_rate: Option<Rate>,
 }

@@ -88,7 +88,7 @@ fn a_complete_file_is_read_with_its_defaults() {
     assert_eq!(bundle.peer.to_string(), "10.1.3.2:7000");
     assert_eq!(bundle.key_file, Path::new("/etc/forebay/bundle.key"));
     let shaping = bundle.shaping.as_ref().unwrap();
-    assert_eq!(shaping.min_rate, Rate::from_mbit_per_sec(2));
+    assert_eq!(shaping.min_rate, Some(Rate::from_mbit_per_sec(2)));
     assert_eq!(shaping.max_rate, None);
     assert_eq!(shaping.qdisc.kind, "sfq");
     let unnamed = SENDBOX.replace("qdisc = { kind = \"sfq\", limit = \"1200p\" }\n", "");

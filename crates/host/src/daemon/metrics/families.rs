@@ -342,6 +342,11 @@ pub const FAMILIES: &[Family] = &[
         Source::Shaping(|it| it.saves_ns.map(seconds)),
     ),
     family(
+        "forebay_bundle_delay_varies_seconds",
+        "By how much the delay of the path varies without a queue, where that is more than a millisecond.",
+        Source::Shaping(|it| it.varies_ns.map(seconds)),
+    ),
+    family(
         "forebay_bundle_queue_bytes",
         "Bytes in the sendbox's own queue.",
         Source::Shaping(|it| Some(it.queue.bytes as f64)),

@@ -250,6 +250,7 @@ mod tests {
         shaping.share = Some(Default::default());
         shaping.flows = Some(1);
         shaping.saves_ns = Some(1);
+        shaping.varies_ns = Some(1);
         let decision = &mut shaping.decision;
         for field in [
             &mut decision.bottleneck_bps,

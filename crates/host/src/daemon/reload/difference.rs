@@ -119,10 +119,11 @@ fn values(bundle: &BundleConfig) -> (Values, Values) {
         ("nat", shown(nat.map(Nat::name))),
     ];
     let mut live = vec![("to", prefixes(to)), ("from", prefixes(from))];
-    if let Some(Shaping { cc, qdisc, min_rate, max_rate }) = shaping {
+    if let Some(Shaping { cc, qdisc, supervised, min_rate, max_rate }) = shaping {
         anew.push(("cc", cc.to_string()));
+        anew.push(("supervised", supervised.to_string()));
         live.push(("qdisc", qdisc.to_string()));
-        live.push(("min_rate", min_rate.to_string()));
+        live.push(("min_rate", shown(min_rate.as_ref())));
         live.push(("max_rate", shown(max_rate.as_ref())));
     }
     (anew, live)
@@ -342,7 +343,7 @@ weight = 2
             ("max_rate = \"20", "max_rate = \"30", "max_rate", "20Mbit/s", "30Mbit/s"),
             (", \"10.1.4.0/24\"", "", "to", "[10.1.2.0/24, 10.1.4.0/24]", "[10.1.2.0/24]"),
             ("cc =", "from = [\"10.0.0.0/8\"]\ncc =", "from", "[]", "[10.0.0.0/8]"),
-            ("cc =", "min_rate = \"2Mbit/s\"\ncc =", "min_rate", "1200kbit/s", "2Mbit/s"),
+            ("cc =", "min_rate = \"2Mbit/s\"\ncc =", "min_rate", "none", "2Mbit/s"),
             ("a.key", "c.key", "key_file", "/etc/forebay/a.key", "/etc/forebay/c.key"),
         ] {
             let (outcome, origins) = between(&loaded(FILE), &edited(&[(from, to)]));

@@ -111,9 +111,10 @@ impl Bundle {
         let now = clock::now();
         let streams = Streams::new(seed).part(&config.name);
         let control = SendboxConfig {
-            min_rate: Some(shaping.min_rate),
+            min_rate: shaping.min_rate,
             max_rate: shaping.max_rate,
             dry_run: mode.dry_run,
+            supervised: shaping.supervised,
             time_of_day: clock::time_of_day(),
             seed: streams.stream("control").bits(),
         };
@@ -162,7 +163,7 @@ impl Bundle {
     ) {
         let bounds = |shaping: &Shaping| (shaping.min_rate, shaping.max_rate);
         if bounds(shaping) != bounds(&self.shaping) {
-            self.control.set_bounds(now, Some(shaping.min_rate), shaping.max_rate);
+            self.control.set_bounds(now, shaping.min_rate, shaping.max_rate);
         }
         self.index = index;
         self.config = config.clone();
@@ -424,7 +425,7 @@ impl Bundle {
                 qdisc: datapath
                     .discipline()
                     .map_or_else(|| self.shaping.qdisc.to_string(), Into::into),
-                min_rate_bps: self.shaping.min_rate.as_bits_per_sec(),
+                min_rate_bps: self.control.min_rate().as_bits_per_sec(),
                 max_rate_bps: self.shaping.max_rate.map(Rate::as_bits_per_sec),
                 decision: DecisionRecord::of(now, &self.control.decision()),
                 share: uplink.map(|uplink| ShareStatus::of(uplink, self.index)),
@@ -435,6 +436,7 @@ impl Bundle {
                 last_second: self.meter.last(),
                 sparse_wait: SparseWaitStatus::of(self.control.waits()),
                 saves_ns: self.control.saves().map(|saved| saved.as_nanos() as u64),
+                varies_ns: self.control.varies().map(|noise| noise.as_nanos() as u64),
                 counters: self.counters(datapath),
                 marks_queue: queue.marked,
                 out_of_order: self.control.recent_order().share(),

@@ -63,7 +63,7 @@ fn standing(state: &'static str) -> Option<&'static str> {
         "silent" | "imbalanced" | "handed_back" | "competing" | "passing" | "measuring" => {
             Some(state)
         }
-        "testing" | "confirming" | "trying" => None,
+        "trying" => None,
         _ => Some("shaped"),
     }
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_law_at_work_is_no_news_and_a_bundle_that_keeps_changing_is_told_of_once_a_minute() {
-        let states = ["shaping", "app_limited", "draining", "testing", "shaping", "probe_rtt"];
+        let states = ["shaping", "app_limited", "draining", "trying", "shaping", "probe_rtt"];
         let at_work: Vec<(u64, Decision)> = (0..60_000)
             .step_by(100)
             .map(|ms| (ms, decision(10, states[ms as usize / 100 % 6])))

@@ -310,8 +310,9 @@ fn bundle_of(experiment: &Experiment, of: &plan::Bundle) -> Bundle {
 pub(super) fn bundle(bundle: &plan::Bundle, [path, back]: [Vec<Hop>; 2]) -> Bundle {
     let (cc, qdisc) = (bundle.cc.clone(), bundle.qdisc.clone());
     let mut built = Bundle::new(&bundle.name, cc, qdisc, path, back);
-    built.min_rate = bundle.min_rate.or(built.min_rate);
+    built.min_rate = bundle.min_rate;
     built.max_rate = bundle.max_rate;
+    built.supervised = bundle.supervised;
     built.unseen = Ratio::new(bundle.unseen).unwrap_or(Ratio::ZERO);
     built.clock = bundle.clock.clone();
     (built.report_jitter, built.timestamp_jitter) = (bundle.report_jitter, bundle.timestamp_jitter);

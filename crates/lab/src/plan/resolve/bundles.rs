@@ -1,7 +1,7 @@
 //! Bundles, and how plans name them.
 
 use forebay_core::bundle::NAME_MAX;
-use forebay_core::bundle::sendbox::{DEFAULT_MIN_RATE, RATES, SUPPLIED};
+use forebay_core::bundle::sendbox::{RATES, SUPPLIED};
 use forebay_core::cc::Registry;
 use forebay_core::qdisc::{self, bundle_default};
 use forebay_core::spec::{Spec, Value as SpecValue};
@@ -52,8 +52,9 @@ pub(super) fn bundles(
         qdisc::check(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
         let (min_rate, max_rate) =
             (shaper_rate(&table, "min_rate")?, shaper_rate(&table, "max_rate")?);
-        let least = min_rate.unwrap_or(DEFAULT_MIN_RATE);
-        if max_rate.is_some_and(|max| max < least) {
+        if let (Some(least), Some(max)) = (min_rate, max_rate)
+            && max < least
+        {
             let allowed = format!("a rate of at least min_rate, {least}");
             return Err(table.wrong_because("max_rate", &allowed));
         }
@@ -63,6 +64,7 @@ pub(super) fn bundles(
             Some(_) => return Err(table.wrong("datapath")),
         };
         let enabled = table.switch("enabled")?.unwrap_or(true);
+        let supervised = table.switch("supervised")?.unwrap_or(true);
         let unseen = table.share("unseen")?.unwrap_or(0.0);
         if unseen > UNSEEN_MAX || unseen > 0.0 && reversed {
             return Err(table.wrong("unseen"));
@@ -74,6 +76,7 @@ pub(super) fn bundles(
             cc,
             qdisc,
             in_kernel,
+            supervised,
             min_rate,
             max_rate,
             unseen,

@@ -35,13 +35,24 @@ pub static BUNDLE: Section = Section {
         ),
         key("qdisc", QDISC, BUNDLE_QDISC, "how the sendbox schedules"),
         key(
+            "supervised",
+            "true or false",
+            "true",
+            "the sendbox enforces limits only while it measures that they pay; false: they always hold",
+        ),
+        key(
             "datapath",
             "\"user\" or \"kernel\"",
             "\"user\"",
             "where the sendbox queues: \"kernel\" has queues by flow of its own in the place of qdisc; \
              with `--backend emu` alone, where the hosts in front hand it super-packets",
         ),
-        key("min_rate", RATE, "1.2Mbit/s", "lower bound of the shaper, at least 100kbit/s"),
+        key(
+            "min_rate",
+            RATE,
+            "a quarter of what the path carries, at most 1.2Mbit/s",
+            "lower bound of the shaper, at least 100kbit/s",
+        ),
         key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
         key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),
         key("guarantee", GUARANTEE, "none", "what is there of the uplink, whatever others ask for"),

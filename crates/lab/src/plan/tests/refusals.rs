@@ -62,8 +62,8 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ),
         (
             "qdisc = \"sfq\"",
-            "qdisc = \"sfq\"\nmax_rate = \"1Mbit/s\"",
-            "p.toml:16: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 1200kbit/s",
+            "qdisc = \"sfq\"\nmin_rate = \"2Mbit/s\"\nmax_rate = \"1Mbit/s\"",
+            "p.toml:17: bundle.a.max_rate = \"1Mbit/s\": allowed is a rate of at least min_rate, 2Mbit/s",
         ),
         (
             "qdisc = \"sfq\"",
