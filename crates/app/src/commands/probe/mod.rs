@@ -27,7 +27,7 @@ use forebay_lab::plan::parse_rate;
     forebay probe site-b.example.net:9 --max-rate 50Mbit/s      # a discard server\n  \
     forebay probe site-b.example.net:80 --http /upload          # an HTTP server that takes uploads\n  \
     forebay probe site-b.example.net --gentle --seconds 60      # what today's traffic does\n  \
-    forebay probe site-b.example.net --share 80                 # of the traffic there 80 % is this site's\n  \
+    forebay probe site-b.example.net --share 80                 # 80 % of the traffic is ours\n  \
     forebay probe 10.1.2.2 --config sendbox.toml                # is the receivebox there, too?\n\n\
     Load the path from where the sendbox would stand or from a host behind it, while the site is quiet: others' \
     traffic is taken for a part of the path. A queue before the first router (--site-hops) is the site's own.")]
