@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use forebay_core::link;
 use forebay_core::probe::{Answer, Findings, FlowLook, Load, Observed, Phase, Ping, Reason, judge};
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::{Dumbbell, Flow, Owner, Seen, Simulation, Stack};
+use forebay_sim::network::{Hop, Link, Network};
+use forebay_sim::{Change, Dumbbell, Flow, Owner, Seen, Simulation, Stack};
 
 /// Source ports of the pings, each with a ping every 40 ms.
 const PORTS: usize = 8;
@@ -66,7 +68,12 @@ fn path(mbit_per_sec: u64, rtt: Duration, qdisc: &str) -> Dumbbell {
 
 /// What a probe of that path would see, where the peer tells no times and routers are silent.
 fn observed(path: &Dumbbell) -> Observed {
-    let mut simulation = Simulation::new(path).unwrap();
+    observed_over(path, Network::from(path))
+}
+
+/// The like where `network`, made of `path`, was changed since.
+fn observed_over(path: &Dumbbell, network: Network) -> Observed {
+    let mut simulation = Simulation::new(network).unwrap();
     simulation.watch_endpoints();
     let (mut looks, mut seen) = (Vec::new(), Vec::new());
     for step in 1.. {
@@ -127,9 +134,24 @@ fn pings(path: &Dumbbell, seen: &[Seen]) -> Vec<Ping> {
 /// Asserts that a probe of `path` ends with `reason`.
 fn expect(path: &Dumbbell, reason: Reason) -> Findings {
     let found = Findings::of(&observed(path));
-    let verdict = judge(&found);
+    let verdict = judge(&found, None);
     assert_eq!(verdict.reason, reason, "{} {:?} {}: {found:?}", path.rate, path.rtt, path.qdisc);
     found
+}
+
+/// `path` with so many Cubic flows of other senders, from before the load on.
+fn shared(path: Dumbbell, count: usize) -> Dumbbell {
+    let source = Source::Greedy { bytes: None };
+    let flow = Flow { cc: Spec::named("cubic"), source, start: Duration::ZERO, rtt: None };
+    let flows = path.flows.into_iter().chain(vec![flow; count]).collect();
+    Dumbbell { flows, ..path }
+}
+
+/// `path` where each packet takes up to `jitter` longer on the way there, in order.
+fn jittery(path: &Dumbbell, jitter: Duration) -> Network {
+    let mut network = Network::from(path);
+    network.links[1].config.jitter = jitter;
+    network
 }
 
 const RATES: [u64; 3] = [5, 20, 50];
@@ -152,7 +174,7 @@ fn a_queue_in_a_plain_buffer_is_found_and_measured() {
             }
             let path = path(rate, rtt, &format!("fifo(limit={buffer}p)"));
             let found = expect(&path, Reason::QueueInTheMiddle);
-            let verdict = judge(&found);
+            let verdict = judge(&found, None);
             assert_eq!(verdict.answer, Answer::Yes);
             assert!(
                 found.queue <= longest && 3 * found.queue >= longest,
@@ -172,7 +194,7 @@ fn a_queue_that_is_managed_is_left_alone() {
             expect(&path(20, rtt, qdisc), Reason::QueueManaged);
             // So little stands there that the path may pass for one that is policed or not full: no bundle helps.
             let found = Findings::of(&observed(&path(50, rtt, qdisc)));
-            assert_ne!(judge(&found).answer, Answer::Yes, "{qdisc} {rtt:?}: {found:?}");
+            assert_ne!(judge(&found, None).answer, Answer::Yes, "{qdisc} {rtt:?}: {found:?}");
         }
     }
 }
@@ -205,4 +227,104 @@ fn ways_of_different_lengths_are_noticed() {
         let found = expect(&path, Reason::UnbalancedWays);
         assert!(found.detour.abs_diff(ms(15)) < ms(2), "{found:?}");
     }
+}
+
+#[test]
+fn fair_queues_are_no_several_ways() {
+    // Busy flows of other senders raise what pings wait before the load; some ports share a queue with one.
+    for qdisc in ["sfq(limit=400p)", "drr", "fq_codel"] {
+        for (rate, cross) in [(5, 4), (10, 20), (20, 20), (50, 60)] {
+            let path = shared(path(rate, ms(10), qdisc), cross);
+            let found = Findings::of(&observed(&path));
+            assert_eq!(
+                judge(&found, None).reason,
+                Reason::QueueManaged,
+                "{qdisc} {rate}: {found:?}"
+            );
+        }
+    }
+    // Connections wait apart there, and pings of all ports alike.
+    let shared = shared(path(50, ms(100), "sfq(limit=100p)"), 1);
+    expect(&shared, Reason::QueueManaged);
+}
+
+#[test]
+fn ways_of_unlike_queues_are_noticed() {
+    let path = path(20, ms(40), "fifo(limit=100p)");
+    let mut network = Network::from(&path);
+    // Two links of half the rate, of which one has the longer buffer.
+    let half = link::Config::at_rate(Rate::from_mbit_per_sec(10), Duration::ZERO);
+    network.links[0].config = half.clone();
+    network.links.push(Link::new("other", half, "fifo(limit=20p)".parse().unwrap()));
+    let other = network.links.len() - 1;
+    for flow in &mut network.flows {
+        flow.data[0] = Hop::Hashed(vec![vec![Hop::Link(0)], vec![Hop::Link(other)]]);
+    }
+    let found = Findings::of(&observed_over(&path, network));
+    assert_eq!(judge(&found, None).reason, Reason::UnbalancedWays, "{found:?}");
+    assert!(found.uneven > ms(10) && found.detour.is_zero(), "{found:?}");
+}
+
+#[test]
+fn jitter_is_no_queue() {
+    for jitter in [ms(5), ms(20), ms(40)] {
+        // More than anything fills, or a buffer of 7 ms; and one of 48 ms.
+        for (rate, qdisc) in [(2_000, "fifo(limit=1000p)"), (50, "fifo(limit=30p)")] {
+            let path = path(rate, ms(40), qdisc);
+            let found = Findings::of(&observed_over(&path, jittery(&path, jitter)));
+            assert_eq!(judge(&found, None).answer, Answer::No, "{jitter:?} {qdisc}: {found:?}");
+        }
+        let path = path(50, ms(40), "fifo(limit=200p)");
+        let found = Findings::of(&observed_over(&path, jittery(&path, jitter)));
+        assert_eq!(judge(&found, None).answer, Answer::Yes, "{jitter:?}: {found:?}");
+    }
+}
+
+#[test]
+fn only_queues_count_without_a_load() {
+    let gentle = |path: &Dumbbell, network: Network| {
+        let observed = observed_over(path, network);
+        let found = Findings::of(&Observed { load: None, ..observed });
+        (judge(&found, None).reason, found)
+    };
+    let unloaded = |mut path: Dumbbell| {
+        path.flows.truncate(PORTS);
+        path
+    };
+    for cross in [1, 4, 20] {
+        for (rate, limit) in [(10, 100), (50, 200)] {
+            let path = path(rate, ms(40), &format!("fifo(limit={limit}p)"));
+            let path = shared(unloaded(path), cross);
+            let (reason, found) = gentle(&path, Network::from(&path));
+            assert_eq!(reason, Reason::QueueInTheMiddle, "{cross} {rate}: {found:?}");
+        }
+    }
+    let path = unloaded(path(50, ms(40), "fifo(limit=200p)"));
+    for jitter in [ms(5), ms(20), ms(40)] {
+        let (reason, found) = gentle(&path, jittery(&path, jitter));
+        assert_eq!(reason, Reason::NotLoaded, "{jitter:?}: {found:?}");
+    }
+    // The way becomes longer, and stays so.
+    let change = Change { at: ms(1_500), rtt: Some(ms(70)), ..Change::default() };
+    let path = Dumbbell { changes: vec![change], ..path };
+    let (reason, found) = gentle(&path, Network::from(&path));
+    assert_eq!(reason, Reason::NotLoaded, "{found:?}");
+    assert!(found.median_queue > ms(10));
+}
+
+#[test]
+fn rate_that_changes_leaves_the_answer_unclear() {
+    let changed = |mbit_per_sec| {
+        // In the middle of the time that counts.
+        let rate = Some(Rate::from_mbit_per_sec(mbit_per_sec));
+        let change = Change { at: ms(8_500), rate, ..Change::default() };
+        Dumbbell { changes: vec![change], ..path(20, ms(40), "fifo(limit=132p)") }
+    };
+    for mbit_per_sec in [10, 17, 24] {
+        let found = expect(&changed(mbit_per_sec), Reason::UnsteadyRate);
+        let [one, other] = found.half_rates.map(Rate::as_mbit_per_sec_f64);
+        assert!((one - 20.0).abs() < 2.0, "{one}");
+        assert!((other - mbit_per_sec as f64).abs() < 2.0, "{other}");
+    }
+    expect(&changed(19), Reason::QueueInTheMiddle);
 }

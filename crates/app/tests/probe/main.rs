@@ -41,6 +41,7 @@ fn a_queue_in_the_middle_is_found_and_drawn() {
         "|8 send",
         " before 10.77.1.2; ",
         "would a bundle help? yes: a queue of this site's own traffic stands in the network",
+        "it does only if this site is most of the traffic there (--share)",
     ] {
         assert!(text.contains(expected), "{expected:?} in:\n{text}");
     }
@@ -57,6 +58,11 @@ fn a_peer_that_is_not_there_is_an_error_and_one_of_many_machines_bad_input() {
         (&["224.0.0.1"], 2, "allowed is the address of one machine"),
         (&["192.0.2.1", "--seconds", "61"], 2, "--seconds 61: allowed is 3 to 60"),
         (&["192.0.2.1", "--gentle", "--flows", "9"], 2, "cannot be used with"),
+        (&["192.0.2.1", "--share", "0"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share=-5"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "-5"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "101"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "most"], 2, "percent above 0 and up to 100"),
         (&["192.0.2.1", "--http", "upload"], 2, "allowed is a path such as /upload"),
         (&["127.0.0.1:1", "--cc", "warp"], 2, "allowed is one of "),
         (&[], 2, "required"),

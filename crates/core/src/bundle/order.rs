@@ -18,6 +18,9 @@
 //! with 1 % of them a few in a thousand. A change of route or of a clock happens within one half second.
 //! The ratio goes on unshaped: what the paths do then is what they do without a sendbox.
 //!
+//! A fair queue at the bottleneck (fq_codel, cake, SFQ) looks the same: it sends one flow before another that left
+//! earlier. Which of the two it is cannot be seen, so both are named; limits are of no use in either.
+//!
 //! Source of the rule and of 5 %: EuroSys'21 "Site-to-site internet traffic control", section 7.6: at most
 //! 0.4 % of the feedback arrives out of order over one path, at least 20 % over imbalanced ones.
 

@@ -210,8 +210,8 @@ impl Alarm {
                  the way, takes another way, or the boxes' prefixes differ"
             }
             Self::Imbalanced => {
-                "packets arrive in another order all the time: the bundle takes several paths of \
-                 different delay"
+                "packets overtake each other all the time: the bundle takes several paths of different \
+                 delay, or a fair queue at the bottleneck sends some flows before others"
             }
             Self::Unsteady => "the share of what comes to the receivebox changes by itself",
             Self::Foreign => {

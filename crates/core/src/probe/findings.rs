@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{FlowLook, Load, Observed, Phase, Ping};
+use super::{FlowLook, Load, Observed, Ping};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Figures of a probe. Queues are delays that the load adds to the idle round trip.
@@ -14,13 +14,17 @@ pub struct Findings {
     /// Lower quartile of the round trips while nothing of the probe's loaded the path: jitter of the path is in it, and
     /// lateness of busy hosts is not.
     pub idle_rtt: Duration,
+    /// Jitter: twice the median difference between the round trips of successive pings before the load, which of a
+    /// uniform jitter is about its interquartile range. A queue changes more slowly than this. Zero without a load.
+    pub noise: Duration,
     /// Pings sent meanwhile, and how many of them did not come back.
     pub idle_pings: [u64; 2],
     /// Mean queue that pings met under the load of many connections; without a load, over the base round trip.
     pub queue: Duration,
     /// Median of the like, which single late pings do not move.
     pub median_queue: Duration,
-    /// Three quarters of the pings under load waited longer: a queue that stands, and no lateness of hosts.
+    /// Three quarters of the pings under load waited longer: a queue that stands, and no lateness of hosts. Without a
+    /// load, the median over seconds of the shortest wait: jitter comes down to zero in each second, a queue does not.
     pub standing_queue: Duration,
     /// Median queue that the connections of the load met themselves.
     pub bulk_queue: Duration,
@@ -36,6 +40,8 @@ pub struct Findings {
     pub own_queue: Duration,
     /// Bytes acknowledged a second, with many connections.
     pub rate: Rate,
+    /// The same of the first and of the second half of that time.
+    pub half_rates: [Rate; 2],
     /// The like with few connections.
     pub rate_of_few: Rate,
     /// Connections: few, many.
@@ -46,7 +52,8 @@ pub struct Findings {
     pub window_limited: f64,
     /// How much longer than the shortest way other source ports take; zero where all take about as long.
     pub detour: Duration,
-    /// How much longer some connections wait than others under the same load; zero where all wait alike.
+    /// How much longer some connections wait than others under the same load; zero where all wait alike, and where
+    /// pings of all ports do. A fair queue holds connections apart and lets pings pass.
     pub uneven: Duration,
     /// The load was held to this.
     pub max_rate: Rate,
@@ -54,11 +61,18 @@ pub struct Findings {
     pub loaded: bool,
 }
 
-/// Ways differ if the shortest round trips of two ports do so by a tenth and by this: less is jitter.
+/// Ways differ if the usual shortest round trips of two ports do so by a tenth and by this: less is jitter.
 const DETOUR_MIN: Duration = Duration::from_millis(3);
 
 /// Queues differ if two connections wait longer than another by this and by half of the longest wait.
 const UNEVEN_MIN: Duration = Duration::from_millis(10);
+
+/// Without a load, a queue is looked for in each such time.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// A wait that is the same in all windows, within this share, while no ping is lost, is a longer way: a queue moves as
+/// senders probe, or overflows.
+const FLAT: f64 = 0.05;
 
 /// Answers of a router from which its delay is taken, idle and under load. Linux answers one packet a second
 /// after a burst of six (`icmp_ratelimit`, ip-sysctl).
@@ -79,7 +93,7 @@ impl Findings {
             base_rtt: Some(base_rtt),
             idle_rtt,
             idle_pings: [idle().count() as u64, lost],
-            detour: detour(idle(), base_rtt),
+            detour: detour(idle()),
             ..found
         };
         match observed.load {
@@ -88,7 +102,9 @@ impl Findings {
                 let waits = || idle().filter_map(|ping| ping.rtt).map(move |rtt| rtt - base_rtt);
                 let queue = mean(waits()).unwrap_or_default();
                 let median_queue = median(waits()).unwrap_or_default();
-                Self { queue, median_queue, peak_queue: third_longest(waits()), ..found }
+                let standing_queue = standing(&observed.pings, base_rtt);
+                let peak_queue = third_longest(waits());
+                Self { queue, median_queue, standing_queue, peak_queue, ..found }
             }
         }
     }
@@ -98,6 +114,7 @@ impl Findings {
         let steady = load.many.steady();
         let within = move |at: Timestamp| (steady.0..steady.1).contains(&at);
         let waits = |ping: &Ping| ping.rtt.map(|rtt| rtt.saturating_sub(idle_rtt));
+        let idle = observed.pings.iter().filter(|ping| ping.at < load.few.from);
         let pings = || observed.pings.iter().filter(move |ping| within(ping.at));
         let looks = || observed.looks.iter().filter(move |look| within(look.at));
 
@@ -107,10 +124,14 @@ impl Findings {
         let queue = mean(pings().filter_map(waits)).unwrap_or(bulk_queue);
         let median_queue = median(pings().filter_map(waits)).unwrap_or(bulk_queue);
         let under_load = observed.pings.iter().filter(|ping| ping.at >= load.few.from);
-        let [many, few] = [load.many, load.few].map(|phase| Totals::of(&observed.looks, phase));
+        let total = |from, to| Totals::within(&observed.looks, from, to);
+        let middle = steady.0 + steady.1.saturating_since(steady.0) / 2;
+        let [many, few] = [steady, load.few.steady()].map(|(from, to)| total(from, to));
+        let halves = [total(steady.0, middle), total(middle, steady.1)];
         let own = observed.backlog.iter().filter(|look| within(look.at));
         let own = mean(own.filter_map(|look| look.bytes.time_at(many.rate)));
         Self {
+            noise: jitter(idle.filter_map(|ping| ping.rtt)),
             queue,
             median_queue,
             standing_queue: quarter(pings().filter_map(waits)).unwrap_or_default(),
@@ -121,18 +142,19 @@ impl Findings {
             site_queue: site_queue(observed, load),
             own_queue: own.unwrap_or_default(),
             rate: many.rate,
+            half_rates: halves.map(|half| half.rate),
             rate_of_few: few.rate,
             flows: [load.few.flows, load.many.flows],
             loss: many.loss,
             window_limited: many.window_limited,
-            uneven: uneven(looks(), idle_rtt),
+            uneven: uneven(looks(), pings(), idle_rtt),
             loaded: true,
             ..self
         }
     }
 }
 
-/// What all connections did in the steady part of a phase.
+/// What all connections did in some time.
 #[derive(Default)]
 struct Totals {
     rate: Rate,
@@ -141,8 +163,7 @@ struct Totals {
 }
 
 impl Totals {
-    fn of(looks: &[FlowLook], phase: Phase) -> Self {
-        let (from, to) = phase.steady();
+    fn within(looks: &[FlowLook], from: Timestamp, to: Timestamp) -> Self {
         let mut ends: BTreeMap<u16, (&FlowLook, &FlowLook)> = BTreeMap::new();
         for look in looks.iter().filter(|look| (from..to).contains(&look.at)) {
             ends.entry(look.flow).and_modify(|ends| ends.1 = look).or_insert((look, look));
@@ -167,35 +188,82 @@ impl Totals {
     }
 }
 
-/// How much longer than `base_rtt` the ways of at least two source ports are, each by its shortest round trip. Where
-/// round trips of a port differ by more among themselves, other ports' say nothing.
-fn detour<'a>(pings: impl Iterator<Item = &'a Ping>, base_rtt: Duration) -> Duration {
+/// Twice the median difference between successive `rtts`.
+fn jitter(rtts: impl Iterator<Item = Duration>) -> Duration {
+    let rtts: Vec<Duration> = rtts.collect();
+    let differences = rtts.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
+    2 * median(differences).unwrap_or_default()
+}
+
+/// How much longer pings of at least two source ports take than pings of two more: the shortest round trip of the one
+/// over what a quarter of the other's pings stay below, for a way takes its time each time. Where round trips of a port
+/// differ by more among themselves, as in a fair queue that it shares with a busy flow, they say nothing of ways.
+fn detour<'a>(pings: impl Iterator<Item = &'a Ping>) -> Duration {
     let mut ports: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
     for (port, rtt) in pings.filter_map(|ping| Some((ping.port, ping.rtt?))) {
         ports.entry(port).or_default().push(rtt);
     }
-    let shortest = |rtts: &Vec<Duration>| rtts.iter().min().copied().unwrap_or_default();
-    let usual = |rtts: &Vec<Duration>| median(rtts.iter().copied()).unwrap_or_default();
-    let jitter = median(ports.values().map(|rtts| usual(rtts) - shortest(rtts)));
-    let least = DETOUR_MIN.max(base_rtt / 10).max(jitter.unwrap_or_default());
-    let longer = ports.values().map(|rtts| shortest(rtts).saturating_sub(base_rtt));
-    let longer: Vec<Duration> = longer.filter(|more| *more > least).collect();
+    let mut low: Vec<Duration> =
+        ports.values().filter_map(|rtts| quarter(rtts.iter().copied())).collect();
+    low.sort_unstable();
+    let Some(&short) = low.get(1) else { return Duration::ZERO };
+    // Of each port, its shortest round trip, and how much longer three quarters of the rest are at most: of four
+    // pings, one may be late.
+    let ways = ports.values_mut().filter_map(|rtts| {
+        rtts.sort_unstable();
+        let least = *rtts.first()?;
+        Some((least, rtts[(rtts.len() - 1) * 3 / 4].saturating_sub(least)))
+    });
+    let ways: Vec<(Duration, Duration)> = ways.collect();
+    let jitter = median(ways.iter().map(|(_, jitter)| *jitter)).unwrap_or_default();
+    let margin = DETOUR_MIN.max(short / 10).max(jitter);
+    let longer = ways.iter().map(|&(least, jitter)| (least.saturating_sub(short), jitter));
+    let longer = longer.filter(|&(more, jitter)| more > margin.max(jitter)).map(|(more, _)| more);
+    let longer: Vec<Duration> = longer.collect();
     if longer.len() < 2 { Duration::ZERO } else { median(longer.into_iter()).unwrap_or_default() }
 }
 
-/// How much longer the connection that waits second longest does so than the one that waits second shortest.
-fn uneven<'a>(looks: impl Iterator<Item = &'a FlowLook>, idle_rtt: Duration) -> Duration {
+/// How much longer some connections wait than others, if pings of some ports do so, too.
+fn uneven<'a>(
+    looks: impl Iterator<Item = &'a FlowLook>,
+    pings: impl Iterator<Item = &'a Ping>,
+    idle_rtt: Duration,
+) -> Duration {
+    let wait = |rtt: Duration| rtt.saturating_sub(idle_rtt);
+    let of_connections = apart(looks.map(|look| (look.flow, wait(look.srtt))));
+    let of_ports = apart(pings.filter_map(|ping| Some((ping.port, wait(ping.rtt?)))));
+    if of_ports > Duration::ZERO { of_connections } else { Duration::ZERO }
+}
+
+/// How much longer the one that waits second longest does so than the one that waits second shortest.
+fn apart(all: impl Iterator<Item = (u16, Duration)>) -> Duration {
     let mut waits: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
-    for look in looks {
-        waits.entry(look.flow).or_default().push(look.srtt.saturating_sub(idle_rtt));
+    for (number, wait) in all {
+        waits.entry(number).or_default().push(wait);
     }
     let mut means: Vec<Duration> =
         waits.into_values().filter_map(|waits| mean(waits.into_iter())).collect();
     means.sort_unstable();
-    // Two on either side: one connection that has an accident is no second way.
+    // Two on either side: one that has an accident is no second way.
     let [_, low, .., high, most] = means[..] else { return Duration::ZERO };
     let more = high.saturating_sub(low);
     if more > UNEVEN_MIN.max(most / 2) { more } else { Duration::ZERO }
+}
+
+/// The queue that stands without a load: the median of the shortest waits of all windows. Zero where those that count
+/// are all the same and no ping was lost: then the way has become longer, or its least round trip was an accident.
+fn standing(pings: &[Ping], base_rtt: Duration) -> Duration {
+    let mut windows: BTreeMap<u128, Duration> = BTreeMap::new();
+    for (at, rtt) in pings.iter().filter_map(|ping| Some((ping.at, ping.rtt?))) {
+        let window = at.saturating_since(Timestamp::ZERO).as_nanos() / WINDOW.as_nanos();
+        let wait = rtt.saturating_sub(base_rtt);
+        windows.entry(window).and_modify(|least| *least = wait.min(*least)).or_insert(wait);
+    }
+    let usual = median(windows.values().copied()).unwrap_or_default();
+    let long = || windows.values().copied().filter(|least| 2 * *least >= usual);
+    let [low, high] = [1, 3].map(|part| quantile(long(), part, 4).unwrap_or_default());
+    let is_flat = high.saturating_sub(low) <= usual.mul_f64(FLAT);
+    if is_flat && pings.iter().all(|ping| ping.rtt.is_some()) { Duration::ZERO } else { usual }
 }
 
 /// The mean queue on the way to the peer: one-way times of `pings` over the lower quartile of the idle ones.
@@ -232,19 +300,19 @@ fn mean(values: impl Iterator<Item = Duration>) -> Option<Duration> {
 }
 
 fn median(values: impl Iterator<Item = Duration>) -> Option<Duration> {
-    quantile(values, 2)
+    quantile(values, 1, 2)
 }
 
 /// The value that a quarter of `values` are below.
 fn quarter(values: impl Iterator<Item = Duration>) -> Option<Duration> {
-    quantile(values, 4)
+    quantile(values, 1, 4)
 }
 
-/// The value that one in `part` of `values` is below.
-fn quantile(values: impl Iterator<Item = Duration>, part: usize) -> Option<Duration> {
+/// The value that `part` in `whole` of `values` are below.
+fn quantile(values: impl Iterator<Item = Duration>, part: usize, whole: usize) -> Option<Duration> {
     let mut values: Vec<Duration> = values.collect();
     values.sort_unstable();
-    values.get(values.len() / part).copied()
+    values.get(values.len() * part / whole).copied()
 }
 
 fn third_longest(values: impl Iterator<Item = Duration>) -> Duration {
@@ -258,7 +326,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::probe::{BacklogLook, HopAnswer};
+    use crate::probe::{BacklogLook, HopAnswer, Phase};
 
     const PORTS: u64 = 16;
 
@@ -365,6 +433,13 @@ mod tests {
     fn queues_differ_where_two_connections_wait_longer_than_two_others() {
         let mut observed = pinged(|_, _| Some(40));
         observed.looks = looked(8, |flow| if flow < 3 { 140 } else { 60 });
+        assert_eq!(Findings::of(&observed).uneven, Duration::ZERO, "pings all wait alike");
+        let two_ways = |time: u64, port| match (time, port) {
+            (..2_000, _) => Some(40),
+            (_, ..5) => Some(140),
+            _ => Some(60),
+        };
+        observed.pings = pinged(two_ways).pings;
         assert_eq!(Findings::of(&observed).uneven, ms(80));
         observed.looks = looked(8, |flow| if flow < 1 { 140 } else { 60 });
         assert_eq!(Findings::of(&observed).uneven, Duration::ZERO);
@@ -407,5 +482,69 @@ mod tests {
         observed.load = None;
         let found = Findings::of(&observed);
         assert_eq!((found.queue, found.loaded, found.rate), (ms(20), false, Rate::ZERO));
+    }
+
+    #[test]
+    fn floor_above_one_early_ping_is_no_detour() {
+        // The first ping alone found the path empty.
+        let queue = |time: u64, _| Some(if time == 0 { 40 } else { 60 + time / 10 % 3 });
+        let found = Findings::of(&pinged(queue));
+        assert_eq!((found.base_rtt, found.detour), (Some(ms(40)), Duration::ZERO));
+    }
+
+    #[test]
+    fn ports_behind_busy_flows_are_no_detour() {
+        // Three ports wait behind flows whose queues come and go.
+        let sawtooth = |time: u64, port| match port {
+            ..3 => 20 + (time / 160 + port) * 7 % 50,
+            _ => 0,
+        };
+        let found = Findings::of(&pinged(|time, port| Some(40 + sawtooth(time, port))));
+        assert_eq!(found.detour, Duration::ZERO);
+    }
+
+    #[test]
+    fn one_late_ping_in_four_hides_no_detour() {
+        // Four pings of each port, of which one is late by 20 ms; five ports go the long way.
+        let late = |number: u64| if number.is_multiple_of(4) { 20 } else { 0 };
+        let way = |port| if port < 5 { 52 } else { 40 };
+        let rtt = |time: u64, port| (time < 640).then(|| way(port) + late(time / 160 + port));
+        assert_eq!(Findings::of(&pinged(rtt)).detour, ms(12));
+    }
+
+    #[test]
+    fn halves_of_a_load_have_their_rates() {
+        let mut observed = pinged(|_, _| Some(40));
+        observed.looks = looked(8, |_| 40);
+        // Steady from 5 s on, so that the middle is at 6.5 s: there the connections become half as fast.
+        for look in &mut observed.looks {
+            let late = look.at.saturating_since(at(6_500)).as_millis() as u64;
+            look.acked -= ByteCount::new(500 * late);
+        }
+        let found = Findings::of(&observed);
+        assert_eq!(found.half_rates, [64, 32].map(Rate::from_mbit_per_sec));
+    }
+
+    #[test]
+    fn noise_is_how_idle_pings_vary() {
+        let jitter = |time: u64, _| Some(40 + if time < 2_000 { time / 10 * 5 % 21 } else { 19 });
+        let found = Findings::of(&pinged(jitter));
+        assert_eq!((found.idle_rtt, found.noise, found.median_queue), (ms(45), ms(10), ms(14)));
+        // A queue of other senders that comes and goes within a second.
+        let slow = |time: u64, _| Some(40 + time / 50 % 20);
+        assert_eq!(Findings::of(&pinged(slow)).noise, Duration::ZERO);
+    }
+
+    #[test]
+    fn only_a_queue_stands_without_a_load() {
+        let standing = |rtt: fn(u64) -> u64| {
+            let observed = pinged(|time, _| Some(rtt(time)));
+            Findings::of(&Observed { load: None, ..observed }).standing_queue
+        };
+        assert_eq!(standing(|time| 40 + time / 10 * 13 % 41), Duration::ZERO, "jitter");
+        assert_eq!(standing(|time| if time < 500 { 40 } else { 70 }), Duration::ZERO, "a floor");
+        // From 40 ms to 90 ms in three seconds, again and again.
+        let sawtooth = standing(|time| if time < 500 { 40 } else { 80 + time % 3_000 / 60 });
+        assert!((ms(40)..ms(80)).contains(&sawtooth), "{sawtooth:?}");
     }
 }

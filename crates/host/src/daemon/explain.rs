@@ -9,9 +9,9 @@ use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, milli
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
-/// Reasons of the state `passing` for which competing traffic is a likely cause.
-const COMPETING: [&str; 2] =
-    ["less is delivered under limits", "competing traffic shares the queue"];
+/// Reasons of the state `passing` that have several possible causes, competing traffic among them.
+const LESS: [&str; 2] =
+    ["less is delivered under limits", "less is delivered as soon as less is sent"];
 
 /// What limits the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,8 @@ pub enum Limit {
     HandedBack,
     /// Nothing is known of what arrives: the receivebox is silent, blind, or has never been heard.
     NoFeedback,
-    /// The paths of the bundle differ in delay.
-    SeveralPaths,
+    /// Packets overtake each other: several paths of different delay, or a fair queue at the bottleneck.
+    OutOfOrder,
     /// Traffic outside the bundle fills the bottleneck's buffer, as Nimbus found.
     Competition,
     /// The sendbox does not limit the bundle: no queue stands, or limits did not pay.
@@ -99,7 +99,7 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
         _ if has_no_rate && is(share.map(|share| share.rate_bps)) => Limit::Share,
         "silent" => Limit::NoFeedback,
         _ if bundle.peer.state != "alive" => Limit::NoFeedback,
-        "imbalanced" => Limit::SeveralPaths,
+        "imbalanced" => Limit::OutOfOrder,
         "competing" => Limit::Competition,
         "passing" => Limit::Passing,
         "measuring" => Limit::Measuring,
@@ -157,9 +157,11 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
                  does the network let UDP pass between {peer} and this box?"
             ),
         },
-        Limit::SeveralPaths => format!(
-            "The bundle takes several paths: {:.1} % of its boundary packets arrived out of order in the last \
-             4 s, and above 5 % no queue can be told. {reason}.",
+        Limit::OutOfOrder => format!(
+            "Packets overtake each other: {:.1} % of the boundary packets arrived out of order in the last 4 s. \
+             Above 5 % the sendbox cannot measure a queue. Either the bundle takes several paths of different \
+             delay, or a fair queue (fq_codel, cake, SFQ) at the bottleneck sends some flows before others. Such a \
+             queue does what the sendbox would.",
             100.0 * shaping.out_of_order
         ),
         Limit::Competition => format!(
@@ -207,8 +209,9 @@ fn passing(shaping: &ShapingStatus) -> String {
     } else {
         ""
     };
-    let cause = if COMPETING.contains(&reason.as_str()) {
-        " Traffic outside the bundle that competes for the bottleneck is a likely cause."
+    let cause = if LESS.contains(&reason.as_str()) {
+        " Traffic outside the bundle that competes for the bottleneck may be the cause. So may a path that has \
+         become longer, jitter, or a rate that swings: the sendbox cannot tell them apart."
     } else {
         ""
     };
@@ -468,7 +471,11 @@ mod tests {
         for (state, limit, part) in [
             ("competing", Limit::Competition, "Traffic outside the bundle fills the buffer"),
             ("passing", Limit::Passing, "The sendbox does not limit the bundle: as the test says."),
-            ("imbalanced", Limit::SeveralPaths, "The bundle takes several paths"),
+            (
+                "imbalanced",
+                Limit::OutOfOrder,
+                "or a fair queue (fq_codel, cake, SFQ) at the bottleneck",
+            ),
             ("measuring", Limit::Measuring, "has not measured enough"),
             ("handed_back", Limit::HandedBack, "past this box, since as the test says."),
         ] {
@@ -483,10 +490,13 @@ mod tests {
             bundle.shaping.as_mut().unwrap().decision.reason = reason.into();
             bundle
         };
-        let likely =
-            "Traffic outside the bundle that competes for the bottleneck is a likely cause.";
-        let less = passing("less is delivered under limits", None);
-        explained(&sendbox(), &less, Limit::Passing, &[likely]);
+        let causes = [
+            "Traffic outside the bundle that competes for the bottleneck may be the cause.",
+            "So may a path that has become longer, jitter, or a rate that swings",
+        ];
+        for reason in LESS {
+            explained(&sendbox(), &passing(reason, None), Limit::Passing, &causes);
+        }
         let held = "The packets that it has held back leave at that rate.";
         for reason in ["no queue stands", "packets wait as long under limits"] {
             let passing = passing(reason, Some(20));

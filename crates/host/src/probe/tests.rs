@@ -99,7 +99,7 @@ fn without_a_load_nothing_but_small_packets_goes_out() {
     // All connections have ended by now or do so soon.
     let sent = receiver.iter().take(report.observed.pings.len() / 2).sum::<usize>();
     assert_eq!(sent, 0);
-    let verdict = judge(&Findings::of(&report.observed));
+    let verdict = judge(&Findings::of(&report.observed), None);
     assert_eq!((verdict.answer, verdict.reason), (Answer::Unclear, Reason::NotLoaded));
 }
 

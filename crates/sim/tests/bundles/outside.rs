@@ -179,10 +179,7 @@ fn limits_hold_next_to_what_does_not_answer() {
         link::Change { delay: Some(55 * MS), ..change(20.0) },
         link::Change { delay: Some(25 * MS), ..change(50.0) },
     ];
-    let cases = [
-        ("half of the rate", halved),
-        ("a longer path", longer),
-    ];
+    let cases = [("half of the rate", halved), ("a longer path", longer)];
     for (name, network) in cases {
         let mut simulation = Simulation::new(&network).unwrap();
         simulation.run_until(at(stop));

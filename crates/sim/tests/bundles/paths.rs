@@ -2,6 +2,7 @@
 //! for that.
 
 use forebay_core::link;
+use forebay_core::spec::Spec;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network};
 use forebay_sim::{BundleMetrics, Simulation};
@@ -105,5 +106,19 @@ fn a_bundle_is_shaped_again_once_its_paths_take_the_same_time() {
     for second in 25..40 {
         let (is_shaped, state) = state(&mut simulation, f64::from(second));
         assert!(is_shaped, "{state} at {second} s");
+    }
+}
+
+#[test]
+fn fair_queue_is_named_where_packets_overtake() {
+    for qdisc in ["fq_codel", "sfq", "drr"] {
+        let mut network = network(&[Duration::ZERO], Hop::Hashed, true);
+        network.links[0].qdisc = queue(qdisc, "600p");
+        network.bundles[0].cc = Spec::named("copa");
+        let mut simulation = Simulation::new(network).unwrap();
+        simulation.run_until(at(10.0));
+        let (_, last) = simulation.bundle_log(0).unwrap().decisions().last().unwrap();
+        assert_eq!(last.state, "imbalanced", "{qdisc}");
+        assert!(last.reason.contains("or a fair queue"), "{qdisc}: {}", last.reason);
     }
 }

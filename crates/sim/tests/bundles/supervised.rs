@@ -156,3 +156,22 @@ fn a_short_round_trip_ends_no_limits() {
         assert_eq!(unlimited_s(&network, LIMITED_S), 0.0, "{micros} us");
     }
 }
+
+#[test]
+fn longer_or_jittery_path_is_no_competitor() {
+    // A fifth of the path, constant, and nothing else: any queue that seems to stand is none.
+    for (longer_ms, jitter_ms) in [(0, 20), (20, 0), (20, 5), (20, 20)] {
+        let mut network = network(0, true);
+        network.stop = seconds(100.0);
+        network.flows = vec![flow("const", cbr(mbit(20)), Hop::Bundle(0))];
+        let config = &mut network.links[0].config;
+        config.jitter = jitter_ms * MS;
+        let (at, delay) = (seconds(10.0), Some((25 + longer_ms) * MS));
+        config.changes = vec![link::Change { at, delay, ..link::Change::default() }];
+        let trace = Trace::of(&network);
+        for decision in trace.decisions(0.0, 100.0) {
+            let reason = decision.reason;
+            assert!(!reason.contains("compet"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
+        }
+    }
+}

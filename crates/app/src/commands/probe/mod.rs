@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_core::units::Rate;
+use forebay_core::units::{Rate, Ratio};
 use forebay_lab::plan::parse_rate;
 
 /// Arguments of `forebay probe`.
@@ -27,6 +27,7 @@ use forebay_lab::plan::parse_rate;
     forebay probe site-b.example.net:9 --max-rate 50Mbit/s      # a discard server\n  \
     forebay probe site-b.example.net:80 --http /upload          # an HTTP server that takes uploads\n  \
     forebay probe site-b.example.net --gentle --seconds 60      # what today's traffic does\n  \
+    forebay probe site-b.example.net --share 80                 # 80 % of the traffic is ours\n  \
     forebay probe 10.1.2.2 --config sendbox.toml                # is the receivebox there, too?\n\n\
     Load the path from where the sendbox would stand or from a host behind it, while the site is quiet: others' \
     traffic is taken for a part of the path. A queue before the first router (--site-hops) is the site's own.")]
@@ -55,6 +56,10 @@ pub struct Probe {
     /// Routers on the way that belong to the site, 0 to 8: a queue before the last of them is no bundle's.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), value_name = "N")]
     site_hops: u8,
+    /// Of the traffic at the bottleneck, how much this site sends: above 0, up to 100 percent. A probe cannot see that:
+    /// without it, a bundle helps only if that is most of the traffic there. Below 75 there is little to gain.
+    #[arg(long, value_parser = share, allow_negative_numbers = true, value_name = "PERCENT")]
+    share: Option<Ratio>,
     /// Ask the receivebox at PEER, too: by this sendbox's configuration, with the keys that it names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -70,6 +75,14 @@ pub struct Probe {
 fn http_path(text: &str) -> Result<String, String> {
     let is_plain = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_plain.then(|| text.into()).ok_or_else(|| "allowed is a path such as /upload".into())
+}
+
+/// A share in percent, with or without its sign.
+fn share(text: &str) -> Result<Ratio, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let share = percent.ok().filter(|percent| *percent > 0.0);
+    let share = share.and_then(|percent| Ratio::new(percent / 100.0));
+    share.ok_or_else(|| "allowed is a number of percent above 0 and up to 100, such as 80".into())
 }
 
 #[cfg(feature = "host")]
@@ -143,7 +156,7 @@ mod with_host {
             });
             let report = report.map_err(refuse)?;
             let found = Findings::of(&report.observed);
-            let verdict = judge(&found);
+            let verdict = judge(&found, self.share);
             let said = Said { peer: address, report, found, verdict, boxes };
             let text = if self.json { format!("{}\n", said.document()) } else { said.text() };
             print(&text)?;
@@ -203,20 +216,33 @@ impl Probe {
     /// Says what is missing.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.peer, self.serve, self.seconds, self.flows, self.max_rate, self.cc);
-        let _ = (self.http, self.site_hops, self.config, self.gentle, self.json);
+        let _ = (self.http, self.site_hops, self.share, self.config, self.gentle, self.json);
         Err(super::needs_host("probe"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::http_path;
+    use super::{http_path, share};
 
     #[test]
     fn a_path_cannot_begin_another_header() {
         assert_eq!(http_path("/upload?to=/dev/null"), Ok("/upload?to=/dev/null".into()));
         for wrong in ["", "upload", "/a b", "/a\r\nHost: other", "/\u{e9}"] {
             assert!(http_path(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn share_is_above_zero_and_at_most_all() {
+        for (text, expected) in
+            [("100", 1.0), ("80", 0.8), ("6.5", 0.065), ("25%", 0.25), ("25 %", 0.25)]
+        {
+            assert_eq!(share(text).unwrap().as_f64(), expected, "{text}");
+        }
+        for wrong in ["", "0", "-1", "100.1", "nan", "inf", "most", "%", "0.8.1", "1e-400"] {
+            let said = share(wrong).unwrap_err();
+            assert!(said.contains("above 0 and up to 100"), "{wrong:?}: {said}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use forebay_core::probe::{Answer, Findings, Verdict};
+use forebay_core::units::{Rate, Ratio};
 use forebay_host::probe::Report;
 use forebay_host::probe::receivebox::Heard;
 use serde_json::{Map, Value, json};
@@ -40,6 +41,7 @@ impl Said {
         }
         let (answer, sentence) = (verdict.answer, verdict.reason.sentence());
         lines.push(format!("\nwould a bundle help? {answer}: {sentence}"));
+        lines.extend(verdict.condition().map(|condition| format!("it does {condition}")));
         if answer == Answer::Yes {
             lines.push(format!(
                 "expected: about {} less of queue in the network, in the mean; as much then waits at \
@@ -81,11 +83,18 @@ impl Said {
         let mut rows = vec![("round trip", trip), ("queue", queue)];
         if found.loaded {
             let [few, _] = found.flows;
-            let [rate, of_few] = [found.rate, found.rate_of_few].map(|it| it.as_mbit_per_sec_f64());
+            let [first, second] = found.half_rates;
+            let rates = [found.rate, first, second, found.rate_of_few];
+            let [rate, first, second, of_few] = rates.map(|it| it.as_mbit_per_sec_f64());
             rows.push(("in the site", self.in_the_site()));
             rows.push(("rate", format!("{rate:.1} Mbit/s ({few} connections: {of_few:.1})")));
+            rows.push(("halves", format!("{first:.1} Mbit/s, then {second:.1} Mbit/s")));
             rows.push(("loss", format!("{} of the segments sent again", percent(found.loss))));
         }
+        let share = self.verdict.share.map(|share| percent(share.as_f64()));
+        rows.extend(
+            share.map(|share| ("share", format!("{share} of the traffic there, as given"))),
+        );
         let ways = match (found.detour, found.uneven) {
             (Duration::ZERO, Duration::ZERO) => "all flows see about the same delay".into(),
             (Duration::ZERO, uneven) => format!("some flows wait {} longer", millis(uneven)),
@@ -130,10 +139,13 @@ impl Said {
             "answer": verdict.answer,
             "reason": verdict.reason,
             "sentence": verdict.reason.sentence(),
+            "condition": verdict.condition(),
+            "share": verdict.share.map(Ratio::as_f64),
             "gain_ms": ms(verdict.gain),
             "findings": {
                 "base_rtt_ms": found.base_rtt.map(ms),
                 "idle_rtt_ms": ms(found.idle_rtt),
+                "noise_ms": ms(found.noise),
                 "idle_pings": sent,
                 "idle_pings_lost": lost,
                 "queue_ms": ms(found.queue),
@@ -146,6 +158,7 @@ impl Said {
                 "site_queue_ms": found.site_queue.map(ms),
                 "own_queue_ms": ms(found.own_queue),
                 "rate_bps": found.rate.as_bits_per_sec(),
+                "half_rates_bps": found.half_rates.map(Rate::as_bits_per_sec),
                 "rate_of_few_bps": found.rate_of_few.as_bits_per_sec(),
                 "flows": found.flows,
                 "loss": found.loss,
@@ -205,7 +218,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use forebay_core::probe::{Observed, Ping, judge};
-    use forebay_core::units::{Rate, Timestamp};
+    use forebay_core::units::Timestamp;
 
     use super::*;
 
@@ -221,7 +234,7 @@ mod tests {
         Said {
             peer: SocketAddr::from(([192, 0, 2, 1], 61477)),
             report,
-            verdict: judge(&found),
+            verdict: judge(&found, None),
             found,
             boxes: vec![("b".into(), Heard::Nothing)],
         }
@@ -236,6 +249,7 @@ mod tests {
             median_queue: ms(60),
             site_queue: Some(ms(1)),
             rate: Rate::from_mbit_per_sec(20),
+            half_rates: [20, 19].map(Rate::from_mbit_per_sec),
             rate_of_few: Rate::from_mbit_per_sec(19),
             flows: [2, 8],
             loaded: true,
@@ -251,8 +265,10 @@ mod tests {
             "\nround trip   40.0 ms idle (0 of 0 lost), 100.0 ms under load\n",
             "\nin the site  1.0 ms before 10.0.0.1; 0.0 ms in this host\n",
             "\nrate         20.0 Mbit/s (2 connections: 19.0)\n",
+            "\nhalves       20.0 Mbit/s, then 19.0 Mbit/s\n",
             "\nreceivebox   that of bundle b does not answer",
             "\n\nwould a bundle help? yes: a queue of this site's own",
+            "\nit does only if this site is most of the traffic there (--share)\n",
             "about 55.8 ms less",
         ] {
             assert!(text.contains(expected), "{expected:?} in:\n{text}");
@@ -270,9 +286,45 @@ mod tests {
         assert_eq!(document["answer"], "yes");
         assert_eq!(document["reason"], "queue_in_the_middle");
         assert_eq!(document["gain_ms"], 55.761);
+        assert_eq!(document["share"], Value::Null);
+        assert_eq!(document["findings"]["half_rates_bps"], json!([20_000_000, 19_000_000]));
         assert_eq!(document["routers"]["1"], "10.0.0.1");
         assert_eq!(document["receiveboxes"]["b"], "silent");
         assert_eq!(document["findings"]["queue_ms"], 60.0);
         assert_eq!(document["pings"][0], json!([0.0, 0, 40.0]));
+    }
+
+    #[test]
+    fn share_is_said_with_what_follows() {
+        let with_share = |share: f64| {
+            let said = said(found());
+            let verdict = judge(&said.found, Ratio::new(share));
+            Said { verdict, ..said }
+        };
+        let most = with_share(0.9);
+        let text = most.text();
+        assert!(text.contains("\nshare        90.0 % of the traffic there, as given\n"), "{text}");
+        assert!(!text.contains("only if") && text.contains("help? yes: "), "{text}");
+        let document = most.document();
+        assert_eq!((&document["answer"], &document["share"]), (&json!("yes"), &json!(0.9)));
+        assert_eq!(document["condition"], Value::Null);
+        let few = with_share(0.06);
+        let text = few.text();
+        assert!(
+            text.contains("help? no: a queue stands") && text.contains("little to gain"),
+            "{text}"
+        );
+        let document = few.document();
+        assert_eq!((&document["answer"], &document["share"]), (&json!("no"), &json!(0.06)));
+        assert_eq!(document["reason"], "small_share");
+    }
+
+    #[test]
+    fn unsteady_rate_is_said_with_both_rates() {
+        let half_rates = [20, 12].map(Rate::from_mbit_per_sec);
+        let text = said(Findings { half_rates, ..found() }).text();
+        for expected in ["20.0 Mbit/s, then 12.0 Mbit/s\n", "help? unclear: the rate"] {
+            assert!(text.contains(expected), "{expected:?} in:\n{text}");
+        }
     }
 }

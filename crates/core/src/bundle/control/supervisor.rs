@@ -565,7 +565,8 @@ impl Supervisor {
         }
         let is_early = self.now_s < self.not_before_s;
         if drain.held == Some(false) && is_early {
-            return self.go_on_passing("competing traffic shares the queue");
+            // Of competing traffic, or of a longer path without a queue: a drain does not tell them apart.
+            return self.go_on_passing("less is delivered as soon as less is sent");
         }
         // The queue is empty once no more is delivered than is sent.
         let is_over = rate < 0.5 * (1.0 + DRAIN) * self.reference.rate()
