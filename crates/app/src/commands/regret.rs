@@ -17,8 +17,8 @@ use super::{jobs, print, refuse};
 #[derive(clap::Args)]
 #[command(
     after_help = "A sequence is a simulated path of 2 minutes, drawn from its seed: rate, delay or cross traffic change every \
-    20 to 40 s. It runs without boxes, without boxes with connections that start up to 2 ms later, and with boxes. The \
-    second run shows what chance does.\n\n\
+    20 to 40 s. It runs without boxes, without boxes with connections that start up to 2 ms later (what chance does), with \
+    boxes whose limits are too high to limit anything, and with boxes.\n\n\
     Exit code 1: a bound is not met.\n\n\
     Example: which sequences are worst, and what happens in sequence 17?\n  \
     forebay regret --seeds 1..20\n  \
@@ -104,8 +104,8 @@ fn line(row: &Row) -> String {
 fn details(row: &Row) -> String {
     let mut text = format!("\nseed {}: {}\n", row.seed, row.setting);
     row.changes.iter().for_each(|change| text += &format!("  {change}\n"));
-    let titles =
-        ["from (s)", "no boxes (Mbit/s)", "later", "boxes", "shaped", ""].map(String::from);
+    let titles = ["from (s)", "no boxes (Mbit/s)", "later", "no limits", "boxes", "shaped", ""]
+        .map(String::from);
     let share = |share: Option<f64>| share.map_or("-".into(), |it| format!("{it:.2}"));
     let cells = |window: &Window| {
         let is_worse = window.boxes().is_some_and(|share| share < SHARE_MIN);
@@ -113,6 +113,7 @@ fn details(row: &Row) -> String {
             window.from_s.to_string(),
             number(window.none_mbit),
             share(window.later()),
+            share(window.unlimited()),
             share(window.boxes()),
             format!("{:.2}", window.shaped),
             if is_worse { "worse" } else { "" }.into(),
@@ -135,14 +136,15 @@ fn text(summary: &Summary) -> String {
     let met = |is_met: bool| if is_met { "met" } else { "not met" };
     let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), number);
     let Summary { sequences, windows, worse_boxes_percent, worse_later_percent, .. } = summary;
-    let Summary { better_boxes_percent, better_later_percent, .. } = summary;
+    let Summary { worse_unlimited_percent, better_boxes_percent, better_later_percent, .. } =
+        summary;
     let [later_geometric, later_of_means] = summary.ping_later.map(ratio);
     format!(
         "\n{sequences} sequences, {windows} windows of 10 s in which data wait\n\
          windows below {SHARE_MIN} of no boxes: {worse_boxes_percent:.2} % with boxes, {worse_later_percent:.2} % by \
-         chance\n  difference {:.2} +- {:.2} percentage points, bound {BOUND_POINTS}: {}\n\
-         of it {:.2} points from the {:.0} % of windows in which the sendbox mostly enforces limits\n\
-         windows in which no boxes are below {SHARE_MIN} of it: {better_boxes_percent:.2} % with boxes, \
+         chance, {worse_unlimited_percent:.2} % with boxes without limits\n  difference {:.2} +- {:.2} percentage points, bound {BOUND_POINTS}: {}\n\
+         {:.2} points of it from the {:.0} % of windows in which the sendbox mostly enforces limits\n\
+         windows in which no boxes deliver below {SHARE_MIN} of the other run: {better_boxes_percent:.2} % with boxes, \
          {better_later_percent:.2} % by chance\n\
          queueing delay of a sparse flow over no boxes: geometric mean {} (by chance {later_geometric}), ratio of means \
          {} (by chance {later_of_means})\n  bound {BOUND_PING}: {}\n",

@@ -151,8 +151,9 @@ fn measure(backend: &dyn Backend, blank: &Row) -> Result<Row, RunError> {
     };
     let (none, none_ms, _) = run(0)?;
     let (later, later_ms, _) = run(1)?;
-    let (boxes, boxes_ms, states) = run(2)?;
-    let mut windows = windows(&none, &later, &boxes);
+    let (unlimited, ..) = run(2)?;
+    let (boxes, boxes_ms, states) = run(3)?;
+    let mut windows = windows(&none, &later, &unlimited, &boxes);
     for window in &mut windows {
         window.shaped = rounded(shaped(&states, window.from_s, window.until_s()));
     }

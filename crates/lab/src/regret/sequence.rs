@@ -16,12 +16,14 @@ const GAP_MAX_MS: u64 = 40_000;
 const LAST_MS: u64 = TRAFFIC_MS - 20_000;
 /// Each connection starts later by a share of it (ms).
 const START_JITTER_MS: u64 = 100;
-/// The same in the later run (ms): its connections start up to 2 ms later than in the others, 1 ms in the mean.
+/// What [`START_JITTER_MS`] is in the later run (ms): its connections start up to 2 ms later, 1 ms in the mean.
 const LATER_JITTER_MS: u64 = START_JITTER_MS + 2;
 /// While the rate swings it changes this often (ms).
 const SWING_MS: u64 = 1_000;
 /// Most cross traffic of different kinds at a time.
 const CROSS_MAX: usize = 2;
+/// Least rate of limits that limit nothing: more than six times the fastest path's.
+const UNLIMITED: &str = "1Gbit/s";
 /// Bytes of a packet in a bandwidth-delay product, as plans have it.
 const BDP_PACKET_BYTES: f64 = 1_500.0;
 /// A buffer of fewer packets is a broken link.
@@ -71,7 +73,7 @@ pub struct Visit {
     pub from_ms: u64,
     /// When it leaves (ms since the start of the run).
     pub until_ms: u64,
-    /// Its first round trip without a queue (1 to 2 times the site's, ms). With equal round trips, the order in which
+    /// First round trip of the cross traffic without a queue (1 to 2 times the site's, ms). With equal round trips, the order in which
     /// packets of one instant reach the queue would decide who loses them.
     pub rtt_ms: u64,
 }
@@ -226,7 +228,7 @@ impl Sequence {
         all.into_iter().map(|(at_ms, words)| format!("{} s: {words}", seconds(at_ms))).collect()
     }
 
-    /// The sequence as a plan with the arms `status_quo`, `status_quo_later` and `boxes`.
+    /// The sequence as a plan with the arms `status_quo`, `status_quo_later`, `boxes_unlimited` and `boxes`.
     pub fn plan(&self) -> String {
         let Self { seed, rtt_ms, .. } = self;
         let rate = mbit(self.rate_kbit);
@@ -264,6 +266,8 @@ impl Sequence {
              \n[[arm]]\nname    = \"status_quo_later\"\n\
              summary = \"no boxes; each connection starts up to 2 ms later\"\n\
              set     = {{ bundle.a.enabled = false, start_jitter = \"{LATER_JITTER_MS}ms\" }}\n\
+             \n[[arm]]\nname    = \"boxes_unlimited\"\nsummary = \"boxes whose limits are above any rate here\"\n\
+             set     = {{ bundle.a.min_rate = \"{UNLIMITED}\" }}\n\
              \n[[arm]]\nname    = \"boxes\"\nsummary = \"a bundle with all defaults\"\n"
         )
     }
@@ -464,12 +468,12 @@ mod tests {
             let source = Source { file: "regret".into(), folder: None, text: sequence.plan() };
             let plan = Plan::from_source(source, &[]).unwrap();
             let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-            assert_eq!(arms, ["status_quo", "status_quo_later", "boxes"]);
+            assert_eq!(arms, ["status_quo", "status_quo_later", "boxes_unlimited", "boxes"]);
             let bundles = |arm: usize| {
                 let run = plan.experiment(&plan.arms[arm], &plan.cells[0], sequence.seed);
                 run.unwrap().bundles.len()
             };
-            assert_eq!([bundles(0), bundles(1), bundles(2)], [0, 0, 1]);
+            assert_eq!([0, 1, 2, 3].map(bundles), [0, 0, 1, 1]);
         }
     }
 

@@ -16,7 +16,7 @@ const WAIT_MIN_MS: f64 = 1.0;
 
 /// Share of a run of what is delivered without boxes; `None` where the window does not count.
 type OfWindow = fn(&Window) -> Option<f64>;
-/// With boxes, and without them for connections that start a little later.
+/// Shares of the runs that are compared: with boxes, and the later run without boxes.
 const OF_RUNS: [OfWindow; 2] = [Window::boxes, Window::later];
 
 /// The figures of a set of sequences.
@@ -28,26 +28,29 @@ pub struct Summary {
     pub windows: usize,
     /// Windows that deliver less than [`SHARE_MIN`] with boxes (percent of those that count).
     pub worse_boxes_percent: f64,
-    /// The same without boxes, for connections that start a little later: chance.
+    /// Windows that deliver less than [`SHARE_MIN`] in the later run without boxes (percent): chance.
     pub worse_later_percent: f64,
+    /// Windows that deliver less than [`SHARE_MIN`] with boxes whose limits are too high to limit anything (percent): what
+    /// boxes cost without limits, and chance.
+    pub worse_unlimited_percent: f64,
     /// Windows in which no boxes deliver less than [`SHARE_MIN`] of what boxes deliver (percent of those that count).
     pub better_boxes_percent: f64,
-    /// The same for connections that start a little later, without boxes.
+    /// Windows in which no boxes deliver less than [`SHARE_MIN`] of what the later run does (percent).
     pub better_later_percent: f64,
     /// How many more are worse with boxes than by chance (percentage points).
     pub regret_points: f64,
-    /// Half the width of its 95 % interval, over sequences (percentage points).
+    /// Half the width of the 95 % interval of `regret_points`, over sequences (percentage points).
     pub regret_error_points: f64,
-    /// Whether that is at most [`BOUND_POINTS`].
+    /// Whether `regret_points` is at most [`BOUND_POINTS`].
     pub regret_is_met: bool,
-    /// The part of it from windows in which the sendbox enforces limits for at least half of the time (percentage
+    /// The part of `regret_points` from windows in which the sendbox enforces limits for at least half of the time (percentage
     /// points). The rest is from windows in which the sendbox mostly passes traffic.
     pub regret_shaped_points: f64,
-    /// Share of the windows in which it does (percent of those that count).
+    /// Windows in which the sendbox does so (percent of those that count).
     pub shaped_percent: f64,
     /// Wait of a sparse flow with boxes over that without: geometric mean over sequences.
     pub ping_geometric: Option<f64>,
-    /// The same: ratio of the means over sequences.
+    /// Wait of a sparse flow with boxes over that without: ratio of the means over sequences.
     pub ping_of_means: Option<f64>,
     /// Both ratios of the run without boxes that starts a little later: chance.
     pub ping_later: [Option<f64>; 2],
@@ -76,6 +79,7 @@ impl Summary {
             windows,
             worse_boxes_percent,
             worse_later_percent,
+            worse_unlimited_percent: worse(Window::unlimited),
             better_boxes_percent,
             better_later_percent,
             regret_points,
@@ -107,14 +111,14 @@ impl Row {
         self.windows.iter().filter_map(of).filter(|share| share * SHARE_MIN > 1.0).count()
     }
 
-    /// By how much the windows that are worse with boxes fall short of [`SHARE_MIN`], all together, beyond what windows
-    /// do by chance (windows).
+    /// By how much the windows that are worse with boxes fall short of [`SHARE_MIN`], all together, beyond both runs
+    /// that have no limits (windows).
     pub fn excess(&self) -> f64 {
-        let [boxes, later] = OF_RUNS.map(|of| {
+        let shortfall = |of: OfWindow| {
             let shares = self.windows.iter().filter_map(of);
             shares.map(|share| (SHARE_MIN - share).max(0.0)).sum::<f64>()
-        });
-        boxes - later
+        };
+        shortfall(Window::boxes) - shortfall(Window::later).max(shortfall(Window::unlimited))
     }
 
     /// Wait of the sparse flow with boxes over that without.
@@ -122,7 +126,7 @@ impl Row {
         share(wait_ms(self.ping.boxes_ms?), wait_ms(self.ping.none_ms?))
     }
 
-    /// The rows that fall short most with boxes beyond chance, worst first.
+    /// The rows that fall short most with boxes beyond runs without limits, worst first.
     pub fn worst(rows: &[Self], most: usize) -> Vec<&Self> {
         let mut worst: Vec<&Self> = rows.iter().filter(|row| row.excess() > 0.0).collect();
         worst.sort_by(|one, other| other.excess().total_cmp(&one.excess()));
@@ -175,6 +179,7 @@ mod tests {
             waiting: 1.0,
             none_mbit: 10.0,
             later_mbit: 10.0 * later,
+            unlimited_mbit: if seed == 5 { 1.0 } else { 10.0 },
             boxes_mbit: 10.0 * boxes,
             shaped: if *boxes < 0.8 { 0.6 } else { 0.4 },
         };
@@ -226,6 +231,7 @@ mod tests {
             row(2, &[(0.1, 1.0)], [1.0; 3]),
             row(3, &[(0.95, 0.1)], [1.0; 3]),
             row(4, &[(0.2, 0.1)], [1.0; 3]),
+            row(5, &[(0.2, 1.0)], [1.0; 3]),
         ];
         let seeds: Vec<u64> = Row::worst(&rows, 5).iter().map(|row| row.seed).collect();
         assert_eq!(seeds, [2, 1]);

@@ -36,6 +36,8 @@ pub struct Window {
     pub none_mbit: f64,
     /// Delivered without boxes by connections that start a little later (Mbit/s).
     pub later_mbit: f64,
+    /// Delivered with boxes whose limits are too high to limit anything (Mbit/s).
+    pub unlimited_mbit: f64,
     /// Delivered with boxes (Mbit/s).
     pub boxes_mbit: f64,
     /// Share of the time in which the sendbox enforces the algorithm's limits (0 to 1).
@@ -63,14 +65,19 @@ impl Window {
         self.counts().then(|| self.share(self.boxes_mbit))
     }
 
-    /// The same of the run without boxes that starts a little later.
+    /// Share of the later run without boxes; `None` where the window does not count.
     pub fn later(&self) -> Option<f64> {
         self.counts().then(|| self.share(self.later_mbit))
+    }
+
+    /// Share with boxes whose limits are too high to limit anything; `None` where the window does not count.
+    pub fn unlimited(&self) -> Option<f64> {
+        self.counts().then(|| self.share(self.unlimited_mbit))
     }
 }
 
 /// The windows from the start until all traffic ends, as of a sendbox that never enforces limits.
-pub fn windows(none: &Seen, later: &Seen, boxes: &Seen) -> Vec<Window> {
+pub fn windows(none: &Seen, later: &Seen, unlimited: &Seen, boxes: &Seen) -> Vec<Window> {
     let wide = (WINDOW_MS / INTERVAL_MS) as usize;
     let window = |number: u64| {
         let from = number as usize * wide;
@@ -84,6 +91,7 @@ pub fn windows(none: &Seen, later: &Seen, boxes: &Seen) -> Vec<Window> {
             waiting: rounded(waits as f64 / wide as f64),
             none_mbit: mbit(none),
             later_mbit: mbit(later),
+            unlimited_mbit: mbit(unlimited),
             boxes_mbit: mbit(boxes),
             shaped: 0.0,
         }
@@ -109,17 +117,19 @@ mod tests {
 
     #[test]
     fn windows_have_shares_of_the_twin() {
-        let all = windows(&seen(125_000, 100), &seen(125_000, 0), &seen(100_000, 0));
+        let all =
+            windows(&seen(125_000, 100), &seen(125_000, 0), &seen(50_000, 0), &seen(100_000, 0));
         assert_eq!(all.len(), 12);
         assert_eq!((all[11].from_s, all[11].none_mbit), (110.0, 10.0));
         assert!(all.iter().all(|it| (it.boxes(), it.later()) == (Some(0.8), Some(1.0))));
+        assert!(all.iter().all(|it| it.unlimited() == Some(0.4)));
     }
 
     #[test]
     fn windows_count_while_data_waits() {
         for (bytes, waits, counts) in [(125_000, 50, true), (125_000, 49, false), (0, 100, false)] {
             let none = seen(bytes, waits);
-            let all = windows(&none, &none, &none);
+            let all = windows(&none, &none, &none, &none);
             assert!(all.iter().all(|it| it.counts() == counts), "{bytes} {waits}");
         }
     }
@@ -128,7 +138,7 @@ mod tests {
     fn missing_intervals_deliver_nothing() {
         let mut short = seen(125_000, 100);
         short.bytes.truncate(150);
-        let all = windows(&seen(125_000, 100), &short, &short);
+        let all = windows(&seen(125_000, 100), &short, &short, &short);
         let shares: Vec<f64> = all.iter().filter_map(Window::boxes).collect();
         assert_eq!(&shares[..3], [1.0, 0.5, 0.0]);
     }
