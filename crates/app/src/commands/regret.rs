@@ -63,14 +63,14 @@ impl Arguments {
             force: self.force,
             build: BUILD,
         };
-        let mut told = Ok(true);
+        let mut printed = Ok(true);
         let rows = regret(&request, &mut |row| {
-            if !self.json && told.is_ok() {
-                told = print(&line(row));
+            if !self.json && printed.is_ok() {
+                printed = print(&line(row));
             }
         });
         let rows = rows.map_err(refuse)?;
-        told?;
+        printed?;
         let summary = Summary::of(&rows);
         if self.json {
             let worst: Vec<u64> =

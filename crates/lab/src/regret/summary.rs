@@ -22,7 +22,7 @@ const OF_RUNS: [OfWindow; 2] = [Window::boxes, Window::later];
 /// The figures of a set of sequences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Sequences.
+    /// Sequences that were measured.
     pub sequences: usize,
     /// Windows that count.
     pub windows: usize,
