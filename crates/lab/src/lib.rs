@@ -9,14 +9,17 @@ pub mod compare;
 pub mod demo;
 pub mod experiment;
 pub mod export;
+mod json_lines;
 pub mod judge;
 pub mod metrics;
 pub mod output;
+mod parallel;
 pub mod plan;
 #[cfg(feature = "host")]
 pub mod platforms;
 pub mod progress;
 pub mod recorded;
+pub mod regret;
 pub mod report;
 pub mod reproduce;
 pub mod rl;

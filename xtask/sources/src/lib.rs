@@ -37,7 +37,7 @@ const OF_ORACLE: [&str; 3] =
 /// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
 /// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 17] = [
+const READERS: [&str; 20] = [
     "crates/lab/assets/",
     "crates/lab/src/bench/",
     "crates/lab/src/capture/",
@@ -45,10 +45,13 @@ const READERS: [&str; 17] = [
     "crates/lab/src/compare/",
     "crates/lab/src/demo.rs",
     "crates/lab/src/export/",
+    "crates/lab/src/json_lines.rs",
     "crates/lab/src/judge/",
     "crates/lab/src/output.rs",
+    "crates/lab/src/parallel.rs",
     "crates/lab/src/progress.rs",
     "crates/lab/src/recorded.rs",
+    "crates/lab/src/regret/",
     "crates/lab/src/report/",
     "crates/lab/src/reproduce/",
     "crates/lab/src/rl/",

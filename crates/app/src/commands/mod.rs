@@ -36,6 +36,7 @@ pub mod python;
 #[cfg(feature = "host")]
 mod read_keys;
 mod record;
+mod regret;
 mod reload;
 mod replay;
 mod report;
@@ -125,6 +126,8 @@ pub enum Command {
     Reproduce(reproduce::Reproduce),
     /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
     Chaos(chaos::Arguments),
+    /// Compare a site with boxes and without on random paths whose rate, delay and cross traffic change.
+    Regret(regret::Arguments),
     /// Find the path and the events on it that are worst for an algorithm, as a plan.
     Search(search::Search),
     /// Write the report of a folder of results.
@@ -231,6 +234,7 @@ impl Command {
             Self::Bench(arguments) => arguments.execute(),
             Self::Reproduce(arguments) => arguments.execute(),
             Self::Chaos(arguments) => arguments.execute(),
+            Self::Regret(arguments) => arguments.execute(),
             Self::Search(arguments) => arguments.execute(),
             Self::Report(arguments) => arguments.execute(),
             Self::Compare(arguments) => arguments.execute(),

@@ -1,10 +1,11 @@
 //! What is known of sequences: one JSON object a line, appended as they end.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::json_lines;
 
 /// One attempt at a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,18 +62,8 @@ pub struct Results {
 impl Results {
     /// The results in `folder`, which is made if it is not there.
     pub fn open(folder: &Path) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
         let path = folder.join("chaos.jsonl");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        // A program that is killed leaves a part of a line.
-        let rows = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        if !text.is_empty() && !text.ends_with('\n') {
-            File::options().append(true).open(&path)?.write_all(b"\n")?;
-        }
+        let rows = json_lines::read(&path)?;
         Ok(Self { path, rows })
     }
 
@@ -83,8 +74,7 @@ impl Results {
 
     /// Adds a row.
     pub fn add(&mut self, row: Row) -> io::Result<()> {
-        let line = serde_json::to_string(&row)? + "\n";
-        File::options().append(true).create(true).open(&self.path)?.write_all(line.as_bytes())?;
+        json_lines::append(&self.path, std::slice::from_ref(&row))?;
         self.rows.push(row);
         Ok(())
     }
@@ -92,6 +82,8 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

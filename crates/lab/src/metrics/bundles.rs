@@ -406,6 +406,11 @@ pub struct Transition {
 }
 
 impl Transition {
+    /// Whether the algorithm's limits are enforced from here on.
+    pub fn is_shaped(&self) -> bool {
+        !UNSHAPED.contains(&self.state.as_str())
+    }
+
     /// Whether limits are off or on trial from here on.
     pub fn is_unlimited(&self) -> bool {
         let state = self.state.as_str();

@@ -1,6 +1,6 @@
 //! How a plan is run, and why it was not.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::backend::{self, Backend, BackendError, Stop};
@@ -112,6 +112,11 @@ pub enum RunError {
 }
 
 impl RunError {
+    /// The folder of results cannot be made, read or written.
+    pub(crate) fn unusable(folder: &Path, error: &std::io::Error) -> Self {
+        StoreError::Folder { path: folder.into(), reason: error.to_string() }.into()
+    }
+
     /// Whether plan, options or machine have to change, and nothing went wrong while it ran.
     pub fn is_bad_input(&self) -> bool {
         match self {

@@ -1,11 +1,12 @@
 //! What is known of cases: one JSON object a line, appended as they are judged.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::json_lines;
 
 /// Name of the file in a folder of results.
 const FILE: &str = "cases.jsonl";
@@ -35,21 +36,10 @@ pub struct Known {
 impl Known {
     /// What a program of these `sources` has left in `folder`, which is made if it is not there.
     pub fn open(folder: &Path, sources: &str) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
         let path = folder.join(FILE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        // A program that is killed leaves a part of a line.
-        let rows = text.lines().filter_map(|line| serde_json::from_str::<Row>(line).ok());
-        let own = rows.filter(|row| row.sources == sources);
+        let rows: Vec<Row> = json_lines::read(&path)?;
+        let own = rows.into_iter().filter(|row| row.sources == sources);
         let figures = own.map(|row| (row.plan_sha256, row.figures)).collect();
-        let mut file = File::options().append(true).create(true).open(&path)?;
-        if !text.is_empty() && !text.ends_with('\n') {
-            file.write_all(b"\n")?;
-        }
         Ok(Self { path, figures })
     }
 
@@ -60,12 +50,7 @@ impl Known {
 
     /// Adds rows, all in one write.
     pub fn add(&mut self, rows: Vec<Row>) -> io::Result<()> {
-        let mut lines = String::new();
-        for row in &rows {
-            lines += &serde_json::to_string(row)?;
-            lines.push('\n');
-        }
-        File::options().append(true).open(&self.path)?.write_all(lines.as_bytes())?;
+        json_lines::append(&self.path, &rows)?;
         self.figures.extend(rows.into_iter().map(|row| (row.plan_sha256, row.figures)));
         Ok(())
     }
@@ -73,6 +58,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

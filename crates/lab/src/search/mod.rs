@@ -30,7 +30,7 @@ pub use objective::{OBJECTIVES, Objective};
 pub use progress::{Phase, Progress, on_stderr};
 pub use space::{SPACES, Space, check_algorithm};
 pub use trials::Judged;
-use trials::{Trials, unusable};
+use trials::Trials;
 
 use crate::algorithms;
 use crate::backend::Stop;
@@ -134,7 +134,7 @@ pub fn search(
     let plan = request.folder.join(format!("{name}.toml"));
     let text = request.heading(&worst_plain, &simple)
         + &simple.case.plan(&request.space, &request.algorithm, &name);
-    std::fs::write(&plan, text).map_err(|error| unusable(&plan, &error))?;
+    std::fs::write(&plan, text).map_err(|error| RunError::unusable(&plan, &error))?;
     let Trials { simulated, reused, .. } = hunt.trials;
     Ok(Found { plain, worst_plain, worst, simple, plan, simulated, reused })
 }

@@ -1,10 +1,6 @@
 //! Simulates cases, several runs at a time, and remembers what they gave.
 
-use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use super::Request;
 use super::case::{Case, SEEDS};
@@ -13,10 +9,10 @@ use super::objective::OBJECTIVES;
 use crate::backend::{self, Backend};
 use crate::metrics::evaluate;
 use crate::metrics::statistics::Sorted;
+use crate::parallel::in_order;
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan, PlanError};
 use crate::runner::RunError;
-use crate::store::StoreError;
 
 /// The back end: a search is thousands of runs.
 const BACKEND: &str = "sim";
@@ -47,7 +43,7 @@ impl<'a> Trials<'a> {
     /// What the folder of `request` knows already counts.
     pub fn open(request: &'a Request) -> Result<Self, RunError> {
         let known = Known::open(&request.folder, request.build.sources(BACKEND));
-        let known = known.map_err(|error| unusable(&request.folder, &error))?;
+        let known = known.map_err(|error| RunError::unusable(&request.folder, &error))?;
         let mut backend = backend::open(BACKEND)?;
         backend.heed(&request.stop);
         Ok(Self { request, backend, known, simulated: 0, reused: 0 })
@@ -93,8 +89,7 @@ impl<'a> Trials<'a> {
     fn simulate(&mut self, wanted: &[(&Case, Vec<Experiment>)]) -> Result<(), RunError> {
         let runs: Vec<&Experiment> = wanted.iter().flat_map(|(_, runs)| runs).collect();
         let backend = &*self.backend;
-        let mut found =
-            in_parallel(&runs, self.request.jobs, |run| figures(backend, run)).into_iter();
+        let mut found = in_order(&runs, self.request.jobs, |run| figures(backend, run)).into_iter();
         let mut rows = Vec::new();
         for (case, runs) in wanted {
             let of_case = found.by_ref().take(runs.len());
@@ -106,13 +101,8 @@ impl<'a> Trials<'a> {
             });
         }
         let added = self.known.add(rows);
-        added.map_err(|error| unusable(&self.request.folder, &error))
+        added.map_err(|error| RunError::unusable(&self.request.folder, &error))
     }
-}
-
-/// The folder of results cannot be made, read or written.
-pub fn unusable(folder: &Path, error: &std::io::Error) -> RunError {
-    StoreError::Folder { path: folder.into(), reason: error.to_string() }.into()
 }
 
 /// What one run gave, in the order of [`OBJECTIVES`].
@@ -132,54 +122,9 @@ fn by_objective(runs: &[OfRun]) -> Figures {
     named.filter_map(|(place, it)| Some((it.name.to_string(), of_all(place)?))).collect()
 }
 
-/// What `work` makes of each item, in their order, `threads` at a time.
-fn in_parallel<T: Sync, R: Send>(
-    items: &[T],
-    threads: usize,
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let made: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
-    let work_on = || {
-        loop {
-            let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(place) else { return };
-            let result = work(item);
-            *made[place].lock().expect("taken by one thread alone") = Some(result);
-        }
-    };
-    thread::scope(|scope| {
-        let threads = 0..threads.clamp(1, items.len().max(1));
-        let threads: Vec<_> = threads.map(|_| scope.spawn(work_on)).collect();
-        // A scope would tell of a panic without what it was.
-        threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(|it| resume_unwind(it)));
-    });
-    let result = |made: Mutex<Option<R>>| made.into_inner().ok().flatten();
-    made.into_iter().map(|it| result(it).expect("every item was worked on")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn items_keep_their_order_however_many_threads_there_are() {
-        let items: Vec<u64> = (0..100).collect();
-        for threads in [0, 1, 3, 200] {
-            let squares = in_parallel(&items, threads, |item| item * item);
-            assert!(squares.iter().zip(&items).all(|(square, item)| *square == item * item));
-            assert_eq!(squares.len(), items.len());
-        }
-        assert!(in_parallel(&[], 2, |item: &u64| *item).is_empty());
-    }
-
-    #[test]
-    fn a_panic_of_one_item_is_the_panic_of_all() {
-        let work = |item: &u64| assert!(*item != 3, "three");
-        let items: Vec<u64> = (0..10).collect();
-        let panic = std::panic::catch_unwind(|| in_parallel(&items, 2, work)).unwrap_err();
-        assert_eq!(panic.downcast_ref::<&str>(), Some(&"three"));
-    }
 
     #[test]
     fn a_figure_that_one_seed_lacks_is_not_known() {
