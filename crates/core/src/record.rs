@@ -244,8 +244,8 @@ pub struct LinkRecord {
     /// Time from arrival to departure of the packets that came through (ns): p50, p99, p99.9, max;
     /// at most 1/16 too high; of the testbed.
     pub sojourn_ns: [u64; 4],
-    /// Achieved over configured rate while the queue was backlogged: the time that backlogged
-    /// packets had to take over the time they took. 1 if that time is too short to tell.
+    /// Achieved over configured rate while the queue was backlogged for half a second or longer: the time that
+    /// backlogged packets had to take over the time they took. 1 if it never was.
     pub rate_achieved: f64,
     /// For how long the queue was backlogged (ns); of the testbed.
     pub backlogged_ns: u64,

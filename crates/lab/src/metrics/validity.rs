@@ -44,7 +44,10 @@ pub static LIMITS: &[Limit] = &[
         text: "p99 at most 1 ms, p99.9 at most 5 ms and half of what its buffer lasts: packets leave \
                the emulator on time",
     },
-    Limit { name: "link rate", text: "at least 99 % of the plan's while backlogged" },
+    Limit {
+        name: "link rate",
+        text: "at least 99 % of the plan's while backlogged for 0.5 s or longer",
+    },
     Limit { name: "generator lateness", text: "p99 at most 2 ms: requests are written on time" },
     Limit { name: "ring drops", text: "none in the emulator: the harness itself loses no packet" },
     Limit { name: "packet log", text: "complete: the truth lacks no packet" },

@@ -18,8 +18,9 @@ use forebay_host::lateness::Lateness;
 /// Distance of the samples of the queue.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// Backlogged time from which a rate is told: below, one late packet decides it.
-const RATE_MIN: Duration = Duration::from_millis(100);
+/// Shortest stretch with a backlog that says something of the rate: 1 % of it is the lateness that a packet may have.
+/// Short stretches begin on time and end late, whatever the rate, and a bundle that keeps the queue short has many.
+const STRETCH_MIN: Duration = Duration::from_millis(500);
 
 /// The truth about one link.
 pub(super) struct Truth {
@@ -238,34 +239,50 @@ fn first_bytes(frame: &[u8]) -> Box<[u8; HEADER_BYTES]> {
     bytes
 }
 
-/// Achieved over configured rate of a backlogged link: between two packets that departed one after
-/// the other, the time that it should have taken is that between their virtual departures; the
-/// time that it took differs by the change of their lateness.
-#[derive(Default)]
+/// Achieved over configured rate of a backlogged link: from the first packet of a stretch with a backlog to its last, the
+/// time that it should have taken is that between their virtual departures; the time that it took differs by the
+/// change of their lateness.
+#[derive(Clone, Default)]
 struct AchievedRate {
     backlogged_ns: u64,
+    judged_ns: u64,
     later_ns: i64,
-    last: Option<(Timestamp, Duration)>,
+    /// First and last packet of the stretch: departure and lateness.
+    stretch: Option<[(Timestamp, Duration); 2]>,
 }
 
 impl AchievedRate {
     fn add(&mut self, departed: Timestamp, late: Duration, backlogged: bool) {
-        if let Some((last_departed, last_late)) = self.last
-            && backlogged
-            // Not after a reordered packet, whose predecessor left elsewhere.
-            && departed >= last_departed
-        {
-            self.backlogged_ns += departed.saturating_since(last_departed).as_nanos() as u64;
-            self.later_ns += late.as_nanos() as i64 - last_late.as_nanos() as i64;
+        // Not after a reordered packet, whose predecessor left elsewhere.
+        let goes_on = |last: &(Timestamp, Duration)| backlogged && departed >= last.0;
+        match &mut self.stretch {
+            Some([_, last]) if goes_on(last) => {
+                self.backlogged_ns += departed.saturating_since(last.0).as_nanos() as u64;
+                *last = (departed, late);
+            }
+            _ => {
+                self.end_stretch();
+                self.stretch = Some([(departed, late); 2]);
+            }
         }
-        self.last = Some((departed, late));
+    }
+
+    fn end_stretch(&mut self) {
+        let Some([first, last]) = self.stretch.take() else { return };
+        let took = last.0.saturating_since(first.0);
+        if took >= STRETCH_MIN {
+            self.judged_ns += took.as_nanos() as u64;
+            self.later_ns += last.1.as_nanos() as i64 - first.1.as_nanos() as i64;
+        }
     }
 
     fn achieved(&self) -> f64 {
-        if u128::from(self.backlogged_ns) < RATE_MIN.as_nanos() {
+        let mut all = self.clone();
+        all.end_stretch();
+        if all.judged_ns == 0 {
             return 1.0;
         }
-        self.backlogged_ns as f64 / (self.backlogged_ns as f64 + self.later_ns as f64)
+        all.judged_ns as f64 / (all.judged_ns as f64 + all.later_ns as f64)
     }
 }
 
@@ -329,6 +346,10 @@ mod tests {
         };
         assert_eq!(late(|_| 5_000), 1.0, "late but on time after each other");
         assert!((late(|n| 250 * n) - 0.8).abs() < 1e-9);
+        // Each first packet is on time and each later one late: that is lateness, not a slower link.
+        let mut short = AchievedRate::default();
+        (0..1000).for_each(|n| short.add(ms(n), Duration::from_millis(n % 5), n % 5 > 0));
+        assert_eq!((short.achieved(), short.backlogged_ns), (1.0, 800_000_000));
         let mut idle = AchievedRate::default();
         (0..1000).for_each(|n| idle.add(ms(n), Duration::from_millis(n), false));
         assert_eq!((idle.achieved(), idle.backlogged_ns), (1.0, 0));

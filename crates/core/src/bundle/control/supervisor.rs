@@ -69,10 +69,9 @@ const BACK_OFF_S: f64 = 120.0;
 const BACK_OFF_ROUND_TRIPS: f64 = 100.0;
 const BACK_OFF_GROWTH: f64 = 4.0;
 const BACK_OFF_MOST: f64 = 4.0;
-/// Trials begin at multiples of the first of these times of the day, and drains that need not wait for the back-off at
-/// multiples of the other (seconds), and of so many least round trips at least: several bundles drain together.
-const TRIALS_S: f64 = 5.0;
-const DRAINS_S: f64 = 20.0;
+/// Drains that need not wait for the back-off begin at multiples of this time of the day (seconds), and of so many least
+/// round trips at least.
+const GRID_S: f64 = 20.0;
 const GRID_ROUND_TRIPS: f64 = 50.0;
 /// Rate while the queue is drained at the start of a trial, over the reference.
 const DRAIN: f64 = 0.87;
@@ -366,9 +365,8 @@ impl Supervisor {
                 let rate = measurement.delivery_rate.map_or(0.0, Rate::as_bytes_per_sec_f64);
                 let is_constant = self.constant_s(rate, 1.0) > CONSTANT_S.max(20.0 * self.loop_s);
                 let is_tried = (rate - self.tried_rate).abs() < SAME * rate;
-                if is_constant && !is_tried && self.stands() && self.now_s < self.not_before_s {
+                if is_constant && !is_tried && self.stands() {
                     self.not_before_s = self.now_s;
-                    self.drain_at_s = self.next_multiple(self.grid_s(), 0.0);
                 }
                 let is_due = is_whole || self.now_s >= self.drain_at_s;
                 if is_due { self.may_try() } else { None }
@@ -493,9 +491,9 @@ impl Supervisor {
         Some(Change::Unenforced)
     }
 
-    /// Time between instants at which a drain may begin (seconds).
+    /// Time between drains that need not wait for the back-off (seconds).
     fn grid_s(&self) -> f64 {
-        let mut grid_s = if self.now_s < self.not_before_s { DRAINS_S } else { TRIALS_S };
+        let mut grid_s = GRID_S;
         while grid_s < GRID_ROUND_TRIPS * self.base_s {
             grid_s *= 2.0;
         }
@@ -503,9 +501,10 @@ impl Supervisor {
     }
 
     fn may_try(&mut self) -> Option<Change> {
-        let is_due = self.now_s >= self.drain_at_s;
-        if is_due {
-            self.drain_at_s = self.next_multiple(self.grid_s(), 0.5 * self.block_s());
+        let grid_s = self.grid_s();
+        let is_due = self.now_s >= self.not_before_s || self.now_s >= self.drain_at_s;
+        if self.now_s >= self.drain_at_s {
+            self.drain_at_s = self.next_multiple(grid_s, 0.5 * self.block_s());
         }
         let (all, recent) = (self.mean(BLOCKS), self.mean(1));
         let before = self.blocks.iter().rev().nth(1).map_or(0.0, Block::rate);
@@ -515,7 +514,7 @@ impl Supervisor {
         self.is_probed |= self.blocks.len() > 2;
         // What is delivered in a slow start is less than passing will give.
         let is_growing = recent.rate() > (1.0 + PROBE_STEADY) * before;
-        if self.blocks.is_empty() || is_growing || !is_probe && !(is_due && self.stands()) {
+        if self.blocks.is_empty() || is_growing || !is_due || !is_probe && !self.stands() {
             return None;
         }
         self.is_probed = true;
@@ -552,7 +551,7 @@ impl Supervisor {
             return None;
         }
         drain.least_s = drain.least_s.min(rtt_s);
-        if left_s < drain.since_s + self.loop_s || drain.reports < DRAIN_REPORTS {
+        if left_s < drain.since_s + self.loop_s {
             drain.rates += rate;
             drain.reports += 1;
         }
@@ -570,10 +569,8 @@ impl Supervisor {
             return self.go_on_passing("less is delivered as soon as less is sent");
         }
         // The queue is empty once no more is delivered than is sent.
-        let is_over = drain.held.is_some()
-            && (rate < 0.5 * (1.0 + DRAIN) * self.reference.rate()
-                || drain.held == Some(false)
-                    && drain.least_s > drain.last_least_s - 0.1 * STANDING_S);
+        let is_over = rate < 0.5 * (1.0 + DRAIN) * self.reference.rate()
+            || drain.held != Some(true) && drain.least_s > drain.last_least_s - 0.1 * STANDING_S;
         if !is_over && self.now_s - drain.since_s <= 2.0 + 20.0 * self.loop_s {
             drain.last_least_s = drain.least_s;
             drain.least_s = f64::INFINITY;

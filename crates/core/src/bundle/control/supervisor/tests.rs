@@ -19,7 +19,7 @@ impl Bench {
     fn shaping() -> Self {
         let mut bench = Self::passing();
         bench.run(1.0, LINK / 2.0, 0.0, 1.0);
-        bench.run(4.2, LINK, 100.0, 1.0);
+        bench.run(2.0, LINK, 100.0, 1.0);
         while bench.supervisor.phase().is_some() {
             bench.run(0.01, LINK, 2.0, 1.0);
             assert!(bench.now_s < 20.0, "{:?}", bench.changes);
