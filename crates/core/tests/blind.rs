@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use forebay_core::bundle::sendbox::{SUPPLIED, SendboxConfig};
 use forebay_core::bundle::{BoundaryMark, DepartureCounters, Report};
 use forebay_core::qdisc::Backlog;
-use forebay_core::spec::{Spec, Value};
+use forebay_core::spec::Spec;
 use forebay_core::testing::Control;
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 

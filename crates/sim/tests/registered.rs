@@ -50,8 +50,10 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
     let out = link::Config::at_rate(Rate::from_mbit_per_sec(16), 10 * MS);
     let links = vec![Link::new("out", out, Spec::named("fifo")), Link::delay("back", 10 * MS)];
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let bundle =
-        |law| Bundle::new("b", Spec::named(law), Spec::named("sfq"), path.clone(), back.clone());
+    let bundle = |law| Bundle {
+        supervised: false,
+        ..Bundle::new("b", Spec::named(law), Spec::named("sfq"), path.clone(), back.clone())
+    };
     let bundles: Vec<Bundle> = law.map(bundle).into_iter().collect();
     let data = if bundles.is_empty() { path.clone() } else { vec![Hop::Bundle(0)] };
     let (cc, start) = (Spec::named(cc), Duration::ZERO);

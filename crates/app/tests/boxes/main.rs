@@ -72,8 +72,9 @@ fn measured_with_its_queue_at_the_sendbox(bundle: BundleSpec) {
 
 #[test]
 fn both_directions_can_be_bundled_by_daemons_side_by_side() {
-    let reverse = BundleSpec { name: "back".into(), ..bundle("setpoint", "fq_codel") };
-    let mut scenario = scenario(4, bundle("copa", "sfq"), Some(reverse));
+    let reverse =
+        BundleSpec { name: "back".into(), supervised: false, ..bundle("setpoint", "fq_codel") };
+    let mut scenario = scenario(8, bundle("copa", "sfq"), Some(reverse));
     let up =
         Workload { name: "up".into(), reversed: true, ..scenario.pairs[0].workloads[0].clone() };
     scenario.pairs[0].workloads.push(up);

@@ -109,7 +109,7 @@ fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
     let file = write_package(folder.path());
     let [receivebox, sendbox] = write_configs(folder.path());
     let text = fs::read_to_string(&sendbox).unwrap();
-    let cc = format!("cc = {{ kind = \"python\", file = {file:?} }}");
+    let cc = format!("supervised = false\ncc = {{ kind = \"python\", file = {file:?} }}");
     fs::write(&sendbox, text.replacen("cc = \"copa\"", &cc, 1)).unwrap();
     let log = folder.path().join("log");
     let mut program = command(&sites.left_box, "sendbox", &sendbox);
@@ -187,6 +187,7 @@ fn a_plan_is_simulated_with_a_class_in_python_and_an_exception_ends_it() {
         command.current_dir(folder.path()).env("PYTHONPATH", folder.path());
         command.args(["run", "bundler/queue_shift", "--backend", "sim", "--seed", "1", "--json"]);
         command.args(["--arms", "copa_sfq", "--set", "stop=7s", "--set", "bundle.a.cc=steady"]);
+        command.args(["--set", "bundle.a.supervised=false"]);
         command.args(["--force", "--cc-python"]).arg(&file).output().unwrap()
     };
     let output = run();

@@ -29,7 +29,6 @@ use super::decision::Decision;
 use super::epoch::EpochSizer;
 use super::feedback::{Feedback, Progress, Sample};
 use super::order::{Order, Tally};
-use super::sendbox::{DEFAULT_MIN_RATE, MIN_RATE_SHARE};
 use super::visibility::{Alarm, Loop, Totals, Verdict, Visibility};
 use super::{BoundaryMark, Departures, EpochSize, Report};
 use crate::cc::estimators::{BottleneckRate, SlidingMin, duration, is_idle};
@@ -62,6 +61,12 @@ pub const TICK: Duration = Duration::from_millis(5);
 const MEAN_LOOPS: f64 = 2.0;
 /// Share of lost bytes that shows a buffer at its end and no mere random loss.
 const OVERFLOW_LOSS: f64 = 0.05;
+
+/// Most of `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
+/// effect late, because boundaries, and with them reports, become rare.
+const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+/// `min_rate` over what the path has carried, where none is given and that is less than [`DEFAULT_MIN_RATE`].
+const MIN_RATE_SHARE: f64 = 0.25;
 
 /// What an operator fixes for a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -484,8 +489,8 @@ impl Control {
         self.wanted_rate.map(|rate| rate.max(self.min_rate()))
     }
 
-    /// The shaper is never slower: what the operator says, else [`DEFAULT_MIN_RATE`], or a share of what the path was seen
-    /// to carry where that is less.
+    /// The shaper is never slower: what the operator says, else 1.2 Mbit/s, or a quarter of what the path was seen to carry
+    /// where that is less.
     pub fn min_rate(&self) -> Rate {
         self.config.min_rate.unwrap_or_else(|| match self.carried {
             Rate::ZERO => DEFAULT_MIN_RATE,

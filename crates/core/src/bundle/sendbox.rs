@@ -49,11 +49,6 @@ const NOTICE_AGAIN: Duration = Duration::from_millis(50);
 /// Bounds of the rate that can be asked for: from one full frame in 120 ms to more than any port has.
 pub const RATES: RangeInclusive<Rate> =
     Rate::from_bits_per_sec(100_000)..=Rate::from_bits_per_sec(100_000_000_000);
-/// Most of `min_rate` where none is given: one full frame in 10 ms. At lower rates a raised rate takes
-/// effect late, because boundaries, and with them reports, become rare.
-pub const DEFAULT_MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
-/// `min_rate` over what the path has carried, where none is given and that is less than [`DEFAULT_MIN_RATE`].
-pub const MIN_RATE_SHARE: f64 = 0.25;
 
 /// What a bundle has sent and what it would send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

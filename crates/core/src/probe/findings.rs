@@ -40,7 +40,7 @@ pub struct Findings {
     pub own_queue: Duration,
     /// Bytes acknowledged a second, with many connections.
     pub rate: Rate,
-    /// The same of the first and of the second half of that time.
+    /// Bytes acknowledged a second in the first and in the second half of that time.
     pub half_rates: [Rate; 2],
     /// The like with few connections.
     pub rate_of_few: Rate,

@@ -114,7 +114,7 @@ fn fair_queue_is_named_where_packets_overtake() {
     for qdisc in ["fq_codel", "sfq", "drr"] {
         let mut network = network(&[Duration::ZERO], Hop::Hashed, true);
         network.links[0].qdisc = queue(qdisc, "600p");
-        network.bundles[0].cc = Spec::named("copa");
+        network.bundles[0].supervised = true;
         let mut simulation = Simulation::new(network).unwrap();
         simulation.run_until(at(10.0));
         let (_, last) = simulation.bundle_log(0).unwrap().decisions().last().unwrap();

@@ -375,6 +375,7 @@ weight = 2
             ("id = 1", "id = 7"),
             ("10.1.3.2\"\nto = [\"10.1.2", "10.1.3.9\"\nto = [\"10.1.2"),
             ("\"copa\"\nmax", "\"bbr\"\nmax"),
+            ("\"copa\"\nmax", "\"copa\"\nsupervised = false\nmax"),
         ] {
             let (outcome, origins) = between(&loaded(FILE), &edited(&[edit]));
             assert_eq!(outcome.bundles[0].fate, Fate::Renewed, "{edit:?}");

@@ -96,6 +96,7 @@ enabled = true
 cc = "copa"
 qdisc = "sfq"
 datapath = "kernel"
+supervised = false
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"
 unseen = 0
@@ -231,6 +232,7 @@ enabled = true
     );
     let bundle = &all.bundles[0];
     assert!(bundle.in_kernel && !all.bundles[1].in_kernel);
+    assert!(!bundle.supervised && all.bundles[1].supervised);
     assert_eq!(Ok(&bundle.clock), "0s +1000ppm, 5s -30s".parse().as_ref());
     let (ms, us) = (Duration::from_millis(2), Duration::from_micros(200));
     assert_eq!((bundle.report_jitter, bundle.timestamp_jitter), (ms, us));

@@ -261,34 +261,40 @@ fn wait_of_sparse_flow_is_its_time_in_the_queue() {
     waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
         bench.beat();
         bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
-        // 80 frames of 16 flows wait 48 ms, and so does the first of another flow, while the second one does not count.
+        // 80 frames of 16 flows wait 48 ms, and so does the first of another flow, while the second one does not count. The
+        // kernel's hash, another one at each boot, may take one of them for a flow that waits, but hardly three.
+        let others = [99, 77, 55];
         bench.send(80, 80);
         let sent = Instant::now();
-        for _ in 0..2 {
+        for number in others.into_iter().flat_map(|number| [number; 2]) {
             let mut frame = bench.frame();
-            frame[35] = 99;
+            frame[35] = number;
             assert!(bench.source.send(&frame));
             bench.source.flush().unwrap();
         }
-        let (mut arrived, mut seen) = (None, 0);
-        while seen < 82 && sent.elapsed() < Duration::from_secs(5) {
+        let (mut arrived, mut seen) = ([None; 3], 0);
+        while seen < 86 && sent.elapsed() < Duration::from_secs(5) {
             let take = &mut |frame: &[u8], _: Timestamp| {
                 seen += u64::from(frame[6..12] == SOURCE);
-                if frame[6..12] == SOURCE && frame[35] == 99 {
-                    arrived = arrived.or(Some(Instant::now()));
+                let other = others.iter().position(|other| frame[35] == *other);
+                if let Some(other) = other.filter(|_| frame[6..12] == SOURCE) {
+                    arrived[other] = arrived[other].or(Some(Instant::now()));
                 }
             };
             bench.sink.receive(64, take).unwrap();
             bench.turn();
         }
         bench.turn();
-        assert_eq!(seen, 82);
+        assert_eq!(seen, 86);
         let waits = &bench.told[0].waits;
         // The first frame of each flow, and again that of a flow whose frames had left by then.
         assert!((15..=40).contains(&waits.len()), "{waits:?}");
-        let (wait, truth) = (*waits.last().unwrap(), arrived.unwrap() - sent);
-        assert!(wait.abs_diff(truth) < Duration::from_millis(2), "{wait:?} is not {truth:?}");
-        assert!(truth > Duration::from_millis(30), "{truth:?}");
+        let truths = arrived.map(|at| at.unwrap() - sent);
+        let is_close = |wait: &Duration| {
+            truths.iter().any(|truth| wait.abs_diff(*truth) < Duration::from_millis(2))
+        };
+        assert!(waits.iter().any(is_close), "{waits:?} has none of {truths:?}");
+        assert!(truths[0] > Duration::from_millis(30), "{truths:?}");
         // Once all have left, the next frame of any flow counts again.
         bench.told[0].waits.clear();
         bench.send(16, 1);
