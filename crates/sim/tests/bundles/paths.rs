@@ -2,7 +2,6 @@
 //! for that.
 
 use forebay_core::link;
-use forebay_core::spec::Spec;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::network::{Bundle, Flow, Hop, Link, Network};
 use forebay_sim::{BundleMetrics, Simulation};
