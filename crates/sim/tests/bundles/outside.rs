@@ -167,7 +167,7 @@ fn nimbus_competes_with_what_answers() {
 }
 
 #[test]
-fn limits_hold_next_to_what_does_not_answer() {
+fn limits_come_back_on_a_changed_path() {
     let stop = 90.0;
     let [mut halved, mut longer] = [(); 2].map(|()| network(&["copa"], Vec::new(), stop));
     let change = |secs: f64| link::Change { at: seconds(secs), ..link::Change::default() };
@@ -189,7 +189,7 @@ fn limits_hold_next_to_what_does_not_answer() {
 }
 
 #[test]
-fn requests_outside_end_no_limits() {
+fn limits_come_back_next_to_requests() {
     let stop = 60.0;
     let plan = RequestPlan {
         sizes: SizeCdf::builtin("caida").unwrap(),
