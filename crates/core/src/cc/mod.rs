@@ -325,6 +325,12 @@ pub struct Algorithm {
     pub build: Build,
 }
 
+/// Parameters that algorithms once had, and what to write in their place.
+const RETIRED: [(&str, &str); 1] = [(
+    "competes",
+    "nothing: `supervised = false` of the bundle has its limits hold whatever they cost",
+)];
+
 impl Algorithm {
     /// Builds what `spec` says.
     ///
@@ -332,13 +338,12 @@ impl Algorithm {
     ///
     /// A parameter is not one of the algorithm's, or out of range.
     pub fn build(&self, spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
-        if let Some(value) = spec.params.get("competes")
-            && self.name == copa::ALGORITHM.name
-        {
-            let allowed = "nothing: the key `supervised` of the bundle, false, has its limits hold whatever they cost";
-            return Err(SpecError::new("competes", &alloc::format!("{value}"), allowed));
-        }
-        spec.check_names(self.params)?;
+        spec.check_names(self.params).map_err(|error| {
+            match RETIRED.iter().find(|(key, _)| *key == error.key) {
+                Some((_, allowed)) => SpecError { allowed: (*allowed).into(), ..error },
+                None => error,
+            }
+        })?;
         (self.build)(spec)
     }
 }

@@ -154,7 +154,7 @@ mod tests {
         let spec = Spec::named("copa").with("competes", Value::Bool(false));
         let supplied = [Field::DeliveryRate, Field::Rtt];
         let error = Registry::BUILTIN.build(&spec, &supplied).err().unwrap().to_string();
-        assert!(error.starts_with("competes = false: allowed is nothing: the key `supervised`"));
+        assert!(error.starts_with("competes = false: allowed is nothing: `supervised = false`"));
     }
 
     #[test]

@@ -185,6 +185,7 @@ fn limits_come_back_on_a_changed_path() {
         simulation.run_until(at(stop));
         let spans = unlimited(&mut simulation, 0);
         assert!(sum_s(&spans) <= UNLIMITED_S, "{name}: {spans:.1?}");
+        assert!(spans.last().is_none_or(|span| span.1 < stop - 5.0), "{name}: {spans:.1?}");
     }
 }
 
@@ -210,5 +211,6 @@ fn limits_come_back_next_to_requests() {
     driver.add_messages(Duration::ZERO, requests, INSIDE);
     driver.run_until(&mut simulation, at(stop));
     let spans = unlimited(&mut simulation, 0);
-    assert!(sum_s(&spans) <= UNLIMITED_S, "{spans:.1?}");
+    assert!(sum_s(&spans) <= UNLIMITED_S / 2.0, "{spans:.1?}");
+    assert!(spans.last().is_none_or(|span| span.1 < stop - 5.0), "{spans:.1?}");
 }

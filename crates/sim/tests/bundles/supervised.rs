@@ -1,5 +1,6 @@
 //! Bundles whose limits have to pay, as those of the defaults.
 
+use forebay_core::bundle::decision::Decision;
 use forebay_core::link;
 use forebay_core::qdisc::bundle_default;
 use forebay_core::units::Duration;
@@ -174,4 +175,18 @@ fn longer_or_jittery_path_is_no_competitor() {
             assert!(!reason.contains("compet"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
         }
     }
+}
+
+/// Without `min_rate`, a quarter of what the path carries.
+#[test]
+fn a_slow_uplink_is_filled_and_limited() {
+    let mut network = loaded("copa", 1, 40, 3);
+    network.bundles[0].supervised = true;
+    network.bundles[0].qdisc = bundle_default();
+    network.stop = seconds(90.0);
+    let trace = Trace::of(&network);
+    let part = trace.part(45.0, 90.0);
+    assert!(part.used > 0.9, "{part:?}");
+    let below = |it: &Decision| it.rate.is_some_and(|rate| rate < mbit(1).scale(1.2));
+    assert!(trace.decisions(45.0, 90.0).any(below), "no rate below the former least of 1.2 Mbit/s");
 }
