@@ -21,6 +21,8 @@ pub enum FaultAction {
     Kill,
     /// `SIGSTOP`: the program stands still.
     Stop,
+    /// `SIGSTOP` and `SIGCONT` in turn, until it is continued: the program has a processor for 50 ms of every 500 ms.
+    Starve,
     /// `SIGCONT`: the program goes on.
     Continue,
     /// Start the program again with the same configuration, after a kill.
@@ -35,9 +37,10 @@ pub enum FaultAction {
 
 impl FaultAction {
     /// All of them, as plans name them.
-    pub const ALL: [(&str, Self); 7] = [
+    pub const ALL: [(&str, Self); 8] = [
         ("kill", Self::Kill),
         ("stop", Self::Stop),
+        ("starve", Self::Starve),
         ("continue", Self::Continue),
         ("restart", Self::Restart),
         ("restart_other_key", Self::RestartOtherKey),
@@ -47,11 +50,11 @@ impl FaultAction {
 
     /// The program runs after it.
     pub const fn starts(self) -> bool {
-        !matches!(self, Self::Kill | Self::Stop | Self::Continue)
+        !matches!(self, Self::Kill | Self::Stop | Self::Starve | Self::Continue)
     }
 }
 
-/// A change of a device of a site, or of what comes to its receivebox.
+/// A change of a device of a site, of what comes to its receivebox, or of who asks its boxes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum UpsetKind {
@@ -77,6 +80,16 @@ pub enum UpsetKind {
     Unseen(f64),
     /// From now on so much comes to the receivebox in the bundle's name that no sendbox has sent.
     Forged(Rate),
+    /// The LAN device of the site's box is removed.
+    RemoveLan,
+    /// The LAN device is made again, under the same name.
+    MakeLan,
+    /// Another program sets every token bucket below the root of the box's WAN device to this rate (tc-tbf(8)).
+    ForeignTc(Rate),
+    /// From now on so many clients hold connections to the control socket of each of the site's boxes, and send nothing.
+    StatusClients(u32),
+    /// From now on so many clients hold connections to the metrics port of each of the site's boxes, and send nothing.
+    MetricsClients(u32),
     /// The receivebox's machine falls asleep; in a simulator only.
     Suspend,
     /// The receivebox's machine wakes up.

@@ -14,6 +14,7 @@ use super::boxes::control_path;
 use super::namespace::Namespace;
 use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
+use super::starver::Starver;
 use super::topology::step;
 use crate::scenario::{FaultAction, FaultProgram, Scenario};
 use forebay_core::record::{AgentFault, AgentRecord};
@@ -44,6 +45,8 @@ enum Condition {
 pub(super) struct Agent<'a> {
     program: Program,
     condition: Condition,
+    /// What starves it.
+    starver: Option<Starver>,
     namespace: Namespace,
     start: Starter<'a>,
     arguments: Vec<OsString>,
@@ -90,6 +93,7 @@ impl<'a> Agent<'a> {
         let mut agent = Self {
             program,
             condition: Condition::Running,
+            starver: None,
             namespace,
             start,
             arguments,
@@ -123,6 +127,7 @@ impl<'a> Agent<'a> {
                 self.earlier = self.counted();
                 self.earlier_cpu_ns = self.cpu_time_ns().1;
                 self.note_hit();
+                self.starver = None;
                 self.program.kill();
                 self.condition = Condition::Dead;
             }
@@ -131,7 +136,17 @@ impl<'a> Agent<'a> {
                 self.program.signal(Signal::SIGSTOP)?;
                 self.condition = Condition::Frozen;
             }
+            FaultAction::Starve => {
+                self.note_hit();
+                let starver = Starver::start(self.program.pid());
+                self.starver = Some(starver.map_err(|source| TestbedError::Start {
+                    name: format!("what starves {}", self.program.name),
+                    source,
+                })?);
+                self.condition = Condition::Frozen;
+            }
             FaultAction::Continue => {
+                self.starver = None;
                 self.program.signal(Signal::SIGCONT)?;
                 self.condition = Condition::Running;
             }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,14 +14,18 @@ use nix::sys::signal::Signal;
 use serde::Serialize;
 
 use super::TestbedError;
+use super::crowd::Door;
 use super::losses::Losses;
 use super::namespace::Namespace;
 use super::program::{Log, Program};
 use super::run::Starter;
+use super::starver::Starver;
 use super::topology::{PairSites, Site, Topology};
 use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
-use crate::scenario::{BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario};
+use crate::scenario::{
+    BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario, Upset, UpsetKind,
+};
 use forebay_core::record::BundleRecord;
 use forebay_host::daemon::config::{DatapathKind, Role};
 use forebay_host::daemon::keys;
@@ -48,6 +52,8 @@ struct BoxProcess<'a> {
     files: BoxFiles,
     program: Program,
     condition: Condition,
+    /// What starves it.
+    starver: Option<Starver>,
     /// The running incarnation was frozen at some time.
     was_frozen: bool,
     /// Parts of the trace that earlier incarnations wrote.
@@ -63,7 +69,7 @@ struct BoxProcess<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Running,
-    /// Stopped by a signal, and not continued.
+    /// Stopped by a signal, for good or in turns, and not continued.
     Frozen,
     /// Killed, and not restarted.
     Dead,
@@ -100,6 +106,8 @@ struct ConfigFile<'a> {
     r#box: BoxTable<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<TraceTable<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<MetricsTable>,
     bundle: [BundleTable<'a>; 1],
 }
 
@@ -119,6 +127,11 @@ struct BoxTable<'a> {
 struct TraceTable<'a> {
     file: &'a Path,
     limit: &'a str,
+}
+
+#[derive(Serialize)]
+struct MetricsTable {
+    listen: String,
 }
 
 #[derive(Serialize)]
@@ -161,7 +174,7 @@ impl<'a> Boxes<'a> {
                 // The receivebox first, so that the sendbox's first message finds it.
                 for end in [BoxEnd::Receivebox, BoxEnd::Sendbox] {
                     let target = FaultTarget { pair, reverse, end };
-                    let files = BoxFiles::write(target, bundle, dir, &open)?;
+                    let files = BoxFiles::write(target, bundle, dir, &open, metrics(scenario))?;
                     let namespace = namespace(sites, target);
                     let clock = clock_of(target, bundle);
                     let start = Starter { binary, dir };
@@ -177,6 +190,7 @@ impl<'a> Boxes<'a> {
                         files,
                         program,
                         condition: Condition::Running,
+                        starver: None,
                         was_frozen: false,
                         earlier_traces: Vec::new(),
                         earlier_cpu_ns: 0,
@@ -234,17 +248,32 @@ impl<'a> Boxes<'a> {
             FaultAction::Kill => {
                 one.note_losses();
                 one.earlier_cpu_ns += one.program.cpu_time_ns().unwrap_or(0);
+                one.starver = None;
                 one.program.kill();
                 one.condition = Condition::Dead;
                 Ok(())
             }
             FaultAction::Stop => one.freeze(),
+            FaultAction::Starve => one.starve(),
             FaultAction::Continue => one.thaw(),
             FaultAction::Restart => restart(one, Key::Own, Log::File),
             FaultAction::RestartOtherKey => restart(one, Key::Other, Log::File),
             FaultAction::RestartFullLog => restart(one, Key::Own, Log::Full),
             FaultAction::RestartBlockedLog => restart(one, Key::Own, Log::Blocked),
         }
+    }
+
+    /// Where the clients of an upset connect: to each box of its site.
+    pub fn doors(&self, upset: &Upset) -> Vec<Door> {
+        let is_there = |one: &&BoxProcess<'_>| {
+            one.target.pair == upset.pair && is_left(one.target) != upset.right
+        };
+        let door = |one: &BoxProcess<'_>| match upset.kind {
+            UpsetKind::StatusClients(_) => Some(Door::Socket(one.files.control.clone())),
+            UpsetKind::MetricsClients(_) => Some(Door::Port(metrics_of(one.target).into())),
+            _ => None,
+        };
+        self.boxes.iter().filter(is_there).filter_map(door).collect()
     }
 
     /// What the box at `target` says of its messages since its start; nothing if it does not answer.
@@ -341,8 +370,21 @@ impl BoxProcess<'_> {
         self.program.signal(Signal::SIGSTOP)
     }
 
+    fn starve(&mut self) -> Result<(), TestbedError> {
+        self.note_losses();
+        self.condition = Condition::Frozen;
+        self.was_frozen = true;
+        let starver = Starver::start(self.program.pid());
+        self.starver = Some(starver.map_err(|source| TestbedError::Start {
+            name: format!("what starves {}", self.program.name),
+            source,
+        })?);
+        Ok(())
+    }
+
     /// Lets it go on. What its rings lost meanwhile is the fault's doing.
     fn thaw(&mut self) -> Result<(), TestbedError> {
+        self.starver = None;
         self.program.signal(Signal::SIGCONT)?;
         self.condition = Condition::Running;
         if let Some(status) = self.status() {
@@ -409,6 +451,7 @@ impl BoxFiles {
         bundle: &BundleSpec,
         dir: &Path,
         open: &File,
+        has_metrics: bool,
     ) -> Result<Self, TestbedError> {
         let name = file_name(target);
         let key = dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)));
@@ -424,7 +467,8 @@ impl BoxFiles {
             control: control_path(dir, open, &name),
             trace: sendbox.then(|| dir.join(format!("{name}.trace"))),
         };
-        let text = config(target, bundle, &files, &key);
+        let metrics = has_metrics.then(|| metrics_of(target));
+        let text = config(target, bundle, &files, &key, metrics);
         fs::write(&files.config, text)
             .map_err(|source| TestbedError::File { path: files.config.clone(), source })?;
         Ok(files)
@@ -464,7 +508,13 @@ pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
 }
 
 /// The text of one box's configuration file.
-fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path) -> String {
+fn config(
+    target: FaultTarget,
+    bundle: &BundleSpec,
+    files: &BoxFiles,
+    key: &Path,
+    metrics: Option<SocketAddrV4>,
+) -> String {
     let FaultTarget { pair, reverse, end } = target;
     let (from, to) =
         if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
@@ -480,6 +530,7 @@ fn config(target: FaultTarget, bundle: &BundleSpec, files: &BoxFiles, key: &Path
             control: &files.control,
         },
         trace: files.trace.as_deref().map(|file| TraceTable { file, limit: TRACE_LIMIT }),
+        metrics: metrics.map(|listen| MetricsTable { listen: listen.to_string() }),
         bundle: [BundleTable {
             name: &bundle.name,
             id: u16::from(reverse) + 1,
@@ -546,6 +597,16 @@ pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
     SocketAddrV4::new(site.address(target.pair), role(target.end).default_port())
 }
 
+/// Where a box serves its metrics: on the loopback device of its namespace, at the role's own port.
+fn metrics_of(target: FaultTarget) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, role(target.end).metrics_port())
+}
+
+/// Whether a run asks for the metrics of its boxes.
+fn metrics(scenario: &Scenario) -> bool {
+    scenario.upsets.iter().any(|upset| matches!(upset.kind, UpsetKind::MetricsClients(_)))
+}
+
 fn role(end: BoxEnd) -> Role {
     match end {
         BoxEnd::Sendbox => Role::Sendbox,
@@ -603,7 +664,7 @@ mod tests {
             let mut peers = Vec::new();
             for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
                 let target = FaultTarget { pair: 0, reverse, end };
-                let files = BoxFiles::write(target, &bundle(), folder.path(), &open).unwrap();
+                let files = BoxFiles::write(target, &bundle(), folder.path(), &open, true).unwrap();
                 let config = Config::load(&files.config).unwrap();
                 assert!(keys::load(&config.bundles[0].key_file).is_ok());
                 peers.push([config.listen[0].into(), config.bundles[0].peer.clone()]);

@@ -10,6 +10,7 @@ mod attacker;
 mod awake;
 mod boxes;
 pub mod cost;
+mod crowd;
 pub mod emulator;
 pub mod forwarding;
 pub mod generator;
@@ -26,6 +27,7 @@ pub mod receivebox;
 pub mod roles;
 mod run;
 pub mod scenario;
+mod starver;
 pub mod topology;
 mod upsets;
 

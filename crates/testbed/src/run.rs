@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
                 }
                 (_, Some(upset)) => {
                     sleep_until(due(upset.at_ns));
-                    self.upsets.apply(&upset)?;
+                    self.upsets.apply(&upset, self.boxes.doors(&upset))?;
                     self.upsets_to_come.remove(0);
                 }
                 (_, None) => break,

@@ -261,6 +261,20 @@ impl Topology {
         Ok(settings)
     }
 
+    /// Makes the cable between the hosts of `pair` and their box again, which was removed: other devices of the same names.
+    pub fn make_lan(&self, pair: usize, right: bool) -> Result<(), TestbedError> {
+        let sites = &self.pairs[pair];
+        let [place, hosts] = match right {
+            false => [Site::LeftBox, Site::LeftHosts],
+            true => [Site::RightBox, Site::RightHosts],
+        };
+        let (box_place, namespace) = sites.at(place);
+        let (hosts_place, host_namespace) = sites.at(hosts);
+        ip(box_place, namespace, &lan_batch(host_namespace))?;
+        ip(hosts_place, host_namespace, &hosts_batch(pair, hosts))?;
+        self.set_offloads()
+    }
+
     /// Switches all offloads off but those of devices that hand over super-packets, again where programs have been
     /// attached since: attaching one to a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
     pub fn set_offloads(&self) -> Result<(), TestbedError> {
@@ -394,21 +408,31 @@ fn box_batch(
     emulator: &Namespace,
     port: &str,
 ) -> String {
-    let (hosts, emulator) = (hosts.path(), emulator.path());
-    let (hosts, emulator) = (hosts.display(), emulator.display());
+    let emulator = emulator.path();
+    let emulator = emulator.display();
     let (mac, address) = (site.mac(pair), site.address(pair));
     let neighbours = neighbours(pair, site, "br0");
+    let lan = lan_batch(hosts);
     format!(
-        "link add lan type veth peer name eth0 netns {hosts}\n\
-         link add wan type veth peer name {port} netns {emulator}\n\
+        "link add wan type veth peer name {port} netns {emulator}\n\
          link add br0 address {mac} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-         link set dev lan master br0\n\
+         {lan}\
          link set dev wan master br0\n\
-         link set dev lan up\n\
          link set dev wan up\n\
          link set dev br0 up\n\
          address add {address}/{SEGMENT_BITS} dev br0\n\
          {neighbours}"
+    )
+}
+
+/// Lines for `ip -batch` in a box: the cable to the hosts.
+fn lan_batch(hosts: &Namespace) -> String {
+    let hosts = hosts.path();
+    let hosts = hosts.display();
+    format!(
+        "link add lan type veth peer name eth0 netns {hosts}\n\
+         link set dev lan master br0\n\
+         link set dev lan up\n"
     )
 }
 

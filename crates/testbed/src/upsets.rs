@@ -1,16 +1,19 @@
-//! Changes of the sites' devices during a run, and what is forged in a bundle's name.
+//! Changes of the sites' devices during a run, what is forged in a bundle's name, and clients that keep boxes busy.
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::TestbedError;
+use super::crowd::{Crowd, Door};
 use super::namespace::Namespace;
 use super::topology::{PairSites, Site, Topology, ip, right_port, step};
 use crate::scenario::{Upset, UpsetKind};
+use forebay_core::units::Rate;
 use forebay_host::clock;
 use forebay_host::offload::{self, Offload};
 use forebay_host::port::{Direction, PacketPort, Port};
@@ -36,16 +39,18 @@ pub(super) struct Upsets<'a> {
     topology: &'a Topology,
     /// By pair of sites, those in whose name something is or was forged.
     forgers: Vec<(usize, Forger)>,
+    /// Silent clients of boxes.
+    crowds: Vec<Crowd>,
 }
 
 impl<'a> Upsets<'a> {
     pub fn new(topology: &'a Topology) -> Self {
-        Self { topology, forgers: Vec::new() }
+        Self { topology, forgers: Vec::new(), crowds: Vec::new() }
     }
 
-    /// Does what `upset` says. A change that the kernel refuses, as it may while a box runs, is none:
+    /// Does what `upset` says; clients connect to `doors`. A change that the kernel refuses, as it may while a box runs, is none:
     /// that stands in the log.
-    pub fn apply(&mut self, upset: &Upset) -> Result<(), TestbedError> {
+    pub fn apply(&mut self, upset: &Upset, doors: Vec<Door>) -> Result<(), TestbedError> {
         let sites = &self.topology.pairs[upset.pair];
         match upset.kind {
             UpsetKind::Forged(rate) => return self.forge(upset.pair, rate.as_bits_per_sec()),
@@ -53,6 +58,11 @@ impl<'a> Upsets<'a> {
             UpsetKind::Unseen(_) => return Ok(()),
             UpsetKind::OffloadsOn | UpsetKind::OffloadsOff => {
                 return offloads(sites, upset.right, upset.kind == UpsetKind::OffloadsOn);
+            }
+            UpsetKind::MakeLan => return self.topology.make_lan(upset.pair, upset.right),
+            UpsetKind::ForeignTc(rate) => return foreign_tc(sites, upset.right, rate),
+            UpsetKind::StatusClients(clients) | UpsetKind::MetricsClients(clients) => {
+                return self.crowd(upset, doors, clients);
             }
             _ => {}
         }
@@ -65,6 +75,24 @@ impl<'a> Upsets<'a> {
                 }
                 done => done?,
             }
+        }
+        Ok(())
+    }
+
+    /// From now on there are so many silent clients at each of `doors`.
+    fn crowd(&mut self, upset: &Upset, doors: Vec<Door>, clients: u32) -> Result<(), TestbedError> {
+        let (place, namespace) = box_of(&self.topology.pairs[upset.pair], upset.right);
+        for door in doors {
+            let known = self.crowds.iter().position(|crowd| *crowd.door() == door);
+            let index = match known {
+                Some(index) => index,
+                None => {
+                    let crowd = Crowd::start(namespace, door);
+                    self.crowds.push(crowd.map_err(step("start silent clients", place))?);
+                    self.crowds.len() - 1
+                }
+            };
+            self.crowds[index].set(clients);
         }
         Ok(())
     }
@@ -103,13 +131,53 @@ fn lines(upset: &Upset) -> Vec<String> {
         }
         UpsetKind::Address => vec![format!("address add {address}/32 dev br0\n")],
         UpsetKind::NoAddress => vec![format!("address delete {address}/32 dev br0\n")],
-        UpsetKind::OffloadsOn
+        UpsetKind::RemoveLan => vec!["link delete dev lan\n".into()],
+        UpsetKind::MakeLan
+        | UpsetKind::ForeignTc(_)
+        | UpsetKind::StatusClients(_)
+        | UpsetKind::MetricsClients(_)
+        | UpsetKind::OffloadsOn
         | UpsetKind::OffloadsOff
         | UpsetKind::Unseen(_)
         | UpsetKind::Forged(_)
         | UpsetKind::Suspend
         | UpsetKind::Resume => Vec::new(),
     }
+}
+
+/// What another program does that sets the rate of each TBF below the root of the box's WAN device; a device without any
+/// stays as it is.
+fn foreign_tc(sites: &PairSites, right: bool, rate: Rate) -> Result<(), TestbedError> {
+    let (place, namespace) = box_of(sites, right);
+    let changed = namespace.within(|| {
+        let shown = Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output()?.stdout;
+        let shown = String::from_utf8_lossy(&shown).into_owned();
+        for (handle, parent) in token_buckets(&shown) {
+            let rate = format!("{}bit", rate.as_bits_per_sec());
+            let mut change = Command::new("tc");
+            change
+                .args(["qdisc", "change", "dev", "wan", "parent", parent, "handle", handle, "tbf"]);
+            let done = change.args(["rate", &rate, "burst", "2000", "limit", "30000"]).output()?;
+            if !done.status.success() {
+                let message = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                tracing::warn!(target: "upset", place, message, "refused");
+            }
+        }
+        Ok(())
+    });
+    changed.map_err(step("change the qdiscs of another program", place))
+}
+
+/// Handle and parent of each TBF that is not the root, as `tc qdisc show` prints them.
+fn token_buckets(shown: &str) -> Vec<(&str, &str)> {
+    let of_line = |line| {
+        let words: Vec<&str> = str::split_whitespace(line).collect();
+        match words[..] {
+            ["qdisc", "tbf", handle, "parent", parent, ..] => Some((handle, parent)),
+            _ => None,
+        }
+    };
+    shown.lines().filter_map(of_line).collect()
 }
 
 fn offloads(sites: &PairSites, right: bool, on: bool) -> Result<(), TestbedError> {
@@ -268,16 +336,46 @@ mod tests {
             (UpsetKind::OffloadsOn, UpsetKind::OffloadsOff, "Gso"),
         ] {
             let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
-            upsets.apply(&upset(there)).unwrap();
+            upsets.apply(&upset(there), Vec::new()).unwrap();
             assert!(state().contains(sign), "{there:?}: {}", state());
-            upsets.apply(&upset(back)).unwrap();
+            upsets.apply(&upset(back), Vec::new()).unwrap();
             assert!(!state().contains(sign), "{back:?}: {}", state());
         }
         let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
-        upsets.apply(&upset(UpsetKind::LeaveBridge)).unwrap();
+        upsets.apply(&upset(UpsetKind::LeaveBridge), Vec::new()).unwrap();
         let left = state();
         assert_eq!(left.matches("master br0").count() + 1, before.matches("master br0").count());
-        upsets.apply(&upset(UpsetKind::JoinBridge)).unwrap();
+        upsets.apply(&upset(UpsetKind::JoinBridge), Vec::new()).unwrap();
         assert_eq!(state().matches("master br0").count(), before.matches("master br0").count());
+        upsets.apply(&upset(UpsetKind::RemoveLan), Vec::new()).unwrap();
+        assert!(!state().contains(" lan@"), "{}", state());
+        upsets.apply(&upset(UpsetKind::MakeLan), Vec::new()).unwrap();
+        let made = state();
+        assert!(made.contains(" lan@") && !made.contains("Gso"), "{made}");
+        assert_eq!(made.matches("master br0").count(), before.matches("master br0").count());
+    }
+
+    #[test]
+    fn another_program_changes_queues_below_the_root() {
+        let shown = "qdisc htb 1: root refcnt 2 r2q 10\nqdisc tbf 402: parent 1:402 rate 34Gbit\n\
+                     qdisc fq_codel 0: parent 402:1 limit 10240p\nqdisc tbf 8: root rate 1Mbit\n";
+        assert_eq!(token_buckets(shown), [("402:", "1:402")]);
+        if skip_without_root() {
+            return;
+        }
+        let topology = Topology::build(1, None).unwrap();
+        let namespace = &topology.pairs[0].left_box;
+        let tc = |line: &'static str| {
+            let run = || Command::new("tc").args(line.split(' ')).output();
+            String::from_utf8(namespace.within(run).unwrap().stdout).unwrap()
+        };
+        tc("qdisc add dev wan root handle 1: htb default 2");
+        tc("class add dev wan parent 1: classid 1:2 htb rate 10mbit");
+        tc("qdisc add dev wan parent 1:2 handle 402: tbf rate 10gbit burst 20000 limit 30000");
+        let kind = UpsetKind::ForeignTc(Rate::from_bits_per_sec(64_000));
+        let upset = Upset { at_ns: 0, pair: 0, right: false, kind };
+        Upsets::new(&topology).apply(&upset, Vec::new()).unwrap();
+        let after = tc("qdisc show dev wan");
+        assert!(after.contains("tbf 402: parent 1:2 rate 64Kbit"), "{after}");
     }
 }

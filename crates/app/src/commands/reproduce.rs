@@ -15,8 +15,9 @@ use super::{BadInput, jobs, print, refuse};
 /// Arguments of `forebay reproduce`.
 #[derive(clap::Args)]
 pub struct Reproduce {
-    /// What to repeat: bundler, all experiments on site-to-site traffic control, published or of this project; or
-    /// deployment, what sites gain and others lose when a part of many sites has boxes.
+    /// What to repeat: bundler, all experiments on site-to-site traffic control, published or of this project;
+    /// deployment, what sites gain and the rest lose when a part of many sites has boxes; or world, 120 paths of many
+    /// kinds with and without boxes.
     #[arg(value_name = "STUDY")]
     study: String,
     /// Only these experiments, such as main,endhost_cc; --list names them all.

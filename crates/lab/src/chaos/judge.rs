@@ -8,8 +8,12 @@ const INTERVAL_MS: u64 = 100;
 const SETTLE_MS: u64 = 3_000;
 /// Length of the windows that are judged (ms).
 const WINDOW_MS: u64 = 2_000;
-/// No window of the bundle may carry less than this share of what the twin carries on average.
+/// No window of the bundle may carry less than this share of what the twin carries: on average, or in the same window of an
+/// unsteady sequence.
 const SHARE_MIN: f64 = 0.5;
+/// Windows of an unsteady sequence are judged where the second twin carries this share of the first: elsewhere chance alone
+/// may halve a window.
+const ALIKE_MIN: f64 = 0.7;
 /// The twin has recovered from an outage once it carries [`SHARE_MIN`] for so long (ms).
 const RECOVERED_MS: u64 = 500;
 /// Longest time from the end of the last event until the bundle is shaped (ms).
@@ -54,7 +58,7 @@ pub enum Violation {
     Starved {
         /// Where the worst one begins (s).
         at_s: f64,
-        /// What it carried of the twin's mean.
+        /// What it carried of what the twin did.
         share: f64,
     },
     /// The bundle was not shaped 15 s after the last event, and why.
@@ -78,7 +82,7 @@ impl std::fmt::Display for Violation {
             Self::Reset(flow) => write!(f, "flow {flow} was reset, that of the twin was not"),
             Self::Starved { at_s, share } => write!(
                 f,
-                "from {at_s:.1} s on 2 s carried {share:.2} of the twin's mean, allowed is {SHARE_MIN} or more"
+                "from {at_s:.1} s on 2 s carried {share:.2} of the twin's, allowed is {SHARE_MIN} or more"
             ),
             Self::Unshaped(why) => write!(f, "not shaped 15 s after the last event: {why}"),
         }
@@ -94,14 +98,19 @@ pub struct Verdict {
     pub twin_mbit: f64,
     /// Windows that were judged.
     pub windows: usize,
-    /// The least of them as a share of the twin's mean, and where it begins (s).
+    /// The least of them as a share of the twin's mean or window, and where it begins (s).
     pub least: Option<(f64, f64)>,
     /// When the bundle was shaped again for good, after the end of the last event (s).
     pub shaped_after_s: Option<f64>,
 }
 
-/// Judges the bundle's arm of `sequence` by that of its twin.
-pub fn judge(sequence: &Sequence, bundle: &Seen, twin: &Seen) -> Verdict {
+/// Judges the bundle's arm of `sequence` by its twins: one, or two of a sequence that is not steady.
+///
+/// # Panics
+///
+/// Without a twin.
+pub fn judge(sequence: &Sequence, bundle: &Seen, twins: &[Seen]) -> Verdict {
+    let twin = &twins[0];
     let quiet = quiet(sequence, twin);
     let length: usize = quiet.iter().map(|(from, to)| to - from).sum();
     let bytes: u64 = quiet.iter().map(|(from, to)| twin.bytes(*from, *to)).sum();
@@ -109,9 +118,20 @@ pub fn judge(sequence: &Sequence, bundle: &Seen, twin: &Seen) -> Verdict {
     let wide = (WINDOW_MS / INTERVAL_MS) as usize;
     let starts =
         quiet.iter().flat_map(|(from, to)| *from..(to + 1).saturating_sub(wide).max(*from));
-    let share = |from: usize| bundle.mbit(from, from + wide) / twin_mbit;
-    let windows: Vec<(f64, f64)> =
-        starts.map(|from| (share(from), from as f64 * INTERVAL_MS as f64 / 1e3)).collect();
+    let carried = |seen: &Seen, from: usize| seen.mbit(from, from + wide);
+    // What a window is compared with; nothing if it is not judged.
+    let expected = |from: usize| match twins {
+        [twin, again, ..] => {
+            let first = carried(twin, from);
+            (carried(again, from) >= ALIKE_MIN * first).then_some(first)
+        }
+        _ => Some(twin_mbit),
+    };
+    let share = |from: usize| Some((carried(bundle, from) / expected(from)?, from));
+    let windows: Vec<(f64, f64)> = starts
+        .filter_map(share)
+        .map(|(share, from)| (share, from as f64 * INTERVAL_MS as f64 / 1e3))
+        .collect();
     let least =
         windows.iter().copied().filter(|it| it.0.is_finite()).min_by(|a, b| a.0.total_cmp(&b.0));
     let new = bundle.resets.iter().filter(|flow| !twin.resets.contains(flow));
@@ -192,7 +212,7 @@ fn shaped_again(last_ms: u64, decisions: &[(u64, bool, String)]) -> Result<f64, 
 mod tests {
     use std::ops::Range;
 
-    use super::super::sequence::{End, Event, Kind};
+    use super::super::sequence::{Cross, End, Event, Kind, Unsteady};
     use super::*;
 
     const PER_100MS: u64 = 125_000;
@@ -207,6 +227,10 @@ mod tests {
             rate_mbit: 10,
             rtt_ms: 10,
             buffer_packets: 60,
+            unsteady: Unsteady::No,
+            cross: Cross::No,
+            fills_way_back: false,
+            in_kernel: false,
             law: "copa",
             qdisc: "sfq",
             flows: [2, 1],
@@ -236,12 +260,12 @@ mod tests {
     }
 
     fn kinds(bundle: &Seen) -> Vec<&'static str> {
-        judge(&sequence(), bundle, &twin()).violations.iter().map(Violation::kind).collect()
+        judge(&sequence(), bundle, &[twin()]).violations.iter().map(Violation::kind).collect()
     }
 
     #[test]
     fn a_bundle_that_does_as_its_twin_breaks_no_rule() {
-        let verdict = judge(&sequence(), &twin(), &twin());
+        let verdict = judge(&sequence(), &twin(), &[twin()]);
         assert_eq!(verdict.violations, []);
         assert!((verdict.twin_mbit - 10.0).abs() < 1e-9);
         assert_eq!(verdict.least.map(|it| it.0), Some(1.0));
@@ -258,13 +282,13 @@ mod tests {
         assert_eq!(kinds(&bundle), ["reset"]);
         let mut other = twin();
         other.resets = vec!["cubic 1".into(), "reno 0".into()];
-        assert_eq!(judge(&sequence(), &bundle, &other).violations, []);
+        assert_eq!(judge(&sequence(), &bundle, &[other]).violations, []);
     }
 
     #[test]
     fn a_window_of_two_seconds_below_half_of_the_twin_s_mean_is_a_violation_where_it_is_quiet() {
         // 1.1 of 2 s without a byte; half of them are allowed.
-        let worse = judge(&sequence(), &seen(OUTAGE, 200..211), &twin());
+        let worse = judge(&sequence(), &seen(OUTAGE, 200..211), &[twin()]);
         let [Violation::Starved { at_s, share }] = worse.violations[..] else {
             panic!("{worse:?}")
         };
@@ -284,10 +308,27 @@ mod tests {
     }
 
     #[test]
+    fn unsteady_windows_are_compared_with_those_of_two_twins() {
+        let half = |range: Range<usize>| {
+            let mut seen = twin();
+            seen.bytes_per_100ms[range].iter_mut().for_each(|it| *it /= 2);
+            seen
+        };
+        let judged = |bundle: &Seen, twins: &[Seen]| judge(&sequence(), bundle, twins).violations;
+        // A third of the mean, where the first twin has a half: two thirds of its window.
+        let mut bundle = twin();
+        bundle.bytes_per_100ms[190..240].iter_mut().for_each(|it| *it /= 3);
+        assert_eq!(judged(&bundle, &[half(190..240), half(190..240)]), []);
+        assert_eq!(judged(&bundle, &[twin(), twin()])[0].kind(), "starved");
+        // Where the second twin has less than 0.7 of the first, chance explains as much.
+        assert_eq!(judged(&bundle, &[twin(), half(190..240)]), []);
+    }
+
+    #[test]
     fn an_outage_from_which_the_twin_does_not_recover_is_not_judged() {
         let lost = seen(140..240, 0..0);
         assert_eq!(quiet(&sequence(), &lost), [(40, 80), (110, 140), (290, 415)]);
-        assert_eq!(judge(&sequence(), &seen(140..240, 0..0), &lost).violations, []);
+        assert_eq!(judge(&sequence(), &seen(140..240, 0..0), &[lost]).violations, []);
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //!
 //! ```text
 //! seed ──► sequence ──► plan ──► back end: status quo ──┐
+//!                        ├─────► ... once more, unless steady
 //!                        └─────► back end: bundle ──────┴► judge ──► a row (JSON lines)
 //! ```
 
+mod event;
 pub mod judge;
 mod rows;
 mod run;

@@ -30,7 +30,7 @@ pub struct Row {
     pub twin_mbit: f64,
     /// Windows that were judged.
     pub windows: usize,
-    /// The least of them as a share of that, and where it begins (s).
+    /// The least of them as a share of that, or of the twin's window, and where it begins (s).
     pub least: Option<(f64, f64)>,
     /// When the bundle was shaped again after the end of the last event (s).
     pub shaped_after_s: Option<f64>,

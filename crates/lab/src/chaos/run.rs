@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay_core::record::RunRecord;
+use forebay_core::record::{FlowRecord, RunRecord};
 use sha2::{Digest, Sha256};
 
 use super::judge::{Seen, judge};
@@ -60,9 +60,12 @@ impl<'a> Chaos<'a> {
         Ok(Self { backend, commit, folder, results, keep_logs: false })
     }
 
-    /// The sequence of `seed` on this back end.
+    /// The sequence of `seed` on this back end; on real devices odd seeds have the user datapath, even ones the kernel's.
     pub fn sequence(&self, seed: u64) -> Sequence {
-        let place = if self.backend.name() == "sim" { Place::Simulator } else { Place::Testbed };
+        let place = match self.backend.name() {
+            "sim" => Place::Simulator,
+            _ => Place::Testbed { in_kernel: seed.is_multiple_of(2) },
+        };
         Sequence::draw(seed, place)
     }
 
@@ -142,8 +145,10 @@ impl<'a> Chaos<'a> {
             }
         }
         row.wall_s = started.elapsed().as_secs_f64();
-        if let ([twin, bundle], true) = (&seen[..], row.rejected.is_empty()) {
-            let verdict = judge(sequence, bundle, twin);
+        if let ([twins @ .., bundle], true, true) =
+            (&seen[..], seen.len() == plan.arms.len(), row.rejected.is_empty())
+        {
+            let verdict = judge(sequence, bundle, twins);
             let broken = verdict.violations.iter();
             row.violations = broken.map(|it| (it.kind().into(), it.to_string())).collect();
             (row.twin_mbit, row.windows) = (verdict.twin_mbit, verdict.windows);
@@ -173,7 +178,11 @@ impl<'a> Chaos<'a> {
 /// What the judge looks at.
 fn seen_in(experiment: &Experiment, rows: &RunRecord) -> Seen {
     let mut seen = Seen::default();
-    for flow in &rows.flows {
+    // What else passes the link is neither the site's gain nor its loss.
+    let of_site = |flow: &&FlowRecord| {
+        experiment.flows.get(flow.flow).is_some_and(|it| Sequence::is_of_site(&it.name))
+    };
+    for flow in rows.flows.iter().filter(of_site) {
         if seen.bytes_per_100ms.len() < flow.bytes_per_100ms.len() {
             seen.bytes_per_100ms.resize(flow.bytes_per_100ms.len(), 0);
         }
@@ -201,7 +210,7 @@ fn seen_in(experiment: &Experiment, rows: &RunRecord) -> Seen {
 mod tests {
     use super::*;
     use crate::backend::Progress;
-    use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, HostRecord};
+    use forebay_core::record::{BundleRecord, DecisionRecord, HostRecord};
 
     /// A back end whose twin carries 8 Mbit/s, and whose bundle so much of it after 5 s.
     struct Made {

@@ -4,263 +4,43 @@ use std::fmt::Write as _;
 
 use forebay_core::random::{Stream, Streams};
 
+pub use super::event::{End, Event, Kind, Place};
+use super::event::{LASTING_MS, kinds};
+
 /// When the first event may come: start-up is over, and a quiet interval before it is there to compare with
 /// (ms).
 const FIRST_MS: u64 = 6_500;
 /// From the end of an event to the next one: 3 s that do not count, and some windows that do (ms).
-const GAP_MS: u64 = 5_700;
+const GAP_MS: u64 = LASTING_MS;
 /// No event ends later, so that 46 s hold a sequence with what follows (ms).
 const LAST_MS: u64 = 30_000;
 /// From the end of the last event to the end of the run: 15 s to shape again (ms).
 const TAIL_MS: u64 = 15_500;
-/// How long a condition lasts that may harm as long as it lasts (ms).
-const LASTING_MS: u64 = 5_700;
 /// By how much the receivebox's clock is always fast: quartz does no better (ppm).
 const DRIFT_PPM: u64 = 20;
-/// How long a box takes to be started again where it is away for its configuration alone (ms).
-const RESTART_MS: u64 = 300;
+/// The second twin's connections start up to this much later (ms): what differs from the first is chance.
+const LATER_MS: u64 = 2;
 
-/// What a back end can do to a bundle.
+/// What delays packets of the bottleneck without a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Simulated links and boxes.
-    Simulator,
-    /// Namespaces, devices, processes.
-    Testbed,
+pub enum Unsteady {
+    /// Nothing.
+    No,
+    /// Each packet is late by up to this much (ms).
+    Jitter(u64),
+    /// The link sends in turns, one in so many milliseconds.
+    Turns(u64),
 }
 
-/// A box.
+/// What shares the bottleneck with the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// At site A.
-    Sendbox,
-    /// At site B.
-    Receivebox,
-}
-
-impl End {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Sendbox => "sendbox",
-            Self::Receivebox => "receivebox",
-        }
-    }
-
-    const fn site(self) -> &'static str {
-        match self {
-            Self::Sendbox => "a",
-            Self::Receivebox => "b",
-        }
-    }
-}
-
-/// What happens. Where it lasts, it begins at [`Event::at_ms`] and ends at [`Event::until_ms`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Both directions of the path lose everything.
-    LinkDown,
-    /// Both directions lose this share of the packets (percent).
-    Loss(u64),
-    /// The route changes: another round trip (ms).
-    Route(u64),
-    /// A box is killed and started again.
-    Kill(End),
-    /// A box is stopped and goes on.
-    Stop(End),
-    /// A box is started anew with a key that the other one has not, and then with the right one.
-    OtherKey(End),
-    /// A box is started anew with its log on a full disk.
-    FullLog(End),
-    /// The box is killed and starts anew with a log into a full pipe that nobody reads.
-    BlockedLog(End),
-    /// This share of the packets passes the receivebox by (percent).
-    Unseen(u64),
-    /// Packets in the bundle's name that no sendbox has sent (kbit/s).
-    Forged(u64),
-    /// The WAN device of a box goes down and up.
-    DeviceDown(End),
-    /// The WAN device of a box leaves its bridge and comes back.
-    LeaveBridge(End),
-    /// The ports of a box get another MTU (bytes), and then 1500 again.
-    Mtu(End, u64),
-    /// The bridge of a box gets one more address, and loses it.
-    Address(End),
-    /// The offloads of the ports of a box are switched on, and off.
-    Offloads(End),
-    /// The clock of the receivebox is fast by so much (ppm), or slow, and right again.
-    Slew(i64),
-    /// The clock of the receivebox is put on by so much (ms), or back.
-    Step(i64),
-    /// The machine of the receivebox sleeps.
-    Suspend,
-}
-
-/// The numbers of the kinds of events that a back end has, as [`Kind::draw`] takes them.
-fn kinds(place: Place) -> Vec<u64> {
-    match place {
-        // No devices and no logs.
-        Place::Simulator => (0..8).chain(15..18).collect(),
-        // All programs run on one machine.
-        Place::Testbed => (0..17).collect(),
-    }
-}
-
-/// How far a clock is slewed (ppm): as by NTP and twice that, as chrony does at the most, and beyond.
-const SLEWS: [i64; 4] = [500, 1_000, 83_000, 100_000];
-/// How far a clock is put on or back (ms).
-const STEPS: [i64; 4] = [3, 50, 1_000, 30_000];
-
-impl Kind {
-    /// The kind of this number, its figures drawn from `random`.
-    fn draw(number: u64, rate_mbit: u64, random: &mut Stream) -> Self {
-        let end = if random.below(2) == 0 { End::Sendbox } else { End::Receivebox };
-        let figure = random.below(1_000);
-        match number {
-            0 => Self::LinkDown,
-            1 => Self::Loss(5 + figure % 26),
-            2 => Self::Route(10 + figure % 91),
-            3 => Self::Kill(end),
-            4 => Self::Stop(end),
-            5 => Self::OtherKey(end),
-            6 => Self::Unseen([5, 20, 50, 90][(figure % 4) as usize]),
-            // A tenth of the link's rate to all of it.
-            7 => Self::Forged(rate_mbit * (100 + figure * 9 / 10)),
-            8 => Self::FullLog(end),
-            9 => Self::BlockedLog(end),
-            10 => Self::DeviceDown(end),
-            11 => Self::LeaveBridge(end),
-            12 => Self::Mtu(end, if figure < 500 { 1400 } else { 2000 }),
-            13 => Self::Address(end),
-            14 => Self::Offloads(end),
-            15 => Self::Slew(signed(SLEWS[(figure % 4) as usize], figure)),
-            16 => Self::Step(signed(STEPS[(figure % 4) as usize], figure)),
-            _ => Self::Suspend,
-        }
-    }
-
-    /// How long it lasts (ms).
-    fn lasts_ms(self, random: &mut Stream) -> u64 {
-        match self {
-            Self::Route(_) | Self::Step(_) => 0,
-            Self::FullLog(_) | Self::BlockedLog(_) => RESTART_MS,
-            Self::LinkDown | Self::Loss(_) | Self::DeviceDown(_) | Self::LeaveBridge(_) => {
-                200 + random.below(2_000)
-            }
-            Self::Mtu(_, bytes) if bytes < 1500 => 200 + random.below(1_300),
-            // As often for a moment as for longer than anybody waits.
-            Self::Kill(_) | Self::Stop(_) | Self::Suspend if random.below(2) == 0 => {
-                RESTART_MS + random.below(1_500)
-            }
-            Self::Kill(_)
-            | Self::Stop(_)
-            | Self::OtherKey(_)
-            | Self::Unseen(_)
-            | Self::Forged(_)
-            | Self::Mtu(..)
-            | Self::Address(_)
-            | Self::Offloads(_)
-            | Self::Slew(_)
-            | Self::Suspend => LASTING_MS,
-        }
-    }
-
-    /// The path carries less, or nothing, as long as it lasts, with boxes or without.
-    pub fn is_outage(self) -> bool {
-        match self {
-            Self::LinkDown | Self::Loss(_) | Self::DeviceDown(_) | Self::LeaveBridge(_) => true,
-            Self::Mtu(_, bytes) => bytes < 1500,
-            _ => false,
-        }
-    }
-}
-
-/// One event of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// When it happens or begins (ms since the start of the run).
-    pub at_ms: u64,
-    /// When it ends; the same where it does not last.
-    pub until_ms: u64,
-    /// What happens.
-    pub kind: Kind,
-}
-
-impl Event {
-    /// In words.
-    pub fn words(&self) -> String {
-        let s = |ms: u64| ms as f64 / 1e3;
-        let (at, lasts) = (s(self.at_ms), s(self.until_ms - self.at_ms));
-        let what = match self.kind {
-            Kind::LinkDown => format!("the path loses everything for {lasts} s"),
-            Kind::Loss(percent) => {
-                format!("the path loses {percent} % of the packets for {lasts} s")
-            }
-            Kind::Route(rtt_ms) => format!("the route changes: the round trip takes {rtt_ms} ms"),
-            Kind::Kill(end) => {
-                format!("the {} is killed, and started again {lasts} s later", end.name())
-            }
-            Kind::Stop(end) => {
-                format!("the {} is stopped, and goes on {lasts} s later", end.name())
-            }
-            Kind::OtherKey(end) => {
-                format!(
-                    "the {} is started with another key, and with its own {lasts} s later",
-                    end.name()
-                )
-            }
-            Kind::FullLog(end) => {
-                format!("the {} is started with its log on a full disk", end.name())
-            }
-            Kind::BlockedLog(end) => {
-                format!("the {} is started with its log in a pipe that nobody reads", end.name())
-            }
-            Kind::Unseen(percent) => {
-                format!("{percent} % of the packets pass the receivebox by for {lasts} s")
-            }
-            Kind::Forged(kbit) => {
-                format!("{} Mbit/s are forged in the bundle's name for {lasts} s", s(kbit))
-            }
-            Kind::DeviceDown(end) => {
-                format!("the WAN device of site {} is down for {lasts} s", end.site())
-            }
-            Kind::LeaveBridge(end) => {
-                format!("the WAN device of site {} is out of its bridge for {lasts} s", end.site())
-            }
-            Kind::Mtu(end, bytes) => {
-                format!(
-                    "the ports of the box at site {} have an MTU of {bytes} for {lasts} s",
-                    end.site()
-                )
-            }
-            Kind::Address(end) => {
-                format!("the bridge of site {} has one more address for {lasts} s", end.site())
-            }
-            Kind::Offloads(end) => {
-                format!("the ports of the box at site {} have offloads for {lasts} s", end.site())
-            }
-            Kind::Slew(ppm) => {
-                format!("the receivebox's clock is {} for {lasts} s", fast_or_slow(ppm))
-            }
-            Kind::Step(ms) => {
-                format!("the receivebox's clock is put {} s", on_or_back(ms))
-            }
-            Kind::Suspend => format!("the receivebox's machine sleeps for {lasts} s"),
-        };
-        format!("{at} s: {what}")
-    }
-}
-
-/// `figure` draws the sign of `value`.
-fn signed(value: i64, figure: u64) -> i64 {
-    if figure < 500 { value } else { -value }
-}
-
-fn fast_or_slow(ppm: i64) -> String {
-    format!("{} by {} ppm", if ppm < 0 { "slow" } else { "fast" }, ppm.abs())
-}
-
-fn on_or_back(ms: i64) -> String {
-    format!("{} by {}", if ms < 0 { "back" } else { "on" }, ms.abs() as f64 / 1e3)
+pub enum Cross {
+    /// Nothing.
+    No,
+    /// Greedy connections under Cubic.
+    Bulk(u64),
+    /// Requests, as a share of the rate (percent).
+    Web(u64),
 }
 
 /// A path, its traffic, a bundle, and what happens to them.
@@ -274,9 +54,17 @@ pub struct Sequence {
     pub rtt_ms: u64,
     /// Buffer of the bottleneck (packets).
     pub buffer_packets: u64,
+    /// What delays packets there without a queue.
+    pub unsteady: Unsteady,
+    /// What else passes there.
+    pub cross: Cross,
+    /// The way back has the same rate, and a greedy connection fills it.
+    pub fills_way_back: bool,
+    /// The sendbox has the kernel datapath, over fq_codel.
+    pub in_kernel: bool,
     /// Law of the sendbox.
     pub law: &'static str,
-    /// Queueing discipline of the sendbox.
+    /// Queueing discipline of the sendbox with the user datapath.
     pub qdisc: &'static str,
     /// Greedy connections under Cubic and under Reno.
     pub flows: [u64; 2],
@@ -287,6 +75,9 @@ pub struct Sequence {
 }
 
 const LAWS: [&str; 3] = ["copa", "setpoint", "basic_delay"];
+/// Names of the site's flows in the plan, greedy and not.
+const BULK: [&str; 2] = ["cubic", "reno"];
+const REQUESTS: &str = "requests";
 const QDISCS: [&str; 3] = ["sfq", "fq_codel", "fifo"];
 /// Bytes of a packet in a buffer.
 const PACKET_BITS: u64 = 1_500 * 8;
@@ -305,6 +96,10 @@ impl Sequence {
         let count = 3 + random.below(6);
         let cubic = 1 + random.below(count - 1);
         let load_percent = 5 + random.below(11);
+        let unsteady = Unsteady::draw(&mut random);
+        let cross = Cross::draw(&mut random);
+        let fills_way_back = random.below(5) == 0;
+        let in_kernel = place == Place::Testbed { in_kernel: true };
         let mut events: Vec<Event> = Vec::new();
         let mut random = streams.stream("events");
         let mut kinds = kinds(place);
@@ -322,7 +117,31 @@ impl Sequence {
             at_ms = until_ms + GAP_MS + random.below(500);
         }
         let flows = [cubic, count - cubic];
-        Self { seed, rate_mbit, rtt_ms, buffer_packets, law, qdisc, flows, load_percent, events }
+        Self {
+            seed,
+            rate_mbit,
+            rtt_ms,
+            buffer_packets,
+            unsteady,
+            cross,
+            fills_way_back,
+            in_kernel,
+            law,
+            qdisc,
+            flows,
+            load_percent,
+            events,
+        }
+    }
+
+    /// Whether the flow of this name carries what the site sends, and the sendbox shapes.
+    pub fn is_of_site(name: &str) -> bool {
+        name == REQUESTS || BULK.contains(&name)
+    }
+
+    /// Whether two runs without boxes carry the same in each window: neither competing traffic nor a delay by chance.
+    pub fn is_steady(&self) -> bool {
+        self.unsteady == Unsteady::No && self.cross == Cross::No
     }
 
     /// End of the run (ms).
@@ -337,39 +156,103 @@ impl Sequence {
 
     /// The setting in words.
     pub fn words(&self) -> String {
-        let Self { rate_mbit, rtt_ms, buffer_packets, law, qdisc, load_percent, .. } = self;
+        let Self { rate_mbit, rtt_ms, buffer_packets, law, load_percent, .. } = self;
         let [cubic, reno] = self.flows;
+        let queue = if self.in_kernel { "the kernel datapath" } else { self.qdisc };
+        let unsteady = match self.unsteady {
+            Unsteady::No => String::new(),
+            Unsteady::Jitter(ms) => format!(", jitter of {ms} ms"),
+            Unsteady::Turns(ms) => format!(", turns of {ms} ms"),
+        };
+        let cross = match self.cross {
+            Cross::No => String::new(),
+            Cross::Bulk(count) => format!("; {count} Cubic flows outside"),
+            Cross::Web(percent) => format!("; requests of {percent} % outside"),
+        };
+        let back = if self.fills_way_back { "; the way back is filled" } else { "" };
         format!(
-            "{rate_mbit} Mbit/s, {rtt_ms} ms, {buffer_packets} packets of buffer; {law} over {qdisc}; {cubic} \
-             Cubic and {reno} Reno flows, {load_percent} % of requests"
+            "{rate_mbit} Mbit/s, {rtt_ms} ms, {buffer_packets} packets of buffer{unsteady}; {law} over {queue}; {cubic} \
+             Cubic and {reno} Reno flows, {load_percent} % of requests{cross}{back}"
         )
     }
 
-    /// The sequence as a plan with the arms `status_quo` and `bundle`.
+    /// The sequence as a plan with the arms `status_quo` and `bundle`, and between them, unless it is steady,
+    /// `status_quo_later`.
     pub fn plan(&self) -> String {
-        let Self { seed, rate_mbit, rtt_ms, buffer_packets, law, qdisc, load_percent, .. } = self;
-        let (stop_ms, clock) = (self.stop_ms(), self.clock());
+        let Self { seed, rate_mbit, rtt_ms, buffer_packets, .. } = self;
+        let stop_ms = self.stop_ms();
         let mut text = format!(
             "name = \"chaos\"\ntitle = \"What happens with seed {seed}\"\nseeds = \"{seed}\"\n\
              stop = \"{stop_ms}ms\"\ndrain = \"2s\"\n\n\
              [bottleneck]\nrate = \"{rate_mbit}Mbit/s\"\nrtt = \"{rtt_ms}ms\"\n\
-             qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n\n\
-             [[bundle]]\nname = \"a\"\ncc = \"{law}\"\nqdisc = {{ kind = \"{qdisc}\", limit = \"150ms\" }}\n\
-             clock = \"{clock}\"\n\n\
-             [[flow]]\nname = \"requests\"\nbundle = \"a\"\ncc = \"cubic\"\ntraffic = {{ kind = \
-             \"requests\", sizes = \"10KB\", load = \"{load_percent}%\", connections = 8 }}\n\n\
-             [[arm]]\nname = \"status_quo\"\nset = {{ bundle.a.enabled = false }}\n\n\
+             qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n"
+        );
+        match self.unsteady {
+            Unsteady::No => {}
+            Unsteady::Jitter(ms) => text += &format!("jitter = \"{ms}ms\"\n"),
+            Unsteady::Turns(ms) => text += &format!("batch = \"{ms}ms\"\n"),
+        }
+        if self.fills_way_back {
+            text += &format!(
+                "\n[reverse]\nrate = \"{rate_mbit}Mbit/s\"\n\
+                 qdisc = {{ kind = \"fifo\", limit = \"{buffer_packets}p\" }}\n"
+            );
+        }
+        self.write_bundle(&mut text);
+        self.write_flows(&mut text);
+        self.events.iter().for_each(|event| event.write(&mut text));
+        text
+    }
+
+    fn write_bundle(&self, text: &mut String) {
+        let Self { law, qdisc, .. } = self;
+        let clock = self.clock();
+        let datapath = match self.in_kernel {
+            true => "datapath = \"kernel\"\n".into(),
+            false => format!("qdisc = {{ kind = \"{qdisc}\", limit = \"150ms\" }}\n"),
+        };
+        let later = match self.is_steady() {
+            true => String::new(),
+            false => format!(
+                "\n[[arm]]\nname = \"status_quo_later\"\n\
+                 set = {{ bundle.a.enabled = false, start_jitter = \"{LATER_MS}ms\" }}\n"
+            ),
+        };
+        let _ = write!(
+            text,
+            "\n[[bundle]]\nname = \"a\"\ncc = \"{law}\"\n{datapath}clock = \"{clock}\"\n\n\
+             [[arm]]\nname = \"status_quo\"\nset = {{ bundle.a.enabled = false }}\n{later}\n\
              [[arm]]\nname = \"bundle\"\n"
         );
-        for (cc, count) in ["cubic", "reno"].into_iter().zip(self.flows).filter(|it| it.1 > 0) {
+    }
+
+    fn write_flows(&self, text: &mut String) {
+        let mut flow = |name: &str, what: &str| {
+            let _ = write!(text, "\n[[flow]]\nname = \"{name}\"\ncc = \"cubic\"\n{what}\n");
+        };
+        let requests = |percent: u64| {
+            format!(
+                "traffic = {{ kind = \"requests\", sizes = \"10KB\", load = \"{percent}%\", connections = 8 }}"
+            )
+        };
+        flow(REQUESTS, &format!("bundle = \"a\"\n{}", requests(self.load_percent)));
+        match self.cross {
+            Cross::No => {}
+            Cross::Bulk(count) => {
+                flow("cross", &format!("count = {count}\ntraffic = {{ kind = \"greedy\" }}"));
+            }
+            Cross::Web(percent) => flow("cross", &requests(percent)),
+        }
+        if self.fills_way_back {
+            flow("back", "reversed = true\ntraffic = { kind = \"greedy\" }");
+        }
+        for (cc, count) in BULK.into_iter().zip(self.flows).filter(|it| it.1 > 0) {
             let _ = write!(
                 text,
                 "\n[[flow]]\nname = \"{cc}\"\nbundle = \"a\"\ncc = \"{cc}\"\ncount = {count}\n\
                  traffic = {{ kind = \"greedy\" }}\n"
             );
         }
-        self.events.iter().for_each(|event| event.write(&mut text));
-        text
     }
 
     /// What the receivebox's clock does, as a plan says it.
@@ -389,105 +272,27 @@ impl Sequence {
     }
 }
 
-impl Event {
-    /// Adds its tables to a plan.
-    fn write(&self, text: &mut String) {
-        let Self { at_ms, until_ms, kind } = *self;
-        match kind {
-            Kind::LinkDown => self.write_loss(text, 100),
-            Kind::Loss(percent) => self.write_loss(text, percent),
-            Kind::Route(rtt_ms) => {
-                let _ = write!(
-                    text,
-                    "\n[[bottleneck.change]]\nat = \"{at_ms}ms\"\nrtt = \"{rtt_ms}ms\"\n"
-                );
-            }
-            Kind::Kill(end) => write_faults(text, end, &[(at_ms, "kill"), (until_ms, "restart")]),
-            Kind::Stop(end) => write_faults(text, end, &[(at_ms, "stop"), (until_ms, "continue")]),
-            Kind::OtherKey(end) => write_faults(
-                text,
-                end,
-                &[
-                    (at_ms, "kill"),
-                    (at_ms + RESTART_MS, "restart_other_key"),
-                    (until_ms - RESTART_MS, "kill"),
-                    (until_ms, "restart"),
-                ],
-            ),
-            Kind::FullLog(end) => {
-                write_faults(text, end, &[(at_ms, "kill"), (until_ms, "restart_full_log")]);
-            }
-            Kind::BlockedLog(end) => {
-                write_faults(text, end, &[(at_ms, "kill"), (until_ms, "restart_blocked_log")]);
-            }
-            Kind::Unseen(percent) => {
-                self.write_upsets(
-                    text,
-                    "b",
-                    ["unseen", "unseen"],
-                    [&format!("share = \"{percent}%\"\n"), "share = 0\n"],
-                );
-            }
-            Kind::Forged(kbit) => {
-                self.write_upsets(
-                    text,
-                    "b",
-                    ["forged", "forged"],
-                    [&format!("rate = \"{kbit}kbit/s\"\n"), "rate = \"0kbit/s\"\n"],
-                );
-            }
-            Kind::DeviceDown(end) => self.write_upsets(text, end.site(), ["down", "up"], [""; 2]),
-            Kind::LeaveBridge(end) => {
-                self.write_upsets(text, end.site(), ["leave_bridge", "join_bridge"], [""; 2]);
-            }
-            Kind::Mtu(end, bytes) => {
-                let first = format!("mtu = {bytes}\n");
-                self.write_upsets(text, end.site(), ["mtu", "mtu"], [&first, "mtu = 1500\n"]);
-            }
-            Kind::Address(end) => {
-                self.write_upsets(text, end.site(), ["address", "no_address"], [""; 2]);
-            }
-            Kind::Offloads(end) => {
-                self.write_upsets(text, end.site(), ["offloads_on", "offloads_off"], [""; 2]);
-            }
-            Kind::Suspend => self.write_upsets(text, "b", ["suspend", "resume"], [""; 2]),
-            // In the bundle's table.
-            Kind::Slew(_) | Kind::Step(_) => {}
-        }
-    }
-
-    /// Both directions lose `percent` of the packets from the beginning to the end.
-    fn write_loss(&self, text: &mut String, percent: u64) {
-        for link in ["bottleneck", "reverse"] {
-            for (at_ms, percent) in [(self.at_ms, percent), (self.until_ms, 0)] {
-                let _ = write!(
-                    text,
-                    "\n[[{link}.change]]\nat = \"{at_ms}ms\"\nloss = \"{percent}%\"\n"
-                );
-            }
-        }
-    }
-
-    /// `what` at the beginning and at the end, each with its figures.
-    fn write_upsets(&self, text: &mut String, site: &str, what: [&str; 2], figures: [&str; 2]) {
-        for ((at_ms, what), figure) in
-            [self.at_ms, self.until_ms].into_iter().zip(what).zip(figures)
-        {
-            let _ = write!(
-                text,
-                "\n[[upset]]\nat = \"{at_ms}ms\"\nbundle = \"a\"\nsite = \"{site}\"\nwhat = \"{what}\"\n{figure}"
-            );
+impl Unsteady {
+    /// Three of four paths delay nothing without a queue.
+    fn draw(random: &mut Stream) -> Self {
+        let ms = 1 + random.below(10);
+        match random.below(8) {
+            0 => Self::Jitter(ms),
+            1 => Self::Turns(ms),
+            _ => Self::No,
         }
     }
 }
 
-fn write_faults(text: &mut String, end: End, faults: &[(u64, &str)]) {
-    for (at_ms, action) in faults {
-        let _ = write!(
-            text,
-            "\n[[fault]]\nat = \"{at_ms}ms\"\nbundle = \"a\"\nend = \"{}\"\naction = \"{action}\"\n",
-            end.name()
-        );
+impl Cross {
+    /// Three of four bottlenecks carry nothing else.
+    fn draw(random: &mut Stream) -> Self {
+        let figure = random.below(40);
+        match random.below(8) {
+            0 => Self::Bulk(1 + figure % 4),
+            1 => Self::Web(10 + figure),
+            _ => Self::No,
+        }
     }
 }
 
@@ -497,7 +302,8 @@ mod tests {
     use crate::plan::Plan;
     use crate::plan::library::Source;
 
-    const PLACES: [Place; 2] = [Place::Simulator, Place::Testbed];
+    const PLACES: [Place; 3] =
+        [Place::Simulator, Place::Testbed { in_kernel: false }, Place::Testbed { in_kernel: true }];
 
     #[test]
     fn a_seed_gives_the_same_sequence_again_and_others_give_others() {
@@ -508,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn every_sequence_is_a_plan_with_two_arms_and_fits_its_time() {
+    fn every_sequence_is_a_plan_and_fits_its_time() {
         for place in PLACES {
             for seed in 0..200 {
                 let sequence = Sequence::draw(seed, place);
                 let source = Source { file: "chaos".into(), folder: None, text: sequence.plan() };
                 let plan = Plan::from_source(source, &[]).unwrap();
-                assert_eq!(plan.arms.len(), 2);
+                assert_eq!(plan.arms.len(), if sequence.is_steady() { 2 } else { 3 });
                 assert!((2..=4).contains(&sequence.events.len()), "{seed}: {:?}", sequence.events);
                 assert!(
                     (28_000..=46_000).contains(&sequence.stop_ms()),
@@ -544,13 +350,15 @@ mod tests {
             }
             all.sort();
             all.dedup();
-            assert_eq!(all.len(), kinds(place).len(), "{all:?}");
+            // One number is of two kinds of clients.
+            let more = usize::from(place != Place::Simulator);
+            assert_eq!(all.len(), kinds(place).len() + more, "{all:?}");
         }
     }
 
     #[test]
     fn what_the_clock_of_the_receivebox_does_stands_in_the_table_of_the_bundle() {
-        let mut sequence = Sequence::draw(1, Place::Testbed);
+        let mut sequence = Sequence::draw(1, PLACES[1]);
         let event = |at_ms, until_ms, kind| Event { at_ms, until_ms, kind };
         sequence.events = vec![
             event(7_000, 12_000, Kind::Slew(-83_000)),
@@ -576,11 +384,17 @@ mod tests {
     fn a_back_end_gets_only_what_it_can_do() {
         for seed in 0..100 {
             let plan = Sequence::draw(seed, Place::Simulator).plan();
-            for what in ["_log", "down", "bridge", "mtu", "address", "offloads"] {
+            for what in
+                ["_log", "down", "bridge", "mtu", "address", "offloads", "starve", "lan", "_tc"]
+            {
                 assert!(!plan.contains(what), "{seed}: {what}");
             }
-            let plan = Sequence::draw(seed, Place::Testbed).plan();
-            assert!(!plan.contains("suspend"), "{seed}");
+            for in_kernel in [false, true] {
+                let plan = Sequence::draw(seed, Place::Testbed { in_kernel }).plan();
+                assert!(!plan.contains("suspend"), "{seed}");
+                assert!(in_kernel || !plan.contains("foreign_tc"), "{seed}");
+                assert_eq!(plan.contains("datapath = \"kernel\""), in_kernel);
+            }
         }
     }
 }

@@ -236,15 +236,16 @@ fn build(experiment: &Experiment, network: Network) -> Result<Simulation, Backen
     })
 }
 
-/// Refuses what no simulator has: agents, logs, devices, and sockets that an attacker writes to.
+/// Refuses what no simulator has: agents, logs, processors, devices, and sockets that an attacker writes to.
 fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     let refused = |what: String| {
         let reason = "the back end sim has no such thing, allowed with emu";
         Err(BackendError::Unsupported(format!("{what}: {reason}")))
     };
     let is_possible = |fault: &plan::Fault| {
-        let logs = [plan::FaultAction::RestartFullLog, plan::FaultAction::RestartBlockedLog];
-        fault.program != plan::FaultProgram::Agent && !logs.contains(&fault.action)
+        use plan::FaultAction::{RestartBlockedLog, RestartFullLog, Starve};
+        let is_of_processes = [RestartFullLog, RestartBlockedLog, Starve].contains(&fault.action);
+        fault.program != plan::FaultProgram::Agent && !is_of_processes
     };
     if let Some(fault) = experiment.faults.iter().find(|fault| !is_possible(fault)) {
         let known = plan::FaultAction::ALL.iter().find(|(_, action)| *action == fault.action);
@@ -253,7 +254,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
         return refused(format!("[[fault]] {action}{whose}"));
     }
     if experiment.upsets.iter().any(|upset| setup::upset(upset.kind).is_none()) {
-        return refused("[[upset]] of a device".into());
+        return refused("[[upset]] of a device or of clients".into());
     }
     if experiment.attack.is_some() {
         return refused("[attack]".into());

@@ -325,7 +325,7 @@ fn bundle_changes(experiment: &Experiment, name: &str) -> Vec<BundleChange> {
         let plan::FaultProgram::Box { bundle, end } = &fault.program else { return None };
         let signal = match fault.action {
             plan::FaultAction::Kill => Signal::Kill,
-            plan::FaultAction::Stop => Signal::Stop,
+            plan::FaultAction::Stop | plan::FaultAction::Starve => Signal::Stop,
             plan::FaultAction::Continue => Signal::Continue,
             plan::FaultAction::RestartOtherKey => Signal::RestartOtherKey,
             plan::FaultAction::Restart

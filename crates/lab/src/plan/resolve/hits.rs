@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bundles::{DeclaredBundle, known_bundles};
+use super::bundles::{DeclaredBundle, known_bundles, shaper_rate};
 use super::uplink::is_of_sendbox;
 use crate::experiment::{
     Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
@@ -36,7 +36,7 @@ pub(super) fn faults(
                 return Err(table.wrong_because("end", allowed));
             }
             if action.starts() && action != FaultAction::Restart && program == FaultProgram::Agent {
-                let allowed = "one of kill, stop, continue, restart for an agent";
+                let allowed = "one of kill, stop, starve, continue, restart for an agent";
                 return Err(table.wrong_because("action", allowed));
             }
             let hit = faults.iter().rev().find(|fault| fault.program == program);
@@ -57,6 +57,7 @@ pub(super) fn faults(
 fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'static str) {
     match last {
         Some(FaultAction::Stop) => (&[FaultAction::Kill, FaultAction::Continue], "is stopped"),
+        Some(FaultAction::Starve) => (&[FaultAction::Kill, FaultAction::Continue], "is starved"),
         Some(FaultAction::Kill) => (
             &[
                 FaultAction::Restart,
@@ -66,12 +67,12 @@ fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'stati
             ],
             "is dead",
         ),
-        None | Some(_) => (&[FaultAction::Kill, FaultAction::Stop], "runs"),
+        None | Some(_) => (&[FaultAction::Kill, FaultAction::Stop, FaultAction::Starve], "runs"),
     }
 }
 
 /// What an upset may change, and which key says how far.
-const UPSETS: [(&str, &str); 13] = [
+const UPSETS: [(&str, &str); 18] = [
     ("down", ""),
     ("up", ""),
     ("leave_bridge", ""),
@@ -81,11 +82,21 @@ const UPSETS: [(&str, &str); 13] = [
     ("no_address", ""),
     ("offloads_on", ""),
     ("offloads_off", ""),
+    ("remove_lan", ""),
+    ("make_lan", ""),
+    ("foreign_tc", "rate"),
+    ("status_clients", "clients"),
+    ("metrics_clients", "clients"),
     ("unseen", "share"),
     ("forged", "rate"),
     ("suspend", ""),
     ("resume", ""),
 ];
+
+/// The keys that say how far something changes.
+const FIGURES: [&str; 4] = ["mtu", "share", "rate", "clients"];
+/// Most silent clients: a process has 1,024 files by default.
+const CLIENTS_MAX: u32 = 1000;
 
 /// Changes of devices and of what the receiveboxes see, in order of time.
 pub(super) fn upsets(
@@ -103,9 +114,7 @@ pub(super) fn upsets(
         let known = bundle_of(&table, bundles)?;
         let names = UPSETS.map(|(name, key)| (name, (name, key)));
         let (name, wanted) = table.require("what", table.choice("what", &names)?)?;
-        if let Some(key) =
-            ["mtu", "share", "rate"].into_iter().find(|key| *key != wanted && table.has(key))
-        {
+        if let Some(key) = FIGURES.into_iter().find(|key| *key != wanted && table.has(key)) {
             return Err(table.wrong_because(key, &format!("no {key} with what = {name:?}")));
         }
         let kind = match name {
@@ -118,6 +127,13 @@ pub(super) fn upsets(
             "no_address" => UpsetKind::NoAddress,
             "offloads_on" => UpsetKind::OffloadsOn,
             "offloads_off" => UpsetKind::OffloadsOff,
+            "remove_lan" => UpsetKind::RemoveLan,
+            "make_lan" => UpsetKind::MakeLan,
+            "foreign_tc" => {
+                UpsetKind::ForeignTc(table.require("rate", shaper_rate(&table, "rate")?)?)
+            }
+            "status_clients" => UpsetKind::StatusClients(clients(&table)?),
+            "metrics_clients" => UpsetKind::MetricsClients(clients(&table)?),
             "suspend" => UpsetKind::Suspend,
             "resume" => UpsetKind::Resume,
             "unseen" => UpsetKind::Unseen(table.require("share", table.share("share")?)?),
@@ -132,6 +148,10 @@ pub(super) fn upsets(
         });
     }
     Ok(upsets)
+}
+
+fn clients(table: &Reader<'_>) -> Result<u32, PlanError> {
+    table.require("clients", table.count("clients", 0..=CLIENTS_MAX)?)
 }
 
 /// What a fault hits; `None` where the arm has no such program.

@@ -13,8 +13,9 @@ pub static FAULT: Section = Section {
         key("end", "\"sendbox\", \"receivebox\" or \"agent\"", "", "which program"),
         key(
             "action",
-            "\"kill\", \"stop\", \"continue\" or \"restart\"; of a box also \"restart_other_key\", \
-             \"restart_full_log\" (on a full disk) or \"restart_blocked_log\" (a pipe that nobody reads), \
+            "\"kill\", \"stop\", \"continue\", \"restart\" or, with `--backend emu` alone, \"starve\" (stopped \
+             for 450 ms of every 500 ms until \"continue\"); of a box also \"restart_other_key\", \
+             \"restart_full_log\" (on a full disk) or \"restart_blocked_log\" (a pipe that is never read), \
              these two with `--backend emu` alone",
             "",
             "what happens to the program",
@@ -25,18 +26,26 @@ pub static FAULT: Section = Section {
 /// `[[upset]]`.
 pub static UPSET: Section = Section {
     heading: "[[upset]]",
-    summary: "A change of a device of a bundle's sites, or of what comes to its receivebox, in every \
-              arm: also in those without the boxes. With `--backend sim` only unseen, forged, suspend \
-              and resume.",
+    summary: "A change of a device of a bundle's sites, of what comes to its receivebox, or of who asks its \
+              boxes, in every arm: also in those without the boxes. With `--backend sim` only unseen, \
+              forged, suspend and resume.",
     keys: &[
         key("at", DURATION, "", "when, since the start of the run"),
         key("bundle", "the name of a bundle", "", "the bundle whose sites change"),
-        key("site", "\"a\" or \"b\"", "\"a\"", "which site; from unseen on all are at site B"),
+        key(
+            "site",
+            "\"a\" or \"b\"",
+            "\"a\"",
+            "which site; unseen, forged, suspend and resume are at site B",
+        ),
         key(
             "what",
             "\"down\", \"up\" (the WAN device of the box), \"leave_bridge\", \"join_bridge\" (the \
              same device), \"mtu\" (of both ports), \"address\", \"no_address\" (one more of the \
-             bridge, among the hosts'), \"offloads_on\", \"offloads_off\" (of both ports), \"unseen\" \
+             bridge, among the hosts'), \"offloads_on\", \"offloads_off\" (of both ports), \"remove_lan\", \
+             \"make_lan\" (the LAN device of the box), \"foreign_tc\" (another program sets the rate of \
+             the queues below the WAN device's root), \"status_clients\", \"metrics_clients\" (silent \
+             connections to the control socket and the metrics port of the site's boxes), \"unseen\" \
              (packets that pass the receivebox by), \"forged\" (packets in the bundle's name), \
              \"suspend\" or \"resume\" (the receivebox's machine, which packets pass, with \
              `--backend sim` alone)",
@@ -45,7 +54,18 @@ pub static UPSET: Section = Section {
         ),
         key("mtu", "a whole number, 576 to 9000", "none", "bytes, with \"mtu\""),
         key("share", SHARE, "none", "of the packets, with \"unseen\""),
-        key("rate", "0kbit/s or a rate such as \"10Mbit/s\"", "none", "of frames, with \"forged\""),
+        key(
+            "rate",
+            "0kbit/s or a rate such as \"10Mbit/s\"",
+            "none",
+            "of frames with \"forged\", of queues with \"foreign_tc\"",
+        ),
+        key(
+            "clients",
+            "a whole number, 0 to 1000",
+            "none",
+            "how many with \"status_clients\" and \"metrics_clients\", from then on",
+        ),
     ],
 };
 

@@ -19,9 +19,10 @@ fn a_fault_must_be_possible_after_the_one_before() {
         ["stop", "continue", "kill", "restart", "stop", "kill", "restart_other_key", "stop"];
     assert_eq!(experiment(&of(&possible).unwrap(), 1).faults.len(), possible.len());
     for (actions, expected) in [
-        (&["restart"][..], "action = \"restart\": allowed is kill or stop while it runs"),
-        (&["continue"], "action = \"continue\": allowed is kill or stop while it runs"),
+        (&["restart"][..], "action = \"restart\": allowed is kill or stop or starve while it runs"),
+        (&["continue"], "action = \"continue\": allowed is kill or stop or starve while it runs"),
         (&["kill", "stop"], "action = \"stop\": allowed is restart or restart_other_key"),
+        (&["starve", "stop"], "allowed is kill or continue while it is starved"),
         (
             &["stop", "restart"],
             "action = \"restart\": allowed is kill or continue while it is stopped",

@@ -166,6 +166,16 @@ rate = "0kbit/s"
 [[upset]]
 at = "8s"
 bundle = "a"
+what = "foreign_tc"
+rate = "100kbit/s"
+[[upset]]
+at = "8s"
+bundle = "a"
+what = "status_clients"
+clients = 64
+[[upset]]
+at = "8s"
+bundle = "a"
 what = "suspend"
 [[upset]]
 at = "9s"
@@ -215,9 +225,11 @@ enabled = true
     let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
     let [mtu, unseen, forged] =
         [UpsetKind::Mtu(1400), UpsetKind::Unseen(0.5), UpsetKind::Forged(Rate::ZERO)];
-    let of_b = [unseen, forged, UpsetKind::Suspend, UpsetKind::Resume];
-    let of_b = of_b.map(|kind| (false, "sites", kind));
-    assert_eq!(upsets, [&[(true, "sites", mtu)][..], &of_b].concat());
+    let foreign = UpsetKind::ForeignTc(Rate::from_bits_per_sec(100_000));
+    let clients = UpsetKind::StatusClients(64);
+    let rest = [unseen, forged, foreign, clients, UpsetKind::Suspend, UpsetKind::Resume];
+    let rest = rest.map(|kind| (false, "sites", kind));
+    assert_eq!(upsets, [&[(true, "sites", mtu)][..], &rest].concat());
     let uplink = all.uplink.as_ref().unwrap();
     assert_eq!(uplink.bundles, [1]);
     let gold = Share {
