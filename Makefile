@@ -51,7 +51,7 @@ python-libraries: test-packages
 evaluate: build ## runs plans and platforms and judges every claim (root, hours: cargo xtask evaluate --list; resumes)
 	$(CARGO) xtask evaluate
 
-chaos: build ## 200 sequences of things that go wrong, each beside a twin without boxes (root, 2 hours, resumes)
+chaos: build ## 200 sequences of things that go wrong, each next to a twin without boxes (root, 3 hours, resumes)
 	$(FOREBAY) chaos --backend sim --seeds 1..160; simulated=$$?; \
 	$(FOREBAY) chaos --backend emu --seeds 161..200 && exit $$simulated
 
@@ -70,8 +70,9 @@ bench-kernel: packages ## datapath = "kernel": throughput beside a plain bridge,
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3
 
-fuzz: ## fuzzes every target for ten minutes
+fuzz: $(FOREBAY) ## fuzzes every target for ten minutes, and each format of files that a command reads for two
 	cd fuzz && $(CARGO) run --profile fuzz --locked -- all --seconds 600
+	cd fuzz && $(CARGO) run --profile fuzz --locked -- readers ../$(FOREBAY) --seconds 120
 
 build: packages ## the release binary
 	$(CARGO) build --release --locked

@@ -4,6 +4,8 @@
 //! `corpus/<name>/` that reach its different branches. The corpus is replayed by `cargo test`;
 //! `cargo run -- <name> --seconds 600` (in this directory) mutates it. A failing input lands in
 //! `artifacts/<name>/`; once fixed, it moves to the corpus.
+//!
+//! [`readers`] runs whole commands on mutated files instead.
 
 mod cdf;
 mod config;
@@ -14,6 +16,7 @@ mod packet;
 mod plan;
 mod policy;
 mod qdisc_ops;
+pub mod readers;
 mod record;
 mod recording;
 mod session;
@@ -21,6 +24,9 @@ mod spec;
 mod trace;
 mod wire;
 
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// Takes any bytes; a panic is a finding.
@@ -50,9 +56,21 @@ pub fn directory(kind: &str, target: &str) -> PathBuf {
 
 /// The committed inputs of `target`, in order of file name.
 pub fn corpus(target: &str) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(directory("corpus", target))?
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory("corpus", target))?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     paths.sort();
-    paths.into_iter().map(|path| std::fs::read(&path).map(|bytes| (path, bytes))).collect()
+    paths.into_iter().map(|path| fs::read(&path).map(|bytes| (path, bytes))).collect()
+}
+
+/// Writes a failing input of `target` where it stays; the path of the file, or why there is none.
+pub fn save(target: &str, input: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    input.hash(&mut hasher);
+    let folder = directory("artifacts", target);
+    let path = folder.join(format!("{:016x}", hasher.finish()));
+    match fs::create_dir_all(&folder).and_then(|()| fs::write(&path, input)) {
+        Ok(()) => path.display().to_string(),
+        Err(error) => format!("{}: {error}; the input is {input:?}", path.display()),
+    }
 }

@@ -1,8 +1,7 @@
-//! `fuzz TARGET|all [--seconds N] [--seed N]` mutates the corpus; `fuzz TARGET FILE..` replays.
+//! `fuzz TARGET|all [--seconds N] [--seed N]` mutates the corpus; `fuzz TARGET FILE..` replays. `fuzz readers PROGRAM` runs
+//! commands of a program on mutated files.
 
-use std::collections::hash_map::DefaultHasher;
 use std::fs;
-use std::hash::{Hash, Hasher};
 use std::panic;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +11,14 @@ use std::time::{Duration, Instant};
 
 use forebay_fuzz::coverage::{self, Coverage};
 use forebay_fuzz::mutate::Mutator;
-use forebay_fuzz::{TARGETS, Target, corpus, directory};
+use forebay_fuzz::readers::readers;
+use forebay_fuzz::{TARGETS, Target, corpus};
 
 const USAGE: &str = "usage: fuzz TARGET|all [--seconds N] [--seed N]   mutate the corpus
-       fuzz TARGET FILE..                        run these inputs";
+       fuzz TARGET FILE..                        run these inputs
+       fuzz readers PROGRAM [--seconds N] [--seed N]  run commands of PROGRAM, a forebay, on mutated files";
+/// What stands for the commands in the place of a target.
+const READERS: &str = "readers";
 /// No target needs more than milliseconds for 8 KB; a loaded machine may take some of it away.
 const HANG: Duration = Duration::from_secs(20);
 
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     };
     let name = &arguments.target;
     let result = match TARGETS.iter().find(|(target, _)| target == name) {
+        None if name == READERS => fuzz_readers(&arguments),
         None => fuzz_all(arguments.seconds, arguments.seed),
         Some((name, target)) if arguments.files.is_empty() => {
             fuzz(name, *target, Duration::from_secs(arguments.seconds), arguments.seed)
@@ -55,7 +59,7 @@ fn main() -> ExitCode {
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let target = words.next().ok_or("no target given")?;
-    if target != "all" && !TARGETS.iter().any(|(name, _)| *name == target) {
+    if target != "all" && target != READERS && !TARGETS.iter().any(|(name, _)| *name == target) {
         return Err(format!("{target}: no such target"));
     }
     let mut arguments = Arguments { target, seconds: 10, seed: 0, files: Vec::new() };
@@ -71,10 +75,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             _ => arguments.files.push(word),
         }
     }
-    if arguments.target == "all" && !arguments.files.is_empty() {
-        return Err("files need one target".into());
+    match (&*arguments.target, arguments.files.len()) {
+        ("all", 1..) => Err("files need one target".into()),
+        (READERS, 0 | 2..) => Err("readers need one program".into()),
+        _ => Ok(arguments),
     }
-    Ok(arguments)
 }
 
 /// Fuzzes every target in a process of its own, since coverage is counted by process; as many at a
@@ -102,6 +107,27 @@ fn fuzz_all(seconds: u64, seed: u64) -> Result<(), String> {
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs the command of each format on mutated files, for so many seconds each.
+fn fuzz_readers(arguments: &Arguments) -> Result<(), String> {
+    let program = fs::canonicalize(&arguments.files[0])
+        .map_err(|error| format!("{}: {error}", arguments.files[0]))?;
+    let mut failed = Vec::new();
+    for reader in readers() {
+        let format = &reader.format;
+        match reader.fuzz(&program, Duration::from_secs(arguments.seconds), arguments.seed) {
+            Ok(it) => eprintln!(
+                "{format}: {} files taken, {} refused; at most {} ms of CPU time and {} MiB",
+                it.taken,
+                it.refused,
+                it.longest.as_millis(),
+                it.most_kib / 1024
+            ),
+            Err(finding) => failed.push(format!("{format}: {finding}")),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 fn replay(target: Target, files: &[String]) -> Result<(), String> {
@@ -170,14 +196,7 @@ fn watch(name: &'static str, current: Weak<Current>) {
     });
 }
 
-/// Writes a failing input where it can be run again.
+/// How a failing input can be run again.
 fn save(name: &str, input: &[u8]) -> String {
-    let mut hasher = DefaultHasher::new();
-    input.hash(&mut hasher);
-    let folder = directory("artifacts", name);
-    let path = folder.join(format!("{:016x}", hasher.finish()));
-    match fs::create_dir_all(&folder).and_then(|()| fs::write(&path, input)) {
-        Ok(()) => format!("again with: cargo run -- {name} {}", path.display()),
-        Err(error) => format!("{}: {error}; the input is {input:?}", path.display()),
-    }
+    format!("again with: cargo run -- {name} {}", forebay_fuzz::save(name, input))
 }

@@ -1,0 +1,264 @@
+//! Commands that read files: none may panic, take long or much memory over a file, whatever it holds.
+//!
+//! The formats stand in `readers.toml`. Each run is a process of its own, so what is found is what an operator would see.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::mutate::Mutator;
+
+/// The table of formats.
+pub const TABLE: &str = include_str!("../readers.toml");
+/// Most CPU time over a file.
+const LONGEST: Duration = Duration::from_secs(10);
+/// A command that has not ended by then hangs, or has a processor for a sixth of the time.
+const HANG: Duration = Duration::from_secs(60);
+/// Most memory of a process beyond the size of its file (KiB, as `ru_maxrss` of getrusage(2) counts).
+const MEMORY_KIB: i64 = 256 * 1024;
+/// The exit code of a Rust program that panics.
+const PANICKED: i32 = 101;
+/// How often a running command is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// A key, for files that name one.
+const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+
+/// A format and the command that reads it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reader {
+    /// Its name, for people and for the folder of findings.
+    pub format: String,
+    /// Arguments of the command; `FILE` is the mutated file.
+    pub command: Vec<String>,
+    /// Name of the mutated file, where another file names it.
+    #[serde(default = "mutated")]
+    file: String,
+    /// Valid files, or folders of them, from the root of the repository.
+    samples: Vec<PathBuf>,
+    /// Files next to the mutated one, by name.
+    #[serde(default)]
+    beside: BTreeMap<String, String>,
+    /// Keys next to the mutated file.
+    #[serde(default)]
+    keys: Vec<String>,
+    /// Arguments of commands and keys of files that take this format.
+    #[serde(default)]
+    pub reads: Vec<String>,
+    /// Whether it may take longer than [`LONGEST`].
+    #[serde(default)]
+    may_last: bool,
+}
+
+#[derive(Deserialize)]
+struct Table {
+    reader: Vec<Reader>,
+}
+
+fn mutated() -> String {
+    "mutated.toml".into()
+}
+
+/// All formats.
+///
+/// # Panics
+///
+/// The table cannot be read, which a test of it finds.
+pub fn readers() -> Vec<Reader> {
+    let table: Table = toml::from_str(TABLE).expect("readers.toml can be read");
+    table.reader
+}
+
+/// What came of the files of a format.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Files that the command took.
+    pub taken: u64,
+    /// Files that the command refused.
+    pub refused: u64,
+    /// The most CPU time of a run.
+    pub longest: Duration,
+    /// The most memory of a run (KiB).
+    pub most_kib: i64,
+}
+
+impl Reader {
+    /// Runs `program` on mutated files for `time`, the first ones being the samples as they are.
+    ///
+    /// # Errors
+    ///
+    /// A command that panicked, was killed by a signal, or took too long or too much memory, with its file; and samples that
+    /// are not there.
+    pub fn fuzz(&self, program: &Path, time: Duration, seed: u64) -> Result<Outcome, String> {
+        let samples = self.samples().map_err(|error| format!("samples: {error}"))?;
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        self.prepare(folder.path()).map_err(|error| error.to_string())?;
+        let (started, mut mutator) = (Instant::now(), Mutator::new(seed));
+        let mut outcome = Outcome::default();
+        let mut next = samples.iter();
+        while started.elapsed() < time || next.len() > 0 {
+            let input = next.next().cloned().unwrap_or_else(|| mutator.next(&samples));
+            self.run(program, folder.path(), &input, &mut outcome).map_err(|what| {
+                let path = crate::save(&format!("readers-{}", self.format), &input);
+                format!("{what}; the file is {path}")
+            })?;
+        }
+        if outcome.taken == 0 {
+            return Err(
+                "no sample was taken: what is behind the first refusal is not tested".into()
+            );
+        }
+        Ok(outcome)
+    }
+
+    /// The contents of the samples, in order of their names.
+    fn samples(&self) -> io::Result<Vec<Vec<u8>>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut paths = Vec::new();
+        for sample in &self.samples {
+            let path = root.join(sample);
+            if !path.is_dir() {
+                paths.push(path);
+                continue;
+            }
+            for entry in fs::read_dir(path)? {
+                let path = entry?.path();
+                if path.is_file() {
+                    paths.push(path);
+                }
+            }
+        }
+        paths.sort();
+        if paths.is_empty() {
+            return Err(io::Error::other("there are none"));
+        }
+        paths.iter().map(fs::read).collect()
+    }
+
+    fn prepare(&self, folder: &Path) -> io::Result<()> {
+        for (name, text) in &self.beside {
+            fs::write(folder.join(name), text)?;
+        }
+        self.keys.iter().try_for_each(|name| write_secret(&folder.join(name), KEY.as_bytes()))
+    }
+
+    /// Runs the command once.
+    fn run(
+        &self,
+        program: &Path,
+        folder: &Path,
+        input: &[u8],
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
+        let file = folder.join(&self.file);
+        write_secret(&file, input).map_err(|error| error.to_string())?;
+        let arguments = self.command.iter().map(|it| if it == "FILE" { &self.file } else { it });
+        let mut command = Command::new(program);
+        command.current_dir(folder).args(arguments).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let started = Instant::now();
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
+        let Ended { status, cpu, most_kib } = loop {
+            if let Some(ended) = ended(&child).map_err(|error| error.to_string())? {
+                break ended;
+            }
+            let patience = if self.may_last { LONGEST } else { HANG };
+            if started.elapsed() > patience {
+                let _ = child.kill();
+                let _ = child.wait();
+                return if self.may_last { Ok(()) } else { Err(format!("more than {HANG:?}")) };
+            }
+            thread::sleep(LOOK_EVERY);
+        };
+        outcome.most_kib = outcome.most_kib.max(most_kib);
+        outcome.longest = outcome.longest.max(cpu);
+        if let Some(signal) = status.signal() {
+            return Err(format!("killed by signal {signal}"));
+        }
+        if status.code() == Some(PANICKED) {
+            return Err("panicked (exit code 101)".into());
+        }
+        if most_kib > MEMORY_KIB + input.len().div_ceil(1024) as i64 {
+            return Err(format!("{} MiB of memory", most_kib / 1024));
+        }
+        if cpu > LONGEST && !self.may_last {
+            return Err(format!("{cpu:?} of CPU time"));
+        }
+        *if status.success() { &mut outcome.taken } else { &mut outcome.refused } += 1;
+        Ok(())
+    }
+}
+
+/// A process that has ended.
+struct Ended {
+    status: ExitStatus,
+    cpu: Duration,
+    most_kib: i64,
+}
+
+/// How `child` has ended; nothing while it runs. It is waited for here alone.
+fn ended(child: &Child) -> io::Result<Option<Ended>> {
+    let pid = child.id().cast_signed();
+    let mut status = 0;
+    // SAFETY: `rusage` is a plain structure of integers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to what lives here and has the types that wait4(2) writes.
+    match unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) } {
+        0 => Ok(None),
+        -1 => Err(io::Error::last_os_error()),
+        _ => {
+            let time =
+                |it: libc::timeval| Duration::new(it.tv_sec as u64, it.tv_usec as u32 * 1_000);
+            Ok(Some(Ended {
+                status: ExitStatus::from_raw(status),
+                cpu: time(usage.ru_utime) + time(usage.ru_stime),
+                most_kib: usage.ru_maxrss,
+            }))
+        }
+    }
+}
+
+/// Writes a file that only its owner may read, as keys must be.
+fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::write(path, bytes)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_samples_and_a_name_of_its_own() {
+        let readers = readers();
+        for reader in &readers {
+            assert!(!reader.samples().unwrap().is_empty(), "{}", reader.format);
+            let alike = readers.iter().filter(|other| other.format == reader.format);
+            assert_eq!(alike.count(), 1, "{}", reader.format);
+            let takes_file = reader.command.iter().any(|it| it == "FILE");
+            assert_ne!(takes_file, !reader.beside.is_empty(), "{}", reader.format);
+        }
+    }
+
+    #[test]
+    fn panics_and_signals_are_findings() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |script: &str| {
+            let mut reader = readers().remove(0);
+            reader.command = vec!["-c".into(), script.into()];
+            reader.run(Path::new("sh"), folder.path(), b"x", &mut Outcome::default())
+        };
+        assert_eq!(run("exit 2"), Ok(()));
+        assert!(run("exit 101").unwrap_err().contains("panicked"));
+        assert!(run("kill -9 $$").unwrap_err().contains("signal 9"));
+    }
+}
