@@ -30,8 +30,8 @@ const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 /*
- * What may wait in all classes together. Each leaf has a limit of its own, but of leaves there are as many as a host
- * makes flows.
+ * What may wait in the qdisc before bundles are held to their shares. Each leaf has a limit of its own, but of leaves
+ * there are as many as a host makes flows.
  */
 const volatile __u32 most_packets;
 const volatile __u32 most_bytes;
@@ -107,12 +107,37 @@ struct {
 	__type(value, struct ledger);
 } ledgers SEC(".maps");
 
+/*
+ * Packets that each bundle may have waiting whatever waits of the others, as they are on the wire. User space writes it
+ * through mmap.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} share SEC(".maps");
+
 static __always_inline void note_came(__u32 slot, __u32 packets)
 {
 	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
 
 	if (of)
 		__sync_fetch_and_add(&of->came, packets ? packets : 1);
+}
+
+/* Whether a bundle, the packet that came last included, has more waiting than its share. */
+static __always_inline bool is_beyond_share(__u32 slot)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+	__u32 zero = 0;
+	__u64 *most = bpf_map_lookup_elem(&share, &zero);
+
+	if (!of || !most)
+		return false;
+	/* Signed: what leaves meanwhile may be counted before it has come. */
+	return (__s64)(of->came - of->left - of->dropped) > (__s64)*(volatile __u64 *)most;
 }
 
 /*
@@ -238,7 +263,7 @@ static __always_inline __u32 slot_of(__u32 class)
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
-/* Whether so much waits in the qdisc that no more is to. */
+/* Whether so much waits in the qdisc that bundles are held to their shares. */
 static __always_inline bool is_full(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -265,7 +290,7 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	note_came(slot, ctx->gso_segs);
 	watch_coming(ctx);
 	/* What is dropped was in its class, too: `dropped` counts it. */
-	return is_full(ctx) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
+	return is_full(ctx) && is_beyond_share(slot) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
 }
 
 /* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */

@@ -52,9 +52,10 @@ pub struct ClassesOptions {
     pub wan: u32,
     /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
-    /// Packets that wait in all classes together at most, super-packets counted once: what comes then is dropped.
+    /// Packets that wait in the qdisc, super-packets counted once, from which on bundles are held to
+    /// [`Classes::set_share`].
     pub most_packets: u32,
-    /// Bytes that they have at most.
+    /// Bytes from which on they are, too.
     pub most_bytes: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,
@@ -73,7 +74,7 @@ pub struct ClassifiedCounters {
     pub outside: u64,
     /// Left alone: the process has not beaten for too long.
     pub stale: u64,
-    /// Dropped: too much waited in all classes together.
+    /// Dropped: too much waited in the qdisc, and more of this bundle than its share.
     pub full: u64,
 }
 
@@ -143,6 +144,7 @@ pub struct Classes {
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
+    share: MappedWords,
     standing: MappedWords,
     ledgers: MappedWords,
     waits: RingBuffer<'static>,
@@ -199,6 +201,8 @@ impl Classes {
             leaves: options.leaves,
             heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "heartbeat", source })?,
+            share: MappedWords::new(loaded.maps.share.as_fd(), 1)
+                .map_err(|source| Error::Map { map: "share", source })?,
             standing: MappedWords::new(
                 loaded.maps.standing.as_fd(),
                 size_of::<types::standing>() / 8,
@@ -252,6 +256,13 @@ impl Classes {
     /// Lets all packets go past the classes from now on; what is in them leaves through them.
     pub fn stop_beating(&self) {
         self.heartbeat.words()[0].store(0, Ordering::Relaxed);
+    }
+
+    /// Lets each bundle have so many packets waiting whatever waits of the others; 0 at first. What comes for a bundle
+    /// beyond that is dropped while the qdisc holds [`ClassesOptions::most_packets`] or more.
+    pub fn set_share(&self, packets: u64) {
+        // Relaxed: the word stands for itself.
+        self.share.words()[0].store(packets, Ordering::Relaxed);
     }
 
     /// What stood in the qdisc when the last packet of a bundle left it.

@@ -55,10 +55,12 @@ const LOOK_SPACING: Duration = Duration::from_micros(1);
 /// A shorter rest is not worth a timer.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Packets that wait in all classes together at most, however many flows a host makes: 300 MB of the kernel's memory,
-/// if they are full ones.
+/// Packets that wait at the WAN port before bundles are held to their shares, however many flows a host makes: 300 MB of
+/// the kernel's memory, if they are full ones. All shares together are as many again at most. Half as many would drop
+/// bursts of small packets that the queues of a bundle have room for.
 const MOST_PACKETS: u32 = 1 << 17;
-/// Bytes that they have at most, as super-packets: 0.1 s at 10 Gbit/s.
+/// Bytes from which on bundles are held to their shares, too, for super-packets: 0.1 s at 10 Gbit/s. All shares together
+/// are as many again. With half of it, two bundles that send at 10 Gbit/s would lose packets within 50 ms.
 const MOST_BYTES: u32 = 1 << 27;
 
 /// One bundle.
@@ -90,6 +92,8 @@ pub struct Kernel {
     /// Of LAN and WAN, which programs and queues are for.
     indices: [u32; 2],
     names: [String; 2],
+    /// Bytes of the longest frame.
+    frame_bytes: usize,
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
     by_place: BTreeMap<usize, usize>,
@@ -140,6 +144,7 @@ impl Kernel {
         for bundle in &mut bundles {
             bundle.begin(&classes);
         }
+        classes.set_share(share(bundles.len(), frame_bytes));
         let places = (0..classes.room()).map(|place| {
             let (class, leaves) = classes.at(place);
             let qdisc = qdisc.and_then(KernelQdisc::kind);
@@ -162,6 +167,7 @@ impl Kernel {
             qdisc,
             indices: [lan, wan],
             names,
+            frame_bytes,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             by_place: bundles.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect(),
             bundles,
@@ -230,6 +236,13 @@ fn set_bundles(
 ) -> Result<(), forebay_ebpf::Error> {
     let set = bundles.iter().map(|bundle| (bundle.id, bundle.sampled.clone())).collect();
     classes.sampler.change(gone, set)
+}
+
+/// Packets that each of so many bundles may have waiting whatever waits of the others, with frames of up to so many
+/// bytes.
+fn share(bundles: usize, frame_bytes: usize) -> u64 {
+    let most = u64::from(MOST_PACKETS).min(u64::from(MOST_BYTES) / frame_bytes as u64);
+    (most / bundles as u64).max(1)
 }
 
 /// A share of what stands in the qdisc: how much that is the kernel knows of all bundles together, and without error.
@@ -482,6 +495,7 @@ impl Datapath for Kernel {
         self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
         self.by_place = next.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect();
         self.bundles = next;
+        self.classes.set_share(share(self.bundles.len(), self.frame_bytes));
         self.message_addresses = message_addresses(config);
         self.set_own(seen);
         Ok(())

@@ -126,10 +126,7 @@ impl Bench {
         frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
         frame[22..24].copy_from_slice(&[64, 17]);
         frame[26..34].copy_from_slice(&[10, 1, 1, 1, 10, 1, 2, 1]);
-        let sum: u32 =
-            frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
+        set_checksum(&mut frame);
         frame[35] = (number % 16) as u8;
         frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
         frame[42..46].copy_from_slice(&number.to_be_bytes());
@@ -173,6 +170,15 @@ impl Bench {
         }
         count
     }
+}
+
+/// Sets the checksum of the IP header, which bridges look at that pass packets to iptables.
+fn set_checksum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let words = frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
 }
 
 /// What tc(8) shows at the WAN port: of a `"qdisc"` or a `"class"`.
@@ -423,16 +429,7 @@ fn a_port_that_was_made_again_is_told_and_the_box_is_to_be_started_again() {
 #[test]
 fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
     behind_a_bridge(|mut bench| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut config = config(folder.path());
-        let to = vec!["10.9.0.0/16".parse().unwrap()];
-        let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
-        config.bundles.push(added);
-        let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
-        let seen = Observation::default();
-        bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
-        bench.told.push(Told::default());
-        bench.schedule = Schedule::new(2);
+        add_bundle(&mut bench);
         // 6 ms a frame, and 0.1 s for what each leaf sends first.
         bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
         bench.beat();
@@ -444,12 +441,102 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         assert_eq!(bench.kernel.backlog(1).packets, 0);
         let classes = shown("class");
         assert!(classes.contains("class htb fb:2 "), "{classes}");
+        let folder = tempfile::tempdir().unwrap();
+        let (mut config, seen) = (config(folder.path()), Observation::default());
         let too_many = bench.kernel.classes.room() + 1;
         config.bundles = vec![config.bundles[0].clone(); too_many];
         let origins = vec![Origin::New; too_many];
         let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
         assert!(refused.to_string().contains("up to 8 bundles"), "{refused}");
     });
+}
+
+/// Adds a bundle to 10.9.0.0/16.
+fn add_bundle(bench: &mut Bench) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    let to = vec!["10.9.0.0/16".parse().unwrap()];
+    let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
+    config.bundles.push(added);
+    let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
+    let seen = Observation::default();
+    bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
+    bench.told.push(Told::default());
+    bench.schedule = Schedule::new(2);
+}
+
+#[test]
+fn flood_into_one_bundle_costs_another_nothing() {
+    const PROBES: u64 = 60;
+    const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    behind_a_bridge(|mut bench| {
+        add_bundle(&mut bench);
+        bench.kernel.steer(clock::now(), 1, &steering(Some(Rate::from_mbit_per_sec(5))));
+        bench.set_rate(Some(Rate::from_bits_per_sec(240_000)));
+        bench.beat();
+        // 60 bytes of one of 4,096 flows, which all find a leaf.
+        let small = |bench: &mut Bench| {
+            let mut frame = bench.frame();
+            frame.truncate(60);
+            frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+            frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
+            frame[34..36].copy_from_slice(&(bench.sent as u16 % 4096 + 1000).to_be_bytes());
+            set_checksum(&mut frame);
+            frame
+        };
+        let full = |bench: &Bench| bench.kernel.classes.classified().unwrap().full;
+        let deadline = Instant::now() + Duration::from_secs(100);
+        while full(&bench) < 1000 {
+            assert!(Instant::now() < deadline, "{:?}", bench.kernel.classes.classified());
+            (0..64).for_each(|_| {
+                let frame = small(&mut bench);
+                bench.source.send(&frame);
+            });
+            bench.source.flush().unwrap();
+            bench.turn();
+        }
+        let (before, mut arrived) = (full(&bench), 0);
+        let mut take = |bench: &mut Bench| {
+            let count = &mut |frame: &[u8], _: Timestamp| {
+                arrived += u64::from(frame[6..12] == PROBE);
+            };
+            bench.sink.receive(64, count).unwrap();
+        };
+        for _ in 0..PROBES {
+            let mut probe = bench.frame();
+            probe.truncate(98);
+            probe[6..12].copy_from_slice(&PROBE);
+            probe[16..18].copy_from_slice(&84_u16.to_be_bytes());
+            probe[31] = 9;
+            set_checksum(&mut probe);
+            assert!(bench.source.send(&probe));
+            // 8,000 packets/s.
+            for _ in 0..10 {
+                for _ in 0..8 {
+                    let frame = small(&mut bench);
+                    bench.source.send(&frame);
+                }
+                bench.source.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+                bench.turn();
+                take(&mut bench);
+            }
+        }
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            bench.turn();
+            take(&mut bench);
+        }
+        assert!(full(&bench) > before + 1000, "the flood is refused meanwhile");
+        assert_eq!(arrived, PROBES);
+    });
+}
+
+#[test]
+fn shares_grow_with_few_bundles_and_small_frames() {
+    let shares = [(1, 64), (1, 1518), (4, 1518), (1024, 1518), (1024, 9018)];
+    let shares = shares.map(|(bundles, frame_bytes)| share(bundles, frame_bytes));
+    assert_eq!(shares, [131_072, 88_417, 22_104, 86, 14]);
 }
 
 #[test]
