@@ -191,6 +191,7 @@ impl Rates {
         confinement: &Confinement,
     ) -> io::Result<Self> {
         let made = places[..bundles].iter().try_for_each(|place| place.make(&htb));
+        let made = made.and_then(|()| htb.keep_queue_length());
         let losses = made.and_then(|()| htb.losses()).inspect_err(|_| {
             // The first error says more than one of this.
             let _ = htb.remove();
@@ -419,6 +420,7 @@ impl Setter {
         }
         self.set_leaves(Instant::now() + MAKING)?;
         if self.state == State::SettingAnew && self.is_all_set() {
+            self.htb.keep_queue_length()?;
             self.state = State::Set;
             *self.wanted.failed() = None;
         }
@@ -437,7 +439,7 @@ impl Setter {
                 })?;
                 self.set_rates(until)
             }
-            set => set,
+            set => self.htb.set_others().and(set),
         }
     }
 
