@@ -7,21 +7,21 @@
 //! Each leaf is a TBF all the same: of a rate that holds nothing back, for a super-packet that is longer than its bucket
 //! is cut up into packets there ([`Leaf`]). HTB would send it whole, and the next packet as much later.
 
+mod changes;
 mod own;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use forebay_core::units::{ByteCount, Rate};
-use nix::sys::socket::SockProtocol;
-use socket2::{SockFilter, Socket};
 
+use self::changes::What;
+pub use self::changes::{Change, Changes};
 use self::own::Own;
 use crate::egress::{self, about};
-use crate::netlink::{self, Commands, HEADER, attribute_of};
+use crate::netlink::{self, Commands, attribute_of};
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h
 const RTM_NEWQDISC: u16 = 36;
@@ -109,9 +109,7 @@ impl Htb {
     /// Makes the class of packets that are put into no other, with the device's own qdisc, or what is not there of both.
     pub fn set_others(&self) -> io::Result<()> {
         let class = self.handle | OTHERS;
-        let most = Bucket { bytes_per_s: LEAF_BYTES_PER_S, ticks: 1 };
-        let options = class_options(most, most, OTHERS_QUANTUM, Priority::Others);
-        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &options)?;
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &others_options())?;
         if self.own.is_at(&self.kernel, self.ifindex, class)? {
             return Ok(());
         }
@@ -127,6 +125,45 @@ impl Htb {
         self.own.keep_length(&self.kernel, self.ifindex)
     }
 
+    /// Whether a change of the class of what is put into no other, or of what stands below it, leaves them as they were
+    /// made; `None`: it is of neither.
+    pub fn is_others_as(&self, change: &Change) -> Option<bool> {
+        let class = self.handle | OTHERS;
+        match change.what {
+            What::Class if change.handle == class => Some(change.has_class(&others_options())),
+            What::Qdisc if change.parent == class => {
+                Some(self.own.is(&change.kind, &change.options))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a change is of a class ...
+    pub fn is_class(&self, change: &Change, class: u32) -> bool {
+        change.what == What::Class && change.handle == class
+    }
+
+    /// ... or of it, its leaf, or the queue of that.
+    pub fn is_at(&self, change: &Change, class: u32) -> bool {
+        let is_below = || [class, self.leaf_handle(class) | 1].contains(&change.parent);
+        self.is_class(change, class) || (change.what == What::Qdisc && is_below())
+    }
+
+    /// Whether a change of a class whose rate another one shares with it, or of what is below it, leaves the class with
+    /// turns of so many bytes, and its leaf like this one. No change of the queue of a leaf does.
+    pub fn is_leaf_as(&self, change: &Change, class: u32, leaf: Leaf, turn_bytes: u32) -> bool {
+        if self.is_class(change, class) {
+            change.has_class(&sharer_options(turn_bytes))
+        } else {
+            change.parent == class && change.has_leaf(&leaf.options())
+        }
+    }
+
+    /// Takes away what stands in the place of the queue of a leaf, if there is anything, with the packets in it.
+    pub fn remove_queue(&self, class: u32) -> io::Result<()> {
+        self.remove_leaf(self.leaf_handle(class) | 1)
+    }
+
     /// Takes away what stands below a class, if there is anything.
     fn remove_leaf(&self, class: u32) -> io::Result<()> {
         match self.kernel.command(RTM_DELQDISC, 0, &tcmsg(self.ifindex, 0, class)) {
@@ -135,40 +172,29 @@ impl Htb {
         }
     }
 
-    /// From now on, what anybody else takes away of the qdisc.
-    pub fn losses(&self) -> io::Result<Losses> {
-        let told = netlink::subscribe(SockProtocol::NetlinkRoute, netlink::RTMGRP_TC)?;
-        let told = Socket::from(told);
-        told.attach_filter(&only(
-            [RTM_DELQDISC, RTM_DELTCLASS],
-            self.ifindex,
-            self.kernel.port()?,
-        ))?;
-        Ok(Losses { told: told.into(), ifindex: self.ifindex, handle: self.handle })
+    /// From now on, what anybody else does to the qdisc.
+    pub fn changes(&self) -> io::Result<Changes> {
+        Changes::subscribe(self.kernel.port()?)
+    }
+
+    /// Whether a change is of this qdisc or of what is below it: major numbers follow, up to those that the kernel gives.
+    pub fn is_of(&self, change: &Change) -> bool {
+        let ours = self.handle..GIVEN_HANDLES;
+        change.ifindex == self.ifindex
+            && (ours.contains(&change.handle) || ours.contains(&change.parent))
     }
 
     /// Makes a class below the qdisc, or sets the rate of one that is there; `None`: as fast as the device takes
     /// packets.
     pub fn set_class(&self, class: u32, rate: Option<Rate>) -> io::Result<()> {
-        let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
-        // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
-        let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
-        let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
-        let options = class_options(burst, burst, QUANTUM, Priority::Bundles);
-        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &options)
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &bundle_options(rate))
     }
 
     /// Makes a class below another, or changes it, of whose rate it may use all that others below leave it: where they
     /// want more all have turns of `turn_bytes`. That is to be what a leaf lets through at once: of less each turn is one
     /// buffer, and a flow of packets gets as many of them as one of super-packets does of those.
     pub fn set_sharer(&self, class: u32, of: u32, turn_bytes: u32) -> io::Result<()> {
-        // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
-        // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
-        let own = Bucket { bytes_per_s: 1, ticks: 1 };
-        let bytes_per_s = bytes_per_s(UNSHAPED);
-        let most = Bucket { bytes_per_s, ticks: ticks(0.5e-3) };
-        let options = class_options(own, most, turn_bytes, Priority::Bundles);
-        self.change(RTM_NEWTCLASS, class, of, "htb", &options)
+        self.change(RTM_NEWTCLASS, class, of, "htb", &sharer_options(turn_bytes))
     }
 
     /// Puts a first-in, first-out queue below a class, or changes the one that is there.
@@ -212,62 +238,6 @@ impl Htb {
     }
 }
 
-/// What is taken away of a qdisc and of all below it. Readable when there may be something new.
-#[derive(Debug)]
-pub struct Losses {
-    told: OwnedFd,
-    ifindex: u32,
-    handle: u32,
-}
-
-impl Losses {
-    /// Whether there was any since this was asked last.
-    pub fn any(&self) -> io::Result<bool> {
-        let mut is_any = false;
-        netlink::take(&self.told, |message| {
-            is_any |= message.is_empty() || is_below(message, self.ifindex, self.handle);
-        })?;
-        Ok(is_any)
-    }
-}
-
-impl AsFd for Losses {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.told.as_fd()
-    }
-}
-
-/// Whether a message is about the qdisc called `handle` of a device, a class of it, or a qdisc below one: their major
-/// numbers follow, up to those that the kernel gives.
-fn is_below(message: &[u8], ifindex: u32, handle: u32) -> bool {
-    let ours = handle..GIVEN_HANDLES;
-    egress::qdisc_of(message, ifindex)
-        .is_some_and(|it| ours.contains(&it.handle) || ours.contains(&it.parent))
-}
-
-/// A filter that lets only messages of these kinds about a device through to a socket, which somebody else than the socket
-/// at `port` has caused: the kernel tells of each rate that is set, and of what gives way to a leaf that is made again.
-fn only(kinds: [u16; 2], ifindex: u32, port: u32) -> [SockFilter; 9] {
-    let step = |code: u32, jt: u8, jf: u8, k: u32| SockFilter::new(code as u16, jt, jf, k);
-    let load = |width: u32, at: usize| step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, at as u32);
-    let compare = |jt, jf, k| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
-    let answer = |len| step(libc::BPF_RET | libc::BPF_K, 0, 0, len);
-    // A filter loads in the byte order of the network what the kernel writes in its own.
-    let kinds = kinds.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
-    let [ifindex, port] = [ifindex, port].map(|word| u32::from_be_bytes(word.to_ne_bytes()));
-    [
-        load(libc::BPF_H, 4),
-        compare(1, 0, kinds[0]),
-        compare(0, 5, kinds[1]),
-        load(libc::BPF_W, HEADER + 4),
-        compare(0, 3, ifindex),
-        load(libc::BPF_W, 12),
-        compare(1, 0, port),
-        answer(u32::MAX),
-        answer(0),
-    ]
-}
-
 /// What a message says of a qdisc or class of this `kind`, with `more` attributes.
 fn body_of(tcmsg: [u8; TC_HEADER], kind: &str, more: &[u8]) -> Vec<u8> {
     let kind = [kind.as_bytes(), b"\0"].concat();
@@ -303,7 +273,8 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    fn options(self) -> Vec<u8> {
+    /// The options of the qdisc that it is.
+    pub fn options(self) -> Vec<u8> {
         let limit = self.limit.as_u64().min(u32::MAX.into()) as u32;
         // struct tc_tbf_qopt: rate, peak rate, limit, bucket, MTU.
         let parameters =
@@ -338,6 +309,30 @@ pub fn fq_codel_options(target: Duration, interval: Duration) -> Vec<u8> {
 struct Bucket {
     bytes_per_s: u64,
     ticks: u32,
+}
+
+/// The options of the class of a bundle at a rate.
+pub fn bundle_options(rate: Option<Rate>) -> Vec<u8> {
+    let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
+    // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
+    let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
+    let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
+    class_options(burst, burst, QUANTUM, Priority::Bundles)
+}
+
+/// The options of a class that uses what another one's rate has left, in turns of so many bytes.
+pub fn sharer_options(turn_bytes: u32) -> Vec<u8> {
+    // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
+    // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
+    let own = Bucket { bytes_per_s: 1, ticks: 1 };
+    let most = Bucket { bytes_per_s: bytes_per_s(UNSHAPED), ticks: ticks(0.5e-3) };
+    class_options(own, most, turn_bytes, Priority::Bundles)
+}
+
+/// The options of the class of what is put into no other.
+fn others_options() -> Vec<u8> {
+    let most = Bucket { bytes_per_s: LEAF_BYTES_PER_S, ticks: 1 };
+    class_options(most, most, OTHERS_QUANTUM, Priority::Others)
 }
 
 /// Which classes send first.

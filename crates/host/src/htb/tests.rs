@@ -48,12 +48,19 @@ fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_rem
     });
 }
 
+/// What another program has done to the qdisc since this was asked last.
+fn told(changes: &Changes, htb: &Htb) -> Vec<Change> {
+    let mut told = changes.take().unwrap().unwrap();
+    told.retain(|change| htb.is_of(change));
+    told
+}
+
 #[test]
 fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
     on_a_veth_pair(|| {
         let ifindex = if_nametoindex("left").unwrap();
         let htb = Htb::create(ifindex, HANDLE).unwrap();
-        let losses = htb.losses().unwrap();
+        let changes = htb.changes().unwrap();
         let (class, leaf) = (HANDLE | 1, HANDLE | 0x400);
         let make = || {
             htb.set_class(class, Some(Rate::from_mbit_per_sec(96)))?;
@@ -73,10 +80,10 @@ fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
             run("tc qdisc del dev left clsact");
             run("tc qdisc replace dev right root handle 1: pfifo");
             run("tc qdisc del dev right root");
-            assert!(!losses.any().unwrap(), "before `{taken}`");
+            assert!(told(&changes, &htb).is_empty(), "before `{taken}`");
             run(taken);
-            assert!(losses.any().unwrap(), "{taken}");
-            assert!(!losses.any().unwrap(), "told once");
+            assert!(told(&changes, &htb).iter().any(|change| change.is_gone), "{taken}");
+            assert!(told(&changes, &htb).is_empty(), "told once");
         }
         assert_eq!(make().unwrap_err().kind(), io::ErrorKind::NotFound);
         run("tc qdisc add dev left root pfifo");
@@ -84,7 +91,68 @@ fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
         run("tc qdisc del dev left root");
         htb.put().unwrap();
         make().unwrap();
-        assert!(!losses.any().unwrap(), "all of that was another's");
+        assert!(told(&changes, &htb).iter().all(|change| change.kind == "pfifo"));
+    });
+}
+
+#[test]
+fn change_by_another_program_is_compared_with_what_was_set() {
+    on_a_veth_pair(|| {
+        let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+        let changes = htb.changes().unwrap();
+        let (class, sharer) = (HANDLE | 1, HANDLE | 0x400);
+        let leaf = Leaf { limit: ByteCount::new(40_000), longest: 1518 };
+        let is_as_set = |rate: Option<Rate>, change: &Change| {
+            if htb.is_class(change, class) {
+                change.has_class(&bundle_options(rate))
+            } else {
+                htb.is_at(change, sharer) && htb.is_leaf_as(change, sharer, leaf, 1518)
+            }
+        };
+        for rate in [None, Some(Rate::from_mbit_per_sec(96)), Some(Rate::from_bits_per_sec(9000))] {
+            htb.set_class(class, rate).unwrap();
+            htb.set_sharer(sharer, class, 1518).unwrap();
+            htb.set_leaf(sharer, leaf).unwrap();
+            for (line, is_other) in [
+                // What the kernel tells of it is what is there.
+                (
+                    "tc class change dev left parent 1:1 classid 1:400 htb rate 1mbit quantum 9",
+                    true,
+                ),
+                ("tc class change dev left parent 1: classid 1:1 htb rate 50mbit", true),
+                (
+                    "tc qdisc change dev left handle 401: parent 1:400 tbf rate 64kbit burst 1600 limit 9000",
+                    true,
+                ),
+                ("tc qdisc add dev left handle 999: parent 401:1 pfifo", true),
+            ] {
+                run(line);
+                let told = told(&changes, &htb);
+                assert_eq!(
+                    told.iter().any(|it| !is_as_set(rate, it)),
+                    is_other,
+                    "{line}: {told:?}"
+                );
+            }
+            htb.remove_queue(sharer).unwrap();
+        }
+        // A program that sets what is set: not the one whose changes are not told.
+        let other = Htb { kernel: Commands::open().unwrap(), own: htb.own.clone(), ..htb };
+        for rate in [None, Some(Rate::from_mbit_per_sec(96)), Some(Rate::from_bits_per_sec(9000))] {
+            other.set_class(class, rate).unwrap();
+            other.set_sharer(sharer, class, 1518).unwrap();
+            other.set_leaf(sharer, leaf).unwrap();
+            let told = told(&changes, &other);
+            assert_eq!(told.len(), 3, "{told:?}");
+            for change in &told {
+                let is_as_set = if other.is_class(change, class) {
+                    change.has_class(&bundle_options(rate))
+                } else {
+                    other.is_leaf_as(change, sharer, leaf, 1518)
+                };
+                assert!(is_as_set, "{change:?}");
+            }
+        }
     });
 }
 
@@ -221,7 +289,7 @@ fn fq_codel_takes_other_options_and_keeps_its_packets() {
         run("ip address add 10.9.0.1/24 dev left");
         run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
         let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
-        let losses = htb.losses().unwrap();
+        let changes = htb.changes().unwrap();
         let class = HANDLE | 1;
         htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
         htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 20), longest: 1518 }).unwrap();
@@ -249,7 +317,7 @@ fn fq_codel_takes_other_options_and_keeps_its_packets() {
         assert!(after.contains("interval 400ms"), "{after}");
         assert!(waiting(&after) + 5 >= waiting(&before), "{before}{after}");
         assert!(after.contains("dropped 0,"), "{after}");
-        assert!(!losses.any().unwrap(), "nothing was taken away");
+        assert!(told(&changes, &htb).is_empty(), "nothing was changed by another program");
     });
 }
 

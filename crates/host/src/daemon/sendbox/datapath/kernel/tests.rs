@@ -642,6 +642,47 @@ fn what_somebody_takes_away_of_the_queues_is_told_and_made_again() {
 }
 
 #[test]
+fn change_by_another_program_is_told_and_undone() {
+    behind_a_bridge(|mut bench| {
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        let qdisc = |handle: &str| {
+            let all = shown("qdisc");
+            let line = all.lines().find(|line| line.contains(handle)).unwrap();
+            line.split(" direct_packets").next().unwrap().to_owned()
+        };
+        let class = |handle: &str| {
+            let all = shown("class");
+            all.lines().find(|line| line.contains(handle)).unwrap().to_owned()
+        };
+        // Leaves have other limits a moment after the rate.
+        std::thread::sleep(Duration::from_millis(500));
+        let all = || (qdisc("tbf 4fc: "), class(" fb:1 "), class(" fb:401 "), class(" fb:4000 "));
+        let before = all();
+        for changed in [
+            "tc qdisc change dev wan handle 4fc: parent fb:401 tbf rate 64kbit burst 1600 limit 9000",
+            "tc class change dev wan parent fb: classid fb:1 htb rate 1mbit",
+            "tc class change dev wan parent fb:1 classid fb:401 htb rate 1mbit ceil 1mbit",
+            "tc class change dev wan parent fb: classid fb:4000 htb rate 1mbit",
+            "tc qdisc add dev wan handle 7fff: parent 4fc:1 pfifo limit 1",
+        ] {
+            assert!(bench.kernel.void().is_empty());
+            run(changed);
+            await_void(&mut bench, true);
+            let found = &bench.kernel.void()[0].fault.found;
+            assert!(found.contains("another program has changed "), "{changed}: {found}");
+            await_void(&mut bench, false);
+            assert_eq!(all(), before, "{changed}");
+            assert!(!shown("qdisc").contains("7fff"), "{}", shown("qdisc"));
+        }
+        // What is of no bundle is not the box's.
+        run("tc class add dev wan parent fb: classid fb:300 htb rate 1mbit");
+        std::thread::sleep(Duration::from_millis(100));
+        bench.kernel.health();
+        assert!(bench.kernel.void().is_empty(), "{:?}", bench.kernel.void());
+    });
+}
+
+#[test]
 fn what_waits_leaves_at_once_when_something_else_of_the_queues_is_taken_away() {
     waiting_in(Some(KernelQdisc::Fifo), |mut bench| {
         run("tc class add dev wan parent fb: classid fb:300 htb rate 1mbit");
