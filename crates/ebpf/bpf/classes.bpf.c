@@ -23,9 +23,7 @@
 /* Classes below the bundles', one for each hash, if there are any. */
 #define FIRST_LEAF (QDISC | (1 + MAX_BUNDLES))
 
-/* The ports, and the network namespace that numbers them. */
-const volatile __u32 lan_ifindex;
-const volatile __u32 wan_ifindex;
+/* The network namespace that numbers the ports. */
 const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
@@ -35,6 +33,30 @@ const volatile __u32 leaves;
  */
 const volatile __u32 most_packets;
 const volatile __u32 most_bytes;
+
+/* The ports, by their indexes: of devices that are made again they are others. */
+struct ports {
+	__u64 lan;
+	__u64 wan;
+};
+
+/* User space writes them through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct ports);
+} ports SEC(".maps");
+
+/* Never none: an array has all its elements. */
+static __always_inline struct ports ports_now(void)
+{
+	__u32 zero = 0;
+	volatile struct ports *now = bpf_map_lookup_elem(&ports, &zero);
+
+	return now ? (struct ports){ now->lan, now->wan } : (struct ports){};
+}
 
 /* What became of a buffer; the loader reads the counters in this order. */
 enum fate {
@@ -296,7 +318,7 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 /* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
 static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
 {
-	return ctx->sk && beating() && bpf_clone_redirect(ctx, wan_ifindex, 0) >= 0;
+	return ctx->sk && beating() && bpf_clone_redirect(ctx, ports_now().wan, 0) >= 0;
 }
 
 SEC("tcx/egress")
@@ -305,7 +327,7 @@ int classify(struct __sk_buff *ctx)
 	enum fate fate;
 
 	/* The box's own packets came in nowhere. */
-	if (ctx->ingress_ifindex != lan_ifindex)
+	if (ctx->ingress_ifindex != ports_now().lan)
 		return TCX_NEXT;
 	if (sent_without_socket(ctx))
 		return TCX_DROP;
@@ -388,7 +410,7 @@ static __always_inline bool was_refused(__u64 skb)
 /* All devices of the machine come to the tracepoints. */
 static __always_inline bool is_wan(struct net_device *dev)
 {
-	return (__u32)dev->ifindex == wan_ifindex && dev->nd_net.net->ns.inum == netns_inum;
+	return (__u32)dev->ifindex == ports_now().wan && dev->nd_net.net->ns.inum == netns_inum;
 }
 
 static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)

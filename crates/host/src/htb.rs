@@ -77,17 +77,26 @@ impl Htb {
     /// namespace, in place of what is there: the kernel's own, or one that was left behind.
     pub fn create(ifindex: u32, handle: u32) -> io::Result<Self> {
         let kernel = Commands::open()?;
-        if is_left_behind(ifindex, handle)? {
-            kernel.command(RTM_DELQDISC, 0, &tcmsg(ifindex, handle, TC_H_ROOT))?;
-        }
-        let own = Own::of(&kernel, ifindex)?;
+        let own = own_of(&kernel, ifindex, handle)?;
         let htb = Self { kernel, ifindex, handle, own };
         // Somebody may have asked for none (`noqueue`), which is one.
         htb.make(netlink::NLM_F_REPLACE)?;
         Ok(htb)
     }
 
-    /// Puts the qdisc, which was taken away, at the root again.
+    /// Index of the device.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Is about another device from now on, which has not got the qdisc yet.
+    pub fn follow(&mut self, ifindex: u32) -> io::Result<()> {
+        self.ifindex = ifindex;
+        self.own = own_of(&self.kernel, ifindex, self.handle)?;
+        Ok(())
+    }
+
+    /// Puts the qdisc, which was taken away or is not at this device yet, at the root.
     ///
     /// # Errors
     ///
@@ -236,6 +245,17 @@ impl Htb {
         let body = body_of(tcmsg(self.ifindex, handle, parent), kind, &options);
         self.kernel.command(message, netlink::NLM_F_CREATE | netlink::NLM_F_REPLACE, &body)
     }
+}
+
+/// What a device has by itself, once a qdisc called `handle` that a sendbox has left there is taken away.
+fn own_of(kernel: &Commands, ifindex: u32, handle: u32) -> io::Result<Own> {
+    let messages = kernel.dump(egress::RTM_GETQDISC, &about(ifindex, 0))?;
+    let all = messages.iter().filter_map(|message| egress::qdisc_of(message, ifindex));
+    let is_ours = |it: &egress::Qdisc| it.parent == TC_H_ROOT && it.handle == handle;
+    if all.filter(is_ours).any(|it| it.kind == "htb") {
+        kernel.command(RTM_DELQDISC, 0, &tcmsg(ifindex, handle, TC_H_ROOT))?;
+    }
+    Own::of(kernel, ifindex)
 }
 
 /// What a message says of a qdisc or class of this `kind`, with `more` attributes.

@@ -144,6 +144,7 @@ pub struct Classes {
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
+    ports: MappedWords,
     share: MappedWords,
     standing: MappedWords,
     ledgers: MappedWords,
@@ -154,7 +155,8 @@ pub struct Classes {
     departed: OwnedFd,
     refused: OwnedFd,
     dropped: OwnedFd,
-    _links: Option<(TcxLink, [TracepointLink; 3])>,
+    at_wan: Option<TcxLink>,
+    _at_tracepoints: Option<[TracepointLink; 3]>,
 }
 
 impl Classes {
@@ -167,7 +169,8 @@ impl Classes {
         let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
         // Once packets are in a class they are counted.
         let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
-        classes._links = Some((classify, [departed, dropped, refused]));
+        classes.at_wan = Some(classify);
+        classes._at_tracepoints = Some([departed, dropped, refused]);
         Ok(classes)
     }
 
@@ -178,8 +181,6 @@ impl Classes {
             .open(&mut storage)
             .map_err(Error::load("classes"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            rodata.lan_ifindex = options.lan;
-            rodata.wan_ifindex = options.wan;
             rodata.leaves = options.leaves;
             rodata.most_packets = options.most_packets;
             rodata.most_bytes = options.most_bytes;
@@ -196,11 +197,13 @@ impl Classes {
             0
         };
         waits.add(&loaded.maps.waits, add).map_err(Error::map("waits"))?;
-        Ok(Self {
+        let classes = Self {
             sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(failed)?, true)?,
             leaves: options.leaves,
             heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "heartbeat", source })?,
+            ports: MappedWords::new(loaded.maps.ports.as_fd(), size_of::<types::ports>() / 8)
+                .map_err(|source| Error::Map { map: "ports", source })?,
             share: MappedWords::new(loaded.maps.share.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "share", source })?,
             standing: MappedWords::new(
@@ -217,8 +220,28 @@ impl Classes {
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
             dropped: program::descriptor("classes", loaded.progs.dropped.as_fd())?,
             departed,
-            _links: None,
-        })
+            at_wan: None,
+            _at_tracepoints: None,
+        };
+        classes.set_ports(options.lan, options.wan);
+        Ok(classes)
+    }
+
+    /// Attaches the programs to other ports, after one was deleted and made again: bundles and counters stay. The WAN port
+    /// is called `device`. Needs no more than bpf(2), with `CAP_BPF`.
+    pub fn attach_anew(&mut self, lan: u32, device: &str, wan: u32) -> Result<(), Error> {
+        self.at_wan = None;
+        self.set_ports(lan, wan);
+        let classify = self.classify.as_fd();
+        self.at_wan = Some(TcxLink::attach_anew(classify, device, wan, TcxSide::Egress)?);
+        Ok(())
+    }
+
+    fn set_ports(&self, lan: u32, wan: u32) {
+        let ports = types::ports { lan: lan.into(), wan: wan.into() };
+        for (to, from) in self.ports.words().iter().zip(ports.words()) {
+            to.store(from, Ordering::Relaxed);
+        }
     }
 
     /// Leaves of each of so many bundles: 1,024, a power of two, and from five bundles on fewer.

@@ -216,6 +216,23 @@ fn fq_codel_of_the_device_keeps_its_options() {
 }
 
 #[test]
+fn another_device_is_followed_even_where_the_qdisc_is_already() {
+    on_a_veth_pair(|| {
+        run("tc qdisc replace dev right root pfifo limit 77");
+        let mut htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
+        htb.follow(if_nametoindex("right").unwrap()).unwrap();
+        run("tc qdisc del dev right root");
+        htb.put().unwrap();
+        let shown = tc("qdisc show dev right");
+        assert!(shown.contains("qdisc pfifo 4001: parent 1:4000 limit 77p"), "{shown}");
+        htb.follow(htb.ifindex()).unwrap();
+        assert!(!tc("qdisc show dev right").contains("htb"), "{}", tc("qdisc show dev right"));
+        htb.put().unwrap();
+        assert!(tc("qdisc show dev right").contains("qdisc pfifo_fast 4001: parent 1:4000 "));
+    });
+}
+
+#[test]
 fn length_of_the_queue_stays() {
     on_a_veth_pair(|| {
         let length = || {

@@ -89,8 +89,9 @@ pub struct Kernel {
     classes: Classes,
     rates: Rates,
     qdisc: Option<KernelQdisc>,
-    /// Of LAN and WAN, which programs and queues are for.
-    indices: [u32; 2],
+    /// Of LAN and WAN, which programs and queues are for; `None`: the device has gone, and one that is made again may have
+    /// its index.
+    indices: [Option<u32>; 2],
     names: [String; 2],
     /// Bytes of the longest frame.
     frame_bytes: usize,
@@ -165,7 +166,7 @@ impl Kernel {
             classes,
             rates,
             qdisc,
-            indices: [lan, wan],
+            indices: [Some(lan), Some(wan)],
             names,
             frame_bytes,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
@@ -186,6 +187,28 @@ impl Kernel {
         if let Err(error) = set_own(&self.classes, &mut self.own, own) {
             tracing::warn!(target: "device", %error, "addresses of the other boxes");
         }
+    }
+
+    /// Has programs and queues at devices that have taken the place of those before.
+    fn attach(&mut self, now: [Option<u32>; 2]) {
+        let [Some(lan), Some(wan)] = now else { return };
+        let again: Vec<&String> = (self.names.iter().zip(self.indices).zip(now))
+            .filter_map(|((name, before), now)| (before != now).then_some(name))
+            .collect();
+        let Some(first) = again.first() else { return };
+        if let Err(error) = self.classes.attach_anew(lan, &self.names[1], wan) {
+            // They are at none now.
+            self.indices = [None; 2];
+            self.void.push(Void::made_again(first, &error));
+            return;
+        }
+        for name in again {
+            tracing::info!(target: "device", "{name} was made again: attached to it");
+        }
+        if self.indices[1] != now[1] {
+            self.rates.follow(wan);
+        }
+        self.indices = now;
     }
 
     fn look_spacing(&self) -> Duration {
@@ -503,14 +526,13 @@ impl Datapath for Kernel {
 
     fn follow(&mut self, seen: &Observation) {
         self.set_own(seen);
+        self.void.retain(|void| void.condition == ROOT_QDISC);
         let now = [seen.lan, seen.wan];
-        for ((before, now), name) in self.indices.iter().zip(now).zip(&self.names) {
-            let is_another = now.is_some_and(|now| now != *before);
-            let is_told = self.void.iter().any(|void| void.condition != ROOT_QDISC);
-            if is_another && !is_told {
-                let error = io::Error::other("programs and queues were for the one before");
-                self.void.push(Void::made_again(name, &error));
-            }
+        for (before, now) in self.indices.iter_mut().zip(now) {
+            *before = before.filter(|_| now.is_some());
+        }
+        if seen.void.is_empty() {
+            self.attach(now);
         }
     }
 

@@ -156,6 +156,8 @@ struct Wanted {
     rates: Vec<AtomicU64>,
     /// Least round trip of the path at each place (ns); 0: not known.
     rtts: Vec<AtomicU64>,
+    /// Index of the device, and, in the upper half, how often it was another one.
+    device: AtomicU64,
     changed: EventFd,
     is_over: AtomicBool,
     /// Why classes are not as they are wanted, until they are again.
@@ -205,6 +207,7 @@ impl Rates {
         let wanted = Arc::new(Wanted {
             rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
             rtts: places.iter().map(|_| AtomicU64::new(0)).collect(),
+            device: AtomicU64::new(htb.ifindex().into()),
             changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             is_over: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -214,8 +217,9 @@ impl Rates {
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
             let places = places.into_iter().enumerate();
             let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
-            let setter =
-                Setter { htb, changes, wanted: shared, places, state: State::Set, failure: None };
+            let device = htb.ifindex().into();
+            let (state, failure) = (State::Set, None);
+            let setter = Setter { htb, changes, wanted: shared, device, places, state, failure };
             // The status says whether the packet thread may, and so may this one.
             let _ = realtime && privileges::go_realtime();
             // Sending fails only where nobody waits for it.
@@ -248,6 +252,16 @@ impl Rates {
         self.wanted.rtts[place].store(rtt_ns, Ordering::Relaxed);
         let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
         self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Has qdisc and classes made at another device, which has taken the place of the one before, from now on. It may have
+    /// the same index.
+    pub fn follow(&self, ifindex: u32) {
+        let times = (self.wanted.device.load(Ordering::Relaxed) >> 32) + 1;
+        // First, for the thread says when it is over.
+        *self.wanted.failed() = Some("the device is another one".into());
+        self.wanted.device.store(times << 32 | u64::from(ifindex), Ordering::Release);
         self.wake();
     }
 
@@ -374,6 +388,8 @@ struct Setter {
     htb: Htb,
     changes: Changes,
     wanted: Arc<Wanted>,
+    /// As last seen in [`Wanted`].
+    device: u64,
     places: Vec<Set>,
     state: State,
     /// When something failed last, and the pause after that.
@@ -431,6 +447,13 @@ impl Setter {
 
     /// Sets what is wanted and not set, as much as there is time for.
     fn turn(&mut self, now: Instant) -> io::Result<()> {
+        let device = self.wanted.device.load(Ordering::Acquire);
+        if self.device != device {
+            self.device = device;
+            self.places.iter_mut().for_each(Set::forget);
+            (self.state, self.failure) = (State::Failed(now), None);
+            self.htb.follow(device as u32)?;
+        }
         let changed = self.changes.take()?.map(|changes| self.difference(&changes));
         match self.state {
             State::Failed(until) if now < until => return Ok(()),

@@ -406,23 +406,65 @@ fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
 }
 
 #[test]
-fn a_port_that_was_made_again_is_told_and_the_box_is_to_be_started_again() {
+fn ports_that_are_made_again_are_attached_to() {
+    behind_a_bridge(|mut bench| {
+        let rate = Rate::from_mbit_per_sec(20);
+        bench.set_rate(Some(rate));
+        bench.beat();
+        let index = |device| nix::net::if_::if_nametoindex(device).ok();
+        let seen =
+            || Observation { lan: index("lan"), wan: index("wan"), ..Observation::default() };
+        for (name, peer) in [("wan", "sink"), ("lan", "source"), ("wan", "sink")] {
+            run(&format!("ip link del {name}"));
+            bench.kernel.follow(&seen());
+            run(&format!("ip link add {peer} type veth peer name {name}"));
+            for command in ["master br0", "up"] {
+                run(&format!("ip link set {name} {command}"));
+            }
+            run(&format!("ip link set {peer} up"));
+            crate::bridge::await_forwarding("lan", "wan").unwrap();
+            bench.kernel.follow(&seen());
+            await_void(&mut bench, false);
+            bench.source = PacketPort::open("source", Direction::Transmit).unwrap();
+            bench.sink = PacketPort::open("sink", Direction::Receive).unwrap();
+            // As before: the rate is wanted still.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let is_set = |class: &str| {
+                class.starts_with("class htb fb:1 ") && class.contains("rate 20Mbit ")
+            };
+            while !shown("class").lines().any(is_set) {
+                assert!(Instant::now() < deadline, "{name}: {}", shown("class"));
+            }
+            bench.turn();
+            bench.told[0].departures.clear();
+            let started = Instant::now();
+            bench.send(400, 10);
+            let arrived = bench.receive(Duration::from_millis(200));
+            let took = started.elapsed() - Duration::from_millis(200);
+            // 240 ms at the rate, less what may leave at once.
+            assert_eq!(arrived, 400, "{name}");
+            assert!(took > Duration::from_millis(200), "{name}: {took:?}");
+            let told = &bench.told[0].departures;
+            let [first, last] = [told.first(), told.last()].map(|it| it.unwrap().packets);
+            assert!(last - first > 300, "{name}: {first} to {last}");
+        }
+    });
+}
+
+#[test]
+fn port_that_cannot_be_attached_to_is_told() {
     behind_a_bridge(|mut bench| {
         let kernel = &mut bench.kernel;
         let [lan, wan] = kernel.indices;
         let seen = |lan, wan| Observation { lan, wan, ..Observation::default() };
-        for at_rest in [seen(Some(lan), Some(wan)), seen(None, None)] {
-            kernel.follow(&at_rest);
-            assert!(kernel.void().is_empty(), "{:?}", kernel.void());
-        }
-        let others = [("lan", seen(Some(wan), Some(wan))), ("wan", seen(Some(lan), Some(lan)))];
-        for (name, another) in others {
-            kernel.void.clear();
-            kernel.follow(&another);
-            let [void] = kernel.void() else { panic!("{:?}", kernel.void()) };
-            let told = format!("{name} was made again: ");
-            assert!(void.fault.found.starts_with(&told), "{void:?}");
-        }
+        kernel.follow(&seen(lan, wan));
+        assert!(kernel.void().is_empty(), "{:?}", kernel.void());
+        // There is no such device.
+        kernel.follow(&seen(lan, Some(9999)));
+        let [void] = kernel.void() else { panic!("{:?}", kernel.void()) };
+        assert!(void.fault.found.starts_with("wan was made again: "), "{void:?}");
+        kernel.follow(&seen(lan, wan));
+        assert!(kernel.void().is_empty(), "{:?}", kernel.void());
     });
 }
 
