@@ -97,6 +97,8 @@ struct standing {
 	__u64 bytes;
 	/* Since the qdisc was made. */
 	__u64 drops;
+	/* Packets, as they are on the wire, that have left any qdisc of the port unseen by `departed`. */
+	__u64 unseen;
 };
 
 /* User space reads it through mmap. */
@@ -355,14 +357,59 @@ static __always_inline bool read_headers(const struct buffer *of, struct packet 
 	       parse_behind(proto, ip, ip + 5, of->skb->len - tags, packet) == PARSED_IP;
 }
 
+/*
+ * What the qdisc has sent, as it says itself, when `departed` ran for the batch of buffers before this one, and how much of
+ * that is accounted for: a batch is with the driver before the next leaves the qdisc (__qdisc_run, sch_generic.c).
+ */
+__u64 root_at;
+__u64 sent_before;
+__u64 accounted;
+
+/*
+ * Packets of batches before this one that have left unseen. The kernel passes a program over that runs already, and some
+ * kernels run none at tracepoints while certain tasks are the current ones. Of so many packets in a buffer, as the qdisc
+ * counts them.
+ */
+static __always_inline __u64 find_unseen(struct Qdisc *root, __u64 packets)
+{
+	__u64 sent = *(const __u64 *)&root->bstats.packets, unseen = 0;
+
+	if ((__u64)root != root_at) {
+		root_at = (__u64)root;
+		sent_before = accounted = sent;
+		return 0;
+	}
+	if (sent != sent_before) {
+		/* Signed: some packets pass the qdisc by, such as those of AF_PACKET that ask for it. */
+		if ((__s64)(sent_before - accounted) > 0)
+			unseen = sent_before - accounted;
+		accounted = sent_before;
+		sent_before = sent;
+	}
+	accounted += packets;
+	return unseen;
+}
+
+static __always_inline void note_unseen(__u64 packets)
+{
+	__u32 zero = 0;
+	struct standing *noted = bpf_map_lookup_elem(&standing, &zero);
+
+	if (noted)
+		noted->unseen += packets;
+}
+
 /* Nobody may be asked for it but by messages that all listeners to rtnetlink get, too. */
 static __always_inline void note_standing(const struct standing *now)
 {
 	__u32 zero = 0;
 	struct standing *noted = bpf_map_lookup_elem(&standing, &zero);
 
-	if (noted)
-		*noted = *now;
+	if (!noted)
+		return;
+	noted->packets = now->packets;
+	noted->bytes = now->bytes;
+	noted->drops = now->drops;
 }
 
 /*
@@ -370,7 +417,7 @@ static __always_inline void note_standing(const struct standing *now)
  * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
  * qdisc is empty.
  */
-static __always_inline void note_left(__u32 slot, __u32 packets, const struct standing *now)
+static __always_inline void note_left(__u32 slot, __u64 packets, const struct standing *now)
 {
 	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
 	__u64 gone;
@@ -378,7 +425,7 @@ static __always_inline void note_left(__u32 slot, __u32 packets, const struct st
 	if (!of)
 		return;
 	of->buffers += 1;
-	of->left += packets ? packets : 1;
+	of->left += packets;
 	gone = of->left + of->dropped;
 	if (!now->packets || of->came < gone)
 		of->came = gone;
@@ -415,27 +462,32 @@ static __always_inline bool is_wan(struct net_device *dev)
 
 static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)
 {
+	struct gso gso = gso_of(skb);
+	__u64 unseen = find_unseen(dev->qdisc, gso.size ? gso.segs : 1);
 	__u32 slot = slot_of(skb->priority);
 	struct buffer of = { skb, (void *)skb };
 	struct Qdisc *root = dev->qdisc;
 	struct standing now;
 	struct packet packet;
-	struct gso gso;
 	bool is_sampled;
 
+	if (unseen)
+		note_unseen(unseen);
 	if (slot >= MAX_BUNDLES)
 		return DEPARTED_OUTSIDE;
 	if (!read_headers(&of, &packet))
 		return DEPARTED_UNREAD;
-	gso = gso_of(skb);
 	is_sampled = sample(&of, &packet, &gso, slot, true);
-	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops };
+	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops, 0 };
 	note_standing(&now);
 	watch_leaving(slot, skb->hash, gso.segs);
 	if (!now.packets)
 		times_emptied++;
-	/* The last: it tells user space that all else is there. */
-	note_left(slot, gso.segs, &now);
+	/*
+	 * The last: it tells user space that all else is there. What has left unseen is more often of the bundle whose
+	 * packet is seen next than of any other.
+	 */
+	note_left(slot, (gso.segs ? gso.segs : 1) + unseen, &now);
 	return is_sampled ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
 }
 

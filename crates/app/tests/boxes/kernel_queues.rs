@@ -55,7 +55,9 @@ fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_kille
     assert_eq!(state.alarm, None);
     let at_wan = |name: &str| counter(&sent, name);
     assert!(at_wan("sampled") > 1000, "{:?}", sent.ports);
-    assert_eq!(["unsampled", "unread", "missed"].map(at_wan), [0; 3], "{:?}", sent.ports);
+    assert_eq!(["unsampled", "unread"].map(at_wan), [0; 2], "{:?}", sent.ports);
+    // But for those before the first one that is seen, and after the last.
+    assert!(at_wan("missed") + 10 >= unseen, "{unseen}: {:?}", sent.ports);
 
     signal(&shaping, Signal::SIGSTOP);
     // Longer than a heartbeat counts.

@@ -92,7 +92,9 @@ pub struct DepartedCounters {
     pub outside: u64,
     /// Counted before, and sent once more: the driver had refused them.
     pub again: u64,
-    /// The program did not run, for it ran already on this processor (`recursion_misses`).
+    /// Packets as they are on the wire that have left the qdisc, by its own count, and that the program has not seen: it
+    /// ran already on this processor, or the kernel does not run programs there while some task is the current one. They
+    /// are known once a buffer has left after the next one.
     pub missed: u64,
     /// For how much longer than one that does nothing the program has run (ns). The kernel takes note of it while
     /// `kernel.bpf_stats_enabled` is set.
@@ -290,7 +292,7 @@ impl Classes {
 
     /// What stood in the qdisc when the last packet of a bundle left it.
     pub fn standing(&self) -> Standing {
-        let types::standing { packets, bytes, drops } = self.standing.load();
+        let types::standing { packets, bytes, drops, .. } = self.standing.load();
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
@@ -341,7 +343,7 @@ impl Classes {
             unread: self.fate(8)?,
             outside: self.fate(9)?,
             again: self.fate(10)?,
-            missed: info.recursion_misses,
+            missed: self.standing.load::<types::standing>().unseen,
             sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
         })
     }
