@@ -37,7 +37,7 @@ use crate::daemon::config::{BundleConfig, Config, KernelQdisc};
 use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
-use crate::daemon::status::PortStatus;
+use crate::daemon::status::{HTB, PortStatus};
 use crate::daemon::{DaemonError, message_addresses};
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
@@ -223,8 +223,8 @@ impl Kernel {
     /// The qdisc and its queues, for people.
     fn mode(&self) -> String {
         match self.qdisc {
-            None => format!("htb, {} queues a bundle", self.classes.at(0).1.len()),
-            Some(qdisc) => format!("htb, {} a bundle", qdisc.name()),
+            None => format!("{HTB}{} queues a bundle", self.classes.at(0).1.len()),
+            Some(qdisc) => format!("{HTB}{} a bundle", qdisc.name()),
         }
     }
 }
