@@ -96,6 +96,34 @@ fn a_checked_configuration_tells_the_shares_of_the_uplink() {
 }
 
 #[test]
+fn checked_configuration_tells_what_packets_wait_in() {
+    let folder = tempfile::tempdir().unwrap();
+    forebay(folder.path(), &["keygen", "bundle.key"]);
+    let told = |in_box: &str, in_bundle: &str| {
+        let of_sendbox = format!("\"sendbox\"\nlan = \"lan0\"{in_box}");
+        let sendbox = CONFIG.replace("\"receivebox\"", &of_sendbox);
+        let text = format!("{sendbox}cc = \"copa\"\n{in_bundle}");
+        fs::write(folder.path().join("box.toml"), text).unwrap();
+        let output = forebay(folder.path(), &["check-config", "box.toml"]);
+        assert!(output.status.success(), "{output:?}");
+        let told = String::from_utf8(output.stdout).unwrap();
+        told.split(" over ").nth(1).unwrap().split(", what the path").next().unwrap().to_owned()
+    };
+    let default = told("", "");
+    for value in ["limit=150ms", "target=25ms", "interval=250ms", "follow_rtt=true", "flows=1024"] {
+        assert!(default.contains(value), "{value} is missing in {default}");
+    }
+    assert_eq!(told("", "qdisc = \"fq_codel\"\n"), default, "written out");
+    let other = told("", "qdisc = { kind = \"fq_codel\", limit = \"99p\" }\n");
+    assert_eq!(other, default.replace("150ms", "99p"));
+    assert!(told("", "qdisc = \"sfq\"\n").starts_with("sfq("));
+    let kernel = "\ndatapath = \"kernel\"";
+    assert_eq!(told(kernel, ""), "queues of the kernel by flow (HTB)");
+    let cake = format!("{kernel}\nkernel_qdisc = \"cake\"");
+    assert_eq!(told(&cake, ""), "the kernel's cake (HTB)");
+}
+
+#[test]
 fn a_wrong_file_ends_every_command_with_2_and_its_place() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();

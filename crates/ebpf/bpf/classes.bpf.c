@@ -23,18 +23,40 @@
 /* Classes below the bundles', one for each hash, if there are any. */
 #define FIRST_LEAF (QDISC | (1 + MAX_BUNDLES))
 
-/* The ports, and the network namespace that numbers them. */
-const volatile __u32 lan_ifindex;
-const volatile __u32 wan_ifindex;
+/* The network namespace that numbers the ports. */
 const volatile __u32 netns_inum;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 /*
- * What may wait in all classes together. Each leaf has a limit of its own, but of leaves there are as many as a host
- * makes flows.
+ * What may wait in the qdisc before bundles are held to their shares. Each leaf has a limit of its own, but of leaves
+ * there are as many as a host makes flows.
  */
 const volatile __u32 most_packets;
 const volatile __u32 most_bytes;
+
+/* The ports, by their indexes: of devices that are made again they are others. */
+struct ports {
+	__u64 lan;
+	__u64 wan;
+};
+
+/* User space writes them through mmap. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct ports);
+} ports SEC(".maps");
+
+/* Never none: an array has all its elements. */
+static __always_inline struct ports ports_now(void)
+{
+	__u32 zero = 0;
+	volatile struct ports *now = bpf_map_lookup_elem(&ports, &zero);
+
+	return now ? (struct ports){ now->lan, now->wan } : (struct ports){};
+}
 
 /* What became of a buffer; the loader reads the counters in this order. */
 enum fate {
@@ -75,6 +97,8 @@ struct standing {
 	__u64 bytes;
 	/* Since the qdisc was made. */
 	__u64 drops;
+	/* Packets, as they are on the wire, that have left any qdisc of the port unseen by `departed`. */
+	__u64 unseen;
 };
 
 /* User space reads it through mmap. */
@@ -107,12 +131,37 @@ struct {
 	__type(value, struct ledger);
 } ledgers SEC(".maps");
 
+/*
+ * Packets that each bundle may have waiting whatever waits of the others, as they are on the wire. User space writes it
+ * through mmap.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} share SEC(".maps");
+
 static __always_inline void note_came(__u32 slot, __u32 packets)
 {
 	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
 
 	if (of)
 		__sync_fetch_and_add(&of->came, packets ? packets : 1);
+}
+
+/* Whether a bundle, the packet that came last included, has more waiting than its share. */
+static __always_inline bool is_beyond_share(__u32 slot)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+	__u32 zero = 0;
+	__u64 *most = bpf_map_lookup_elem(&share, &zero);
+
+	if (!of || !most)
+		return false;
+	/* Signed: what leaves meanwhile may be counted before it has come. */
+	return (__s64)(of->came - of->left - of->dropped) > (__s64)*(volatile __u64 *)most;
 }
 
 /*
@@ -238,7 +287,7 @@ static __always_inline __u32 slot_of(__u32 class)
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
-/* Whether so much waits in the qdisc that no more is to. */
+/* Whether so much waits in the qdisc that bundles are held to their shares. */
 static __always_inline bool is_full(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -265,13 +314,13 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	note_came(slot, ctx->gso_segs);
 	watch_coming(ctx);
 	/* What is dropped was in its class, too: `dropped` counts it. */
-	return is_full(ctx) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
+	return is_full(ctx) && is_beyond_share(slot) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
 }
 
 /* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
 static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
 {
-	return ctx->sk && beating() && bpf_clone_redirect(ctx, wan_ifindex, 0) >= 0;
+	return ctx->sk && beating() && bpf_clone_redirect(ctx, ports_now().wan, 0) >= 0;
 }
 
 SEC("tcx/egress")
@@ -280,7 +329,7 @@ int classify(struct __sk_buff *ctx)
 	enum fate fate;
 
 	/* The box's own packets came in nowhere. */
-	if (ctx->ingress_ifindex != lan_ifindex)
+	if (ctx->ingress_ifindex != ports_now().lan)
 		return TCX_NEXT;
 	if (sent_without_socket(ctx))
 		return TCX_DROP;
@@ -308,14 +357,59 @@ static __always_inline bool read_headers(const struct buffer *of, struct packet 
 	       parse_behind(proto, ip, ip + 5, of->skb->len - tags, packet) == PARSED_IP;
 }
 
+/*
+ * What the qdisc has sent, as it says itself, when `departed` ran for the batch of buffers before this one, and how much of
+ * that is accounted for: a batch is with the driver before the next leaves the qdisc (__qdisc_run, sch_generic.c).
+ */
+__u64 root_at;
+__u64 sent_before;
+__u64 accounted;
+
+/*
+ * Packets of batches before this one that have left unseen. The kernel passes a program over that runs already, and some
+ * kernels run none at tracepoints while certain tasks are the current ones. Of so many packets in a buffer, as the qdisc
+ * counts them.
+ */
+static __always_inline __u64 find_unseen(struct Qdisc *root, __u64 packets)
+{
+	__u64 sent = *(const __u64 *)&root->bstats.packets, unseen = 0;
+
+	if ((__u64)root != root_at) {
+		root_at = (__u64)root;
+		sent_before = accounted = sent;
+		return 0;
+	}
+	if (sent != sent_before) {
+		/* Signed: some packets pass the qdisc by, such as those of AF_PACKET that ask for it. */
+		if ((__s64)(sent_before - accounted) > 0)
+			unseen = sent_before - accounted;
+		accounted = sent_before;
+		sent_before = sent;
+	}
+	accounted += packets;
+	return unseen;
+}
+
+static __always_inline void note_unseen(__u64 packets)
+{
+	__u32 zero = 0;
+	struct standing *noted = bpf_map_lookup_elem(&standing, &zero);
+
+	if (noted)
+		noted->unseen += packets;
+}
+
 /* Nobody may be asked for it but by messages that all listeners to rtnetlink get, too. */
 static __always_inline void note_standing(const struct standing *now)
 {
 	__u32 zero = 0;
 	struct standing *noted = bpf_map_lookup_elem(&standing, &zero);
 
-	if (noted)
-		*noted = *now;
+	if (!noted)
+		return;
+	noted->packets = now->packets;
+	noted->bytes = now->bytes;
+	noted->drops = now->drops;
 }
 
 /*
@@ -323,7 +417,7 @@ static __always_inline void note_standing(const struct standing *now)
  * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
  * qdisc is empty.
  */
-static __always_inline void note_left(__u32 slot, __u32 packets, const struct standing *now)
+static __always_inline void note_left(__u32 slot, __u64 packets, const struct standing *now)
 {
 	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
 	__u64 gone;
@@ -331,7 +425,7 @@ static __always_inline void note_left(__u32 slot, __u32 packets, const struct st
 	if (!of)
 		return;
 	of->buffers += 1;
-	of->left += packets ? packets : 1;
+	of->left += packets;
 	gone = of->left + of->dropped;
 	if (!now->packets || of->came < gone)
 		of->came = gone;
@@ -363,32 +457,37 @@ static __always_inline bool was_refused(__u64 skb)
 /* All devices of the machine come to the tracepoints. */
 static __always_inline bool is_wan(struct net_device *dev)
 {
-	return (__u32)dev->ifindex == wan_ifindex && dev->nd_net.net->ns.inum == netns_inum;
+	return (__u32)dev->ifindex == ports_now().wan && dev->nd_net.net->ns.inum == netns_inum;
 }
 
 static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_device *dev)
 {
+	struct gso gso = gso_of(skb);
+	__u64 unseen = find_unseen(dev->qdisc, gso.size ? gso.segs : 1);
 	__u32 slot = slot_of(skb->priority);
 	struct buffer of = { skb, (void *)skb };
 	struct Qdisc *root = dev->qdisc;
 	struct standing now;
 	struct packet packet;
-	struct gso gso;
 	bool is_sampled;
 
+	if (unseen)
+		note_unseen(unseen);
 	if (slot >= MAX_BUNDLES)
 		return DEPARTED_OUTSIDE;
 	if (!read_headers(&of, &packet))
 		return DEPARTED_UNREAD;
-	gso = gso_of(skb);
 	is_sampled = sample(&of, &packet, &gso, slot, true);
-	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops };
+	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops, 0 };
 	note_standing(&now);
 	watch_leaving(slot, skb->hash, gso.segs);
 	if (!now.packets)
 		times_emptied++;
-	/* The last: it tells user space that all else is there. */
-	note_left(slot, gso.segs, &now);
+	/*
+	 * The last: it tells user space that all else is there. What has left unseen is more often of the bundle whose
+	 * packet is seen next than of any other.
+	 */
+	note_left(slot, (gso.segs ? gso.segs : 1) + unseen, &now);
 	return is_sampled ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;
 }
 

@@ -90,8 +90,18 @@ struct gnet_stats_queue {
 	__u32 drops;
 };
 
+/* Of which the kernel makes a structure of structures. */
+struct u64_stats {
+	__u64 v;
+};
+
+struct gnet_stats_basic_sync {
+	struct u64_stats packets;
+};
+
 struct Qdisc {
 	struct qdisc_skb_head q;
+	struct gnet_stats_basic_sync bstats;
 	struct gnet_stats_queue qstats;
 };
 

@@ -112,17 +112,29 @@ pub(crate) struct TcxLink {
 }
 
 impl TcxLink {
-    /// Attaches `program` to the device, which takes bpf(2) alone. Kernels before 6.6 refuse it.
+    /// Attaches `program` to the device. Kernels before 6.6 refuse it.
     pub(crate) fn attach(
         program: BorrowedFd<'_>,
         ifindex: u32,
         side: TcxSide,
     ) -> Result<Self, Error> {
-        let device = device_name(ifindex)?;
+        Self::attach_anew(program, &device_name(ifindex)?, ifindex, side)
+    }
+
+    /// As [`TcxLink::attach`], by bpf(2) alone: the caller may have given up all else.
+    pub(crate) fn attach_anew(
+        program: BorrowedFd<'_>,
+        device: &str,
+        ifindex: u32,
+        side: TcxSide,
+    ) -> Result<Self, Error> {
         match link_create(program, ifindex, side.attach_type(), side.flags()) {
             Ok(fd) => Ok(Self { _fd: fd }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(Error::Privilege),
-            Err(source) => Err(Error::Attach { device, program: "a program at tc (tcx)", source }),
+            Err(source) => {
+                let device = device.to_string();
+                Err(Error::Attach { device, program: "a program at tc (tcx)", source })
+            }
         }
     }
 }

@@ -65,7 +65,7 @@ macro_rules! plain {
 
 plain! {
     capture: mac;
-    classes: standing, wait;
+    classes: ports, standing, wait;
     sampler: address, boundary, bundle, counters, destination, pair, prefix, sender;
     tcp_datapath: counters, law, opened, report, slot;
 }

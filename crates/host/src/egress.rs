@@ -128,14 +128,14 @@ pub fn check(device: &str) -> Result<(), EgressError> {
 }
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h
-const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_GETQDISC: u16 = 38;
 const TCA_KIND: u16 = 1;
 const TCA_STATS2: u16 = 7;
 // include/uapi/linux/gen_stats.h; `struct gnet_stats_queue` begins with packets and bytes that wait.
 const TCA_STATS_QUEUE: u16 = 3;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
-const QDISC_HEADER: usize = 20;
+pub(crate) const QDISC_HEADER: usize = 20;
 
 /// The qdisc, or the class, of the kernel's message, if it is of this device.
 pub(crate) fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {

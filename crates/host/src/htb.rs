@@ -1,21 +1,27 @@
 //! The HTB qdisc at the root of a WAN port (rtnetlink(7), sch_htb.c): a class for each bundle, whose rate the sendbox sets.
 //!
 //! HTB and not TBF, which fills its bucket anew at every change of its rate (sch_tbf.c) and so sends more the more often
-//! it is changed. Packets that are put into no class go past all of them, unshaped.
+//! it is changed. Packets that are put into none of them leave unshaped, before all others, from a class of their own:
+//! they wait in the qdisc that the device would have by itself.
 //!
 //! Each leaf is a TBF all the same: of a rate that holds nothing back, for a super-packet that is longer than its bucket
 //! is cut up into packets there ([`Leaf`]). HTB would send it whole, and the next packet as much later.
 
+mod changes;
+mod own;
+#[cfg(test)]
+mod tests;
+
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use forebay_core::units::{ByteCount, Rate};
-use nix::sys::socket::SockProtocol;
-use socket2::{SockFilter, Socket};
 
+use self::changes::What;
+pub use self::changes::{Change, Changes};
+use self::own::Own;
 use crate::egress::{self, about};
-use crate::netlink::{self, Commands, HEADER, attribute_of};
+use crate::netlink::{self, Commands, attribute_of};
 
 // include/uapi/linux/rtnetlink.h, pkt_sched.h
 const RTM_NEWQDISC: u16 = 36;
@@ -28,7 +34,6 @@ const TCA_INGRESS_BLOCK: u16 = 13;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
-const TCA_HTB_DIRECT_QLEN: u16 = 5;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TC_HTB_PROTOVER: u32 = 3;
@@ -51,8 +56,10 @@ const UNSHAPED: Rate = Rate::from_bits_per_sec(100_000_000_000);
 /// for any super-packet (`psched_l2t_ns`). A bucket of one frame that packets do empty would have the second of two wait
 /// for a timer, and hold back for ever a super-packet that was queued before the leaf began to cut them up.
 const LEAF_BYTES_PER_S: u64 = 1 << 50;
-/// Packets that go past all classes and wait for the device.
-const DIRECT_PACKETS: u32 = 10_000;
+/// The class of packets that are put into no other, behind those of all bundles.
+const OTHERS: u32 = 0x4000;
+/// Bytes that this class sends in its turn: no matter, for it has none to share its priority with.
+const OTHERS_QUANTUM: u32 = 1 << 16;
 /// Bytes that a class sends in its turn, where no others share its rate: no matter.
 const QUANTUM: u32 = 1514;
 
@@ -62,22 +69,34 @@ pub struct Htb {
     kernel: Commands,
     ifindex: u32,
     handle: u32,
+    own: Own,
 }
 
 impl Htb {
     /// Puts the qdisc, called `handle` (a major number, shifted by 16), at the root of a device of the current network
     /// namespace, in place of what is there: the kernel's own, or one that was left behind.
     pub fn create(ifindex: u32, handle: u32) -> io::Result<Self> {
-        let htb = Self { kernel: Commands::open()?, ifindex, handle };
-        if is_left_behind(ifindex, handle)? {
-            htb.remove()?;
-        }
+        let kernel = Commands::open()?;
+        let own = own_of(&kernel, ifindex, handle)?;
+        let htb = Self { kernel, ifindex, handle, own };
         // Somebody may have asked for none (`noqueue`), which is one.
         htb.make(netlink::NLM_F_REPLACE)?;
         Ok(htb)
     }
 
-    /// Puts the qdisc, which was taken away, at the root again.
+    /// Index of the device.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Is about another device from now on, which has not got the qdisc yet.
+    pub fn follow(&mut self, ifindex: u32) -> io::Result<()> {
+        self.ifindex = ifindex;
+        self.own = own_of(&self.kernel, ifindex, self.handle)?;
+        Ok(())
+    }
+
+    /// Puts the qdisc, which was taken away or is not at this device yet, at the root.
     ///
     /// # Errors
     ///
@@ -89,49 +108,102 @@ impl Htb {
 
     fn make(&self, flags: u16) -> io::Result<()> {
         // struct tc_htb_glob: version, rate2quantum, default class, debug, direct packets.
-        let global = words(&[TC_HTB_PROTOVER, 10, 0, 0, 0]);
-        let options = [
-            attribute_of(TCA_HTB_INIT, &global),
-            attribute_of(TCA_HTB_DIRECT_QLEN, &words(&[DIRECT_PACKETS])),
-        ];
-        let options = attribute_of(TCA_OPTIONS, &options.concat());
+        let global = words(&[TC_HTB_PROTOVER, 10, OTHERS, 0, 0]);
+        let options = attribute_of(TCA_OPTIONS, &attribute_of(TCA_HTB_INIT, &global));
         let body = body_of(tcmsg(self.ifindex, self.handle, TC_H_ROOT), "htb", &options);
-        self.kernel.command(RTM_NEWQDISC, flags | netlink::NLM_F_CREATE, &body)
+        self.kernel.command(RTM_NEWQDISC, flags | netlink::NLM_F_CREATE, &body)?;
+        self.set_others()
     }
 
-    /// From now on, what anybody else takes away of the qdisc.
-    pub fn losses(&self) -> io::Result<Losses> {
-        let told = netlink::subscribe(SockProtocol::NetlinkRoute, netlink::RTMGRP_TC)?;
-        let told = Socket::from(told);
-        told.attach_filter(&only(
-            [RTM_DELQDISC, RTM_DELTCLASS],
-            self.ifindex,
-            self.kernel.port()?,
-        ))?;
-        Ok(Losses { told: told.into(), ifindex: self.ifindex, handle: self.handle })
+    /// Makes the class of packets that are put into no other, with the device's own qdisc, or what is not there of both.
+    pub fn set_others(&self) -> io::Result<()> {
+        let class = self.handle | OTHERS;
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &others_options())?;
+        if self.own.is_at(&self.kernel, self.ifindex, class)? {
+            return Ok(());
+        }
+        // Of some kinds not all options can be changed.
+        self.remove_leaf(class)?;
+        let leaf = self.leaf_handle(class);
+        self.change(RTM_NEWQDISC, leaf, class, &self.own.kind, &self.own.options)
+    }
+
+    /// Gives the device its own length of the queue again: where that is 0 the kernel makes it 1000 for each qdisc that is
+    /// made (`qdisc_create`, sch_api.c).
+    pub fn keep_queue_length(&self) -> io::Result<()> {
+        self.own.keep_length(&self.kernel, self.ifindex)
+    }
+
+    /// Whether a change of the class of what is put into no other, or of what stands below it, leaves them as they were
+    /// made; `None`: it is of neither.
+    pub fn is_others_as(&self, change: &Change) -> Option<bool> {
+        let class = self.handle | OTHERS;
+        match change.what {
+            What::Class if change.handle == class => Some(change.has_class(&others_options())),
+            What::Qdisc if change.parent == class => {
+                Some(self.own.is(&change.kind, &change.options))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a change is of a class ...
+    pub fn is_class(&self, change: &Change, class: u32) -> bool {
+        change.what == What::Class && change.handle == class
+    }
+
+    /// ... or of it, its leaf, or the queue of that.
+    pub fn is_at(&self, change: &Change, class: u32) -> bool {
+        let is_below = || [class, self.leaf_handle(class) | 1].contains(&change.parent);
+        self.is_class(change, class) || (change.what == What::Qdisc && is_below())
+    }
+
+    /// Whether a change of a class whose rate another one shares with it, or of what is below it, leaves the class with
+    /// turns of so many bytes, and its leaf like this one. No change of the queue of a leaf does.
+    pub fn is_leaf_as(&self, change: &Change, class: u32, leaf: Leaf, turn_bytes: u32) -> bool {
+        if self.is_class(change, class) {
+            change.has_class(&sharer_options(turn_bytes))
+        } else {
+            change.parent == class && change.has_leaf(&leaf.options())
+        }
+    }
+
+    /// Takes away what stands in the place of the queue of a leaf, if there is anything, with the packets in it.
+    pub fn remove_queue(&self, class: u32) -> io::Result<()> {
+        self.remove_leaf(self.leaf_handle(class) | 1)
+    }
+
+    /// Takes away what stands below a class, if there is anything.
+    fn remove_leaf(&self, class: u32) -> io::Result<()> {
+        match self.kernel.command(RTM_DELQDISC, 0, &tcmsg(self.ifindex, 0, class)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// From now on, what anybody else does to the qdisc.
+    pub fn changes(&self) -> io::Result<Changes> {
+        Changes::subscribe(self.kernel.port()?)
+    }
+
+    /// Whether a change is of this qdisc or of what is below it: major numbers follow, up to those that the kernel gives.
+    pub fn is_of(&self, change: &Change) -> bool {
+        let ours = self.handle..GIVEN_HANDLES;
+        change.ifindex == self.ifindex
+            && (ours.contains(&change.handle) || ours.contains(&change.parent))
     }
 
     /// Makes a class below the qdisc, or sets the rate of one that is there; `None`: as fast as the device takes
     /// packets.
     pub fn set_class(&self, class: u32, rate: Option<Rate>) -> io::Result<()> {
-        let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
-        // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
-        let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
-        let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
-        let options = class_options(burst, burst, QUANTUM);
-        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &options)
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &bundle_options(rate))
     }
 
     /// Makes a class below another, or changes it, of whose rate it may use all that others below leave it: where they
     /// want more all have turns of `turn_bytes`. That is to be what a leaf lets through at once: of less each turn is one
     /// buffer, and a flow of packets gets as many of them as one of super-packets does of those.
     pub fn set_sharer(&self, class: u32, of: u32, turn_bytes: u32) -> io::Result<()> {
-        // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
-        // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
-        let own = Bucket { bytes_per_s: 1, ticks: 1 };
-        let bytes_per_s = bytes_per_s(UNSHAPED);
-        let most = Bucket { bytes_per_s, ticks: ticks(0.5e-3) };
-        self.change(RTM_NEWTCLASS, class, of, "htb", &class_options(own, most, turn_bytes))
+        self.change(RTM_NEWTCLASS, class, of, "htb", &sharer_options(turn_bytes))
     }
 
     /// Puts a first-in, first-out queue below a class, or changes the one that is there.
@@ -154,7 +226,8 @@ impl Htb {
 
     /// Takes the qdisc away: the device has the kernel's own again.
     pub fn remove(&self) -> io::Result<()> {
-        self.kernel.command(RTM_DELQDISC, 0, &tcmsg(self.ifindex, self.handle, TC_H_ROOT))
+        self.kernel.command(RTM_DELQDISC, 0, &tcmsg(self.ifindex, self.handle, TC_H_ROOT))?;
+        self.keep_queue_length()
     }
 
     fn change(
@@ -174,60 +247,15 @@ impl Htb {
     }
 }
 
-/// What is taken away of a qdisc and of all below it. Readable when there may be something new.
-#[derive(Debug)]
-pub struct Losses {
-    told: OwnedFd,
-    ifindex: u32,
-    handle: u32,
-}
-
-impl Losses {
-    /// Whether there was any since this was asked last.
-    pub fn any(&self) -> io::Result<bool> {
-        let mut is_any = false;
-        netlink::take(&self.told, |message| {
-            is_any |= message.is_empty() || is_below(message, self.ifindex, self.handle);
-        })?;
-        Ok(is_any)
+/// What a device has by itself, once a qdisc called `handle` that a sendbox has left there is taken away.
+fn own_of(kernel: &Commands, ifindex: u32, handle: u32) -> io::Result<Own> {
+    let messages = kernel.dump(egress::RTM_GETQDISC, &about(ifindex, 0))?;
+    let all = messages.iter().filter_map(|message| egress::qdisc_of(message, ifindex));
+    let is_ours = |it: &egress::Qdisc| it.parent == TC_H_ROOT && it.handle == handle;
+    if all.filter(is_ours).any(|it| it.kind == "htb") {
+        kernel.command(RTM_DELQDISC, 0, &tcmsg(ifindex, handle, TC_H_ROOT))?;
     }
-}
-
-impl AsFd for Losses {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.told.as_fd()
-    }
-}
-
-/// Whether a message is about the qdisc called `handle` of a device, a class of it, or a qdisc below one: their major
-/// numbers follow, up to those that the kernel gives.
-fn is_below(message: &[u8], ifindex: u32, handle: u32) -> bool {
-    let ours = handle..GIVEN_HANDLES;
-    egress::qdisc_of(message, ifindex)
-        .is_some_and(|it| ours.contains(&it.handle) || ours.contains(&it.parent))
-}
-
-/// A filter that lets only messages of these kinds about a device through to a socket, which somebody else than the socket
-/// at `port` has caused: the kernel tells of each rate that is set, and of what gives way to a leaf that is made again.
-fn only(kinds: [u16; 2], ifindex: u32, port: u32) -> [SockFilter; 9] {
-    let step = |code: u32, jt: u8, jf: u8, k: u32| SockFilter::new(code as u16, jt, jf, k);
-    let load = |width: u32, at: usize| step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, at as u32);
-    let compare = |jt, jf, k| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
-    let answer = |len| step(libc::BPF_RET | libc::BPF_K, 0, 0, len);
-    // A filter loads in the byte order of the network what the kernel writes in its own.
-    let kinds = kinds.map(|kind| u32::from(u16::from_be_bytes(kind.to_ne_bytes())));
-    let [ifindex, port] = [ifindex, port].map(|word| u32::from_be_bytes(word.to_ne_bytes()));
-    [
-        load(libc::BPF_H, 4),
-        compare(1, 0, kinds[0]),
-        compare(0, 5, kinds[1]),
-        load(libc::BPF_W, HEADER + 4),
-        compare(0, 3, ifindex),
-        load(libc::BPF_W, 12),
-        compare(1, 0, port),
-        answer(u32::MAX),
-        answer(0),
-    ]
+    Own::of(kernel, ifindex)
 }
 
 /// What a message says of a qdisc or class of this `kind`, with `more` attributes.
@@ -265,7 +293,8 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    fn options(self) -> Vec<u8> {
+    /// The options of the qdisc that it is.
+    pub fn options(self) -> Vec<u8> {
         let limit = self.limit.as_u64().min(u32::MAX.into()) as u32;
         // struct tc_tbf_qopt: rate, peak rate, limit, bucket, MTU.
         let parameters =
@@ -302,13 +331,44 @@ struct Bucket {
     ticks: u32,
 }
 
+/// The options of the class of a bundle at a rate.
+pub fn bundle_options(rate: Option<Rate>) -> Vec<u8> {
+    let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
+    // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
+    let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
+    let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
+    class_options(burst, burst, QUANTUM, Priority::Bundles)
+}
+
+/// The options of a class that uses what another one's rate has left, in turns of so many bytes.
+pub fn sharer_options(turn_bytes: u32) -> Vec<u8> {
+    // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
+    // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
+    let own = Bucket { bytes_per_s: 1, ticks: 1 };
+    let most = Bucket { bytes_per_s: bytes_per_s(UNSHAPED), ticks: ticks(0.5e-3) };
+    class_options(own, most, turn_bytes, Priority::Bundles)
+}
+
+/// The options of the class of what is put into no other.
+fn others_options() -> Vec<u8> {
+    let most = Bucket { bytes_per_s: LEAF_BYTES_PER_S, ticks: 1 };
+    class_options(most, most, OTHERS_QUANTUM, Priority::Others)
+}
+
+/// Which classes send first.
+#[derive(Clone, Copy)]
+enum Priority {
+    Others,
+    Bundles,
+}
+
 /// The options of a class that has one of the rates of its own, and sends up to the other, in turns of `quantum` bytes.
-fn class_options(own: Bucket, most: Bucket, quantum: u32) -> Vec<u8> {
+fn class_options(own: Bucket, most: Bucket, quantum: u32, priority: Priority) -> Vec<u8> {
     // struct tc_htb_opt: rate, ceil, bucket and bucket of ceil, quantum, level, priority.
     let parameters = [
         ratespec(own.bytes_per_s).to_vec(),
         ratespec(most.bytes_per_s).to_vec(),
-        words(&[own.ticks, most.ticks, quantum, 0, 0]),
+        words(&[own.ticks, most.ticks, quantum, 0, priority as u32]),
     ];
     [
         attribute_of(TCA_HTB_PARMS, &parameters.concat()),
@@ -343,225 +403,4 @@ fn tcmsg(ifindex: u32, handle: u32, parent: u32) -> [u8; TC_HEADER] {
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::UdpSocket;
-    use std::time::{Duration, Instant};
-
-    use nix::net::if_::if_nametoindex;
-    use nix::sys::socket::{setsockopt, sockopt};
-
-    use super::*;
-    use crate::port::tests::{on_a_veth_pair, run};
-
-    const HANDLE: u32 = 1 << 16;
-
-    fn tc(arguments: &str) -> String {
-        let output = std::process::Command::new("tc").args(arguments.split(' ')).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    #[test]
-    fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_removed() {
-        on_a_veth_pair(|| {
-            let ifindex = if_nametoindex("left").unwrap();
-            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
-            let htb = Htb::create(ifindex, HANDLE).unwrap();
-            assert!(is_left_behind(ifindex, HANDLE).unwrap());
-            for (rate, shown) in [
-                (Some(Rate::from_mbit_per_sec(96)), "rate 96Mbit ceil 96Mbit"),
-                (Some(Rate::from_bits_per_sec(120_000)), "rate 120Kbit ceil 120Kbit"),
-                (Some(Rate::from_mbit_per_sec(40_000)), "rate 40Gbit ceil 40Gbit"),
-                (None, "rate 100Gbit ceil 100Gbit"),
-            ] {
-                htb.set_class(HANDLE | 1, rate).unwrap();
-                let classes = tc("class show dev left");
-                assert!(classes.contains(shown), "{classes}");
-                assert_eq!(classes.lines().count(), 1);
-            }
-            for longest in [1518, 70_000] {
-                htb.set_sharer(HANDLE | 0x400, HANDLE | 1, longest).unwrap();
-                let classes = tc("-d class show dev left");
-                assert!(classes.contains(&format!("quantum {longest} ")), "{classes}");
-                let limit = ByteCount::new(40_000);
-                htb.set_leaf(HANDLE | 0x400, Leaf { limit, longest }).unwrap();
-                let qdiscs = tc("qdisc show dev left");
-                assert!(
-                    qdiscs.contains("qdisc tbf ") && qdiscs.contains("parent 1:400"),
-                    "{qdiscs}"
-                );
-            }
-            htb.remove().unwrap();
-            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
-        });
-    }
-
-    #[test]
-    fn what_others_take_away_is_told_and_not_what_is_set_or_of_others() {
-        on_a_veth_pair(|| {
-            let ifindex = if_nametoindex("left").unwrap();
-            let htb = Htb::create(ifindex, HANDLE).unwrap();
-            let losses = htb.losses().unwrap();
-            let (class, leaf) = (HANDLE | 1, HANDLE | 0x400);
-            let make = || {
-                htb.set_class(class, Some(Rate::from_mbit_per_sec(96)))?;
-                htb.set_sharer(leaf, class, 1518)?;
-                htb.set_leaf(leaf, Leaf { limit: ByteCount::new(40_000), longest: 1518 })?;
-                htb.set_queue(leaf, "pfifo", &[])
-            };
-            for taken in [
-                "tc qdisc del dev left parent 401:1",
-                "tc qdisc del dev left parent 1:400",
-                "tc class del dev left classid 1:400",
-                "tc qdisc del dev left root",
-            ] {
-                make().unwrap();
-                make().unwrap();
-                run("tc qdisc add dev left clsact");
-                run("tc qdisc del dev left clsact");
-                run("tc qdisc replace dev right root handle 1: pfifo");
-                run("tc qdisc del dev right root");
-                assert!(!losses.any().unwrap(), "before `{taken}`");
-                run(taken);
-                assert!(losses.any().unwrap(), "{taken}");
-                assert!(!losses.any().unwrap(), "told once");
-            }
-            assert_eq!(make().unwrap_err().kind(), io::ErrorKind::NotFound);
-            run("tc qdisc add dev left root pfifo");
-            assert_eq!(htb.put().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-            run("tc qdisc del dev left root");
-            htb.put().unwrap();
-            make().unwrap();
-            assert!(!losses.any().unwrap(), "all of that was another's");
-        });
-    }
-
-    #[test]
-    fn the_kernel_is_asked_for_kinds_of_qdiscs_and_none_is_made() {
-        on_a_veth_pair(|| {
-            let ifindex = if_nametoindex("left").unwrap();
-            for others in [None, Some("tc qdisc add dev left root handle 2: htb")] {
-                others.into_iter().for_each(run);
-                // The kernel's own packets, such as those that look for routers, are counted meanwhile.
-                let qdiscs = || {
-                    let all = tc("qdisc show dev left");
-                    all.split(" direct_packets_stat").next().unwrap_or_default().to_owned()
-                };
-                let before = qdiscs();
-                for kind in ["htb", "tbf", "pfifo"] {
-                    look_for(kind, ifindex, HANDLE).unwrap();
-                }
-                let error = look_for("none_such", ifindex, HANDLE).unwrap_err();
-                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
-                assert_eq!(qdiscs(), before);
-            }
-        });
-    }
-
-    #[test]
-    fn packets_wait_in_the_qdisc_that_is_named_whatever_becomes_of_the_leaf_above_it() {
-        on_a_veth_pair(|| {
-            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
-            let class = HANDLE | 1;
-            htb.set_class(class, None).unwrap();
-            for longest in [70_000, 1518] {
-                htb.set_leaf(class, Leaf { limit: ByteCount::new(40_000), longest }).unwrap();
-                htb.set_queue(class, "pfifo", &[]).unwrap();
-                let qdiscs = tc("qdisc show dev left");
-                assert!(qdiscs.contains("qdisc tbf 2: parent 1:1 "), "{qdiscs}");
-                let of_pfifo: Vec<&str> =
-                    qdiscs.lines().filter(|line| line.contains("pfifo")).collect();
-                assert!(of_pfifo.len() == 1 && of_pfifo[0].contains("parent 2:1 "), "{qdiscs}");
-            }
-            let error = htb.set_queue(class, "none_such", &[]).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
-        });
-    }
-
-    #[test]
-    fn fq_codel_takes_other_options_and_keeps_its_packets() {
-        if forebay_skips::skip_without(forebay_skips::Need::FlowQdiscs) {
-            return;
-        }
-        on_a_veth_pair(|| {
-            run("ip address add 10.9.0.1/24 dev left");
-            run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
-            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
-            let losses = htb.losses().unwrap();
-            let class = HANDLE | 1;
-            htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
-            htb.set_leaf(class, Leaf { limit: ByteCount::new(1 << 20), longest: 1518 }).unwrap();
-            htb.set_queue(class, "fq_codel", &[]).unwrap();
-            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-            setsockopt(&socket, sockopt::Priority, &(class as i32)).unwrap();
-            for _ in 0..20 {
-                socket.send_to(&[7; 1400], "10.9.0.2:9").unwrap();
-            }
-            let shown = || {
-                let all = tc("-s qdisc show dev left");
-                all.split("qdisc fq_codel").nth(1).unwrap().to_owned()
-            };
-            let waiting = |shown: &str| -> u32 {
-                let backlog = shown.split("backlog ").nth(1).unwrap();
-                let packets = backlog.split(' ').nth(1).unwrap();
-                packets.trim_end_matches('p').parse().unwrap()
-            };
-            let before = shown();
-            assert!(before.contains("interval 100ms") && waiting(&before) > 10, "{before}");
-            let options = fq_codel_options(Duration::from_millis(20), Duration::from_millis(400));
-            htb.set_queue(class, "fq_codel", &options).unwrap();
-            let after = shown();
-            // A frame leaves in 115 ms.
-            assert!(after.contains("interval 400ms"), "{after}");
-            assert!(waiting(&after) + 5 >= waiting(&before), "{before}{after}");
-            assert!(after.contains("dropped 0,"), "{after}");
-            assert!(!losses.any().unwrap(), "nothing was taken away");
-        });
-    }
-
-    #[test]
-    fn super_packets_that_wait_leave_though_the_leaf_has_begun_to_cut_them_up() {
-        on_a_veth_pair(|| {
-            run("ip address add 10.9.0.1/24 dev left");
-            run("ip neighbour add 10.9.0.2 lladdr 02:00:00:00:00:09 dev left");
-            let htb = Htb::create(if_nametoindex("left").unwrap(), HANDLE).unwrap();
-            let class = HANDLE | 1;
-            htb.set_class(class, Some(Rate::from_bits_per_sec(100_000))).unwrap();
-            let limit = ByteCount::new(1 << 20);
-            htb.set_leaf(class, Leaf { limit, longest: 1 << 18 }).unwrap();
-            let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
-            setsockopt(&socket, sockopt::Priority, &(class as i32)).unwrap();
-            setsockopt(&socket, sockopt::UdpGsoSegment, &1000).unwrap();
-            for _ in 0..3 {
-                socket.send_to(&[7; 30_000], "10.9.0.2:9").unwrap();
-            }
-            // The first has emptied the bucket of the class for 2.5 s, whatever its rate from then on.
-            let queued =
-                || tc("-s qdisc show dev left").split("backlog ").nth(1).unwrap().to_owned();
-            assert!(queued().contains("b 2p "), "{}", queued());
-            htb.set_leaf(class, Leaf { limit, longest: 1518 }).unwrap();
-            htb.set_class(class, None).unwrap();
-            let deadline = Instant::now() + Duration::from_secs(20);
-            while !queued().starts_with("0b 0p ") {
-                assert!(Instant::now() < deadline, "{}", queued());
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        });
-    }
-
-    #[test]
-    fn a_qdisc_of_somebody_else_is_not_taken_for_one_that_was_left_behind() {
-        on_a_veth_pair(|| {
-            let ifindex = if_nametoindex("left").unwrap();
-            run("tc qdisc add dev left root handle 2: htb");
-            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
-            run("tc qdisc replace dev left root handle 1: pfifo");
-            assert!(!is_left_behind(ifindex, HANDLE).unwrap());
-            assert!(Htb::create(9999, HANDLE).is_err());
-            run("tc qdisc replace dev left root noqueue");
-            Htb::create(ifindex, HANDLE).unwrap();
-        });
-    }
 }

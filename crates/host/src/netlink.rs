@@ -54,6 +54,23 @@ impl Commands {
         Ok(getsockname::<NetlinkAddr>(self.0.as_raw_fd())?.pid())
     }
 
+    /// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
+    pub fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+        send_request(&self.0, kind, 0, body)?;
+        receive(&self.0)
+    }
+
+    /// All messages of the kernel in answer to a dump of `kind`, as of [`dump`].
+    pub fn dump(&self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        send_request(&self.0, kind, NLM_F_DUMP, body)?;
+        let mut messages = Vec::new();
+        read_answers(&self.0, |message| {
+            messages.push(message.to_vec());
+            None::<()>
+        })?;
+        Ok(messages)
+    }
+
     /// Has the kernel do what `kind` and `body` say, with the `flags` that go with it.
     ///
     /// # Errors
@@ -117,11 +134,18 @@ fn read_dump<T>(
     protocol: SockProtocol,
     kind: u16,
     body: &[u8],
+    wanted: impl FnMut(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    read_answers(&request(protocol, kind, NLM_F_DUMP, body)?, wanted)
+}
+
+/// What `wanted` makes of the first answer to a dump that it takes; the rest is not read then.
+fn read_answers<T>(
+    kernel: &OwnedFd,
     mut wanted: impl FnMut(&[u8]) -> Option<T>,
 ) -> io::Result<Option<T>> {
-    let kernel = request(protocol, kind, NLM_F_DUMP, body)?;
     loop {
-        let datagram = receive(&kernel)?;
+        let datagram = receive(kernel)?;
         let mut rest = &datagram[..];
         while !rest.is_empty() {
             let header: &[u8; HEADER] = rest.first_chunk().ok_or(io::ErrorKind::InvalidData)?;

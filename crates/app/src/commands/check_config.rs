@@ -22,6 +22,26 @@ fn share(member: &Member, groups: &[String]) -> String {
     format!(", weight {weight} in {of}{guaranteed}")
 }
 
+/// What the packets of a bundle wait in, with the value of each parameter; `qdisc`: where they wait in the box.
+#[cfg(feature = "host")]
+fn queues(config: &forebay_host::daemon::Config, qdisc: &forebay_core::spec::Spec) -> String {
+    use forebay_core::qdisc::written_out;
+    use forebay_host::daemon::config::DatapathKind;
+
+    let in_box = || written_out(qdisc).unwrap_or_else(|_| qdisc.clone()).to_string();
+    let in_kernel = || {
+        config.kernel_qdisc.map_or_else(
+            || "queues of the kernel by flow (HTB)".into(),
+            |it| format!("the kernel's {} (HTB)", it.name()),
+        )
+    };
+    match config.datapath {
+        DatapathKind::User => in_box(),
+        DatapathKind::Kernel => in_kernel(),
+        DatapathKind::Auto => format!("{}, or else {}", in_kernel(), in_box()),
+    }
+}
+
 #[cfg(feature = "host")]
 impl CheckConfig {
     /// Prints one line per bundle, or all that is wrong, with exit code 2. Key files are read too.
@@ -78,11 +98,12 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
                 let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
                 let min =
                     shaping.min_rate.map_or("what the path allows".into(), |it| it.to_string());
-                let (cc, qdisc) = (&shaping.cc, &shaping.qdisc);
+                let cc = &shaping.cc;
+                let queues = queues(config, &shaping.qdisc);
                 let uplink = config.uplink.as_ref();
                 let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
                 let share = share.unwrap_or_default();
-                writeln!(text, ", {cc} over {qdisc}, {min} to {max}{share}")?;
+                writeln!(text, ", {cc} over {queues}, {min} to {max}{share}")?;
             }
             None => text.push('\n'),
         }

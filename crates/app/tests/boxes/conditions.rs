@@ -20,9 +20,9 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::alone;
 use crate::by_hand::{await_status, await_that, connect_the_sites, write_sendbox};
 use crate::two_bundles::write_configs;
+use crate::{alone, kernel_queues};
 
 const PORT: u16 = 7000;
 
@@ -155,20 +155,7 @@ fn devices_that_are_deleted_and_made_again_are_waited_for_and_attached_to() {
     let flow = Flow::start(scene.sites());
     await_that("packets are taken", || scene.takes());
     for has_same_index in [false, true, false] {
-        for (device, make_again) in
-            [("lan", Scene::make_lan_again as fn(&Scene, &str)), ("wan", Scene::make_wan_again)]
-        {
-            let index = index_words(&scene.sites().left_box, device, has_same_index);
-            scene.ip_in_box(&["link del dev {}".replace("{}", device).as_str()]);
-            await_that("packets are handed back", || scene.state() == "handed_back");
-            let status = scene.status();
-            assert_eq!(status.void[0].condition, "device", "{:?}", status.void);
-            let table = status.table();
-            assert!(table.contains(&format!("there is no device {device}")), "{table}");
-            make_again(&scene, &index);
-            await_that(&format!("packets are taken of the new {device}"), || scene.takes());
-            await_that("the connection goes on", || flow.is_going_on());
-        }
+        scene.is_followed(&flow, has_same_index);
     }
     scene.await_logged("wan was made again: attached to it");
     // Without its observer a box ends, and the kernel has the packets.
@@ -178,6 +165,42 @@ fn devices_that_are_deleted_and_made_again_are_waited_for_and_attached_to() {
     await_that("the box ends", || scene.boxes[0].try_wait().unwrap().is_some());
     scene.await_logged("the observer of the devices has ended");
     await_that("the connection goes on", || flow.is_going_on());
+    flow.finish();
+}
+
+#[test]
+fn kernel_datapath_follows_devices_and_undoes_changes() {
+    if skip_without(Need::QueueSampling) {
+        return;
+    }
+    let Some(mut scene) = Scene::set_up() else { return };
+    kernel_queues::keep_in_kernel(&scene.config);
+    scene.start();
+    let flow = Flow::start(scene.sites());
+    await_that("packets are taken", || scene.takes());
+    for has_same_index in [false, true] {
+        scene.is_followed(&flow, has_same_index);
+    }
+    scene.await_logged("wan was made again: attached to it");
+    // Of all queues: one has the connection.
+    let of_queues = "tc qdisc show dev wan | grep -o 'tbf [0-9a-f]*: parent fb:[0-9a-f]*' | while read _ own _ of; \
+                     do echo qdisc change dev wan handle $own parent $of tbf rate 64kbit burst 1600 limit 9000; \
+                     done | tc -batch -";
+    let mut changing = Command::new("sh");
+    changing.args(["-c", of_queues]);
+    scene.sites().left_box.host(&mut changing).unwrap();
+    assert!(changing.status().unwrap().success());
+    scene.await_logged("another program has changed qdisc tbf ");
+    let log = scene.log();
+    let line = log.lines().find(|line| line.contains("has changed qdisc")).unwrap();
+    assert!(line.contains("FB0305"), "{line}");
+    await_that("packets are taken again", || scene.takes());
+    let began = flow.received();
+    await_that("a megabyte more comes", || flow.received() > began + (1 << 20));
+    let mut showing = Command::new("tc");
+    scene.sites().left_box.host(showing.args(["qdisc", "show", "dev", "wan"])).unwrap();
+    let shown = String::from_utf8(showing.output().unwrap().stdout).unwrap();
+    assert!(!shown.contains("rate 64Kbit"), "{shown}");
     flow.finish();
 }
 
@@ -420,9 +443,34 @@ impl Scene {
 
     /// Whether packets are taken now, while some come all the time.
     fn takes(&self) -> bool {
-        let before = self.counter("captured");
+        let before = self.taken();
         thread::sleep(Duration::from_millis(50));
-        self.counter("captured") > before && self.state() != "handed_back"
+        self.taken() > before && self.state() != "handed_back"
+    }
+
+    /// Packets that were taken, or put into classes.
+    fn taken(&self) -> u64 {
+        let status = self.status();
+        let mut counters = status.ports[0].counters.iter();
+        counters.find(|(key, _)| ["captured", "classified"].contains(&key.as_str())).unwrap().1
+    }
+
+    /// Deletes each device, and makes it again once the packets are handed back: they are taken then.
+    fn is_followed(&self, flow: &Flow, has_same_index: bool) {
+        for (device, make_again) in
+            [("lan", Self::make_lan_again as fn(&Self, &str)), ("wan", Self::make_wan_again)]
+        {
+            let index = index_words(&self.sites().left_box, device, has_same_index);
+            self.ip_in_box(&["link del dev {}".replace("{}", device).as_str()]);
+            await_that("packets are handed back", || self.state() == "handed_back");
+            let status = self.status();
+            assert_eq!(status.void[0].condition, "device", "{:?}", status.void);
+            let table = status.table();
+            assert!(table.contains(&format!("there is no device {device}")), "{table}");
+            make_again(self, &index);
+            await_that(&format!("packets are taken of the new {device}"), || self.takes());
+            await_that("the connection goes on", || flow.is_going_on());
+        }
     }
 
     /// A counter of the LAN port.

@@ -55,7 +55,9 @@ fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_kille
     assert_eq!(state.alarm, None);
     let at_wan = |name: &str| counter(&sent, name);
     assert!(at_wan("sampled") > 1000, "{:?}", sent.ports);
-    assert_eq!(["unsampled", "unread", "missed"].map(at_wan), [0; 3], "{:?}", sent.ports);
+    assert_eq!(["unsampled", "unread"].map(at_wan), [0; 2], "{:?}", sent.ports);
+    // But for those before the first one that is seen, and after the last.
+    assert!(at_wan("missed") + 10 >= unseen, "{unseen}: {:?}", sent.ports);
 
     signal(&shaping, Signal::SIGSTOP);
     // Longer than a heartbeat counts.
@@ -133,14 +135,19 @@ fn carry(sites: &PairSites) -> f64 {
     8.0 * sent as f64 / elapsed.as_secs_f64()
 }
 
-/// The files of a sendbox that shapes to `max_rate` at most, and of its receivebox.
-pub fn write_configs(folder: &Path, max_rate: &str) -> [PathBuf; 2] {
-    let sendbox = write_sendbox(folder, max_rate);
-    let text = fs::read_to_string(&sendbox).unwrap();
+/// Has the packets of the sendbox with this file stay in the kernel.
+pub fn keep_in_kernel(sendbox: &Path) {
+    let text = fs::read_to_string(sendbox).unwrap();
     let (before, rest) = text.split_once("qdisc = ").unwrap();
     let (_, after) = rest.split_once('\n').unwrap();
     let text = format!("{before}{after}").replace("[box]", "[box]\ndatapath = \"kernel\"");
-    fs::write(&sendbox, text).unwrap();
+    fs::write(sendbox, text).unwrap();
+}
+
+/// The files of a sendbox that shapes to `max_rate` at most, and of its receivebox.
+pub fn write_configs(folder: &Path, max_rate: &str) -> [PathBuf; 2] {
+    let sendbox = write_sendbox(folder, max_rate);
+    keep_in_kernel(&sendbox);
     let receivebox = folder.join("receivebox.toml");
     let text = format!(
         r#"

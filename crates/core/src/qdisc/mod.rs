@@ -248,6 +248,25 @@ pub fn bundle_default() -> Spec {
         .with("follow_rtt", Value::Bool(true))
 }
 
+/// The discipline of a bundle as an operator writes it in a box's file: an `fq_codel` has the parameters of
+/// [`bundle_default`] where it names none, so that writing the kind out changes nothing.
+pub fn of_bundle(written: Spec) -> Spec {
+    let default = bundle_default();
+    if written.kind != default.kind {
+        return written;
+    }
+    Spec { params: default.params.into_iter().chain(written.params).collect(), ..written }
+}
+
+/// A specification with every parameter that has a default, written out.
+///
+/// # Errors
+///
+/// There is no discipline of its kind.
+pub fn written_out(spec: &Spec) -> Result<Spec, SpecError> {
+    Ok(spec.with_defaults(discipline(spec)?.params))
+}
+
 /// All disciplines, in the order in which they are listed to people.
 pub const DISCIPLINES: &[Discipline] = &[
     fifo::DISCIPLINE,

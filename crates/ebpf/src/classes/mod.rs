@@ -52,9 +52,10 @@ pub struct ClassesOptions {
     pub wan: u32,
     /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
-    /// Packets that wait in all classes together at most, super-packets counted once: what comes then is dropped.
+    /// Packets that wait in the qdisc, super-packets counted once, from which on bundles are held to
+    /// [`Classes::set_share`].
     pub most_packets: u32,
-    /// Bytes that they have at most.
+    /// Bytes from which on they are, too.
     pub most_bytes: u32,
     /// Age of the last [`Classes::beat`] from which packets go past all classes; above zero.
     pub stale_after: Duration,
@@ -73,7 +74,7 @@ pub struct ClassifiedCounters {
     pub outside: u64,
     /// Left alone: the process has not beaten for too long.
     pub stale: u64,
-    /// Dropped: too much waited in all classes together.
+    /// Dropped: too much waited in the qdisc, and more of this bundle than its share.
     pub full: u64,
 }
 
@@ -91,7 +92,9 @@ pub struct DepartedCounters {
     pub outside: u64,
     /// Counted before, and sent once more: the driver had refused them.
     pub again: u64,
-    /// The program did not run, for it ran already on this processor (`recursion_misses`).
+    /// Packets as they are on the wire that have left the qdisc, by its own count, and that the program has not seen: it
+    /// ran already on this processor, or the kernel does not run programs there while some task is the current one. They
+    /// are known once a buffer has left after the next one.
     pub missed: u64,
     /// For how much longer than one that does nothing the program has run (ns). The kernel takes note of it while
     /// `kernel.bpf_stats_enabled` is set.
@@ -143,6 +146,8 @@ pub struct Classes {
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
+    ports: MappedWords,
+    share: MappedWords,
     standing: MappedWords,
     ledgers: MappedWords,
     waits: RingBuffer<'static>,
@@ -152,7 +157,8 @@ pub struct Classes {
     departed: OwnedFd,
     refused: OwnedFd,
     dropped: OwnedFd,
-    _links: Option<(TcxLink, [TracepointLink; 3])>,
+    at_wan: Option<TcxLink>,
+    _at_tracepoints: Option<[TracepointLink; 3]>,
 }
 
 impl Classes {
@@ -165,7 +171,8 @@ impl Classes {
         let departed = TracepointLink::attach(classes.departed.as_fd(), "classes")?;
         // Once packets are in a class they are counted.
         let classify = TcxLink::attach(classes.classify.as_fd(), options.wan, TcxSide::Egress)?;
-        classes._links = Some((classify, [departed, dropped, refused]));
+        classes.at_wan = Some(classify);
+        classes._at_tracepoints = Some([departed, dropped, refused]);
         Ok(classes)
     }
 
@@ -176,8 +183,6 @@ impl Classes {
             .open(&mut storage)
             .map_err(Error::load("classes"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            rodata.lan_ifindex = options.lan;
-            rodata.wan_ifindex = options.wan;
             rodata.leaves = options.leaves;
             rodata.most_packets = options.most_packets;
             rodata.most_bytes = options.most_bytes;
@@ -194,11 +199,15 @@ impl Classes {
             0
         };
         waits.add(&loaded.maps.waits, add).map_err(Error::map("waits"))?;
-        Ok(Self {
+        let classes = Self {
             sampler: Sampler::of(maps!(loaded.maps), departed.try_clone().map_err(failed)?, true)?,
             leaves: options.leaves,
             heartbeat: MappedWords::new(loaded.maps.heartbeat.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "heartbeat", source })?,
+            ports: MappedWords::new(loaded.maps.ports.as_fd(), size_of::<types::ports>() / 8)
+                .map_err(|source| Error::Map { map: "ports", source })?,
+            share: MappedWords::new(loaded.maps.share.as_fd(), 1)
+                .map_err(|source| Error::Map { map: "share", source })?,
             standing: MappedWords::new(
                 loaded.maps.standing.as_fd(),
                 size_of::<types::standing>() / 8,
@@ -213,8 +222,28 @@ impl Classes {
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
             dropped: program::descriptor("classes", loaded.progs.dropped.as_fd())?,
             departed,
-            _links: None,
-        })
+            at_wan: None,
+            _at_tracepoints: None,
+        };
+        classes.set_ports(options.lan, options.wan);
+        Ok(classes)
+    }
+
+    /// Attaches the programs to other ports, after one was deleted and made again: bundles and counters stay. The WAN port
+    /// is called `device`. Needs no more than bpf(2), with `CAP_BPF`.
+    pub fn attach_anew(&mut self, lan: u32, device: &str, wan: u32) -> Result<(), Error> {
+        self.at_wan = None;
+        self.set_ports(lan, wan);
+        let classify = self.classify.as_fd();
+        self.at_wan = Some(TcxLink::attach_anew(classify, device, wan, TcxSide::Egress)?);
+        Ok(())
+    }
+
+    fn set_ports(&self, lan: u32, wan: u32) {
+        let ports = types::ports { lan: lan.into(), wan: wan.into() };
+        for (to, from) in self.ports.words().iter().zip(ports.words()) {
+            to.store(from, Ordering::Relaxed);
+        }
     }
 
     /// Leaves of each of so many bundles: 1,024, a power of two, and from five bundles on fewer.
@@ -254,9 +283,16 @@ impl Classes {
         self.heartbeat.words()[0].store(0, Ordering::Relaxed);
     }
 
+    /// Lets each bundle have so many packets waiting whatever waits of the others; 0 at first. What comes for a bundle
+    /// beyond that is dropped while the qdisc holds [`ClassesOptions::most_packets`] or more.
+    pub fn set_share(&self, packets: u64) {
+        // Relaxed: the word stands for itself.
+        self.share.words()[0].store(packets, Ordering::Relaxed);
+    }
+
     /// What stood in the qdisc when the last packet of a bundle left it.
     pub fn standing(&self) -> Standing {
-        let types::standing { packets, bytes, drops } = self.standing.load();
+        let types::standing { packets, bytes, drops, .. } = self.standing.load();
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
@@ -307,7 +343,7 @@ impl Classes {
             unread: self.fate(8)?,
             outside: self.fate(9)?,
             again: self.fate(10)?,
-            missed: info.recursion_misses,
+            missed: self.standing.load::<types::standing>().unseen,
             sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
         })
     }

@@ -155,7 +155,7 @@ impl Sampler {
         self.link = None;
         let program = self.program.as_fd();
         self.link = Some(if self.is_at_tc {
-            Link::Tcx { _held: TcxLink::attach(program, ifindex, TcxSide::Ingress)? }
+            Link::Tcx { _held: TcxLink::attach_anew(program, device, ifindex, TcxSide::Ingress)? }
         } else {
             Link::Xdp(XdpLink::attach_anew(program, device, ifindex)?)
         });

@@ -363,12 +363,22 @@ impl Status {
         if self.bundles.len() > brief::MOST_IN_FULL {
             return brief::write(out, &self.bundles);
         }
-        self.bundles.iter().try_for_each(|bundle| bundle.write_table(out, self.at_ns))
+        // That of the port at which the kernel queues, if it does.
+        let in_kernel = self.ports.iter().map(|port| &*port.mode).find(|it| it.starts_with(HTB));
+        self.bundles.iter().try_for_each(|bundle| bundle.write_table(out, self.at_ns, in_kernel))
     }
 }
 
+/// How the mode of a port begins at which the kernel queues.
+pub const HTB: &str = "htb, ";
+
 impl BundleStatus {
-    fn write_table(&self, out: &mut impl std::fmt::Write, now_ns: u64) -> std::fmt::Result {
+    fn write_table(
+        &self,
+        out: &mut impl std::fmt::Write,
+        now_ns: u64,
+        in_kernel: Option<&str>,
+    ) -> std::fmt::Result {
         let heard = match self.peer.heard_ns {
             Some(ns) => format!("heard {} ago", millis(Some(ns))),
             None => "never heard".into(),
@@ -402,7 +412,7 @@ impl BundleStatus {
         }
         let Some(shaping) = &self.shaping else { return Ok(()) };
         let decision = &shaping.decision;
-        row("algorithm", format!("{} over {}", shaping.cc, shaping.qdisc))?;
+        row("algorithm", format!("{} over {}", shaping.cc, in_kernel.unwrap_or(&shaping.qdisc)))?;
         row("state", format!("{}: {}", decision.state, decision.reason))?;
         if let Some(alarm) = &shaping.alarm {
             row("alarm", alarm.clone())?;

@@ -7,6 +7,7 @@ use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_core::qdisc::written_out;
 use forebay_core::random::Streams;
 use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError, nearest};
@@ -484,7 +485,8 @@ fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
     BundleSpec {
         name: bundle.name.clone(),
         cc: of_sendbox(&bundle.cc),
-        qdisc: bundle.qdisc.clone(),
+        // A box's file has other defaults.
+        qdisc: written_out(&bundle.qdisc).expect("checked with the plan"),
         datapath: if bundle.in_kernel { DatapathKind::Kernel } else { DatapathKind::User },
         supervised: bundle.supervised,
         min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),

@@ -98,14 +98,19 @@ fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process
 }
 
 #[test]
-fn what_comes_once_too_much_waits_is_dropped_if_it_is_of_a_bundle() {
+fn full_qdisc_refuses_only_bundles_beyond_their_share() {
     let Some(classes) = classes_for(0, 0) else { return };
     let action = |to| classified(&classes, 1, to, LAN).1;
     assert_eq!(action([10, 2, 0, 1]), TCX_NEXT, "before the first beat");
     classes.beat();
-    assert_eq!(action([10, 2, 0, 1]), TCX_DROP);
+    classes.set_share(3);
+    // Nothing leaves in a trial run, nor is it seen that something is dropped.
+    let of_one: Vec<i32> = (0..5).map(|_| action([10, 2, 0, 1])).collect();
+    assert_eq!(of_one, [TCX_NEXT, TCX_NEXT, TCX_NEXT, TCX_DROP, TCX_DROP]);
+    assert_eq!([(); 3].map(|()| action([10, 3, 0, 1])), [TCX_NEXT; 3], "another bundle");
     assert_eq!([action([10, 4, 0, 1]), action([10, 2, 0, 9])], [TCX_NEXT; 2]);
-    let expected = ClassifiedCounters { full: 1, own: 1, outside: 1, stale: 1, ..none() };
+    let expected =
+        ClassifiedCounters { bundles: 6, full: 2, own: 1, outside: 1, stale: 1, ..none() };
     assert_eq!(classes.classified().unwrap(), expected);
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::sendbox::SUPPLIED;
 use forebay_core::bundle::{BundleId, Nat};
-use forebay_core::qdisc::{self, Classifier, bundle_default};
+use forebay_core::qdisc::{self, Classifier, bundle_default, of_bundle};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Rate;
 use forebay_ebpf::{MAX_PAIRS, MAX_PREFIXES};
@@ -150,7 +150,7 @@ impl<'a> Bundle<'a> {
         {
             table.wrong("max_rate", format!("a rate of at least min_rate, {min_rate}"));
         }
-        let qdisc = qdisc.unwrap_or_else(bundle_default);
+        let qdisc = qdisc.map_or_else(bundle_default, of_bundle);
         let supervised = table.switch("supervised").unwrap_or(true);
         Some(Shaping { cc: cc?, qdisc, supervised, min_rate, max_rate: self.max_rate })
     }

@@ -336,8 +336,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
     let family = |family: libc::c_int| only(0, SeccompCmpOp::Eq, family as u64);
     match task {
         Task::Packets | Task::Classes => {
-            let attaching = (task == Task::Packets).then_some(BPF_LINK_CREATE);
-            let commands = BPF_COMMANDS.into_iter().chain(attaching);
+            let commands = BPF_COMMANDS.into_iter().chain([BPF_LINK_CREATE]);
             let commands = commands.map(|command| only(0, SeccompCmpOp::Eq, command));
             rules.insert(libc::SYS_bpf, commands.collect::<Result<_, _>>()?);
         }
@@ -421,11 +420,13 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_attached_anew_where_packets_leave_the_kernel_alone() {
+    fn programs_are_attached_anew_by_threads_that_carry_packets_alone() {
         if forebay_skips::skip_without(forebay_skips::Need::Root) {
             return;
         }
-        for (task, is_denied) in [(Task::Packets, false), (Task::Classes, true)] {
+        for (task, is_denied) in
+            [(Task::Packets, false), (Task::Classes, false), (Task::Rates, true)]
+        {
             let outcome = std::thread::spawn(move || {
                 install(&filters(task).unwrap()).unwrap();
                 let nothing = std::ptr::null::<u8>();

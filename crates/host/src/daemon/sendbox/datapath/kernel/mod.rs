@@ -37,7 +37,7 @@ use crate::daemon::config::{BundleConfig, Config, KernelQdisc};
 use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
-use crate::daemon::status::PortStatus;
+use crate::daemon::status::{HTB, PortStatus};
 use crate::daemon::{DaemonError, message_addresses};
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
@@ -55,10 +55,12 @@ const LOOK_SPACING: Duration = Duration::from_micros(1);
 /// A shorter rest is not worth a timer.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Packets that wait in all classes together at most, however many flows a host makes: 300 MB of the kernel's memory,
-/// if they are full ones.
+/// Packets that wait at the WAN port before bundles are held to their shares, however many flows a host makes: 300 MB of
+/// the kernel's memory, if they are full ones. All shares together are as many again at most. Half as many would drop
+/// bursts of small packets that the queues of a bundle have room for.
 const MOST_PACKETS: u32 = 1 << 17;
-/// Bytes that they have at most, as super-packets: 0.1 s at 10 Gbit/s.
+/// Bytes from which on bundles are held to their shares, too, for super-packets: 0.1 s at 10 Gbit/s. All shares together
+/// are as many again. With half of it, two bundles that send at 10 Gbit/s would lose packets within 50 ms.
 const MOST_BYTES: u32 = 1 << 27;
 
 /// One bundle.
@@ -87,9 +89,12 @@ pub struct Kernel {
     classes: Classes,
     rates: Rates,
     qdisc: Option<KernelQdisc>,
-    /// Of LAN and WAN, which programs and queues are for.
-    indices: [u32; 2],
+    /// Of LAN and WAN, which programs and queues are for; `None`: the device has gone, and one that is made again may have
+    /// its index.
+    indices: [Option<u32>; 2],
     names: [String; 2],
+    /// Bytes of the longest frame.
+    frame_bytes: usize,
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
     by_place: BTreeMap<usize, usize>,
@@ -140,6 +145,7 @@ impl Kernel {
         for bundle in &mut bundles {
             bundle.begin(&classes);
         }
+        classes.set_share(share(bundles.len(), frame_bytes));
         let places = (0..classes.room()).map(|place| {
             let (class, leaves) = classes.at(place);
             let qdisc = qdisc.and_then(KernelQdisc::kind);
@@ -160,8 +166,9 @@ impl Kernel {
             classes,
             rates,
             qdisc,
-            indices: [lan, wan],
+            indices: [Some(lan), Some(wan)],
             names,
+            frame_bytes,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             by_place: bundles.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect(),
             bundles,
@@ -182,6 +189,28 @@ impl Kernel {
         }
     }
 
+    /// Has programs and queues at devices that have taken the place of those before.
+    fn attach(&mut self, now: [Option<u32>; 2]) {
+        let [Some(lan), Some(wan)] = now else { return };
+        let again: Vec<&String> = (self.names.iter().zip(self.indices).zip(now))
+            .filter_map(|((name, before), now)| (before != now).then_some(name))
+            .collect();
+        let Some(first) = again.first() else { return };
+        if let Err(error) = self.classes.attach_anew(lan, &self.names[1], wan) {
+            // They are at none now.
+            self.indices = [None; 2];
+            self.void.push(Void::made_again(first, &error));
+            return;
+        }
+        for name in again {
+            tracing::info!(target: "device", "{name} was made again: attached to it");
+        }
+        if self.indices[1] != now[1] {
+            self.rates.follow(wan);
+        }
+        self.indices = now;
+    }
+
     fn look_spacing(&self) -> Duration {
         LOOK_SPACING * self.bundles.len() as u32
     }
@@ -194,8 +223,8 @@ impl Kernel {
     /// The qdisc and its queues, for people.
     fn mode(&self) -> String {
         match self.qdisc {
-            None => format!("htb, {} queues a bundle", self.classes.at(0).1.len()),
-            Some(qdisc) => format!("htb, {} a bundle", qdisc.name()),
+            None => format!("{HTB}{} queues a bundle", self.classes.at(0).1.len()),
+            Some(qdisc) => format!("{HTB}{} a bundle", qdisc.name()),
         }
     }
 }
@@ -230,6 +259,13 @@ fn set_bundles(
 ) -> Result<(), forebay_ebpf::Error> {
     let set = bundles.iter().map(|bundle| (bundle.id, bundle.sampled.clone())).collect();
     classes.sampler.change(gone, set)
+}
+
+/// Packets that each of so many bundles may have waiting whatever waits of the others, with frames of up to so many
+/// bytes.
+fn share(bundles: usize, frame_bytes: usize) -> u64 {
+    let most = u64::from(MOST_PACKETS).min(u64::from(MOST_BYTES) / frame_bytes as u64);
+    (most / bundles as u64).max(1)
 }
 
 /// A share of what stands in the qdisc: how much that is the kernel knows of all bundles together, and without error.
@@ -482,6 +518,7 @@ impl Datapath for Kernel {
         self.by_id = next.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect();
         self.by_place = next.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect();
         self.bundles = next;
+        self.classes.set_share(share(self.bundles.len(), self.frame_bytes));
         self.message_addresses = message_addresses(config);
         self.set_own(seen);
         Ok(())
@@ -489,14 +526,13 @@ impl Datapath for Kernel {
 
     fn follow(&mut self, seen: &Observation) {
         self.set_own(seen);
+        self.void.retain(|void| void.condition == ROOT_QDISC);
         let now = [seen.lan, seen.wan];
-        for ((before, now), name) in self.indices.iter().zip(now).zip(&self.names) {
-            let is_another = now.is_some_and(|now| now != *before);
-            let is_told = self.void.iter().any(|void| void.condition != ROOT_QDISC);
-            if is_another && !is_told {
-                let error = io::Error::other("programs and queues were for the one before");
-                self.void.push(Void::made_again(name, &error));
-            }
+        for (before, now) in self.indices.iter_mut().zip(now) {
+            *before = before.filter(|_| now.is_some());
+        }
+        if seen.void.is_empty() {
+            self.attach(now);
         }
     }
 

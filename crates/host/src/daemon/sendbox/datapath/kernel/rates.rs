@@ -1,8 +1,8 @@
 //! The rates of classes: set by a thread of its own, since that takes `CAP_NET_ADMIN`, which the packet thread has given
 //! up.
 //!
-//! Where the kernel refuses something, or somebody takes the qdisc or a part of it away, the thread says so, and sets
-//! all of it anew after a pause: the packet thread leaves the traffic to the kernel meanwhile, and what waits in classes
+//! Where the kernel refuses something, or another program changes the qdisc or takes a part of it away, the thread says
+//! so, and sets all of it anew after a pause: the packet thread leaves the traffic to the kernel meanwhile, and what waits in classes
 //! that are left leaves unshaped.
 
 use std::io;
@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::htb::{self, Htb, Leaf, Losses};
+use crate::htb::{self, Change, Changes, Htb, Leaf};
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{self, Confinement};
 
@@ -102,7 +102,7 @@ impl BundleClasses {
     ) -> io::Result<()> {
         // The turn first, which makes the class where there is none.
         if has_other_turns && class != self.class {
-            htb.set_sharer(class, self.class, leaf.longest.min(SUPER_PACKET_BYTES))?;
+            htb.set_sharer(class, self.class, turn_bytes(leaf))?;
         }
         htb.set_leaf(class, leaf)?;
         match self.qdisc {
@@ -132,6 +132,11 @@ impl BundleClasses {
     }
 }
 
+/// Bytes that a leaf sends in its turn: what it lets through at once.
+fn turn_bytes(leaf: Leaf) -> u32 {
+    leaf.longest.min(SUPER_PACKET_BYTES)
+}
+
 /// Options of a queue of this kind on a path with this least round trip; zero: it is not known.
 fn queue_options(kind: &str, rtt: Duration) -> Vec<u8> {
     if kind != "fq_codel" {
@@ -151,6 +156,8 @@ struct Wanted {
     rates: Vec<AtomicU64>,
     /// Least round trip of the path at each place (ns); 0: not known.
     rtts: Vec<AtomicU64>,
+    /// Index of the device, and, in the upper half, how often it was another one.
+    device: AtomicU64,
     changed: EventFd,
     is_over: AtomicBool,
     /// Why classes are not as they are wanted, until they are again.
@@ -191,7 +198,8 @@ impl Rates {
         confinement: &Confinement,
     ) -> io::Result<Self> {
         let made = places[..bundles].iter().try_for_each(|place| place.make(&htb));
-        let losses = made.and_then(|()| htb.losses()).inspect_err(|_| {
+        let made = made.and_then(|()| htb.keep_queue_length());
+        let changes = made.and_then(|()| htb.changes()).inspect_err(|_| {
             // The first error says more than one of this.
             let _ = htb.remove();
         })?;
@@ -199,6 +207,7 @@ impl Rates {
         let wanted = Arc::new(Wanted {
             rates: (0..places.len()).map(|place| AtomicU64::new(first(place))).collect(),
             rtts: places.iter().map(|_| AtomicU64::new(0)).collect(),
+            device: AtomicU64::new(htb.ifindex().into()),
             changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             is_over: AtomicBool::new(false),
             failed: Mutex::default(),
@@ -208,8 +217,9 @@ impl Rates {
         let thread = std::thread::Builder::new().name("rates".into()).spawn(move || {
             let places = places.into_iter().enumerate();
             let places = places.map(|(place, classes)| Set::new(classes, first(place))).collect();
-            let setter =
-                Setter { htb, losses, wanted: shared, places, state: State::Set, failure: None };
+            let device = htb.ifindex().into();
+            let (state, failure) = (State::Set, None);
+            let setter = Setter { htb, changes, wanted: shared, device, places, state, failure };
             // The status says whether the packet thread may, and so may this one.
             let _ = realtime && privileges::go_realtime();
             // Sending fails only where nobody waits for it.
@@ -242,6 +252,16 @@ impl Rates {
         self.wanted.rtts[place].store(rtt_ns, Ordering::Relaxed);
         let bits_per_s = rate.map_or(0, Rate::as_bits_per_sec);
         self.wanted.rates[place].store(bits_per_s, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Has qdisc and classes made at another device, which has taken the place of the one before, from now on. It may have
+    /// the same index.
+    pub fn follow(&self, ifindex: u32) {
+        let times = (self.wanted.device.load(Ordering::Relaxed) >> 32) + 1;
+        // First, for the thread says when it is over.
+        *self.wanted.failed() = Some("the device is another one".into());
+        self.wanted.device.store(times << 32 | u64::from(ifindex), Ordering::Release);
         self.wake();
     }
 
@@ -279,6 +299,8 @@ struct Set {
     pending: Range<u32>,
     /// ... and whether their turns are others, too.
     has_other_turns: bool,
+    /// Another program may have changed the leaves, or what stands in them.
+    is_doubtful: bool,
 }
 
 impl Set {
@@ -287,7 +309,7 @@ impl Set {
         let pending = classes.leaves.end..classes.leaves.end;
         let has_other_turns = rate == UNMADE;
         let (leaf, since, rtt) = (UNSHAPED, Instant::now(), Duration::ZERO);
-        Self { classes, rate, rtt, leaf, since, pending, has_other_turns }
+        Self { classes, rate, rtt, leaf, since, pending, has_other_turns, is_doubtful: false }
     }
 
     fn set_rate(&mut self, htb: &Htb, bits_per_s: u64, rtt: Duration) -> io::Result<()> {
@@ -328,7 +350,25 @@ impl Set {
     /// What was set is perhaps not there any more: all is to be made.
     fn forget(&mut self) {
         let (leaf, rtt) = (self.leaf, self.rtt);
-        *self = Self { leaf, rtt, ..Self::new(self.classes.clone(), UNMADE) };
+        let fresh = Self::new(self.classes.clone(), UNMADE);
+        *self = Self { leaf, rtt, is_doubtful: true, ..fresh };
+    }
+
+    /// Whether a change that another program has made leaves the classes of this place as they were set; `None`: it is of
+    /// nothing at this place.
+    fn is_as_set(&self, htb: &Htb, change: &Change) -> Option<bool> {
+        if self.rate == UNMADE {
+            return None;
+        }
+        let BundleClasses { class, leaves, .. } = &self.classes;
+        if htb.is_class(change, *class) {
+            let rate = (self.rate > 0).then(|| Rate::from_bits_per_sec(self.rate));
+            return Some(change.has_class(&htb::bundle_options(rate)));
+        }
+        let leaf = leaves.clone().find(|leaf| htb.is_at(change, *leaf))?;
+        // What is pending is set all the same.
+        let is_set = self.pending.contains(&leaf);
+        Some(is_set || htb.is_leaf_as(change, leaf, self.leaf, turn_bytes(self.leaf)))
     }
 }
 
@@ -346,8 +386,10 @@ enum State {
 /// What the thread owns.
 struct Setter {
     htb: Htb,
-    losses: Losses,
+    changes: Changes,
     wanted: Arc<Wanted>,
+    /// As last seen in [`Wanted`].
+    device: u64,
     places: Vec<Set>,
     state: State,
     /// When something failed last, and the pause after that.
@@ -385,7 +427,7 @@ impl Setter {
             State::Set | State::SettingAnew if self.is_all_set() => PollTimeout::NONE,
             State::Set | State::SettingAnew => PollTimeout::ZERO,
         };
-        let sources = [self.wanted.changed.as_fd(), self.losses.as_fd()];
+        let sources = [self.wanted.changed.as_fd(), self.changes.as_fd()];
         match poll(&mut sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)), timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
@@ -405,24 +447,52 @@ impl Setter {
 
     /// Sets what is wanted and not set, as much as there is time for.
     fn turn(&mut self, now: Instant) -> io::Result<()> {
-        let is_lost = self.losses.any()?;
+        let device = self.wanted.device.load(Ordering::Acquire);
+        if self.device != device {
+            self.device = device;
+            self.places.iter_mut().for_each(Set::forget);
+            (self.state, self.failure) = (State::Failed(now), None);
+            self.htb.follow(device as u32)?;
+        }
+        let changed = self.changes.take()?.map(|changes| self.difference(&changes));
         match self.state {
             State::Failed(until) if now < until => return Ok(()),
             State::Failed(_) => {
                 self.begin_anew(now + MAKING)?;
                 self.state = State::SettingAnew;
             }
-            State::Set | State::SettingAnew if is_lost => {
-                return Err(io::Error::other("somebody has taken them away, or a part of them"));
-            }
-            State::Set | State::SettingAnew => self.set_rates(now + MAKING)?,
+            State::Set | State::SettingAnew => match changed {
+                Some(None) => self.set_rates(now + MAKING)?,
+                Some(Some(difference)) => return Err(io::Error::other(difference)),
+                None => {
+                    return Err(io::Error::other("more was changed than the kernel could tell"));
+                }
+            },
         }
         self.set_leaves(Instant::now() + MAKING)?;
         if self.state == State::SettingAnew && self.is_all_set() {
+            self.htb.keep_queue_length()?;
             self.state = State::Set;
             *self.wanted.failed() = None;
         }
         Ok(())
+    }
+
+    /// The first of the changes of other programs by which something is not as it was set, for people.
+    fn difference(&self, changes: &[Change]) -> Option<String> {
+        let Self { htb, places, .. } = self;
+        let is_as_set = |change: &Change| {
+            let here = htb.is_others_as(change);
+            here.or_else(|| places.iter().find_map(|set| set.is_as_set(htb, change)))
+        };
+        changes.iter().filter(|change| htb.is_of(change)).find_map(|change| {
+            if change.is_gone {
+                Some(format!("another program has taken away {change}"))
+            } else {
+                let is_other = is_as_set(change) == Some(false);
+                is_other.then(|| format!("another program has changed {change}"))
+            }
+        })
     }
 
     /// Begins to make the classes, below a qdisc that is put there again if it is not there.
@@ -437,7 +507,7 @@ impl Setter {
                 })?;
                 self.set_rates(until)
             }
-            set => set,
+            set => self.htb.set_others().and(set),
         }
     }
 
@@ -477,8 +547,12 @@ impl Setter {
     fn set_leaves(&mut self, until: Instant) -> io::Result<()> {
         for set in &mut self.places {
             while let Some(class) = set.pending.next() {
+                if set.is_doubtful {
+                    self.htb.remove_queue(class)?;
+                }
                 set.classes.set_leaf(&self.htb, class, set.leaf, set.rtt, set.has_other_turns)?;
                 set.has_other_turns &= !set.pending.is_empty();
+                set.is_doubtful &= !set.pending.is_empty();
                 if Instant::now() >= until {
                     return Ok(());
                 }

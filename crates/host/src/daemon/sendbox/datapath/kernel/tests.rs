@@ -126,10 +126,7 @@ impl Bench {
         frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
         frame[22..24].copy_from_slice(&[64, 17]);
         frame[26..34].copy_from_slice(&[10, 1, 1, 1, 10, 1, 2, 1]);
-        let sum: u32 =
-            frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1])).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
+        set_checksum(&mut frame);
         frame[35] = (number % 16) as u8;
         frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
         frame[42..46].copy_from_slice(&number.to_be_bytes());
@@ -173,6 +170,15 @@ impl Bench {
         }
         count
     }
+}
+
+/// Sets the checksum of the IP header, which bridges look at that pass packets to iptables.
+fn set_checksum(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let words = frame[14..34].chunks(2).map(|it| u32::from(it[0]) << 8 | u32::from(it[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    frame[24..26].copy_from_slice(&(!folded as u16).to_be_bytes());
 }
 
 /// What tc(8) shows at the WAN port: of a `"qdisc"` or a `"class"`.
@@ -400,39 +406,72 @@ fn another_configuration_takes_other_packets_and_a_new_bundle_begins_anew() {
 }
 
 #[test]
-fn a_port_that_was_made_again_is_told_and_the_box_is_to_be_started_again() {
+fn ports_that_are_made_again_are_attached_to() {
+    behind_a_bridge(|mut bench| {
+        let rate = Rate::from_mbit_per_sec(20);
+        bench.set_rate(Some(rate));
+        bench.beat();
+        let index = |device| nix::net::if_::if_nametoindex(device).ok();
+        let seen =
+            || Observation { lan: index("lan"), wan: index("wan"), ..Observation::default() };
+        for (name, peer) in [("wan", "sink"), ("lan", "source"), ("wan", "sink")] {
+            run(&format!("ip link del {name}"));
+            bench.kernel.follow(&seen());
+            run(&format!("ip link add {peer} type veth peer name {name}"));
+            for command in ["master br0", "up"] {
+                run(&format!("ip link set {name} {command}"));
+            }
+            run(&format!("ip link set {peer} up"));
+            crate::bridge::await_forwarding("lan", "wan").unwrap();
+            bench.kernel.follow(&seen());
+            await_void(&mut bench, false);
+            bench.source = PacketPort::open("source", Direction::Transmit).unwrap();
+            bench.sink = PacketPort::open("sink", Direction::Receive).unwrap();
+            // As before: the rate is wanted still.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let is_set = |class: &str| {
+                class.starts_with("class htb fb:1 ") && class.contains("rate 20Mbit ")
+            };
+            while !shown("class").lines().any(is_set) {
+                assert!(Instant::now() < deadline, "{name}: {}", shown("class"));
+            }
+            bench.turn();
+            bench.told[0].departures.clear();
+            let started = Instant::now();
+            bench.send(400, 10);
+            let arrived = bench.receive(Duration::from_millis(200));
+            let took = started.elapsed() - Duration::from_millis(200);
+            // 240 ms at the rate, less what may leave at once.
+            assert_eq!(arrived, 400, "{name}");
+            assert!(took > Duration::from_millis(200), "{name}: {took:?}");
+            let told = &bench.told[0].departures;
+            let [first, last] = [told.first(), told.last()].map(|it| it.unwrap().packets);
+            assert!(last - first > 300, "{name}: {first} to {last}");
+        }
+    });
+}
+
+#[test]
+fn port_that_cannot_be_attached_to_is_told() {
     behind_a_bridge(|mut bench| {
         let kernel = &mut bench.kernel;
         let [lan, wan] = kernel.indices;
         let seen = |lan, wan| Observation { lan, wan, ..Observation::default() };
-        for at_rest in [seen(Some(lan), Some(wan)), seen(None, None)] {
-            kernel.follow(&at_rest);
-            assert!(kernel.void().is_empty(), "{:?}", kernel.void());
-        }
-        let others = [("lan", seen(Some(wan), Some(wan))), ("wan", seen(Some(lan), Some(lan)))];
-        for (name, another) in others {
-            kernel.void.clear();
-            kernel.follow(&another);
-            let [void] = kernel.void() else { panic!("{:?}", kernel.void()) };
-            let told = format!("{name} was made again: ");
-            assert!(void.fault.found.starts_with(&told), "{void:?}");
-        }
+        kernel.follow(&seen(lan, wan));
+        assert!(kernel.void().is_empty(), "{:?}", kernel.void());
+        // There is no such device.
+        kernel.follow(&seen(lan, Some(9999)));
+        let [void] = kernel.void() else { panic!("{:?}", kernel.void()) };
+        assert!(void.fault.found.starts_with("wan was made again: "), "{void:?}");
+        kernel.follow(&seen(lan, wan));
+        assert!(kernel.void().is_empty(), "{:?}", kernel.void());
     });
 }
 
 #[test]
 fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
     behind_a_bridge(|mut bench| {
-        let folder = tempfile::tempdir().unwrap();
-        let mut config = config(folder.path());
-        let to = vec!["10.9.0.0/16".parse().unwrap()];
-        let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
-        config.bundles.push(added);
-        let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
-        let seen = Observation::default();
-        bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
-        bench.told.push(Told::default());
-        bench.schedule = Schedule::new(2);
+        add_bundle(&mut bench);
         // 6 ms a frame, and 0.1 s for what each leaf sends first.
         bench.set_rate(Some(Rate::from_mbit_per_sec(2)));
         bench.beat();
@@ -444,12 +483,102 @@ fn a_bundle_that_is_added_has_classes_and_a_queue_of_its_own() {
         assert_eq!(bench.kernel.backlog(1).packets, 0);
         let classes = shown("class");
         assert!(classes.contains("class htb fb:2 "), "{classes}");
+        let folder = tempfile::tempdir().unwrap();
+        let (mut config, seen) = (config(folder.path()), Observation::default());
         let too_many = bench.kernel.classes.room() + 1;
         config.bundles = vec![config.bundles[0].clone(); too_many];
         let origins = vec![Origin::New; too_many];
         let refused = bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap_err();
         assert!(refused.to_string().contains("up to 8 bundles"), "{refused}");
     });
+}
+
+/// Adds a bundle to 10.9.0.0/16.
+fn add_bundle(bench: &mut Bench) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path());
+    let to = vec!["10.9.0.0/16".parse().unwrap()];
+    let added = BundleConfig { id: BundleId(2), to, ..config.bundles[0].clone() };
+    config.bundles.push(added);
+    let origins = [Origin::Kept { place: 0, has_other_keys: false }, Origin::New];
+    let seen = Observation::default();
+    bench.kernel.rearrange(clock::now(), &config, &origins, &seen).unwrap();
+    bench.told.push(Told::default());
+    bench.schedule = Schedule::new(2);
+}
+
+#[test]
+fn flood_into_one_bundle_costs_another_nothing() {
+    const PROBES: u64 = 60;
+    const PROBE: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    behind_a_bridge(|mut bench| {
+        add_bundle(&mut bench);
+        bench.kernel.steer(clock::now(), 1, &steering(Some(Rate::from_mbit_per_sec(5))));
+        bench.set_rate(Some(Rate::from_bits_per_sec(240_000)));
+        bench.beat();
+        // 60 bytes of one of 4,096 flows, which all find a leaf.
+        let small = |bench: &mut Bench| {
+            let mut frame = bench.frame();
+            frame.truncate(60);
+            frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+            frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
+            frame[34..36].copy_from_slice(&(bench.sent as u16 % 4096 + 1000).to_be_bytes());
+            set_checksum(&mut frame);
+            frame
+        };
+        let full = |bench: &Bench| bench.kernel.classes.classified().unwrap().full;
+        let deadline = Instant::now() + Duration::from_secs(100);
+        while full(&bench) < 1000 {
+            assert!(Instant::now() < deadline, "{:?}", bench.kernel.classes.classified());
+            (0..64).for_each(|_| {
+                let frame = small(&mut bench);
+                bench.source.send(&frame);
+            });
+            bench.source.flush().unwrap();
+            bench.turn();
+        }
+        let (before, mut arrived) = (full(&bench), 0);
+        let mut take = |bench: &mut Bench| {
+            let count = &mut |frame: &[u8], _: Timestamp| {
+                arrived += u64::from(frame[6..12] == PROBE);
+            };
+            bench.sink.receive(64, count).unwrap();
+        };
+        for _ in 0..PROBES {
+            let mut probe = bench.frame();
+            probe.truncate(98);
+            probe[6..12].copy_from_slice(&PROBE);
+            probe[16..18].copy_from_slice(&84_u16.to_be_bytes());
+            probe[31] = 9;
+            set_checksum(&mut probe);
+            assert!(bench.source.send(&probe));
+            // 8,000 packets/s.
+            for _ in 0..10 {
+                for _ in 0..8 {
+                    let frame = small(&mut bench);
+                    bench.source.send(&frame);
+                }
+                bench.source.flush().unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+                bench.turn();
+                take(&mut bench);
+            }
+        }
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            bench.turn();
+            take(&mut bench);
+        }
+        assert!(full(&bench) > before + 1000, "the flood is refused meanwhile");
+        assert_eq!(arrived, PROBES);
+    });
+}
+
+#[test]
+fn shares_grow_with_few_bundles_and_small_frames() {
+    let shares = [(1, 64), (1, 1518), (4, 1518), (1024, 1518), (1024, 9018)];
+    let shares = shares.map(|(bundles, frame_bytes)| share(bundles, frame_bytes));
+    assert_eq!(shares, [131_072, 88_417, 22_104, 86, 14]);
 }
 
 #[test]
@@ -486,7 +615,8 @@ fn packets_wait_in(qdisc: KernelQdisc) {
         let left = *bench.told[0].departures.last().unwrap();
         assert!(is_seen(left.packets, received), "{qdisc:?}: {left:?}");
         let classes = shown("class");
-        assert_eq!(classes.matches("class htb ").count(), 1, "{classes}");
+        // The other is that of what is in no bundle.
+        assert_eq!(classes.matches("class htb ").count(), 2, "{classes}");
         let in_leaf = qdisc.kind().map(|kind| format!("qdisc {kind} "));
         assert!(in_leaf.is_none_or(|it| shown("qdisc").contains(&it)), "{}", shown("qdisc"));
         assert_eq!(bench.kernel.discipline(), Some(qdisc.nearest()));
@@ -542,13 +672,55 @@ fn what_somebody_takes_away_of_the_queues_is_told_and_made_again() {
             assert!(classes.contains(" rate 20Mbit "), "{taken}");
             assert_eq!(classes.lines().count(), all, "{taken}");
             // Below the class of the bundle each leaf has the class of its TBF beside its own.
-            assert_eq!(2 * qdiscs.matches("qdisc tbf ").count(), all - 1, "{taken}");
+            // There is one more, for what is in no bundle.
+            assert_eq!(2 * qdiscs.matches("qdisc tbf ").count(), all - 2, "{taken}");
         }
         bench.beat();
         bench.send(20, 20);
         assert_eq!(bench.receive(Duration::from_millis(200)), 20);
         let left = bench.told[0].departures.last().unwrap();
         assert!(is_seen(left.packets, 20), "{left:?}");
+    });
+}
+
+#[test]
+fn change_by_another_program_is_told_and_undone() {
+    behind_a_bridge(|mut bench| {
+        bench.set_rate(Some(Rate::from_mbit_per_sec(20)));
+        let qdisc = |handle: &str| {
+            let all = shown("qdisc");
+            let line = all.lines().find(|line| line.contains(handle)).unwrap();
+            line.split(" direct_packets").next().unwrap().to_owned()
+        };
+        let class = |handle: &str| {
+            let all = shown("class");
+            all.lines().find(|line| line.contains(handle)).unwrap().to_owned()
+        };
+        // Leaves have other limits a moment after the rate.
+        std::thread::sleep(Duration::from_millis(500));
+        let all = || (qdisc("tbf 4fc: "), class(" fb:1 "), class(" fb:401 "), class(" fb:4000 "));
+        let before = all();
+        for changed in [
+            "tc qdisc change dev wan handle 4fc: parent fb:401 tbf rate 64kbit burst 1600 limit 9000",
+            "tc class change dev wan parent fb: classid fb:1 htb rate 1mbit",
+            "tc class change dev wan parent fb:1 classid fb:401 htb rate 1mbit ceil 1mbit",
+            "tc class change dev wan parent fb: classid fb:4000 htb rate 1mbit",
+            "tc qdisc add dev wan handle 7fff: parent 4fc:1 pfifo limit 1",
+        ] {
+            assert!(bench.kernel.void().is_empty());
+            run(changed);
+            await_void(&mut bench, true);
+            let found = &bench.kernel.void()[0].fault.found;
+            assert!(found.contains("another program has changed "), "{changed}: {found}");
+            await_void(&mut bench, false);
+            assert_eq!(all(), before, "{changed}");
+            assert!(!shown("qdisc").contains("7fff"), "{}", shown("qdisc"));
+        }
+        // What is of no bundle is not the box's.
+        run("tc class add dev wan parent fb: classid fb:300 htb rate 1mbit");
+        std::thread::sleep(Duration::from_millis(100));
+        bench.kernel.health();
+        assert!(bench.kernel.void().is_empty(), "{:?}", bench.kernel.void());
     });
 }
 
