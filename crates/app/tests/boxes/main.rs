@@ -24,6 +24,7 @@ mod scope;
 mod soak;
 mod sparse;
 mod two_bundles;
+mod status_group;
 mod unwritable_log;
 mod way_back;
 

@@ -74,16 +74,13 @@ pub fn run(
 struct AgentDesk;
 
 impl Desk<AgentWorker> for AgentDesk {
-    fn answer(&mut self, worker: &Handle<AgentWorker>, request: Request) -> Answer<AgentStatus> {
-        if request != Request::Status {
-            const REASON: &str = "an agent has no configuration file: start it again to change it";
-            tracing::warn!(target: "reload", "{REASON}");
-            return Answer::Failed(REASON.into());
+    fn answer(&mut self, _: &Handle<AgentWorker>, request: Request) -> Option<Answer<AgentStatus>> {
+        if request == Request::Status {
+            return None;
         }
-        match worker.status() {
-            Ok(status) => Answer::Status(Box::new(status)),
-            Err(reason) => Answer::Failed(reason.into()),
-        }
+        const REASON: &str = "an agent has no configuration file: start it again to change it";
+        tracing::warn!(target: "reload", "{REASON}");
+        Some(Answer::Failed(REASON.into()))
     }
 }
 
