@@ -3,7 +3,6 @@
 
 pub(crate) mod clients;
 pub mod control;
-pub(crate) mod impatient;
 pub mod outcome;
 pub mod privileges;
 pub mod supervisor;
