@@ -6,6 +6,7 @@ mod by_hand;
 mod clean_stop;
 mod clocks;
 mod conditions;
+mod confirm_killed;
 mod flood;
 mod kernel_path;
 mod kernel_queues;
@@ -23,8 +24,8 @@ mod routed;
 mod scope;
 mod soak;
 mod sparse;
-mod two_bundles;
 mod status_group;
+mod two_bundles;
 mod unwritable_log;
 mod way_back;
 

@@ -64,6 +64,8 @@ pub struct Reloader {
     file: String,
     in_force: Loaded,
     trial: Option<Trial<Before>>,
+    /// What was confirmed last, until something else comes: a `forebay confirm` may be repeated.
+    confirmed: Option<String>,
 }
 
 impl Reloader {
@@ -76,7 +78,7 @@ impl Reloader {
             tracing::info!(target: "reload", "the box ends in {left_s} s, unless that is confirmed");
             Trial::until(Instant::now() + within, Before::Nothing, "the start".into())
         });
-        Ok(Self { reader, file, in_force, trial })
+        Ok(Self { reader, file, in_force, trial, confirmed: None })
     }
 
     /// Goes over to what `source` says; a trial, if it is to be confirmed `within_s`.
@@ -122,6 +124,7 @@ impl Reloader {
         }
         // What was left to the box is settled once: else there would be no way back to what was settled.
         to.config.datapath = self.in_force.config.datapath;
+        self.confirmed = None;
         if !outcome.is_nothing() {
             let change = Change { config: to.config.clone(), keys: to.keys.clone(), origins };
             if let Err(reason) = worker.change(change) {
@@ -133,6 +136,9 @@ impl Reloader {
     }
 
     fn confirm(&mut self) -> Result<String, String> {
+        if let (None, Some(what)) = (&self.trial, &self.confirmed) {
+            return Ok(format!("confirmed before: {what}"));
+        }
         let trial = self.trial.as_ref().ok_or_else(nothing_on_trial)?;
         if matches!(trial.before, Before::Nothing) {
             // Else the box would be on trial when it is started again.
@@ -140,7 +146,9 @@ impl Reloader {
         }
         let trial = self.trial.take().ok_or_else(nothing_on_trial)?;
         tracing::info!(target: "reload", "confirmed: {}", trial.what);
-        Ok(format!("confirmed: {}", trial.what))
+        let said = format!("confirmed: {}", trial.what);
+        self.confirmed = Some(trial.what);
+        Ok(said)
     }
 
     fn cut_short(&mut self) -> Result<String, String> {
@@ -176,8 +184,26 @@ impl Reloader {
                     )));
                 }
                 say(&outcome, "not confirmed, and what was before is in force again");
+                self.warn_of_own_file();
                 Ok(true)
             }
+        }
+    }
+}
+
+impl Reloader {
+    /// Tells the log if the box would begin with something else than is in force, as after a `forebay confirm` that
+    /// was cut short.
+    fn warn_of_own_file(&self) {
+        let file = &self.file;
+        match self.reader.load(Source::Own) {
+            Ok(own) if own.text == self.in_force.text => {}
+            Ok(_) => tracing::warn!(
+                target: "reload",
+                "{file} says something else than is in force, which the box would take at its next start: `forebay \
+                 confirm` sets it right after a confirmation that was cut short"
+            ),
+            Err(error) => tracing::warn!(target: "reload", "{file} cannot be taken now: {error}"),
         }
     }
 }
@@ -420,9 +446,14 @@ mod tests {
             matches!(bench.ask(Request::Confirm), Answer::Failed(why) if why.contains("nothing is on"))
         );
         bench.change(apply);
-        assert!(matches!(bench.ask(Request::Confirm), Answer::Done(_)));
-        assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        for said in ["confirmed: 1 added", "confirmed before: 1 added"] {
+            let answer = bench.ask(Request::Confirm);
+            assert!(matches!(&answer, Answer::Done(it) if it.starts_with(said)), "{answer:?}");
+            assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        }
         assert_eq!(bench.told(), [["a", "b"]], "and it stays");
+        bench.change(Request::Reload);
+        assert!(matches!(bench.ask(Request::Confirm), Answer::Failed(_)), "that was another one");
     }
 
     #[test]
