@@ -296,22 +296,22 @@ fn text_that_is_no_toml_is_told_with_what_would_be() {
                 "\"900Mbit/s\"",
                 "900Mbit/s",
                 format!(
-                    "16: `max_rate = 900Mbit/s`: string values must be quoted, expected literal string: {TOML}"
+                    "16:12: `max_rate = 900Mbit/s`: string values must be quoted, expected literal string: {TOML}"
                 ),
             ),
             (
                 "\"lan0\"",
                 "“lan0”",
                 format!(
-                    "3: `lan    = “lan0”`: string values must be quoted, expected literal string: {TOML}"
+                    "3:10: `lan    = “lan0”`: string values must be quoted, expected literal string: {TOML}"
                 ),
             ),
             (
                 "\"copa\"",
                 "\"copa",
-                format!("13: `cc       = \"copa`: invalid basic string, expected `\"`: {TOML}"),
+                format!("13:17: `cc       = \"copa`: invalid basic string, expected `\"`: {TOML}"),
             ),
-            ("peer  ", "id    ", format!("10: `id       = \"10.1.2.2\"` {TWICE}")),
+            ("peer  ", "id    ", format!("10:1: `id       = \"10.1.2.2` {TWICE}")),
         ],
     );
     let folder = tempfile::tempdir().unwrap();
@@ -397,7 +397,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
             (
                 "peer  ",
                 "id    ",
-                "10: `id       = \"10.1.2.2\"` stands here again: allowed is once in a table; delete one, or begin \
+                "10:1: `id       = \"10.1.2.2` stands here again: allowed is once in a table; delete one, or begin \
                  another [[box]] or [[box.bundle]] or [[box.group]]"
                     .into(),
             ),
