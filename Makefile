@@ -85,16 +85,19 @@ $(FOREBAY):
 install: $(FOREBAY) ## installs binary, manual pages, completions, units and account (PREFIX=/usr/local, DESTDIR=)
 	@sh packaging/install.sh $(FOREBAY) "$(PREFIX)" "$(DESTDIR)"
 
+# The chores on packages alone: for all of xtask cargo would build the program a second time, in debug.
+packager = $(CARGO) run --quiet --locked --package forebay-package --
+
 package: packages ## a .deb of this commit, in target/package: units, account, manual pages, bill of materials
 	@sh packaging/install-packages.sh packaging/package.txt
-	$(CARGO) xtask package
+	$(packager) package
 
 static: packages ## an archive of a program that needs no shared libraries, in target/package
-	$(CARGO) xtask package --static
+	$(packager) package --static
 
 reproducible: packages ## builds the .deb twice from clean clones, and fails where a byte differs (two release builds)
 	@sh packaging/install-packages.sh packaging/package.txt
-	$(CARGO) xtask reproducible
+	$(packager) reproducible
 
 packages: ## installs the Debian packages of packages.txt that are missing (root)
 	@sh packaging/install-packages.sh packages.txt

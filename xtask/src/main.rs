@@ -10,16 +10,13 @@ mod fresh;
 mod instructions;
 mod kernels;
 mod ns3;
-mod package;
 mod reference;
 mod test;
 
-use std::error::Error;
-use std::fmt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
+use forebay_package::{Misuse, failed, package, repository, reproducible, run};
 
 const HELP: &str = "usage: cargo xtask CHORE
 
@@ -95,9 +92,9 @@ fn main() -> ExitCode {
         }
         Some("instructions") => instructions::check(&arguments[1..]),
         Some("ns3-runs") => ns3::make(&arguments[1..]),
-        Some("package") => package::package(&arguments[1..]),
+        Some("package") => package(&arguments[1..]),
         Some("reference") => alone(&arguments).and_then(|()| reference::write()),
-        Some("reproducible") => package::reproducible(&arguments[1..]),
+        Some("reproducible") => reproducible(&arguments[1..]),
         Some("test") => test::test(&arguments[1..]),
         Some("test-fresh") => alone(&arguments).and_then(|()| fresh::test_fresh()),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
@@ -129,39 +126,4 @@ fn in_release(chore: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
         .args(arguments)
         .status()?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
-/// What a chore was called with is not allowed.
-#[derive(Debug)]
-struct Misuse(anyhow::Error);
-
-impl Misuse {
-    fn of(error: anyhow::Error) -> anyhow::Error {
-        Self(error).into()
-    }
-}
-
-impl fmt::Display for Misuse {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{:#}", self.0)
-    }
-}
-
-impl Error for Misuse {}
-
-fn failed(error: anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    if error.is::<Misuse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-}
-
-/// Runs a command to its end; one that fails is an error.
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    anyhow::ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
-}
-
-/// The root of the repository.
-fn repository() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").into()
 }

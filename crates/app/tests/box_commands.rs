@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -227,7 +228,7 @@ fn nothing_that_a_box_answers_is_written() {
     let [file, other, candidate] =
         ["box.toml", "other.toml", "box.toml.candidate"].map(|name| folder.path().join(name));
     let socket = ControlSocket::bind(&folder.path().join("box.sock"), &Confinement::default());
-    let (socket, is_over) = (socket.unwrap(), AtomicBool::new(false));
+    let (socket, is_over) = (Mutex::new(socket.unwrap()), AtomicBool::new(false));
     let says = |it: &Path, text: &'static str, is_start: bool, arguments: &[&str]| {
         let (left_s, what) = (60, "1 changed".to_string());
         let status = Status {
@@ -239,10 +240,12 @@ fn nothing_that_a_box_answers_is_written() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    socket.serve(|request| match request {
-                        Request::Status => Answer::Status(Box::new(status.clone())),
-                        Request::Config => Answer::Done(text.into()),
-                        _ => Answer::Done("done".into()),
+                    socket.lock().unwrap().serve(|request| {
+                        Some(match request {
+                            Request::Status => Answer::Status(Box::new(status.clone())),
+                            Request::Config => Answer::Done(text.into()),
+                            _ => Answer::Done("done".into()),
+                        })
                     });
                     thread::sleep(Duration::from_millis(1));
                 }

@@ -92,7 +92,7 @@ fn bad_input_is_refused_with_exit_code_2() {
         (&["--reverse-rate", "999bit/s", "--", "true"], "\"96Mbit/s\", 1kbit/s to 400Gbit/s"),
         (&["--loss", "2", "--", "true"], "a share from 0 to 1"),
         (&["--qdisc", "cake", "--", "true"], "qdisc.kind = cake: allowed is one of"),
-        (&["--trace", trace, "--", "true"], "bad.trace:2: \"0\": allowed is a time"),
+        (&["--trace", trace, "--", "true"], "bad.trace:2:1: \"0\": allowed is a time"),
         (&["--", "/no/such/command"], "/no/such/command: No such file"),
         (&["--rate", "1Mbit/s"], "<CMD>"),
     ] {

@@ -188,6 +188,70 @@ fn addresses_devices_and_names_that_cannot_be_are_told() {
 }
 
 #[test]
+fn addresses_that_mislead_are_refused() {
+    let peer =
+        |value: &str, allowed: &str| format!("10: bundle.peer = \"{value}\": allowed is {allowed}");
+    let to =
+        |value: &str, allowed: &str| format!("11: bundle.to = \"{value}\": allowed is {allowed}");
+    let [octal, mapped, own] = ["010.1.2.0/24", "::ffff:10.1.2.0/120", "10.1.0.0/16"];
+    let quoted = |value: &str| format!("\"{value}\"");
+    let [of_octal, of_mapped, of_own] = [octal, mapped, own].map(quoted);
+    are_told(
+        SENDBOX,
+        &[
+            ("\"10.1.2.0/24\"", &of_octal, to(octal, PREFIX)),
+            (
+                "\"10.1.2.0/24\"",
+                &of_mapped,
+                to(mapped, "the IPv4 prefix itself, \"10.1.2.0/24\""),
+            ),
+            (
+                "\"10.1.2.0/24\"",
+                &of_own,
+                to(
+                    own,
+                    "a prefix of the other site, which does not hold box.listen: name the networks of a wider one \
+                     by themselves",
+                ),
+            ),
+            (
+                "\"10.1.2.2\"",
+                "\"127.0.0.1\"",
+                peer("127.0.0.1", "an address of the other box, and none of this machine's alone"),
+            ),
+            (
+                "\"10.1.2.2\"",
+                "\"10.1.2.255\"",
+                peer("10.1.2.255", "an address of one host, and not the last one of a network of `to`"),
+            ),
+            (
+                "\"10.1.2.2\"",
+                "\"255.255.255.255\"",
+                format!("10: bundle.peer = \"255.255.255.255\": {PEER}"),
+            ),
+            (
+                "\"10.1.1.2\"",
+                "\"::ffff:10.1.1.2\"",
+                "5: box.listen = \"::ffff:10.1.1.2\": allowed is the IPv4 address itself, \"10.1.1.2\"".into(),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn brackets_need_no_port() {
+    let folder = tempfile::tempdir().unwrap();
+    make_key(folder.path());
+    let text = SENDBOX.replace("\"10.1.1.2\"", "\"[2001:db8::1]\"");
+    let text = text.replace("\"10.1.2.2\"", "\"[2001:db8::2]\"");
+    let output = check(folder.path(), &text);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(said.contains("sendbox on [2001:db8::1]:61475"), "{said}");
+    assert!(said.contains("peer [2001:db8::2]:61476"), "{said}");
+}
+
+#[test]
 fn prefixes_that_are_none_or_of_two_bundles_are_told() {
     let second = |change: [&str; 2]| {
         let second = &SENDBOX[SENDBOX.find("[[bundle]]").unwrap()..];
@@ -296,22 +360,22 @@ fn text_that_is_no_toml_is_told_with_what_would_be() {
                 "\"900Mbit/s\"",
                 "900Mbit/s",
                 format!(
-                    "16: `max_rate = 900Mbit/s`: string values must be quoted, expected literal string: {TOML}"
+                    "16:12: `max_rate = 900Mbit/s`: string values must be quoted, expected literal string: {TOML}"
                 ),
             ),
             (
                 "\"lan0\"",
                 "“lan0”",
                 format!(
-                    "3: `lan    = “lan0”`: string values must be quoted, expected literal string: {TOML}"
+                    "3:10: `lan    = “lan0”`: string values must be quoted, expected literal string: {TOML}"
                 ),
             ),
             (
                 "\"copa\"",
                 "\"copa",
-                format!("13: `cc       = \"copa`: invalid basic string, expected `\"`: {TOML}"),
+                format!("13:17: `cc       = \"copa`: invalid basic string, expected `\"`: {TOML}"),
             ),
-            ("peer  ", "id    ", format!("10: `id       = \"10.1.2.2\"` {TWICE}")),
+            ("peer  ", "id    ", format!("10:1: `id       = \"10.1.2.2` {TWICE}")),
         ],
     );
     let folder = tempfile::tempdir().unwrap();
@@ -397,7 +461,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
             (
                 "peer  ",
                 "id    ",
-                "10: `id       = \"10.1.2.2\"` stands here again: allowed is once in a table; delete one, or begin \
+                "10:1: `id       = \"10.1.2.2` stands here again: allowed is once in a table; delete one, or begin \
                  another [[box]] or [[box.bundle]] or [[box.group]]"
                     .into(),
             ),

@@ -26,13 +26,13 @@ struct Played {
 impl Played {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let control =
+        let mut control =
             ControlSocket::bind(&folder.path().join("box.sock"), &Confinement::default()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, began) = (stop.clone(), Instant::now());
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                control.serve(|_| Answer::Status(Box::new(status(began.elapsed()))));
+                control.serve(|_| Some(Answer::Status(Box::new(status(began.elapsed())))));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -1,40 +1,143 @@
-//! Texts: line-based data files (link traces, size CDFs), with numbered lines and errors that name them, and what panics
-//! say.
+//! Texts: line-based data files (link traces, size CDFs), with numbered lines and errors that name them, what errors may
+//! quote of files, and what panics say.
 
+use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use core::any::Any;
 
-/// Longest piece of a bad line that an error quotes (characters).
-const QUOTED_CHARS: usize = 40;
+/// Longest piece of a file that does not parse which an error quotes (characters): enough to find it.
+pub const QUOTED_CHARS: usize = 20;
+
+/// Hexadecimal digits in a row that look like a key, or a part of one. A number of 64 bits has at most 20 digits.
+const KEY_DIGITS: usize = 24;
+
+/// What stands in an error for what looks like a key.
+pub const HIDDEN: &str = "(not shown: it looks like a key)";
 
 /// What is wrong with a data file, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {value:?}: allowed is {allowed}")]
+#[error("{file}:{line}:{column}: {value:?}: allowed is {allowed}")]
 pub struct TextError {
     /// The file, as the caller named it.
     pub file: String,
     /// Line, from 1; the last line where something is missing at the end.
     pub line: usize,
-    /// The offending value, shortened to 40 characters.
+    /// Column of the value, from 1 (bytes).
+    pub column: usize,
+    /// The offending value, as [`quoted`] has it.
     pub value: String,
     /// What would be accepted.
     pub allowed: String,
 }
 
 impl TextError {
-    /// An error about `value` in `line` of `file`.
-    pub fn new(file: &str, line: usize, value: &str, allowed: &str) -> Self {
-        let value = value.chars().take(QUOTED_CHARS).collect();
-        Self { file: file.to_string(), line, value, allowed: allowed.to_string() }
+    /// An error about `value`, which is a part of `line` of `file`.
+    pub fn new(file: &str, line: Line<'_>, value: &str, allowed: &str) -> Self {
+        let within = value.as_ptr().addr().saturating_sub(line.text.as_ptr().addr());
+        let column = line.column + if within < line.text.len() { within } else { 0 };
+        let (file, allowed) = (file.to_string(), allowed.to_string());
+        Self { file, line: line.number, column, value: quoted(value), allowed }
     }
 }
 
-/// The lines of `text` that carry data, with their numbers: blank lines and everything after `#`
-/// are left out.
-pub fn data_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// A line that carries data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// From 1.
+    pub number: usize,
+    /// Where the data begins, from 1 (bytes).
+    pub column: usize,
+    /// The data.
+    pub text: &'a str,
+}
+
+impl Line<'_> {
+    /// Where something is missing in a file without data.
+    pub const FIRST: Self = Self { number: 1, column: 1, text: "" };
+}
+
+/// The lines of `text` that carry data: blank lines and everything after `#` are left out.
+pub fn data_lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().enumerate().filter_map(|(index, line)| {
-        let data = line.split('#').next().unwrap_or("").trim();
-        (!data.is_empty()).then_some((index + 1, data))
+        let data = line.split('#').next().unwrap_or("").trim_end();
+        let text = data.trim_start();
+        let column = 1 + data.len() - text.len();
+        (!text.is_empty()).then_some(Line { number: index + 1, column, text })
+    })
+}
+
+/// Line and column, both from 1 (bytes), of an offset in a text.
+pub fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    (line, 1 + before.len() - line_start)
+}
+
+/// What an error quotes of a file that does not parse: at most 20 characters, and nothing of what looks like a key.
+pub fn quoted(text: &str) -> String {
+    if keys(text).next().is_some() {
+        return HIDDEN.to_string();
+    }
+    text.chars().take(QUOTED_CHARS).collect()
+}
+
+/// `text` without what in it looks like a key.
+pub fn without_keys(text: &str) -> Cow<'_, str> {
+    let mut keys = keys(text).peekable();
+    if keys.peek().is_none() {
+        return Cow::Borrowed(text);
+    }
+    let (mut shown, mut end) = (String::new(), 0);
+    for (from, to) in keys {
+        shown += &text[end..from];
+        shown += HIDDEN;
+        end = to;
+    }
+    shown += &text[end..];
+    Cow::Owned(shown)
+}
+
+/// What a parser says, on one line: without what looks like a key, and with no more than 20 characters of each piece of
+/// the file that it quotes.
+pub fn of_parser(message: &str) -> String {
+    let message = message.trim().replace('\n', ", ");
+    let message = without_keys(&message);
+    let mut said = String::new();
+    let mut quote: Option<(char, usize)> = None;
+    for letter in message.chars() {
+        match &mut quote {
+            Some((mark, _)) if letter == *mark => quote = None,
+            Some((_, count)) => {
+                *count += 1;
+                if *count > QUOTED_CHARS {
+                    continue;
+                }
+            }
+            None if letter == '"' || letter == '`' => quote = Some((letter, 0)),
+            None => {}
+        }
+        said.push(letter);
+    }
+    said
+}
+
+/// Where in `text` there is what looks like a key.
+fn keys(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        while at < bytes.len() {
+            let from = at;
+            while at < bytes.len() && bytes[at].is_ascii_hexdigit() {
+                at += 1;
+            }
+            if at - from >= KEY_DIGITS {
+                return Some((from, at));
+            }
+            at += usize::from(at == from);
+        }
+        None
     })
 }
 
@@ -57,13 +160,38 @@ mod tests {
 
     #[test]
     fn comments_and_blank_lines_keep_their_numbers() {
-        let lines: Vec<_> = data_lines("# head\n\n1 # one\r\n  2\n").collect();
-        assert_eq!(lines, [(3, "1"), (4, "2")]);
+        let lines = data_lines("# head\n\n1 # one\r\n  2\n");
+        let lines: Vec<_> = lines.map(|line| (line.number, line.column, line.text)).collect();
+        assert_eq!(lines, [(3, 1, "1"), (4, 3, "2")]);
     }
 
     #[test]
     fn errors_name_everything() {
-        let error = TextError::new("a.trace", 7, "x", "a whole number");
-        assert_eq!(error.to_string(), "a.trace:7: \"x\": allowed is a whole number");
+        let line = Line { number: 7, column: 3, text: "12 x" };
+        let error = TextError::new("a.trace", line, &line.text[3..], "a whole number");
+        assert_eq!(error.to_string(), "a.trace:7:6: \"x\": allowed is a whole number");
+    }
+
+    #[test]
+    fn offsets_have_lines_and_columns() {
+        let places = [0, 2, 3, 4, 99].map(|offset| position("ab\ncd", offset));
+        assert_eq!(places, [(1, 1), (1, 3), (2, 1), (2, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn keys_are_never_quoted() {
+        let key = "0123456789abcdef".repeat(4);
+        assert_eq!(quoted(&key), HIDDEN);
+        assert_eq!(quoted("x".repeat(30).as_str()), "x".repeat(20));
+        assert_eq!(quoted("18446744073709551615"), "18446744073709551615");
+        let said = format!("a = \"{key}\", b");
+        assert_eq!(without_keys(&said), format!("a = \"{HIDDEN}\", b"));
+        for cut in [24, 40, 63] {
+            assert_eq!(quoted(&key[..cut]), HIDDEN);
+            assert!(!of_parser(&format!("invalid `{}x`", &key[..cut])).contains(&key[..16]));
+        }
+        let long = format!("invalid type: string \"{}\", expected `a`", "y".repeat(50));
+        let short = format!("invalid type: string \"{}\", expected `a`", "y".repeat(20));
+        assert_eq!(of_parser(&long), short);
     }
 }

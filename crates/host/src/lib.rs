@@ -16,6 +16,7 @@ mod lower;
 mod netlink;
 pub mod offload;
 pub mod port;
+mod prefix;
 pub mod probe;
 pub mod service;
 pub mod tcp_info;

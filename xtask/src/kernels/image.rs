@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use forebay_package::remove;
 use serde_json::Value;
 
 use super::{copy, folder};
-use crate::package::remove;
 use crate::run;
 
 /// The first program of a guest.

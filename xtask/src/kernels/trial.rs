@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use forebay_package::{deb, remove};
 use tempfile::TempDir;
 
 use super::image::{self, Image};
 use super::{Check, container};
-use crate::package::{deb, remove};
 use crate::run;
 
 /// The steps, as a shell has them.

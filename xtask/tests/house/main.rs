@@ -57,9 +57,20 @@ const ARROWS: [(&str, &[&str]); 16] = [
         &["forebay-core", "forebay-ebpf", "forebay-host", "forebay-lab", "forebay-policy"],
     ),
     ("forebay-purity", &["forebay-core"]),
+    ("forebay-package", &[]),
     ("forebay-skips", &[]),
     ("forebay-sources", &[]),
-    ("xtask", &["forebay-core", "forebay-host", "forebay-lab", "forebay-skips", "forebay-sources"]),
+    (
+        "xtask",
+        &[
+            "forebay-core",
+            "forebay-host",
+            "forebay-lab",
+            "forebay-package",
+            "forebay-skips",
+            "forebay-sources",
+        ],
+    ),
 ];
 
 #[test]

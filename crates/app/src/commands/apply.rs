@@ -211,7 +211,7 @@ mod with_host {
             loop {
                 match enter.recv_timeout(Duration::from_secs(1)) {
                     Ok(true) => {
-                        print(&(confirm::keep(socket, self.config.as_deref())? + "\n"))?;
+                        confirm::keep(socket, self.config.as_deref())?;
                         return Ok(ExitCode::SUCCESS);
                     }
                     Err(RecvTimeoutError::Timeout) => {}

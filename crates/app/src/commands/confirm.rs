@@ -10,6 +10,8 @@ use super::status::Target;
 /// What `forebay apply` has put on trial stays: the candidate that it has written beside the box's file becomes
 /// the text of that, and what was there before stands beside it as FILE.before. Where the start of a box is on
 /// trial, no file changes.
+///
+/// A `forebay confirm` that was cut short can be repeated: it does what is left to do.
 #[derive(clap::Args)]
 pub struct Confirm {
     #[command(flatten)]
@@ -33,7 +35,7 @@ pub use with_host::{keep, state, told};
 
 #[cfg(feature = "host")]
 mod with_host {
-    use std::fs::{self, OpenOptions};
+    use std::fs::{self, File, OpenOptions};
     use std::io::{self, Write};
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
     use std::path::Path;
@@ -49,9 +51,9 @@ mod with_host {
     use crate::commands::{BadInput, print};
 
     impl Target {
-        /// Sockets of the boxes that have something on trial.
-        fn on_trial(&self) -> anyhow::Result<Vec<PathBuf>> {
-            let (mut found, mut failed) = (Vec::new(), None);
+        /// Sockets of the boxes that have something on trial, and of those that have nothing.
+        fn by_trial(&self) -> anyhow::Result<[Vec<PathBuf>; 2]> {
+            let (mut found, mut failed) = ([Vec::new(), Vec::new()], None);
             for socket in self.sockets()? {
                 let no_answer = || format!("no answer on {}", socket.display());
                 let status = match ask::<State>(&socket, Request::Status).with_context(no_answer) {
@@ -61,19 +63,20 @@ mod with_host {
                     Err(error) => Err(error),
                 };
                 match status {
-                    Ok(State::Box(status)) if status.trial.is_some() => found.push(socket),
-                    Ok(_) => {}
+                    Ok(State::Box(status)) => {
+                        found[usize::from(status.trial.is_none())].push(socket)
+                    }
+                    Ok(State::Agent(_)) => {}
                     Err(error) => failed = Some(error),
                 }
             }
             match failed {
                 // It may have something on trial, or not.
-                Some(error) if found.is_empty() => Err(error),
+                Some(error) if found[0].is_empty() => Err(error),
                 Some(error) => {
                     eprintln!("warning: {error:#}");
                     Ok(found)
                 }
-                None if found.is_empty() => Err(BadInput(NOTHING.into()).into()),
                 None => Ok(found),
             }
         }
@@ -83,19 +86,29 @@ mod with_host {
         "nothing is on trial: either it was confirmed, or what was before is in force again";
 
     impl Confirm {
-        /// Confirms at each box that waits for it.
+        /// Confirms at each box that waits for it; where none does, finishes what was cut short.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            for socket in self.target.on_trial()? {
-                print(&(keep(&socket, self.config.as_deref())? + "\n"))?;
+            let [on_trial, others] = self.target.by_trial()?;
+            let config = self.config.as_deref();
+            for socket in &on_trial {
+                keep(socket, config)?;
             }
-            Ok(ExitCode::SUCCESS)
+            let mut is_done = !on_trial.is_empty();
+            for socket in others.iter().filter(|_| on_trial.is_empty()) {
+                is_done |= finish(socket, config)?;
+            }
+            if is_done { Ok(ExitCode::SUCCESS) } else { Err(BadInput(NOTHING.into()).into()) }
         }
     }
 
     impl Revert {
         /// Reverts at each box that waits for a word.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
-            for socket in self.target.on_trial()? {
+            let [on_trial, _] = self.target.by_trial()?;
+            if on_trial.is_empty() {
+                return Err(BadInput(NOTHING.into()).into());
+            }
+            for socket in on_trial {
                 print(&(told(&socket, Request::Revert)? + "\n"))?;
             }
             Ok(ExitCode::SUCCESS)
@@ -103,14 +116,15 @@ mod with_host {
     }
 
     /// Confirms what is on trial at a box, and has the box's file, which the operator may have `named`, say the
-    /// same.
-    pub fn keep(socket: &Path, named: Option<&Path>) -> anyhow::Result<String> {
+    /// same. The file comes first: a command that ends in between leaves a trial, or a file, that is right.
+    pub fn keep(socket: &Path, named: Option<&Path>) -> anyhow::Result<()> {
         let status = state(socket)?;
         let trial = status.trial.as_ref().context(NOTHING)?;
         if trial.is_start {
             // The box may not be allowed to, and says so then.
             let _ = start::remove(socket);
-            return told(socket, Request::Confirm);
+            print(&(told(socket, Request::Confirm)? + "\n"))?;
+            return Ok(());
         }
         let file = file_of(&status, named)?;
         let candidate = Candidate::of(&file)?;
@@ -122,16 +136,59 @@ mod with_host {
                 file.display()
             );
         }
-        let said = told(socket, Request::Confirm)?;
-        let not_written = || {
-            format!(
-                "{said}, but {} does not say so yet: the box would take what is there at its next start",
-                file.display()
-            )
+        replace(&file, &text).with_context(|| {
+            format!("cannot write {}: nothing is confirmed, and the trial goes on", file.display())
+        })?;
+        let said = match told(socket, Request::Confirm) {
+            Ok(said) => said,
+            Err(error) => {
+                take_back(socket, &file, &text)?;
+                return Err(error);
+            }
         };
-        replace(&file, &text).with_context(not_written)?;
+        print(&format!("{said}: {} says so\n", file.display()))?;
+        candidate.remove()
+    }
+
+    /// Finishes what an earlier command has begun at a box that has nothing on trial; whether it was confirmed.
+    fn finish(socket: &Path, named: Option<&Path>) -> anyhow::Result<bool> {
+        let file = match file_of(&*state(socket)?, named) {
+            Ok(file) => file,
+            Err(error) if named.is_some() => return Err(error),
+            // Nothing of this box was written from here.
+            Err(_) => return Ok(false),
+        };
+        let candidate = Candidate::of(&file)?;
+        // `forebay apply` would have put it there before this command had the candidate.
+        anyhow::ensure!(state(socket)?.trial.is_none(), "something has just been put on trial");
+        let said = told(socket, Request::Confirm).ok();
+        let Some(said) = said else {
+            if let Ok(text) = candidate.text() {
+                take_back(socket, &file, &text)?;
+            }
+            return Ok(false);
+        };
+        print(&format!("{said}\n"))?;
         candidate.remove()?;
-        Ok(format!("{said}: {} says so", file.display()))
+        Ok(true)
+    }
+
+    /// Gives a box's file its text from before, if it says what was on trial and that is not in force.
+    fn take_back(socket: &Path, file: &Path, on_trial: &str) -> anyhow::Result<()> {
+        let in_force = told(socket, Request::Config)?;
+        let failed = || format!("{} says what is not in force", file.display());
+        if in_force == on_trial || fs::read_to_string(file).with_context(failed)? != on_trial {
+            return Ok(());
+        }
+        let file = fs::canonicalize(file).with_context(failed)?;
+        // The text of that, which the operator has written, and not what the box answers.
+        let before = fs::read_to_string(beside(&file, ".before")).with_context(failed)?;
+        if before == in_force {
+            replace(&file, &before).with_context(failed)?;
+            eprintln!("{} says again what is in force", file.display());
+            return Ok(());
+        }
+        anyhow::bail!(failed())
     }
 
     /// What a box says of itself.
@@ -154,33 +211,41 @@ mod with_host {
         }
     }
 
-    /// Gives a file another text, whole, with its owner and mode. What was there stays as FILE.before.
+    /// The file of this name with an ending more.
+    fn beside(file: &Path, ending: &str) -> PathBuf {
+        let mut name = file.as_os_str().to_owned();
+        name.push(ending);
+        name.into()
+    }
+
+    /// Gives a file another text, whole, with its owner and mode, on the disk when it is answered. What was there stays
+    /// as FILE.before.
     fn replace(file: &Path, text: &str) -> io::Result<()> {
         // Where it leads, if it is a link.
         let file = fs::canonicalize(file)?;
+        let folder = File::open(file.parent().unwrap_or(Path::new("/")))?;
         if fs::read_to_string(&file)? == text {
-            return Ok(());
+            return folder.sync_all();
         }
-        let beside = |ending: &str| {
-            let mut name = file.as_os_str().to_owned();
-            name.push(ending);
-            PathBuf::from(name)
-        };
-        let (new, before) = (beside(".new"), beside(".before"));
-        for left in [&new, &before] {
-            match fs::remove_file(left) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
+        let (new, before) = (beside(&file, ".new"), beside(&file, ".before"));
+        remove_if_there(&new)?;
         let there = fs::metadata(&file)?;
         let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         written.write_all(text.as_bytes())?;
         fchown(&written, Some(there.uid()), Some(there.gid()))?;
         written.set_permissions(there.permissions())?;
         written.sync_all()?;
+        remove_if_there(&before)?;
         fs::hard_link(&file, &before)?;
-        fs::rename(&new, &file)
+        fs::rename(&new, &file)?;
+        folder.sync_all()
+    }
+
+    fn remove_if_there(file: &Path) -> io::Result<()> {
+        match fs::remove_file(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
     }
 
     #[cfg(test)]

@@ -385,11 +385,12 @@ mod tests {
             let sockets: Vec<PathBuf> = sockets.iter().map(|path| (*path).clone()).collect();
             ask_all(&sockets, is_named, Request::Status)
         };
-        let server = ControlSocket::bind(&alive, &Confinement::default()).unwrap();
+        let mut server = ControlSocket::bind(&alive, &Confinement::default()).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.try_recv().is_err() {
-                server.serve(|_| forebay_host::service::control::Answer::<()>::Done("here".into()));
+                let here = forebay_host::service::control::Answer::<()>::Done("here".into());
+                server.serve(|_| Some(here.clone()));
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

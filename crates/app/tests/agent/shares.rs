@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use serde_json::Value;
@@ -132,5 +132,39 @@ fn a_user_without_measure_leaves_slots_to_others_and_gives_up_those_of_idle_conn
     agent.status(|status| {
         holders(status).is_empty() && status["algorithms"][0]["slots"]["free"] == 16
     });
+    agent.stop();
+}
+
+#[test]
+fn shares_shrink_as_more_users_come() {
+    const BIN: u64 = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(agent) = Running::start(folder.path(), "bbr", &["--slots", "64"]) else { return };
+    let mut all = [(NOBODY, 100), (DAEMON, 40), (0, 20)].map(|(uid, count)| {
+        let pairs = Pairs::open(uid, "fb_bbr", count);
+        (pairs, count)
+    });
+    let status = agent.status(|status| status["algorithms"][0]["slots"]["free"] == 0);
+    println!("before the third user: {:?}", holders(&status));
+    let mut third = Pairs::open(BIN, "fb_bbr", 5);
+    let began = Instant::now();
+    loop {
+        // None of them is idle.
+        for (pairs, count) in &mut all {
+            pairs.carry(0..*count);
+        }
+        third.carry(0..5);
+        let status = agent.status(Value::is_object);
+        let led = (0..5).filter(|index| is_led(&status, &third.local(*index))).count();
+        let held = holders(&status);
+        if led == 5 {
+            println!("all of the third user's are led after {:?}: {held:?}", began.elapsed());
+            // Root has 20 of 60, and each of three users three tenths of the rest at least, if it wants them.
+            let most = held.into_iter().find(|(uid, _)| *uid == NOBODY).unwrap().1;
+            assert!((12..45).contains(&most), "{most}");
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{led} of 5 led: {held:?}");
+    }
     agent.stop();
 }

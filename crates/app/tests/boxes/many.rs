@@ -21,7 +21,7 @@ use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::unistd::gettid;
 
 use crate::alone;
-use crate::by_hand::{await_status, connect_the_sites, end, ip, start};
+use crate::by_hand::{await_status, command, connect_the_sites, end, ip};
 use crate::two_bundles::await_both;
 
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -161,13 +161,13 @@ fn backlog_drops() -> u64 {
 }
 
 /// What the files of two boxes say.
-struct Layout<'a> {
-    bundles: usize,
-    rate_mbit: u64,
+pub struct Layout<'a> {
+    pub bundles: usize,
+    pub rate_mbit: u64,
     /// The largest of the weights, which go round among busy bundles.
-    weight: usize,
+    pub weight: usize,
     /// Of the sendbox.
-    datapath: &'a str,
+    pub datapath: &'a str,
 }
 
 /// The bundles that are busy of a thousand.
@@ -225,15 +225,25 @@ impl Layout<'_> {
 }
 
 /// Two boxes that know each other in all bundles, and a host behind each.
-struct Scene {
+pub struct Scene {
     topology: Topology,
-    folder: tempfile::TempDir,
-    boxes: [Child; 2],
+    pub folder: tempfile::TempDir,
+    /// Receivebox and sendbox.
+    pub boxes: [Child; 2],
     _alone: std::sync::MutexGuard<'static, ()>,
 }
 
 impl Scene {
     fn start(layout: &Layout<'_>) -> Option<Self> {
+        Self::start_as(layout, |text| text, |_| {})
+    }
+
+    /// Starts boxes whose files are edited, and whose commands are prepared.
+    pub fn start_as(
+        layout: &Layout<'_>,
+        edit: impl Fn(String) -> String,
+        mut prepare: impl FnMut(&mut Command),
+    ) -> Option<Self> {
         if skip_without(Need::Root) {
             return None;
         }
@@ -244,9 +254,13 @@ impl Scene {
         give_hosts(sites);
         let folder = tempfile::tempdir().unwrap();
         keys::generate(&folder.path().join("bundle.key")).unwrap();
-        let configs = layout.write(folder.path(), |text| text);
+        let configs = layout.write(folder.path(), edit);
         let namespaces = [&sites.right_box, &sites.left_box];
-        let boxes = [0, 1].map(|place| start(namespaces[place], ROLES[place], &configs[place]));
+        let boxes = [0, 1].map(|place| {
+            let mut command = command(namespaces[place], ROLES[place], &configs[place]);
+            prepare(&mut command);
+            command.spawn().unwrap()
+        });
         let scene = Self { topology, folder, boxes, _alone: alone };
         scene.await_both("all alive", |both| {
             both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
@@ -254,7 +268,7 @@ impl Scene {
         Some(scene)
     }
 
-    fn sockets(&self) -> [PathBuf; 2] {
+    pub fn sockets(&self) -> [PathBuf; 2] {
         ROLES.map(|role| self.folder.path().join(format!("{role}.sock")))
     }
 

@@ -242,9 +242,9 @@ fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
         "rate = \"10Mbit/s\"",
         "{ kind = \"requests\", sizes = \"bad.cdf\", load = \"1Mbit/s\" }",
     );
-    assert!(error.contains("bad.cdf:3: \"50\": allowed is bytes"), "{error}");
+    assert!(error.contains("bad.cdf:3:1: \"50\": allowed is bytes"), "{error}");
     let error = plan("trace = \"bad.trace\"", "{ kind = \"greedy\" }");
-    assert!(error.contains("bad.trace:3: \"x\""), "{error}");
+    assert!(error.contains("bad.trace:3:1: \"x\""), "{error}");
     std::fs::write(folder.path().join("good.trace"), "1\n2\n").unwrap();
     let in_time = "{ kind = \"sfq\", limit = \"150ms\" }";
     let error = plan_of("trace = \"good.trace\"", in_time, "{ kind = \"greedy\" }");

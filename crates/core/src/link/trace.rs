@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::text::{TextError, data_lines};
+use crate::text::{Line, TextError, data_lines};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// What one delivery opportunity carries: an IP packet of 1500 bytes and its Ethernet header, so
@@ -50,8 +50,9 @@ impl Trace {
     pub fn parse(file: &str, text: &str) -> Result<Self, TextError> {
         let allowed = "a time in whole milliseconds, 0 to 4294967295, not below the line before";
         let mut bursts: Vec<Burst> = Vec::new();
-        let mut last = (1, "");
-        for (line, value) in data_lines(text) {
+        let mut last = Line::FIRST;
+        for line in data_lines(text) {
+            let value = line.text;
             let error = || TextError::new(file, line, value, allowed);
             // `u32::from_str` would also take a leading plus sign.
             if !value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -59,10 +60,10 @@ impl Trace {
             }
             let at_ms: u32 = value.parse().map_err(|_| error())?;
             append(&mut bursts, at_ms).ok_or_else(error)?;
-            last = (line, value);
+            last = line;
         }
         let allowed = "at least one time above 0 ms: the last line is the period of the trace";
-        Self::of_bursts(bursts).ok_or_else(|| TextError::new(file, last.0, last.1, allowed))
+        Self::of_bursts(bursts).ok_or_else(|| TextError::new(file, last, last.text, allowed))
     }
 
     /// A trace with opportunities at `times_ms`, which must not decrease and must end above 0.

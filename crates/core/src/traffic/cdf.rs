@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::text::{TextError, data_lines};
+use crate::text::{Line, TextError, data_lines};
 use crate::units::ByteCount;
 
 /// Largest size in a file: 1 TB, 10^4 times the largest of the published distributions. Far below
@@ -43,13 +43,13 @@ impl SizeCdf {
     /// Reads a distribution; `file` is only named in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, TextError> {
         let mut points: Vec<Point> = Vec::new();
-        let mut last = (1, "");
-        for (line, value) in data_lines(text) {
-            points.push(Point::parse(file, line, value, points.last().copied())?);
-            last = (line, value);
+        let mut last = Line::FIRST;
+        for line in data_lines(text) {
+            points.push(Point::parse(file, line, points.last().copied())?);
+            last = line;
         }
         let end = points.last().copied().unwrap_or(Point { bytes: 0.0, probability: 0.0 });
-        let error = |allowed| Err(TextError::new(file, last.0, last.1, allowed));
+        let error = |allowed| Err(TextError::new(file, last, last.text, allowed));
         if end.probability != 1.0 {
             return error("cumulative probability 1 in the last line");
         }
@@ -82,7 +82,8 @@ impl SizeCdf {
 }
 
 impl Point {
-    fn parse(file: &str, line: usize, value: &str, last: Option<Self>) -> Result<Self, TextError> {
+    fn parse(file: &str, line: Line<'_>, last: Option<Self>) -> Result<Self, TextError> {
+        let value = line.text;
         let error = |value: &str, allowed| Err(TextError::new(file, line, value, allowed));
         let mut columns = value.split_whitespace();
         let (Some(bytes), Some(probability), None) =

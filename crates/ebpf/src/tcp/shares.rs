@@ -21,6 +21,9 @@ const SLOTS_WORD: usize = word_of!(types::shares, slots);
 const RESERVE_WORD: usize = word_of!(types::shares, reserve);
 const HASH_WORD: usize = word_of!(types::shares, hash);
 const SHIFT_WORD: usize = word_of!(types::shares, shift);
+/// A uid gets another slot while it holds at most so many times what is free (`bpf/tcp_share.h`): alone it has three
+/// quarters at most.
+pub const SHARE_OF_FREE: u32 = 3;
 /// Slots for each of which there is a set: at most half of the cells are in use.
 const SLOTS_OF_SET: u32 = 8;
 /// One slot in so many is root's alone.

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_core::spec::Spec;
+use forebay_core::text::of_parser;
 use forebay_core::units::ByteCount;
 use forebay_ebpf::tcp::Head;
 use serde::{Deserialize, Serialize};
@@ -301,7 +302,7 @@ pub fn read_from(
             let reason = || malformed(format!("a row has at most {LINE_MAX} bytes"));
             return if is_cut { Ok(false) } else { Err(reason()) };
         }
-        let row = serde_json::from_slice(&text).map_err(|error| error.to_string());
+        let row = serde_json::from_slice(&text).map_err(|error| of_parser(&error.to_string()));
         row.and_then(|row| take(line, row)).map_err(malformed)?;
     }
     Ok(true)

@@ -17,6 +17,8 @@ use forebay_core::cc::{Algorithm, CongestionControl, Field, Registry};
 use forebay_core::spec::{Spec, SpecError};
 use ipnet::IpNet;
 
+use crate::prefix;
+
 /// What the kernel's reports tell an algorithm.
 pub const SUPPLIED: &[Field] =
     &[Field::Lost, Field::EcnCe, Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::InFlight];
@@ -209,7 +211,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 }
 
 fn parse_prefix(text: &str) -> Option<IpNet> {
-    let net = text.parse::<IpNet>().ok();
+    let net = prefix::parse(text);
     net.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(|net| net.trunc())
 }
 

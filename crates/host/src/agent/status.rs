@@ -103,7 +103,8 @@ pub struct Totals {
     pub stale: u64,
     /// Connections whose algorithm failed.
     pub failed: u64,
-    /// Idle connections that gave up their slots because few were left or others had found none.
+    /// Connections that gave up their slots: idle ones where few were left or others had found none, and those of users
+    /// beyond their share.
     #[serde(default)]
     pub taken_back: u64,
 }
@@ -202,7 +203,7 @@ impl AgentStatus {
              {decisions} decisions, {stale} too late; {failed} failed"
         )?;
         if taken_back > 0 {
-            writeln!(out, "{taken_back} idle connections have given up their slots")?;
+            writeln!(out, "{taken_back} connections have given up their slots")?;
         }
         if let Some(recording) = &self.recording {
             let state = if recording.ended { "has ended" } else { "goes on" };

@@ -74,16 +74,13 @@ pub fn run(
 struct AgentDesk;
 
 impl Desk<AgentWorker> for AgentDesk {
-    fn answer(&mut self, worker: &Handle<AgentWorker>, request: Request) -> Answer<AgentStatus> {
-        if request != Request::Status {
-            const REASON: &str = "an agent has no configuration file: start it again to change it";
-            tracing::warn!(target: "reload", "{REASON}");
-            return Answer::Failed(REASON.into());
+    fn answer(&mut self, _: &Handle<AgentWorker>, request: Request) -> Option<Answer<AgentStatus>> {
+        if request == Request::Status {
+            return None;
         }
-        match worker.status() {
-            Ok(status) => Answer::Status(Box::new(status)),
-            Err(reason) => Answer::Failed(reason.into()),
-        }
+        const REASON: &str = "an agent has no configuration file: start it again to change it";
+        tracing::warn!(target: "reload", "{REASON}");
+        Some(Answer::Failed(REASON.into()))
     }
 }
 
@@ -219,38 +216,72 @@ impl AgentWorker {
         Ok(())
     }
 
-    /// Takes the slots of idle connections back where others want them: those of connections whose end
-    /// the kernel has kept to itself are among them.
+    /// Takes slots back where others want them: of idle connections, those among them whose end the kernel has kept
+    /// to itself, and of users beyond their share.
     fn take_back(&mut self, now: Timestamp) {
-        for (table, datapath) in self.datapaths.iter_mut().enumerate() {
-            let held = datapath.connections().map(|(flow, _)| flow);
-            let heard = |flow| self.connections.heard(table, flow);
-            let silent =
-                self.silence[table].longer_than(IDLE_AFTER, now, self.listening, held, heard);
-            let in_vain = datapath.counters().in_vain;
-            let is_wanted = std::mem::replace(&mut self.in_vain[table], in_vain) != in_vain;
-            let lacking = idle::lacking(datapath.slots(), datapath.free_slots(), is_wanted);
-            if lacking == 0 {
-                continue;
-            }
-            let of_user = |(flow, since)| Some(Idle { flow, uid: datapath.uid(flow)?, since });
-            let idle = silent.into_iter().filter_map(of_user).collect();
-            let mut count = 0;
-            for flow in idle::in_turn(idle, &datapath.holders()) {
-                if count < lacking && datapath.take_back(flow) {
-                    self.connections.lose(table, flow);
-                    count += 1;
+        for table in 0..self.datapaths.len() {
+            let idle = self.take_back_idle(table, now);
+            let surplus = self.take_back_surplus(table);
+            let name = self.datapaths[table].name();
+            for (count, whose) in [
+                (idle, "idle connections"),
+                (surplus, "connections of users with more than their share"),
+            ] {
+                if count > 0 {
+                    tracing::info!(target: "agent_slots", name, "{count} {whose} have given up their slots");
                 }
             }
-            if count > 0 {
-                let name = datapath.name();
-                tracing::info!(
-                    target: "agent_slots",
-                    name,
-                    "{count} idle connections have given up their slots"
-                );
+        }
+    }
+
+    fn take_back_idle(&mut self, table: usize, now: Timestamp) -> u32 {
+        let datapath = &mut self.datapaths[table];
+        let held = datapath.connections().map(|(flow, _)| flow);
+        let heard = |flow| self.connections.heard(table, flow);
+        let silent = self.silence[table].longer_than(IDLE_AFTER, now, self.listening, held, heard);
+        let in_vain = datapath.counters().in_vain;
+        let is_wanted = std::mem::replace(&mut self.in_vain[table], in_vain) != in_vain;
+        let lacking = idle::lacking(datapath.slots(), datapath.free_slots(), is_wanted);
+        if lacking == 0 {
+            return 0;
+        }
+        let of_user = |(flow, since)| Some(Idle { flow, uid: datapath.uid(flow)?, since });
+        let idle = silent.into_iter().filter_map(of_user).collect();
+        let mut count = 0;
+        for flow in idle::in_turn(idle, &datapath.holders()) {
+            if count < lacking && datapath.take_back(flow) {
+                self.connections.lose(table, flow);
+                count += 1;
             }
         }
+        count
+    }
+
+    fn take_back_surplus(&mut self, table: usize) -> u32 {
+        let datapath = &mut self.datapaths[table];
+        let (holders, reserved) = (datapath.holders(), datapath.reserved_slots());
+        let slots = datapath.slots() - reserved;
+        let free = datapath.free_slots().saturating_sub(reserved);
+        let (lacking, keeps) = idle::surplus(slots, free, &holders);
+        if lacking == 0 {
+            return 0;
+        }
+        let mut beyond = idle::beyond(keeps, &holders);
+        let heard = |flow| self.connections.heard(table, flow).unwrap_or_default();
+        let of_user = |(flow, _)| Some(Idle { flow, uid: datapath.uid(flow)?, since: heard(flow) });
+        let held = datapath.connections().filter_map(of_user);
+        let held = held.filter(|it| beyond.contains_key(&it.uid)).collect();
+        let mut count = 0;
+        for flow in idle::in_turn(held, &holders) {
+            let left = datapath.uid(flow).and_then(|uid| beyond.get_mut(&uid));
+            let Some(left) = left.filter(|left| **left > 0) else { continue };
+            if count < lacking && datapath.take_back(flow) {
+                self.connections.lose(table, flow);
+                *left -= 1;
+                count += 1;
+            }
+        }
+        count
     }
 
     fn drain(&mut self) -> Result<usize, forebay_ebpf::Error> {

@@ -554,18 +554,20 @@ mod tests {
     /// The plan of a file for a box that runs and is served here.
     fn beside_a_box(own: &Path, file: &Path) -> Plan {
         let socket = Config::load(own).unwrap().control;
-        let control = ControlSocket::bind(&socket, &Confinement::default()).unwrap();
+        let mut control = ControlSocket::bind(&socket, &Confinement::default()).unwrap();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let own = own.to_owned();
         let server = std::thread::spawn(move || {
             while stopped.try_recv().is_err() {
-                control.serve(|request| match request {
-                    Request::Status => {
-                        let config_file = own.display().to_string();
-                        let status = Status::new(Role::Sendbox, false);
-                        Answer::Status(Box::new(Status { config_file, ..status }))
-                    }
-                    _ => Answer::Done(fs::read_to_string(&own).unwrap()),
+                control.serve(|request| {
+                    Some(match request {
+                        Request::Status => {
+                            let config_file = own.display().to_string();
+                            let status = Status::new(Role::Sendbox, false);
+                            Answer::Status(Box::new(Status { config_file, ..status }))
+                        }
+                        _ => Answer::Done(fs::read_to_string(&own).unwrap()),
+                    })
                 });
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use forebay_core::record::{
     BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample, WaitRecord,
 };
+use forebay_core::text::of_parser;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, TraceConfig};
@@ -281,7 +282,7 @@ pub enum TraceError {
         error: io::Error,
     },
     /// A line is no row.
-    #[error("{file}:{line}: {error}")]
+    #[error("{file}:{line}: {}", of_parser(&error.to_string()))]
     Malformed {
         /// The file.
         file: PathBuf,

@@ -135,7 +135,7 @@ pub const EVENTS: &[Event] = &[
     event("FB0505", "control", Level::DEBUG, "a client of the control socket was not answered"),
     event("FB0506", "metrics", Level::ERROR, "metrics are not served"),
     event("FB0507", "metrics", Level::DEBUG, "a client of the metrics was not answered"),
-    event("FB0601", "agent_slots", Level::INFO, "idle connections have given up their slots"),
+    event("FB0601", "agent_slots", Level::INFO, "connections have given up their slots"),
     event(
         "FB0602",
         "agent_algorithm",

@@ -1,15 +1,18 @@
 //! The control socket: a Unix socket, one JSON request and one JSON answer a connection.
 //!
-//! Its mode is 0600, or 0660 with a group whose processes may ask for the status and nothing else. It is served
-//! on the main thread, one client at a time: whoever may connect is trusted by the owner, so the bounds here
-//! are against accidents, not against attackers.
+//! Its mode is 0600, or 0660 with a group whose members may ask for the status and nothing else. The main thread serves
+//! it in turns ([`clients`](super::clients)) and waits for no client: the owner goes first, and members can hold neither
+//! the owner nor the box up.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::stat::{Mode, fchmod};
@@ -18,19 +21,25 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::impatient::{Impatient, PATIENCE};
+use super::clients::{Clients, Guest, Limits, Reply, TURN};
 use super::outcome::Outcome;
 use super::privileges::Confinement;
 
-/// Longest request.
-const MAX_REQUEST: u64 = 4096;
+/// Longest request (bytes).
+const MAX_REQUEST: usize = 4096;
 
 /// Longest answer that a client reads: a status of [`crate::daemon::config::MAX_BUNDLES`] bundles, or of tens
 /// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// Clients served before signals are looked at again: as many as may wait.
-const CLIENTS: u16 = 8;
+/// Connections that the kernel keeps until the next turn; who connects beyond that waits.
+const BACKLOG: i32 = 128;
+
+/// Time for a request, for the worker's state, and for reading the answer.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Connections that clients may have: two users are owners, and several members ask at once.
+const LIMITS: Limits = Limits { all: 32, each: 8, patience: PATIENCE };
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +83,12 @@ pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     inode: u64,
+    clients: Clients<UnixStream, u32>,
+    /// States that the worker was asked for, and those that it has told.
+    asked: u64,
+    told: u64,
+    /// The last answer with a state.
+    latest: Option<(Instant, Arc<[u8]>)>,
 }
 
 impl ControlSocket {
@@ -105,24 +120,86 @@ impl ControlSocket {
             bind_private(path, confinement).map_err(|error| failed("cannot bind", error))?;
         listener.set_nonblocking(true)?;
         let inode = std::fs::metadata(path)?.ino();
-        Ok(Self { listener, path: path.to_owned(), inode })
+        let failed =
+            |error: &io::Error| tracing::debug!(target: "control", %error, "control client");
+        let (path, clients) = (path.to_owned(), Clients::new(LIMITS, failed));
+        Ok(Self { listener, path, inode, clients, asked: 0, told: 0, latest: None })
     }
 
-    /// Serves clients that wait, no more than eight, each with one answer of `handle`.
-    pub fn serve<S: Serialize>(&self, mut handle: impl FnMut(Request) -> Answer<S>) {
-        for _ in 0..CLIENTS {
-            let Ok((stream, _)) = self.listener.accept() else { return };
-            if let Err(error) = serve_client(stream, &mut handle) {
-                tracing::debug!(target: "control", %error, "control client");
+    /// What to wait for before the next turn.
+    pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let listener = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
+        self.clients.is_open().then_some(listener).into_iter().chain(self.clients.fds())
+    }
+
+    /// When the next turn is due, whatever comes.
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.clients.next_timer()
+    }
+
+    /// Serves clients for a turn of 100 ms at most, each with one answer of `handle`; without one, the client waits for
+    /// [`ControlSocket::tell`].
+    pub fn serve<S: Serialize>(&mut self, mut handle: impl FnMut(Request) -> Option<Answer<S>>) {
+        let listener = &self.listener;
+        self.clients.let_in(|| {
+            let (stream, _) = listener.accept()?;
+            let user = getsockopt(&stream, PeerCredentials)?.uid();
+            Ok((stream, Guest { of: user, goes_first: is_owner(user) }))
+        });
+        let fresh = self.latest.as_ref().filter(|(at, _)| at.elapsed() < TURN);
+        let (asked, is_asked) = (self.asked, self.asked > self.told);
+        self.clients.serve(|guest, text, is_all| {
+            let end = text.iter().position(|byte| *byte == b'\n');
+            if end.is_none() && !is_all && text.len() < MAX_REQUEST {
+                return Reply::NotYet;
             }
-        }
+            let is_member = !guest.goes_first;
+            let answer = match serde_json::from_slice(&text[..end.unwrap_or(text.len())]) {
+                Ok(Request::Status) if is_member && let Some((_, text)) = fresh => {
+                    return Reply::Now(Vec::new(), text.clone());
+                }
+                Ok(request) if request != Request::Status && is_member => {
+                    Answer::Failed("allowed to root and the user of the daemon alone".into())
+                }
+                Ok(request) => match handle(request) {
+                    Some(answer) => answer,
+                    // The owner's is none that was asked for before.
+                    None => return Reply::Later(asked + u64::from(!(is_asked && is_member))),
+                },
+                Err(error) => Answer::Failed(format!("no request: {error}")),
+            };
+            Reply::Now(Vec::new(), encoded(&answer))
+        });
+    }
+
+    /// Whether the worker is to be asked for its state now: a client waits for one, and none is on its way.
+    pub fn asks_for_status(&mut self) -> bool {
+        let is_due = self.asked == self.told && self.clients.awaited() > Some(self.asked);
+        self.asked += u64::from(is_due);
+        is_due
+    }
+
+    /// Has the clients who wait for the state that was asked for have this.
+    pub fn tell<S: Serialize>(&mut self, answer: &Answer<S>) {
+        let text = encoded(answer);
+        self.told = self.asked;
+        self.clients.tell(self.told, &text);
+        self.latest = Some((Instant::now(), text));
+    }
+
+    /// Has the clients who have waited too long for a state have this.
+    pub fn tell_late<S: Serialize>(&mut self, answer: &Answer<S>) {
+        self.clients.tell_late(&encoded(answer));
     }
 }
 
-impl AsFd for ControlSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
+/// An answer as a line.
+fn encoded<S: Serialize>(answer: &Answer<S>) -> Arc<[u8]> {
+    let text = serde_json::to_vec(answer)
+        .or_else(|error| serde_json::to_vec(&Answer::<()>::Failed(error.to_string())));
+    let mut text = text.unwrap_or_default();
+    text.push(b'\n');
+    text.into()
 }
 
 impl Drop for ControlSocket {
@@ -164,33 +241,14 @@ fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListen
     if user.is_some() || group.is_some() {
         lchown(path, user.map(Uid::as_raw), group.map(Gid::as_raw))?;
     }
-    socket.listen(CLIENTS.into())?;
+    socket.listen(BACKLOG)?;
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Whether root, or the user of this process, asks, and not somebody of the status group.
-fn is_owner(stream: &UnixStream) -> io::Result<bool> {
-    let uid = Uid::from_raw(getsockopt(stream, PeerCredentials)?.uid());
-    Ok(uid.is_root() || uid == geteuid())
-}
-
-fn serve_client<S: Serialize>(
-    stream: UnixStream,
-    handle: &mut impl FnMut(Request) -> Answer<S>,
-) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let mut line = Vec::new();
-    BufReader::new(Impatient::of(&stream)).take(MAX_REQUEST).read_until(b'\n', &mut line)?;
-    let answer = match serde_json::from_slice(&line) {
-        Ok(request) if request != Request::Status && !is_owner(&stream)? => {
-            Answer::Failed("allowed to root and the user of the daemon alone".into())
-        }
-        Ok(request) => handle(request),
-        Err(error) => Answer::Failed(format!("no request: {error}")),
-    };
-    let mut text = serde_json::to_vec(&answer)?;
-    text.push(b'\n');
-    Impatient::of(&stream).write_all(&text)
+/// Whether this user is root or the one of this process, and not somebody of the status group.
+fn is_owner(user: u32) -> bool {
+    let user = Uid::from_raw(user);
+    user.is_root() || user == geteuid()
 }
 
 /// Asks the daemon at `path`.
@@ -208,17 +266,22 @@ pub fn ask<S: DeserializeOwned>(path: &Path, request: Request) -> io::Result<Ans
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use nix::poll::{PollFd, PollFlags, PollTimeout};
+    use nix::poll::poll;
 
     use super::*;
+    use crate::service::clients::timeout;
 
-    fn answer_once(socket: ControlSocket) -> std::thread::JoinHandle<ControlSocket> {
+    /// Serves turns until one has had the last of so many clients.
+    fn serve(mut socket: ControlSocket, clients: usize) -> std::thread::JoinHandle<ControlSocket> {
         std::thread::spawn(move || {
-            let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-            nix::poll::poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
-            socket.serve(|request| Answer::<()>::Done(format!("{request:?}")));
+            let mut seen = 0;
+            while seen < clients || socket.fds().count() > 1 {
+                let mut fds: Vec<PollFd<'_>> = socket.fds().collect();
+                let knocks = poll(&mut fds, timeout(socket.next_timer())).unwrap() > 0
+                    && fds[0].any().unwrap();
+                seen += usize::from(knocks);
+                socket.serve(|request| Some(Answer::<()>::Done(format!("{request:?}"))));
+            }
             socket
         })
     }
@@ -227,7 +290,7 @@ mod tests {
     fn a_request_is_answered_on_a_private_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run/box.sock");
-        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
+        let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         let answer: Answer<()> = ask(&path, Request::Apply { within_s: 60 }).unwrap();
         assert_eq!(answer, Answer::Done("Apply { within_s: 60 }".into()));
@@ -239,7 +302,7 @@ mod tests {
     fn garbage_is_refused_and_does_not_reach_the_handler() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
-        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
+        let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
         let mut stream = UnixStream::connect(&path).unwrap();
         let mut answer = String::new();
         // The server may lose patience, or close while unread bytes are left, which resets the
@@ -254,7 +317,7 @@ mod tests {
     fn a_client_that_trickles_is_given_up() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("box.sock");
-        let server = answer_once(ControlSocket::bind(&path, &Confinement::default()).unwrap());
+        let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
         let mut stream = UnixStream::connect(&path).unwrap();
         // A byte long before the server could lose patience with it, for many times its patience.
         let trickled = (0..150).take_while(|_| {
@@ -263,6 +326,62 @@ mod tests {
         });
         assert!(trickled.count() < 150);
         drop(server.join().unwrap());
+    }
+
+    #[test]
+    fn silent_clients_do_not_delay_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.sock");
+        let mut socket = ControlSocket::bind(&path, &Confinement::default()).unwrap();
+        let silent: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"\"confirm\"\n").unwrap();
+        let began = Instant::now();
+        let mut served = false;
+        while !served {
+            socket.serve(|request| {
+                served |= request == Request::Confirm;
+                Some(Answer::<()>::Done("done".into()))
+            });
+            assert!(began.elapsed() < PATIENCE / 2);
+        }
+        socket.serve(|_| None::<Answer<()>>);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "{\"done\":\"done\"}\n");
+        assert!(socket.fds().count() <= 1 + LIMITS.each, "one user has so many connections");
+        drop(silent);
+    }
+
+    #[test]
+    fn one_state_answers_all_who_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("box.sock");
+        let mut socket = ControlSocket::bind(&path, &Confinement::default()).unwrap();
+        let connect = || {
+            let mut client = UnixStream::connect(&path).unwrap();
+            client.write_all(b"\"status\"\n").unwrap();
+            client
+        };
+        let read = |socket: &mut ControlSocket, mut client: UnixStream| {
+            socket.serve(|_| None::<Answer<u32>>);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let (first, second) = (connect(), connect());
+        socket.serve(|_| None::<Answer<u32>>);
+        assert!(socket.asks_for_status() && !socket.asks_for_status());
+        // Asked for after the state that is on its way: the owner's is none from before.
+        let third = connect();
+        socket.serve(|_| None::<Answer<u32>>);
+        socket.tell(&Answer::Status(Box::new(7)));
+        assert_eq!(read(&mut socket, first), "{\"status\":7}\n");
+        assert_eq!(read(&mut socket, second), "{\"status\":7}\n");
+        assert!(socket.asks_for_status());
+        socket.tell(&Answer::Status(Box::new(8)));
+        assert_eq!(read(&mut socket, third), "{\"status\":8}\n");
+        assert!(!socket.asks_for_status());
     }
 
     #[test]

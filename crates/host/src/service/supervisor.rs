@@ -18,6 +18,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
+use super::clients::timeout;
+#[cfg(test)]
+use super::control::PATIENCE;
 use super::control::{Answer, ControlSocket, Request};
 use super::privileges::seccomp::Task;
 use super::privileges::{self, Confinement};
@@ -26,9 +29,9 @@ use super::watchdog::Watchdog;
 /// Commands that may wait for the worker. Clients are served one at a time, so one would do.
 const COMMANDS: usize = 8;
 
-/// How long the worker may take to answer: it looks at its commands in every round, or where it is woken
-/// for them, within a few tens of milliseconds. A worker that takes longer hangs, and that is the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// What is said of a worker that has not told its state within [`PATIENCE`](super::control::PATIENCE): it looks at its
+/// commands in every round, or where it is woken for them, within a few tens of milliseconds.
+const HANGS: &str = "the packet thread does not answer: it hangs";
 
 /// How long the worker may take to answer that it goes over to something else: hundreds of bundles at once,
 /// beside packets. One that has begun by then is waited for.
@@ -42,11 +45,26 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// What the main thread asks of the worker.
 pub enum Command<W: Worker> {
     /// Asks for the worker's state.
-    Status(SyncSender<W::Status>),
+    Status(Reply<W::Status>),
     /// Go over to this, and say why if that cannot be: then all is as before.
     Change(W::Change, SyncSender<Result<(), String>>),
     /// Send what is queued and end.
     Stop,
+}
+
+/// Takes the worker's state to the main thread.
+pub struct Reply<T> {
+    sender: SyncSender<T>,
+    told: Arc<EventFd>,
+}
+
+impl<T> Reply<T> {
+    /// Hands the state over. Whoever asked may have lost patience.
+    pub fn send(&self, status: T) {
+        drop(self.sender.try_send(status));
+        // Full only after 2^64 answers.
+        let _ = self.told.write(1);
+    }
 }
 
 /// A thread that does a daemon's work.
@@ -61,8 +79,13 @@ pub trait Worker: Send + Sized + 'static {
 
 /// What a daemon does on its main thread: for those who ask, and when a time has come.
 pub trait Desk<W: Worker> {
-    /// Answers a request.
-    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Answer<W::Status>;
+    /// Answers a request; `None`: the worker's state is the answer.
+    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Option<Answer<W::Status>>;
+
+    /// Adds to the worker's state what only the main thread knows.
+    fn complete(&self, status: W::Status) -> W::Status {
+        status
+    }
 
     /// When [`Desk::on_timer`] is next needed.
     fn next_timer(&self) -> Option<Instant> {
@@ -119,8 +142,8 @@ impl<W: Worker> Mailbox<W> {
     ) -> bool {
         while let Some(command) = self.take() {
             match command {
+                Command::Status(reply) => reply.send(status(worker)),
                 // Whoever asked may have lost patience.
-                Command::Status(reply) => drop(reply.try_send(status(worker))),
                 Command::Change(to, reply) => {
                     let changed = change(worker, &to).map_err(|error| error.to_string());
                     drop(reply.try_send(changed));
@@ -164,6 +187,8 @@ pub struct Handle<W: Worker> {
     commands: SyncSender<Letter<W>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
+    /// Readable once the worker has told its state.
+    told: Arc<EventFd>,
     /// Times that the worker has looked for a command.
     rounds: Arc<AtomicU64>,
     thread: JoinHandle<io::Result<W::Status>>,
@@ -173,7 +198,7 @@ impl<W: Worker> Handle<W> {
     /// Starts the thread of a worker.
     pub(crate) fn start(worker: W) -> io::Result<Self> {
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
-        let (wake, ended) = (Arc::new(event()?), Arc::new(event()?));
+        let (wake, ended, told) = (Arc::new(event()?), Arc::new(event()?), Arc::new(event()?));
         let (sender, commands) = sync_channel(COMMANDS);
         let rounds = Arc::new(AtomicU64::new(0));
         let mailbox = Mailbox { commands, wake: wake.clone(), rounds: rounds.clone() };
@@ -182,7 +207,7 @@ impl<W: Worker> Handle<W> {
             let _farewell = farewell;
             worker.run(mailbox)
         })?;
-        Ok(Self { commands: sender, wake, ended, rounds, thread })
+        Ok(Self { commands: sender, wake, ended, told, rounds, thread })
     }
 
     /// Hands the worker a command; says so if it takes none. What is answered takes the command back if it is set
@@ -201,11 +226,17 @@ impl<W: Worker> Handle<W> {
         let _ = self.wake.write(1);
     }
 
-    /// Asks the worker for its state; says so if it does not answer.
-    pub fn status(&self) -> Result<W::Status, &'static str> {
+    /// Asks the worker for its state, and does not wait for it.
+    fn ask(&self) -> Result<Receiver<W::Status>, &'static str> {
         let (sender, receiver) = sync_channel(1);
-        self.send(Command::Status(sender))?;
-        receiver.recv_timeout(PATIENCE).map_err(|_| "the packet thread does not answer: it hangs")
+        self.send(Command::Status(Reply { sender, told: self.told.clone() }))?;
+        Ok(receiver)
+    }
+
+    /// The worker's state.
+    #[cfg(test)]
+    pub fn status(&self) -> Result<W::Status, &'static str> {
+        self.ask()?.recv_timeout(PATIENCE).map_err(|_| HANGS)
     }
 
     /// Has the worker go over to something else; says why, if all is as before.
@@ -278,7 +309,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
     let path = control;
     // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
     // the socket's queue until it is served.
-    let control = ControlSocket::bind(path, confinement.unwrap_or(&Confinement::default()))?;
+    let mut control = ControlSocket::bind(path, confinement.unwrap_or(&Confinement::default()))?;
     let worker = Handle::start(worker)?;
     match confinement {
         Some(confinement) => confinement.confine(Task::Control)?,
@@ -295,20 +326,30 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         tracing::info!(target: "stopped", "{name} has ended, as told, after {up_s:.1} s");
         Ok(status)
     };
+    let mut inquiry = Inquiry::default();
     loop {
-        let mut fds = [signals.as_fd(), control.as_fd(), worker.ended.as_fd()]
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let due = desk.next_timer().into_iter().chain(watchdog.as_ref().map(Watchdog::next)).min();
-        match poll(&mut fds, timeout(due)) {
+        let signs = [signals.as_fd(), worker.ended.as_fd(), worker.told.as_fd()];
+        let signs = signs.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let mut fds: Vec<PollFd<'_>> = signs.into_iter().chain(control.fds()).collect();
+        let timers =
+            [desk.next_timer(), watchdog.as_ref().map(Watchdog::next), control.next_timer()];
+        match poll(&mut fds, timeout(timers.into_iter().flatten().min())) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let [signalled, asked, ended] = fds.map(|fd| fd.any().unwrap_or(true));
+        let [signalled, ended, _] = [0, 1, 2].map(|place: usize| fds[place].any().unwrap_or(true));
+        drop(fds);
         if ended {
             return worker.join();
         }
-        if asked {
-            control.serve(|request| desk.answer(&worker, request));
+        if signalled && let Some(signal) = signals.read_signal()? {
+            if signal.ssi_signo != Signal::SIGHUP as u32 {
+                let signal =
+                    Signal::try_from(signal.ssi_signo as i32).map_or("a signal", Signal::as_str);
+                tracing::info!(target: "stopping", "{name} was told to end by {signal}");
+                return stop(worker);
+            }
+            desk.answer(&worker, Request::Reload);
         }
         let now = Instant::now();
         if let Some(watchdog) = watchdog.as_mut().filter(|it| it.next() <= now) {
@@ -330,24 +371,45 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
                 }
             }
         }
-        if signalled && let Some(signal) = signals.read_signal()? {
-            if signal.ssi_signo == Signal::SIGHUP as u32 {
-                desk.answer(&worker, Request::Reload);
-                continue;
-            }
-            let signal =
-                Signal::try_from(signal.ssi_signo as i32).map_or("a signal", Signal::as_str);
-            tracing::info!(target: "stopping", "{name} was told to end by {signal}");
-            return stop(worker);
-        }
+        control.serve(|request| desk.answer(&worker, request));
+        inquiry.go_on(&worker, &desk, &mut control);
     }
 }
 
-/// How long poll(2) may wait for what is due then: not less, as its milliseconds are cut off.
-fn timeout(due: Option<Instant>) -> PollTimeout {
-    let Some(due) = due else { return PollTimeout::NONE };
-    let left = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+/// The worker's state on its way to all clients who wait for it.
+struct Inquiry<W: Worker>(Option<Receiver<W::Status>>);
+
+impl<W: Worker> Default for Inquiry<W> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<W: Worker<Status: serde::Serialize>> Inquiry<W> {
+    /// Asks the worker where clients wait for its state, and tells them what it has answered meanwhile.
+    fn go_on(&mut self, worker: &Handle<W>, desk: &impl Desk<W>, control: &mut ControlSocket) {
+        // Reading resets it; empty is fine.
+        let _ = worker.told.read();
+        let failed = |reason: &str| Answer::<W::Status>::Failed(reason.into());
+        match self.0.as_ref().map(Receiver::try_recv) {
+            Some(Ok(status)) => {
+                control.tell(&Answer::Status(Box::new(desk.complete(status))));
+                self.0 = None;
+            }
+            Some(Err(TryRecvError::Disconnected)) => {
+                control.tell(&failed("the packet thread has ended"));
+                self.0 = None;
+            }
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
+        if control.asks_for_status() {
+            match worker.ask() {
+                Ok(receiver) => self.0 = Some(receiver),
+                Err(reason) => control.tell(&failed(reason)),
+            }
+        }
+        control.tell_late(&failed(HANGS));
+    }
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).
@@ -383,7 +445,7 @@ mod tests {
                         Command::Status(_) if self.panics => panic!("as the test asks"),
                         Command::Status(reply) => {
                             status += 1;
-                            reply.send(status).unwrap();
+                            reply.send(status);
                         }
                         Command::Change(what, reply) => {
                             self.seen.send(what).unwrap();
@@ -434,7 +496,7 @@ mod tests {
                 poll(&mut fds, PollTimeout::from(10_000u16)).unwrap();
                 while let Some(command) = mailbox.take() {
                     match command {
-                        Command::Status(reply) => reply.send(()).unwrap(),
+                        Command::Status(reply) => reply.send(()),
                         Command::Change(what, reply) => {
                             self.begun.send(what).unwrap();
                             let _ = self.go_on.recv();

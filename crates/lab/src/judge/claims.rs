@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use forebay_core::text::{of_parser, position};
 use serde::{Deserialize, Serialize};
 
 use super::Bound;
@@ -208,7 +209,11 @@ impl Claims {
     }
 
     fn read(text: &str, file: &str) -> Result<Self> {
-        let mut claims: Self = toml::from_str(text).with_context(|| file.to_string())?;
+        // The error's own text would show the line.
+        let mut claims: Self = toml::from_str(text).map_err(|error| {
+            let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+            anyhow::anyhow!("{file}:{line}:{column}: {}", of_parser(error.message()))
+        })?;
         for plan in &mut claims.plan {
             plan.check().with_context(|| format!("{file}: {}", plan.name))?;
             plan.claim.iter_mut().for_each(Claim::settle_near);
@@ -427,6 +432,16 @@ mod tests {
     use super::*;
     use crate::metrics::{Address, describe};
     use crate::plan::Plan;
+
+    #[test]
+    fn a_key_in_place_of_claims_is_not_shown() {
+        let key = "0123456789abcdef".repeat(4);
+        for text in [format!("{key}\n"), format!("plan = \"{key}\"\n"), format!("[{key}]\n")] {
+            let error = format!("{:#}", Claims::read(&text, "c.toml").unwrap_err());
+            assert!(error.starts_with("c.toml:1:"), "{error}");
+            assert!(!error.contains(&key[..16]), "{error}");
+        }
+    }
 
     #[test]
     fn a_claim_is_of_one_kind_that_its_plan_can_judge() {

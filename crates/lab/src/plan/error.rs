@@ -1,6 +1,6 @@
 //! What is wrong with a plan, said so that it can be mended.
 
-use forebay_core::text::TextError;
+use forebay_core::text::{TextError, of_parser, without_keys};
 
 use super::tree::Origin;
 
@@ -8,10 +8,12 @@ use super::tree::Origin;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The text is not TOML.
-    #[error("{at}: {message}")]
+    #[error("{at}{}: {message}", column.map_or(String::new(), |column| format!(":{column}")))]
     Syntax {
         /// Where the file says so.
         at: Origin,
+        /// Column, from 1 (bytes); `None` on the command line.
+        column: Option<usize>,
         /// What the TOML parser says.
         message: String,
     },
@@ -52,14 +54,14 @@ pub enum PlanError {
 
 impl PlanError {
     /// Text that is not TOML.
-    pub fn syntax(at: Origin, message: &str) -> Self {
-        // The parser's messages may span lines; ours are one line each.
-        Self::Syntax { at, message: message.lines().collect::<Vec<_>>().join(", ") }
+    pub fn syntax(at: Origin, column: Option<usize>, message: &str) -> Self {
+        Self::Syntax { at, column, message: of_parser(message) }
     }
 
     /// A wrong key or value.
     pub fn value(at: Origin, key: &str, value: &str, allowed: &str) -> Self {
-        Self::Value { at, key: key.into(), value: value.into(), allowed: allowed.into() }
+        let [key, value] = [key, value].map(|text| without_keys(text).into_owned());
+        Self::Value { at, key, value, allowed: allowed.into() }
     }
 
     /// An unreadable file.

@@ -96,8 +96,10 @@ impl Lines {
     }
 
     fn syntax_error(&self, error: &toml::de::Error) -> PlanError {
-        let origin = self.origin_at(error.span().map_or(0, |span| span.start));
-        PlanError::syntax(origin, error.message())
+        let at = error.span().map_or(0, |span| span.start);
+        let origin = self.origin_at(at);
+        let start = origin.line.and_then(|line| self.starts.get(line - 1));
+        PlanError::syntax(origin, start.map(|start| 1 + at.saturating_sub(*start)), error.message())
     }
 
     fn table(&self, table: DeTable<'_>, path: &str) -> Result<Table, PlanError> {

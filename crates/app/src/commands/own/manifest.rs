@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_core::text::{of_parser, position};
 use toml::{Table, Value};
 
 /// A crate whose root exports an algorithm.
@@ -44,7 +45,11 @@ impl Crate {
 
 /// Name of the package, and the path where it has `forebay-core` from.
 fn package_and_core(text: &str) -> Result<(String, PathBuf), String> {
-    let manifest: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    // The error's own text would show the line.
+    let manifest: Table = text.parse().map_err(|error: toml::de::Error| {
+        let (line, column) = position(text, error.span().map_or(0, |span| span.start));
+        format!("line {line}, column {column}: {}", of_parser(error.message()))
+    })?;
     let package = manifest.get("package").and_then(|package| package.get("name"));
     let package =
         package.and_then(Value::as_str).ok_or("package.name is missing: allowed is a text")?;

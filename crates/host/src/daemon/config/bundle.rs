@@ -192,6 +192,21 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
                 table
                     .wrong("peer", "the address of the other box, which is not that of box.listen");
             }
+            // Both boxes of a trial may be one machine's.
+            if peer.ip().is_loopback() && !listen.iter().any(|it| it.ip().is_loopback()) {
+                table
+                    .wrong("peer", "an address of the other box, and none of this machine's alone");
+            }
+            let is_broadcast = |to: &IpNet| match to {
+                IpNet::V4(net) => net.prefix_len() < 31 && IpAddr::V4(net.broadcast()) == peer.ip(),
+                IpNet::V6(_) => false,
+            };
+            if bundle.to.iter().flatten().any(is_broadcast) {
+                table.wrong(
+                    "peer",
+                    "an address of one host, and not the last one of a network of `to`",
+                );
+            }
             if !listen.is_empty() && listen.iter().all(|it| peer.is_ipv4() != it.is_ipv4()) {
                 table.wrong("peer", "an address of the same IP version as box.listen");
             }
@@ -199,6 +214,19 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
             let allowed =
                 "an address where NAT changes destinations: that of the NAT, which `to` holds";
             table.wrong("peer", allowed);
+        }
+        if role == Some(Role::Sendbox) {
+            for (place, prefix) in bundle.to.iter().enumerate() {
+                // What goes to a network of this site no receivebox sees; `0.0.0.0/0` is all that is elsewhere.
+                let is_own = |prefix: &IpNet| {
+                    prefix.prefix_len() > 0 && listen.iter().any(|it| prefix.contains(&it.ip()))
+                };
+                if prefix.as_ref().is_some_and(is_own) {
+                    let allowed = "a prefix of the other site, which does not hold box.listen: name \
+                                   the networks of a wider one by themselves";
+                    table.wrong_element("to", place, allowed);
+                }
+            }
         }
         // A sendbox's table holds each destination prefix once, whatever the sources.
         let any = [Some(IpNet::from(IpAddr::from([0; 16])))];

@@ -7,6 +7,7 @@ use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
 use forebay_core::spec::{Spec, SpecError, nearest, one_of};
+use forebay_core::text::{HIDDEN, QUOTED_CHARS, of_parser, position, quoted};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -51,23 +52,28 @@ impl<'a> Source<'a> {
         let boxes = document.get_ref().get("box");
         self.has_several.set(boxes.is_some_and(|it| it.get_ref().as_array().is_some()));
         for error in errors.iter().take(PROBLEMS_MAX) {
-            let message = error.message().trim().replace('\n', ", ");
+            let message = of_parser(error.message());
             let at = error.span().map(|span| span.start);
-            let shown = at.map_or("", |at| self.line(at));
+            let shown = at.map_or_else(String::new, |at| self.shown(at));
             let text = match message.as_str() {
                 "duplicate key" => format!("`{shown}` {}", self.twice()),
                 message => format!("`{shown}`: {message}: {TOML}"),
             };
-            self.note(at, text);
+            let (line, column) = at.map(|at| position(self.text, at)).unzip();
+            self.push(Problem { line, column, text });
         }
         errors.is_empty().then(|| document.into_inner())
     }
 
     /// Notes a problem: `at` is its place in the text, if it has one.
     pub(super) fn note(&self, at: Option<usize>, text: String) {
+        self.push(Problem { line: at.map(|at| self.line_of(at)), column: None, text });
+    }
+
+    fn push(&self, problem: Problem) {
         let mut problems = self.problems.borrow_mut();
         if problems.len() < PROBLEMS_MAX {
-            problems.push(Problem { line: at.map(|at| self.line_of(at)), text });
+            problems.push(problem);
         }
     }
 
@@ -133,9 +139,16 @@ impl<'a> Source<'a> {
         format!("{allowed}; this is forebay {version}, and only a newer one may know another")
     }
 
-    /// The line at `offset`. One of a hostile file may be long: enough to recognise it will do.
-    fn line(&self, offset: usize) -> &'a str {
-        shortened(self.text.lines().nth(self.line_of(offset) - 1).unwrap_or_default())
+    /// The line at `offset`, of which an error says that it does not parse: all of a short one, and else what stands
+    /// there. What looks like a key is not shown, however little of it would be.
+    fn shown(&self, offset: usize) -> String {
+        let (line, column) = position(self.text, offset);
+        let line = self.text.lines().nth(line - 1).unwrap_or_default();
+        let from = line.get(column - 1..).filter(|_| line.trim().chars().count() > QUOTED_CHARS);
+        match quoted(line) {
+            hidden if hidden == HIDDEN => hidden,
+            _ => plain(&quoted(from.unwrap_or(line).trim())),
+        }
     }
 
     /// A value as it was written, as far as its first line.

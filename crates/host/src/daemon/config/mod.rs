@@ -54,6 +54,7 @@ use std::str::FromStr;
 
 use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::spec::Spec;
+use forebay_core::text::without_keys;
 use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -345,6 +346,8 @@ pub struct ConfigError {
 pub struct Problem {
     /// The line, counted from 1, where it can be told.
     pub line: Option<usize>,
+    /// The column, counted from 1 (bytes), of what does not parse.
+    pub column: Option<usize>,
     /// The key, its value and what is allowed.
     pub text: String,
 }
@@ -352,23 +355,25 @@ pub struct Problem {
 impl ConfigError {
     /// A single problem of no line.
     pub fn of(file: &Path, text: String) -> Self {
-        Self { file: file.to_owned(), problems: vec![Problem { line: None, text }] }
+        Self { file: file.to_owned(), problems: vec![Problem { line: None, column: None, text }] }
     }
 }
 
 impl fmt::Display for ConfigError {
-    /// A line for each problem, as editors follow them: `FILE:LINE: KEY = VALUE: allowed is ..`.
+    /// A line for each problem, as editors follow them: `FILE:LINE: KEY = VALUE: allowed is ..`. What looks like a key
+    /// is not shown: a key file may have been given in the place of another, or a key in that of a value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display();
         if self.problems.len() > 1 {
             writeln!(f, "{file}: {} errors", self.problems.len())?;
         }
-        for (place, Problem { line, text }) in self.problems.iter().enumerate() {
+        for (place, Problem { line, column, text }) in self.problems.iter().enumerate() {
             f.write_str(if place == 0 { "" } else { "\n" })?;
-            match line {
-                Some(line) => write!(f, "{file}:{line}: {text}")?,
-                None => write!(f, "{file}: {text}")?,
+            write!(f, "{file}")?;
+            for number in [line, column].into_iter().flatten() {
+                write!(f, ":{number}")?;
             }
+            write!(f, ": {}", without_keys(text))?;
         }
         Ok(())
     }

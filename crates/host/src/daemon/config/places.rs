@@ -41,7 +41,7 @@ impl Config {
         what: impl Display,
     ) -> Problem {
         let line = self.places.lines.get(&(bundle, key)).copied();
-        Problem { line, text: format!("{}{what}", self.key(key)) }
+        Problem { line, column: None, text: format!("{}{what}", self.key(key)) }
     }
 
     /// As [`Config::problem`], alone.

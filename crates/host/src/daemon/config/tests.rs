@@ -220,7 +220,10 @@ fn values_of_a_specification_are_told_short_and_on_one_line() {
 fn text_that_is_no_toml_is_told_line_by_line() {
     let text = SENDBOX.replace("\"s0\"", "s0").replace("\"copa\"", "\"copa");
     let told = parse(&text).unwrap_err().to_string();
-    assert!(told.contains(":4: `lan = s0`: ") && told.contains(":14: `cc = \"copa`"), "{told}");
+    assert!(
+        told.contains(":4:7: `lan = s0`: ") && told.contains(":14:11: `cc = \"copa`"),
+        "{told}"
+    );
     assert!(!told.contains("missing"), "{told}");
 }
 

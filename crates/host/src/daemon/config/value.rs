@@ -1,7 +1,7 @@
 //! Single values of a configuration file. Where a text is refused the error says what is allowed.
 
 use std::fmt::Display;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
 use super::{DatapathKind, KernelQdisc, Peer, Role};
+use crate::prefix;
 
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
@@ -71,14 +72,24 @@ pub(super) fn nat(text: &str) -> Result<Nat, String> {
     otherwise(nat, "\"source\", \"destination\" or \"both\", of the packets from the sendbox on")
 }
 
-/// An address of one host; without a port it has this one.
+/// An address of one host; without a port, with or without the brackets that a port would need, it has this one.
 pub(super) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
-    let alone = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, port));
-    let parsed = text.parse::<SocketAddr>().ok().or_else(alone);
+    let in_brackets = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let alone = || match in_brackets {
+        Some(text) => text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        None => text.parse::<IpAddr>().ok(),
+    };
+    let parsed = text.parse::<SocketAddr>().ok().or_else(|| Some((alone()?, port).into()));
     let host = parsed.filter(|address| {
         let ip = address.ip();
-        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast()
+        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !is_broadcast
     });
+    if let Some(IpAddr::V6(mapped)) = host.map(|address| address.ip())
+        && let Some(meant) = mapped.to_ipv4_mapped()
+    {
+        return Err(format!("the IPv4 address itself, \"{meant}\""));
+    }
     let allowed = "one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                    \"[2001:db8::1]:7000\"";
     otherwise(host, allowed)
@@ -86,7 +97,10 @@ pub(super) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
 
 pub(super) fn prefix(text: &str) -> Result<IpNet, String> {
     let allowed = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";
-    let prefix: IpNet = otherwise(text.parse().ok(), allowed)?;
+    let prefix = otherwise(prefix::parse(text), allowed)?;
+    if let Some(meant) = prefix::of_mapped(prefix) {
+        return Err(format!("the IPv4 prefix itself, \"{meant}\""));
+    }
     let allowed = format!("a prefix without host bits: \"{}\"", prefix.trunc());
     otherwise(Some(prefix).filter(|prefix| *prefix == prefix.trunc()), allowed)
 }

@@ -1,28 +1,36 @@
 //! The HTTP server of the metrics: as much of RFC 9112 as a scrape needs.
 //!
-//! It answers `GET /metrics`, one client at a time and one request a connection. A client has a second to ask and a
-//! second to read, and a head of at most [`MAX_HEAD`]; a body is not read. There are no secrets in what is served, and
-//! nothing can be changed by it: who may connect is for the address and the machine's firewall to say.
+//! It answers `GET /metrics`, one request a connection, and waits for no client ([`clients`](crate::service::clients)):
+//! one has [`PATIENCE`] to ask, and as long again to read. A head has at most [`MAX_HEAD`]; a body is not read. There are
+//! no secrets in what is served, and nothing can be changed by it: who may connect is for the address and the machine's
+//! firewall to say.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, TcpListener};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 
 use super::super::config::Config;
 use super::super::status::Status;
 use super::Format;
+use crate::service::clients::{Clients, Guest, Limits, REQUEST_MAX, Reply, timeout};
 use crate::service::control::{self, Answer, Request};
-use crate::service::impatient::Impatient;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
 /// Longest head of a request (bytes).
-const MAX_HEAD: usize = 8 << 10;
+const MAX_HEAD: usize = REQUEST_MAX;
 /// For how long a status is told again instead of asking for another one.
 const FRESH: Duration = Duration::from_secs(1);
-/// Pause after a client could not be taken, as where the process has too many files open.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time for a request, and for reading the answer: Prometheus waits as long by default (`scrape_timeout`).
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that clients may have: several scrapers on each of several machines.
+const LIMITS: Limits = Limits { all: 64, each: 16, patience: PATIENCE };
 
 /// A socket that clients may connect to, and that nobody serves yet.
 #[derive(Debug)]
@@ -47,6 +55,7 @@ impl Server {
             );
             io::Error::new(error.kind(), config.refuse(None, "metrics.listen", what))
         })?;
+        listener.set_nonblocking(true)?;
         Ok(Some(Self { listener, control: config.control.clone() }))
     }
 
@@ -61,43 +70,76 @@ impl Server {
 
     fn serve(self) {
         let mut latest = Latest::default();
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    let mut scrape = |format| latest.metrics(&self.control, format);
-                    if let Err(error) = serve_client(&stream, &mut scrape) {
-                        tracing::debug!(target: "metrics", %error, "client of the metrics");
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(target: "metrics", %error, "a client cannot be taken");
-                    std::thread::sleep(PAUSE);
-                }
-            }
-        }
+        let control = self.control;
+        let error = serve(&self.listener, |format| latest.metrics(&control, format));
+        tracing::error!(target: "metrics", %error, "metrics are served no more");
     }
 }
 
-/// The newest status.
+/// Serves clients until that fails, which is answered.
+fn serve(
+    listener: &TcpListener,
+    mut scrape: impl FnMut(Format) -> Result<Arc<[u8]>, String>,
+) -> io::Error {
+    let failed =
+        |error: &io::Error| tracing::debug!(target: "metrics", %error, "client of the metrics");
+    let mut clients = Clients::new(LIMITS, failed);
+    loop {
+        let door = PollFd::new(listener.as_fd(), PollFlags::POLLIN);
+        let door = clients.is_open().then_some(door);
+        let mut fds: Vec<PollFd<'_>> = door.into_iter().chain(clients.fds()).collect();
+        match poll(&mut fds, timeout(clients.next_timer())) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return error.into(),
+        }
+        clients.let_in(|| {
+            let (stream, address) = listener.accept()?;
+            Ok((stream, Guest { of: source(address.ip()), goes_first: false }))
+        });
+        clients.serve(|_, text, _| reply(text, &mut scrape));
+    }
+}
+
+/// What counts as one address: a host has a whole prefix of 64 bits in IPv6 (RFC 4291 section 2.5.4).
+fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+/// The newest status, and its metrics in the formats that were asked for.
 #[derive(Default)]
-struct Latest(Option<(Instant, Status)>);
+struct Latest {
+    status: Option<(Instant, Result<Status, String>)>,
+    texts: Vec<(Format, Arc<[u8]>)>,
+}
 
 impl Latest {
     /// The metrics now, or why there are none.
-    fn metrics(&mut self, control: &Path, format: Format) -> Result<String, String> {
-        if self.0.as_ref().is_none_or(|(asked_at, _)| asked_at.elapsed() >= FRESH) {
-            self.0 = None;
-            let answer = control::ask(control, Request::Status);
-            self.0 = match answer.map_err(|error| format!("no status: {error}"))? {
-                Answer::Status(status) => Some((Instant::now(), *status)),
-                Answer::Failed(reason) => return Err(reason),
-                Answer::Done(_) | Answer::Changed(_) => {
-                    return Err("the box answered another question".into());
-                }
-            };
+    fn metrics(&mut self, control: &Path, format: Format) -> Result<Arc<[u8]>, String> {
+        if self.status.as_ref().is_none_or(|(asked_at, _)| asked_at.elapsed() >= FRESH) {
+            let status = status_of(control);
+            *self = Self { status: Some((Instant::now(), status)), texts: Vec::new() };
         }
-        let (_, status) = self.0.clone().ok_or("no status")?;
-        super::encode(status, format).map_err(|error| error.to_string())
+        if let Some((_, text)) = self.texts.iter().find(|(of, _)| *of == format) {
+            return Ok(text.clone());
+        }
+        let (_, status) = self.status.clone().ok_or("no status")?;
+        let text = super::encode(status?, format).map_err(|error| error.to_string())?;
+        let text: Arc<[u8]> = text.into_bytes().into();
+        self.texts.push((format, text.clone()));
+        Ok(text)
+    }
+}
+
+/// The status of the box, or why there is none.
+fn status_of(control: &Path) -> Result<Status, String> {
+    let answer = control::ask(control, Request::Status);
+    match answer.map_err(|error| format!("no status: {error}"))? {
+        Answer::Status(status) => Ok(*status),
+        Answer::Failed(reason) => Err(reason),
+        Answer::Done(_) | Answer::Changed(_) => Err("the box answered another question".into()),
     }
 }
 
@@ -107,14 +149,14 @@ struct Response {
     /// Code and reason.
     status: &'static str,
     content_type: &'static str,
-    body: String,
+    body: Arc<[u8]>,
     /// Whether the client wants the body, and not the head alone.
     has_body: bool,
 }
 
 impl Response {
     fn refusal(status: &'static str, reason: impl Into<String>) -> Self {
-        let body = reason.into() + "\n";
+        let body = (reason.into() + "\n").into_bytes().into();
         Self { status, content_type: "text/plain; charset=utf-8", body, has_body: true }
     }
 
@@ -129,47 +171,23 @@ impl Response {
     }
 }
 
-fn serve_client(
-    stream: &TcpStream,
-    scrape: &mut impl FnMut(Format) -> Result<String, String>,
-) -> io::Result<()> {
-    let response = match read_head(&mut Impatient::of(stream))? {
-        Some(head) => respond(&head, scrape),
-        None => {
+/// What a client gets for the bytes that it has sent.
+fn reply(text: &[u8], scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, String>) -> Reply {
+    const END: &[u8] = b"\r\n\r\n";
+    let response = match text.windows(END.len()).position(|window| window == END) {
+        Some(end) => respond(&String::from_utf8_lossy(&text[..end]), scrape),
+        None if text.len() > MAX_HEAD => {
             let reason = format!("allowed is a head of at most {MAX_HEAD} bytes");
             Response::refusal("431 Request Header Fields Too Large", reason)
         }
+        None => return Reply::NotYet,
     };
-    let mut out = Impatient::of(stream);
-    out.write_all(response.head().as_bytes())?;
-    if response.has_body {
-        out.write_all(response.body.as_bytes())?;
-    }
-    stream.shutdown(Shutdown::Write)
-}
-
-/// The lines before the empty one that ends the head; `None`: they are too long.
-fn read_head(client: &mut impl Read) -> io::Result<Option<String>> {
-    const END: &[u8] = b"\r\n\r\n";
-    let (mut head, mut part) = (Vec::new(), [0; 1 << 10]);
-    loop {
-        let length = client.read(&mut part)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        head.extend_from_slice(&part[..length]);
-        if let Some(end) = head.windows(END.len()).position(|window| window == END) {
-            head.truncate(end);
-            return Ok(Some(String::from_utf8_lossy(&head).into_owned()));
-        }
-        if head.len() > MAX_HEAD {
-            return Ok(None);
-        }
-    }
+    let head = response.head().into_bytes();
+    Reply::Now(head, if response.has_body { response.body } else { Arc::default() })
 }
 
 /// What a client gets that sent this head.
-fn respond(head: &str, scrape: &mut impl FnMut(Format) -> Result<String, String>) -> Response {
+fn respond(head: &str, scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, String>) -> Response {
     let mut lines = head.split("\r\n");
     let request: Vec<&str> = lines.next().unwrap_or("").split(' ').collect();
     let [method, target, version] = request[..] else {
@@ -203,6 +221,11 @@ fn respond(head: &str, scrape: &mut impl FnMut(Format) -> Result<String, String>
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
 
     /// A receivebox with this value of `metrics.listen`.
@@ -234,19 +257,23 @@ mod tests {
         assert!(error.starts_with(&named) && error.contains("\"127.0.0.1:9476\""), "{error}");
     }
 
+    fn text(response: &Response) -> &str {
+        std::str::from_utf8(&response.body).unwrap()
+    }
+
     fn respond_to(head: &str) -> Response {
-        respond(head, &mut |format| Ok(format!("{format:?}")))
+        respond(head, &mut |format| Ok(format!("{format:?}").into_bytes().into()))
     }
 
     #[test]
     fn a_scrape_is_answered_in_the_format_it_asks_for() {
         let plain = respond_to("GET /metrics HTTP/1.1\r\nHost: box");
-        assert_eq!((plain.status, &plain.body[..], plain.has_body), ("200 OK", "Prometheus", true));
+        assert_eq!((plain.status, text(&plain), plain.has_body), ("200 OK", "Prometheus", true));
         assert_eq!(plain.content_type, "text/plain; version=0.0.4; charset=utf-8");
         let asked =
             "GET /metrics?x=1 HTTP/1.1\r\nhost: box\r\naCCept: application/openmetrics-text";
         let asked = respond_to(asked);
-        assert_eq!(asked.body, "OpenMetrics");
+        assert_eq!(text(&asked), "OpenMetrics");
         assert!(asked.content_type.starts_with("application/openmetrics-text; version=1.0.0;"));
         assert!(asked.head().contains("\r\nContent-Length: 11\r\n"), "{}", asked.head());
         assert!(!respond_to("HEAD /metrics HTTP/1.1").has_body);
@@ -268,37 +295,65 @@ mod tests {
             assert!(refused.status.starts_with(status), "{head:?}: {refused:?}");
         }
         let silent = respond("GET /metrics HTTP/1.1", &mut |_| Err("it hangs".into()));
-        assert_eq!((silent.status, &silent.body[..]), ("503 Service Unavailable", "it hangs\n"));
+        assert_eq!((silent.status, text(&silent)), ("503 Service Unavailable", "it hangs\n"));
     }
 
     #[test]
     fn a_head_is_bounded_and_may_come_in_pieces() {
+        let mut scrape = |_| Ok(Arc::from(*b"metrics"));
         let whole = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\nbody";
-        for split in [1, 20, 34] {
-            let (first, rest) = whole.split_at(split);
-            let head = read_head(&mut first.chain(rest)).unwrap().unwrap();
-            assert_eq!(head, "GET /metrics HTTP/1.1\r\nHost: a");
+        for (length, is_whole) in [(1, false), (33, false), (34, true), (whole.len(), true)] {
+            let got = reply(&whole[..length], &mut scrape);
+            let is_now = matches!(got, Reply::Now(head, body) if head.starts_with(b"HTTP/1.1 200") && *body == *b"metrics");
+            assert_eq!(is_now, is_whole, "{length}");
         }
-        assert!(read_head(&mut &b"GET /metrics HTTP/1.1\r\n"[..]).is_err(), "it ends too soon");
-        let endless = [&b"GET /metrics HTTP/1.1\r\n"[..], &[b'a'; 1 << 20]].concat();
-        assert_eq!(read_head(&mut &endless[..]).unwrap(), None);
+        let endless = [b'a'; MAX_HEAD + 1];
+        assert!(
+            matches!(reply(&endless, &mut scrape), Reply::Now(head, _) if head.starts_with(b"HTTP/1.1 431"))
+        );
+    }
+
+    /// What a client gets that connects from this address, and how long that takes.
+    fn scrape_from(source: [u8; 4], server: SocketAddr) -> (String, Duration) {
+        let began = Instant::now();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+        socket.connect(&server.into()).unwrap();
+        let mut client = TcpStream::from(socket);
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        let _ = client.read_to_string(&mut answer);
+        (answer, began.elapsed())
     }
 
     #[test]
-    fn a_client_that_says_nothing_is_given_up_and_the_next_one_is_served() {
+    fn silent_clients_delay_no_scrape() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let mute = TcpStream::connect(address).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        let mut scrape = |_| Ok("metrics".to_string());
-        assert!(serve_client(&accepted, &mut scrape).is_err());
-        drop(mute);
-        let mut client = TcpStream::connect(address).unwrap();
-        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        serve_client(&accepted, &mut scrape).unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nmetrics"));
+        std::thread::spawn(move || serve(&listener, |_| Ok(vec![b'x'; 1 << 20].into())));
+        let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for source in [[127, 0, 0, 2], [127, 0, 0, 1]] {
+            let (answer, took) = scrape_from(source, address);
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("xx"));
+            assert!(answer.len() > 1 << 20 && took < Duration::from_secs(1), "{took:?}");
+        }
+        // One of them may have 16 connections.
+        let is_closed = |mut client: &TcpStream| {
+            client.set_nonblocking(true).unwrap();
+            client.read(&mut [0]).is_ok()
+        };
+        assert_eq!(silent.iter().filter(|client| !is_closed(client)).count(), LIMITS.each - 1);
+    }
+
+    #[test]
+    fn a_network_of_one_host_counts_as_one_address() {
+        let same = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| source(text.parse().unwrap()));
+            one == other
+        };
+        assert!(same("2001:db8::1", "2001:db8::ffff:1") && same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(!same("2001:db8::1", "2001:db8:0:1::1") && !same("10.0.0.1", "10.0.0.2"));
     }
 }

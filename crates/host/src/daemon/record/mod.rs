@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use forebay_core::text::of_parser;
 use serde::{Deserialize, Serialize};
 
 pub use self::archive::is_archive;
@@ -133,7 +134,7 @@ impl Recording {
             })
             .and_then(|()| std::fs::read_to_string(file));
         let parsed = text.map_err(|error| error.to_string()).and_then(|text| {
-            text.parse::<toml::Table>().map_err(|error| error.message().to_string())
+            text.parse::<toml::Table>().map_err(|error| of_parser(error.message()))
         });
         let table = match parsed {
             Ok(table) => table,
@@ -184,8 +185,8 @@ impl Recording {
         let wrong = |problem: String| RecordingError { file: file.to_owned(), problem };
         let mut members = Members::read(file).map_err(wrong)?;
         let about = members.text("about.json").map_err(wrong)?;
-        let about: About =
-            serde_json::from_str(&about).map_err(|error| wrong(format!("about.json: {error}")))?;
+        let about: About = serde_json::from_str(&about)
+            .map_err(|error| wrong(format!("about.json: {}", of_parser(&error.to_string()))))?;
         if about.format != FORMAT {
             let format = about.format;
             return Err(wrong(format!("about.json: format = {format}: allowed is {FORMAT}")));
@@ -207,7 +208,8 @@ pub fn looks(text: &str) -> Result<Vec<Look>, String> {
     let mut looks: Vec<Look> = Vec::new();
     for (place, line) in text.lines().enumerate() {
         let malformed = |problem: &dyn Display| format!("{}: {problem}", place + 1);
-        let look: Look = serde_json::from_str(line).map_err(|error| malformed(&error))?;
+        let look: Look = serde_json::from_str(line)
+            .map_err(|error| malformed(&of_parser(&error.to_string())))?;
         if looks.last().is_some_and(|before| before.at_s > look.at_s) {
             return Err(malformed(&"at_s: allowed are times in their order"));
         }

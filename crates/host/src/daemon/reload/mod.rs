@@ -64,6 +64,8 @@ pub struct Reloader {
     file: String,
     in_force: Loaded,
     trial: Option<Trial<Before>>,
+    /// What was confirmed last, until something else comes: a `forebay confirm` may be repeated.
+    confirmed: Option<String>,
 }
 
 impl Reloader {
@@ -76,19 +78,7 @@ impl Reloader {
             tracing::info!(target: "reload", "the box ends in {left_s} s, unless that is confirmed");
             Trial::until(Instant::now() + within, Before::Nothing, "the start".into())
         });
-        Ok(Self { reader, file, in_force, trial })
-    }
-
-    /// Adds to the state of a worker what only this knows.
-    fn complete(&self, status: Status) -> Status {
-        let now = Instant::now();
-        let trial = self.trial.as_ref();
-        let trial = trial.map(|trial| TrialStatus {
-            left_s: trial.left_s(now),
-            what: trial.what.clone(),
-            is_start: matches!(trial.before, Before::Nothing),
-        });
-        Status { config_file: self.file.clone(), trial, ..status }
+        Ok(Self { reader, file, in_force, trial, confirmed: None })
     }
 
     /// Goes over to what `source` says; a trial, if it is to be confirmed `within_s`.
@@ -134,6 +124,7 @@ impl Reloader {
         }
         // What was left to the box is settled once: else there would be no way back to what was settled.
         to.config.datapath = self.in_force.config.datapath;
+        self.confirmed = None;
         if !outcome.is_nothing() {
             let change = Change { config: to.config.clone(), keys: to.keys.clone(), origins };
             if let Err(reason) = worker.change(change) {
@@ -145,6 +136,9 @@ impl Reloader {
     }
 
     fn confirm(&mut self) -> Result<String, String> {
+        if let (None, Some(what)) = (&self.trial, &self.confirmed) {
+            return Ok(format!("confirmed before: {what}"));
+        }
         let trial = self.trial.as_ref().ok_or_else(nothing_on_trial)?;
         if matches!(trial.before, Before::Nothing) {
             // Else the box would be on trial when it is started again.
@@ -152,7 +146,9 @@ impl Reloader {
         }
         let trial = self.trial.take().ok_or_else(nothing_on_trial)?;
         tracing::info!(target: "reload", "confirmed: {}", trial.what);
-        Ok(format!("confirmed: {}", trial.what))
+        let said = format!("confirmed: {}", trial.what);
+        self.confirmed = Some(trial.what);
+        Ok(said)
     }
 
     fn cut_short(&mut self) -> Result<String, String> {
@@ -188,8 +184,26 @@ impl Reloader {
                     )));
                 }
                 say(&outcome, "not confirmed, and what was before is in force again");
+                self.warn_of_own_file();
                 Ok(true)
             }
+        }
+    }
+}
+
+impl Reloader {
+    /// Tells the log if the box would begin with something else than is in force, as after a `forebay confirm` that
+    /// was cut short.
+    fn warn_of_own_file(&self) {
+        let file = &self.file;
+        match self.reader.load(Source::Own) {
+            Ok(own) if own.text == self.in_force.text => {}
+            Ok(_) => tracing::warn!(
+                target: "reload",
+                "{file} says something else than is in force, which the box would take at its next start: `forebay \
+                 confirm` sets it right after a confirmation that was cut short"
+            ),
+            Err(error) => tracing::warn!(target: "reload", "{file} cannot be taken now: {error}"),
         }
     }
 }
@@ -214,13 +228,10 @@ fn say(outcome: &Outcome, how: &str) {
 }
 
 impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
-    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Answer<Status> {
+    fn answer(&mut self, worker: &Handle<W>, request: Request) -> Option<Answer<Status>> {
         let done = |result: Result<String, String>| result.map(Answer::Done);
         let answer = match request {
-            Request::Status => {
-                let status = worker.status().map_err(String::from);
-                status.map(|status| Answer::Status(Box::new(self.complete(status))))
-            }
+            Request::Status => return None,
             Request::Config => done(Ok(self.in_force.text.clone())),
             Request::Reload => {
                 let outcome = self.load(worker, Source::Own, None);
@@ -235,7 +246,18 @@ impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
             Request::Confirm => done(self.confirm()),
             Request::Revert => done(self.cut_short()),
         };
-        answer.unwrap_or_else(Answer::Failed)
+        Some(answer.unwrap_or_else(Answer::Failed))
+    }
+
+    fn complete(&self, status: Status) -> Status {
+        let now = Instant::now();
+        let trial = self.trial.as_ref();
+        let trial = trial.map(|trial| TrialStatus {
+            left_s: trial.left_s(now),
+            what: trial.what.clone(),
+            is_start: matches!(trial.before, Before::Nothing),
+        });
+        Status { config_file: self.file.clone(), trial, ..status }
     }
 
     fn next_timer(&self) -> Option<Instant> {
@@ -279,7 +301,7 @@ mod tests {
                 while let Some(command) = mailbox.take() {
                     match command {
                         Command::Status(reply) => {
-                            reply.send(Status::new(Role::Receivebox, false)).unwrap();
+                            reply.send(Status::new(Role::Receivebox, false));
                         }
                         Command::Change(change, reply) => {
                             let is_bad =
@@ -324,7 +346,7 @@ mod tests {
         }
 
         fn ask(&mut self, request: Request) -> Answer<Status> {
-            self.reloader.answer(&self.worker, request)
+            self.reloader.answer(&self.worker, request).expect("no state is asked for")
         }
 
         fn change(&mut self, request: Request) -> Outcome {
@@ -334,11 +356,9 @@ mod tests {
             }
         }
 
-        fn is_on_trial(&mut self) -> bool {
-            match self.ask(Request::Status) {
-                Answer::Status(status) => status.trial.is_some(),
-                other => panic!("{other:?}"),
-            }
+        fn is_on_trial(&self) -> bool {
+            let status = self.worker.status().unwrap();
+            Desk::<Told>::complete(&self.reloader, status).trial.is_some()
         }
 
         fn next_timer(&self) -> Option<Instant> {
@@ -426,9 +446,14 @@ mod tests {
             matches!(bench.ask(Request::Confirm), Answer::Failed(why) if why.contains("nothing is on"))
         );
         bench.change(apply);
-        assert!(matches!(bench.ask(Request::Confirm), Answer::Done(_)));
-        assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        for said in ["confirmed: 1 added", "confirmed before: 1 added"] {
+            let answer = bench.ask(Request::Confirm);
+            assert!(matches!(&answer, Answer::Done(it) if it.starts_with(said)), "{answer:?}");
+            assert!(!bench.is_on_trial() && bench.next_timer().is_none());
+        }
         assert_eq!(bench.told(), [["a", "b"]], "and it stays");
+        bench.change(Request::Reload);
+        assert!(matches!(bench.ask(Request::Confirm), Answer::Failed(_)), "that was another one");
     }
 
     #[test]

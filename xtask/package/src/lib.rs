@@ -1,13 +1,14 @@
-//! The program as a package: `.deb`, or an archive whose program needs no shared libraries.
+//! The program as a package: `.deb`, or an archive whose program needs no shared libraries. A crate that needs none of
+//! forebay's: with those of the other chores cargo would build the program once more, in debug.
 
 mod sbom;
 
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-
-use crate::{Misuse, run};
 
 /// What is built, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,10 +39,48 @@ impl Options {
     }
 }
 
+/// What a chore was called with is not allowed.
+#[derive(Debug)]
+pub struct Misuse(anyhow::Error);
+
+impl Misuse {
+    /// The error that says so.
+    pub fn of(error: anyhow::Error) -> anyhow::Error {
+        Self(error).into()
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:#}", self.0)
+    }
+}
+
+impl Error for Misuse {}
+
+/// Prints why a chore failed.
+pub fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    if error.is::<Misuse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Runs a command to its end; one that fails is an error.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("this crate lies in the repository").into()
+}
+
 /// Makes a package in `target/package`.
 pub fn package(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments).map_err(Misuse::of)?;
-    let made = Sources::of(crate::repository(), options)?.make()?;
+    let made = Sources::of(repository(), options)?.make()?;
     println!("{}", made.display());
     Ok(())
 }
@@ -50,20 +89,20 @@ pub fn package(arguments: &[String]) -> Result<()> {
 pub fn deb(profile: &str, version: &str) -> Result<PathBuf> {
     let version = Some(version.into());
     let options = Options { profile: profile.into(), is_static: false, version };
-    Sources::of(crate::repository(), options)?.make()
+    Sources::of(repository(), options)?.make()
 }
 
 /// Makes a package twice, each time from a clean clone of the commit that is checked out, and fails
 /// where the two differ.
 pub fn reproducible(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments).map_err(Misuse::of)?;
-    let folder = crate::repository().join("target/reproducible");
+    let folder = repository().join("target/reproducible");
     let clone = folder.join("source");
     let mut made = Vec::new();
     for number in ["first", "second"] {
         remove(&folder.join(number))?;
         remove(&clone)?;
-        run(Command::new("git").args(["clone", "--quiet"]).arg(crate::repository()).arg(&clone))?;
+        run(Command::new("git").args(["clone", "--quiet"]).arg(repository()).arg(&clone))?;
         let package = Sources::of(clone.clone(), options.clone())?.make()?;
         let kept = folder.join(number).join(package.file_name().context("a package has a name")?);
         std::fs::create_dir_all(folder.join(number))?;
@@ -275,7 +314,7 @@ mod tests {
 
     #[test]
     fn versions_are_those_of_packages_and_grow_up_to_the_release() {
-        let home = crate::repository();
+        let home = repository();
         let version = version_of(&home).unwrap();
         let options = Options { profile: "dev".into(), is_static: false, version: None };
         assert_eq!(Sources::of(home.clone(), options.clone()).unwrap().version, version);
@@ -294,9 +333,27 @@ mod tests {
     }
 
     #[test]
+    fn packages_build_the_program_once() {
+        for target in ["package", "static", "reproducible"] {
+            let mut make = Command::new("make");
+            let make = make.current_dir(repository()).args(["--dry-run", "CARGO=cargo", target]);
+            let planned = text_of(make.env_remove("MAKEFLAGS")).unwrap();
+            let chores: Vec<&str> =
+                planned.lines().filter(|line| line.contains("cargo ")).collect();
+            assert_eq!(chores.len(), 1, "{planned}");
+            assert!(chores[0].contains(" --package forebay-package -- "), "{planned}");
+        }
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["tree", "--locked", "--offline", "--package", "forebay-package"]);
+        let needed = text_of(cargo.args(["--prefix", "none"])).unwrap();
+        let own = needed.lines().filter(|line| line.starts_with("forebay"));
+        assert_eq!(own.count(), 1, "{needed}");
+    }
+
+    #[test]
     fn the_maintainer_is_the_one_of_the_package() {
         let control =
-            std::fs::read_to_string(crate::repository().join("packaging/debian/control")).unwrap();
+            std::fs::read_to_string(repository().join("packaging/debian/control")).unwrap();
         assert!(control.contains(&format!("\nMaintainer: {MAINTAINER}\n")));
     }
 }
