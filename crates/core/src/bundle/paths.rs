@@ -37,7 +37,7 @@ const UNANSWERED_AFTER: Duration = Duration::from_secs(1);
 pub struct Arrival {
     /// Where the message came from.
     pub source: SocketAddr,
-    /// Its length (bytes of UDP payload).
+    /// Length of the message (bytes of UDP payload).
     pub bytes: usize,
     /// The message is of the session that runs, and not one that may have been recorded.
     pub is_new: bool,

@@ -159,7 +159,7 @@ pub struct PeerStatus {
     pub doing: Option<String>,
     /// Time since its last authentic message (ns); `None`: never heard.
     pub heard_ns: Option<u64>,
-    /// Its last move to another address; `None`: it has not moved since the box started.
+    /// The last move of the other box to another address; `None`: it has not moved since the box started.
     #[serde(default)]
     pub moved: Option<MovedStatus>,
     /// An address that authentic messages of it come from, and that nothing but challenges is sent to.

@@ -148,7 +148,7 @@ pub struct Session {
     pending: Option<Pending>,
     /// Nonces of challenges to single addresses, the oldest first.
     at_addresses: VecDeque<u64>,
-    /// That of them which the newest message answers.
+    /// Nonce of a challenge to a single address that the newest message answers.
     answered: Option<u64>,
     next_challenge: Timestamp,
     strangers: VecDeque<Stranger>,

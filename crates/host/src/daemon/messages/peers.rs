@@ -61,7 +61,7 @@ struct Remote {
     /// Where it may be, in the order in which these are tried.
     candidates: Vec<SocketAddr>,
     paths: Paths,
-    /// It is somewhere, as far as is known.
+    /// The peer is at an address where it was heard lately.
     is_found: bool,
     /// Since when the candidates are tried.
     tried_since: Timestamp,
