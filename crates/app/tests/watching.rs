@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::record::DecisionRecord;
 use forebay_host::daemon::Role;
+use forebay_host::daemon::record::{About, Look, Recording};
 use forebay_host::daemon::status::{BundleStatus, LastSecond, PeerStatus, ShapingStatus, Status};
 use forebay_host::service::control::{Answer, ControlSocket};
 use forebay_host::service::privileges::Confinement;
@@ -197,6 +198,39 @@ fn what_is_recorded_is_explained_and_simulated() {
     let unknown = played.run(&["replay", "a.tar.gz", "--bundle", "x"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(text(&unknown.stderr).contains("--bundle x: allowed is one of berlin"), "{unknown:?}");
+}
+
+#[test]
+fn replay_takes_less_memory_than_the_looks() {
+    const UNPACKED: usize = 48 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut recording = Recording::new(About { format: 1, ..About::default() });
+    let mut looks = 0;
+    let mut bytes = 0;
+    while bytes < UNPACKED {
+        let mut status = status(Duration::from_secs(looks));
+        let bundle = status.bundles[0].clone();
+        status.bundles = (0..100)
+            .map(|id| BundleStatus { name: format!("site-{id}"), id, ..bundle.clone() })
+            .collect();
+        let look = Look { at_s: looks as f64, boxes: vec![status] };
+        bytes += serde_json::to_vec(&look).unwrap().len();
+        assert!(recording.add(look));
+        looks += 1;
+    }
+    fs::write(folder.path().join("a.tar.gz"), recording.to_file().unwrap()).unwrap();
+    // Memory of its own (RLIMIT_DATA), in KiB: little more than the text of the looks alone.
+    let limited = format!(
+        "ulimit -d {} && exec {} replay a.tar.gz --explain --json",
+        (UNPACKED >> 10) + (16 << 10),
+        env!("CARGO_BIN_EXE_forebay")
+    );
+    let mut command = Command::new("sh");
+    let told = command.current_dir(folder.path()).args(["-c", &limited]).output().unwrap();
+    assert!(told.status.success(), "{} bytes: {told:?}", bytes);
+    let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(document["moments_left_out"], 0);
+    assert!(document["story"].as_array().unwrap().len() > 100);
 }
 
 #[test]

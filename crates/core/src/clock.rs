@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::str::FromStr;
 
-use crate::units::{Duration, Timestamp};
+use crate::units::{Duration, Timestamp, seconds};
 
 /// Fastest and slowest that a clock goes, as a share: chrony slews by up to 8.3 %.
 const RATE_MAX: f64 = 0.5;
@@ -66,7 +66,7 @@ impl Clock {
     /// How long it takes from `now` on until it has gone on by `reading`, if its rate stays as it is.
     pub fn wait(&self, now: Timestamp, reading: Duration) -> Duration {
         match self.stretch(now) {
-            Some((.., rate)) if *rate != 0.0 => reading.div_f64(1.0 + rate),
+            Some((.., rate)) if *rate != 0.0 => seconds(reading.as_secs_f64() / (1.0 + rate)),
             _ => reading,
         }
     }

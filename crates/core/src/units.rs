@@ -67,6 +67,21 @@ pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
     nanos.saturating_add(duration.subsec_nanos() as u64)
 }
 
+/// `duration` times `factor`: zero where that is negative or no number, [`Duration::MAX`] beyond what a duration holds.
+/// `Duration::mul_f64` panics there.
+pub fn stretched(duration: Duration, factor: f64) -> Duration {
+    seconds(factor * duration.as_secs_f64())
+}
+
+/// A number of seconds as a duration, bounded like [`stretched`].
+pub fn seconds(seconds: f64) -> Duration {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) => duration,
+        Err(_) if seconds > 0.0 => Duration::MAX,
+        Err(_) => Duration::ZERO,
+    }
+}
+
 impl Add<Duration> for Timestamp {
     type Output = Self;
     fn add(self, duration: Duration) -> Self {
@@ -497,6 +512,21 @@ impl fmt::Display for Ratio {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stretched_durations_end_at_the_bounds() {
+        let second = Duration::from_secs(1);
+        for (duration, factor, expected) in [
+            (second, 2.5, Duration::from_millis(2500)),
+            (second, 1e30, Duration::MAX),
+            (Duration::MAX, 1.0, Duration::MAX),
+            (second, f64::INFINITY, Duration::MAX),
+            (second, -1.0, Duration::ZERO),
+            (second, f64::NAN, Duration::ZERO),
+        ] {
+            assert_eq!(stretched(duration, factor), expected, "{factor}");
+        }
+    }
 
     #[test]
     fn a_product_divided_is_that_of_128_bits() {

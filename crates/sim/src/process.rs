@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use forebay_core::random::Stream;
-use forebay_core::units::{Duration, Timestamp};
+use forebay_core::units::{Duration, Timestamp, stretched};
 
 /// A sendbox whose heartbeat is older gets no more packets: the kernel forwards them.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -130,7 +130,7 @@ impl Wakes {
         if self.at <= now || due < self.due {
             self.due = due;
             self.at = if due < Timestamp::MAX {
-                due + self.delay.mul_f64(self.random.exponential())
+                due + stretched(self.delay, self.random.exponential())
             } else {
                 due
             };

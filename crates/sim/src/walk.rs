@@ -2,7 +2,7 @@
 
 use forebay_core::link::{Change, Config, Service};
 use forebay_core::random::{Stream, Streams};
-use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_core::units::{Duration, Rate, Ratio, seconds};
 
 use crate::network::{Link, Property, Walk};
 
@@ -47,7 +47,7 @@ impl Walk {
                 Property::Rate => {
                     Change { rate: Some(Rate::from_bits_per_sec(value as u64)), ..change }
                 }
-                Property::Delay => Change { delay: Some(Duration::from_secs_f64(value)), ..change },
+                Property::Delay => Change { delay: Some(seconds(value)), ..change },
                 Property::Loss => Change { loss: Ratio::new(value), ..change },
             }
         })

@@ -1,5 +1,6 @@
 //! Sites as they are: tags, tunnels, NAT, IPv6 alone, names, and both roles in one file.
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use forebay_host::daemon::explain::explain;
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::{BundleStatus, Status};
 use forebay_host::port::{Direction, PacketPort, Port};
@@ -325,17 +327,8 @@ fn a_bundle_is_measured_through_nat_of_its_sources() {
     }
     let _alone = alone();
     let topology = Topology::build(1, None).unwrap();
-    let (sites, emulator) = (&topology.pairs[0], &topology.emulator);
-    crate::routed::route(&topology);
-    // Site B knows no way back but to the router; ports become others.
-    feed(
-        emulator,
-        &["nft", "-f", "-"],
-        "add table ip nat\n\
-         add chain ip nat out { type nat hook postrouting priority 100 ; }\n\
-         add rule ip nat out oifname right0 meta l4proto { tcp, udp } masquerade to :20000-30000\n\
-         add rule ip nat out oifname right0 masquerade\n",
-    );
+    let sites = &topology.pairs[0];
+    masquerade(&topology);
     let files = Files {
         listen: ["\"10.1.1.2\"", "\"10.1.2.2\""],
         peer: ["10.1.2.2", "10.1.2.254"],
@@ -350,6 +343,72 @@ fn a_bundle_is_measured_through_nat_of_its_sources() {
     assert_eq!((sent.differences, watched.differences), (None, None));
     let heard = &watched.peer.address;
     assert!(heard.starts_with("10.1.2.254:61475 (heard from 10.1.2.254:2"), "{heard}");
+}
+
+/// Has the emulator route between the sites, and give all of site A one address and other ports.
+fn masquerade(topology: &Topology) {
+    crate::routed::route(topology);
+    // Site B knows no way back but to the router.
+    feed(
+        &topology.emulator,
+        &["nft", "-f", "-"],
+        "add table ip nat\n\
+         add chain ip nat out { type nat hook postrouting priority 100 ; }\n\
+         add rule ip nat out oifname right0 meta l4proto { tcp, udp } masquerade to :20000-30000\n\
+         add rule ip nat out oifname right0 masquerade\n",
+    );
+}
+
+#[test]
+fn bundle_follows_a_new_public_address_of_nat() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let _alone = alone();
+    let topology = Topology::build(1, None).unwrap();
+    let sites = &topology.pairs[0];
+    masquerade(&topology);
+    let files = Files {
+        listen: ["\"10.1.1.2\"", "\"10.1.2.2\""],
+        peer: ["10.1.2.2", "10.1.2.254"],
+        to: ["10.1.2.0/24"; 2],
+        // The addresses that the site may get.
+        from: ["10.1.1.0/24", "10.1.2.252/30"],
+        more: "nat = \"source\"\n",
+    };
+    let boxes = Boxes::start(sites, &files);
+    let target = SocketAddr::from(([10, 1, 2, 1], PORT));
+    let [_, before] = boxes.carry(sites, target);
+    let matched_before = before.shaping.unwrap().counters.boundaries_matched;
+
+    ip(
+        &topology.emulator,
+        "address del 10.1.2.254/24 dev right0\naddress add 10.1.2.253/24 dev right0\n",
+    );
+    let both = await_both(&boxes.sockets, |[watched, _]| watched.bundles[0].peer.moved.is_some());
+    let moved = both[0].bundles[0].peer.moved.clone().unwrap();
+    let names = [&moved.from, &moved.to].map(|it| it.split(':').next().unwrap().to_string());
+    assert_eq!(names, ["10.1.2.254", "10.1.2.253"], "{moved:?}");
+    // New connections are measured and shaped as before, once there is a queue that shaping can move.
+    let line = "qdisc add dev right0 root tbf rate 10mbit burst 5kb limit 250kb\n";
+    feed(&topology.emulator, &["tc", "-batch", "-"], line);
+    await_alive(&boxes.sockets);
+    let flows = RefCell::new(vec![flow(sites, target)]);
+    let both = await_both(&boxes.sockets, |[_, sent]| {
+        if flows.borrow().last().is_some_and(|(sender, _)| sender.is_finished()) {
+            flows.borrow_mut().push(flow(sites, target));
+        }
+        let decision = &sent.bundles[0].shaping.as_ref().unwrap().decision;
+        let is_shaped = ["shaping", "trying"].contains(&&decision.state[..]);
+        matched(sent) > matched_before + 10 && is_shaped
+    });
+    for (sender, receiver) in flows.into_inner() {
+        assert_eq!(receiver.join().unwrap(), sender.join().unwrap());
+    }
+    assert_eq!(both[1].bundles[0].peer.state, "alive");
+    let sentences = explain(&both[0], &both[0].bundles[0]).sentences.join(" ");
+    let named = format!("has moved from {} to {}", moved.from, moved.to);
+    assert!(sentences.contains(&named), "{sentences}");
 }
 
 #[test]

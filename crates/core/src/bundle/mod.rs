@@ -17,6 +17,7 @@ pub mod keys;
 pub(crate) mod monitor;
 pub(crate) mod negotiation;
 pub(crate) mod order;
+pub mod paths;
 pub mod peer;
 pub(crate) mod rate;
 pub mod receivebox;

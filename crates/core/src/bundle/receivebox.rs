@@ -302,6 +302,22 @@ impl Receivebox {
         (is_alive && self.block_version().is_none()).then_some(NO_COMMON_VERSION)
     }
 
+    /// Replaces `out` by a challenge that is to be sent to one address alone ([`super::paths`]).
+    pub fn challenge_at(&mut self, nonce: u64, out: &mut Vec<u8>) {
+        self.session.challenge_at(nonce, out);
+        self.counters.message_bytes += ByteCount::new(out.len() as u64) + MESSAGE_HEADERS;
+    }
+
+    /// The nonce of such a challenge that the newest datagram has answered.
+    pub const fn take_answered(&mut self) -> Option<u64> {
+        self.session.take_answered()
+    }
+
+    /// Whether a datagram was made with a key of the sendbox, now or long ago; has no effect.
+    pub fn verifies(&self, datagram: &[u8]) -> bool {
+        self.session.verifies(datagram)
+    }
+
     /// When the sendbox was last heard.
     pub const fn heard_at(&self) -> Option<Timestamp> {
         self.session.heard_at()

@@ -483,6 +483,22 @@ impl Sendbox {
         &self.peer
     }
 
+    /// Replaces `out` by a challenge that is to be sent to one address alone ([`super::paths`]).
+    pub fn challenge_at(&mut self, nonce: u64, out: &mut Vec<u8>) {
+        self.session.challenge_at(nonce, out);
+        self.count_message(out);
+    }
+
+    /// The nonce of such a challenge that the newest datagram has answered.
+    pub const fn take_answered(&mut self) -> Option<u64> {
+        self.session.take_answered()
+    }
+
+    /// Whether a datagram was made with a key of the receivebox, now or long ago; has no effect.
+    pub fn verifies(&self, datagram: &[u8]) -> bool {
+        self.session.verifies(datagram)
+    }
+
     /// When the receivebox was last heard.
     pub const fn heard_at(&self) -> Option<Timestamp> {
         self.session.heard_at()

@@ -25,6 +25,10 @@
 //! it need be. Counters that begin at zero are short: a report of a minute is 107 bytes with all headers, and 124
 //! with counters of 8 bytes. A queue in bytes that is full of acknowledgements of 66 bytes takes what is little longer.
 //!
+//! A challenge asks whoever gets it to prove that it holds the key and runs now. One that is sent to a single address,
+//! with a nonce of its own, asks whether the peer is there ([`super::paths`]); its answer is a response like any other, so
+//! boxes of all versions give it.
+//!
 //! The length of a datagram follows from its type and counts; any other length is refused. A type that a
 //! version does not know is counted and has no effect, so that a box of another version works on. Whether a
 //! message is fresh is for the session to say.
@@ -80,6 +84,8 @@ const NO_EPOCH_SIZE: u8 = 255;
 const KEEPALIVE: u8 = 3;
 /// Bytes of a datagram with a keepalive alone.
 const KEEPALIVE_LEN: usize = HEADER_LEN + 2 + TAG_LEN;
+/// Bytes of a datagram with a challenge.
+pub const CHALLENGE_LEN: usize = HEADER_LEN + 8 + TAG_LEN;
 /// Keepalives that a datagram holds.
 pub const SHARED: usize = MAX_DATAGRAM / KEEPALIVE_LEN;
 

@@ -26,7 +26,7 @@ use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
 use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
-use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
+use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp, stretched};
 
 /// Linux' default `drop_batch`: the search for the fattest flow costs one step a flow, so it must
 /// not be made for every packet of a flood (RFC 8290 section 4.1.3).
@@ -263,9 +263,10 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
         if !self.params.follow_rtt || interval.is_zero() {
             return;
         }
-        let factor = ((rtt * ROUND_TRIPS).as_secs_f64() / interval.as_secs_f64()).max(1.0);
-        let scaled = |time: Duration| time.mul_f64(factor);
-        self.codel = CodelParams { target: scaled(target), interval: scaled(interval), ecn };
+        let round_trips = rtt.saturating_mul(ROUND_TRIPS);
+        let factor = (round_trips.as_secs_f64() / interval.as_secs_f64()).max(1.0);
+        let longer = |time: Duration| stretched(time, factor);
+        self.codel = CodelParams { target: longer(target), interval: longer(interval), ecn };
         self.limit.scale(self.params.limit, factor);
     }
 }

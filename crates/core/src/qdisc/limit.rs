@@ -9,7 +9,7 @@
 //! give up packets of the longest flow do so until the limit holds, and others turn arrivals away.
 
 use super::Backlog;
-use crate::units::{ByteCount, Limit, Rate};
+use crate::units::{ByteCount, Limit, Rate, stretched};
 
 /// Packets that a limit in time allows however low the rate is: the first burst of a TCP connection (RFC 6928), 61 ms at 2 Mbit/s. As
 /// packets, so that no packet is too long to be queued at all.
@@ -44,7 +44,7 @@ impl CurrentLimit {
     /// A limit in time is `factor` times as long as `limit` from now on, at the rate that is set next.
     pub fn scale(&mut self, limit: Limit, factor: f64) {
         if let Limit::Time(time) = limit {
-            self.limit = Limit::Time(time.mul_f64(factor));
+            self.limit = Limit::Time(stretched(time, factor));
         }
     }
 

@@ -32,6 +32,8 @@ pub enum Operation {
     Raw(u8, Vec<u8>),
     /// A box starts anew.
     Restart(u8),
+    /// A box sends a challenge to a single address, which is the attacker's.
+    Challenge(u8),
 }
 
 struct Recorded {
@@ -40,6 +42,8 @@ struct Recorded {
     /// Number of the operation that sent it.
     sent_at: u64,
     is_taken: bool,
+    /// Nonce of a challenge to a single address.
+    nonce: Option<u64>,
 }
 
 struct Endpoint {
@@ -56,13 +60,15 @@ pub struct Model {
     drawn: u64,
     boxes: [Endpoint; 2],
     recorded: Vec<Recorded>,
+    /// Nonces of challenges to single addresses that the other box has got.
+    delivered: Vec<u64>,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let (now, mut drawn) = (Timestamp::from_nanos(1), 0);
         let boxes = [0, 1].map(|which| Endpoint::new(which, now, 0, &mut drawn));
-        Self { now, step: 0, drawn, boxes, recorded: Vec::new() }
+        Self { now, step: 0, drawn, boxes, recorded: Vec::new(), delivered: Vec::new() }
     }
 }
 
@@ -90,6 +96,7 @@ impl Model {
                 let which = usize::from(which & 1);
                 self.boxes[which] = Endpoint::new(which, self.now, self.step, &mut self.drawn);
             }
+            Operation::Challenge(which) => self.challenge(usize::from(which & 1)),
             Operation::Deliver(..) | Operation::Forge(..) => {}
         }
         let excess = self.recorded.len().saturating_sub(MAX_RECORDED);
@@ -123,7 +130,7 @@ impl Model {
         let mut datagram = Vec::new();
         let mut sent = 0;
         while self.boxes[from].session.poll(self.now, &mut datagram) {
-            self.record(from, datagram.clone());
+            self.record(from, datagram.clone(), None);
             sent += 1;
             assert!(sent <= 8, "box {from} does not stop sending");
         }
@@ -146,17 +153,33 @@ impl Model {
         };
         let mut datagram = Vec::new();
         self.boxes[from].session.seal(self.now, &message, &mut datagram);
-        self.record(from, datagram);
+        self.record(from, datagram, None);
     }
 
-    fn record(&mut self, from: usize, datagram: Vec<u8>) {
-        self.recorded.push(Recorded { datagram, from, sent_at: self.step, is_taken: false });
+    fn challenge(&mut self, from: usize) {
+        let nonce = draw(&mut self.drawn);
+        let timer = self.boxes[from].session.next_timer();
+        let mut datagram = Vec::new();
+        self.boxes[from].session.challenge_at(nonce, &mut datagram);
+        assert_eq!(self.boxes[from].session.next_timer(), timer, "it puts other messages off");
+        self.record(from, datagram, Some(nonce));
+    }
+
+    fn record(&mut self, from: usize, datagram: Vec<u8>, nonce: Option<u64>) {
+        self.recorded.push(Recorded { datagram, from, sent_at: self.step, is_taken: false, nonce });
     }
 
     /// Delivers a datagram as it was sent; whether it was taken as a message.
     fn deliver(&mut self, to: usize, index: usize) -> bool {
         let result = self.boxes[to].open(self.now, &self.recorded[index].datagram, &mut self.drawn);
         let recorded = &mut self.recorded[index];
+        if to != recorded.from {
+            self.delivered.extend(recorded.nonce);
+        }
+        if let Some(nonce) = self.boxes[to].session.take_answered() {
+            assert!(result.is_ok(), "a rejected message answers");
+            assert!(self.delivered.contains(&nonce), "an answer to what was never heard");
+        }
         if !matches!(result, Ok(Some(_))) {
             return false;
         }
@@ -171,6 +194,7 @@ impl Model {
         let timer = self.boxes[to].session.next_timer();
         let result = self.boxes[to].open(self.now, datagram, &mut self.drawn);
         assert!(result.is_err(), "a forged message is taken");
+        assert_eq!(self.boxes[to].session.take_answered(), None, "a forged message answers");
         assert_eq!(self.boxes[to].session.next_timer(), timer, "a forged message is answered");
     }
 }
@@ -224,6 +248,7 @@ pub fn decode(mut bytes: &[u8]) -> Vec<Operation> {
                 (Operation::Raw(which, values.get(1..end).unwrap_or(&[]).to_vec()), end)
             }
             _ if kind < 64 => (Operation::Restart(which), 0),
+            _ if kind >= 192 => (Operation::Challenge(which), 0),
             // The common case of an honest path: the newest datagram arrives.
             _ => (Operation::Deliver(which, 0), 0),
         };
@@ -249,6 +274,7 @@ mod tests {
             1 => (0..2_u8, prop::collection::vec(any::<u8>(), 0..400))
                 .prop_map(|(to, bytes)| Operation::Raw(to, bytes)),
             1 => (0..2_u8).prop_map(Operation::Restart),
+            4 => (0..2_u8).prop_map(Operation::Challenge),
         ]
     }
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::cdf::SizeCdf;
 use crate::random::{Stream, Streams};
 use crate::spec::SpecError;
-use crate::units::{ByteCount, Duration, Rate, format_duration};
+use crate::units::{ByteCount, Duration, Rate, format_duration, seconds};
 
 /// Requests above this size are placed evenly instead of at random: a handful of them carries half
 /// of the bytes of heavy-tailed distributions, and chance would decide the load.
@@ -163,7 +163,7 @@ fn part(
             let [mut arrivals, mut sizes] = ["arrivals", "sizes"].map(|name| streams.stream(name));
             let mut at = mean_gap * arrivals.exponential();
             while at < duration.as_secs_f64() {
-                push(Duration::from_secs_f64(at), plan.sizes.quantile(sizes.unit()));
+                push(seconds(at), plan.sizes.quantile(sizes.unit()));
                 at += mean_gap * arrivals.exponential();
             }
         }

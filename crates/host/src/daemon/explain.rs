@@ -282,7 +282,7 @@ fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
     let unseen = (shaping.unseen > 0.0).then(|| {
         format!("Of what leaves {:.0} % never comes to the receivebox.", 100.0 * shaping.unseen)
     });
-    alarm.chain(unseen).chain(differences(bundle)).collect()
+    alarm.chain(unseen).chain(differences(bundle)).chain(bundle.peer.whereabouts()).collect()
 }
 
 fn differences(bundle: &BundleStatus) -> impl Iterator<Item = String> {
@@ -313,6 +313,7 @@ fn watched(bundle: &BundleStatus) -> Vec<String> {
         sentences.extend(watching.alarm.iter().map(|alarm| format!("Look into this: {alarm}.")));
     }
     sentences.extend(differences(bundle));
+    sentences.extend(bundle.peer.whereabouts());
     sentences
 }
 
@@ -322,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::daemon::config::Role;
-    use crate::daemon::status::{PeerStatus, ShareStatus, WatchingStatus};
+    use crate::daemon::status::{MovedStatus, PeerStatus, ShareStatus, WatchingStatus};
 
     /// A bundle under a law in this state and at this rate, with a queue.
     fn bundle(state: &str, rate_mbit: Option<u64>) -> BundleStatus {
@@ -534,6 +535,24 @@ mod tests {
         let mut bundle = bundle("shaping", Some(20));
         bundle.shaping.as_mut().unwrap().varies_ns = Some(7_000_000);
         explained(&sendbox(), &bundle, Limit::Path, &["The path's delay varies by 7.00 ms"]);
+    }
+
+    #[test]
+    fn old_and_new_address_of_the_peer_are_named() {
+        let mut bundle = bundle("shaping", Some(20));
+        bundle.peer.moved = Some(MovedStatus {
+            from: "192.0.2.2:61476".into(),
+            to: "198.51.100.7:4000".into(),
+            ago_ns: 3_000_000_000,
+        });
+        bundle.peer.elsewhere = Some("203.0.113.9:9".into());
+        let parts = [
+            "The other box has moved from 192.0.2.2:61476 to 198.51.100.7:4000, 3.0 s ago.",
+            "Authentic messages come from 203.0.113.9:9, where the other box has not answered",
+        ];
+        explained(&sendbox(), &bundle, Limit::Path, &parts);
+        bundle.shaping = None;
+        explained(&Status::new(Role::Receivebox, false), &bundle, Limit::OtherBox, &parts);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The UDP sockets of a box's messages, one for each address that it listens on.
 //!
-//! Only datagrams from where a configured peer may be go on to the cryptography: what comes from elsewhere
-//! costs a receive and a comparison. Messages are read a few at a time, so that a flood delays no packet by
+//! Datagrams from where a peer is go on to the cryptography. From elsewhere few do, at most one in a millisecond: the
+//! rest costs a receive and a comparison. Messages are read a few at a time, so that a flood delays no packet by
 //! more than a batch. Those of bundles at rest wait for the end of a round, and go to the same peer in one datagram.
 
 mod peers;
@@ -18,10 +18,11 @@ use forebay_core::bundle::wire::{
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::peers::Peers;
+pub use self::peers::Admission;
+use self::peers::{NOT_THE_PEER, Peers};
 use super::config::{BundleConfig, Config};
 use super::observer::names::Names;
-use super::status::MessageCounters;
+use super::status::{MessageCounters, PeerStatus};
 use super::udp;
 use crate::clock;
 
@@ -43,17 +44,25 @@ pub enum Taken {
     /// The message is authentic, and may be an old one.
     Authentic,
     /// The message is of the session that runs.
-    New,
+    New {
+        /// The challenge to a single address that the message answers.
+        answers: Option<u64>,
+    },
 }
 
 impl Taken {
-    /// Of the answer of a session, which has heard its peer now or not.
-    pub fn of(opened: Result<(), Reject>, is_heard: bool) -> Self {
+    /// Of the answer of a session, which has heard its peer now or not, and what the message answers.
+    pub fn of(opened: Result<(), Reject>, is_heard: bool, answers: Option<u64>) -> Self {
         match opened {
             Err(_) => Self::Rejected,
-            Ok(()) if is_heard => Self::New,
+            Ok(()) if is_heard => Self::New { answers },
             Ok(()) => Self::Authentic,
         }
+    }
+
+    /// Of a message that may only be verified.
+    pub const fn verified(is_authentic: bool) -> Self {
+        if is_authentic { Self::Authentic } else { Self::Rejected }
     }
 }
 
@@ -89,7 +98,8 @@ impl Messages {
 
     /// Reads [`BATCH`] messages of each socket, as far as there are any, and hands those that may be of a peer to
     /// `take`, with the place of its bundle in the configuration.
-    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8]) -> Taken) {
+    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8], Admission) -> Taken) {
+        let now = clock::now();
         let Self { sockets, peers, buffer, counters, .. } = self;
         for socket in sockets {
             let enough = counters.received + BATCH as u64;
@@ -102,15 +112,16 @@ impl Messages {
                         while let Some(datagram) = left {
                             let (message, others) = split(datagram);
                             counters.received += 1;
-                            match peers.bundle_of(source, message) {
-                                Ok(place) => match take(place, message) {
-                                    Taken::Rejected => {}
-                                    taken => {
+                            match peers.admit(now, source, message) {
+                                Ok((place, admission)) => {
+                                    let taken = take(place, message, admission);
+                                    peers.heard(clock::now(), place, source, message.len(), taken);
+                                    if admission == Admission::Verify {
+                                        counters.add_rejected(NOT_THE_PEER, 1);
+                                    } else if taken != Taken::Rejected {
                                         counters.accepted += 1;
-                                        let is_new = taken == Taken::New;
-                                        peers.heard(clock::now(), place, source, is_new);
                                     }
-                                },
+                                }
                                 Err(reason) => counters.add_rejected(reason, 1),
                             }
                             left = (!others.is_empty()).then_some(others);
@@ -140,9 +151,26 @@ impl Messages {
         self.peers.take_unknown(clock::now())
     }
 
-    /// Where the peer of the bundle of this place is, for people.
-    pub fn peer(&self, place: usize) -> String {
-        self.peers.describe(place)
+    /// What is known of where the peer of the bundle of this place is; the rest is unknown.
+    pub fn peer(&self, place: usize) -> PeerStatus {
+        let now = clock::now();
+        PeerStatus {
+            address: self.peers.describe(place),
+            moved: self.peers.moved(now, place),
+            elsewhere: self.peers.elsewhere(now, place).map(|it| it.to_string()),
+            ..PeerStatus::default()
+        }
+    }
+
+    /// The nonce of the challenge that is to be sent next to an address of the peer of this place that has not answered,
+    /// and that address, for [`Messages::send_to`].
+    pub fn challenge_due(&mut self, place: usize) -> Option<(SocketAddr, u64)> {
+        self.peers.challenge_due(clock::now(), place)
+    }
+
+    /// Sends a message to one address.
+    pub fn send_to(&mut self, to: SocketAddr, message: &[u8]) {
+        self.send_datagram(to, message);
     }
 
     /// Adds what to wake for.
@@ -253,6 +281,7 @@ mod tests {
 
     use forebay_core::bundle::BundleId;
     use forebay_core::bundle::keys::{KeyRing, PresharedKey};
+    use forebay_core::bundle::receivebox::Receivebox;
     use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
     use forebay_core::cc;
     use forebay_core::units::Timestamp;
@@ -262,10 +291,15 @@ mod tests {
 
     /// Sockets at the addresses `listen` for bundle 7, whose peer is `peer`, and bundle 8 of somebody else.
     fn bind(listen: &str, peer: SocketAddr) -> io::Result<Messages> {
+        bind_behind(listen, peer, "")
+    }
+
+    /// As [`bind`], with these lines on NAT.
+    fn bind_behind(listen: &str, peer: SocketAddr, nat: &str) -> io::Result<Messages> {
         let bundle = |id, peer| {
             format!(
                 "[[bundle]]\nname = \"b{id}\"\nid = {id}\npeer = \"{peer}\"\n\
-                 to = [\"10.{id}.0.0/16\"]\nfrom = [\"192.0.2.0/24\"]\nkey_file = \"key\"\n"
+                 to = [\"10.{id}.0.0/16\"]\nfrom = [\"192.0.2.0/24\"]\nkey_file = \"key\"\n{nat}"
             )
         };
         let other = "192.0.2.9:9".parse().unwrap();
@@ -311,12 +345,18 @@ mod tests {
             let mut fds = Vec::new();
             messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-            messages.receive(|index, datagram| {
-                seen.push((index, datagram.to_vec()));
-                if seen.len() == 1 { Taken::New } else { Taken::Rejected }
+            messages.receive(|index, datagram, admission| {
+                seen.push((index, datagram.to_vec(), admission));
+                if seen.len() == 1 { Taken::New { answers: None } } else { Taken::Rejected }
             });
         }
-        assert_eq!(seen, [(1, genuine.clone()), (1, genuine)]);
+        // Of what comes from elsewhere one may be looked at, to be named.
+        let (taken, verified): (Vec<_>, Vec<_>) =
+            seen.into_iter().partition(|(.., admission)| *admission == Admission::Take);
+        let of_peer = |it| (1, genuine.clone(), it);
+        assert_eq!(taken, [of_peer(Admission::Take), of_peer(Admission::Take)]);
+        let others = [(0, challenge(8), Admission::Verify), of_peer(Admission::Verify)];
+        assert!(verified.iter().all(|it| others.contains(it)), "{verified:?}");
         let counters = messages.counters(std::iter::empty());
         assert_eq!(counters.accepted, 1, "the session did not accept the second");
         let mut rejected = counters.rejected;
@@ -361,9 +401,11 @@ mod tests {
             let mut fds = Vec::new();
             messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-            messages.receive(|index, message| {
-                taken.push((index, message.to_vec()));
-                Taken::New
+            messages.receive(|index, message, admission| {
+                if admission == Admission::Take {
+                    taken.push((index, message.to_vec()));
+                }
+                Taken::New { answers: None }
             });
         }
         // The peer of the other bundle has another address.
@@ -372,6 +414,87 @@ mod tests {
         assert_eq!((counters.received_bytes, counters.accepted), (168, 2));
         let rejected = [("not_the_peer", 1), ("not_ours", 1)];
         assert_eq!(counters.rejected, rejected.map(|(reason, count)| (reason.to_string(), count)));
+    }
+
+    /// A box with real sockets, and what it does with a message.
+    struct Own {
+        messages: Messages,
+        receivebox: Receivebox,
+    }
+
+    impl Own {
+        /// Takes what has come, and sends what is due.
+        fn round(&mut self) {
+            let Self { messages, receivebox } = self;
+            messages.receive(|_, datagram, admission| {
+                assert_eq!(admission, Admission::Take);
+                let now = clock::now();
+                let opened = receivebox.on_datagram(now, datagram, &mut crate::daemon::unguessable);
+                let is_heard = receivebox.heard_at() == Some(now);
+                Taken::of(opened, is_heard, receivebox.take_answered())
+            });
+            let mut datagram = Vec::new();
+            while receivebox.poll(clock::now(), &mut datagram) {
+                messages.send(1, &datagram);
+            }
+            while let Some((to, nonce)) = messages.challenge_due(1) {
+                receivebox.challenge_at(nonce, &mut datagram);
+                messages.send_to(to, &datagram);
+            }
+            messages.flush();
+        }
+    }
+
+    /// The datagrams that have come to a socket.
+    fn come(socket: &UdpSocket) -> Vec<Vec<u8>> {
+        socket.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 2048];
+        iter::from_fn(|| socket.recv(&mut buffer).ok().map(|len| buffer[..len].to_vec())).collect()
+    }
+
+    #[test]
+    fn intercepted_messages_from_a_third_address_divert_nothing() {
+        let [home, attacker] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let at_home = home.local_addr().unwrap();
+        let messages = bind_behind("127.0.0.1:0", at_home, "nat = \"source\"\n").unwrap();
+        let own = messages.sockets[0].local_addr().unwrap();
+        let keys = KeyRing::new(PresharedKey::new([1; 32]), None);
+        let cc = cc::build(&"copa".parse().unwrap(), SUPPLIED).unwrap();
+        let (id, start) = (BundleId(7), clock::now());
+        let mut peer = Sendbox::new(SendboxConfig::default(), cc, id, &keys, [1, 2], start);
+        let receivebox = Receivebox::new(id, &keys, 3, 4, start);
+        let mut own_box = Own { messages, receivebox };
+        let (mut played, mut diverted, mut rounds) = (0, 0, 0);
+        while rounds < 30 || played == 0 {
+            rounds += 1;
+            own_box.round();
+            for datagram in come(&home) {
+                let _ = peer.on_datagram(clock::now(), &datagram, &mut crate::daemon::unguessable);
+            }
+            let mut datagram = Vec::new();
+            while peer.poll(clock::now(), &mut datagram) {
+                // Once the boxes know each other every other message is intercepted.
+                let is_taken = own_box.receivebox.heard_at().is_some() && rounds % 2 == 0;
+                if is_taken {
+                    attacker.send_to(&datagram, own).unwrap();
+                    played += datagram.len();
+                } else {
+                    home.send_to(&datagram, own).unwrap();
+                    // And each one recorded.
+                    attacker.send_to(&datagram, own).unwrap();
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            own_box.round();
+            for datagram in come(&attacker) {
+                assert_eq!(datagram[5], 1, "nothing but challenges");
+                diverted += datagram.len();
+            }
+            assert!(diverted <= played, "{diverted} bytes for {played}");
+            let now = clock::now();
+            assert_eq!(own_box.messages.peers.targets(now, 1), [at_home]);
+        }
+        assert!(diverted > 0, "the new address was asked");
     }
 
     #[test]

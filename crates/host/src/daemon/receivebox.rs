@@ -31,7 +31,7 @@ use self::following::sampled_with;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::{Loaded, Source};
-use super::messages::{Messages, Taken};
+use super::messages::{Admission, Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::peer::News;
 use super::reload::Change;
@@ -208,8 +208,8 @@ impl ReceiveboxWorker {
                 }
             })
             .map_err(io::Error::other)?;
-        messages.receive(|index, datagram| {
-            let taken = bundles[index].on_datagram(now, datagram);
+        messages.receive(|index, datagram, admission| {
+            let taken = bundles[index].on_datagram(now, datagram, admission);
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
@@ -271,6 +271,10 @@ impl ReceiveboxWorker {
             followed.map_err(io::Error::other)?;
             while watch.receivebox.poll(now, &mut self.scratch) {
                 self.messages.send(index, &self.scratch);
+            }
+            while let Some((to, nonce)) = self.messages.challenge_due(index) {
+                watch.receivebox.challenge_at(nonce, &mut self.scratch);
+                self.messages.send_to(to, &self.scratch);
             }
             watch.say_news();
             // A timer in the past would spin: what is due now was just done.
@@ -366,10 +370,10 @@ impl ReceiveboxWorker {
             name: watch.config.name.clone(),
             id: watch.config.id.0,
             peer: PeerStatus {
-                address: self.messages.peer(place),
                 state: peer.liveness().name().into(),
                 doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
+                ..self.messages.peer(place)
             },
             epoch_packets: watch.receivebox.epoch_size().map_or(0, EpochSize::packets),
             packets: seen.packets,
@@ -500,10 +504,14 @@ impl Watch {
     }
 
     /// Whether the datagram was accepted.
-    fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) -> Taken {
+    fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], admission: Admission) -> Taken {
+        if admission == Admission::Verify {
+            return Taken::verified(self.receivebox.verifies(datagram));
+        }
         let opened = self.receivebox.on_datagram(now, datagram, &mut unguessable);
         self.say_news();
-        Taken::of(opened, self.receivebox.heard_at() == Some(now))
+        let is_heard = self.receivebox.heard_at() == Some(now);
+        Taken::of(opened, is_heard, self.receivebox.take_answered())
     }
 
     fn say_news(&mut self) {

@@ -159,6 +159,39 @@ pub struct PeerStatus {
     pub doing: Option<String>,
     /// Time since its last authentic message (ns); `None`: never heard.
     pub heard_ns: Option<u64>,
+    /// The last move of the other box to another address; `None`: it has not moved since the box started.
+    #[serde(default)]
+    pub moved: Option<MovedStatus>,
+    /// An address that authentic messages of it come from, and that nothing but challenges is sent to.
+    #[serde(default)]
+    pub elsewhere: Option<String>,
+}
+
+/// The other box has another address, where it has answered a challenge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MovedStatus {
+    /// Address and port before.
+    pub from: String,
+    /// Address and port from then on.
+    pub to: String,
+    /// Time since then (ns).
+    pub ago_ns: u64,
+}
+
+impl PeerStatus {
+    /// How the other box has moved, and where it seems to be besides, in sentences.
+    pub fn whereabouts(&self) -> impl Iterator<Item = String> {
+        let moved = self.moved.iter().map(|MovedStatus { from, to, ago_ns }| {
+            format!("The other box has moved from {from} to {to}, {} ago.", seconds(*ago_ns))
+        });
+        let elsewhere = self.elsewhere.iter().map(|elsewhere| {
+            format!(
+                "Authentic messages come from {elsewhere}, where the other box has not answered: it is taken to be at {}.",
+                self.address
+            )
+        });
+        moved.chain(elsewhere)
+    }
 }
 
 /// A bundle at the sendbox.
@@ -394,6 +427,9 @@ impl BundleStatus {
         row("epoch size", format!("{} packets", self.epoch_packets))?;
         for difference in self.differences.iter().flatten() {
             row("difference", difference.clone())?;
+        }
+        for sentence in self.peer.whereabouts() {
+            row("address", sentence)?;
         }
         if let Some(watching) = &self.watching {
             if let Some(alarm) = &watching.alarm {

@@ -72,6 +72,18 @@ pub const EVENTS: &[Event] = &[
         "the boxes take different packets for the bundle's: which",
     ),
     event(
+        "FB0205",
+        "address",
+        Level::INFO,
+        "the other box has another address, where it has answered a challenge: the old and the new one",
+    ),
+    event(
+        "FB0206",
+        "address",
+        Level::WARN,
+        "authentic messages come from an address that is not used: which, and why",
+    ),
+    event(
         "FB0301",
         "bundle_state",
         Level::INFO,

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use forebay_core::random::{Stream, Streams};
 use forebay_core::traffic::Connections;
-use forebay_core::units::Rate;
+use forebay_core::units::{Rate, stretched};
 
 use super::schedule::RequestLoad;
 use super::{Bundle, Experiment, Flow, Link, Traffic};
@@ -295,7 +295,7 @@ fn transit(routers: usize, like: &Link, stream: &mut Stream) -> Vec<Transit> {
         }
     }
     let both_ways = |[one, other]: [usize; 2]| {
-        let delay = like.delay.mul_f64(0.5 + stream.unit());
+        let delay = stretched(like.delay, 0.5 + stream.unit());
         [[one, other], [other, one]].map(|[from, to]| Transit {
             name: format!("r{from}-r{to}"),
             from,

@@ -23,9 +23,9 @@ pub fn class(size_bytes: u64) -> &'static str {
     CLASSES.iter().find(|(_, largest)| size_bytes <= *largest).map_or("large", |(name, _)| name)
 }
 
-/// The completion time on an empty path.
+/// The completion time on an empty path; [`Duration::MAX`] on one that carries nothing.
 pub fn ideal(size_bytes: u64, rtt: Duration, rate: Rate) -> Duration {
-    rtt + ByteCount::new(size_bytes).time_at(rate).unwrap_or(Duration::MAX)
+    rtt.saturating_add(ByteCount::new(size_bytes).time_at(rate).unwrap_or(Duration::MAX))
 }
 
 /// What became of one counted request.
@@ -183,6 +183,7 @@ mod tests {
         // 10,000 bytes at 12 MB/s take 0.8333 ms; facts: slowdown(10 kB, 55 ms) = 1.082.
         let ideal = ideal(10_000, Duration::from_millis(50), rate).as_secs_f64();
         assert!((0.055 / ideal - 1.0820).abs() < 1e-4);
+        assert_eq!(super::ideal(1, Duration::from_millis(50), Rate::ZERO), Duration::MAX);
     }
 
     #[test]

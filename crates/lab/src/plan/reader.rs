@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_core::spec::{self, Spec, SpecError};
-use forebay_core::units::{Rate, Ratio, parse_duration};
+use forebay_core::units::{Rate, Ratio, parse_duration, stretched};
 
 use super::error::PlanError;
 use super::schema::{self, Section};
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
             Some(number) => {
                 let number = number.trim().parse::<f64>().ok();
                 let number = number.filter(|number| (0.0..=MAX_ROUND_TRIPS).contains(number));
-                number.map(|number| rtt.mul_f64(number))
+                number.map(|number| stretched(rtt, number))
             }
         };
         let longest = match text.strip_prefix("max(").and_then(|text| text.strip_suffix(')')) {

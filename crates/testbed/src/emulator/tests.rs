@@ -381,7 +381,10 @@ fn bad_links_are_refused_by_name() {
         (LinkSpec { loss: 1.5, ..good() }, "forward: loss = 1.5: allowed is a share from 0 to 1"),
         (LinkSpec { message_loss: -0.1, ..good() }, "forward: message_loss = -0.1: allowed is"),
         (LinkSpec { trace: Some(trace.clone()), ..good() }, "rate = 96Mbit/s: allowed is either"),
-        (LinkSpec { trace: Some(trace), rate_bps: None, ..good() }, "bad.trace:2:1: \"0\": allowed"),
+        (
+            LinkSpec { trace: Some(trace), rate_bps: None, ..good() },
+            "bad.trace:2:1: \"0\": allowed",
+        ),
         (LinkSpec { qdisc: Spec::named("cake"), ..good() }, "forward: qdisc.kind = cake: allowed"),
         (LinkSpec { trace: Some("/none".into()), rate_bps: None, ..good() }, "forward: /none: No"),
     ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use forebay_core::spec::Spec;
 use forebay_core::units::Rate;
-use forebay_host::daemon::record::{self, Figures, Moment, Recording};
+use forebay_host::daemon::record::{Figures, Moment, Told};
 use forebay_host::log::events::EVENTS;
 use forebay_lab::output::{number, text_table};
 use forebay_lab::plan::Plan;
@@ -17,7 +17,6 @@ use forebay_lab::recorded::{APPROXIMATIONS, AS_RECORDED, Load, Measured};
 use forebay_lab::summary::{ArmSummary, STATUS_QUO};
 use forebay_lab::{Options, progress};
 use serde_json::json;
-use tracing::Level;
 
 use super::Replay;
 use crate::commands::run::BUILD;
@@ -31,10 +30,10 @@ const BACKLOGGED: f64 = 0.5;
 impl Replay {
     /// Tells what happened, and simulates the like of it.
     pub(super) fn execute_of_boxes(self) -> anyhow::Result<ExitCode> {
-        let recording = Recording::read(&self.file).map_err(|error| BadInput(error.to_string()))?;
-        let (story, figures) = (record::story(&recording.looks), record::figures(&recording.looks));
+        let recording = Told::read(&self.file).map_err(|error| BadInput(error.to_string()))?;
+        let figures = &recording.figures;
         if !self.json {
-            print(&told(&recording, &story))?;
+            print(&told(&recording))?;
         }
         let chosen = match &self.bundle {
             None => figures.first(),
@@ -60,7 +59,8 @@ impl Replay {
             });
             let document = json!({
                 "about": recording.about,
-                "story": story.iter().map(moment).collect::<Vec<_>>(),
+                "story": recording.story.iter().map(moment).collect::<Vec<_>>(),
+                "moments_left_out": recording.moments_left_out,
                 "simulated": simulated,
             });
             print(&format!("{document}\n"))?;
@@ -72,10 +72,10 @@ impl Replay {
 }
 
 /// What happened, for people.
-fn told(recording: &Recording, story: &[Moment]) -> String {
-    let about = &recording.about;
+fn told(recording: &Told) -> String {
+    let Told { about, looks, story, moments_left_out, logged, .. } = recording;
     let (version, kernel) = (plain(&about.version), plain(&about.kernel));
-    let (looks, took_s) = (recording.looks.len(), about.took_s);
+    let took_s = about.took_s;
     let mut text = format!(
         "recorded by forebay {version} on Linux {kernel}: {looks} looks in {took_s:.0} s\n"
     );
@@ -88,11 +88,14 @@ fn told(recording: &Recording, story: &[Moment]) -> String {
         let _ = writeln!(text, "{at_s:>8.1} s  {}: {}", plain(whom), plain(what));
     }
     if story.len() > MOMENTS_MAX {
-        let _ = writeln!(text, "and {} more (--json has them)", story.len() - MOMENTS_MAX);
+        let more = story.len() - MOMENTS_MAX;
+        let _ = writeln!(text, "and {more} more (--json has them)");
     }
-    for event in EVENTS.iter().filter(|event| event.level <= Level::WARN) {
-        let count = recording.log.lines().filter(|line| line.contains(event.id)).count();
-        if count > 0 {
+    if *moments_left_out > 0 {
+        let _ = writeln!(text, "and {moments_left_out} more, which are not kept");
+    }
+    for event in EVENTS {
+        if let Some(count) = logged.get(event.id) {
             let _ =
                 writeln!(text, "log.txt: {count} x {} {}: {}", event.id, event.name, event.when);
         }

@@ -11,9 +11,9 @@
 //!    response(b)               ────────►        B takes A's session
 //! ```
 //! Nothing here is answered that is not authentic, and what is authentic but old is answered at a
-//! bounded rate. Send what comes out to where the peer is configured to be. Where NAT or a name hides that, it may go to
-//! the source of a datagram for which [`Session::heard_at`] is now, or, while the peer is not heard, of one that
-//! [`Session::open`] took: then a box cannot be made to send anything to a third party.
+//! bounded rate. Send what comes out to where the peer is configured to be, or to where it has answered a challenge that
+//! was sent to that address alone ([`Session::challenge_at`], [`super::paths`]): then a box cannot be made to send
+//! anything to a third party.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -58,6 +58,8 @@ const STRANGERS: usize = 16;
 /// Shortest time between two answers to unknown sessions: 100 answers a second of 93 bytes bound
 /// what playing back recorded challenges can cause, and a restarted peer waits 10 ms at most.
 const STRANGER_INTERVAL: Duration = Duration::from_millis(10);
+/// Challenges to single addresses that may still be answered: twice as many as are tried at a time.
+const MAX_AT_ADDRESSES: usize = 8;
 /// Responses waiting to be sent; a host that polls after each datagram never has more than one.
 const MAX_RESPONSES: usize = 4;
 
@@ -144,6 +146,10 @@ pub struct Session {
     sampling_index: usize,
     peer: Option<Peer>,
     pending: Option<Pending>,
+    /// Nonces of challenges to single addresses, the oldest first.
+    at_addresses: VecDeque<u64>,
+    /// Nonce of a challenge to a single address that the newest message answers.
+    answered: Option<u64>,
     next_challenge: Timestamp,
     strangers: VecDeque<Stranger>,
     next_stranger: Timestamp,
@@ -188,6 +194,8 @@ impl Session {
             sampling_index: 0,
             peer: None,
             pending: Some(Pending { nonce, sent: 0, next: now }),
+            at_addresses: VecDeque::new(),
+            answered: None,
             next_challenge: now,
             strangers: VecDeque::with_capacity(STRANGERS),
             next_stranger: now,
@@ -211,9 +219,7 @@ impl Session {
 
     /// Replaces `out` by the datagram that carries `message`, to be sent now.
     pub fn seal(&mut self, now: Timestamp, message: &Message, out: &mut Vec<u8>) {
-        self.sequence += 1;
-        let header = Header { bundle: self.bundle, session: self.id, sequence: self.sequence };
-        message.seal(header, &self.send_key, out);
+        self.write(message, out);
         if matches!(message, Message::Keepalive(_)) {
             self.is_word_due = false;
             self.said = self.said.saturating_add(1);
@@ -222,6 +228,36 @@ impl Session {
         if !self.is_word_due {
             self.next_keepalive = self.keepalive_after(now);
         }
+    }
+
+    fn write(&mut self, message: &Message, out: &mut Vec<u8>) {
+        self.sequence += 1;
+        let header = Header { bundle: self.bundle, session: self.id, sequence: self.sequence };
+        message.seal(header, &self.send_key, out);
+    }
+
+    /// Replaces `out` by a challenge for one address alone, which puts off no message to the peer's own. The `nonce` is a
+    /// fresh random number of that address.
+    pub fn challenge_at(&mut self, nonce: u64, out: &mut Vec<u8>) {
+        if !self.at_addresses.contains(&nonce) {
+            if self.at_addresses.len() == MAX_AT_ADDRESSES {
+                self.at_addresses.pop_front();
+            }
+            self.at_addresses.push_back(nonce);
+        }
+        self.write(&Message::Challenge { nonce }, out);
+    }
+
+    /// The nonce of [`Session::challenge_at`] that the datagram which [`Session::open`] took last has answered.
+    pub const fn take_answered(&mut self) -> Option<u64> {
+        self.answered.take()
+    }
+
+    /// Whether a datagram was made with a key of the peer, now or long ago; has no effect.
+    pub fn verifies(&self, datagram: &[u8]) -> bool {
+        let opened = Sealed::parse(datagram)
+            .and_then(|sealed| Ok((sealed.bundle(), sealed.open(&self.receive_keys)?.1)));
+        opened.is_ok_and(|(bundle, message)| bundle == self.bundle && self.may_receive(&message))
     }
 
     /// When a keepalive follows a message that leaves now.
@@ -262,6 +298,7 @@ impl Session {
         datagram: &[u8],
         draw: &mut dyn FnMut() -> u64,
     ) -> Result<Option<Message>, Reject> {
+        self.answered = None;
         let result = self.take(now, datagram, draw);
         if let Err(reject) = result {
             self.rejects.count(reject);
@@ -379,6 +416,7 @@ impl Session {
                 if self.is_answer(nonce, session) {
                     self.pending = None;
                 }
+                self.note_answered(nonce, session);
                 if let Some(nonce) = challenge {
                     self.respond(nonce, header.session);
                 }
@@ -413,7 +451,7 @@ impl Session {
     ) -> Result<(), Reject> {
         match *message {
             Message::Response { nonce, session, challenge } => {
-                if !self.is_answer(nonce, session) {
+                if !self.note_answered(nonce, session) && !self.is_answer(nonce, session) {
                     return Err(Reject::StaleNonce);
                 }
                 self.take_session(now, header, key);
@@ -437,6 +475,15 @@ impl Session {
 
     fn is_answer(&self, nonce: u64, session: u64) -> bool {
         session == self.id && self.pending.is_some_and(|pending| pending.nonce == nonce)
+    }
+
+    /// Whether this answers a challenge to one address, which is over then.
+    fn note_answered(&mut self, nonce: u64, session: u64) -> bool {
+        let open = self.at_addresses.iter().position(|it| *it == nonce);
+        let Some(at) = open.filter(|_| session == self.id) else { return false };
+        self.at_addresses.remove(at);
+        self.answered = Some(nonce);
+        true
     }
 
     fn take_session(&mut self, now: Timestamp, header: Header, key: usize) {

@@ -2,26 +2,41 @@
 //!
 //! A box with a name may have several addresses. Until it is heard messages go to one address more every
 //! [`ATTEMPT_DELAY`], IP versions alternating, as RFC 8305 (sections 4 and 5) has connections begun. All messages go
-//! then to where the last authentic one came from, until none has come for [`PATIENCE`].
+//! then to where it is heard ([`Paths`]), until it is not heard any more. A peer with a name, or one
+//! whose address NAT changes, may be at any address that it answers from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use forebay_core::bundle::paths::{Arrival, PathEvent, Paths};
 use forebay_core::bundle::wire::{Reject, Sealed};
 use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::units::Timestamp;
 
+use super::Taken;
 use crate::daemon::config::{BundleConfig, Peer};
 use crate::daemon::observer::names::{Names, Resolved};
+use crate::daemon::status::MovedStatus;
+use crate::daemon::unguessable;
+use crate::log::Allowance;
 
 /// From one address of a peer to the next (RFC 8305 section 5: Connection Attempt Delay).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// A peer that was not heard for this long is looked for at all its addresses again: longer than one at rest may be
-/// silent.
-const PATIENCE: Duration = Duration::from_secs(6);
 /// Names of peers that are not heard are looked up again after this time.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
+/// Least time between two messages of a box from addresses that no peer is known to be at: each may cost a check of its
+/// tag, some 2 us, so that a flood of them takes 0.2 % of a core. A peer that has moved says a message every 100 ms.
+const FROM_ELSEWHERE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What is to be done with a datagram that may be a message of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The session takes it.
+    Take,
+    /// The peer may not be where it came from: only whether it is authentic is of interest.
+    Verify,
+}
 
 /// The other boxes, by the places of their bundles.
 pub struct Peers {
@@ -32,20 +47,25 @@ pub struct Peers {
     /// What was found of names so far.
     names: Names,
     next_look_up: Timestamp,
+    /// Names of peers that have fallen silent since the last look-up.
+    lost: BTreeSet<String>,
+    /// When a message from elsewhere is let through again.
+    next_from_elsewhere: Timestamp,
 }
 
 /// The other box of one bundle.
 struct Remote {
     bundle: BundleId,
+    name: String,
     peer: Peer,
-    /// NAT in front of the peer gives it any port.
-    has_any_port: bool,
     /// Where it may be, in the order in which these are tried.
     candidates: Vec<SocketAddr>,
-    /// Where the last authentic message came from, and when.
-    heard: Option<(SocketAddr, Timestamp)>,
+    paths: Paths,
+    /// The peer is at an address where it was heard lately.
+    is_found: bool,
     /// Since when the candidates are tried.
     tried_since: Timestamp,
+    allowance: Allowance,
 }
 
 impl Peers {
@@ -59,6 +79,8 @@ impl Peers {
             has_version,
             names: Names::new(),
             next_look_up: Timestamp::ZERO,
+            lost: BTreeSet::new(),
+            next_from_elsewhere: Timestamp::ZERO,
         }
     }
 
@@ -70,14 +92,19 @@ impl Peers {
             let is_sendbox = bundle.shaping.is_some();
             let changes_peer =
                 if is_sendbox { Nat::changes_destination } else { Nat::changes_source };
-            let heard = before.iter().position(is_it).and_then(|at| before.swap_remove(at).heard);
+            let may_move = bundle.peer.name().is_some() || bundle.nat.is_some_and(changes_peer);
+            let known = before.iter().position(is_it).map(|at| before.swap_remove(at));
+            let mut paths = known.map_or_else(|| Paths::new(may_move), |known| known.paths);
+            paths.set_may_move(may_move);
             self.peers.push(Remote {
                 bundle: bundle.id,
+                name: bundle.name.clone(),
                 peer: bundle.peer.clone(),
-                has_any_port: bundle.nat.is_some_and(changes_peer),
                 candidates: Vec::new(),
-                heard,
+                is_found: paths.current(now).is_some(),
+                paths,
                 tried_since: now,
+                allowance: Allowance::default(),
             });
         }
         self.places = bundles.iter().map(|bundle| bundle.id).zip(0..).collect();
@@ -113,44 +140,81 @@ impl Peers {
         }
     }
 
-    /// Names of peers that are to be looked up now: of those that are not heard, once in a while.
+    /// Names of peers that are to be looked up now: of each that has fallen silent at once, and of all that are not heard
+    /// once in a while.
     pub fn take_unknown(&mut self, now: Timestamp) -> BTreeSet<String> {
-        if now < self.next_look_up {
-            return BTreeSet::new();
+        let mut unknown = std::mem::take(&mut self.lost);
+        if now >= self.next_look_up {
+            self.next_look_up = now + LOOK_UP_AGAIN;
+            let unheard = self.peers.iter().filter(|remote| remote.paths.current(now).is_none());
+            unknown.extend(unheard.filter_map(|remote| remote.peer.name()).map(str::to_string));
         }
-        self.next_look_up = now + LOOK_UP_AGAIN;
-        let unheard = self.peers.iter().filter(|remote| remote.current(now).is_none());
-        unheard.filter_map(|remote| remote.peer.name()).map(str::to_string).collect()
+        unknown
     }
 
     /// Where messages to the peer of this place go now.
     pub fn targets(&mut self, now: Timestamp, place: usize) -> Vec<SocketAddr> {
         let remote = &mut self.peers[place];
-        if let Some(current) = remote.current(now) {
+        if let Some(current) = remote.paths.current(now) {
             return vec![current];
         }
-        if remote.heard.take().is_some() {
+        if std::mem::take(&mut remote.is_found) {
             remote.tried_since = now;
+            self.lost.extend(remote.peer.name().map(str::to_string));
         }
         let tried = now.saturating_since(remote.tried_since).as_nanos() / ATTEMPT_DELAY.as_nanos();
         let count = usize::try_from(tried).unwrap_or(usize::MAX).saturating_add(1);
         remote.candidates.iter().take(count).copied().collect()
     }
 
-    /// The place of the bundle that a datagram is about; `Err`: why it cannot be a message of a peer.
-    pub fn bundle_of(&self, source: SocketAddr, datagram: &[u8]) -> Result<usize, &'static str> {
-        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
-        let place = *self.places.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
-        if self.peers[place].may_send_from(source) { Ok(place) } else { Err("not_the_peer") }
+    /// The next address that is to be sent a challenge now, and its nonce.
+    pub fn challenge_due(&mut self, now: Timestamp, place: usize) -> Option<(SocketAddr, u64)> {
+        self.peers[place].paths.challenge_due(now)
     }
 
-    /// An authentic message of the peer of this place has come from there, and `is_new` or may be one that somebody
-    /// has recorded: that moves no peer who was heard lately.
-    pub fn heard(&mut self, now: Timestamp, place: usize, source: SocketAddr, is_new: bool) {
-        let remote = &mut self.peers[place];
-        if is_new || remote.current(now).is_none() {
-            remote.heard = Some((source, now));
+    /// The place of the bundle that a datagram is about, and what is to be done with it; `Err`: why it cannot be a
+    /// message of a peer.
+    pub fn admit(
+        &mut self,
+        now: Timestamp,
+        source: SocketAddr,
+        datagram: &[u8],
+    ) -> Result<(usize, Admission), &'static str> {
+        let sealed = Sealed::parse(datagram).map_err(Reject::name)?;
+        let place = *self.places.get(&sealed.bundle()).ok_or(Reject::UnknownBundle.name())?;
+        let remote = &self.peers[place];
+        let is_known = remote.candidates.contains(&source) || remote.paths.knows(source);
+        if !is_known {
+            if now < self.next_from_elsewhere {
+                return Err(NOT_THE_PEER);
+            }
+            self.next_from_elsewhere = now + FROM_ELSEWHERE_INTERVAL;
         }
+        // A fixed peer that is known from elsewhere is none the less not there.
+        let is_taken = remote.paths.may_move() || remote.candidates.contains(&source);
+        Ok((place, if is_taken { Admission::Take } else { Admission::Verify }))
+    }
+
+    /// An authentic message of the peer of this place has come from there.
+    pub fn heard(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        source: SocketAddr,
+        bytes: usize,
+        taken: Taken,
+    ) {
+        let remote = &mut self.peers[place];
+        let (is_new, answers) = match taken {
+            Taken::Rejected => return,
+            Taken::Authentic => (false, None),
+            Taken::New { answers } => (true, answers),
+        };
+        let is_configured = remote.candidates.contains(&source);
+        let arrival = Arrival { source, bytes, is_new, is_configured, answers };
+        remote.paths.heard(now, arrival, &mut unguessable);
+        remote.is_found |= remote.paths.current(now).is_some();
+        remote.say(now);
     }
 
     /// Where the peer of this place is, for people.
@@ -160,17 +224,30 @@ impl Peers {
             let all: Vec<String> = remote.candidates.iter().map(ToString::to_string).collect();
             all.join(", ")
         };
-        match (&remote.peer, remote.heard) {
-            (Peer::At(address), Some((source, _))) if *address != source => {
+        match (&remote.peer, remote.paths.last().filter(|_| remote.is_found)) {
+            (Peer::At(address), Some(source)) if *address != source => {
                 format!("{address} (heard from {source})")
             }
             (Peer::At(address), _) => address.to_string(),
-            (named, Some((source, _))) => format!("{named} ({source})"),
+            (named, Some(source)) => format!("{named} ({source})"),
             (named, None) if !remote.candidates.is_empty() => {
                 format!("{named} (trying {})", list())
             }
             (named, None) => format!("{named} ({})", self.why_unknown(named)),
         }
+    }
+
+    /// How the peer of this place has moved last, if it has.
+    pub fn moved(&self, now: Timestamp, place: usize) -> Option<MovedStatus> {
+        let paths = &self.peers[place].paths;
+        let (from, at) = paths.moved()?;
+        let ago_ns = now.saturating_since(at).as_nanos() as u64;
+        Some(MovedStatus { from: from?.to_string(), to: paths.last()?.to_string(), ago_ns })
+    }
+
+    /// An address that authentic messages of the peer of this place come from, and that is not used.
+    pub fn elsewhere(&self, now: Timestamp, place: usize) -> Option<SocketAddr> {
+        self.peers[place].paths.elsewhere(now)
     }
 
     fn why_unknown(&self, peer: &Peer) -> &str {
@@ -182,17 +259,39 @@ impl Peers {
     }
 }
 
-impl Remote {
-    /// Where the peer was heard lately.
-    fn current(&self, now: Timestamp) -> Option<SocketAddr> {
-        let is_fresh = |at: Timestamp| now.saturating_since(at) < PATIENCE;
-        self.heard.filter(|(_, at)| is_fresh(*at)).map(|(source, _)| source)
-    }
+/// Why a datagram from another address than a peer's is not taken.
+pub const NOT_THE_PEER: &str = "not_the_peer";
 
-    fn may_send_from(&self, source: SocketAddr) -> bool {
-        let is_it = |it: &SocketAddr| *it == source || self.has_any_port && it.ip() == source.ip();
-        // A name may have got others while the peer is still where it was.
-        self.candidates.iter().any(is_it) || self.heard.is_some_and(|(heard, _)| heard == source)
+impl Remote {
+    /// Says where the peer is or seems to be, as far as there is allowance.
+    fn say(&mut self, now: Timestamp) {
+        let Some(event) = self.paths.take_event().filter(|_| self.allowance.takes(now)) else {
+            return;
+        };
+        let (bundle, named) = (&self.name, self.peer.to_string());
+        match event {
+            PathEvent::Moved { from, to } => {
+                let from = from.map_or(named, |from| from.to_string());
+                tracing::info!(
+                    target: "address",
+                    bundle,
+                    "the other box has moved from {from} to {to}, and has answered from there"
+                );
+            }
+            PathEvent::Elsewhere { current, source } => {
+                let current = current.map_or(named, |current| current.to_string());
+                let why = if self.paths.may_move() {
+                    "it does not answer a challenge there"
+                } else {
+                    "the file names no other address, and no NAT that changes it"
+                };
+                tracing::warn!(
+                    target: "address",
+                    bundle,
+                    "authentic messages come from {source}, and the other box stays at {current}: {why}"
+                );
+            }
+        }
     }
 }
 
@@ -210,6 +309,10 @@ fn alternating(addresses: &[IpAddr]) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::bundle::keys::{Direction, PresharedKey};
+    use forebay_core::bundle::paths::PATIENCE;
+    use forebay_core::bundle::wire::{Header, Message};
+
     use super::*;
 
     fn addresses(texts: &[&str]) -> Vec<IpAddr> {
@@ -262,52 +365,89 @@ mod tests {
             assert_eq!(peers.targets(now, 0), expected[..count]);
             now += ATTEMPT_DELAY;
         }
-        peers.heard(now, 0, expected[1], true);
+        heard(&mut peers, now, expected[1], true);
         now += PATIENCE / 2;
         assert_eq!(peers.targets(now, 0), [expected[1]]);
         assert_eq!(peers.describe(0), "b.example:5 (192.0.2.1:5)");
         now += LOOK_UP_AGAIN;
-        peers.heard(now, 0, expected[1], true);
+        heard(&mut peers, now, expected[1], true);
         assert_eq!(peers.take_unknown(now), BTreeSet::new(), "it is there");
         now += PATIENCE;
         assert_eq!(peers.targets(now, 0), [expected[0]]);
+        assert_eq!(peers.take_unknown(now).len(), 1, "it has fallen silent");
+        assert_eq!(peers.take_unknown(now).len(), 0, "it is being looked up");
         now += LOOK_UP_AGAIN;
         assert_eq!(peers.take_unknown(now).len(), 1, "it is lost");
         peers.set_names(now, &named(&["192.0.2.77"]));
         assert_eq!(peers.targets(now, 0), ["192.0.2.77:5".parse().unwrap()]);
     }
 
+    fn heard(peers: &mut Peers, now: Timestamp, source: SocketAddr, is_new: bool) {
+        let taken = if is_new { Taken::New { answers: None } } else { Taken::Authentic };
+        peers.heard(now, 0, source, 48, taken);
+    }
+
+    /// A peer at this address that has answered the challenge sent there.
+    fn at(peers: &mut Peers, now: Timestamp, source: SocketAddr) {
+        heard(peers, now, source, true);
+        let (to, nonce) = peers.challenge_due(now, 0).unwrap();
+        assert_eq!(to, source);
+        peers.heard(now, 0, source, 65, Taken::New { answers: Some(nonce) });
+    }
+
     #[test]
-    fn only_an_address_of_the_peer_may_send_and_behind_nat_any_port_of_it() {
-        let may = |nat: &str, source: &str| {
-            peers(&bundles("192.0.2.1:5", nat)).peers[0].may_send_from(source.parse().unwrap())
-        };
-        for (source, plain, behind_nat) in [
-            ("192.0.2.1:5", true, true),
-            ("192.0.2.1:6", false, true),
-            ("192.0.2.2:5", false, false),
-        ] {
-            let nat = "nat = \"source\"\n";
-            assert_eq!((may("", source), may(nat, source)), (plain, behind_nat), "{source}");
+    fn messages_from_elsewhere_are_few_and_only_of_peers_that_move() {
+        let mut now = Timestamp::from_nanos(1);
+        let mut datagram = Vec::new();
+        let message = Message::Challenge { nonce: 1 };
+        let header = Header { bundle: BundleId(7), session: 1, sequence: 1 };
+        let key = PresharedKey::new([1; 32]).message_key(BundleId(7), Direction::ToReceivebox);
+        message.seal(header, &key, &mut datagram);
+        for (nat, admission) in [("", Admission::Verify), ("nat = \"source\"\n", Admission::Take)] {
+            let mut peers = peers(&bundles("192.0.2.1:5", nat));
+            let home = "192.0.2.1:5".parse().unwrap();
+            assert_eq!(peers.admit(now, home, &datagram), Ok((0, Admission::Take)));
+            // Other ports and other addresses are alike.
+            for source in ["192.0.2.1:6", "198.51.100.7:5"] {
+                now += FROM_ELSEWHERE_INTERVAL;
+                let source = source.parse().unwrap();
+                assert_eq!(peers.admit(now, source, &datagram), Ok((0, admission)));
+                assert_eq!(peers.admit(now, source, &datagram), Err(NOT_THE_PEER));
+                // Once it was authentic it does not wait for what a flood leaves.
+                peers.heard(now, 0, source, datagram.len(), Taken::Authentic);
+                assert_eq!(peers.admit(now, source, &datagram), Ok((0, admission)));
+            }
         }
+    }
+
+    #[test]
+    fn a_peer_moves_when_it_answers_and_status_says_from_where() {
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"both\"\n"));
-        let elsewhere = "192.0.2.1:4000".parse().unwrap();
-        peers.heard(Timestamp::ZERO, 0, elsewhere, true);
-        assert_eq!(peers.targets(Timestamp::ZERO, 0), [elsewhere]);
-        // What may be recorded moves nobody who is there.
-        let recorded = "192.0.2.1:4001".parse().unwrap();
-        peers.heard(Timestamp::ZERO, 0, recorded, false);
-        assert_eq!(peers.targets(Timestamp::ZERO, 0), [elsewhere]);
-        let later = Timestamp::ZERO + PATIENCE;
-        peers.heard(later, 0, recorded, false);
-        assert_eq!(peers.targets(later, 0), [recorded]);
+        let (home, now) = ("192.0.2.1:5".parse().unwrap(), Timestamp::from_nanos(1));
+        let elsewhere: SocketAddr = "198.51.100.7:4000".parse().unwrap();
+        heard(&mut peers, now, home, true);
+        heard(&mut peers, now, elsewhere, true);
+        assert_eq!(peers.targets(now, 0), [home]);
+        let mut later = now + Duration::from_secs(1);
+        heard(&mut peers, later, elsewhere, true);
+        assert_eq!(peers.elsewhere(later, 0), Some(elsewhere));
+        at(&mut peers, later, elsewhere);
+        assert_eq!((peers.targets(later, 0), peers.elsewhere(later, 0)), (vec![elsewhere], None));
+        assert_eq!(peers.describe(0), "192.0.2.1:5 (heard from 198.51.100.7:4000)");
+        later += Duration::from_secs(2);
+        let moved = MovedStatus {
+            from: home.to_string(),
+            to: elsewhere.to_string(),
+            ago_ns: 2_000_000_000,
+        };
+        assert_eq!(peers.moved(later, 0), Some(moved));
     }
 
     #[test]
     fn a_reload_forgets_only_what_is_of_another_peer() {
         let mut peers = peers(&bundles("192.0.2.1:5", "nat = \"source\"\n"));
         let (now, elsewhere) = (Timestamp::ZERO, "192.0.2.1:4000".parse().unwrap());
-        peers.heard(now, 0, elsewhere, true);
+        at(&mut peers, now, elsewhere);
         peers.set_bundles(now, &bundles("192.0.2.1:5", "nat = \"source\"\n"));
         assert_eq!(peers.targets(now, 0), [elsewhere]);
         peers.set_bundles(now, &bundles("192.0.2.2:5", ""));

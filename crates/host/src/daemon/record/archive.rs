@@ -1,8 +1,8 @@
 //! The file of a recording: members of a few names in a tar archive in gzip (RFC 1952), of bounded size.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::Compression;
@@ -56,66 +56,71 @@ impl Archive {
     }
 }
 
-/// What an archive holds, by name.
-pub struct Members(BTreeMap<String, Vec<u8>>);
-
-impl Members {
-    /// Reads the archive `file` into memory; `Err`: what is wrong with it and what is allowed.
-    pub fn read(file: &Path) -> Result<Self, String> {
-        Self::read_at_most(file, UNPACKED_MAX)
-    }
-
-    /// As [`Members::read`], of at most so many bytes unpacked.
-    fn read_at_most(file: &Path, unpacked_max: u64) -> Result<Self, String> {
-        let unreadable = |error: io::Error| format!("no archive of `forebay record`: {error}");
-        let opened = File::open(file).map_err(|error| error.to_string())?;
-        let length = opened.metadata().map_err(|error| error.to_string())?.len();
-        if length > FILE_MAX {
-            return Err(format!("{length} bytes: allowed are at most {FILE_MAX}"));
-        }
-        let unpacked = GzDecoder::new(opened.take(FILE_MAX)).take(unpacked_max);
-        let mut archive = tar::Archive::new(unpacked);
-        let mut members = BTreeMap::new();
-        for entry in archive.entries().map_err(unreadable)? {
-            let mut entry = entry.map_err(unreadable)?;
-            let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            let shown = name.escape_debug();
-            if !entry.header().entry_type().is_file() || !is_known(&name) {
-                let allowed = "the members of a recording, which are files";
-                return Err(format!("member \"{shown}\": allowed are {allowed}"));
-            }
-            if members.len() == MEMBERS_MAX {
-                return Err(format!("member \"{shown}\": allowed are at most {MEMBERS_MAX}"));
-            }
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).map_err(unreadable)?;
-            if bytes.len() as u64 != entry.size() {
-                let allowed = format!("allowed are {unpacked_max} bytes in all, unpacked");
-                return Err(format!("member \"{shown}\": cut off: {allowed}"));
-            }
-            if members.insert(name.clone(), bytes).is_some() {
-                return Err(format!("member \"{shown}\" is there twice"));
-            }
-        }
-        Ok(Self(members))
-    }
-
-    /// Takes the text of a member out; `Err`: there is none. What is no UTF-8 in it is replaced.
-    pub fn text(&mut self, name: &str) -> Result<String, String> {
-        let bytes = self.0.remove(name).ok_or_else(|| format!("{name} is missing"))?;
-        Ok(into_text(bytes))
-    }
-
-    /// Takes the numbered members of these names out, in the order of their numbers.
-    pub fn numbered(&mut self, start: &str, end: &str) -> Vec<String> {
-        let places = (0..MEMBERS_MAX).map(|place| format!("{start}{place}{end}"));
-        places.map_while(|name| self.0.remove(&name)).map(into_text).collect()
-    }
+/// Hands each member of the archive `file` to `visit` as it is unpacked, by name: nothing but what `visit` keeps of it
+/// stays in memory. `Err`: what is wrong with the archive and what is allowed, or what `visit` says.
+pub fn visit(
+    file: &Path,
+    visit: &mut dyn FnMut(&str, &mut dyn BufRead) -> Result<(), String>,
+) -> Result<(), String> {
+    visit_at_most(file, UNPACKED_MAX, visit)
 }
 
-fn into_text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+/// As [`visit`], of at most so many bytes unpacked.
+fn visit_at_most(
+    file: &Path,
+    unpacked_max: u64,
+    visit: &mut dyn FnMut(&str, &mut dyn BufRead) -> Result<(), String>,
+) -> Result<(), String> {
+    let unreadable = |error: io::Error| format!("no archive of `forebay record`: {error}");
+    let opened = File::open(file).map_err(|error| error.to_string())?;
+    let length = opened.metadata().map_err(|error| error.to_string())?.len();
+    if length > FILE_MAX {
+        return Err(format!("{length} bytes: allowed are at most {FILE_MAX}"));
+    }
+    let unpacked = GzDecoder::new(opened.take(FILE_MAX)).take(unpacked_max);
+    let mut archive = tar::Archive::new(unpacked);
+    let mut names = BTreeSet::new();
+    for entry in archive.entries().map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let shown = name.escape_debug();
+        if !entry.header().entry_type().is_file() || !is_known(&name) {
+            let allowed = "the members of a recording, which are files";
+            return Err(format!("member \"{shown}\": allowed are {allowed}"));
+        }
+        if names.len() == MEMBERS_MAX {
+            return Err(format!("member \"{shown}\": allowed are at most {MEMBERS_MAX}"));
+        }
+        let size = entry.size();
+        let mut member = BufReader::new(Counting { entry, bytes: 0 });
+        let visited = visit(&name, &mut member);
+        // What was not of interest has to be there, too.
+        let rest = io::copy(&mut member, &mut io::sink());
+        if rest.is_ok() && member.get_ref().bytes != size {
+            let allowed = format!("allowed are {unpacked_max} bytes in all, unpacked");
+            return Err(format!("member \"{shown}\": cut off: {allowed}"));
+        }
+        visited?;
+        rest.map_err(unreadable)?;
+        if !names.insert(name.clone()) {
+            return Err(format!("member \"{shown}\" is there twice"));
+        }
+    }
+    Ok(())
+}
+
+/// A member that counts what is read of it.
+struct Counting<'a, R: Read> {
+    entry: tar::Entry<'a, R>,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.entry.read(buffer)?;
+        self.bytes += len as u64;
+        Ok(len)
+    }
 }
 
 fn is_known(name: &str) -> bool {
@@ -143,7 +148,7 @@ mod tests {
     }
 
     fn refused(make: impl FnOnce(&mut tar::Builder<GzEncoder<Vec<u8>>>)) -> String {
-        Members::read(written(make).path()).err().expect("it is refused")
+        visit(written(make).path(), &mut |_, _| Ok(())).expect_err("it is refused")
     }
 
     /// A member as `tar::Builder` would not make it: the name stands in the header as it is.
@@ -190,8 +195,8 @@ mod tests {
             tar.append_data(&mut header, "log.txt", &zeros[..]).unwrap();
         });
         assert!(std::fs::metadata(file.path()).unwrap().len() < 1 << 14);
-        assert!(Members::read(file.path()).is_ok());
-        let bomb = Members::read_at_most(file.path(), 1 << 19).err().unwrap();
+        assert!(visit(file.path(), &mut |_, _| Ok(())).is_ok());
+        let bomb = visit_at_most(file.path(), 1 << 19, &mut |_, _| Ok(())).unwrap_err();
         assert!(bomb.contains("cut off: allowed are") || bomb.contains("no archive"), "{bomb}");
     }
 
@@ -200,24 +205,43 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         for bytes in [&b"text"[..], &[0x1f, 0x8b], &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2]] {
             std::fs::write(file.path(), bytes).unwrap();
-            let error = Members::read(file.path()).map(|members| members.0.len());
-            assert!(error.is_err(), "{bytes:?}: {error:?}");
+            let error = visit(file.path(), &mut |_, _| Ok(()));
+            assert!(error.is_err(), "{bytes:?}");
             assert_eq!(is_archive(file.path()), bytes.starts_with(&[0x1f, 0x8b]));
         }
-        let absent = Members::read(Path::new("/nonexistent/x")).err().unwrap();
+        let absent = visit(Path::new("/nonexistent/x"), &mut |_, _| Ok(())).unwrap_err();
         assert!(absent.contains("No such file"), "{absent}");
     }
 
     #[test]
-    fn members_are_counted_and_numbered_ones_end_at_the_first_gap() {
+    fn members_are_handed_over_in_order_and_counted() {
         let file = written(|tar| {
-            for name in ["trace/0.jsonl", "trace/1.jsonl", "trace/3.jsonl"] {
-                raw(tar, name, tar::EntryType::Regular, 0);
+            for name in ["trace/0.jsonl", "log.txt", "trace/3.jsonl"] {
+                let mut header = tar::Header::new_ustar();
+                header.set_size(name.len() as u64);
+                tar.append_data(&mut header, name, name.as_bytes()).unwrap();
             }
         });
-        let mut members = Members::read(file.path()).unwrap();
-        assert_eq!(members.numbered("trace/", ".jsonl").len(), 2);
-        assert!(members.text("log.txt").is_err());
+        let mut seen = Vec::new();
+        let mut keep = |name: &str, member: &mut dyn BufRead| {
+            let mut text = String::new();
+            // The first is left alone.
+            if !seen.is_empty() {
+                member.read_to_string(&mut text).map_err(|error| error.to_string())?;
+            }
+            seen.push((name.to_string(), text));
+            Ok(())
+        };
+        visit(file.path(), &mut keep).unwrap();
+        let expected = ["", "log.txt", "trace/3.jsonl"];
+        let names = ["trace/0.jsonl", "log.txt", "trace/3.jsonl"];
+        assert!(
+            seen.iter()
+                .map(|(name, text)| (&name[..], &text[..]))
+                .eq(names.into_iter().zip(expected))
+        );
+        let stopped = visit(file.path(), &mut |_, _| Err("no".into())).unwrap_err();
+        assert_eq!(stopped, "no");
         let many = refused(|tar| {
             for number in 0..=MEMBERS_MAX {
                 raw(tar, &format!("trace/{number}.jsonl"), tar::EntryType::Regular, 0);

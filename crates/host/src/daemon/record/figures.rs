@@ -1,7 +1,11 @@
 //! What a recording measured of a bundle: enough to try the like of it in a simulator.
 
+use std::collections::BTreeMap;
+
 use super::Look;
-use crate::daemon::status::{BundleStatus, ShapingStatus};
+use super::story::BOXES_MAX;
+use crate::daemon::config::MAX_BUNDLES;
+use crate::daemon::status::ShapingStatus;
 
 /// Figures of one bundle at its sendbox, over all looks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,65 +44,111 @@ pub struct Figures {
     pub dropped: u64,
 }
 
-/// Figures of each bundle of a sendbox, the one that carried most first.
-pub fn figures(looks: &[Look]) -> Vec<Figures> {
-    let bundles = || looks.iter().flat_map(|look| &look.boxes).flat_map(|status| &status.bundles);
-    let mut names: Vec<&str> =
-        bundles().filter(|it| it.shaping.is_some()).map(|it| it.name.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut figures: Vec<Figures> = names
-        .into_iter()
-        .map(|name| {
-            let of_name = bundles().filter(|it| it.name == name);
-            figures_of(name, &of_name.filter_map(shaping).collect::<Vec<_>>())
-        })
-        .collect();
-    figures.sort_by(|one, other| other.sent_bps.total_cmp(&one.sent_bps));
-    figures
+/// Most bundles that are told apart.
+const BUNDLES_MAX: usize = BOXES_MAX * MAX_BUNDLES;
+
+/// What the looks so far have measured of each bundle of a sendbox.
+#[derive(Default)]
+pub(super) struct Summaries(BTreeMap<String, Summary>);
+
+/// What the looks so far have measured of a bundle: sums, and what a median needs.
+#[derive(Default)]
+struct Summary {
+    cc: String,
+    qdisc: String,
+    looks: usize,
+    shaped: usize,
+    backlogged: usize,
+    sent_bps: f64,
+    delivered_bps: f64,
+    delivered_max_bps: f64,
+    bottleneck_bps: Vec<f64>,
+    min_rtt_ns: Option<u64>,
+    here_ns: Vec<f64>,
+    here_packets: f64,
+    there_ns: Vec<f64>,
+    flows: Vec<f64>,
+    dropped: u64,
+    /// What the own queue had dropped at the last look.
+    dropped_before: Option<u64>,
 }
 
-fn shaping(bundle: &BundleStatus) -> Option<&ShapingStatus> {
-    bundle.shaping.as_ref()
-}
+impl Summaries {
+    /// Takes the next look; `Err`: it is of more bundles than there are.
+    pub fn add(&mut self, look: &Look) -> Result<(), String> {
+        for bundle in look.boxes.iter().flat_map(|status| &status.bundles) {
+            let Some(shaping) = &bundle.shaping else { continue };
+            if !self.0.contains_key(&bundle.name) {
+                if self.0.len() == BUNDLES_MAX {
+                    return Err(format!("bundles: allowed are at most {BUNDLES_MAX} in all"));
+                }
+                self.0.insert(bundle.name.clone(), Summary::default());
+            }
+            if let Some(summary) = self.0.get_mut(&bundle.name) {
+                summary.add(shaping);
+            }
+        }
+        Ok(())
+    }
 
-fn figures_of(name: &str, looks: &[&ShapingStatus]) -> Figures {
-    let share = |is_so: fn(&ShapingStatus) -> bool| {
-        mean(looks.iter().map(|look| f64::from(u8::from(is_so(look)))))
-    };
-    let known = |read: fn(&ShapingStatus) -> Option<u64>| -> Vec<f64> {
-        looks.iter().filter_map(|look| read(look)).map(|value| value as f64).collect()
-    };
-    let last = looks.last();
-    let delivered = || looks.iter().map(|look| look.last_second.delivered_bps as f64);
-    let dropped = |look: &&ShapingStatus| look.counters.drops_queue;
-    Figures {
-        bundle: name.into(),
-        cc: last.map_or_else(String::new, |look| look.cc.clone()),
-        qdisc: last.map_or_else(String::new, |look| look.qdisc.clone()),
-        looks: looks.len(),
-        shaped: share(|look| look.decision.rate_bps.is_some()),
-        backlogged: share(|look| look.queue.packets > 0),
-        sent_bps: mean(looks.iter().map(|look| look.last_second.sent_bps as f64)),
-        delivered_bps: mean(delivered()),
-        delivered_max_bps: delivered().fold(0.0, f64::max),
-        bottleneck_bps: median(known(|look| look.decision.bottleneck_bps)),
-        min_rtt_ns: looks.iter().filter_map(|look| look.decision.min_rtt_ns).min(),
-        here_ns: median(known(|look| look.last_second.queue_delay_ns)),
-        here_packets: mean(looks.iter().map(|look| look.queue.packets as f64)),
-        there_ns: median(known(|look| look.decision.queue_delay_ns)),
-        flows: median(known(|look| look.flows.filter(|flows| *flows > 0).map(u64::from))),
-        // A box that was started again counts from 0.
-        dropped: looks
-            .windows(2)
-            .map(|pair| dropped(&pair[1]).saturating_sub(dropped(&pair[0])))
-            .fold(0, u64::saturating_add),
+    /// The figures, of the bundle that carried most first.
+    pub fn finish(self) -> Vec<Figures> {
+        let figures = self.0.into_iter().map(|(name, summary)| summary.finish(name));
+        let mut figures: Vec<Figures> = figures.collect();
+        figures.sort_by(|one, other| other.sent_bps.total_cmp(&one.sent_bps));
+        figures
     }
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
-    if count == 0 { 0.0 } else { sum / f64::from(count) }
+impl Summary {
+    fn add(&mut self, look: &ShapingStatus) {
+        let (decision, last) = (&look.decision, &look.last_second);
+        self.cc.clone_from(&look.cc);
+        self.qdisc.clone_from(&look.qdisc);
+        self.looks += 1;
+        self.shaped += usize::from(decision.rate_bps.is_some());
+        self.backlogged += usize::from(look.queue.packets > 0);
+        self.sent_bps += last.sent_bps as f64;
+        self.delivered_bps += last.delivered_bps as f64;
+        self.delivered_max_bps = self.delivered_max_bps.max(last.delivered_bps as f64);
+        self.min_rtt_ns = self.min_rtt_ns.into_iter().chain(decision.min_rtt_ns).min();
+        self.here_packets += look.queue.packets as f64;
+        let flows = look.flows.filter(|flows| *flows > 0).map(u64::from);
+        for (values, value) in [
+            (&mut self.bottleneck_bps, decision.bottleneck_bps),
+            (&mut self.here_ns, last.queue_delay_ns),
+            (&mut self.there_ns, decision.queue_delay_ns),
+            (&mut self.flows, flows),
+        ] {
+            values.extend(value.map(|value| value as f64));
+        }
+        // A box that was started again counts from 0.
+        let dropped = look.counters.drops_queue;
+        let before = self.dropped_before.replace(dropped).unwrap_or(dropped);
+        self.dropped = self.dropped.saturating_add(dropped.saturating_sub(before));
+    }
+
+    fn finish(self, bundle: String) -> Figures {
+        let mean = |sum: f64| sum / self.looks.max(1) as f64;
+        Figures {
+            bundle,
+            looks: self.looks,
+            shaped: mean(self.shaped as f64),
+            backlogged: mean(self.backlogged as f64),
+            sent_bps: mean(self.sent_bps),
+            delivered_bps: mean(self.delivered_bps),
+            delivered_max_bps: self.delivered_max_bps,
+            bottleneck_bps: median(self.bottleneck_bps),
+            min_rtt_ns: self.min_rtt_ns,
+            here_ns: median(self.here_ns),
+            here_packets: mean(self.here_packets),
+            there_ns: median(self.there_ns),
+            flows: median(self.flows),
+            dropped: self.dropped,
+            cc: self.cc,
+            qdisc: self.qdisc,
+        }
+    }
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -130,7 +180,9 @@ mod tests {
             status.bundles.push(busier);
             looks.push(look(second as f64, status));
         }
-        let figures = figures(&looks);
+        let mut summaries = Summaries::default();
+        looks.iter().for_each(|look| summaries.add(look).unwrap());
+        let figures = summaries.finish();
         assert_eq!(figures.iter().map(|it| &it.bundle[..]).collect::<Vec<_>>(), ["a", "b"]);
         let of_b = &figures[1];
         assert_eq!((of_b.shaped, of_b.backlogged, of_b.looks), (0.75, 0.75, 4));

@@ -14,20 +14,24 @@ mod archive;
 mod figures;
 mod story;
 
-use std::fmt::Display;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use forebay_core::text::of_parser;
 use serde::{Deserialize, Serialize};
+use tracing::Level;
 
+use self::archive::Archive;
 pub use self::archive::is_archive;
-use self::archive::{Archive, Members};
-pub use self::figures::{Figures, figures};
-pub use self::story::{Moment, story};
+pub use self::figures::Figures;
+use self::figures::Summaries;
+use self::story::Story;
+pub use self::story::{MOMENTS_MAX, Moment};
 use super::config::Config;
 use super::status::Status;
+use crate::log::events::EVENTS;
 
 /// Version of the file; it grows when a part changes its meaning or goes.
 pub const FORMAT: u32 = 1;
@@ -40,6 +44,9 @@ pub const TRACE_MAX: usize = 32 << 20;
 const CONFIG_MAX: u64 = 4 << 20;
 /// Most configuration files that are taken in.
 const CONFIGS_MAX: usize = 16;
+/// Longest line that is read (bytes): a look at some thousands of bundles. Of one line at a time up to seven times as much is
+/// in memory, and of each of [`story::BOXES_MAX`] boxes what is said of it in one.
+const LINE_MAX: u64 = 8 << 20;
 /// Bytes of looks after which none is added any more.
 const LOOKS_MAX: usize = 96 << 20;
 
@@ -174,7 +181,26 @@ impl Recording {
         }
         archive.finish()
     }
+}
 
+/// What a recording tells: made look by look, so that memory does not grow with the file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Who recorded.
+    pub about: About,
+    /// Number of looks.
+    pub looks: usize,
+    /// What happened, in order of time.
+    pub story: Vec<Moment>,
+    /// Moments that are not in the story, beyond the first [`MOMENTS_MAX`].
+    pub moments_left_out: usize,
+    /// What was measured of each bundle, the one that carried most first.
+    pub figures: Vec<Figures>,
+    /// Lines of the log that have these ids of events.
+    pub logged: BTreeMap<&'static str, usize>,
+}
+
+impl Told {
     /// Reads `file`.
     ///
     /// # Errors
@@ -183,39 +209,112 @@ impl Recording {
     /// the form that [`Recording::to_file`] writes.
     pub fn read(file: &Path) -> Result<Self, RecordingError> {
         let wrong = |problem: String| RecordingError { file: file.to_owned(), problem };
-        let mut members = Members::read(file).map_err(wrong)?;
-        let about = members.text("about.json").map_err(wrong)?;
-        let about: About = serde_json::from_str(&about)
-            .map_err(|error| wrong(format!("about.json: {}", of_parser(&error.to_string()))))?;
-        if about.format != FORMAT {
-            let format = about.format;
-            return Err(wrong(format!("about.json: format = {format}: allowed is {FORMAT}")));
-        }
-        let text = members.text("status.jsonl").map_err(wrong)?;
-        Ok(Self {
-            about,
-            looks: looks(&text).map_err(|problem| wrong(format!("status.jsonl:{problem}")))?,
-            log: members.text("log.txt").map_err(wrong)?,
-            configs: members.numbered("config/", ".toml"),
-            traces: members.numbered("trace/", ".jsonl"),
-            bytes: text.len(),
+        let (mut about, mut looks, mut logged) = (None, None, None);
+        archive::visit(file, &mut |name, member| {
+            match name {
+                "about.json" => about = Some(read_about(member)?),
+                "status.jsonl" => looks = Some(Looks::read(member)?),
+                "log.txt" => logged = Some(count_events(member)?),
+                _ => {}
+            }
+            Ok(())
         })
+        .map_err(wrong)?;
+        let missing = |name: &str| wrong(format!("{name} is missing"));
+        let about = about.ok_or_else(|| missing("about.json"))?;
+        let looks: Looks = looks.ok_or_else(|| missing("status.jsonl"))?;
+        let logged = logged.ok_or_else(|| missing("log.txt"))?;
+        let (story, moments_left_out) = looks.story.finish();
+        let (looks, figures) = (looks.count, looks.figures.finish());
+        Ok(Self { about, looks, story, moments_left_out, figures, logged })
     }
 }
 
-/// The looks that `text` has a line of each; `Err`: the number of a line that is none, and what is wrong with it.
-pub fn looks(text: &str) -> Result<Vec<Look>, String> {
-    let mut looks: Vec<Look> = Vec::new();
-    for (place, line) in text.lines().enumerate() {
-        let malformed = |problem: &dyn Display| format!("{}: {problem}", place + 1);
-        let look: Look = serde_json::from_str(line)
-            .map_err(|error| malformed(&of_parser(&error.to_string())))?;
-        if looks.last().is_some_and(|before| before.at_s > look.at_s) {
-            return Err(malformed(&"at_s: allowed are times in their order"));
-        }
-        looks.push(look);
+fn read_about(member: &mut dyn BufRead) -> Result<About, String> {
+    let mut bytes = Vec::new();
+    member.take(LINE_MAX).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    let about: About = serde_json::from_slice(&bytes)
+        .map_err(|error| format!("about.json: {}", of_parser(&error.to_string())))?;
+    let format = about.format;
+    if format != FORMAT {
+        return Err(format!("about.json: format = {format}: allowed is {FORMAT}"));
     }
-    Ok(looks)
+    Ok(about)
+}
+
+/// Counts the lines of a log that have the ids of events worth a word.
+fn count_events(member: &mut dyn BufRead) -> Result<BTreeMap<&'static str, usize>, String> {
+    let mut counts = BTreeMap::new();
+    each_line(member, |_, line| {
+        for event in EVENTS.iter().filter(|event| event.level <= Level::WARN) {
+            if line.contains(event.id) {
+                *counts.entry(event.id).or_insert(0) += 1;
+            }
+        }
+        Ok(())
+    })
+    .map_err(|problem| format!("log.txt:{problem}"))?;
+    Ok(counts)
+}
+
+/// What looks tell, one after the other.
+#[derive(Default)]
+pub struct Looks {
+    count: usize,
+    last_s: Option<f64>,
+    story: Story,
+    figures: Summaries,
+}
+
+impl Looks {
+    /// Reads a look a line; `Err`: the number of a line that is none, and what is wrong with it.
+    pub fn read(member: &mut dyn BufRead) -> Result<Self, String> {
+        let mut looks = Self::default();
+        each_line(member, |_, line| {
+            let look = serde_json::from_str(line).map_err(|error| of_parser(&error.to_string()))?;
+            looks.add(&look)
+        })
+        .map_err(|problem| format!("status.jsonl:{problem}"))?;
+        Ok(looks)
+    }
+
+    fn add(&mut self, look: &Look) -> Result<(), String> {
+        if self.last_s.is_some_and(|before| before > look.at_s) {
+            return Err("at_s: allowed are times in their order".into());
+        }
+        self.last_s = Some(look.at_s);
+        self.count += 1;
+        self.story.add(look)?;
+        self.figures.add(look)
+    }
+
+    /// What happened, and what was measured.
+    pub fn finish(self) -> (Vec<Moment>, Vec<Figures>) {
+        (self.story.finish().0, self.figures.finish())
+    }
+}
+
+/// Hands each line to `take`, with its number from 1. What is no UTF-8 in it is replaced. `Err`: the number of a line and
+/// what is wrong with it.
+fn each_line(
+    member: &mut dyn BufRead,
+    mut take: impl FnMut(usize, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        bytes.clear();
+        let wrong = |problem: String| format!("{number}: {problem}");
+        let read = member.take(LINE_MAX + 1).read_until(b'\n', &mut bytes);
+        if read.map_err(|error| wrong(error.to_string()))? == 0 {
+            break;
+        }
+        if bytes.len() as u64 > LINE_MAX {
+            return Err(wrong(format!("allowed are lines of at most {LINE_MAX} bytes")));
+        }
+        let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+        take(number, &String::from_utf8_lossy(line)).map_err(wrong)?;
+    }
+    Ok(())
 }
 
 /// The whole lines in the last `bytes_max` bytes of a file.
@@ -284,7 +383,7 @@ mod tests {
     fn what_is_written_is_read_and_no_decision_is_written_twice() {
         let mut recording = Recording {
             about: About { format: FORMAT, version: "1".into(), ..About::default() },
-            log: "a line\n".into(),
+            log: "a line\nand FB0303 in another\nFB0101 is no news".into(),
             configs: vec!["[box]\n".into()],
             traces: vec!["{}\n".into()],
             ..Recording::default()
@@ -297,7 +396,10 @@ mod tests {
         let file = folder.path().join("a.tar.gz");
         std::fs::write(&file, recording.to_file().unwrap()).unwrap();
         assert!(is_archive(&file));
-        assert_eq!(Recording::read(&file).unwrap(), recording);
+        let told = Told::read(&file).unwrap();
+        assert_eq!((told.about, told.looks, told.figures[0].looks), (recording.about, 2, 2));
+        assert_eq!((told.story.len(), told.moments_left_out), (3, 0), "{:?}", told.story);
+        assert_eq!(told.logged, [("FB0303", 1)].into());
     }
 
     #[test]
@@ -340,6 +442,7 @@ mod tests {
             |format: u32| serde_json::to_vec(&About { format, ..About::default() }).unwrap();
         for (members, problem) in [
             (vec![("about.json", about(FORMAT))], "status.jsonl is missing"),
+            (vec![("log.txt", vec![b'x'; LINE_MAX as usize + 1])], "log.txt:1: allowed are lines"),
             (vec![("about.json", b"{".to_vec())], "about.json: EOF"),
             (vec![("about.json", about(9))], "format = 9: allowed is 1"),
             (
@@ -362,7 +465,7 @@ mod tests {
                 archive.add(name, bytes).unwrap();
             }
             std::fs::write(&file, archive.finish().unwrap()).unwrap();
-            let error = Recording::read(&file).unwrap_err().to_string();
+            let error = Told::read(&file).unwrap_err().to_string();
             assert!(
                 error.starts_with(&*file.to_string_lossy()) && error.contains(problem),
                 "{error}"

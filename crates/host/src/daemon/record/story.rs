@@ -35,13 +35,33 @@ struct Bundle {
     dropped: u64,
 }
 
-/// Everything that changed from look to look, in order of time.
-pub fn story(looks: &[Look]) -> Vec<Moment> {
-    let mut boxes: BTreeMap<String, Known> = BTreeMap::new();
-    let mut moments = Vec::new();
-    for look in looks {
+/// Most moments that are kept.
+pub const MOMENTS_MAX: usize = 10_000;
+/// Longest text of a moment (bytes).
+const TEXT_MAX: usize = 1000;
+/// Most boxes that a recording is of: a machine has some.
+pub(super) const BOXES_MAX: usize = 16;
+
+/// Everything that changed from look to look.
+#[derive(Default)]
+pub(super) struct Story {
+    boxes: BTreeMap<String, Known>,
+    moments: Vec<Moment>,
+    left_out: usize,
+}
+
+impl Story {
+    /// Takes the next look; `Err`: it is of more boxes than there are.
+    pub fn add(&mut self, look: &Look) -> Result<(), String> {
+        let Self { boxes, moments, left_out } = self;
         let mut tell = |at_s: f64, whom: &str, what: String| {
-            moments.push(Moment { at_s, whom: whom.into(), what });
+            if moments.len() == MOMENTS_MAX {
+                *left_out += 1;
+                return;
+            }
+            let [whom, what] =
+                [whom, &what].map(|text| text[..text.floor_char_boundary(TEXT_MAX)].into());
+            moments.push(Moment { at_s, whom, what });
         };
         // Two boxes of one role on a machine have devices of their own.
         let named = |status: &Status| {
@@ -49,19 +69,27 @@ pub fn story(looks: &[Look]) -> Vec<Moment> {
             format!("{} ({})", status.role, devices.join(", "))
         };
         let names: Vec<String> = look.boxes.iter().map(named).collect();
-        for (name, known) in &mut boxes {
+        for (name, known) in boxes.iter_mut() {
             if known.is_there && !names.contains(name) {
                 known.is_there = false;
                 tell(look.at_s, name, "no longer answers".into());
             }
         }
         for (name, status) in names.into_iter().zip(&look.boxes) {
+            if boxes.len() == BOXES_MAX && !boxes.contains_key(&name) {
+                return Err(format!("boxes: allowed are at most {BOXES_MAX} in all"));
+            }
             let known = boxes.entry(name.clone()).or_default();
             follow_box(known, look.at_s, &name, status, &mut tell);
         }
+        Ok(())
     }
-    moments.sort_by(|one, next| one.at_s.total_cmp(&next.at_s));
-    moments
+
+    /// What happened in order of time, and how many moments more.
+    pub fn finish(mut self) -> (Vec<Moment>, usize) {
+        self.moments.sort_by(|one, next| one.at_s.total_cmp(&next.at_s));
+        (self.moments, self.left_out)
+    }
 }
 
 fn follow_box(
@@ -89,6 +117,7 @@ fn follow_box(
         tell(at_s, name, "its devices are as they must be again".into());
     }
     known.void = void;
+    known.bundles.retain(|name, _| status.bundles.iter().any(|bundle| bundle.name == *name));
     for bundle in &status.bundles {
         let whom = format!("{} bundle {}", status.role, bundle.name);
         let known = known.bundles.entry(bundle.name.clone()).or_default();
@@ -157,9 +186,13 @@ fn follow_bundle(
 mod tests {
     use super::super::tests::{look, sendbox};
     use super::*;
+    use crate::daemon::status::PortStatus;
 
     fn told(looks: &[Look]) -> Vec<String> {
-        let moments = story(looks);
+        let mut story = Story::default();
+        looks.iter().for_each(|look| story.add(look).unwrap());
+        let (moments, left_out) = story.finish();
+        assert_eq!(left_out, 0);
         moments.iter().map(|it| format!("{:.1} {}: {}", it.at_s, it.whom, it.what)).collect()
     }
 
@@ -198,5 +231,29 @@ mod tests {
         assert!(told.iter().any(|it| it.starts_with("1.0 sendbox (): no longer")), "{told:#?}");
         assert!(told.iter().any(|it| it.contains("runs for 0.5 s")), "{told:#?}");
         assert!(told.last().unwrap().contains("silent, unshaped"), "{told:#?}");
+    }
+    #[test]
+    fn moments_and_boxes_are_bounded() {
+        let mut story = Story::default();
+        for second in 0..2 * MOMENTS_MAX as u64 {
+            let boxes = if second % 2 == 0 { vec![sendbox(second, &[])] } else { Vec::new() };
+            story.add(&Look { at_s: second as f64, boxes }).unwrap();
+        }
+        let (moments, left_out) = story.finish();
+        assert_eq!(moments.len(), MOMENTS_MAX);
+        assert!(left_out > MOMENTS_MAX / 2, "{left_out}");
+
+        let mut story = Story::default();
+        let mut status = sendbox(1, &[]);
+        status.void.clear();
+        status.version = "é".repeat(TEXT_MAX);
+        story.add(&look(0.0, status.clone())).unwrap();
+        for device in 1..=BOXES_MAX {
+            let port = PortStatus { device: format!("wan{device}"), ..PortStatus::default() };
+            status.ports = vec![port];
+            let result = story.add(&look(device as f64, status.clone()));
+            assert_eq!(result.is_ok(), device < BOXES_MAX, "{result:?}");
+        }
+        assert!(story.finish().0.iter().all(|it| it.what.len() <= TEXT_MAX));
     }
 }

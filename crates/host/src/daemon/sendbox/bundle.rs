@@ -21,7 +21,7 @@ use super::decisions::DecisionLog;
 use super::meter::{Meter, Totals};
 use crate::clock;
 use crate::daemon::config::{BundleConfig, Role, Shaping};
-use crate::daemon::messages::{Messages, Taken};
+use crate::daemon::messages::{Admission, Messages, Taken};
 use crate::daemon::peer::News;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{
@@ -196,9 +196,19 @@ impl Bundle {
     }
 
     /// Takes a datagram that claims to come from the peer; whether it was accepted.
-    pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8], tracer: &Tracer) -> Taken {
+    pub fn on_datagram(
+        &mut self,
+        now: Timestamp,
+        datagram: &[u8],
+        admission: Admission,
+        tracer: &Tracer,
+    ) -> Taken {
+        if admission == Admission::Verify {
+            return Taken::verified(self.control.verifies(datagram));
+        }
         let opened = self.control.on_datagram(now, datagram, &mut unguessable);
-        let taken = Taken::of(opened, self.control.heard_at() == Some(now));
+        let is_heard = self.control.heard_at() == Some(now);
+        let taken = Taken::of(opened, is_heard, self.control.take_answered());
         while let Some(epoch) = self.control.take_epoch() {
             if self.is_traced {
                 tracer.put(&self.name, Row::Epoch(EpochRecord::of(now, &epoch)));
@@ -356,6 +366,10 @@ impl Bundle {
         while self.control.poll(now, &mut self.scratch) {
             messages.send(self.index, &self.scratch);
         }
+        while let Some((to, nonce)) = messages.challenge_due(self.index) {
+            self.control.challenge_at(nonce, &mut self.scratch);
+            messages.send_to(to, &self.scratch);
+        }
     }
 
     fn record(&mut self, now: Timestamp, datapath: &impl Datapath, tracer: &Tracer) {
@@ -399,7 +413,7 @@ impl Bundle {
         datapath: &impl Datapath,
         uplink: Option<&Uplink>,
         bundles: usize,
-        peer_address: String,
+        peer_address: PeerStatus,
     ) -> BundleStatus {
         let counters = self.control.counters();
         let queue = datapath.queue(self.index);
@@ -408,10 +422,10 @@ impl Bundle {
             name: self.config.name.clone(),
             id: self.config.id.0,
             peer: PeerStatus {
-                address: peer_address,
                 state: peer.liveness().name().into(),
                 doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
+                ..peer_address
             },
             epoch_packets: self.control.epoch_size().packets(),
             packets: counters.packets_sent,
@@ -515,7 +529,7 @@ mod tests {
         for reason in [None, Some("the WAN port takes no packets"), Some("another"), None] {
             bundle.set_handed_back(now, reason, &mut stub);
             bundle.record(now, &stub, &tracer);
-            let status = bundle.status(now, &stub, None, 1, String::new());
+            let status = bundle.status(now, &stub, None, 1, PeerStatus::default());
             let decision = status.shaping.unwrap().decision;
             assert_eq!(reason.is_none(), stub.kernel().steering.unwrap().rate.is_some());
             assert_eq!(reason.is_none(), decision.rate_bps.is_some(), "{decision:?}");

@@ -324,8 +324,8 @@ impl<D: Datapath> SendboxWorker<D> {
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
         let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
-        messages.receive(|index, datagram| {
-            let taken = bundles[index].on_datagram(now, datagram, tracer);
+        messages.receive(|index, datagram, admission| {
+            let taken = bundles[index].on_datagram(now, datagram, admission, tracer);
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
