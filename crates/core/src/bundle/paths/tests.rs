@@ -40,10 +40,10 @@ impl Bench {
         let mut bench = Self::new(true);
         for _ in 0..10 {
             bench.now += MS * 100;
-            bench.from_peer(at, true);
+            bench.hear_peer(at, true);
             let mut datagram = Vec::new();
             while bench.own.poll(bench.now, &mut datagram) {
-                bench.to_peer(&datagram);
+                bench.reach_peer(&datagram);
             }
         }
         assert_eq!(bench.paths.current(bench.now), Some(at));
@@ -52,20 +52,20 @@ impl Bench {
     }
 
     /// What the peer has to send now.
-    fn of_peer(&mut self) -> Vec<Vec<u8>> {
+    fn due_of_peer(&mut self) -> Vec<Vec<u8>> {
         let mut datagram = Vec::new();
         let peer = &mut self.peer;
         core::iter::from_fn(|| peer.poll(self.now, &mut datagram).then(|| datagram.clone()))
             .collect()
     }
 
-    fn from_peer(&mut self, source: SocketAddr, is_configured: bool) {
-        for datagram in self.of_peer() {
+    fn hear_peer(&mut self, source: SocketAddr, is_configured: bool) {
+        for datagram in self.due_of_peer() {
             self.deliver(source, &datagram, is_configured);
         }
     }
 
-    fn to_peer(&mut self, datagram: &[u8]) {
+    fn reach_peer(&mut self, datagram: &[u8]) {
         let drawn = &mut self.drawn;
         let draw = &mut || {
             *drawn += 1;
@@ -105,7 +105,7 @@ fn replay_from_third_address_diverts_nothing() {
     for round in 0..100 {
         bench.now += MS * 100;
         // The attacker intercepts every other message: the receivebox sees it for the first time.
-        for datagram in bench.of_peer() {
+        for datagram in bench.due_of_peer() {
             let source = if round % 2 == 0 { attacker } else { home };
             came += if source == attacker { datagram.len() } else { 0 };
             bench.deliver(source, &datagram, source == home);
@@ -128,14 +128,14 @@ fn peer_that_answers_from_new_address_moves() {
     let mut bench = Bench::met(old);
     for round in 0.. {
         bench.now += MS * 100;
-        bench.from_peer(new, false);
+        bench.hear_peer(new, false);
         if bench.paths.current(bench.now) == Some(new) {
             assert!(round < 5, "round {round}");
             break;
         }
         assert_eq!(bench.paths.current(bench.now), Some(old));
         for (_, challenge) in core::mem::take(&mut bench.challenges) {
-            bench.to_peer(&challenge);
+            bench.reach_peer(&challenge);
         }
     }
     let moved = PathEvent::Moved { from: Some(old), to: new };
@@ -143,7 +143,7 @@ fn peer_that_answers_from_new_address_moves() {
     assert_eq!(bench.paths.moved(), Some((Some(old), bench.now)));
     // Back at the address in the file it has to answer, too.
     bench.now += MS * 100;
-    bench.from_peer(old, true);
+    bench.hear_peer(old, true);
     assert_eq!(bench.paths.current(bench.now), Some(new));
 }
 
@@ -153,11 +153,11 @@ fn answer_that_takes_another_path_moves_nothing() {
     let mut bench = Bench::met(home);
     for _ in 0..20 {
         bench.now += MS * 100;
-        bench.from_peer(attacker, false);
+        bench.hear_peer(attacker, false);
         // The attacker hands challenges on; the peer answers from where it is.
         for (_, challenge) in core::mem::take(&mut bench.challenges) {
-            bench.to_peer(&challenge);
-            bench.from_peer(home, true);
+            bench.reach_peer(&challenge);
+            bench.hear_peer(home, true);
         }
         assert_eq!(bench.paths.current(bench.now), Some(home));
     }
@@ -170,9 +170,9 @@ fn session_begins_from_an_unknown_address() {
         let mut bench = Bench::new(may_move);
         for _ in 0..30 {
             bench.now += MS * 100;
-            bench.from_peer(elsewhere, false);
+            bench.hear_peer(elsewhere, false);
             for (_, challenge) in core::mem::take(&mut bench.challenges) {
-                bench.to_peer(&challenge);
+                bench.reach_peer(&challenge);
             }
         }
         assert_eq!(bench.own.is_established(), may_move);
@@ -189,7 +189,7 @@ fn many_addresses_are_not_all_kept() {
     let mut bench = Bench::met(home);
     for port in 1..1000 {
         bench.now += MS * 100;
-        bench.from_peer(SocketAddr::from(([203, 0, 113, 9], port)), false);
+        bench.hear_peer(SocketAddr::from(([203, 0, 113, 9], port)), false);
         bench.now += MS;
         bench.deliver(home, &[], true);
         assert!(bench.paths.tried.len() <= MOST_TRIED);
@@ -197,7 +197,7 @@ fn many_addresses_are_not_all_kept() {
     // Whoever was heard nowhere for so long is looked for where the file says.
     assert_eq!(bench.paths.current(bench.now), None);
     bench.now += MS * 1000;
-    bench.from_peer(home, true);
+    bench.hear_peer(home, true);
     assert_eq!(bench.paths.current(bench.now), Some(home));
 }
 
