@@ -23,6 +23,7 @@ mod routed;
 mod scope;
 mod soak;
 mod sparse;
+mod starved;
 mod two_bundles;
 mod unwritable_log;
 mod way_back;

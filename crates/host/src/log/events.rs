@@ -110,6 +110,12 @@ pub const EVENTS: &[Event] = &[
          room for it",
     ),
     event(
+        "FB0311",
+        "expired",
+        Level::WARN,
+        "the box did not run for more than 2 s, and drops packets that waited so long",
+    ),
+    event(
         "FB0401",
         "device",
         Level::WARN,
