@@ -10,6 +10,7 @@ mod flood;
 mod kernel_path;
 mod kernel_queues;
 mod kernel_throughput;
+mod late;
 mod least_privilege;
 mod many;
 mod metrics;

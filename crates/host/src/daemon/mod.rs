@@ -26,6 +26,7 @@ mod starting;
 pub mod status;
 pub mod trace;
 mod udp;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::io;

@@ -284,7 +284,8 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         Some(confinement) => confinement.confine(Task::Control)?,
         None => privileges::drop_unneeded()?,
     }
-    notify_systemd("READY=1");
+    // A box that has waited for its devices waits no more.
+    notify_systemd("READY=1\nSTATUS=");
     let mut watchdog = Watchdog::of_environment();
     let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
     tracing::info!(target: "started", version, control = %path.display(), "{name} runs");
@@ -344,14 +345,14 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
 }
 
 /// How long poll(2) may wait for what is due then: not less, as its milliseconds are cut off.
-fn timeout(due: Option<Instant>) -> PollTimeout {
+pub(crate) fn timeout(due: Option<Instant>) -> PollTimeout {
     let Some(due) = due else { return PollTimeout::NONE };
     let left = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).
-fn notify_systemd(state: &str) {
+pub(crate) fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
     if let Err(error) = sent {

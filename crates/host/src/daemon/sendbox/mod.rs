@@ -49,7 +49,7 @@ use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
-use super::keys::reader::{Loaded, Source};
+use super::keys::reader::Loaded;
 use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::reload;
@@ -57,6 +57,7 @@ use super::schedule::Schedule;
 use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
+use super::waiting::{self, Begun};
 use super::{DaemonError, attempt, message_addresses, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
@@ -90,13 +91,17 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     privileges::check().map_err(DaemonError::SetUp)?;
     let mut prepared = prepare(config)?;
     prepared.reader.steer_by(python);
-    let mut loaded = prepared.reader.load(Source::Own)?;
-    loaded.config.expect_role(Role::Sendbox)?;
-    let (datapath, why) = attempt::settled(&loaded.config);
-    if let Some(why) = why {
-        tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
-    }
-    loaded.config.datapath = datapath;
+    let settle = |config: &mut Config| {
+        let (datapath, why) = attempt::settled(config);
+        if let Some(why) = why {
+            tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
+        }
+        config.datapath = datapath;
+    };
+    let loaded = match waiting::wait(&prepared, dry_run, settle)? {
+        Begun::With(loaded) => *loaded,
+        Begun::Ended(status) => return Ok(*status),
+    };
     let confinement = prepared.confinement.clone();
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
