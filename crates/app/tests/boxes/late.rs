@@ -1,14 +1,17 @@
-//! Boxes whose devices come late.
+//! Boxes whose devices come late, or belong to another box.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::Site;
 use nix::sys::signal::Signal;
 
-use crate::by_hand::{await_that, command, signal};
+use crate::by_hand::{await_status, await_that, command, end, signal, start};
 use crate::conditions::{Flow, Scene, run};
 use crate::two_bundles::write_configs;
 
@@ -108,4 +111,85 @@ fn a_waiting_box_ends_at_sigterm() {
     signal(&scene.boxes[0], Signal::SIGTERM);
     assert!(scene.boxes[0].wait().unwrap().success(), "{}", scene.log());
     assert!(!scene.socket.exists());
+}
+
+/// A file of another sendbox than the one of the scene: on the same WAN, and with nothing else in common.
+fn second_file(scene: &Scene, name: &str, lan: &str, datapath: &str) -> PathBuf {
+    let text = fs::read_to_string(&scene.config).unwrap();
+    let kernel = if datapath == "kernel" { "datapath = \"kernel\"" } else { "" };
+    let listen = Site::LeftBox.address(0).to_string();
+    let text = text
+        .replace("lan = \"lan\"", &format!("lan = \"{lan}\"\n{kernel}"))
+        .replace("box.sock", &format!("{name}.sock"))
+        .replace(
+            &format!("listen = \"{listen}\""),
+            &format!("listen = \"{listen}:{}\"", lan.len() + 7100),
+        );
+    let lines = text.lines().filter(|line| kernel.is_empty() || !line.starts_with("qdisc"));
+    let file = scene.folder.path().join(format!("{name}.toml"));
+    fs::write(&file, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    file
+}
+
+#[test]
+fn a_second_sendbox_on_a_wan_is_refused() {
+    if skip_without(Need::QueueSampling) {
+        return;
+    }
+    for first in ["user", "kernel"] {
+        for second in ["user", "kernel"] {
+            let Some(mut scene) = Scene::set_up() else { return };
+            let (of_first, of_second) = (
+                second_file(&scene, "first", "lan", first),
+                second_file(&scene, "second", "side", second),
+            );
+            scene.ip_in_box(&[
+                "link add side type veth peer name far",
+                "link set dev side master br0",
+                "link set dev side up",
+                "link set dev far up",
+            ]);
+            scene.run(&["ethtool -K side tx off tso off gso off gro off txvlan off rxvlan off"]);
+            let flow = Flow::start(scene.sites());
+            let (config, socket) = (of_first, scene.folder.path().join("first.sock"));
+            (scene.config, scene.socket) = (config, socket);
+            scene.start();
+            let name = if first == "user" { "captured" } else { "classified" };
+            let is_carrying = || {
+                let before = scene.counter(name);
+                thread::sleep(Duration::from_millis(100));
+                scene.counter(name) > before && scene.state() != "handed_back"
+            };
+            await_that("packets are taken", is_carrying);
+            let mut command = command(&scene.sites().left_box, "sendbox", &of_second);
+            let output = command.stdout(Stdio::null()).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{first}, {second}: {said}");
+            let pid = format!("(pid {})", scene.boxes[0].id());
+            assert!(said.contains("wan is of another sendbox"), "{first}, {second}: {said}");
+            assert!(said.contains(&pid), "{first}, {second}: {said}");
+            thread::sleep(Duration::from_millis(1500));
+            assert!(is_carrying(), "{first}, {second}: {}", scene.log());
+            assert_eq!(scene.status().void, [], "{first}, {second}");
+            flow.finish();
+            end(&mut scene.boxes);
+        }
+    }
+}
+
+#[test]
+fn sendboxes_on_one_name_in_two_namespaces_both_run() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    scene.start();
+    let text = fs::read_to_string(&scene.config).unwrap();
+    let [left, right] = [Site::LeftBox, Site::RightBox].map(|site| site.address(0).to_string());
+    let text = text.replace(&left, "X").replace(&right, &left).replace('X', &right);
+    let (file, socket) = ("right.toml", "right.sock");
+    let file = scene.folder.path().join(file);
+    fs::write(&file, text.replace("box.sock", socket)).unwrap();
+    let other = start(&scene.sites().right_box, "sendbox", &file);
+    scene.boxes.push(other);
+    assert_eq!(scene.status().void, []);
+    assert_eq!(await_status(&scene.folder.path().join(socket)).void, []);
+    end(&mut scene.boxes);
 }

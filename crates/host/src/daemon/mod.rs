@@ -6,6 +6,7 @@
 //! ([`crate::service`]).
 
 mod attempt;
+mod claim;
 pub mod conditions;
 pub mod config;
 pub mod doctor;

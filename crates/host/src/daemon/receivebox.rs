@@ -90,7 +90,7 @@ pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonErr
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
     let loaded = match waiting::wait(&prepared, false, |_| ())? {
-        Begun::With(loaded) => *loaded,
+        Begun::With(loaded, _) => *loaded,
         Begun::Ended(status) => return Ok(*status),
     };
     let worker = ReceiveboxWorker::open(&loaded, &prepared.confinement, Box::new(clock))?;

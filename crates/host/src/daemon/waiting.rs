@@ -11,17 +11,20 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
+use super::claim::Claim;
 use super::conditions::{Devices, Fault, Void};
 use super::config::Config;
 use super::keys::reader::{Loaded, Source};
 use super::starting::Prepared;
 use super::status::Status;
-use super::DaemonError;
+use super::{DaemonError, Role};
 use crate::clock;
 use crate::service::control::{Answer, ControlSocket, Request};
+use crate::service::privileges::Confinement;
 use crate::service::supervisor::{notify_systemd, timeout};
 use crate::service::watchdog::Watchdog;
 
@@ -37,8 +40,9 @@ const SAY: Duration = Duration::from_secs(60);
 
 /// How the wait of a box ends.
 pub enum Begun {
-    /// All is there: the box may begin with this.
-    With(Box<Loaded>),
+    /// All is there: the box may begin with this. A sendbox has claimed its WAN port, which is its own until the claim is
+    /// dropped.
+    With(Box<Loaded>, Option<Claim>),
     /// A signal has ended the wait; the last state of the box.
     Ended(Box<Status>),
 }
@@ -48,7 +52,7 @@ pub enum Begun {
 ///
 /// # Errors
 ///
-/// What is wrong with the files, and what of the devices does not come by itself.
+/// What is wrong with the files, what of the devices does not come by itself, and that another sendbox has the WAN port.
 pub fn wait(
     prepared: &Prepared,
     dry_run: bool,
@@ -63,14 +67,19 @@ pub fn wait(
     let mut loaded = load()?;
     let (began, mut look) = (Instant::now(), LOOK_MIN);
     let mut waiting: Option<Waiting> = None;
+    let mut claim = None;
     loop {
+        // Before anything is found that the other one has brought about.
+        if prepared.role == Role::Sendbox {
+            claim = claimed(&loaded.config.wan, claim, &prepared.confinement)?;
+        }
         let missing = missing(&loaded.config)?;
         let Some(first) = missing.first() else {
             if waiting.is_some() {
                 let waited_s = began.elapsed().as_secs();
                 tracing::info!(target: "waiting", "all is there, after {waited_s} s: the box begins");
             }
-            return Ok(Begun::With(Box::new(loaded)));
+            return Ok(Begun::With(Box::new(loaded), claim));
         };
         let is_long = began.elapsed() >= PATIENCE;
         if is_long && prepared.confirm_until.is_some() {
@@ -93,7 +102,7 @@ pub fn wait(
                 waiting.iter().for_each(|waiting| waiting.answer(&missing, state));
             }
             Pause::Signalled(Signal::SIGHUP) => match load() {
-                Ok(other) => loaded = other,
+                Ok(other) => (loaded, claim) = (other, None),
                 Err(error) => {
                     tracing::warn!(target: "reload", "{error}: the files before stay in force");
                 }
@@ -109,6 +118,20 @@ pub fn wait(
             }
         }
     }
+}
+
+/// The claim to a WAN port, taken again where the device is another than before; `None`: there is none.
+fn claimed(
+    wan: &str,
+    before: Option<Claim>,
+    confinement: &Confinement,
+) -> Result<Option<Claim>, DaemonError> {
+    let Ok(index) = if_nametoindex(wan) else { return Ok(before) };
+    if before.as_ref().is_some_and(|claim| claim.index() == index) {
+        return Ok(before);
+    }
+    drop(before);
+    Claim::take(wan, index, confinement).map(Some)
 }
 
 /// What is waited for, of the devices and of the addresses that the box listens on; nothing: the box may begin.

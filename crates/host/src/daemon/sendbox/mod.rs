@@ -98,8 +98,8 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
         }
         config.datapath = datapath;
     };
-    let loaded = match waiting::wait(&prepared, dry_run, settle)? {
-        Begun::With(loaded) => *loaded,
+    let (loaded, _claim) = match waiting::wait(&prepared, dry_run, settle)? {
+        Begun::With(loaded, claim) => (*loaded, claim),
         Begun::Ended(status) => return Ok(*status),
     };
     let confinement = prepared.confinement.clone();
