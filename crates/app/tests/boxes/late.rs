@@ -1,4 +1,4 @@
-//! Boxes whose devices come late, or belong to another box.
+//! Boxes whose devices come late, belong to another box, or have another name for a while.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
@@ -192,4 +192,21 @@ fn sendboxes_on_one_name_in_two_namespaces_both_run() {
     assert_eq!(scene.status().void, []);
     assert_eq!(await_status(&scene.folder.path().join(socket)).void, []);
     end(&mut scene.boxes);
+}
+
+#[test]
+fn a_renamed_port_is_taken_again() {
+    let Some(mut scene) = Scene::set_up() else { return };
+    scene.start();
+    let flow = Flow::start(scene.sites());
+    for device in ["lan", "wan", "lan"] {
+        await_that("packets are taken", || scene.takes());
+        scene.ip_in_box(&[&format!("link set dev {device} name away")]);
+        await_that("they are handed back", || scene.state() == "handed_back");
+        scene.ip_in_box(&[&format!("link set dev away name {device}")]);
+        await_that("they are taken again", || scene.takes());
+        assert_eq!(scene.status().void, []);
+    }
+    assert!(!scene.log().contains("made again"), "{}", scene.log());
+    flow.finish();
 }
