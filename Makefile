@@ -130,7 +130,7 @@ deny: ## licences, duplicates and origins of all dependencies, and known holes (
 test-fresh: ## proves in a bare Debian 12 root that the lists of packages are complete (root, debootstrap)
 	$(CARGO) xtask test-fresh
 
-soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memory, rates, delays, log (root; SOAK_MINUTES=60)
+soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memory, rates, delays, log; ten minutes of 30 ms of lateness (root; SOAK_MINUTES=60)
 	$(CARGO) test --release --locked -p forebay --test boxes soak -- --ignored --nocapture
 
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)

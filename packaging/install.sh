@@ -26,6 +26,7 @@ install -D -m 644 "$packaging/tmpfiles.d/forebay.conf" "$lib/tmpfiles.d/forebay.
 for role in sendbox receivebox; do
     install -D -m 644 "$packaging/etc/$role.toml" "$share/forebay/examples/$role.toml"
 done
+install -D -m 644 "$packaging/etc/10-forebay.link" "$share/forebay/examples/10-forebay.link"
 install -D -m 644 "$packaging/prometheus/forebay.rules.yml" "$share/forebay/prometheus/forebay.rules.yml"
 install -D -m 644 "$packaging/grafana/forebay.json" "$share/forebay/grafana/forebay.json"
 mkdir -p "$lib/systemd/system"

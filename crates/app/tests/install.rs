@@ -40,6 +40,7 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
         "lib/tmpfiles.d/forebay.conf",
         "share/forebay/examples/sendbox.toml",
         "share/forebay/examples/receivebox.toml",
+        "share/forebay/examples/10-forebay.link",
         "share/forebay/prometheus/forebay.rules.yml",
         "share/forebay/grafana/forebay.json",
     ] {
@@ -56,6 +57,11 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
         let unit = String::from_utf8(unit).unwrap();
         let line = format!("\nExecStart=/opt/forebay/bin/forebay {role} {arguments}");
         assert!(unit.contains(&line) && !unit.contains("ROLE"), "{unit}");
+        if role != "agent" {
+            // A device that comes late, or goes, is no reason to give up.
+            assert!(unit.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+            assert!(!unit.contains("BindsTo"), "{unit}");
+        }
     }
     let elsewhere = fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(elsewhere, 1, "all stands below the prefix");

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hands frames to the AF_XDP socket of their receive queue: all of them with the time of their
- * arrival (the link emulator, behind which there is no kernel path), or those towards a bundle (a
+ * Hands frames to the AF_XDP socket of their receive queue, with the time of their arrival: all of
+ * them (the link emulator, behind which there is no kernel path), or those towards a bundle (a
  * sendbox, a bump in the wire). What is not handed over goes on through the kernel, where a bridge
  * carries it.
  *
- * A process that died has no socket in the map. A process that hangs does not beat, and after
- * `stale_after_ns` its traffic takes the kernel's path again: it must never be a black hole. Nor
+ * A process that died has no socket in the map. A process that hangs, or gets too little processor
+ * time, does not beat, and after `stale_after_ns` its traffic takes the kernel's path again: it must never
+ * be a black hole. Nor
  * for what it could not carry: frames that are addressed to the box itself or too long.
  */
 #include "heartbeat.h"
@@ -221,10 +222,13 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 SEC("xdp")
 int capture(struct xdp_md *ctx)
 {
-	__u32 fate = !capture_all ? classify(ctx) : stamp(ctx) ? FATE_REDIRECTED : FATE_NO_STAMP;
+	__u32 fate = capture_all ? FATE_REDIRECTED : classify(ctx);
 	int action = XDP_PASS;
 	__u64 *count;
 
+	/* Where a driver has no room for it the process finds zeros: a sendbox takes such a frame as new. */
+	if (fate == FATE_REDIRECTED && !stamp(ctx) && capture_all)
+		fate = FATE_NO_STAMP;
 	if (fate == FATE_REDIRECTED) {
 		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
 		if (action != XDP_REDIRECT)

@@ -19,7 +19,8 @@ use crate::program::KeySet;
 use crate::skel::{Plain, capture as skel};
 use crate::{Error, program};
 
-/// Bytes of a time of arrival, see [`CaptureOptions::All`].
+/// Bytes in front of a captured frame in the socket's memory that say when it arrived: nanoseconds of
+/// `CLOCK_MONOTONIC`, a `u64` in the machine's byte order; zero where the driver has no room for it.
 pub const STAMP_LEN: usize = size_of::<u64>();
 
 /// Stands for frames with a tag of IEEE 802.1Q that names no VLAN, but only a priority.
@@ -35,9 +36,8 @@ const VLANS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureOptions {
     /// Every frame, whatever it carries: the link emulator, behind which there is no kernel path.
-    /// A queue without a socket passes its frames to the kernel. The [`STAMP_LEN`] bytes in front
-    /// of a frame in the socket's memory say when it arrived: nanoseconds of `CLOCK_MONOTONIC`, a
-    /// `u64` in the machine's byte order.
+    /// A queue without a socket passes its frames to the kernel, and so does a driver that has no room for the
+    /// time of their arrival ([`STAMP_LEN`]).
     All,
     /// IP packets towards the prefixes given to [`Capture::add_prefix`], as long as
     /// [`Capture::beat`] was called less than `stale_after` ago. All else passes to the kernel.
@@ -94,7 +94,6 @@ pub struct Capture {
     longest_frame: MappedWords,
     program: OwnedFd,
     link: Option<XdpLink>,
-    is_stamping: bool,
 }
 
 impl Capture {
@@ -151,7 +150,6 @@ impl Capture {
             fates: program::handle("fates", &loaded.maps.fates)?,
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
-            is_stamping: options == CaptureOptions::All,
         };
         capture.set_kept_vlans(None);
         Ok(capture)
@@ -161,11 +159,6 @@ impl Capture {
     /// merged would be handed over as one: GRO must be off on the device.
     pub fn mode(&self) -> Option<XdpMode> {
         self.link.as_ref().map(|link| link.mode)
-    }
-
-    /// Whether each frame comes with the time of its arrival, see [`CaptureOptions::All`].
-    pub fn is_stamping(&self) -> bool {
-        self.is_stamping
     }
 
     /// Gives the frames of a receive queue to an AF_XDP socket that is bound to this queue.
@@ -219,8 +212,9 @@ impl Capture {
     }
 
     /// Says that the process makes progress: call it after the port was read, in each round of
-    /// the packet loop and at least every few tens of milliseconds, never from a timer of its own.
-    /// Then a loop that hangs, or no longer empties its ring, loses the traffic to the kernel.
+    /// the packet loop and at least every few tens of milliseconds, never from a timer of its own, and not while
+    /// rounds have come late. Then a loop that hangs, no longer empties its ring, or gets too little processor
+    /// time loses the traffic to the kernel.
     pub fn beat(&self) {
         // Relaxed: the word carries no other data with it.
         self.heartbeat.words()[0].store(monotonic_now().as_nanos(), Ordering::Relaxed);

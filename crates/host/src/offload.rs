@@ -349,6 +349,27 @@ mod tests {
     }
 
     #[test]
+    fn example_of_the_package_switches_every_offload_off() {
+        let example = include_str!("../../../packaging/etc/10-forebay.link");
+        let key = |offload: Offload| match offload {
+            Offload::Tso => "TCPSegmentationOffload",
+            Offload::Gso => "GenericSegmentationOffload",
+            Offload::Gro => "GenericReceiveOffload",
+            Offload::Lro => "LargeReceiveOffload",
+            Offload::TxChecksum => "TransmitChecksumOffload",
+            Offload::TxVlan => "TransmitVLANCTAGHardwareAcceleration",
+            Offload::RxVlan => "ReceiveVLANCTAGHardwareAcceleration",
+        };
+        for offload in Offload::ALL {
+            assert!(example.contains(&format!("\n{}=no\n", key(offload))), "{offload}");
+        }
+        let of_receivebox: Vec<&str> = example.trim_end().lines().rev().take(2).collect();
+        assert!(
+            Offload::WATCHED.iter().all(|it| of_receivebox.contains(&&*format!("{}=no", key(*it))))
+        );
+    }
+
+    #[test]
     fn disabling_everything_satisfies_the_check() {
         on_a_veth_pair(|| {
             run("ethtool -K left gro on");

@@ -292,6 +292,8 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     await_that("the sendbox answers", || ask(&scene.sockets[1], Request::Status).is_ok());
     let passed = scene.sendbox(|status| counter(status, "passed_stale"));
     assert!(passed > 10, "{passed} packets");
+    // A box that stood still has to run for half a second before it takes packets again.
+    std::thread::sleep(Duration::from_millis(600));
     scene.await_peers();
     scene.carry(bytes);
 

@@ -8,8 +8,6 @@
 
 use std::fs;
 use std::io;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use forebay_core::packet::ETHERNET_HEADER;
 use forebay_ebpf::QDISC;
@@ -100,20 +98,20 @@ impl Devices {
         self.examine().into_iter().filter_map(void).collect()
     }
 
-    /// Refuses devices for which something does not hold; waits up to 2 s for a bridge that was just put
-    /// up, for the kernel tells it of its ports' carrier up to a second later (net/core/link_watch.c).
+    /// What does not hold now and may come by itself.
+    ///
+    /// # Errors
+    ///
+    /// What does not hold and does not come by itself.
+    pub fn awaited(&self) -> Result<Vec<Void>, Void> {
+        let (awaited, refused): (Vec<Void>, _) =
+            self.void().into_iter().partition(|void| void.is_awaited());
+        refused.into_iter().next().map_or(Ok(awaited), Err)
+    }
+
+    /// Refuses devices for which something does not hold.
     pub fn require(&self) -> Result<(), Void> {
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match self.void().into_iter().next() {
-                None => return Ok(()),
-                Some(void) if void.condition == FORWARDING && Instant::now() < deadline => {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                Some(void) => return Err(void),
-            }
-        }
+        self.void().into_iter().next().map_or(Ok(()), Err)
     }
 }
 
@@ -126,6 +124,8 @@ pub struct Condition {
     pub reason: &'static str,
     /// Where it does not hold nothing else can be said.
     is_ground: bool,
+    /// A machine that starts, or whoever sets it up, may yet bring it: a box that starts waits for it.
+    is_awaited: bool,
     look: fn(&Devices) -> Result<String, Fault>,
 }
 
@@ -169,9 +169,23 @@ impl Void {
 
     /// What follows, for people.
     pub fn reason(&self) -> &'static str {
+        let reason = self.of().map(|condition| condition.reason);
+        reason.unwrap_or("the devices are not as they were")
+    }
+
+    /// What was found and how to mend it, without what follows.
+    pub fn sentence(&self) -> String {
+        format!("{}; to mend it: {}", self.fault.found, self.fault.fix)
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.of().is_some_and(|condition| condition.is_awaited)
+    }
+
+    /// The condition that does not hold.
+    fn of(&self) -> Option<&'static Condition> {
         let mut all = SENDBOX.iter().chain(&KERNEL).chain(&RECEIVEBOX);
         all.find(|condition| condition.name == self.condition)
-            .map_or("the devices are not as they were", |condition| condition.reason)
     }
 }
 
@@ -207,36 +221,42 @@ const SENDBOX: [Condition; 13] = [
         name: "isolation",
         reason: "packets of bundles would get past what keeps the ports apart",
         is_ground: false,
+        is_awaited: false,
         look: isolation,
     },
     Condition {
         name: "VLANs",
         reason: "packets of bundles would leave with other tags than the bridge gives them",
         is_ground: false,
+        is_awaited: false,
         look: vlans,
     },
     Condition {
         name: "tc filters",
         reason: "packets of bundles would not pass them",
         is_ground: false,
+        is_awaited: false,
         look: tc_filters,
     },
     Condition {
         name: "packet filter",
         reason: "packets of bundles would not pass it",
         is_ground: false,
+        is_awaited: false,
         look: packet_filter,
     },
     Condition {
         name: "qdisc",
         reason: "packets of bundles would not pass it",
         is_ground: false,
+        is_awaited: false,
         look: qdisc,
     },
     Condition {
         name: "offloads",
         reason: OFFLOADS_REASON,
         is_ground: false,
+        is_awaited: true,
         look: |devices| {
             devices.names().try_for_each(offload::check).map_err(Fault::from)?;
             not_merged(devices.lan())?;
@@ -247,13 +267,15 @@ const SENDBOX: [Condition; 13] = [
         name: RECEIVE_QUEUES,
         reason: "a sendbox reads no more: packets of others would get past it",
         is_ground: false,
+        is_awaited: true,
         look: receive_queues,
     },
-    Condition { name: MTU, reason: LOST, is_ground: false, look: mtu },
+    Condition { name: MTU, reason: LOST, is_ground: false, is_awaited: true, look: mtu },
     Condition {
         name: "frame size",
         reason: "longer frames would overtake shorter ones",
         is_ground: false,
+        is_awaited: true,
         look: frame_size,
     },
 ];
@@ -268,15 +290,17 @@ const KERNEL: [Condition; 6] = [
         name: ROOT_QDISC,
         reason: "a sendbox queues packets of bundles there",
         is_ground: false,
+        is_awaited: false,
         look: root_qdisc,
     },
-    Condition { name: MTU, reason: LOST, is_ground: false, look: within_room },
+    Condition { name: MTU, reason: LOST, is_ground: false, is_awaited: true, look: within_room },
 ];
 
 const BRIDGE: Condition = Condition {
     name: "bridge",
     reason: "both ports must be of one bridge, which carries the traffic whenever the sendbox does not",
     is_ground: true,
+    is_awaited: true,
     look: one_bridge,
 };
 
@@ -284,6 +308,7 @@ const BRIDGE_FORWARDS: Condition = Condition {
     name: FORWARDING,
     reason: "the bridge could not carry the traffic while the sendbox does not",
     is_ground: false,
+    is_awaited: true,
     look: forwarding,
 };
 
@@ -294,6 +319,7 @@ const RECEIVEBOX: [Condition; 3] = [
         name: "offloads",
         reason: OFFLOADS_REASON,
         is_ground: false,
+        is_awaited: true,
         look: watched_offloads,
     },
 ];
@@ -302,6 +328,7 @@ const DEVICE: Condition = Condition {
     name: "device",
     reason: "it is waited for",
     is_ground: true,
+    is_awaited: true,
     look: |devices| match devices.names().find(|name| if_nametoindex(*name).is_err()) {
         Some(name) => Err(Fault::new(
             format!("there is no device {name} in this network namespace"),
@@ -315,6 +342,7 @@ const KIND: Condition = Condition {
     name: "kind",
     reason: "a box reads Ethernet frames",
     is_ground: true,
+    is_awaited: false,
     look: |devices| {
         devices.names().try_for_each(ethernet::check).map_err(Fault::from)?;
         Ok("Ethernet".into())

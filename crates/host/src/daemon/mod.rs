@@ -6,6 +6,7 @@
 //! ([`crate::service`]).
 
 mod attempt;
+mod claim;
 pub mod conditions;
 pub mod config;
 pub mod doctor;
@@ -26,6 +27,7 @@ mod starting;
 pub mod status;
 pub mod trace;
 mod udp;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::io;

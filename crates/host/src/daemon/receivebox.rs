@@ -30,7 +30,7 @@ use nix::sys::time::TimeSpec;
 use self::following::sampled_with;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
-use super::keys::reader::{Loaded, Source};
+use super::keys::reader::Loaded;
 use super::messages::{Admission, Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::peer::News;
@@ -39,6 +39,7 @@ use super::schedule::Schedule;
 use super::starting::{prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::trace::{self, Row, Tracer};
+use super::waiting::{self, Begun};
 use super::{DaemonError, scope, unguessable};
 use crate::offload::{self, Offload};
 use crate::service::privileges;
@@ -88,8 +89,10 @@ pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonErr
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
     let prepared = prepare(config)?;
-    let loaded = prepared.reader.load(Source::Own)?;
-    loaded.config.expect_role(Role::Receivebox)?;
+    let loaded = match waiting::wait(&prepared, false, |_| ())? {
+        Begun::With(loaded, _) => *loaded,
+        Begun::Ended(status) => return Ok(*status),
+    };
     let worker = ReceiveboxWorker::open(&loaded, &prepared.confinement, Box::new(clock))?;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }

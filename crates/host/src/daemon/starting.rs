@@ -12,7 +12,7 @@ use super::metrics::Server;
 use super::reload::start::{self, Left};
 use super::reload::{Change, Reloader};
 use super::status::Status;
-use super::{Config, DaemonError};
+use super::{Config, DaemonError, Role};
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::{self, Worker, block_signals};
 
@@ -21,7 +21,8 @@ pub(super) const DEFAULT_USER: &str = "forebay";
 
 /// What a box has before it touches a device.
 pub struct Prepared {
-    signals: SignalFd,
+    pub role: Role,
+    pub(super) signals: SignalFd,
     /// Reads configuration and keys, now and at a reload.
     pub reader: KeyReader,
     /// What its threads go over to.
@@ -29,7 +30,7 @@ pub struct Prepared {
     /// Where its metrics are asked for.
     metrics: Option<Server>,
     /// When its start has to be confirmed at the latest, if it has.
-    confirm_until: Option<Instant>,
+    pub(super) confirm_until: Option<Instant>,
 }
 
 /// Prepares a box: whether it is on trial, its signals, its log, who it becomes, who reads its keys then, and the port of
@@ -45,7 +46,7 @@ pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     let reader = KeyReader::start(config, &confinement).map_err(DaemonError::SetUp)?;
     let metrics = Server::bind(config).map_err(DaemonError::SetUp)?;
     confinement.start_log().map_err(DaemonError::SetUp)?;
-    Ok(Prepared { signals, reader, confinement, metrics, confirm_until })
+    Ok(Prepared { role: config.role, signals, reader, confinement, metrics, confirm_until })
 }
 
 /// Runs the worker of a box, which has begun with what is `loaded`, until SIGTERM or SIGINT; answers its last
@@ -55,7 +56,7 @@ pub fn supervise(
     prepared: Prepared,
     worker: impl Worker<Status = Status, Change = Change>,
 ) -> io::Result<Status> {
-    let Prepared { signals, reader, confinement, metrics, confirm_until } = prepared;
+    let Prepared { signals, reader, confinement, metrics, confirm_until, .. } = prepared;
     if let Some(metrics) = metrics {
         metrics.start(confinement.clone())?;
     }

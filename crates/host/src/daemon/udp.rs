@@ -1,5 +1,6 @@
 //! Who has a UDP port: proc_pid_net(5) names the socket, and proc_pid_fd(5) the process.
 
+use std::fmt::Display;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,16 +9,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// `None`: there is no such socket any more.
 pub fn holder(address: SocketAddr) -> Option<String> {
     let (uid, inode) = socket(address)?;
+    Some(process_of(inode, uid))
+}
+
+/// The process that has the socket of this inode, for an error, or else its user.
+pub fn process_of(inode: impl Display, uid: impl Display) -> String {
     let link = format!("socket:[{inode}]");
-    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    Some(match pids.find(|pid| has(*pid, &link)) {
+    match pids.find(|pid| has(*pid, &link)) {
         Some(pid) => {
             let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
             format!("`{}` (pid {pid})", printable(&name))
         }
         None => format!("a process of user {uid}"),
-    })
+    }
 }
 
 /// A process may give itself any name, also one that moves the cursor of a terminal.

@@ -122,6 +122,12 @@ pub const EVENTS: &[Event] = &[
          room for it",
     ),
     event(
+        "FB0311",
+        "expired",
+        Level::WARN,
+        "the box did not run for more than 2 s, and drops packets that waited so long",
+    ),
+    event(
         "FB0401",
         "device",
         Level::WARN,
@@ -140,6 +146,13 @@ pub const EVENTS: &[Event] = &[
         Level::INFO,
         "which datapath was taken, where that is left to the box",
     ),
+    event(
+        "FB0405",
+        "waiting",
+        Level::WARN,
+        "what a box that has not begun waits for: a device, its settings, an address; each minute",
+    ),
+    event("FB0406", "waiting", Level::INFO, "all is there, and the box begins"),
     event("FB0501", "trace", Level::ERROR, "rows of the trace are lost"),
     event("FB0502", "trace", Level::INFO, "the trace is written again"),
     event("FB0503", "log", Level::WARN, "lines of the log were lost"),

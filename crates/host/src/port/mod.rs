@@ -25,8 +25,7 @@ pub const ETHERNET_HEADER_LEN: usize = 14;
 /// Sends and receives frames (Ethernet header to payload, without FCS) on one device.
 pub trait Port: Send {
     /// Hands up to `max` received frames to `f`, with the time of their arrival; returns how many.
-    /// The time is the kernel's, who puts it on what [`open_all`] captures with AF_XDP, or else
-    /// that of this call.
+    /// The time is the kernel's, who puts it on what a [`Capture`] program hands over, or else that of this call.
     fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize>;
     /// Queues one frame for transmission; false: the ring is full, nothing was taken. A frame that
     /// is longer than the device can carry is taken, lost and counted in [`Port::ring_drops`].

@@ -236,12 +236,8 @@ impl XdpPort {
 
 impl Port for XdpPort {
     fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize> {
-        let is_stamping = self.capture.as_ref().is_some_and(Capture::is_stamping);
-        let reading = Reading {
-            stamp_len: if is_stamping { STAMP_LEN } else { 0 },
-            chunk_mask: !u64::from(self.layout.chunk_bytes - 1),
-            now: clock::now(),
-        };
+        let reading =
+            Reading { chunk_mask: !u64::from(self.layout.chunk_bytes - 1), now: clock::now() };
         let (mut count, queues) = (0, self.sockets.len());
         for place in 0..queues {
             let socket = &mut self.sockets[(self.turn + place) % queues];
@@ -317,8 +313,6 @@ impl Port for XdpPort {
 
 /// How the frames of a port are read.
 struct Reading {
-    /// Bytes in front of a frame that say when it came.
-    stamp_len: usize,
     /// Bits of an address that name the chunk.
     chunk_mask: u64,
     /// When frames without a stamp came.
@@ -344,7 +338,8 @@ impl Reading {
             }
             let is_begun = !receive.pieces.is_empty();
             let is_last = descriptor.options & libc::XDP_PKT_CONTD == 0;
-            let stamp_len = if is_begun { 0 } else { self.stamp_len };
+            // The first piece alone has one.
+            let stamp_len = if is_begun { 0 } else { STAMP_LEN };
             // SAFETY: the kernel gave this chunk up with the entry and gets it back below.
             let (arrived, piece) = unsafe { stamped(umem, &descriptor, stamp_len) }
                 .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
@@ -375,7 +370,7 @@ impl Reading {
 }
 
 /// The frame that a descriptor names, and the time of arrival that `stamp_len` bytes in front of it
-/// hold; `None` if they are not inside the umem.
+/// hold, if any; `None` if they are not inside the umem. Nothing but stamps is ever written to these bytes.
 ///
 /// # Safety
 ///
@@ -389,7 +384,7 @@ unsafe fn stamped<'a>(
     // SAFETY: by the caller's promise.
     let bytes = unsafe { umem.frame(start, stamp_len + descriptor.len as usize) }?;
     let (stamp, frame) = bytes.split_at(stamp_len);
-    let stamp = stamp.try_into().ok().map(u64::from_ne_bytes);
+    let stamp = stamp.try_into().ok().map(u64::from_ne_bytes).filter(|ns| *ns > 0);
     Some((stamp.map(Timestamp::from_nanos), frame))
 }
 

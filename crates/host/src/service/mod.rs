@@ -6,4 +6,4 @@ pub mod control;
 pub mod outcome;
 pub mod privileges;
 pub mod supervisor;
-mod watchdog;
+pub(crate) mod watchdog;

@@ -315,7 +315,8 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
         Some(confinement) => confinement.confine(Task::Control)?,
         None => privileges::drop_unneeded()?,
     }
-    notify_systemd("READY=1");
+    // A box that has waited for its devices waits no more.
+    notify_systemd("READY=1\nSTATUS=");
     let mut watchdog = Watchdog::of_environment();
     let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
     tracing::info!(target: "started", version, control = %path.display(), "{name} runs");
@@ -413,7 +414,7 @@ impl<W: Worker<Status: serde::Serialize>> Inquiry<W> {
 }
 
 /// Tells systemd, if it started us and wants to know (sd_notify(3)).
-fn notify_systemd(state: &str) {
+pub(crate) fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
     if let Err(error) = sent {

@@ -46,11 +46,12 @@ const LINE_MAX: usize = 1 << 20;
 pub struct Observation {
     /// What does not hold.
     pub void: Vec<Void>,
-    /// Index of the port towards the site's hosts, if there is such a device.
+    /// Index of the port towards the site's hosts, if there is such a device; under another name, too, for as long as no
+    /// other device has its own.
     pub lan: Option<u32>,
     /// Receive queues of the port towards the site's hosts, if there is such a device.
     pub lan_queues: Option<u32>,
-    /// Index of the port towards the Internet, if there is such a device.
+    /// As [`Observation::lan`], of the port towards the Internet.
     pub wan: Option<u32>,
     /// Addresses of this machine.
     pub addresses: BTreeSet<IpAddr>,

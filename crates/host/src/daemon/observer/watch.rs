@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use caps::Capability;
 use nix::errno::Errno;
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;
 
@@ -56,6 +56,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
     let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
+    let mut indices = Indices::default();
     let mut told = None;
     loop {
         let began = Instant::now();
@@ -63,7 +64,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
             device.keep_off();
         }
         // Whoever waits for a line hears of a look that fails by getting none.
-        if let Ok(seen) = look(devices, names.names()) {
+        if let Ok(seen) = look(devices, &mut indices, names.names()) {
             let line = if told.as_ref() == Some(&seen) {
                 String::new()
             } else {
@@ -93,9 +94,40 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     }
 }
 
-fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
-    // Before the conditions: of what is replaced meanwhile the next look tells.
-    let index = |name: &str| if_nametoindex(name).ok();
+/// Indices of the ports. One that has another name for a while is the same device still, with all that is attached to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Indices {
+    lan: Option<u32>,
+    wan: Option<u32>,
+}
+
+impl Indices {
+    /// Looks at the ports again.
+    fn look(&mut self, devices: &Devices) {
+        let index = |name: &str, before: Option<u32>| {
+            // Of an index without a device nix 0.31 says an empty name, and no error.
+            let name_of = |index: u32| if_indextoname(index).unwrap_or_default();
+            let is_renamed = |index: &u32| !name_of(*index).is_empty();
+            if_nametoindex(name).ok().or(before.filter(is_renamed))
+        };
+        self.lan = devices.lan.as_deref().and_then(|lan| index(lan, self.lan));
+        self.wan = index(&devices.wan, self.wan);
+    }
+
+    /// What of these still holds: a device that went meanwhile is gone, though one like it may be there.
+    fn and(self, later: Self) -> Self {
+        let same = |before: Option<u32>, later| before.filter(|_| before == later);
+        Self { lan: same(self.lan, later.lan), wan: same(self.wan, later.wan) }
+    }
+}
+
+fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<Observation> {
+    // Before the conditions and after them: of what is replaced meanwhile the next look tells.
+    indices.look(devices);
+    let before = *indices;
+    let void = devices.void();
+    indices.look(devices);
+    let Indices { lan, wan } = before.and(*indices);
     let mut macs = ethernet::own_addresses()?;
     let mut vlans = None;
     if let Some(lan) = &devices.lan {
@@ -105,10 +137,10 @@ fn look(devices: &Devices, names: &Names) -> io::Result<Observation> {
         vlans = bridge::passage(lan, &devices.wan).ok().and_then(|it| it.vlans);
     }
     Ok(Observation {
-        lan: devices.lan.as_deref().and_then(index),
+        lan,
         lan_queues: devices.lan.as_deref().and_then(|lan| offload::receive_queues(lan).ok()),
-        wan: index(&devices.wan),
-        void: devices.void(),
+        wan,
+        void,
         addresses: machine_addresses()?,
         macs,
         vlans,
@@ -142,5 +174,46 @@ impl Merging {
             let _ = offload::disable(&self.device, Offload::Gro);
         }
         self.program = program;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::config::Role;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn renamed_ports_keep_their_index_deleted_ones_not() {
+        on_a_veth_pair(|| {
+            let devices = Devices {
+                role: Role::Sendbox,
+                lan: Some("left".into()),
+                wan: "right".into(),
+                datapath: DatapathKind::User,
+                room_bytes: None,
+                queues: None,
+            };
+            let mut indices = Indices::default();
+            let mut look = || {
+                indices.look(&devices);
+                (indices.lan, indices.wan)
+            };
+            let (lan, wan) = look();
+            assert!(lan.is_some() && wan.is_some());
+            run("ip link set left down");
+            run("ip link set left name away");
+            assert_eq!(look(), (lan, wan));
+            // Another device has taken its name.
+            run("ip link add left type veth peer name spare");
+            let (other, _) = look();
+            assert!(other.is_some() && other != lan);
+            run("ip link del left");
+            assert_eq!(look(), (None, wan));
+            run("ip link set away name left");
+            assert_eq!(look(), (lan, wan));
+            run("ip link del left");
+            assert_eq!(look(), (None, None));
+        });
     }
 }

@@ -64,6 +64,7 @@ impl<D: Datapath> SendboxWorker<D> {
             self.set_handed_back(now, Some(cause));
         }
         self.set_scopes(now);
+        self.progress.excuse(clock::now());
         self.share_uplink(now, true);
         Ok(())
     }

@@ -6,10 +6,11 @@
 //! thread.
 //!
 //! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
-//! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on (`progress`) or a
-//! condition of its devices does not hold ([`conditions`](super::conditions)), at a clean stop only until its
-//! queues are empty; what is queued at a hand-back leaves at once. Where the MTU allows frames that the box could
-//! not carry all traffic is handed back, since those that pass would overtake short ones that queue.
+//! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on, or it gets too little
+//! processor time for that (`progress`), or a condition of its devices does not hold
+//! ([`conditions`](super::conditions)), at a clean stop only until its queues are empty; what is queued at a hand-back
+//! leaves at once. Where the MTU allows frames that the box could not carry all traffic is handed back, since those that
+//! pass would overtake short ones that queue.
 //!
 //! A peer that is silent (`bundle::monitor` of core), or that lives and reports nothing, leaves the bundle
 //! unshaped, never slower.
@@ -23,6 +24,7 @@ mod datapath;
 mod decisions;
 mod meter;
 mod progress;
+mod starvation;
 
 #[cfg(test)]
 mod tests;
@@ -43,11 +45,11 @@ use nix::sys::time::TimeSpec;
 use self::bundle::{Bundle, Mode, Stopping};
 use self::datapath::kernel::Kernel;
 use self::datapath::xdp::Xdp;
-use self::datapath::{BATCH, Datapath, STALE_AFTER};
+use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
-use super::keys::reader::{Loaded, Source};
+use super::keys::reader::Loaded;
 use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::reload;
@@ -55,9 +57,11 @@ use super::schedule::Schedule;
 use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
+use super::waiting::{self, Begun};
 use super::{DaemonError, attempt, message_addresses, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
+use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
 use crate::{clock, live, log, offload};
 
@@ -87,13 +91,17 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     privileges::check().map_err(DaemonError::SetUp)?;
     let mut prepared = prepare(config)?;
     prepared.reader.steer_by(python);
-    let mut loaded = prepared.reader.load(Source::Own)?;
-    loaded.config.expect_role(Role::Sendbox)?;
-    let (datapath, why) = attempt::settled(&loaded.config);
-    if let Some(why) = why {
-        tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
-    }
-    loaded.config.datapath = datapath;
+    let settle = |config: &mut Config| {
+        let (datapath, why) = attempt::settled(config);
+        if let Some(why) = why {
+            tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
+        }
+        config.datapath = datapath;
+    };
+    let (loaded, _claim) = match waiting::wait(&prepared, dry_run, settle)? {
+        Begun::With(loaded, claim) => (*loaded, claim),
+        Begun::Ended(status) => return Ok(*status),
+    };
     let confinement = prepared.confinement.clone();
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
@@ -243,6 +251,7 @@ impl<D: Datapath> SendboxWorker<D> {
     /// One round of the loop, and proof of life.
     fn round(&mut self) -> io::Result<usize> {
         let now = clock::now();
+        self.expire(now);
         self.follow_devices(now)?;
         self.judge_progress(now);
         let received = self.work(now)?;
@@ -250,6 +259,24 @@ impl<D: Datapath> SendboxWorker<D> {
             self.datapath.beat();
         }
         Ok(received)
+    }
+
+    /// Drops what waits in the queues if this process did not run for longer than it may wait.
+    fn expire(&mut self, now: Timestamp) {
+        let pause = self.progress.since_turn(now);
+        if pause <= WAIT_MAX {
+            return;
+        }
+        let Self { datapath, bundles, .. } = self;
+        let Some(packets) = datapath.expire(now, bundles) else { return };
+        let pause_s = pause.as_secs_f64();
+        tracing::warn!(
+            target: "expired",
+            packets,
+            "the box did not run for {pause_s:.1} s: what waited in its queues is dropped, and so is what waits in its \
+             rings"
+        );
+        self.serve_all(now);
     }
 
     /// Does what changes of the devices ask for.
@@ -278,6 +305,10 @@ impl<D: Datapath> SendboxWorker<D> {
         let health = self.datapath.health();
         let reason = self.void().next().map(Void::reason);
         let reason = reason.or_else(|| self.observer.is_silent(now).then_some(UNWATCHED));
+        if D::TASK == Task::Classes {
+            // Packets that stay in the kernel wait for no turn of this thread.
+            self.progress.excuse(now);
+        }
         match self.progress.judge(now, health, reason) {
             Some(Change::HandBack(cause)) => {
                 self.datapath.hand_back();

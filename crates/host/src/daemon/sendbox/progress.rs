@@ -1,19 +1,22 @@
 //! Whether the packet path gets on, so that the heartbeat tells the truth: a box that cannot send,
-//! does not keep up with what comes, or whose devices are not as they must be, must leave the traffic
-//! to the kernel though its loop turns.
+//! does not keep up with what comes, gets too little processor time, or whose devices are not as they must be, must
+//! leave the traffic to the kernel though its loop turns.
 
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 
+use super::IDLE;
 use super::datapath::Health;
+use super::starvation::{LATE, Starvation};
 
 /// The traffic is taken again after this long without a sign of a stall, at first. It also bounds
 /// how often the traffic changes hands, and with it the log.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// At most so long after overloads: what overloads a box may end at any time.
 const RECOVERY_MAX: Duration = Duration::from_secs(300);
-/// So long must hold again what did not: several commands may mend it one after the other.
+/// So long must hold again what did not: several commands may mend it one after the other. And so long must a process
+/// run that stood still: what it takes is lost if it stands still again.
 const SETTLING: Duration = Duration::from_millis(500);
 /// An overload this soon after one is the same again: the next recovery takes twice as long, for each
 /// change of hands drops and reorders packets, and what the box takes brings it about. A WAN that
@@ -21,7 +24,6 @@ const SETTLING: Duration = Duration::from_millis(500);
 const SOON: Duration = Duration::from_secs(60);
 /// An overload this long after is another one.
 const LONG: Duration = Duration::from_secs(600);
-
 /// What does not get on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
@@ -29,6 +31,8 @@ pub enum Stall {
     Wan,
     /// More comes from the LAN than is taken, whenever it is looked at.
     Lan,
+    /// The threads that carry packets take their turns too late.
+    Starved,
 }
 
 impl Stall {
@@ -37,7 +41,15 @@ impl Stall {
         match self {
             Self::Wan => "the WAN port takes no packets",
             Self::Lan => "packets come in faster than they can be handled",
+            Self::Starved => {
+                "the box gets too little processor time, its packet thread was late by more than 100 ms for 20 % of 2 s"
+            }
         }
+    }
+
+    /// Whether taking packets may bring it about.
+    fn is_overload(self) -> bool {
+        self != Self::Wan
     }
 }
 
@@ -76,6 +88,12 @@ pub struct Progress {
     /// Since when each has been stalled at every round.
     wan_since: Option<Timestamp>,
     lan_since: Option<Timestamp>,
+    /// When the last round began, or what had to be done beside packets was done.
+    turned_at: Option<Timestamp>,
+    starvation: Starvation,
+    /// When a process that stood still has run for long enough, and whether that is yet to come.
+    settles_at: Timestamp,
+    is_settling: bool,
     /// While the kernel forwards: why, and when that was last seen.
     handed_back: Option<(Cause, Timestamp)>,
     /// The last overload: its recovery, and until when it kept the traffic with the kernel.
@@ -91,6 +109,10 @@ impl Progress {
             patience,
             wan_since: None,
             lan_since: None,
+            turned_at: None,
+            starvation: Starvation::default(),
+            settles_at: Timestamp::ZERO,
+            is_settling: false,
             handed_back: None,
             overload: None,
             recovery: RECOVERY,
@@ -98,15 +120,28 @@ impl Progress {
         }
     }
 
+    /// How long ago the round before began; nothing before the first.
+    pub fn since_turn(&self, now: Timestamp) -> Duration {
+        self.turned_at.map_or(Duration::ZERO, |before| now.saturating_since(before))
+    }
+
+    /// What was asked of the loop beside packets, and took its time, is done: that time was not lost.
+    pub fn excuse(&mut self, now: Timestamp) {
+        self.turned_at = Some(now);
+    }
+
     /// Takes how a round begins: how packets get on, and what follows from what does not hold, if
     /// anything.
     pub fn judge(
         &mut self,
         now: Timestamp,
-        Health { is_blocked: wan, is_overrun: lan }: Health,
+        Health { is_blocked: wan, is_overrun: lan, overdue }: Health,
         void: Option<&'static str>,
     ) -> Option<Change> {
-        if let Some((Cause::Stall(Stall::Lan), _)) = self.handed_back {
+        let is_late = self.take_turn(now, overdue);
+        if let Some((Cause::Stall(stall), _)) = self.handed_back
+            && stall.is_overload()
+        {
             self.overload = Some((self.recovery, now));
         }
         // A port whose device is down or gone stalls, too: that is no sign of overload.
@@ -126,7 +161,7 @@ impl Progress {
             self.hand_backs += 1;
             return Some(Change::HandBack(cause));
         };
-        if wan || lan {
+        if wan || lan || is_late && self.starvation.is_starved(now) {
             self.handed_back = Some((cause, now));
             return None;
         }
@@ -141,9 +176,24 @@ impl Progress {
         })
     }
 
+    /// Takes that a round begins, and how late the latest of other threads is; whether any is later than it may be.
+    fn take_turn(&mut self, now: Timestamp, overdue: Duration) -> bool {
+        let before = self.turned_at.replace(now).unwrap_or(now);
+        // From then on the kernel had the traffic, and it has it until this process has shown that it runs.
+        let is_stale_at = before + self.patience;
+        if now >= is_stale_at {
+            self.settles_at = now + SETTLING;
+        }
+        self.is_settling = now < self.settles_at;
+        let own = before + IDLE + LATE;
+        self.starvation.note(own, now.min(is_stale_at));
+        self.starvation.note(before.max(now - overdue.saturating_sub(LATE)), now);
+        now > own || overdue > LATE
+    }
+
     /// Whether the process may say that it makes progress.
     pub fn is_made(&self) -> bool {
-        self.handed_back.is_none()
+        self.handed_back.is_none() && !self.is_settling
     }
 
     /// Why the kernel forwards, if it does.
@@ -163,7 +213,7 @@ impl Progress {
 
     /// The recovery from a stall that is found `now`.
     fn next_recovery(&self, now: Timestamp, stall: Stall) -> Duration {
-        let Some((before, until)) = self.overload.filter(|_| stall == Stall::Lan) else {
+        let Some((before, until)) = self.overload.filter(|_| stall.is_overload()) else {
             return RECOVERY;
         };
         match now.saturating_since(until) {
@@ -177,6 +227,10 @@ impl Progress {
         let is_long = |since: Option<Timestamp>| {
             since.is_some_and(|since| now.saturating_since(since) >= self.patience)
         };
+        // A box that does not run sees nothing move either.
+        if self.starvation.is_starved(now) {
+            return Some(Stall::Starved);
+        }
         if is_long(self.wan_since) {
             return Some(Stall::Wan);
         }
@@ -186,6 +240,8 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn at(ms: u64) -> Timestamp {
@@ -195,11 +251,40 @@ mod tests {
     const HAND_BACK_WAN: Change = Change::HandBack(Cause::Stall(Stall::Wan));
 
     fn health(wan: bool, lan: bool) -> Health {
-        Health { is_blocked: wan, is_overrun: lan }
+        Health { is_blocked: wan, is_overrun: lan, ..Health::default() }
+    }
+
+    /// Judges a box that has turned all the time.
+    fn look(
+        progress: &mut Progress,
+        now: Timestamp,
+        health: Health,
+        void: Option<&'static str>,
+    ) -> Option<Change> {
+        progress.excuse(now);
+        progress.judge(now, health, void)
     }
 
     fn judge(progress: &mut Progress, now: Timestamp, wan: bool, lan: bool) -> Option<Change> {
-        progress.judge(now, health(wan, lan), None)
+        look(progress, now, health(wan, lan), None)
+    }
+
+    /// Judges a box that is kept from running for `stopped_ms` of each `period_ms`, over `seconds`; answers at which
+    /// second each change came.
+    fn duty(
+        progress: &mut Progress,
+        from_ms: u64,
+        [stopped_ms, period_ms]: [u64; 2],
+        seconds: u64,
+    ) -> Vec<(f64, Change)> {
+        let turns = (from_ms..from_ms + 1000 * seconds)
+            .step_by(5)
+            .filter(|ms| (ms - from_ms) % period_ms >= stopped_ms);
+        let change = |ms| {
+            let change = progress.judge(at(ms), Health::default(), None)?;
+            Some(((ms - from_ms) as f64 / 1000.0, change))
+        };
+        turns.filter_map(change).collect()
     }
 
     fn progress() -> Progress {
@@ -323,7 +408,7 @@ mod tests {
             judge(&mut progress, at(now_ms), false, true);
             judge(&mut progress, at(now_ms + 500), false, true);
             assert_eq!(progress.recovery(), recovery);
-            progress.judge(at(now_ms + 510), health(false, false), Some("a"));
+            look(&mut progress, at(now_ms + 510), health(false, false), Some("a"));
             judge(&mut progress, at(now_ms + 520), false, false);
             now_ms += 1020;
             assert_eq!(judge(&mut progress, at(now_ms), false, false), Some(Change::TakeAgain));
@@ -333,7 +418,7 @@ mod tests {
     #[test]
     fn what_does_not_hold_hands_back_at_once_and_for_half_a_second_after_it_holds_again() {
         let mut progress = progress();
-        let mut at_ms = |ms, void| progress.judge(at(ms), health(false, false), void);
+        let mut at_ms = |ms, void| look(&mut progress, at(ms), health(false, false), void);
         let back = |reason| Some(Change::HandBack(Cause::Void(reason)));
         assert_eq!(at_ms(0, None), None);
         assert_eq!(at_ms(1, Some("a")), back("a"));
@@ -348,12 +433,94 @@ mod tests {
     #[test]
     fn a_port_that_stalls_because_its_device_is_down_is_not_overloaded() {
         let mut progress = progress();
-        assert!(progress.judge(at(0), health(true, true), Some("down")).is_some());
-        assert_eq!(progress.judge(at(60_000), health(true, true), Some("down")), None);
+        assert!(look(&mut progress, at(0), health(true, true), Some("down")).is_some());
+        assert_eq!(look(&mut progress, at(60_000), health(true, true), Some("down")), None);
         // Its ring has to empty first.
-        assert_eq!(progress.judge(at(60_400), health(true, false), None), None);
-        assert_eq!(progress.judge(at(60_899), health(false, false), None), None);
-        assert_eq!(progress.judge(at(60_900), health(false, false), None), Some(Change::TakeAgain));
+        assert_eq!(judge(&mut progress, at(60_400), true, false), None);
+        assert_eq!(judge(&mut progress, at(60_899), false, false), None);
+        assert_eq!(judge(&mut progress, at(60_900), false, false), Some(Change::TakeAgain));
         assert_eq!(progress.recovery(), RECOVERY);
+    }
+
+    const HAND_BACK_STARVED: Change = Change::HandBack(Cause::Stall(Stall::Starved));
+
+    #[test]
+    fn a_starved_box_hands_back_within_two_seconds() {
+        // Where it stands still for longer the kernel has the traffic by itself meanwhile.
+        for duty_ms in [[450, 500], [490, 500], [200, 250], [700, 800], [330, 1000]] {
+            let mut progress = progress();
+            duty(&mut progress, 0, [0, 100], 10);
+            let changes = duty(&mut progress, 10_000, duty_ms, 30);
+            assert_eq!(changes.len(), 1, "{duty_ms:?}: {changes:?}");
+            let (second, change) = changes[0];
+            assert!(second <= 2.0 && change == HAND_BACK_STARVED, "{duty_ms:?}: {changes:?}");
+            // Five seconds from the last turn that came late.
+            let recovered = duty(&mut progress, 40_000, [0, 100], 10);
+            let [(second, Change::TakeAgain)] = recovered[..] else { panic!("{recovered:?}") };
+            assert!((4.0..5.1).contains(&second), "{duty_ms:?}: {second}");
+        }
+    }
+
+    #[test]
+    fn pauses_of_a_busy_machine_are_no_starvation() {
+        // Late by 30 ms for ten minutes, once by 450 ms, and now and then by 110 ms.
+        for (duty_ms, seconds) in
+            [([30, 50], 600), ([110, 115], 600), ([450, 3000], 600), ([220, 1500], 600)]
+        {
+            let mut progress = progress();
+            assert_eq!(duty(&mut progress, 0, duty_ms, seconds), [], "{duty_ms:?}");
+        }
+    }
+
+    #[test]
+    fn a_box_that_starves_again_waits_longer() {
+        let (mut progress, mut now_ms, mut recoveries) = (progress(), 0, Vec::new());
+        for _ in 0..4 {
+            assert!(!duty(&mut progress, now_ms, [450, 500], 2).is_empty());
+            recoveries.push(progress.recovery().as_secs());
+            now_ms += 2000;
+            duty(&mut progress, now_ms, [0, 100], 60);
+            now_ms += 60_000;
+        }
+        assert_eq!(recoveries, [5, 10, 20, 40]);
+    }
+
+    #[test]
+    fn a_box_that_stood_still_settles_first() {
+        let mut progress = progress();
+        assert_eq!(duty(&mut progress, 0, [0, 100], 5), []);
+        let mut looks = |from_ms: u64, to_ms: u64| {
+            let mut look = |ms| {
+                let change = progress.judge(at(ms), Health::default(), None);
+                (change, progress.is_made())
+            };
+            let looks = (from_ms..=to_ms).step_by(5).map(&mut look);
+            looks.map(|(change, is_made)| (change.is_some(), is_made)).collect::<BTreeSet<_>>()
+        };
+        // One pause is no starvation, however long, and one after the other keeps the traffic where it is.
+        for from_ms in (25_000..60_000).step_by(3000) {
+            assert_eq!(looks(from_ms, from_ms + 495), [(false, false)].into(), "{from_ms}");
+        }
+        assert_eq!(looks(60_000, 60_495), [(false, false)].into());
+        assert_eq!(looks(60_500, 70_000), [(false, true)].into());
+    }
+
+    #[test]
+    fn one_reader_that_starves_is_enough() {
+        let mut progress = progress();
+        let changed = (0..2000_u64).step_by(5).find_map(|ms| {
+            let overdue = Duration::from_millis((ms % 500).min(450));
+            progress.judge(at(ms), Health { overdue, ..Health::default() }, None)
+        });
+        assert_eq!(changed, Some(HAND_BACK_STARVED));
+    }
+
+    #[test]
+    fn time_for_a_change_is_no_starvation() {
+        let mut progress = progress();
+        for ms in (0..60_000).step_by(600) {
+            progress.excuse(at(ms));
+            assert_eq!(progress.judge(at(ms + 5), Health::default(), None), None);
+        }
     }
 }

@@ -36,6 +36,11 @@ use crate::service::privileges::seccomp::Task;
 /// Age of the last beat from which the kernel forwards what comes, whatever became of this process.
 pub const STALE_AFTER: Duration = Duration::from_millis(500);
 
+/// A packet that has waited for longer to be taken in, or in a queue of a process that did not run, is dropped and no
+/// longer sent: its sender has long sent it again, or has done without an answer (a TCP whose acknowledgements are
+/// missing sends again after about a second, RFC 6298).
+pub const WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Most packets that are taken in, or that leave a bundle, in a row: less than 100 us of work.
 pub const BATCH: usize = 64;
 
@@ -77,6 +82,12 @@ pub trait Datapath: Send + 'static {
         listeners: &mut [impl Listener],
         schedule: &mut Schedule,
     ) -> io::Result<usize>;
+
+    /// Drops what waits in queues of this process, which has not run for longer than [`WAIT_MAX`], and tells
+    /// `listeners`, one a bundle; answers how many packets. `None`: the kernel has the queues, and empties them.
+    fn expire(&mut self, _now: Timestamp, _listeners: &mut [impl Listener]) -> Option<u64> {
+        None
+    }
 
     /// Lets go what is due of a bundle, at most [`BATCH`] packets, tells `listener` what has left, and answers when
     /// to call again: [`Timestamp::MAX`] if the bundle needs no call for its packets, as where the kernel
@@ -202,4 +213,6 @@ pub struct Health {
     pub is_blocked: bool,
     /// More comes than is taken: what comes may be lost.
     pub is_overrun: bool,
+    /// How late the latest of the datapath's own threads is with a turn that it should have taken.
+    pub overdue: Duration,
 }

@@ -1,7 +1,7 @@
 //! Frames in the box's queues, in buffers of about their size that are used again and again.
 
 use forebay_core::packet::{self, Ecn, Headers, Packet};
-use forebay_core::units::ByteCount;
+use forebay_core::units::{ByteCount, Timestamp};
 
 use super::checksum;
 
@@ -22,6 +22,7 @@ pub struct Frame {
     buffer: Box<[u8]>,
     len: usize,
     class: u8,
+    arrived: Timestamp,
     /// `None`: not IP, or not whole. Such a frame is still forwarded.
     headers: Option<Headers>,
 }
@@ -30,6 +31,11 @@ impl Frame {
     /// The frame from its Ethernet header to the end of its payload.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.len]
+    }
+
+    /// When it came to the machine, as far as that is known.
+    pub fn arrived(&self) -> Timestamp {
+        self.arrived
     }
 
     /// The headers, as far as the frame has any.
@@ -122,7 +128,8 @@ impl Pool {
         pool
     }
 
-    /// A copy of a received frame; `None` if it is longer than any that the devices may carry.
+    /// A copy of a frame of which it is not known when it came; `None` if it is longer than any that the devices may
+    /// carry.
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Frame> {
         if bytes.len() > self.frame_bytes {
             return None;
@@ -130,15 +137,22 @@ impl Pool {
         let size = self.size_for(bytes.len());
         let mut buffer = self.spare[size].pop().unwrap_or_else(|| self.buffer(size));
         buffer[..bytes.len()].copy_from_slice(bytes);
-        Some(Frame { buffer, len: bytes.len(), class: 0, headers: Headers::parse(bytes).ok() })
+        let (len, headers) = (bytes.len(), Headers::parse(bytes).ok());
+        Some(Frame { buffer, len, class: 0, arrived: Timestamp::MAX, headers })
     }
 
     /// The frame of received bytes, as it is to be sent on; `None` if it is too long.
-    pub fn take_in(&mut self, bytes: &[u8], found: &mut Found) -> Option<Frame> {
+    pub fn take_in(
+        &mut self,
+        bytes: &[u8],
+        arrived: Timestamp,
+        found: &mut Found,
+    ) -> Option<Frame> {
         let Some(mut frame) = self.copy(bytes) else {
             found.oversized += 1;
             return None;
         };
+        frame.arrived = arrived;
         // Before it is sampled: the checksum is part of what both boxes hash.
         found.finished_checksums += u64::from(frame.finish_checksum());
         Some(frame)

@@ -186,8 +186,8 @@ impl Lan {
         if let Some(readers) = &mut self.readers {
             return readers.receive(pool, found, take);
         }
-        self.port.receive(BATCH, &mut |bytes, _| {
-            if let Some(frame) = pool.take_in(bytes, found) {
+        self.port.receive(BATCH, &mut |bytes, arrived| {
+            if let Some(frame) = pool.take_in(bytes, arrived, found) {
                 take(frame, pool);
             }
         })
@@ -208,8 +208,13 @@ impl Lan {
 
     /// Whether more comes than is taken.
     pub fn is_overrun(&self) -> bool {
+        self.readers.as_ref().map_or_else(|| self.port.is_overrun(), Readers::is_overrun)
+    }
+
+    /// How late the latest reader is with its next turn.
+    pub fn overdue(&self) -> Duration {
         let readers = self.readers.as_ref();
-        readers.map_or_else(|| self.port.is_overrun(), |readers| readers.is_overrun(clock::now()))
+        readers.map_or(Duration::ZERO, |readers| readers.overdue(clock::now()))
     }
 
     /// Looks for frames in the driver, as [`XdpPort::busy_poll`] does; readers do so by themselves.
@@ -255,7 +260,7 @@ impl Lan {
     }
 
     /// What became of the frames of the device, with what the box `counts` of those it took.
-    pub fn counters(&self, counts: [(&str, u64); 4], hand_backs: u64) -> Vec<(String, u64)> {
+    pub fn counters(&self, counts: [(&str, u64); 5], hand_backs: u64) -> Vec<(String, u64)> {
         // Reading a map fails only where the kernel took the privilege away.
         let fates = self.capture().counters().unwrap_or_default();
         let of_readers = self.readers.as_ref().map_or(0, Readers::ring_drops);

@@ -37,7 +37,7 @@ use self::attaching::Attaching;
 use self::frame::{Found, Frame, Pool, vlan_of};
 use self::lan::Lan;
 use self::queue::Queue;
-use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
+use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering, WAIT_MAX};
 use crate::clock;
 use crate::daemon::DaemonError;
 use crate::daemon::conditions::Void;
@@ -69,6 +69,8 @@ pub struct Xdp {
     unclaimed: u64,
     /// Unclaimed frames that the WAN's ring had no room for.
     unclaimed_lost: u64,
+    /// Frames that were dropped since they had waited for longer than [`WAIT_MAX`].
+    expired: u64,
 }
 
 impl Xdp {
@@ -102,6 +104,7 @@ impl Xdp {
             found: Found::default(),
             unclaimed: 0,
             unclaimed_lost: 0,
+            expired: 0,
         })
     }
 
@@ -157,11 +160,16 @@ impl Datapath for Xdp {
         listeners: &mut [impl Listener],
         schedule: &mut Schedule,
     ) -> io::Result<usize> {
-        let Self { lan, wan, pool, table, queues, untagged_vlans, found, .. } = self;
+        let Self { lan, wan, pool, table, queues, untagged_vlans, found, expired, .. } = self;
         let (unclaimed, unclaimed_lost) = (&mut self.unclaimed, &mut self.unclaimed_lost);
         lan.tell_of_passing(now);
         let finished_before = found.finished_checksums;
         let received = lan.receive(pool, found, &mut |mut frame, pool| {
+            if now.saturating_since(frame.arrived()) > WAIT_MAX {
+                *expired += 1;
+                pool.give_back(frame);
+                return;
+            }
             if vlan_of(frame.bytes()).is_some_and(|vlan| untagged_vlans.contains(&vlan)) {
                 frame.untag();
             }
@@ -184,6 +192,16 @@ impl Datapath for Xdp {
             tell_of_finished_checksums();
         }
         received
+    }
+
+    fn expire(&mut self, now: Timestamp, listeners: &mut [impl Listener]) -> Option<u64> {
+        let Self { queues, leaving, pool, .. } = self;
+        let all = queues.iter_mut().zip(listeners);
+        let of_bundles: u64 = all.map(|(queue, listener)| queue.expire(now, pool, listener)).sum();
+        let left = leaving.iter_mut().map(|queue| queue.expire(now, pool, &mut Nobody));
+        let expired = of_bundles + left.sum::<u64>();
+        self.expired += expired;
+        Some(expired)
     }
 
     fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next {
@@ -215,7 +233,11 @@ impl Datapath for Xdp {
     }
 
     fn health(&mut self) -> Health {
-        Health { is_blocked: !self.wan.has_room(), is_overrun: self.lan.is_overrun() }
+        Health {
+            is_blocked: !self.wan.has_room(),
+            is_overrun: self.lan.is_overrun(),
+            overdue: self.lan.overdue(),
+        }
     }
 
     fn beat(&mut self) {
@@ -288,6 +310,7 @@ impl Datapath for Xdp {
             ("unclaimed", self.unclaimed),
             ("unclaimed_lost", self.unclaimed_lost),
             ("oversized", self.found.oversized),
+            ("expired", self.expired),
             ("finished_checksums", self.found.finished_checksums),
         ];
         let [lan, wan] = self.names.clone();

@@ -81,6 +81,23 @@ impl Queue {
         self.shaper.set_rate(now, None);
     }
 
+    /// Drops all that waits; answers how many packets.
+    pub fn expire(&mut self, now: Timestamp, pool: &mut Pool, listener: &mut impl Listener) -> u64 {
+        let (rate, before) = (self.shaper.rate(), self.backlog().packets);
+        if before == 0 {
+            return 0;
+        }
+        self.shaper.set_rate(now, None);
+        let mut drops = Drops { pool, given_up: &mut self.given_up };
+        while let Some(frame) = self.shaper.dequeue(now, &mut drops) {
+            drops.given_up.dropped += 1;
+            drops.pool.give_back(frame);
+        }
+        self.shaper.set_rate(now, rate);
+        listener.on_queue(now, self.backlog());
+        before - self.backlog().packets
+    }
+
     /// As for [`Datapath::steer`](super::super::Datapath::steer).
     pub fn steer(&mut self, now: Timestamp, steering: &Steering) {
         self.epoch_size = steering.epoch_size;

@@ -11,7 +11,7 @@
 //!
 //! Of each reader [`BATCHES`] batches go round. A reader that has none left waits, and frames wait in the ring of its
 //! queue: no queue without a discipline grows here. A reader that ends or panics ends the process, and one that takes
-//! no turn counts as an overrun ([`Health::is_overrun`](super::super::Health)), so that the traffic is handed back.
+//! no turn is overdue ([`Health::overdue`](super::super::Health)), so that the traffic is handed back.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,8 +40,6 @@ use crate::service::privileges::{self, Confinement};
 const BATCHES: usize = 4;
 /// Longest sleep of a reader, after which it looks whether it has another port or is to end.
 const IDLE: Duration = Duration::from_millis(10);
-/// A reader that has taken no turn for so long hangs, or gets no processor.
-const SILENT_AFTER: Duration = Duration::from_millis(100);
 /// How often a reader asks the kernel for what its ring has lost.
 const COUNT: Duration = Duration::from_secs(1);
 
@@ -181,13 +179,18 @@ impl Readers {
         Ok(count)
     }
 
-    /// Whether more comes than is taken, or a reader takes no turns.
-    pub fn is_overrun(&self, now: Timestamp) -> bool {
-        self.lanes.iter().any(|Lane { pulse, .. }| {
+    /// Whether more comes than is taken.
+    pub fn is_overrun(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.pulse.is_overrun.load(Ordering::Relaxed))
+    }
+
+    /// How late the latest reader is with its next turn: it hangs, or gets no processor.
+    pub fn overdue(&self, now: Timestamp) -> Duration {
+        let late = |Lane { pulse, .. }: &Lane| {
             let turned_at = Timestamp::from_nanos(pulse.turned_at_ns.load(Ordering::Relaxed));
-            pulse.is_overrun.load(Ordering::Relaxed)
-                || now.saturating_since(turned_at) > SILENT_AFTER
-        })
+            now.saturating_since(turned_at + IDLE)
+        };
+        self.lanes.iter().map(late).max().unwrap_or_default()
     }
 
     /// Frames that the rings of the queues have lost, as of a second ago at the most.
@@ -341,7 +344,9 @@ impl Reader {
     fn fill(&mut self, batch: &mut Batch) -> io::Result<usize> {
         let Self { port, pool, .. } = self;
         let Batch { frames, found, .. } = batch;
-        port.receive(BATCH, &mut |bytes, _| frames.extend(pool.take_in(bytes, found)))
+        port.receive(BATCH, &mut |bytes, arrived| {
+            frames.extend(pool.take_in(bytes, arrived, found));
+        })
     }
 
     /// Waits for frames, at most until `until`.
@@ -461,10 +466,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_no_turn_is_an_overrun_and_one_that_has_ended_an_error() {
+    fn silent_reader_is_overdue_and_ended_one_an_error() {
         with_readers(|mut readers, _| {
-            let late = clock::now() + 2 * SILENT_AFTER;
-            assert!(readers.is_overrun(late));
+            let second = Duration::from_secs(1);
+            assert!(readers.overdue(clock::now() + second) > second / 2);
+            assert!(!readers.is_overrun());
             // As if it had: what a reader sends with is gone.
             readers.lanes[1].full = sync_channel(1).1;
             let (mut pool, mut found) = (Pool::new(FRAME_BYTES, 0), Found::default());

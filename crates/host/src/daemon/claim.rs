@@ -1,0 +1,185 @@
+//! A WAN port is of one sendbox alone: two would take each other's qdisc or queue away. A sendbox claims it before it
+//! touches it, whatever its datapath, and a second one is refused.
+//!
+//! The claim is a pair of Unix sockets with names in the abstract namespace (unix(7)), one for the name of the device and
+//! one for its index: a device that is made again keeps its name, and one that is renamed its index. These names are of
+//! one network namespace, as devices are, and are free again as soon as the process has ended, in whatever way.
+//!
+//! Anybody may take such a name. One that is held by a user who cannot be a sendbox's keeps no box from its device.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use nix::sys::socket::SockProtocol;
+use nix::unistd::geteuid;
+
+use super::DaemonError;
+use super::udp::process_of;
+use crate::netlink::{self, attribute};
+use crate::service::privileges::Confinement;
+
+/// What every name begins with.
+const PREFIX: &str = "forebay/sendbox/wan";
+
+// include/uapi/linux/sock_diag.h, unix_diag.h
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_NAME: u32 = 1;
+const UDIAG_SHOW_UID: u32 = 0x40;
+const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_UID: u16 = 7;
+/// Bytes of `struct unix_diag_msg`, and where the inode stands in it.
+const UNIX_DIAG_MSG: usize = 16;
+const INODE_AT: usize = 4;
+
+/// The claim of this process to a WAN port; dropping it gives the port up.
+#[derive(Debug)]
+pub struct Claim {
+    index: u32,
+    _names: Vec<UnixDatagram>,
+}
+
+impl Claim {
+    /// Claims a device of the current network namespace, for a sendbox that becomes what `confinement` says.
+    ///
+    /// # Errors
+    ///
+    /// That a sendbox has it, and which process that is.
+    pub fn take(wan: &str, index: u32, confinement: &Confinement) -> Result<Self, DaemonError> {
+        let account = confinement.account.as_ref().map(|account| account.uid.as_raw());
+        let may_be = |uid: u32| [0, geteuid().as_raw()].contains(&uid) || account == Some(uid);
+        let names = [format!("{PREFIX}/name/{wan}"), format!("{PREFIX}/index/{index}")];
+        let mut held = Vec::with_capacity(names.len());
+        for name in names {
+            let address = SocketAddr::from_abstract_name(&name).map_err(DaemonError::SetUp)?;
+            match UnixDatagram::bind_addr(&address) {
+                Ok(socket) => held.push(socket),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => match Holder::of(&name) {
+                    Some(Holder { uid, .. }) if !may_be(uid) => tracing::warn!(
+                        target: "device",
+                        "user {uid} has the Unix socket @{name}, by which sendboxes claim {wan}, and is none: a \
+                         second sendbox there would not be noticed"
+                    ),
+                    holder => return Err(taken(wan, holder.as_ref())),
+                },
+                Err(error) => return Err(DaemonError::SetUp(error)),
+            }
+        }
+        Ok(Self { index, _names: held })
+    }
+
+    /// The index that the device had.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+fn taken(wan: &str, holder: Option<&Holder>) -> DaemonError {
+    let who = holder.map_or("another process".into(), |it| process_of(it.inode, it.uid));
+    DaemonError::SetUp(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!(
+            "{wan} is of another sendbox, {who}: a WAN port is of one sendbox alone, so stop that one, or name another \
+             device as box.wan"
+        ),
+    ))
+}
+
+/// Who has a Unix socket.
+struct Holder {
+    uid: u32,
+    inode: u32,
+}
+
+impl Holder {
+    /// Of the socket with this abstract name; `None` where the kernel does not say, or it is gone.
+    fn of(name: &str) -> Option<Self> {
+        // struct unix_diag_req: family, protocol, padding, all states, any inode, what to show, any cookie.
+        let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
+        for word in [u32::MAX, 0, UDIAG_SHOW_NAME | UDIAG_SHOW_UID, u32::MAX, u32::MAX] {
+            request.extend_from_slice(&word.to_ne_bytes());
+        }
+        let all = netlink::dump_of(SockProtocol::NetlinkSockDiag, SOCK_DIAG_BY_FAMILY, &request);
+        let wanted = [b"\0", name.as_bytes()].concat();
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+        all.ok()?.iter().find_map(|message| {
+            let socket = message.get(netlink::HEADER..)?;
+            let attributes = socket.get(UNIX_DIAG_MSG..)?;
+            if attribute(attributes, UNIX_DIAG_NAME)? != wanted {
+                return None;
+            }
+            let uid = word(attribute(attributes, UNIX_DIAG_UID)?)?;
+            Some(Self { uid, inode: word(socket.get(INODE_AT..INODE_AT + 4)?)? })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::net::if_::if_nametoindex;
+
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    fn claim(wan: &str) -> Result<Claim, String> {
+        let index = if_nametoindex(wan).unwrap();
+        Claim::take(wan, index, &Confinement::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_device_is_claimed_by_name_and_index() {
+        on_a_veth_pair(|| {
+            let first = claim("left").unwrap();
+            let error = claim("left").unwrap_err();
+            let own = format!("(pid {})", std::process::id());
+            assert!(error.starts_with("left is of another sendbox, `"), "{error}");
+            assert!(error.contains(&own), "{error}");
+            let other = claim("right").unwrap();
+            // Renamed, it is the same device; made again, it has the same name.
+            drop(other);
+            run("ip link set left down");
+            run("ip link set left name other");
+            assert!(claim("other").is_err());
+            run("ip link add left type veth peer name spare");
+            assert!(claim("left").is_err());
+            drop(first);
+            claim("other").unwrap();
+            claim("left").unwrap();
+        });
+    }
+
+    #[test]
+    fn devices_of_other_namespaces_are_others() {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let (claimed, next) = std::sync::mpsc::channel();
+        let first = std::thread::spawn(move || {
+            on_a_veth_pair(move || {
+                let _claim = claim("left").unwrap();
+                claimed.send(()).unwrap();
+                let _ = wait.recv();
+            });
+        });
+        // Without the privilege there is none.
+        if next.recv().is_ok() {
+            on_a_veth_pair(|| drop(claim("left").unwrap()));
+        }
+        drop(done);
+        first.join().unwrap();
+    }
+
+    #[test]
+    fn a_strangers_name_keeps_no_box_away() {
+        on_a_veth_pair(|| {
+            let index = if_nametoindex("left").unwrap();
+            let stranger = std::thread::spawn(move || {
+                // SAFETY: the user of this thread alone is another, and the thread ends with the test.
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) }, 0);
+                let name = format!("{PREFIX}/index/{index}");
+                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()
+            });
+            let _squatter = stranger.join().unwrap();
+            let _claim = claim("left").unwrap();
+            assert!(claim("left").unwrap_err().contains("another sendbox"), "by its name");
+        });
+    }
+}
