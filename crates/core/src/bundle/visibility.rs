@@ -711,18 +711,23 @@ mod tests {
         assert_eq!((path.verdicts, path.visibility.unseen()), (alloc::vec![], 0.0));
     }
 
-    /// What the sendbox of a real run measured next to requests that fill the buffer by turns. It found a tenth unseen.
+    /// Three real runs next to requests that fill the buffer by turns. Each raised an alarm where a test was judged by all
+    /// that left under it, or by the mean queue alone.
     #[test]
     fn requests_next_to_the_bundle_raise_no_alarm() {
+        let runs = include_str!("visibility/cross_web.csv").split("\n\n");
+        let matches: alloc::vec::Vec<usize> = runs.map(replay).collect();
+        assert_eq!(matches, [453, 213, 263]);
+    }
+
+    /// Boundaries of a run, none of which may lead to anything.
+    fn replay(run: &str) -> usize {
         let mut visibility = Visibility::default();
-        let rows = include_str!("visibility/cross_web.csv").lines();
-        let mut matches = 0;
-        for row in rows.filter(|row| !row.starts_with('#')) {
+        let rows = run.lines().filter(|row| !row.starts_with('#'));
+        rows.map(|row| {
             let fields: alloc::vec::Vec<u64> =
                 row.split(',').map(|field| field.parse().unwrap()).collect();
-            let [now, sent_at, sent, received, time, rtt, least_rtt, is_shaped, is_testable, min] =
-                fields[..]
-            else {
+            let [now, sent_at, sent, received, time, rtt, least_rtt, is_shaped] = fields[..] else {
                 panic!("{row}")
             };
             let at = |us: u64| Timestamp::from_nanos(1000 * us);
@@ -736,15 +741,14 @@ mod tests {
                 rtt: Duration::from_micros(rtt),
                 least_rtt: Duration::from_micros(least_rtt),
                 is_shaped: is_shaped == 1,
-                is_testable: is_testable == 1,
-                min_rate: Rate::from_bits_per_sec(min),
+                is_testable: true,
+                min_rate: Rate::from_bits_per_sec(1_200_000),
             };
             assert_eq!(visibility.on_match(at(now), totals, &around), None, "at {now} us");
             assert_eq!(visibility.on_tick(at(now), around.time), None, "at {now} us");
             assert_eq!(visibility.alarm(at(now)), None, "at {now} us");
-            matches += 1;
-        }
-        assert_eq!(matches, 952);
+        })
+        .count()
     }
 
     #[test]
