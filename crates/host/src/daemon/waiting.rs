@@ -100,7 +100,7 @@ pub fn wait(
                     void: missing.clone(),
                     ..Status::new(prepared.role, dry_run)
                 };
-                waiting.iter().for_each(|waiting| waiting.answer(&missing, state));
+                waiting.iter_mut().for_each(|waiting| waiting.answer(&missing, state));
             }
             Pause::Signalled(Signal::SIGHUP) => match load() {
                 Ok(other) => (loaded, claim) = (other, None),
@@ -186,12 +186,13 @@ impl Waiting {
         }
     }
 
-    fn answer(&self, missing: &[Void], state: impl Fn() -> Status) {
+    fn answer(&mut self, missing: &[Void], state: impl Fn() -> Status) {
         self.control.serve(|request| match request {
-            Request::Status => Answer::Status(Box::new(state())),
+            Request::Status => Some(Answer::Status(Box::new(state()))),
             _ => {
                 let all: Vec<String> = missing.iter().map(Void::sentence).collect();
-                Answer::Failed(format!("the box does not run yet, it waits: {}", all.join("; ")))
+                let all = all.join("; ");
+                Some(Answer::Failed(format!("the box does not run yet, it waits: {all}")))
             }
         });
     }
@@ -227,10 +228,11 @@ fn pause(
         }
         watchdog.next().min(until)
     });
-    let mut fds = vec![prepared.signals.as_fd()];
-    fds.extend(waiting.iter().map(|waiting| waiting.control.as_fd()));
-    let mut fds: Vec<_> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    match poll(&mut fds, timeout(Some(due))) {
+    let waiting = waiting.as_deref();
+    let turn = waiting.and_then(|waiting| waiting.control.next_timer());
+    let mut fds = vec![PollFd::new(prepared.signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(waiting.iter().flat_map(|waiting| waiting.control.fds()));
+    match poll(&mut fds, timeout(turn.into_iter().chain([due]).min())) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(error) => return Err(DaemonError::SetUp(error.into())),
     }
@@ -239,8 +241,9 @@ fn pause(
         let signal = Signal::try_from(signal.ssi_signo.cast_signed()).map_err(failed)?;
         return Ok(Pause::Signalled(signal));
     }
-    let is_asked = fds.get(1).and_then(PollFd::any) == Some(true);
-    Ok(if is_asked { Pause::Asked } else { Pause::Over })
+    let is_asked = fds[1..].iter().any(|fd| fd.any() == Some(true));
+    let is_turn = turn.is_some_and(|turn| turn <= Instant::now());
+    Ok(if is_asked || is_turn { Pause::Asked } else { Pause::Over })
 }
 
 #[cfg(test)]
