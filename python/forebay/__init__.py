@@ -15,7 +15,7 @@ from forebay._forebay import COMMIT, Limits, Measurement, Start
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from forebay.algorithms import algorithm
+    from forebay.algorithms import Param, algorithm
     from forebay.errors import Error, InputError, PlanError, RunError
     from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
     from forebay.plans import Plan
@@ -30,6 +30,7 @@ __all__ = [
     "InputError",
     "Limits",
     "Measurement",
+    "Param",
     "Plan",
     "PlanError",
     "Result",
@@ -48,7 +49,7 @@ __all__ = [
 
 #: Modules that are imported once one of their names is used, for what they need of Python's own takes longest.
 _HOMES = {
-    "algorithms": ("algorithm",),
+    "algorithms": ("Param", "algorithm"),
     "errors": ("Error", "InputError", "PlanError", "RunError"),
     "experiments": ("Benchmark", "Comparison", "bench", "compare", "run", "search"),
     "plans": ("Plan",),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay import _forebay
+from forebay import algorithms as classes
 from forebay.errors import InputError
 from forebay.plans import Plan, Sets, pairs
 from forebay.progress import Told, shown
@@ -49,7 +50,12 @@ def run(
     """
     if not isinstance(plan, Plan):
         plan = Plan(plan)
-    how = _how(out, seeds, jobs, force, progress)
+    classes.refresh(plan._native.own_algorithms)
+    return simulated(plan, how_of(out, seeds, jobs, force, progress))
+
+
+def simulated(plan: Plan, how: dict[str, Any]) -> Result:
+    """Runs a plan with the classes as they were last looked at."""
     document, valid, report = _forebay.run(plan._native, how)
     return Result(Path(report).parent, json.loads(document), valid)
 
@@ -121,7 +127,8 @@ def bench(
         "as_published": as_published,
         "until": until,
     }
-    how = _how(out, seeds, jobs, force, progress)
+    classes.refresh(lambda: map(_kind, algorithms))
+    how = how_of(out, seeds, jobs, force, progress)
     document, fine, report, folders = _forebay.bench(what, how)
     paths = {plan: Path(folder) for plan, folder in folders}
     return Benchmark(json.loads(document), fine, Path(report), paths)
@@ -166,7 +173,8 @@ def search(
         "budget_s": budget_s,
         "seed": seed,
     }
-    how = _how(out, None, jobs, False, progress)
+    classes.refresh(lambda: [_kind(algorithm)])
+    how = how_of(out, None, jobs, False, progress)
     found: dict[str, Any] = json.loads(_forebay.search(what, how))
     return found
 
@@ -212,9 +220,15 @@ def compare(
     return Comparison(json.loads(document), equal, sentence)
 
 
-def _how(
+def _kind(algorithm: str) -> str:
+    """The name of an algorithm without its parameters."""
+    return algorithm.partition("(")[0].strip()
+
+
+def how_of(
     out: Folder | None, seeds: Seeds | None, jobs: int, force: bool, progress: bool | Told | None
 ) -> dict[str, Any]:
+    """How something is run, as ``_forebay`` takes it."""
     if not 1 <= jobs <= 1024:
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
     return {

@@ -1,11 +1,13 @@
 //! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
 
-use forebay_core::cc::guest::{Described, Told};
+use forebay_core::cc::guest::{Described, Setting, Told, Values};
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
+use forebay_core::spec::Value;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_lab::algorithms::{self, Own};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error;
 use crate::watch::raise;
@@ -127,21 +129,56 @@ pub struct Entry {
     needs: Vec<String>,
     /// How often it hears of measurements.
     every: String,
+    /// Its parameters.
+    params: Vec<Parameter>,
     /// File, or cell of a notebook, that the class was read from.
     file: String,
-    /// Digest of that text.
+    /// Digest of all that decides.
     sources: String,
+}
+
+/// A parameter, the values of a dict.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Parameter {
+    name: String,
+    summary: String,
+    default: Given,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+/// Value of a parameter. A truth value is a whole number, too, so it is looked for first.
+#[derive(FromPyObject)]
+enum Given {
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl From<Parameter> for Setting {
+    fn from(Parameter { name, summary, default, low, high }: Parameter) -> Self {
+        let default = match default {
+            Given::Bool(it) => Value::Bool(it),
+            Given::Integer(it) => Value::Integer(it),
+            Given::Float(it) => Value::Float(it),
+            Given::Text(it) => Value::Text(it),
+        };
+        Self { name, summary, default, low, high }
+    }
 }
 
 /// Makes the algorithm known whose instances `class_` makes. It takes the place of one of its name that was defined
 /// before; entry and class live as long as the process.
 #[pyfunction]
 pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
-    let Entry { name, summary, needs, every, file, sources } = entry;
-    let described = Described { name: name.clone(), summary, needs, every };
-    let make = move || -> Box<dyn CongestionControl> {
+    let Entry { name, summary, needs, every, params, file, sources } = entry;
+    let params = params.into_iter().map(Setting::from).collect();
+    let described = Described { name: name.clone(), summary, needs, every, params };
+    let make = move |values: Values| -> Box<dyn CongestionControl> {
         let class = Python::attach(|py| class_.clone_ref(py));
-        Box::new(InPython { class, seed: 0, instance: None, limits: SendLimits::default() })
+        Box::new(InPython { class, values, seed: 0, instance: None, limits: SendLimits::default() })
     };
     let own = |algorithm| Own { algorithm, folder: file.leak(), sources: sources.leak() };
     let added = described.algorithm(make).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
@@ -151,6 +188,8 @@ pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()>
 /// An algorithm for one connection.
 struct InPython {
     class: Py<PyAny>,
+    /// Its parameters.
+    values: Values,
     seed: u64,
     /// Made when the connection starts, so that none knows of another.
     instance: Option<Py<PyAny>>,
@@ -174,6 +213,22 @@ impl InPython {
             Err(error) => raise(error),
         }
     }
+}
+
+/// Parameters as keyword arguments.
+fn arguments<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDict>> {
+    let arguments = PyDict::new(py);
+    for (name, value) in values {
+        match value {
+            Value::Bool(it) => arguments.set_item(name, it)?,
+            Value::Integer(it) => arguments.set_item(name, it)?,
+            Value::Float(it) => arguments.set_item(name, it)?,
+            Value::Text(it) => arguments.set_item(name, it)?,
+            // Parameters are of no other kind.
+            _ => {}
+        }
+    }
+    Ok(arguments)
 }
 
 fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
@@ -211,7 +266,7 @@ impl CongestionControl for InPython {
             seed: self.seed,
         };
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
-        match Python::attach(|py| self.class.call0(py)) {
+        match Python::attach(|py| self.class.call(py, (), Some(&arguments(py, &self.values)?))) {
             Ok(instance) => self.instance = Some(instance),
             Err(error) => raise(error),
         }

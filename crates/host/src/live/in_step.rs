@@ -3,6 +3,7 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use forebay_core::cc::guest::Values;
 use forebay_core::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use forebay_core::units::{ByteCount, Timestamp};
 
@@ -18,9 +19,9 @@ pub struct InStep {
 }
 
 impl InStep {
-    /// A connection that the algorithm of this name at the other end of `link` decides for.
-    pub fn new(link: Arc<Link>, algorithm: &str) -> Self {
-        let questions = Questions::new(link, algorithm, true);
+    /// A connection that the algorithm of this name and with these parameters, at the other end of `link`, decides for.
+    pub fn new(link: Arc<Link>, algorithm: &str, params: &Values) -> Self {
+        let questions = Questions::new(link, algorithm, params, true);
         Self { questions, seed: 0, limits: SendLimits::default() }
     }
 
@@ -95,7 +96,7 @@ mod tests {
                 theirs.send(answer.as_bytes()).unwrap();
             }
         });
-        InStep::new(Arc::new(Link::new(ours, Path::new("mine.py"))), "mine")
+        InStep::new(Arc::new(Link::new(ours, Path::new("mine.py"))), "mine", &Vec::new())
     }
 
     fn start(cc: &mut InStep) {

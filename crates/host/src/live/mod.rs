@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::cc::guest::Described;
+use forebay_core::cc::guest::{Described, Setting, Values};
 use forebay_core::cc::{Algorithm, CongestionControl};
 use forebay_core::spec::SpecError;
 use serde::Deserialize;
@@ -79,7 +79,10 @@ pub struct Entry {
     pub needs: Vec<String>,
     /// How often it hears of measurements.
     pub every: String,
-    /// Digest of its text, in hex.
+    /// Its parameters.
+    #[serde(default)]
+    pub params: Vec<Setting>,
+    /// Digest of all that decides, in hex.
     pub sources: String,
 }
 
@@ -115,8 +118,8 @@ impl Live {
     /// The entry names a field or a time that there is not.
     pub fn in_step(&self, entry: &Entry) -> Result<Algorithm, SpecError> {
         let (link, name) = (self.link.clone(), entry.name.clone());
-        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
-            Box::new(InStep::new(link.clone(), &name))
+        described(entry).algorithm(move |values: Values| -> Box<dyn CongestionControl> {
+            Box::new(InStep::new(link.clone(), &name, &values))
         })
     }
 
@@ -128,15 +131,15 @@ impl Live {
     /// The entry names a field or a time that there is not.
     pub fn algorithm(&self, entry: &Entry, fallback: Algorithm) -> Result<Algorithm, SpecError> {
         let (link, name) = (self.link.clone(), entry.name.clone());
-        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
-            Box::new(Remote::new(link.clone(), &name, &name, &fallback))
+        described(entry).algorithm(move |values: Values| -> Box<dyn CongestionControl> {
+            Box::new(Remote::new(link.clone(), (&name, &values), &name, &fallback))
         })
     }
 }
 
 fn described(entry: &Entry) -> Described {
-    let Entry { name, summary, needs, every, .. } = entry.clone();
-    Described { name, summary, needs, every }
+    let Entry { name, summary, needs, every, params, .. } = entry.clone();
+    Described { name, summary, needs, every, params }
 }
 
 /// The algorithms that a child says it has, or what came in their place.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::cc::guest::Told;
+use forebay_core::cc::guest::{Told, Values};
 use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use serde_json::{Value, json};
@@ -13,6 +13,8 @@ use super::link::{Heard, Limits, Link};
 pub struct Questions {
     link: Arc<Link>,
     algorithm: String,
+    /// Parameters of the algorithm by name.
+    params: Value,
     connection: u64,
     /// Number of the newest question.
     asked: u64,
@@ -23,12 +25,14 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Questions to the algorithm of this name at the other end of `link`; each arrives `for_sure`, or is lost where the
-    /// child is far behind.
-    pub fn new(link: Arc<Link>, algorithm: &str, for_sure: bool) -> Self {
+    /// Questions to the algorithm of this name and with these parameters at the other end of `link`; each arrives
+    /// `for_sure`, or is lost where the child is far behind.
+    pub fn new(link: Arc<Link>, algorithm: &str, params: &Values, for_sure: bool) -> Self {
         let connection = link.open();
         let algorithm = algorithm.into();
-        Self { link, algorithm, connection, asked: 0, for_sure, has_begun: false }
+        let params = params.iter().map(|(name, value)| ((*name).to_string(), json!(value)));
+        let params = Value::Object(params.collect());
+        Self { link, algorithm, params, connection, asked: 0, for_sure, has_begun: false }
     }
 
     /// Where they go.
@@ -49,7 +53,7 @@ impl Questions {
             "initial_cwnd_bytes": initial_cwnd.as_u64(),
             "seed": seed,
         });
-        let told = json!({ "algorithm": self.algorithm, "start": start });
+        let told = json!({ "algorithm": self.algorithm, "params": self.params, "start": start });
         self.has_begun |= self.put(now, "init", told);
     }
 
@@ -115,7 +119,7 @@ mod tests {
     use super::*;
 
     fn begun(link: &Arc<Link>) -> Questions {
-        let mut questions = Questions::new(link.clone(), "mine", false);
+        let mut questions = Questions::new(link.clone(), "mine", &Vec::new(), false);
         questions.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000), 0);
         questions
     }
