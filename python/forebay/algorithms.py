@@ -54,6 +54,7 @@ def algorithm(
     needs: Sequence[str] = (),
     every: str = "round",
     params: Mapping[str, Param | _Value] | None = None,
+    limit_s: float = 10.0,
 ) -> Callable[[_Class], _Class]:
     """Makes the class below known as an algorithm, which plans, ``bench`` and ``search`` may name.
 
@@ -85,6 +86,8 @@ def algorithm(
             ``"10ms"``, 1us to 1s; several measurements are told as one. Events are told at once, with what was measured
             until then before them.
         params: Parameters by name, each a ``Param`` or its default. The class is called with all of them by name.
+        limit_s: Longest time of a callback in seconds; 0 for any. One that takes longer ends the run in a simulation
+            (``CallbackTimeout``). Sendbox and agent do not wait for answers.
 
     Raises:
         InputError: A name or parameter is wrong or taken, a callback is missing, or the class cannot be called so.
@@ -103,6 +106,7 @@ def algorithm(
             "summary": (cls.__doc__ or "in Python").strip().splitlines()[0],
             "needs": list(needs),
             "every": every,
+            "limit_s": float(limit_s),
             "params": written,
             "file": inspect.unwrap(cls.on_measurement).__code__.co_filename,
             "sources": _version(cls)[0],

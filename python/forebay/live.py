@@ -83,7 +83,7 @@ def _traceback() -> str:
 def serve(channel: socket.socket) -> None:
     """Answers until the other end is closed."""
     refresh(lambda: defined)
-    said = ("name", "summary", "needs", "every", "params", "sources")
+    said = ("name", "summary", "needs", "every", "limit_s", "params", "sources")
     entries = [{key: entry[key] for key in said} for _, entry in defined.values()]
     channel.send(json.dumps({"algorithms": entries}).encode())
     connections = Connections()

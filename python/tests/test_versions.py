@@ -244,7 +244,7 @@ def test_wrong_parameters_are_refused():
         (Takes, {"keep": None}, "keep = None: allowed is a truth value, a number or a text"),
         (Takes, {"kind": 1}, "parameter = kind: allowed is letters"),
         (Takes, {"a b": 1}, "parameter = a b"),
-        (Takes, {"keep": forebay.Param(2, 0, 1)}, "keep = .2.: allowed is a whole number, 0 to 1"),
+        (Takes, {"keep": forebay.Param(2, 0, 1)}, "keep = 2: allowed is a whole number, 0 to 1"),
         (base(0.5), {"keep": 0.5}, "cannot be called with keep"),
     ]:
         with pytest.raises(forebay.InputError, match=match):

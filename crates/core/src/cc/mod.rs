@@ -189,6 +189,10 @@ pub trait CongestionControl: Send {
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
     }
+    /// Whom it decides for, such as `flow bulk`: for messages. Comes before `init`.
+    fn set_owner(&mut self, owner: &str) {
+        let _ = owner;
+    }
     /// Whether the limits follow from what the path does. A sendbox may measure whether such limits pay.
     fn follows_path(&self) -> bool {
         true

@@ -79,6 +79,9 @@ pub struct Entry {
     pub needs: Vec<String>,
     /// How often it hears of measurements.
     pub every: String,
+    /// Longest time in seconds that a simulation waits for an answer; 0: any.
+    #[serde(default)]
+    pub limit_s: f64,
     /// Its parameters.
     #[serde(default)]
     pub params: Vec<Setting>,
@@ -111,15 +114,20 @@ impl Live {
     }
 
     /// An entry for a registry of a simulation, whose time stands still until what `entry` says has answered. An exception
-    /// in Python is a panic with [`Raised`].
+    /// in Python, and a callback that takes longer than its entry allows, is a panic with [`Raised`].
     ///
     /// # Errors
     ///
     /// The entry names a field or a time that there is not.
     pub fn in_step(&self, entry: &Entry) -> Result<Algorithm, SpecError> {
         let (link, name) = (self.link.clone(), entry.name.clone());
+        let limit = Duration::try_from_secs_f64(entry.limit_s).map_err(|_| {
+            let allowed = "a time in seconds, or 0 for none";
+            SpecError::new("limit_s", &entry.limit_s.to_string(), allowed)
+        })?;
+        let limit = (!limit.is_zero()).then_some(limit);
         described(entry).algorithm(move |values: Values| -> Box<dyn CongestionControl> {
-            Box::new(InStep::new(link.clone(), &name, &values))
+            Box::new(InStep::new(link.clone(), &name, &values, limit))
         })
     }
 

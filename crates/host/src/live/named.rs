@@ -193,6 +193,7 @@ mod tests {
             summary: String::new(),
             needs: Vec::new(),
             every: "round".into(),
+            limit_s: 10.0,
             params: vec![Setting {
                 name: "keep".into(),
                 summary: String::new(),

@@ -1,6 +1,7 @@
 //! What a child is asked for a connection or bundle, and how its answers read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::cc::guest::{Told, Values};
 use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
@@ -86,9 +87,10 @@ impl Questions {
         self.link.hear(self.connection)
     }
 
-    /// What has been heard once the newest question has its answer, or it is clear that there will be none.
-    pub fn wait(&self) -> Heard {
-        self.link.wait(self.connection, self.asked)
+    /// What has been heard once the newest question has its answer, it is clear that there will be none, or `limit` is
+    /// over.
+    pub fn wait(&self, limit: Option<Duration>) -> Heard {
+        self.link.wait(self.connection, self.asked, limit)
     }
 }
 

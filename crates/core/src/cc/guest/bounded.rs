@@ -50,6 +50,10 @@ impl CongestionControl for Bounded {
         self.cc.set_seed(seed);
     }
 
+    fn set_owner(&mut self, owner: &str) {
+        self.cc.set_owner(owner);
+    }
+
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.cc.on_measurement(now, measurement);
     }

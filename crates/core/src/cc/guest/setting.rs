@@ -48,6 +48,7 @@ impl Setting {
         }
         let (name, summary): (&'static str, &'static str) = (self.name.leak(), self.summary.leak());
         let bounds = self.low.map(|low| (low, self.high));
+        let default = Spec::named(name).with(name, self.default.clone());
         let known = match self.default {
             Value::Bool(default) => Known::Switch(Param::new(name, summary).or(default)),
             Value::Integer(default) => {
@@ -68,7 +69,6 @@ impl Setting {
             }
         };
         // A default out of range.
-        let default = Spec::named(name).with_defaults(&[known.parameter()]);
         known.of(&default)?;
         Ok(known)
     }
