@@ -11,6 +11,7 @@ from typing import Any
 from forebay import _forebay
 from forebay import algorithms as classes
 from forebay.errors import InputError
+from forebay.pages import ROWS_MAX, as_html
 from forebay.plans import Plan, Sets, pairs
 from forebay.progress import Told, shown
 from forebay.results import Result, load
@@ -86,6 +87,10 @@ class Benchmark:
 
     def __repr__(self) -> str:
         return f"Benchmark({str(self.report)!r}: {len(self.folders)} plans)"
+
+    def _repr_html_(self) -> str:
+        rows = [(plan, str(folder)) for plan, folder in self.folders.items()]
+        return as_html(repr(self), ["plan", "folder"], rows)
 
 
 def bench(
@@ -194,6 +199,15 @@ class Comparison:
 
     def __str__(self) -> str:
         return self._sentence
+
+    def __repr__(self) -> str:
+        return f"Comparison({self._sentence!r})"
+
+    def _repr_html_(self) -> str:
+        changed = self.document["changed"]
+        head = list(dict.fromkeys(key for it in changed for key in it))
+        rows = [[it.get(key, "") for key in head] for it in changed]
+        return as_html(self._sentence, head, rows[:ROWS_MAX], len(rows[ROWS_MAX:]))
 
 
 def compare(
