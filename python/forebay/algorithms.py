@@ -98,7 +98,7 @@ def algorithm(
         if missing:
             allowed = f"allowed is a class with {', '.join(_CALLBACKS)}"
             raise InputError(f"algorithm {name!r}: no {', '.join(missing)}: {allowed}")
-        named = {it: param if isinstance(param, Param) else Param(param) for it, param in params.items()}
+        named = {it: param if isinstance(param, Param) else Param(param) for it, param in given.items()}
         written = [param._entry(it) for it, param in named.items()]
         _check_call(name, cls, named)
         entry = {
@@ -108,14 +108,14 @@ def algorithm(
             "every": every,
             "limit_s": float(limit_s),
             "params": written,
-            "file": inspect.unwrap(cls.on_measurement).__code__.co_filename,
+            "file": inspect.unwrap(getattr(cls, _CALLBACKS[1])).__code__.co_filename,
             "sources": _version(cls)[0],
         }
         _forebay.register(entry, cls)
         defined[name] = (cls, entry)
         return cls
 
-    params = params or {}
+    given = params or {}
     return register
 
 

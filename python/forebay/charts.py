@@ -48,7 +48,7 @@ def figures(result: Result, only: str = "") -> list[Figure]:
     return [Figure(it["section"], it["caption"], _chart(alt, it["spec"])) for it in wanted]
 
 
-def _chart(alt: Any, spec: dict[str, Any]) -> alt.TopLevelMixin:
+def _chart(alt: Any, spec: dict[str, Any]) -> Any:
     """The chart of a document, which names its rows where Altair would look at each of them."""
     rows = spec.pop("data", {}).get("values", [])
     chart = alt.Chart.from_dict({**spec, "data": {"name": "rows"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,14 @@ def run(
 def simulated(plan: Plan, how: dict[str, Any]) -> Result:
     """Runs a plan with the classes as they were last looked at."""
     document, valid, report = _forebay.run(plan._native, how)
-    return Result(Path(report).parent, json.loads(document), valid)
+    result = Result(Path(report).parent, json.loads(document), valid)
+    for run in result.runs:
+        times = sum(flow["metrics"].get("limits_clamped", 0) for flow in run["flows"])
+        if times:
+            which = " ".join(filter(None, (run["arm"], run["cell"], f"seed {run['seed']}")))
+            message = f"{which}: limits of an algorithm made no sense {times:.0f} times, and were brought within bounds"
+            warnings.warn(message, stacklevel=3)
+    return result
 
 
 class Benchmark:

@@ -145,3 +145,19 @@ def test_class_is_tested_without_a_simulation():
     for wrong in ({"acked": 1}, {"acked_bytes": "many"}, {"acked_bytes": -1}):
         with pytest.raises((TypeError, OverflowError)):
             forebay.Measurement(**wrong)
+
+
+@pytest.mark.parametrize("answer", [forebay.Limits(0), forebay.Limits(float("inf")), forebay.Limits(None, None, 0)])
+def test_limits_without_sense_are_counted(plan, tmp_path, answer):
+    @forebay.algorithm("senseless")
+    class Senseless(Aimd):
+        def on_measurement(self, now_ns, measurement):
+            return answer if now_ns > 1_000_000_000 else super().on_measurement(now_ns, measurement)
+
+    with pytest.warns(UserWarning, match=r"senseless seed 1: limits of an algorithm made no sense \d+ times"):
+        result = run(plan, "senseless", tmp_path, seeds=1)
+    assert result.runs[0]["flows"][0]["metrics"]["limits_clamped"] > 1
+    assert result.valid
+    forebay.algorithm("senseless")(Aimd)
+    flow = run(plan, "senseless", tmp_path, seeds=1).runs[0]["flows"][0]
+    assert "limits_clamped" not in flow["metrics"]

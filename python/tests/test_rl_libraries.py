@@ -98,7 +98,10 @@ def test_stable_baselines_finds_nothing_and_learns():
 def test_rllib_learns():
     ppo = pytest.importorskip("ray.rllib.algorithms.ppo")
     pytest.importorskip("torch")
+    import ray
     from ray.tune.registry import register_env
+
+    ray.init(include_dashboard=False, num_cpus=1, log_to_driver=False)
 
     # Its networks take one dimension.
     register_env("forebay", lambda config: gymnasium.wrappers.FlattenObservation(rl.make(SHORT)))
@@ -110,3 +113,4 @@ def test_rllib_learns():
         assert result["env_runners"]["num_env_steps_sampled"] >= 64
     finally:
         algorithm.stop()
+        ray.shutdown()

@@ -148,7 +148,7 @@ pub struct Entry {
     every: String,
     /// Longest time of a callback in seconds; 0: any.
     limit_s: f64,
-    /// Its parameters.
+    /// Parameters of the algorithm.
     params: Vec<Parameter>,
     /// File, or cell of a notebook, that the class was read from.
     file: String,
@@ -218,7 +218,7 @@ pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()>
 struct InPython {
     about: Arc<About>,
     class: Py<PyAny>,
-    /// Its parameters.
+    /// Parameters of the algorithm.
     values: Values,
     /// Whom it decides for.
     owner: Arc<str>,

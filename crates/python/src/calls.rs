@@ -60,7 +60,7 @@ impl fmt::Display for Place {
 pub enum Why {
     /// Somebody asked for the end of the run.
     Stopped,
-    /// It takes longer than is allowed.
+    /// The callback takes longer than is allowed.
     TooLong,
 }
 
@@ -70,7 +70,7 @@ struct Call {
     began: Instant,
     /// What ends its run.
     stop: Option<Stop>,
-    /// Its thread, as the interpreter calls it.
+    /// The thread of the callback, as the interpreter calls it.
     thread: c_long,
     /// Why it has to end.
     why: Option<Why>,

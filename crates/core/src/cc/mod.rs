@@ -218,6 +218,11 @@ pub trait CongestionControl: Send {
     }
     /// The algorithm's own state, for logs: a name of the phase and named numbers.
     fn state(&self) -> State;
+    /// How often the limits in force were brought within bounds after a call; of an algorithm of somebody's own, see
+    /// [`guest::bounded`].
+    fn clamped(&self) -> u64 {
+        0
+    }
     /// Another in the same state, for a host that needs one for each of many short connections; `None`:
     /// the host builds it.
     fn copied(&self) -> Option<Box<dyn CongestionControl>> {

@@ -81,6 +81,9 @@ pub enum BackendError {
     /// The run was started and failed.
     #[error("{0}")]
     Failed(String),
+    /// So it did by a panic, such as that of an algorithm of somebody's own; the next run may do better.
+    #[error("{0}")]
+    Panicked(String),
     /// So it did because a box or the agent ended by itself, or did not end when it was told to.
     #[error("{0}")]
     BoxDied(String),

@@ -21,7 +21,7 @@ pub struct Described {
     pub needs: Vec<String>,
     /// How often the algorithm hears of measurements, as [`Every`] is written.
     pub every: String,
-    /// Its parameters.
+    /// Parameters of the algorithm.
     pub params: Vec<Setting>,
 }
 
