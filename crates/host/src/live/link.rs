@@ -197,7 +197,8 @@ impl Link {
     fn has_more(&self, until: Option<Instant>) -> bool {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.map_or(PollTimeout::NONE, |left| {
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            // Whole milliseconds, and none too few.
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
         let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
         loop {

@@ -82,7 +82,7 @@ pub struct Entry {
     /// Longest time in seconds that a simulation waits for an answer; 0: any.
     #[serde(default)]
     pub limit_s: f64,
-    /// Its parameters.
+    /// Parameters of the algorithm.
     #[serde(default)]
     pub params: Vec<Setting>,
     /// Digest of all that decides, in hex.
