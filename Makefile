@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
         bench-python fuzz build install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
-        reproducible test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
+        reproducible test-learning test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -139,6 +139,10 @@ test-own: ## algorithms of one's own, in Rust and in C: written, built into fore
 test-python: test-packages ## the package for Python: every test, with all that it works with, S3, notebooks and training included (minutes)
 	$(call python,python/requirements-all.txt)
 	target/python/bin/python -m pytest --quiet --slow -r s --no-fold-skipped
+
+test-learning: test-packages ## the environments under Stable-Baselines3 and RLlib, by their checkers and their learners (6 GB, minutes)
+	$(call python,python/requirements-learning.txt)
+	target/python/bin/python -m pytest --quiet --slow -r s --no-fold-skipped python/tests/test_rl_libraries.py
 
 bench-instructions: packages ## the simulator's instructions a packet, which must not be 5 % more than those last counted (2 minutes)
 	@sh packaging/install-packages.sh packaging/bench.txt

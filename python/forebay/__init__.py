@@ -10,13 +10,15 @@ bit, and both take up each other's folders of results. What runs on real kernels
 """
 
 from forebay._forebay import COMMIT, Limits, Measurement, Start
+from forebay._forebay import VERSION as __version__
 
 # What type checkers take for true. The module `typing` itself takes longer to import than the simulator.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from forebay.algorithms import algorithm
-    from forebay.errors import Error, InputError, PlanError, RunError
+    from forebay import charts, conformance, rl
+    from forebay.algorithms import Param, algorithm
+    from forebay.errors import CallbackTimeout, Error, InputError, PlanError, RunError
     from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
     from forebay.plans import Plan
     from forebay.results import Result, Table, load
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMIT",
     "Benchmark",
+    "CallbackTimeout",
     "Comparison",
     "Error",
     "InputError",
     "Limits",
     "Measurement",
+    "Param",
     "Plan",
     "PlanError",
     "Result",
@@ -37,19 +41,26 @@ __all__ = [
     "Start",
     "Sweep",
     "Table",
+    "__version__",
     "algorithm",
     "bench",
+    "charts",
     "compare",
+    "conformance",
     "load",
+    "rl",
     "run",
     "search",
     "sweep",
 ]
 
 #: Modules that are imported once one of their names is used, for what they need of Python's own takes longest.
-_HOMES = {
-    "algorithms": ("algorithm",),
-    "errors": ("Error", "InputError", "PlanError", "RunError"),
+_HOMES: dict[str, tuple[str, ...]] = {
+    "charts": (),
+    "conformance": (),
+    "rl": (),
+    "algorithms": ("Param", "algorithm"),
+    "errors": ("CallbackTimeout", "Error", "InputError", "PlanError", "RunError"),
     "experiments": ("Benchmark", "Comparison", "bench", "compare", "run", "search"),
     "plans": ("Plan",),
     "results": ("Result", "Table", "load"),

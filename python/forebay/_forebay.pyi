@@ -9,6 +9,7 @@ __all__ = [
     "FEATURES",
     "REWARDS",
     "SOURCES",
+    "VERSION",
     "Environment",
     "Limits",
     "Measurement",
@@ -39,6 +40,7 @@ __all__ = [
 
 COMMIT: str
 SOURCES: str
+VERSION: str
 FEATURES: list[tuple[str, float, float]]
 REWARDS: list[str]
 
@@ -75,6 +77,14 @@ class Plan:
 
 @final
 class Start:
+    def __new__(
+        cls,
+        *,
+        now_ns: int = 0,
+        mss_bytes: int = 1448,
+        initial_cwnd_bytes: int = 14480,
+        seed: int = 0,
+    ) -> Start: ...
     @property
     def now_ns(self) -> int: ...
     @property
@@ -83,6 +93,10 @@ class Start:
     def initial_cwnd_bytes(self) -> int: ...
     @property
     def seed(self) -> int: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 @final
 class Stop:
@@ -110,6 +124,30 @@ class Limits:
 
 @final
 class Measurement:
+    def __new__(
+        cls,
+        *,
+        interval_ns: int = 0,
+        acked_bytes: int = 0,
+        lost_bytes: int | None = None,
+        ecn_ce_bytes: int | None = None,
+        ect1_bytes: int | None = None,
+        rtt_latest_ns: int | None = None,
+        rtt_min_ns: int | None = None,
+        feedback_delay_ns: int | None = None,
+        one_way_ns: int | None = None,
+        send_rate_bits_per_s: int | None = None,
+        delivery_rate_bits_per_s: int | None = None,
+        train_rate_bits_per_s: int | None = None,
+        in_flight_bytes: int | None = None,
+        delivered_bytes: int = 0,
+        prior_delivered_bytes: int = 0,
+        lost_prior_delivered_bytes: int | None = None,
+        backlog_bytes: int | None = None,
+        idle_share: float | None = None,
+        app_limited: bool = False,
+        cwnd_limited: bool | None = None,
+    ) -> Measurement: ...
     @property
     def interval_ns(self) -> int: ...
     @property
@@ -150,6 +188,10 @@ class Measurement:
     def app_limited(self) -> bool: ...
     @property
     def cwnd_limited(self) -> bool | None: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 @final
 class Scenario:
@@ -162,6 +204,17 @@ class Scenario:
 
 @final
 class Outcome:
+    def __new__(
+        cls,
+        *,
+        interval_ns: int = 0,
+        mss_bytes: int = 0,
+        acked_bytes: int = 0,
+        lost_bytes: int | None = None,
+        ecn_ce_bytes: int | None = None,
+        rtt_mean_ns: int | None = None,
+        rtt_min_ns: int | None = None,
+    ) -> Outcome: ...
     @property
     def interval_ns(self) -> int: ...
     @property
@@ -176,6 +229,10 @@ class Outcome:
     def rtt_mean_ns(self) -> int | None: ...
     @property
     def rtt_min_ns(self) -> int | None: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 # Any buffer will do; numpy's arrays say that they are buffers from Python 3.12 on.
 _Array = np.ndarray[Any, Any]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
+from forebay.errors import InputError
 from forebay.results import Result
 
 if TYPE_CHECKING:
@@ -25,14 +26,34 @@ class Figure:
     chart: alt.TopLevelMixin
 
 
-def figures(result: Result) -> list[Figure]:
+def figures(result: Result, only: str = "") -> list[Figure]:
     """The figures of the report on the folder of a result, in its order.
 
+    Args:
+        result: Of a run, a benchmark or ``load``.
+        only: Only figures whose heading or caption contains this, in whatever case: ``figures(result, "queue")``.
+
     Raises:
+        InputError: No heading or caption contains it; the message has all captions.
         ModuleNotFoundError: Altair is not installed.
         RunError: The folder cannot be read.
     """
     import altair as alt
 
     drawn = json.loads(_forebay.figures(result.folder))
-    return [Figure(it["section"], it["caption"], alt.Chart.from_dict(it["spec"])) for it in drawn]
+    wanted = [it for it in drawn if only.lower() in f"{it['section']} {it['caption']}".lower()]
+    if drawn and not wanted:
+        captions = "; ".join(dict.fromkeys(it["caption"] for it in drawn))
+        raise InputError(f"only = {only!r}: allowed is a part of one of: {captions}")
+    return [Figure(it["section"], it["caption"], _chart(alt, it["spec"])) for it in wanted]
+
+
+def _chart(alt: Any, spec: dict[str, Any]) -> Any:
+    """The chart of a document, which names its rows where Altair would look at each of them."""
+    rows = spec.pop("data", {}).get("values", [])
+    chart = alt.Chart.from_dict({**spec, "data": {"name": "rows"}})
+    # Altair checks a row against the whole of its schema, 3 ms each: these are the report's, and what refers to them is
+    # checked above.
+    with alt.utils.schemapi.debug_mode(False):
+        chart.data = alt.InlineData(values=rows)
+    return chart

@@ -6,7 +6,7 @@
 ``keeps_a_sendbox_within_its_bounds``   The same in a sendbox, whatever the receivebox reports
 ``is_batch_invariant``                  Told of each packet, every 10 ms or once a round trip, the mean window differs by
                                         no more than a fifth, with all fields unknown that the class does not need
-``refuses_unknown_parameters``          A parameter is refused: classes have none
+``refuses_unknown_parameters``          A parameter that the class does not have is refused
 ======================================  ==========================================================================
 
 ``pytest --forebay FILE`` asks them of all algorithms of a file, ``check`` of one in a test of one's own. What is measured

@@ -42,3 +42,15 @@ class PlanError(InputError):
 
 class RunError(Error, RuntimeError):
     """Something went wrong that no argument is to blame for."""
+
+
+class CallbackTimeout(RunError, TimeoutError):
+    """A callback of a class takes longer than ``limit_s`` of ``forebay.algorithm`` allows.
+
+    The message names the algorithm, its class, the flow or bundle, the callback and the simulated time. The run that it ends
+    is not stored.
+    """
+
+
+class Interrupted(BaseException):
+    """Ends a callback: somebody asked for the end of its run, or it takes too long. What calls it hears of the reason."""

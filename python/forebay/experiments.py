@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from forebay import _forebay
+from forebay import algorithms as classes
 from forebay.errors import InputError
+from forebay.pages import ROWS_MAX, as_html
 from forebay.plans import Plan, Sets, pairs
 from forebay.progress import Told, shown
 from forebay.results import Result, load
@@ -49,9 +52,21 @@ def run(
     """
     if not isinstance(plan, Plan):
         plan = Plan(plan)
-    how = _how(out, seeds, jobs, force, progress)
+    classes.refresh(plan._native.own_algorithms)
+    return simulated(plan, how_of(out, seeds, jobs, force, progress))
+
+
+def simulated(plan: Plan, how: dict[str, Any]) -> Result:
+    """Runs a plan with the classes as they were last looked at."""
     document, valid, report = _forebay.run(plan._native, how)
-    return Result(Path(report).parent, json.loads(document), valid)
+    result = Result(Path(report).parent, json.loads(document), valid)
+    for run in result.runs:
+        times = sum(flow["metrics"].get("limits_clamped", 0) for flow in run["flows"])
+        if times:
+            which = " ".join(filter(None, (run["arm"], run["cell"], f"seed {run['seed']}")))
+            message = f"{which}: limits of an algorithm made no sense {times:.0f} times, and were brought within bounds"
+            warnings.warn(message, stacklevel=3)
+    return result
 
 
 class Benchmark:
@@ -80,6 +95,10 @@ class Benchmark:
 
     def __repr__(self) -> str:
         return f"Benchmark({str(self.report)!r}: {len(self.folders)} plans)"
+
+    def _repr_html_(self) -> str:
+        rows = [(plan, str(folder)) for plan, folder in self.folders.items()]
+        return as_html(repr(self), ["plan", "folder"], rows)
 
 
 def bench(
@@ -121,7 +140,8 @@ def bench(
         "as_published": as_published,
         "until": until,
     }
-    how = _how(out, seeds, jobs, force, progress)
+    classes.refresh(lambda: map(_kind, algorithms))
+    how = how_of(out, seeds, jobs, force, progress)
     document, fine, report, folders = _forebay.bench(what, how)
     paths = {plan: Path(folder) for plan, folder in folders}
     return Benchmark(json.loads(document), fine, Path(report), paths)
@@ -166,7 +186,8 @@ def search(
         "budget_s": budget_s,
         "seed": seed,
     }
-    how = _how(out, None, jobs, False, progress)
+    classes.refresh(lambda: [_kind(algorithm)])
+    how = how_of(out, None, jobs, False, progress)
     found: dict[str, Any] = json.loads(_forebay.search(what, how))
     return found
 
@@ -186,6 +207,15 @@ class Comparison:
 
     def __str__(self) -> str:
         return self._sentence
+
+    def __repr__(self) -> str:
+        return f"Comparison({self._sentence!r})"
+
+    def _repr_html_(self) -> str:
+        changed = self.document["changed"]
+        head = list(dict.fromkeys(key for it in changed for key in it))
+        rows = [[it.get(key, "") for key in head] for it in changed]
+        return as_html(self._sentence, head, rows[:ROWS_MAX], len(rows[ROWS_MAX:]))
 
 
 def compare(
@@ -212,9 +242,15 @@ def compare(
     return Comparison(json.loads(document), equal, sentence)
 
 
-def _how(
+def _kind(algorithm: str) -> str:
+    """The name of an algorithm without its parameters."""
+    return algorithm.partition("(")[0].strip()
+
+
+def how_of(
     out: Folder | None, seeds: Seeds | None, jobs: int, force: bool, progress: bool | Told | None
 ) -> dict[str, Any]:
+    """How something is run, as ``_forebay`` takes it."""
     if not 1 <= jobs <= 1024:
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
     return {

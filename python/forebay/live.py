@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from forebay._forebay import Limits
-from forebay.algorithms import defined
+from forebay.algorithms import defined, refresh
 
 _DATAGRAM_MAX = 65_536
 #: The end of a traceback, which says most, in characters: with escapes it fits into a datagram.
@@ -55,7 +55,7 @@ class Connections:
         now_ns, told = question["now_ns"], question["told"]
         if question["call"] == "init":
             cls, _ = defined[told["algorithm"]]
-            self._instances[connection] = cls()
+            self._instances[connection] = cls(**told.get("params", {}))
             return self._instances[connection].init(SimpleNamespace(**told["start"]))
         if question["call"] == "on_measurement":
             measurement = SimpleNamespace(**told)
@@ -82,7 +82,8 @@ def _traceback() -> str:
 
 def serve(channel: socket.socket) -> None:
     """Answers until the other end is closed."""
-    said = ("name", "summary", "needs", "every", "sources")
+    refresh(lambda: defined)
+    said = ("name", "summary", "needs", "every", "limit_s", "params", "sources")
     entries = [{key: entry[key] for key in said} for _, entry in defined.values()]
     channel.send(json.dumps({"algorithms": entries}).encode())
     connections = Connections()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
+from forebay.errors import InputError
+from forebay.pages import ROWS_MAX, as_html
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,35 +19,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Table(Mapping[str, "np.ndarray[Any, Any]"]):
-    """Columns of one length by name, each a numpy array of shape ``(rows,)``.
+class Table(dict[str, "np.ndarray[Any, Any]"]):
+    """Columns of one length by name, each a numpy array of shape ``(rows,)``: a dict, which ``pandas.DataFrame`` takes, too.
 
     Whole numbers are int64, others float64, texts objects. Where a whole number is missing, the column is float64 with
     NaN there; a missing text is None. Names end in the unit.
     """
 
-    def __init__(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._columns = dict(columns)
-
-    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return next((len(column) for column in self._columns.values()), 0)
+        return next((len(column) for column in self.values()), 0)
 
     def to_arrow(self) -> pa.Table:
         """The table of pyarrow (extra ``data``)."""
         import pyarrow as pa
 
-        return pa.table(self._columns)
+        return pa.table(dict(self))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The table for whatever takes Arrow's C stream, such as duckdb (extra ``data``)."""
@@ -55,18 +45,22 @@ class Table(Mapping[str, "np.ndarray[Any, Any]"]):
         """The frame of polars (extra ``data``)."""
         import polars as pl
 
-        texts = {name: it.tolist() for name, it in self._columns.items() if it.dtype == object}
+        texts = {name: it.tolist() for name, it in self.items() if it.dtype == object}
         strings = dict.fromkeys(texts, pl.String)
-        return pl.DataFrame({**self._columns, **texts}, schema_overrides=strings)
+        return pl.DataFrame({**self, **texts}, schema_overrides=strings)
 
     def to_pandas(self) -> pd.DataFrame:
         """The frame of pandas (extra ``data``)."""
         import pandas as pd
 
-        return pd.DataFrame(self._columns)
+        return pd.DataFrame(dict(self))
 
     def __repr__(self) -> str:
         return f"Table({self.rows} rows: {', '.join(self)})"
+
+    def _repr_html_(self) -> str:
+        rows = [[column[row] for column in self.values()] for row in range(min(self.rows, ROWS_MAX))]
+        return as_html(f"{self.rows} rows", list(self), rows, self.rows - len(rows))
 
 
 class Result:
@@ -138,14 +132,36 @@ class Result:
             quantity: Such as ``queue_packets``; ``table("series")`` has all.
 
         Returns:
-            Times in seconds and values, float64 arrays of one shape ``(samples,)``, empty where there is no such series.
+            Times in seconds and values, float64 arrays of one shape ``(samples,)``.
+
+        Raises:
+            InputError: There is no such series; the message says what there is.
         """
         times, values = _forebay.series(self.folder, run, part, name, quantity)
+        if not times:
+            self._check_series(run, part, name, quantity)
         return _array("<f8", times), _array("<f8", values)
+
+    def _check_series(self, run: int, part: str, name: str, quantity: str) -> None:
+        known = self.table("series")
+        found = zip(*(known[key] for key in ("run", "part", "name", "quantity")), strict=True)
+        asked, series = (run, part, name, quantity), sorted(set(found))
+        for place, key in enumerate(("run", "part", "name", "quantity")):
+            fit = [it for it in series if it[:place] == asked[:place]]
+            if asked[place] not in {it[place] for it in fit}:
+                allowed = ", ".join(dict.fromkeys(str(it[place]) for it in fit)) or "none: it has no series"
+                raise InputError(f"{key} = {asked[place]!r}: allowed is one of {allowed}")
 
     def __repr__(self) -> str:
         valid = sum(run["valid"] for run in self.runs)
         return f"Result({str(self.folder)!r}: {valid} valid runs of {len(self.runs)})"
+
+    def _repr_html_(self) -> str:
+        keys = ("plan", "cell", "arm", "runs")
+        metrics = sorted({metric for arm in self.summary for metric in arm["metrics"]})
+        head = [*(key for key in keys if any(arm.get(key) for arm in self.summary)), *metrics]
+        rows = [[arm["metrics"].get(name, arm.get(name, "")) for name in head] for arm in self.summary]
+        return as_html(repr(self), head, rows[:ROWS_MAX], len(rows[ROWS_MAX:]))
 
 
 def load(folder: str | os.PathLike[str]) -> Result:

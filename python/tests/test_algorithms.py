@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -78,6 +79,8 @@ def test_an_exception_ends_the_run_and_is_raised_as_it_is(plan, tmp_path):
         with pytest.raises(LookupError, match="no idea of") as caught:
             run(plan, "breaks", tmp_path, jobs=jobs)
         assert any(entry.name == "on_event" for entry in caught.traceback)
+        place = r'algorithm "breaks" \(.*Breaks\), flow bulk, on_event at \d+\.\d+ s of simulated time'
+        assert [note for note in caught.value.__notes__ if re.fullmatch(place, note)]
     with pytest.raises(LookupError, match="no idea of"):
         forebay.search("breaks", space="alone", runs=3, jobs=2, out=tmp_path, progress=False)
 
@@ -89,7 +92,8 @@ def test_an_answer_that_is_no_limits_is_refused(plan, tmp_path, answer):
         def on_measurement(self, now_ns, measurement):
             return answer
 
-    with pytest.raises(forebay.InputError, match="an algorithm answered"):
+    place = r'algorithm "wrong" .*, flow bulk, on_measurement at 0\.\d+ s of simulated time: answered .*: allowed'
+    with pytest.raises(forebay.InputError, match=place):
         run(plan, "wrong", tmp_path)
 
 
@@ -126,3 +130,34 @@ def test_names_and_classes_that_will_not_do_are_refused():
         forebay.algorithm("often", every="often")(Aimd)
     with pytest.raises(forebay.InputError, match="delivery_rate"):
         forebay.algorithm("needy", needs=["luck"])(Aimd)
+
+
+def test_class_is_tested_without_a_simulation():
+    aimd = Aimd()
+    aimd.init(forebay.Start(initial_cwnd_bytes=10_000, mss_bytes=1000))
+    measurement = forebay.Measurement(acked_bytes=3000, rtt_min_ns=20_000_000)
+    assert aimd.on_measurement(0, measurement) == forebay.Limits(13_000)
+    assert measurement.lost_bytes is None and measurement.app_limited is False
+    told = "Measurement(interval_ns=0, acked_bytes=3000, rtt_min_ns=20000000, delivered_bytes=0, prior_delivered_bytes=0, app_limited=False)"
+    assert str(measurement) == told and str(forebay.Start(seed=5)).endswith("seed=5)")
+    for one in (measurement, forebay.Start(seed=5)):
+        assert copy.deepcopy(one) == one == pickle.loads(pickle.dumps(one))
+    for wrong in ({"acked": 1}, {"acked_bytes": "many"}, {"acked_bytes": -1}):
+        with pytest.raises((TypeError, OverflowError)):
+            forebay.Measurement(**wrong)
+
+
+@pytest.mark.parametrize("answer", [forebay.Limits(0), forebay.Limits(float("inf")), forebay.Limits(None, None, 0)])
+def test_limits_without_sense_are_counted(plan, tmp_path, answer):
+    @forebay.algorithm("senseless")
+    class Senseless(Aimd):
+        def on_measurement(self, now_ns, measurement):
+            return answer if now_ns > 1_000_000_000 else super().on_measurement(now_ns, measurement)
+
+    with pytest.warns(UserWarning, match=r"senseless seed 1: limits of an algorithm made no sense \d+ times"):
+        result = run(plan, "senseless", tmp_path, seeds=1)
+    assert result.runs[0]["flows"][0]["metrics"]["limits_clamped"] > 1
+    assert result.valid
+    forebay.algorithm("senseless")(Aimd)
+    flow = run(plan, "senseless", tmp_path, seeds=1).runs[0]["flows"][0]
+    assert "limits_clamped" not in flow["metrics"]

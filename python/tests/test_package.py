@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,10 @@ def test_figures_of_the_report_are_charts(result, tmp_path):
     pytest.importorskip("vl_convert")
     figures = charts.figures(result)
     assert figures and all(figure.caption for figure in figures)
+    queues = charts.figures(result, "QUEUE")
+    assert 0 < len(queues) < len(figures) and all("queue" in it.caption.lower() for it in queues)
+    with pytest.raises(forebay.InputError, match="only = 'beauty': allowed is a part of one of: "):
+        charts.figures(result, only="beauty")
     figures[0].chart.save(tmp_path / "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
 
@@ -106,8 +112,22 @@ def test_a_notebook_runs_to_its_end(file, tmp_path):
     nbclient.NotebookClient(notebook, resources=resources).execute()
 
 
+def test_rows_of_charts_are_named(result):
+    alt = pytest.importorskip("altair")
+    began_s = time.perf_counter()
+    rows = [{"x": number, "y": number % 7} for number in range(20_000)]
+    encoding = {name: {"field": name, "type": "quantitative"} for name in "xy"}
+    chart = charts._chart(alt, {"mark": "line", "encoding": encoding, "data": {"values": rows}})
+    document = chart.properties(width=900).to_dict()
+    # A look at each row takes a minute.
+    assert time.perf_counter() - began_s < 10
+    assert document["width"] == 900 and document["datasets"][document["data"]["name"]] == rows
+
+
 def test_the_commit_is_told():
     assert forebay.COMMIT
+    workspace = tomllib.loads((REPOSITORY / "Cargo.toml").read_text())["workspace"]["package"]
+    assert forebay.__version__ == workspace["version"]
 
 
 def test_an_import_takes_only_what_is_used_and_every_name_is_there():

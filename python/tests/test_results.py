@@ -70,7 +70,14 @@ def test_a_series_is_over_time(result):
     run = int(result.table("runs")["id"][0])
     times, packets = result.series(run, "link", "forward", "queue_packets")
     assert times.shape == packets.shape and times[-1] > 3 and packets.max() > 0
-    assert result.series(run, "link", "forward", "nothing")[0].shape == (0,)
+    for asked, match in [
+        ((run, "link", "forward", "nothing"), "quantity = 'nothing': allowed is one of .*queue_packets"),
+        ((run, "link", "backward", "queue_packets"), "name = 'backward': allowed is one of forward"),
+        ((run, "lnk", "forward", "queue_packets"), "part = 'lnk': allowed is one of flow, link"),
+        ((99, "link", "forward", "queue_packets"), "run = 99: allowed is one of 1, 2"),
+    ]:
+        with pytest.raises(forebay.InputError, match=match):
+            result.series(*asked)
 
 
 def test_frames_have_the_rows(result):
@@ -81,6 +88,18 @@ def test_frames_have_the_rows(result):
     assert table.to_polars()["arm"].dtype == frame.String
     assert list(table.to_pandas()["seed"]) == [1, 2]
     assert result.metrics.to_polars().height == result.metrics.rows
+    whole = pytest.importorskip("pandas").DataFrame(result.metrics)
+    assert whole.shape == (result.metrics.rows, 9) and whole.equals(result.metrics.to_pandas())
+
+
+def test_notebooks_show_tables(plan, result):
+    assert forebay.compare(result, result)._repr_html_().startswith("<p>")
+    page = result._repr_html_()
+    assert "<td>cubic</td>" in page and "goodput_mbps" in page and "2 valid runs of 2" in page
+    rows = result.metrics._repr_html_()
+    assert rows.count("<tr>") == 21 and f"and {result.metrics.rows - 20} rows more" in rows
+    odd = forebay.Table({"name": np.array(["<b>", None], dtype=object)})
+    assert "&lt;b&gt;" in odd._repr_html_() and odd.rows == 2
 
 
 def test_equal_folders_are_equal_and_others_are_not(plan, result, tmp_path):

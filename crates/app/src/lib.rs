@@ -11,6 +11,7 @@ mod documented;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 pub use forebay_lab::algorithms::Own;
 
@@ -57,6 +58,9 @@ pub fn main(own: &[Own]) -> ExitCode {
 
 /// Runs `command`, crates of algorithms that it names being known.
 fn execute(mut command: commands::Command, own: &[Own]) -> anyhow::Result<ExitCode> {
+    if !own.is_empty() {
+        commands::own_stdout().context("stdout, or stderr")?;
+    }
     commands::own::register(own)?;
     commands::own::name_crates(command.mentions())?;
     commands::python::told_as_error(|| command.execute())

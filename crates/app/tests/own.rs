@@ -110,6 +110,21 @@ fn algorithms_in_rust_and_in_c_are_tested_benchmarked_and_run_again_once_they_ch
     assert_eq!(second["experiments"][0]["runs"], 15, "what it did before counts no more");
     assert_ne!(second["scorecard"], first["scorecard"]);
 
+    let head = "fn on_measurement(&mut self, _now: Timestamp, measurement: &Measurement) {\n";
+    let body = "println!(\"measured\"); assert!(_now.as_nanos() < 1_500_000_000, \"no idea\");\n";
+    assert!(text.contains(head));
+    fs::write(&file, text.replace(head, &format!("{head}{body}"))).unwrap();
+    let output = bench(folder);
+    let told = stderr(&output);
+    let document: Value =
+        serde_json::from_slice(&output.stdout).expect("nothing else is on stdout");
+    assert_eq!(document["scorecard"]["algorithms"].as_array().map(Vec::len), Some(3), "{told}");
+    assert_ne!(output.status.code(), Some(101), "{told}");
+    assert!(told.contains("measured"), "{told}");
+    let is_named = |line: &str| line.contains("in_rust") && line.contains("seed 1");
+    let broken = |line: &&str| line.contains("panicked: no idea") && is_named(line);
+    assert!(told.lines().any(|line| broken(&line)), "{told}");
+
     fs::write(&file, text.replace("name: \"in_rust\"", "name: \"in_c\"")).unwrap();
     let refused = bench(folder);
     assert_eq!(refused.status.code(), Some(2));

@@ -6,11 +6,13 @@ mod options;
 mod parallel;
 mod scratch;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_core::record::RunRecord;
+use forebay_core::text;
 use serde_json::{Value, json};
 
 use crate::backend::{self, Backend, BackendError};
@@ -217,7 +219,10 @@ impl Ledger<'_> {
                 self.done[index].ids.push(self.store.put_run(&run)?);
                 self.done[index].valid |= evaluation.invalid.is_empty();
                 let ending = match (&evaluation.invalid[..], host["died"].as_str()) {
-                    ([], None) => Ending::Valid,
+                    ([], None) => match clamped(&evaluation) {
+                        0 => Ending::Valid,
+                        times => Ending::Clamped(times),
+                    },
                     ([], Some(reason)) => Ending::Died(reason),
                     (reasons, _) => Ending::Rejected(reasons),
                 };
@@ -258,6 +263,10 @@ fn run_attempts(
             Err(RunError::Backend(BackendError::BoxDied(reason))) => {
                 (Evaluation::of_death(), json!({ "died": reason }))
             }
+            // Nor does another run of the plan end with it.
+            Err(RunError::Backend(BackendError::Panicked(reason))) => {
+                (Evaluation::of_failure(&reason), json!({ "failed": &reason }))
+            }
             Err(RunError::Backend(BackendError::Failed(reason))) => {
                 let ended = (Evaluation::of_failure(&reason), json!({ "failed": &reason }));
                 failure = Some(reason);
@@ -290,12 +299,31 @@ fn attempt_job(
     // Of no consequence for the run.
     let mut progress = |step| drop(report(Report::UnderWay(step)));
     let experiment = job.experiment();
-    let rows = backend.run(&experiment, folder, &mut progress)?;
+    let rows = guarded(|| backend.run(&experiment, folder, &mut progress))?;
     let evaluation = evaluate(&experiment, &rows)?;
     let mut host = host_json(&rows.run);
     host["started_unix_s"] = json!(started_unix_s);
     host["wall_s"] = json!(started.elapsed().as_secs_f64());
     Ok((evaluation, host))
+}
+
+/// How often limits of algorithms were brought within bounds.
+fn clamped(evaluation: &Evaluation) -> u64 {
+    evaluation.flows.iter().filter_map(|flow| flow.metrics.get("limits_clamped")).sum::<f64>()
+        as u64
+}
+
+/// What `work` gives; a panic with a text, as an algorithm of somebody's own may have one, is an error. What carries
+/// something else goes on its way.
+pub(crate) fn guarded<T>(
+    work: impl FnOnce() -> Result<T, BackendError>,
+) -> Result<T, BackendError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        match text::of_panic(&*panic).map(String::from) {
+            Some(text) => Err(BackendError::Panicked(format!("panicked: {text}"))),
+            None => resume_unwind(panic),
+        }
+    })
 }
 
 /// Everything that depends on the machine and its clock.

@@ -1,47 +1,66 @@
 //! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
 
-use forebay_core::cc::guest::{Described, Told};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::cc::guest::{Described, Setting, Told, Values};
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
+use forebay_core::spec::Value;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_lab::algorithms::{self, Own};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
+use crate::calls::{self, About, Place, Why};
 use crate::error;
-use crate::watch::raise;
+use crate::plain::plain;
+use crate::watch::{doom, raise, raise_if_doomed};
 
-/// What a connection starts with.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
-pub struct Start {
-    now_ns: u64,
-    mss_bytes: u64,
-    initial_cwnd_bytes: u64,
-    seed: u64,
+plain! {
+    /// What a connection starts with.
+    ///
+    /// Args:
+    ///     now_ns: Time in ns.
+    ///     mss_bytes: Bytes of a segment.
+    ///     initial_cwnd_bytes: The first window, in bytes.
+    ///     seed: Seed of all that is random.
+    #[derive(PartialEq)]
+    Start: [] {
+        now_ns: u64 = 0,
+        mss_bytes: u64 = 1448,
+        initial_cwnd_bytes: u64 = 14480,
+        seed: u64 = 0,
+    }
 }
 
-/// What the path did since the measurement before it; `None` is not known here.
-#[pyclass(frozen, get_all, module = "forebay._forebay")]
-pub struct Measurement {
-    interval_ns: u64,
-    acked_bytes: u64,
-    lost_bytes: Option<u64>,
-    ecn_ce_bytes: Option<u64>,
-    ect1_bytes: Option<u64>,
-    rtt_latest_ns: Option<u64>,
-    rtt_min_ns: Option<u64>,
-    feedback_delay_ns: Option<u64>,
-    one_way_ns: Option<u64>,
-    send_rate_bits_per_s: Option<u64>,
-    delivery_rate_bits_per_s: Option<u64>,
-    train_rate_bits_per_s: Option<u64>,
-    in_flight_bytes: Option<u64>,
-    delivered_bytes: u64,
-    prior_delivered_bytes: u64,
-    lost_prior_delivered_bytes: Option<u64>,
-    backlog_bytes: Option<u64>,
-    idle_share: Option<f64>,
-    app_limited: bool,
-    cwnd_limited: Option<bool>,
+plain! {
+    /// What the path did since the measurement before it; `None` is not known here.
+    ///
+    /// Simulator, sendbox and agent make them; for tests of a class they are made by name: `Measurement(acked_bytes=1448)`.
+    #[derive(PartialEq)]
+    Measurement: [] {
+        interval_ns: u64 = 0,
+        acked_bytes: u64 = 0,
+        lost_bytes: Option<u64> = None,
+        ecn_ce_bytes: Option<u64> = None,
+        ect1_bytes: Option<u64> = None,
+        rtt_latest_ns: Option<u64> = None,
+        rtt_min_ns: Option<u64> = None,
+        feedback_delay_ns: Option<u64> = None,
+        one_way_ns: Option<u64> = None,
+        send_rate_bits_per_s: Option<u64> = None,
+        delivery_rate_bits_per_s: Option<u64> = None,
+        train_rate_bits_per_s: Option<u64> = None,
+        in_flight_bytes: Option<u64> = None,
+        delivered_bytes: u64 = 0,
+        prior_delivered_bytes: u64 = 0,
+        lost_prior_delivered_bytes: Option<u64> = None,
+        backlog_bytes: Option<u64> = None,
+        idle_share: Option<f64> = None,
+        app_limited: bool = false,
+        cwnd_limited: Option<bool> = None,
+    }
 }
 
 impl From<Told> for Measurement {
@@ -127,30 +146,82 @@ pub struct Entry {
     needs: Vec<String>,
     /// How often it hears of measurements.
     every: String,
+    /// Longest time of a callback in seconds; 0: any.
+    limit_s: f64,
+    /// Parameters of the algorithm.
+    params: Vec<Parameter>,
     /// File, or cell of a notebook, that the class was read from.
     file: String,
-    /// Digest of that text.
+    /// Digest of all that decides.
     sources: String,
+}
+
+/// A parameter, the values of a dict.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Parameter {
+    name: String,
+    summary: String,
+    default: Given,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+/// Value of a parameter. A truth value is a whole number, too, so it is looked for first.
+#[derive(FromPyObject)]
+enum Given {
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl From<Parameter> for Setting {
+    fn from(Parameter { name, summary, default, low, high }: Parameter) -> Self {
+        let default = match default {
+            Given::Bool(it) => Value::Bool(it),
+            Given::Integer(it) => Value::Integer(it),
+            Given::Float(it) => Value::Float(it),
+            Given::Text(it) => Value::Text(it),
+        };
+        Self { name, summary, default, low, high }
+    }
 }
 
 /// Makes the algorithm known whose instances `class_` makes. It takes the place of one of its name that was defined
 /// before; entry and class live as long as the process.
 #[pyfunction]
 pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
-    let Entry { name, summary, needs, every, file, sources } = entry;
-    let described = Described { name: name.clone(), summary, needs, every };
-    let make = move || -> Box<dyn CongestionControl> {
+    let Entry { name, summary, needs, every, limit_s, params, file, sources } = entry;
+    let wrong = |reason: &str| error::input(py, &format!("algorithm {name:?}: {reason}"));
+    let limit = Duration::try_from_secs_f64(limit_s).map_err(|_| {
+        wrong(&format!("limit_s = {limit_s}: allowed is a time in seconds, or 0 for none"))
+    })?;
+    let params = params.into_iter().map(Setting::from).collect();
+    let described = Described { name: name.clone(), summary, needs, every, params };
+    let class = class_.getattr(py, "__qualname__")?.extract(py)?;
+    let limit = (!limit.is_zero()).then_some(limit);
+    let about = Arc::new(About { name: name.clone(), class, limit });
+    calls::watch();
+    let make = move |values: Values| -> Box<dyn CongestionControl> {
         let class = Python::attach(|py| class_.clone_ref(py));
-        Box::new(InPython { class, seed: 0, instance: None, limits: SendLimits::default() })
+        let (about, owner) = (about.clone(), "flow".into());
+        let limits = SendLimits::default();
+        Box::new(InPython { about, class, values, owner, seed: 0, instance: None, limits })
     };
     let own = |algorithm| Own { algorithm, folder: file.leak(), sources: sources.leak() };
     let added = described.algorithm(make).and_then(|algorithm| algorithms::add(&[own(algorithm)]));
-    added.map_err(|error| error::input(py, &format!("algorithm {name:?}: {error}")))
+    added.map_err(|error| wrong(&error.to_string()))
 }
 
 /// An algorithm for one connection.
 struct InPython {
+    about: Arc<About>,
     class: Py<PyAny>,
+    /// Parameters of the algorithm.
+    values: Values,
+    /// Whom it decides for.
+    owner: Arc<str>,
     seed: u64,
     /// Made when the connection starts, so that none knows of another.
     instance: Option<Py<PyAny>>,
@@ -158,27 +229,80 @@ struct InPython {
 }
 
 impl InPython {
+    fn place(&self, callback: &'static str, now: Timestamp) -> Place {
+        Place { about: self.about.clone(), callback, owner: self.owner.clone(), now }
+    }
+
     /// Calls the instance, and takes the limits that it answers, if it answers any. An exception ends the run.
     fn ask(
         &mut self,
+        (callback, now): (&'static str, Timestamp),
         call: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
     ) {
+        let place = self.place(callback, now);
         let Some(instance) = &self.instance else { return };
         let answered = Python::attach(|py| {
-            let answer = call(instance.bind(py))?;
-            if answer.is_none() { Ok(None) } else { limits(&answer).map(Some) }
+            called(py, &place, || {
+                let answer = call(instance.bind(py))?;
+                if answer.is_none() { Ok(None) } else { limits(&answer, &place).map(Some) }
+            })
         });
-        match answered {
-            Ok(Some(limits)) => self.limits = limits,
-            Ok(None) => {}
-            Err(error) => raise(error),
+        if let Some(limits) = ended(answered, &place) {
+            self.limits = limits;
         }
     }
 }
 
-fn limits(answer: &Bound<'_, PyAny>) -> PyResult<SendLimits> {
+/// Makes a call, and refuses what it answers where it had to end.
+fn called<T>(py: Python<'_>, place: &Place, call: impl FnOnce() -> PyResult<T>) -> Answer<T> {
+    raise_if_doomed();
+    match calls::called(py, place.clone(), call) {
+        (answer, None) => Ok(answer),
+        (_, Some(why)) => Err(why),
+    }
+}
+
+/// What a callback gave, unless it had to end.
+type Answer<T> = Result<PyResult<T>, Why>;
+
+/// What a callback answered. An exception, which is told its place, ends the run.
+fn ended<T>(answer: Answer<T>, place: &Place) -> T {
+    match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => {
+            Python::attach(|py| {
+                let is_told = error.value(py).to_string().contains(&place.to_string());
+                if !is_told {
+                    // What refuses a note is raised without one.
+                    let _ = error.value(py).call_method1("add_note", (place.to_string(),));
+                }
+            });
+            raise(error)
+        }
+        Err(Why::TooLong) => doom(Python::attach(|py| error::too_long(py, place))),
+        Err(Why::Stopped) => doom(Python::attach(|py| error::failed(py, "stopped before its end"))),
+    }
+}
+
+/// Parameters as keyword arguments.
+fn arguments<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDict>> {
+    let arguments = PyDict::new(py);
+    for (name, value) in values {
+        match value {
+            Value::Bool(it) => arguments.set_item(name, it)?,
+            Value::Integer(it) => arguments.set_item(name, it)?,
+            Value::Float(it) => arguments.set_item(name, it)?,
+            Value::Text(it) => arguments.set_item(name, it)?,
+            // Parameters are of no other kind.
+            _ => {}
+        }
+    }
+    Ok(arguments)
+}
+
+fn limits(answer: &Bound<'_, PyAny>, place: &Place) -> PyResult<SendLimits> {
     let py = answer.py();
-    let wrong = |what: &str| error::input(py, &format!("an algorithm answered {answer}: {what}"));
+    let wrong = |what: &str| error::input(py, &format!("{place}: answered {answer}: {what}"));
     let answer = answer
         .cast::<Limits>()
         .map_err(|_| wrong("allowed is forebay.Limits, or None for those in force"))?
@@ -203,6 +327,10 @@ impl CongestionControl for InPython {
         self.seed = seed;
     }
 
+    fn set_owner(&mut self, owner: &str) {
+        self.owner = owner.into();
+    }
+
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         let start = Start {
             now_ns: now.as_nanos(),
@@ -211,22 +339,26 @@ impl CongestionControl for InPython {
             seed: self.seed,
         };
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
-        match Python::attach(|py| self.class.call0(py)) {
-            Ok(instance) => self.instance = Some(instance),
-            Err(error) => raise(error),
-        }
-        self.ask(|it| it.call_method1(intern!(it.py(), "init"), (start,)));
+        let place = self.place("__init__", now);
+        let made = Python::attach(|py| {
+            let made = || self.class.call(py, (), Some(&arguments(py, &self.values)?));
+            called(py, &place, made)
+        });
+        self.instance = Some(ended(made, &place));
+        self.ask(("init", now), |it| it.call_method1(intern!(it.py(), "init"), (start,)));
     }
 
     fn on_measurement(&mut self, now: Timestamp, measurement: &cc::Measurement) {
         let arguments = (now.as_nanos(), Measurement::from(Told::from(measurement)));
-        self.ask(|it| it.call_method1(intern!(it.py(), "on_measurement"), arguments));
+        self.ask(("on_measurement", now), |it| {
+            it.call_method1(intern!(it.py(), "on_measurement"), arguments)
+        });
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         let (name, value) = event.named();
         let arguments = (now.as_nanos(), name, value);
-        self.ask(|it| it.call_method1(intern!(it.py(), "on_event"), arguments));
+        self.ask(("on_event", now), |it| it.call_method1(intern!(it.py(), "on_event"), arguments));
     }
 
     fn send_limits(&self) -> SendLimits {

@@ -7,6 +7,7 @@ use forebay_lab::store::StoreError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::calls::Place;
 use crate::plan::DICT;
 
 /// `InputError`: an argument is wrong, and what is allowed.
@@ -17,6 +18,14 @@ pub fn input(py: Python<'_>, message: &str) -> PyErr {
 /// `RunError`: the input is right, and something went wrong all the same.
 pub fn failed(py: Python<'_>, message: &str) -> PyErr {
     raised(py, "RunError", (message,).into_pyobject(py))
+}
+
+/// `CallbackTimeout`: a callback takes longer than its algorithm allows.
+pub fn too_long(py: Python<'_>, place: &Place) -> PyErr {
+    let limit_s = place.about.limit.unwrap_or_default().as_secs_f64();
+    let allowed = "allowed is more with `limit_s` of forebay.algorithm";
+    let message = format!("{place}: no answer within {limit_s} s: {allowed}");
+    raised(py, "CallbackTimeout", (message,).into_pyobject(py))
 }
 
 /// `PlanError`, with the place in the plan: file, line, key, value and what is allowed, each where it is known.

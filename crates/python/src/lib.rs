@@ -11,8 +11,10 @@
 //! that are read and filled. The interpreter is let go while anything runs.
 
 mod algorithm;
+mod calls;
 mod conformance;
 mod error;
+mod plain;
 mod plan;
 mod policy;
 mod results;
@@ -38,6 +40,7 @@ const BUILD: Build = Build {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COMMIT", BUILD.commit)?;
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add("SOURCES", BUILD.sim)?;
     module.add("FEATURES", FEATURES.map(|it| (it.name, it.low, it.high)).to_vec())?;
     module.add("REWARDS", Reward::ALL.map(|(name, _)| name).to_vec())?;

@@ -10,6 +10,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::error;
+use crate::plain::plain;
 use crate::plan::{Parts, Plan, named, of_json, overrides};
 use crate::watch::detached;
 
@@ -109,17 +110,18 @@ impl Scenario {
     }
 }
 
-/// What happened from one decision of an agent to the next; `None` is not known.
-#[pyclass(frozen, get_all, eq, hash, module = "forebay._forebay")]
-#[derive(PartialEq, Eq, Hash)]
-pub struct Outcome {
-    interval_ns: u64,
-    mss_bytes: u64,
-    acked_bytes: u64,
-    lost_bytes: Option<u64>,
-    ecn_ce_bytes: Option<u64>,
-    rtt_mean_ns: Option<u64>,
-    rtt_min_ns: Option<u64>,
+plain! {
+    /// What happened from one decision of an agent to the next; `None` is not known.
+    #[derive(PartialEq, Eq, Hash)]
+    Outcome: [hash] {
+        interval_ns: u64 = 0,
+        mss_bytes: u64 = 0,
+        acked_bytes: u64 = 0,
+        lost_bytes: Option<u64> = None,
+        ecn_ce_bytes: Option<u64> = None,
+        rtt_mean_ns: Option<u64> = None,
+        rtt_min_ns: Option<u64> = None,
+    }
 }
 
 /// Whole nanoseconds.
@@ -236,7 +238,22 @@ impl Arrays {
 /// Environments of one scenario with one agent each, on threads that stay.
 #[pyclass(module = "forebay._forebay")]
 pub struct Vector {
-    inner: Alone<rl::Vector>,
+    /// Always there, until it is dropped.
+    inner: Option<Alone<rl::Vector>>,
+}
+
+impl Drop for Vector {
+    /// Waits for the threads with the interpreter let go: a callback of one may still want it.
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        Python::attach(|py| py.detach(move || drop(inner)));
+    }
+}
+
+impl Vector {
+    fn get(&mut self) -> &mut rl::Vector {
+        self.inner.as_mut().expect("it is there until the drop").get()
+    }
 }
 
 #[pymethods]
@@ -251,26 +268,26 @@ impl Vector {
     ) -> PyResult<Self> {
         let vector = rl::Vector::new(&scenario.get().inner, environments, threads);
         let vector = vector.map_err(|error| error::of_rl(py, error))?;
-        Ok(Self { inner: Alone::new(vector) })
+        Ok(Self { inner: Some(Alone::new(vector)) })
     }
 
     /// Begins an episode in every environment, by a seed for each.
     fn reset(&mut self, py: Python<'_>, seeds: Vec<u64>, into: Arrays) -> PyResult<()> {
-        let vector = self.inner.get();
+        let vector = self.get();
         let batch = detached(py, move || vector.reset(&seeds))?;
         into.fill(py, batch.map_err(|error| error::of_rl(py, error))?)
     }
 
     /// What happened in every environment before the last decision.
     fn outcomes(&mut self) -> Vec<Outcome> {
-        self.inner.get().last().outcomes.iter().map(|it| Outcome::from(*it)).collect()
+        self.get().last().outcomes.iter().map(|it| Outcome::from(*it)).collect()
     }
 
     /// Takes an action in every environment.
     fn step(&mut self, py: Python<'_>, actions: PyBuffer<f32>, into: Arrays) -> PyResult<()> {
         let actions = actions.to_vec(py)?.into_iter().map(|action| finite(py, action));
         let actions = actions.collect::<PyResult<Vec<f32>>>()?;
-        let vector = self.inner.get();
+        let vector = self.get();
         let batch = detached(py, move || vector.step(&actions))?;
         into.fill(py, batch.map_err(|error| error::of_rl(py, error))?)
     }

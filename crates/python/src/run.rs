@@ -74,15 +74,15 @@ fn told(progress: &Progress<'_>) -> Told {
 #[pyfunction]
 pub fn run(py: Python<'_>, plan: &Bound<'_, Plan>, how: How) -> PyResult<(String, bool, PathBuf)> {
     let options = how.options(py)?;
-    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
-    let work = |stop: &Stop, tell: &mut dyn FnMut(Told)| {
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?.into_owned();
+    let work = move |stop: &Stop, tell: &mut dyn FnMut(Told)| {
         let options = Options { stop: stop.clone(), ..options };
         let results = forebay_lab::run(&plan, &options, &mut |progress| tell(told(&progress)))?;
         let json = serde_json::to_string(&results);
         let json = json.map_err(|error| RunError::Report(error.into()))?;
         Ok::<_, RunError>((json, results.valid, results.report))
     };
-    watched(py, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
+    watched(py, None, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
 }
 
 /// What is put through a benchmark, the values of a dict.
@@ -121,7 +121,7 @@ pub fn bench(py: Python<'_>, bench: Bench, how: How) -> PyResult<Found> {
         sets: overrides(py, &bench.sets)?,
         until: bench.until,
     };
-    let work = |stop: &Stop, tell: &mut dyn FnMut(Told)| {
+    let work = move |stop: &Stop, tell: &mut dyn FnMut(Told)| {
         let options = Options { stop: stop.clone(), ..options };
         let mut plan = String::new();
         let found = forebay_lab::bench::bench(&request, &options, &mut |step| match step {
@@ -135,7 +135,7 @@ pub fn bench(py: Python<'_>, bench: Bench, how: How) -> PyResult<Found> {
         let folders = found.experiments.into_iter().map(|it| (it.plan, it.folder)).collect();
         Ok::<_, RunError>((json, is_fine, found.report, folders))
     };
-    watched(py, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
+    watched(py, None, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
 }
 
 /// What is searched for, the values of a dict.
@@ -176,12 +176,12 @@ pub fn search(py: Python<'_>, search: Search, how: How) -> PyResult<String> {
         build: BUILD,
         stop: Stop::default(),
     };
-    let work = |stop: &Stop, tell: &mut dyn FnMut(Told)| {
+    let work = move |stop: &Stop, tell: &mut dyn FnMut(Told)| {
         let request = lab::Request { stop: stop.clone(), ..request };
         let found = lab::search(&request, &mut |progress| {
             tell((progress.to_string(), 1, 1, progress.done, None));
         })?;
         Ok::<_, RunError>(found.document(&request).to_string())
     };
-    watched(py, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
+    watched(py, None, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
 }

@@ -62,20 +62,14 @@ pub fn simulate<'py>(
     stop: &Bound<'_, Stop>,
 ) -> PyResult<Tables<'py>> {
     let options = options(py, None)?;
-    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?;
+    let plan = plan.get().current().map_err(|error| error::of_plan(py, &error))?.into_owned();
     let jobs: Vec<Wanted> = jobs.into_iter().map(wanted).collect();
-    let asked = stop.get().0.clone();
-    let work = |stop: &backend::Stop, tell: &mut dyn FnMut(())| {
+    let work = move |stop: &backend::Stop, _: &mut dyn FnMut(())| {
         let options = Options { stop: stop.clone(), ..options };
-        let mut told = || {
-            if asked.is_asked() {
-                tell(());
-            }
-        };
-        let store = lab::simulate(&plan, &options, &jobs, &mut told)?;
+        let store = lab::simulate(&plan, &options, &jobs, &mut || ())?;
         Ok::<_, RunError>(rows(&store, over_time)?)
     };
-    let ended = watched(py, work, |()| Err(error::failed(py, "stopped before its end")))?;
+    let ended = watched(py, Some(&stop.get().0), work, |()| Ok(()))?;
     in_python(py, ended.map_err(|error| error::of_run(py, error))?)
 }
 

@@ -5,16 +5,20 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_core::text;
 use forebay_lab::backend::Stop;
 use pyo3::prelude::*;
 
+use crate::calls::{self, Why};
 use crate::error;
 
 /// Time between two looks for signals: ctrl-C acts at once, as far as people can tell.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a thread is waited for whose callback has to end. In Python it ends at once; in C it may sleep for long, and
+/// then the thread is left behind. With a look it is below the second that ctrl-C may take.
+const GRACE: Duration = Duration::from_millis(600);
 
 /// An exception that a callback raised, on its way as a panic through the simulation that it ends.
 struct Raised(PyErr);
@@ -22,6 +26,8 @@ struct Raised(PyErr);
 thread_local! {
     /// The newest exception of a callback on this thread, for who cannot see what a panic carries.
     static NEWEST: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// Why no further callback of this thread is made.
+    static DOOM: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
 /// Ends what this thread does by the exception of a callback.
@@ -31,50 +37,84 @@ pub fn raise(error: PyErr) -> ! {
     resume_unwind(Box::new(Raised(error)))
 }
 
+/// Ends what this thread does, and each callback of it that somebody tries nevertheless, until [`take_raised`] is called.
+pub fn doom(error: PyErr) -> ! {
+    DOOM.set(Some(Python::attach(|py| error.clone_ref(py))));
+    raise(error)
+}
+
+/// Ends what this thread does if [`doom`] has.
+pub fn raise_if_doomed() {
+    let doom =
+        DOOM.with_borrow(|doom| doom.as_ref().map(|it| Python::attach(|py| it.clone_ref(py))));
+    if let Some(error) = doom {
+        raise(error);
+    }
+}
+
 /// The newest exception that callbacks have raised on this thread since the last call.
 pub fn take_raised() -> Option<PyErr> {
+    DOOM.set(None);
     NEWEST.take()
 }
 
 /// Does `work`, which looks at a [`Stop`] and tells how far it is, and calls `told` with what it tells.
 ///
-/// The interpreter is let go but for `told`. What that raises, and what ctrl-C does, asks for the stop and is the result;
-/// an exception in a callback of `work` is the result, too. A panic becomes an exception.
-pub fn watched<T: Send, M: Send>(
+/// The interpreter is let go but for `told`. What that raises, what ctrl-C does, and what `asked` is asked for, asks for the
+/// stop and is the result; an exception in a callback of `work` is the result, too. A panic becomes an exception. A callback
+/// that does not end when it has to is left behind with the thread of `work`.
+pub fn watched<T: Send + 'static, M: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce(&Stop, &mut dyn FnMut(M)) -> T + Send,
+    asked: Option<&Stop>,
+    work: impl FnOnce(&Stop, &mut dyn FnMut(M)) -> T + Send + 'static,
     mut told: impl FnMut(M) -> PyResult<()>,
 ) -> PyResult<T> {
     let stop = Stop::default();
     let (tell, mut heard) = channel();
-    let mut raised = None;
-    let ended = thread::scope(|scope| {
-        let stopped = &stop;
-        let worker = scope.spawn(move || {
-            // Attached once for all, a thread need not be made known to the interpreter for each callback.
-            Python::attach(|py| {
-                py.detach(move || {
-                    work(stopped, &mut |message| {
-                        // Nobody listens to what is told after the end of `watched`, which waits for this thread.
-                        let _ = tell.send(message);
-                    })
+    let stopped = stop.clone();
+    let worker = thread::spawn(move || {
+        // Attached once for all, a thread need not be made known to the interpreter for each callback.
+        Python::attach(|py| {
+            py.detach(move || {
+                work(&stopped, &mut |message| {
+                    // Nobody listens any more where this thread was left behind.
+                    let _ = tell.send(message);
                 })
             })
-        });
-        loop {
-            let done = match py.detach(|| next(&mut heard)) {
-                Ok(message) if raised.is_none() => told(message),
-                Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
-                Err(RecvTimeoutError::Disconnected) => break,
-            };
-            if let Err(error) = done.and_then(|()| py.check_signals()) {
-                stop.ask();
-                raised.get_or_insert(error);
-            }
-        }
-        // Callbacks may still want the interpreter, so it is not held while the thread ends.
-        py.detach(|| worker.join())
+        })
     });
+    let mut raised = None;
+    let mut left: Option<Instant> = None;
+    loop {
+        let done = match py.detach(|| next(&mut heard)) {
+            Ok(message) if raised.is_none() => told(message),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        let done = done.and_then(|()| py.check_signals());
+        let done = done.and_then(|()| match asked {
+            Some(asked) if asked.is_asked() => Err(error::failed(py, "stopped before its end")),
+            _ => Ok(()),
+        });
+        if let Err(error) = done {
+            stop.ask();
+            raised.get_or_insert(error);
+        }
+        let late = calls::end(py, &stop, raised.as_ref().map(|_| Why::Stopped));
+        if raised.is_none() && late.is_none() {
+            continue;
+        }
+        if left.get_or_insert_with(Instant::now).elapsed() > GRACE {
+            stop.ask();
+            let of_call = || late.map(|(place, _)| error::too_long(py, &place));
+            if let Some(error) = raised.or_else(of_call) {
+                return Err(error);
+            }
+            (raised, left) = (None, None);
+        }
+    }
+    // Callbacks may still want the interpreter, so it is not held while the thread ends.
+    let ended = py.detach(|| worker.join());
     match (raised, ended) {
         (Some(error), _) => Err(error),
         (None, Ok(result)) => Ok(result),
@@ -86,6 +126,7 @@ pub fn watched<T: Send, M: Send>(
 /// the result, and a panic becomes an exception.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let ended = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    take_raised();
     ended.map_err(|panic| of_panic(py, panic))
 }
 

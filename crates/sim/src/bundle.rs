@@ -152,7 +152,8 @@ pub(crate) fn boxes(
         seed: streams.stream("control").bits(),
     };
     let session = [random.bits(), random.bits()];
-    let cc = algorithms.build(&bundle.cc, SUPPLIED)?;
+    let mut cc = algorithms.build(&bundle.cc, SUPPLIED)?;
+    cc.set_owner(&format!("bundle {}", bundle.name));
     let control = sendbox::Sendbox::new(config, cc, id, &keys, session, now);
     let mut sendbox = Sendbox {
         index,

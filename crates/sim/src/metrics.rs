@@ -334,6 +334,8 @@ pub struct FlowMetrics {
     pub total_spurious_retransmissions_l4: u64,
     /// Retransmission timeouts.
     pub total_rtos_l4: u64,
+    /// How often limits of the algorithm were brought within bounds.
+    pub limits_clamped: u64,
     /// Segments below the newest one that the receiver acknowledged though they never came; of one that
     /// hides losses.
     pub total_unreceived_l4: Option<u64>,

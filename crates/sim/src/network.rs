@@ -262,6 +262,8 @@ pub enum Opener {
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
+    /// For messages; without one the place among the flows is told.
+    pub name: String,
     /// Congestion control of a TCP connection; datagrams have none.
     pub cc: Spec,
     /// What it sends.

@@ -87,6 +87,7 @@ impl Network {
             opened: None,
             stop,
             dscp: 0,
+            name: String::new(),
             initial_window: None,
             receiving: Receiving::default(),
             data,

@@ -103,6 +103,7 @@ impl From<&Dumbbell> for Network {
                 opened: None,
                 stop: None,
                 dscp: 0,
+                name: String::new(),
                 initial_window: None,
                 receiving: Receiving::default(),
                 data: vec![Hop::Link(0), out],

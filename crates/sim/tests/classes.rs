@@ -44,6 +44,7 @@ fn flow(traffic: Traffic, dscp: u8, data: &[Hop]) -> Flow {
         opened: None,
         stop: None,
         dscp,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data: data.to_vec(),

@@ -33,6 +33,7 @@ fn flow(cc: &str, traffic: Traffic) -> Flow {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data,

@@ -31,6 +31,7 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data: vec![Hop::Link(0)],

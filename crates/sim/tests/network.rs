@@ -34,6 +34,7 @@ fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data,

@@ -47,6 +47,7 @@ fn network(flows: &[(Spec, Receiving)]) -> Network {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: *receiving,
         data: vec![Hop::Link(OUT)],

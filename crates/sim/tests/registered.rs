@@ -64,6 +64,7 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data,

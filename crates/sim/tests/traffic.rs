@@ -31,6 +31,7 @@ fn flow(traffic: Traffic, reversed: bool) -> Flow {
         opened,
         stop,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data,

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
+from forebay.algorithms import refresh
 from forebay.errors import InputError
-from forebay.experiments import Folder, Seeds, run, written
+from forebay.experiments import Folder, Seeds, how_of, simulated, written
 from forebay.plans import Plan
 from forebay.progress import Told, shown
 from forebay.results import Result
@@ -79,6 +80,7 @@ def sweep(
         plan = Plan(plan)
     if jobs is not None and not 1 <= jobs <= 1024:
         raise InputError(f"jobs = {jobs}: allowed is 1 to 1024")
+    refresh(plan._native.own_algorithms)
     wanted = _forebay.jobs(plan._native, written(seeds))
     place = os.fspath(out) if out is not None else os.path.join("out", plan.name)
     told = shown(progress)
@@ -161,7 +163,8 @@ class Sweep:
         Args:
             folder: As of ``store``.
         """
-        return run(self.plan, seeds=self._seeds, out=self.store(folder), progress=False)
+        # The classes are those that the sweep has run.
+        return simulated(self.plan, how_of(self.store(folder), self._seeds, 1, False, False))
 
     def __repr__(self) -> str:
         valid = sum(not it.is_invalid for it in self._kept.values())

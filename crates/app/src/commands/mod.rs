@@ -49,8 +49,11 @@ mod status;
 mod top;
 mod trace;
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use forebay_lab::RunError;
@@ -279,11 +282,34 @@ impl Command {
     }
 }
 
+/// Where [`print`] writes, once [`own_stdout`] has been called.
+static STDOUT: OnceLock<File> = OnceLock::new();
+
+/// Keeps stdout for what commands print. What an algorithm of somebody's own prints, in Rust or in C, goes to stderr from
+/// then on: it would break a document that a program reads.
+///
+/// # Errors
+///
+/// There is no stdout, or no stderr.
+pub fn own_stdout() -> io::Result<()> {
+    let kept = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    // Nobody has called this before.
+    let _ = STDOUT.set(File::from(kept));
+    Ok(())
+}
+
 /// Prints on stdout, for all commands. A reader that has seen enough, such as `head`, is no failure:
 /// false if it has gone.
 fn print(text: &str) -> anyhow::Result<bool> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    let written = match STDOUT.get() {
+        Some(mut stdout) => stdout.write_all(text.as_bytes()),
+        None => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        }
+    };
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         result => result.map(|()| true).context("cannot write to stdout"),
     }

@@ -189,6 +189,10 @@ pub trait CongestionControl: Send {
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
     }
+    /// Whom it decides for, such as `flow bulk`: for messages. Comes before `init`.
+    fn set_owner(&mut self, owner: &str) {
+        let _ = owner;
+    }
     /// Whether the limits follow from what the path does. A sendbox may measure whether such limits pay.
     fn follows_path(&self) -> bool {
         true
@@ -214,6 +218,11 @@ pub trait CongestionControl: Send {
     }
     /// The algorithm's own state, for logs: a name of the phase and named numbers.
     fn state(&self) -> State;
+    /// How often the limits in force were brought within bounds after a call; of an algorithm of somebody's own, see
+    /// [`guest::bounded`].
+    fn clamped(&self) -> u64 {
+        0
+    }
     /// Another in the same state, for a host that needs one for each of many short connections; `None`:
     /// the host builds it.
     fn copied(&self) -> Option<Box<dyn CongestionControl>> {

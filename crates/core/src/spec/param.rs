@@ -190,6 +190,7 @@ macro_rules! quantities {
 quantities! {
     bool: "true or false",
     u64: "a whole number",
+    i64: "a whole number",
     Rate: "a rate",
     ByteCount: "a size",
     Limit: "a queue limit such as \"1200p\", \"1800KB\" or \"150ms\"",

@@ -2,7 +2,9 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use forebay_core::cc::guest::Values;
 use forebay_core::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use forebay_core::units::{ByteCount, Timestamp};
 
@@ -13,31 +15,52 @@ use super::questions::{Questions, send_limits};
 /// An algorithm in a child, for one connection of a simulation.
 pub struct InStep {
     questions: Questions,
+    algorithm: String,
+    /// Whom it decides for.
+    owner: String,
+    /// Longest time that an answer may take.
+    limit: Option<Duration>,
     seed: u64,
     limits: SendLimits,
 }
 
 impl InStep {
-    /// A connection that the algorithm of this name at the other end of `link` decides for.
-    pub fn new(link: Arc<Link>, algorithm: &str) -> Self {
-        let questions = Questions::new(link, algorithm, true);
-        Self { questions, seed: 0, limits: SendLimits::default() }
+    /// A connection that the algorithm of this name and with these parameters, at the other end of `link`, decides for.
+    /// An answer may take up to `limit`.
+    pub fn new(link: Arc<Link>, algorithm: &str, params: &Values, limit: Option<Duration>) -> Self {
+        let questions = Questions::new(link, algorithm, params, true);
+        let (algorithm, owner) = (algorithm.into(), "flow".into());
+        Self { questions, algorithm, owner, limit, seed: 0, limits: SendLimits::default() }
     }
 
-    /// Takes the answer to what was asked.
+    /// Takes the answer of `callback`, which was asked at `now`.
     ///
     /// # Panics
     ///
     /// With [`Raised`] where there is none: nothing else could decide for a run that is to be repeated.
-    fn take(&mut self) {
-        let heard = self.questions.wait();
-        let file = self.questions.link().file().display();
+    fn take(&mut self, callback: &str, now: Timestamp) {
+        let began = Instant::now();
+        let heard = self.questions.wait(self.limit);
+        let told = |what: String| -> ! {
+            let Self { algorithm, owner, .. } = &*self;
+            let (file, now_s) =
+                (self.questions.link().file().display(), now.as_nanos() as f64 / 1e9);
+            let place = format!(
+                "algorithm {algorithm:?}, {owner}, {callback} at {now_s} s of simulated time"
+            );
+            resume_unwind(Box::new(Raised(format!("{file}: {place}: {what}"))))
+        };
         if let Some(traceback) = heard.failed {
-            let traceback = traceback.trim_end();
-            resume_unwind(Box::new(Raised(format!("{file} raised an exception:\n{traceback}"))));
+            told(format!("an exception:\n{}", traceback.trim_end()));
         }
         if heard.number < self.questions.asked() {
-            resume_unwind(Box::new(Raised(format!("{file}: no answer from Python"))));
+            match self.limit {
+                Some(limit) if !heard.is_gone && began.elapsed() >= limit => {
+                    let allowed = "allowed is more with `limit_s` of forebay.algorithm";
+                    told(format!("no answer within {limit:?}: {allowed}"))
+                }
+                _ => told("no answer, since the child has ended".into()),
+            }
         }
         self.limits = heard.limits.map_or(self.limits, send_limits);
     }
@@ -47,21 +70,25 @@ impl CongestionControl for InStep {
     fn init(&mut self, now: Timestamp, mss: ByteCount, initial_cwnd: ByteCount) {
         self.limits = SendLimits { cwnd: Some(initial_cwnd), ..SendLimits::default() };
         self.questions.init(now, mss, initial_cwnd, self.seed);
-        self.take();
+        self.take("init", now);
     }
 
     fn set_seed(&mut self, seed: u64) {
         self.seed = seed;
     }
 
+    fn set_owner(&mut self, owner: &str) {
+        self.owner = owner.into();
+    }
+
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.questions.on_measurement(now, measurement);
-        self.take();
+        self.take("on_measurement", now);
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         self.questions.on_event(now, event);
-        self.take();
+        self.take("on_event", now);
     }
 
     fn send_limits(&self) -> SendLimits {
@@ -95,7 +122,10 @@ mod tests {
                 theirs.send(answer.as_bytes()).unwrap();
             }
         });
-        InStep::new(Arc::new(Link::new(ours, Path::new("mine.py"))), "mine")
+        let link = Arc::new(Link::new(ours, Path::new("mine.py")));
+        let mut cc = InStep::new(link, "mine", &Vec::new(), Some(Duration::from_millis(200)));
+        cc.set_owner("flow bulk");
+        cc
     }
 
     fn start(cc: &mut InStep) {
@@ -114,16 +144,35 @@ mod tests {
         assert_eq!(cc.send_limits().cwnd, Some(ByteCount::new(5000)));
     }
 
+    /// What the end of a connection says, whose child answers so.
+    fn told(cc: &mut InStep) -> String {
+        let ended = catch_unwind(AssertUnwindSafe(|| start(cc))).unwrap_err();
+        ended.downcast::<Raised>().unwrap().0
+    }
+
     #[test]
     fn an_exception_and_a_child_that_is_gone_end_the_run() {
+        let place = "mine.py: algorithm \"mine\", flow bulk, init at 0 s of simulated time: ";
         let exception = r#"{"connection": 1, "number": 1, "failed": "Traceback\n"}"#;
         for (answers, expected) in [
-            (&[exception][..], "mine.py raised an exception:\nTraceback"),
-            (&[], "mine.py: no answer from Python"),
+            (&[exception][..], "an exception:\nTraceback"),
+            (&[r#"{"ended": "killed"}"#], "no answer, since the child has ended"),
+            (&[], "no answer, since the child has ended"),
         ] {
-            let mut cc = with_child(answers);
-            let ended = catch_unwind(AssertUnwindSafe(|| start(&mut cc))).unwrap_err();
-            assert_eq!(ended.downcast::<Raised>().unwrap().0, expected);
+            assert_eq!(told(&mut with_child(answers)), format!("{place}{expected}"));
         }
+    }
+
+    #[test]
+    fn late_answer_ends_the_run() {
+        let (ours, _theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        let link = Arc::new(Link::new(ours, Path::new("mine.py")));
+        let limit = Duration::from_millis(50);
+        let mut cc = InStep::new(link, "mine", &Vec::new(), Some(limit));
+        let told = told(&mut cc);
+        assert!(
+            told.contains("flow, init at 0 s of simulated time: no answer within 50ms"),
+            "{told}"
+        );
     }
 }

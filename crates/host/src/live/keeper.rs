@@ -34,6 +34,7 @@ use super::LiveError;
 use super::output::tell_lines;
 use crate::clock;
 use crate::log::format;
+use crate::service::privileges::landlock::ReadOnly;
 use crate::service::privileges::{self, Account, seccomp};
 use crate::service::supervisor::block_signals;
 
@@ -47,9 +48,14 @@ const ENVIRONMENT: [&str; 3] = ["PATH", "PYTHONPATH", "VIRTUAL_ENV"];
 const THREADS: [&str; 3] = ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"];
 /// What the process that keeps it has besides: how lines of the log are written.
 const LOG: [&str; 3] = ["FOREBAY_LOG", format::VARIABLE, format::JOURNAL];
-/// What each process of a child has at the most: bytes of address space, bytes of what a crash leaves, and open files.
-const LIMITS: [(Resource, u64); 3] =
-    [(Resource::RLIMIT_AS, 16 << 30), (Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_NOFILE, 256)];
+/// What each process of a child has at the most: bytes of address space, bytes of what a crash leaves, bytes of a file that
+/// it writes (one without a name among them), and open files.
+const LIMITS: [(Resource, u64); 4] = [
+    (Resource::RLIMIT_AS, 16 << 30),
+    (Resource::RLIMIT_CORE, 0),
+    (Resource::RLIMIT_FSIZE, 0),
+    (Resource::RLIMIT_NOFILE, 256),
+];
 /// Processes and threads that the account of children has at the most. Any other user has some already.
 const PROCESSES_MAX: u64 = 256;
 /// What the log has of a child whose filters the kernel refuses.
@@ -111,6 +117,11 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
         tracing::warn!(target: "privileges", %error, "no filter of system calls for Python");
     };
     let filters = seccomp::of_others().inspect_err(no_filters).ok();
+    // A kernel without Landlock: limits leave files that are empty.
+    let no_rules = |error: &io::Error| {
+        tracing::warn!(target: "privileges", %error, "no Landlock for Python: it may make empty files");
+    };
+    let rules = ReadOnly::new().inspect_err(no_rules).ok().map(Arc::new);
     let (written, stderr) = io::pipe()?;
     let tell = move || {
         tell_lines(written, clock::now, |line| tracing::info!(target: "python_output", "{line}"));
@@ -130,7 +141,7 @@ pub fn keep(file: &Path, account: Option<(u32, u32)>) -> io::Result<()> {
         for name in LOG {
             command.env_remove(name);
         }
-        confine(&mut command, filters.clone(), processes_max);
+        confine(&mut command, filters.clone(), rules.clone(), processes_max);
         run_in_group(&mut command, &group, &stderr)
     })
 }
@@ -153,7 +164,12 @@ fn end_with(channel: &Socket, group: &AtomicI32) {
 }
 
 /// Has `command` run as a child: in a group of its own, which ends with this process, within limits and filters.
-fn confine(command: &mut Command, filters: Option<[BpfProgram; 3]>, processes_max: Option<u64>) {
+fn confine(
+    command: &mut Command,
+    filters: Option<[BpfProgram; 3]>,
+    rules: Option<Arc<ReadOnly>>,
+    processes_max: Option<u64>,
+) {
     let of_account = processes_max.map(|most| (Resource::RLIMIT_NPROC, most));
     let limits: Vec<(Resource, u64)> = LIMITS.into_iter().chain(of_account).collect();
     command.process_group(0).envs(THREADS.map(|name| (name, "1")));
@@ -175,7 +191,11 @@ fn confine(command: &mut Command, filters: Option<[BpfProgram; 3]>, processes_ma
         prctl::set_dumpable(true)?;
         // The first to go where memory is short. A kernel that refuses chooses as it does otherwise.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-        Ok(())
+        // From here on that is not written any more.
+        rules.as_ref().map_or(Ok(()), |rules| {
+            prctl::set_no_new_privs()?;
+            rules.enter()
+        })
     };
     // SAFETY: the closure makes system calls, and touches nothing that another thread may hold.
     unsafe { command.pre_exec(prepare) };
@@ -291,7 +311,7 @@ mod tests {
         let mut command = Command::new("sh");
         let script = "printf 'not ended' >&2; sleep 60 & exit 3";
         command.args(["-c", script]).stderr(end.try_clone().unwrap());
-        confine(&mut command, None, None);
+        confine(&mut command, None, None, None);
         let (began, group) = (Instant::now(), AtomicI32::new(0));
         let ended = run_in_group(&mut command, &group, &end).unwrap();
         assert_eq!((ended.code(), group.into_inner()), (Some(3), 0));
@@ -308,12 +328,18 @@ mod tests {
         let mut command = Command::new("sh");
         let script = "cat /proc/self/limits /proc/self/oom_score_adj; \
                       echo $OPENBLAS_NUM_THREADS thread; \
-                      setsid true; test $? -eq 1 && echo stays";
+                      setsid true; test $? -eq 1 && echo stays; \
+                      (echo 0 > /proc/self/oom_score_adj) 2>&-; cat /proc/$$/oom_score_adj; \
+                      for kind in \"-M 1\" \"-S 1\" -Q; do ipcmk $kind 2>&- && echo left $kind; done; \
+                      for file in /tmp /dev/shm /var/tmp; do \
+                      (echo 1 > $file/forebay-$$) 2>&- && echo left $file; done; true";
         command.args(["-c", script]);
         // The user of this test may have many already.
         let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).unwrap();
         let processes_max = hard - 1;
-        confine(&mut command, Some(seccomp::of_others().unwrap()), Some(processes_max));
+        let rules = Arc::new(ReadOnly::new().unwrap());
+        let filters = Some(seccomp::of_others().unwrap());
+        confine(&mut command, filters, Some(rules), Some(processes_max));
         let output = command.output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -321,6 +347,7 @@ mod tests {
         for expected in [
             "Max address space 17179869184 17179869184 bytes",
             "Max core file size 0 0 bytes",
+            "Max file size 0 0 bytes",
             "Max open files 256 256 files",
             &format!("Max processes {} {processes_max} processes", soft.min(processes_max)),
             "1000",
@@ -329,6 +356,7 @@ mod tests {
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {said}");
         }
+        assert!(lines.iter().all(|line| line != "0" && !line.starts_with("left")), "{said}");
     }
 
     #[test]
@@ -337,7 +365,7 @@ mod tests {
         let mut command = Command::new("true");
         command.stderr(end);
         let unfinished = seccomp::of_others().unwrap().map(|filter| filter[..1].to_vec());
-        confine(&mut command, Some(unfinished), None);
+        confine(&mut command, Some(unfinished), None, None);
         assert!(command.status().is_err());
         drop(command);
         let mut said = Vec::new();

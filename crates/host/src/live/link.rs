@@ -1,10 +1,13 @@
 //! The datagrams between connections and bundles of a program and their child.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -174,16 +177,34 @@ impl Link {
         state.heard(connection)
     }
 
-    /// What has been heard for `connection` once the question of this number has its answer, or it is clear that there
-    /// will be none.
-    pub fn wait(&self, connection: u64, number: u64) -> Heard {
+    /// What has been heard for `connection` once the question of this number has its answer, it is clear that there
+    /// will be none, or `limit` is over.
+    pub fn wait(&self, connection: u64, number: u64, limit: Option<Duration>) -> Heard {
         self.tell_ends(&mut self.state());
+        let until = limit.map(|limit| Instant::now() + limit);
         loop {
             let mut state = self.state();
             let is_answered =
                 state.connections.get(&connection).is_none_or(|heard| heard.number >= number);
-            if is_answered || state.is_gone || !state.receive(self, MsgFlags::empty()) {
+            let is_over = is_answered || state.is_gone || !self.has_more(until);
+            if is_over || !state.receive(self, MsgFlags::empty()) {
                 return state.heard(connection);
+            }
+        }
+    }
+
+    /// Waits `until` something has come, or the other end is closed; false where neither happens.
+    fn has_more(&self, until: Option<Instant>) -> bool {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.map_or(PollTimeout::NONE, |left| {
+            // Whole milliseconds, and none too few.
+            PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        loop {
+            match poll(&mut fds, timeout) {
+                Err(Errno::EINTR) => {}
+                ready => return ready.is_ok_and(|ready| ready > 0),
             }
         }
     }

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::cc::guest::Described;
+use forebay_core::cc::guest::{Described, Setting, Values};
 use forebay_core::cc::{Algorithm, CongestionControl};
 use forebay_core::spec::SpecError;
 use serde::Deserialize;
@@ -79,7 +79,13 @@ pub struct Entry {
     pub needs: Vec<String>,
     /// How often it hears of measurements.
     pub every: String,
-    /// Digest of its text, in hex.
+    /// Longest time in seconds that a simulation waits for an answer; 0: any.
+    #[serde(default)]
+    pub limit_s: f64,
+    /// Parameters of the algorithm.
+    #[serde(default)]
+    pub params: Vec<Setting>,
+    /// Digest of all that decides, in hex.
     pub sources: String,
 }
 
@@ -108,15 +114,20 @@ impl Live {
     }
 
     /// An entry for a registry of a simulation, whose time stands still until what `entry` says has answered. An exception
-    /// in Python is a panic with [`Raised`].
+    /// in Python, and a callback that takes longer than its entry allows, is a panic with [`Raised`].
     ///
     /// # Errors
     ///
     /// The entry names a field or a time that there is not.
     pub fn in_step(&self, entry: &Entry) -> Result<Algorithm, SpecError> {
         let (link, name) = (self.link.clone(), entry.name.clone());
-        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
-            Box::new(InStep::new(link.clone(), &name))
+        let limit = Duration::try_from_secs_f64(entry.limit_s).map_err(|_| {
+            let allowed = "a time in seconds, or 0 for none";
+            SpecError::new("limit_s", &entry.limit_s.to_string(), allowed)
+        })?;
+        let limit = (!limit.is_zero()).then_some(limit);
+        described(entry).algorithm(move |values: Values| -> Box<dyn CongestionControl> {
+            Box::new(InStep::new(link.clone(), &name, &values, limit))
         })
     }
 
@@ -128,15 +139,15 @@ impl Live {
     /// The entry names a field or a time that there is not.
     pub fn algorithm(&self, entry: &Entry, fallback: Algorithm) -> Result<Algorithm, SpecError> {
         let (link, name) = (self.link.clone(), entry.name.clone());
-        described(entry).algorithm(move || -> Box<dyn CongestionControl> {
-            Box::new(Remote::new(link.clone(), &name, &name, &fallback))
+        described(entry).algorithm(move |values: Values| -> Box<dyn CongestionControl> {
+            Box::new(Remote::new(link.clone(), (&name, &values), &name, &fallback))
         })
     }
 }
 
 fn described(entry: &Entry) -> Described {
-    let Entry { name, summary, needs, every, .. } = entry.clone();
-    Described { name, summary, needs, every }
+    let Entry { name, summary, needs, every, params, .. } = entry.clone();
+    Described { name, summary, needs, every, params }
 }
 
 /// The algorithms that a child says it has, or what came in their place.

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::bundle::sendbox::SUPPLIED;
-use forebay_core::cc::guest::{Every, seldom, within_bounds};
+use forebay_core::cc::guest::{Every, Values, seldom, within_bounds};
 use forebay_core::cc::{Algorithm, CongestionControl, Registry, copa};
 use forebay_core::spec::{Described, Spec, SpecError, Value, one_of};
 
 use super::remote::Remote;
-use super::{Entry, Live};
+use super::{Entry, Live, described};
 
 const FILE: Described = Described {
     name: "file",
@@ -23,9 +23,9 @@ const FILE: Described = Described {
 
 const CLASS: Described = Described {
     name: "algorithm",
-    summary: "which algorithm of the file; may be left out where there is one",
+    summary: "which algorithm of the file, with its parameters; may be left out where there is one",
     default: None,
-    allowed: "the name of an algorithm, as a text",
+    allowed: "the name of an algorithm, as a text: \"gentle\" or \"gentle(keep=0.7)\"",
 };
 
 /// The registry entry.
@@ -109,7 +109,8 @@ pub fn start(spec: &Spec) -> Result<(), SpecError> {
         started.insert(file.into(), live);
     }
     let live = &started[Path::new(file)];
-    let Entry { needs, every, .. } = choose(&live.entries, spec)?;
+    let (entry, _) = choose(&live.entries, spec)?;
+    let Entry { needs, every, .. } = entry;
     every_of(every)?;
     let supplied = SUPPLIED.iter().map(|field| field.name()).collect::<Vec<_>>();
     match needs.iter().find(|need| !supplied.contains(&need.as_str())) {
@@ -138,23 +139,29 @@ fn decide(spec: &Spec, whom: &str) -> Result<Box<dyn CongestionControl>, SpecErr
         let allowed = "a file that the box was started with, since a box that runs starts no programs: start it again";
         SpecError::new(FILE.name, file, allowed)
     })?;
-    let Entry { name, every, .. } = choose(&live.entries, spec)?;
-    let remote = Remote::new(live.link.clone(), name, whom, &copa::ALGORITHM);
+    let (entry, params) = choose(&live.entries, spec)?;
+    let Entry { name, every, .. } = entry;
+    let remote = Remote::new(live.link.clone(), (name, &params), whom, &copa::ALGORITHM);
     let remote = seldom(Box::new(remote), every_of(every)?);
     Ok(within_bounds(remote, ALGORITHM.min_window_mss))
 }
 
-/// The entry that `spec` names; the only one where it names none.
-fn choose<'a>(entries: &'a [Entry], spec: &Spec) -> Result<&'a Entry, SpecError> {
+/// The entry that `spec` names, the only one where it names none, and its parameters.
+fn choose<'a>(entries: &'a [Entry], spec: &Spec) -> Result<(&'a Entry, Values), SpecError> {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     let refused = |name: &str| SpecError::new(CLASS.name, name, &one_of(name, &names));
-    match (text(spec, &CLASS)?, entries) {
+    let written = text(spec, &CLASS)?.map(str::parse::<Spec>).transpose();
+    let written = written.map_err(|error| error.within(CLASS.name))?;
+    let entry = match (&written, entries) {
         (None, [only]) => Ok(only),
         (None, _) => Err(refused("(absent)")),
-        (Some(name), _) => {
-            entries.iter().find(|entry| entry.name == name).ok_or_else(|| refused(name))
+        (Some(Spec { kind, .. }), _) => {
+            entries.iter().find(|entry| entry.name == *kind).ok_or_else(|| refused(kind))
         }
-    }
+    }?;
+    let written = written.unwrap_or_else(|| Spec::named(&entry.name));
+    let values = described(entry).values(&written);
+    Ok((entry, values.map_err(|error| error.within(CLASS.name))?))
 }
 
 fn every_of(every: &str) -> Result<Every, SpecError> {
@@ -176,6 +183,8 @@ fn text<'a>(spec: &'a Spec, parameter: &Described) -> Result<Option<&'a str>, Sp
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::cc::guest::Setting;
+
     use super::*;
 
     fn entry(name: &str) -> Entry {
@@ -184,6 +193,14 @@ mod tests {
             summary: String::new(),
             needs: Vec::new(),
             every: "round".into(),
+            limit_s: 10.0,
+            params: vec![Setting {
+                name: "keep".into(),
+                summary: String::new(),
+                default: Value::Float(0.5),
+                low: Some(0.0),
+                high: Some(1.0),
+            }],
             sources: "0".into(),
         }
     }
@@ -193,7 +210,7 @@ mod tests {
         let file = Path::new("mine.py");
         let chosen = |names: &[&str], spec: &Spec| {
             let entries: Vec<Entry> = names.iter().map(|name| entry(name)).collect();
-            choose(&entries, spec).map(|it| it.name.clone()).map_err(|error| error.to_string())
+            choose(&entries, spec).map(|(it, _)| it.name.clone()).map_err(|error| error.to_string())
         };
         assert_eq!(chosen(&["a"], &of(file, None)).as_deref(), Ok("a"));
         assert_eq!(chosen(&["a", "b"], &of(file, Some("b"))).as_deref(), Ok("b"));
@@ -201,6 +218,21 @@ mod tests {
         assert!(error.starts_with("algorithm = (absent): allowed is one of a, b"), "{error}");
         let error = chosen(&["a"], &of(file, Some("c"))).unwrap_err();
         assert!(error.starts_with("algorithm = c: allowed is one of a"), "{error}");
+    }
+
+    #[test]
+    fn parameters_stand_behind_the_name() {
+        let file = Path::new("mine.py");
+        let chosen = |text: &str| {
+            let found = choose(&[entry("a")], &of(file, Some(text))).map(|(_, params)| params);
+            found.map_err(|error| error.to_string())
+        };
+        assert_eq!(chosen("a(keep=0.7)"), Ok(vec![("keep", Value::Float(0.7))]));
+        assert_eq!(chosen("a"), Ok(vec![("keep", Value::Float(0.5))]));
+        let error = chosen("a(keep=7)").unwrap_err();
+        assert!(error.contains("algorithm.keep = 7: allowed is a number, 0 to 1"), "{error}");
+        assert!(chosen("a(kept=0.7)").unwrap_err().starts_with("algorithm.kept"));
+        assert!(chosen("a(").unwrap_err().starts_with("algorithm.kind"));
     }
 
     #[test]

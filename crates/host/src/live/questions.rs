@@ -1,8 +1,9 @@
 //! What a child is asked for a connection or bundle, and how its answers read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_core::cc::guest::Told;
+use forebay_core::cc::guest::{Told, Values};
 use forebay_core::cc::{CongestionEvent, Measurement, SendLimits};
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ use super::link::{Heard, Limits, Link};
 pub struct Questions {
     link: Arc<Link>,
     algorithm: String,
+    /// Parameters of the algorithm by name.
+    params: Value,
     connection: u64,
     /// Number of the newest question.
     asked: u64,
@@ -23,12 +26,14 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Questions to the algorithm of this name at the other end of `link`; each arrives `for_sure`, or is lost where the
-    /// child is far behind.
-    pub fn new(link: Arc<Link>, algorithm: &str, for_sure: bool) -> Self {
+    /// Questions to the algorithm of this name and with these parameters at the other end of `link`; each arrives
+    /// `for_sure`, or is lost where the child is far behind.
+    pub fn new(link: Arc<Link>, algorithm: &str, params: &Values, for_sure: bool) -> Self {
         let connection = link.open();
         let algorithm = algorithm.into();
-        Self { link, algorithm, connection, asked: 0, for_sure, has_begun: false }
+        let params = params.iter().map(|(name, value)| ((*name).to_string(), json!(value)));
+        let params = Value::Object(params.collect());
+        Self { link, algorithm, params, connection, asked: 0, for_sure, has_begun: false }
     }
 
     /// Where they go.
@@ -49,7 +54,7 @@ impl Questions {
             "initial_cwnd_bytes": initial_cwnd.as_u64(),
             "seed": seed,
         });
-        let told = json!({ "algorithm": self.algorithm, "start": start });
+        let told = json!({ "algorithm": self.algorithm, "params": self.params, "start": start });
         self.has_begun |= self.put(now, "init", told);
     }
 
@@ -82,9 +87,10 @@ impl Questions {
         self.link.hear(self.connection)
     }
 
-    /// What has been heard once the newest question has its answer, or it is clear that there will be none.
-    pub fn wait(&self) -> Heard {
-        self.link.wait(self.connection, self.asked)
+    /// What has been heard once the newest question has its answer, it is clear that there will be none, or `limit` is
+    /// over.
+    pub fn wait(&self, limit: Option<Duration>) -> Heard {
+        self.link.wait(self.connection, self.asked, limit)
     }
 }
 
@@ -115,7 +121,7 @@ mod tests {
     use super::*;
 
     fn begun(link: &Arc<Link>) -> Questions {
-        let mut questions = Questions::new(link.clone(), "mine", false);
+        let mut questions = Questions::new(link.clone(), "mine", &Vec::new(), false);
         questions.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000), 0);
         questions
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use forebay_core::cc::guest::Values;
 use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Law, Measurement, SendLimits, State,
 };
@@ -70,10 +71,15 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// What the log calls `whom`, for which the algorithm of this name decides at the other end of `link`, and
-    /// `fallback` where that does not.
-    pub fn new(link: Arc<Link>, algorithm: &str, whom: &str, fallback: &Algorithm) -> Self {
-        let questions = Questions::new(link, algorithm, false);
+    /// What the log calls `whom`, for which the algorithm of this name and with these parameters decides at the other
+    /// end of `link`, and `fallback` where that does not.
+    pub fn new(
+        link: Arc<Link>,
+        (algorithm, params): (&str, &Values),
+        whom: &str,
+        fallback: &Algorithm,
+    ) -> Self {
+        let questions = Questions::new(link, algorithm, params, false);
         let fallback = fallback.build(&Spec::named(fallback.name));
         Self {
             generation: questions.hear().generation,

@@ -6,6 +6,7 @@ mod emu;
 pub mod ns3;
 mod sim;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,32 @@ impl Stop {
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Whether it is a clone of `other`, or that of this one.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Does `work`, which this one ends, on this thread.
+    fn around<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Before(Option<Stop>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                CURRENT.set(self.0.take());
+            }
+        }
+        let _before = Before(CURRENT.replace(Some(self.clone())));
+        work()
+    }
+
+    /// What ends the run that this thread makes: for algorithms that may take long to decide.
+    pub fn current() -> Option<Self> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
 /// Why a run gave no rows.
@@ -54,6 +81,9 @@ pub enum BackendError {
     /// The run was started and failed.
     #[error("{0}")]
     Failed(String),
+    /// So it did by a panic, such as that of an algorithm of somebody's own; the next run may do better.
+    #[error("{0}")]
+    Panicked(String),
     /// So it did because a box or the agent ended by itself, or did not end when it was told to.
     #[error("{0}")]
     BoxDied(String),

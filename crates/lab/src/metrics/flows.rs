@@ -129,6 +129,10 @@ pub const METRICS: &[Entry] = &[
     entry("total_rtos_l4", "run flow arm", "", Sum,
         "retransmission timeouts in the whole run, of the run those of its greedy connections (simulator)",
         "#{timeouts}", CCPERF),
+    entry("limits_clamped", "flow", "", Sum,
+        "times that limits of an algorithm of one's own made no sense (a window of 0, infinity, no number) and were \
+         brought within bounds, in the whole run (simulator); only where there are any",
+        "#{answers}", OWN),
     entry("total_unreceived_l4", "flow", "", Sum,
         "segments that an optimistic receiver acknowledged though they never came, those ahead of all that came \
          left out, in the whole run (simulator)",

@@ -42,6 +42,8 @@ pub enum Event<'a> {
 pub enum Ending<'a> {
     /// With a run that may be used.
     Valid,
+    /// So it did, and limits of an algorithm of somebody's own were brought within bounds so often.
+    Clamped(u64),
     /// With a box, and why: the run counts, against the box.
     Died(&'a str),
     /// With a run that the harness's own figures forbid to use.
@@ -52,6 +54,10 @@ impl std::fmt::Display for Ending<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Valid => write!(f, "valid"),
+            Self::Clamped(times) => write!(
+                f,
+                "valid, but limits of an algorithm made no sense {times} times and were brought within bounds"
+            ),
             Self::Died(reason) => write!(f, "valid, and counts against the boxes: {reason}"),
             Self::Rejected(reasons) => write!(f, "rejected: {}", reasons.join("; ")),
         }

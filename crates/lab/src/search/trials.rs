@@ -6,13 +6,13 @@ use super::Request;
 use super::case::{Case, SEEDS};
 use super::known::{Figures, Known, Row};
 use super::objective::OBJECTIVES;
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, BackendError};
 use crate::metrics::evaluate;
 use crate::metrics::statistics::Sorted;
 use crate::parallel::in_order;
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan, PlanError};
-use crate::runner::RunError;
+use crate::runner::{RunError, guarded};
 
 /// The back end: a search is thousands of runs.
 const BACKEND: &str = "sim";
@@ -109,7 +109,14 @@ impl<'a> Trials<'a> {
 type OfRun = Vec<Option<f64>>;
 
 fn figures(backend: &dyn Backend, experiment: &Experiment) -> Result<OfRun, RunError> {
-    let rows = backend.run(experiment, Path::new(""), &mut |_| ())?;
+    let run = || backend.run(experiment, Path::new(""), &mut |_| ());
+    let rows = guarded(run).map_err(|error| match error {
+        BackendError::Panicked(reason) => {
+            let name = format!("{} seed {}", experiment.plan, experiment.seed);
+            RunError::Failed { name, attempts: 1, reason }
+        }
+        error => error.into(),
+    })?;
     let found = evaluate(experiment, &rows)?;
     let counted = experiment.stop - experiment.warmup;
     Ok(OBJECTIVES.iter().map(|it| it.of(counted, &found.flows, &found.links)).collect())

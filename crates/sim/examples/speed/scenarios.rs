@@ -85,6 +85,7 @@ pub fn requests(stop: Duration) -> Scenario {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],

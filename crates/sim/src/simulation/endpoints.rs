@@ -98,6 +98,11 @@ pub struct Read {
     pub number: u32,
 }
 
+/// What messages call the flow of this number.
+pub(super) fn owner(flow: &Flow, number: u32) -> String {
+    if flow.name.is_empty() { format!("flow {number}") } else { format!("flow {}", flow.name) }
+}
+
 impl Simulation {
     pub(super) fn add_flow(
         &mut self,
@@ -143,6 +148,7 @@ impl Simulation {
         };
         let finite = bytes.filter(|_| reader != Reader::Caller);
         let number = self.places.len() as u32;
+        algorithm.set_owner(&owner(flow, number));
         let index = self.connections.len() as u32;
         self.places.push(Place::Connection(index as usize));
         let (data, back) = (self.way(network, &flow.data), self.way(network, &flow.back));

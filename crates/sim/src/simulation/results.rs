@@ -108,6 +108,7 @@ impl Simulation {
             total_retransmissions_l4: counters.resent,
             total_spurious_retransmissions_l4: connection.receiver.duplicates(),
             total_rtos_l4: counters.timeouts,
+            limits_clamped: sender.clamped(),
             total_unreceived_l4: connection.receiver.unreceived(),
             total_window_probes_l4: limits.map(|(probes, _)| probes),
             rwnd_limited_l4: limits.map(|(_, ns)| ratio(ns as f64 * 1e-9, life.as_secs_f64())),

@@ -15,7 +15,7 @@ use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Timestamp;
 
 use super::Simulation;
-use super::endpoints::{Connection, Place, Read, Way};
+use super::endpoints::{Connection, Place, Read, Way, owner};
 use super::receiving::Reader;
 use crate::event::Event;
 use crate::metrics::{FlowMeter, FlowMetrics, mbit_per_s, ratio};
@@ -59,6 +59,8 @@ pub(super) struct Pool {
     back: Way,
     /// Place among the flows of the network.
     flow: u32,
+    /// What messages call it.
+    owner: String,
     start: Timestamp,
     opener: Opener,
     tcp: Arc<Tcp>,
@@ -120,6 +122,7 @@ impl Simulation {
             data,
             back,
             flow: number,
+            owner: owner(flow, number),
             start,
             opener,
             tcp,
@@ -170,6 +173,7 @@ impl Simulation {
         let copy = pool.algorithm.copied();
         let mut algorithm = copy.or_else(|| self.algorithms.build(&pool.cc, SUPPLIED).ok())?;
         algorithm.set_seed(pool.seeds.bits());
+        algorithm.set_owner(&pool.owner);
         // One that was freed at this instant may have sent at it, too.
         let now = self.now;
         let is_old = |slot: &u32| {

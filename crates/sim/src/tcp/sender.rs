@@ -569,6 +569,11 @@ impl Sender {
         self.take_limits();
     }
 
+    /// How often the algorithm's limits were brought within bounds.
+    pub fn clamped(&self) -> u64 {
+        self.algorithm.clamped()
+    }
+
     /// The algorithm's own timer has expired.
     pub fn on_algorithm_timer(&mut self, now: Timestamp) {
         self.algorithm.on_timer(now);

@@ -72,6 +72,7 @@ pub fn flow(cc: &str, traffic: Traffic, hop: Hop) -> Flow {
         opened: None,
         stop: None,
         dscp: 0,
+        name: String::new(),
         initial_window: None,
         receiving: Receiving::default(),
         data: vec![hop],

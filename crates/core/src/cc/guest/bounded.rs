@@ -26,7 +26,7 @@ pub fn bounded(algorithm: Algorithm) -> Algorithm {
 /// or more.
 pub fn within_bounds(cc: Box<dyn CongestionControl>, least_mss: f64) -> Box<dyn CongestionControl> {
     let (least, waits) = (ByteCount::new(1), Timestamp::ZERO);
-    Box::new(Bounded { cc, least_mss: least_mss.max(1.0), least, waits })
+    Box::new(Bounded { cc, least_mss: least_mss.max(1.0), least, waits, clamped: 0 })
 }
 
 struct Bounded {
@@ -37,6 +37,20 @@ struct Bounded {
     least: ByteCount,
     /// No timer is due before.
     waits: Timestamp,
+    /// See [`CongestionControl::clamped`].
+    clamped: u64,
+}
+
+impl Bounded {
+    /// Takes note of limits that make no sense. An endless ssthresh does: slow start then ends with a loss.
+    fn note(&mut self) {
+        let limits = self.cc.send_limits();
+        let is_window = |it: ByteCount| (self.least..=ByteCount::new(CWND_MAX)).contains(&it);
+        let is_clamped = limits.cwnd.is_some_and(|it| !is_window(it))
+            || limits.ssthresh.is_some_and(|it| it < self.least)
+            || limits.pacing_rate.is_some_and(|it| it < RATE_MIN);
+        self.clamped += u64::from(is_clamped);
+    }
 }
 
 impl CongestionControl for Bounded {
@@ -50,17 +64,24 @@ impl CongestionControl for Bounded {
         self.cc.set_seed(seed);
     }
 
+    fn set_owner(&mut self, owner: &str) {
+        self.cc.set_owner(owner);
+    }
+
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         self.cc.on_measurement(now, measurement);
+        self.note();
     }
 
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent) {
         self.cc.on_event(now, event);
+        self.note();
     }
 
     fn on_timer(&mut self, now: Timestamp) {
         self.waits = now + TIMER_MIN;
         self.cc.on_timer(now);
+        self.note();
     }
 
     fn next_timer(&self) -> Option<Timestamp> {
@@ -86,9 +107,13 @@ impl CongestionControl for Bounded {
         self.cc.state()
     }
 
+    fn clamped(&self) -> u64 {
+        self.clamped
+    }
+
     fn copied(&self) -> Option<Box<dyn CongestionControl>> {
-        let Self { least_mss, least, waits, .. } = *self;
-        Some(Box::new(Self { cc: self.cc.copied()?, least_mss, least, waits }))
+        let Self { least_mss, least, waits, clamped, .. } = *self;
+        Some(Box::new(Self { cc: self.cc.copied()?, least_mss, least, waits, clamped }))
     }
 }
 
@@ -142,11 +167,17 @@ mod tests {
             assert_eq!(limits.ssthresh, Some(ByteCount::new(CWND_MAX)));
             assert_eq!(limits.pacing_rate, Some(RATE_MIN));
         }
+        assert_eq!(cc.clamped(), 0);
         cc.on_timer(now);
         assert_eq!(cc.next_timer(), Some(now + TIMER_MIN));
+        cc.on_event(now, CongestionEvent::Loss);
+        assert_eq!(cc.clamped(), 2);
 
         let window = Value::Text("30000B".into());
-        let sane = bounded(constant::ALGORITHM).build(&spec.with("cwnd", window)).unwrap();
+        let mut sane = bounded(constant::ALGORITHM).build(&spec.with("cwnd", window)).unwrap();
+        sane.init(now, ByteCount::new(1000), ByteCount::new(10_000));
+        sane.on_event(now, CongestionEvent::Loss);
+        assert_eq!(sane.clamped(), 0);
         assert_eq!(sane.send_limits().cwnd, Some(ByteCount::new(30_000)));
     }
 }

@@ -5,9 +5,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::setting::{Known, Setting};
 use super::{Every, seldom};
 use crate::cc::{Algorithm, CongestionControl, Field};
-use crate::spec::{Spec, SpecError};
+use crate::spec::{Parameter, Spec, SpecError, Value};
 
 /// What a program says of an algorithm of its own.
 #[derive(Clone, Debug)]
@@ -20,17 +21,22 @@ pub struct Described {
     pub needs: Vec<String>,
     /// How often the algorithm hears of measurements, as [`Every`] is written.
     pub every: String,
+    /// Parameters of the algorithm.
+    pub params: Vec<Setting>,
 }
+
+/// The value of each parameter by its name.
+pub type Values = Vec<(&'static str, Value)>;
 
 impl Described {
     /// The entry of a registry, instances of which `make` makes. What the entry says lives as long as the program.
     ///
     /// # Errors
     ///
-    /// A field or a time that there is not.
+    /// A field or a time that there is not, or a parameter that plans cannot write.
     pub fn algorithm(
         self,
-        make: impl Fn() -> Box<dyn CongestionControl> + Send + Sync + 'static,
+        make: impl Fn(Values) -> Box<dyn CongestionControl> + Send + Sync + 'static,
     ) -> Result<Algorithm, SpecError> {
         let every: Every = self
             .every
@@ -42,20 +48,41 @@ impl Described {
             found.ok_or_else(|| SpecError::new("needs", name, &allowed()))
         };
         let needs = self.needs.iter().map(field).collect::<Result<Vec<_>, _>>()?;
-        let build = move |_: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
-            Ok(seldom(make(), every))
+        let known = known(self.params)?;
+        let params: Vec<&'static dyn Parameter> = known.iter().map(Known::parameter).collect();
+        let build = move |spec: &Spec| -> Result<Box<dyn CongestionControl>, SpecError> {
+            let values = known.iter().map(|it| Ok((it.parameter().name(), it.of(spec)?)));
+            Ok(seldom(make(values.collect::<Result<_, SpecError>>()?), every))
         };
         Ok(Algorithm {
             name: self.name.leak(),
             summary: self.summary.leak(),
             sources: &[],
-            params: &[],
+            params: params.leak(),
             needs: needs.leak(),
             min_window_mss: 1.0,
             batch_tolerance: 0.2,
             build: Box::leak(Box::new(build)),
         })
     }
+
+    /// The value of each parameter where `spec` decides, with the defaults of those that it leaves out.
+    ///
+    /// # Errors
+    ///
+    /// A parameter that plans cannot write, that is unknown, or out of range.
+    pub fn values(self, spec: &Spec) -> Result<Values, SpecError> {
+        let known = known(self.params)?;
+        let params: Vec<&dyn Parameter> = known.iter().map(Known::parameter).collect();
+        spec.check_names(&params)?;
+        known.iter().map(|it| Ok((it.parameter().name(), it.of(spec)?))).collect()
+    }
+}
+
+/// Parameters that live as long as the program.
+fn known(params: Vec<Setting>) -> Result<&'static [Known], SpecError> {
+    let known = params.into_iter().map(Setting::known).collect::<Result<Vec<_>, _>>()?;
+    Ok(known.leak())
 }
 
 #[cfg(test)]
@@ -65,12 +92,13 @@ mod tests {
 
     #[test]
     fn fields_and_times_that_there_are_not_are_refused_by_name() {
-        let make = || cc::build(&Spec::named("const"), &[]).unwrap();
+        let make = |_: Values| cc::build(&Spec::named("const"), &[]).unwrap();
         let with = |needs: &str, every: &str| Described {
             name: "told".into(),
             summary: String::new(),
             needs: vec![needs.into()],
             every: every.into(),
+            params: Vec::new(),
         };
         let error = with("luck", "round").algorithm(make).unwrap_err().to_string();
         assert!(error.starts_with("needs = luck: allowed is one of lost, "), "{error}");
@@ -78,5 +106,36 @@ mod tests {
         assert!(error.starts_with("every = often: allowed is \"round\""), "{error}");
         let algorithm = with("rtt", "10ms").algorithm(make).unwrap();
         assert_eq!((algorithm.name, algorithm.needs), ("told", &[Field::Rtt][..]));
+    }
+
+    #[test]
+    fn parameters_reach_each_instance() {
+        let setting = |name: &str, default| Setting {
+            name: name.into(),
+            summary: String::new(),
+            default,
+            low: None,
+            high: None,
+        };
+        let described = Described {
+            name: "told".into(),
+            summary: String::new(),
+            needs: Vec::new(),
+            every: "ack".into(),
+            params: vec![setting("keep", Value::Float(0.5)), setting("on", Value::Bool(true))],
+        };
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Values::new()));
+        let told = seen.clone();
+        let make = move |values| {
+            *told.lock().unwrap() = values;
+            cc::build(&Spec::named("const"), &[]).unwrap()
+        };
+        let algorithm = described.algorithm(make).unwrap();
+        let spec = Spec::named("told").with("keep", Value::Text("0.7".into()));
+        algorithm.build(&spec.with_defaults(algorithm.params)).unwrap();
+        let expected = vec![("keep", Value::Float(0.7)), ("on", Value::Bool(true))];
+        assert_eq!(*seen.lock().unwrap(), expected);
+        let error = algorithm.build(&Spec::named("told").with("kept", Value::Bool(true)));
+        assert!(error.err().unwrap().to_string().contains("keep"));
     }
 }

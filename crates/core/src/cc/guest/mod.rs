@@ -7,9 +7,11 @@
 mod bounded;
 mod described;
 mod seldom;
+mod setting;
 mod told;
 
 pub use bounded::{bounded, within_bounds};
-pub use described::Described;
+pub use described::{Described, Values};
 pub use seldom::{Every, seldom};
+pub use setting::Setting;
 pub use told::Told;

@@ -80,6 +80,10 @@ impl CongestionControl for Seldom {
         self.cc.set_seed(seed);
     }
 
+    fn set_owner(&mut self, owner: &str) {
+        self.cc.set_owner(owner);
+    }
+
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement) {
         match &mut self.pending {
             Some(older) => join(older, measurement),

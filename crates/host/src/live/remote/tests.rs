@@ -14,7 +14,7 @@ use super::*;
 fn connection() -> (Remote, Socket) {
     let (ours, theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     let link = Arc::new(Link::new(ours, Path::new("mine.py")));
-    let mut remote = Remote::new(link, "mine", "b", &newreno::ALGORITHM);
+    let mut remote = Remote::new(link, ("mine", &Vec::new()), "b", &newreno::ALGORITHM);
     remote.init(Timestamp::ZERO, ByteCount::new(1000), ByteCount::new(10_000));
     (remote, theirs)
 }

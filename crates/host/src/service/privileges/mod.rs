@@ -16,8 +16,9 @@
 //! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What looks names up for
 //! it is another process, confined as the threads of the box are. What keeps algorithms in Python running
 //! ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities; they have the filters of
-//! programs that are not ours.
+//! programs that are not ours, and write no files ([`landlock`]).
 
+pub mod landlock;
 pub mod seccomp;
 
 use std::io;

@@ -141,12 +141,14 @@ const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
 const EXECUTING: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
 /// What a program that is not ours cannot do either: reach a network or another process, put itself before others, leave
-/// the group of processes that ends with it, and ask the kernel what the filter does not see. A box that is not started as
+/// the group of processes that ends with it, leave memory, semaphores or queues behind that outlive it, and ask the kernel what the filter does not see. A box that is not started as
 /// root has the user of its child, who could end the box by a signal otherwise. Without tgkill(2) abort(3) ends by a trap.
 const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
     libc::SYS_kill,
+    libc::SYS_mq_open,
+    libc::SYS_msgget,
     libc::SYS_personality,
     libc::SYS_pidfd_getfd,
     libc::SYS_pidfd_open,
@@ -156,9 +158,11 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_sched_setattr,
     libc::SYS_sched_setparam,
     libc::SYS_sched_setscheduler,
+    libc::SYS_semget,
     libc::SYS_setpgid,
     libc::SYS_setpriority,
     libc::SYS_setsid,
+    libc::SYS_shmget,
     libc::SYS_socket,
     libc::SYS_tgkill,
     libc::SYS_tkill,

@@ -77,7 +77,7 @@ impl Backend for Sim {
         _directory: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<RunRows, BackendError> {
-        run(experiment, false, &self.stop, progress, |_| ())
+        self.stop.around(|| run(experiment, false, &self.stop, progress, |_| ()))
     }
 }
 

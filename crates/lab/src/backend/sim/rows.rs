@@ -208,6 +208,10 @@ pub(in crate::backend) fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static 
         ("total_rtos_l4", metrics.total_rtos_l4 as f64),
     ];
     all.extend(metrics.mean_one_way_delay_l7.map(|ms| ("mean_one_way_delay_l7", ms)));
+    // Of most algorithms there is nothing to tell.
+    all.extend(
+        (metrics.limits_clamped > 0).then_some(("limits_clamped", metrics.limits_clamped as f64)),
+    );
     all.extend(metrics.total_unreceived_l4.map(|it| ("total_unreceived_l4", it as f64)));
     all.extend(metrics.total_window_probes_l4.map(|it| ("total_window_probes_l4", it as f64)));
     all.extend(metrics.rwnd_limited_l4.map(|share| ("rwnd_limited_l4", share)));

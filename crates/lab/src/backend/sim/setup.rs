@@ -231,7 +231,12 @@ impl Setup {
         let is_answered = matches!(traffic, Traffic::Written | Traffic::Messages(_));
         let stop = (!is_answered).then_some(flow.stop);
         let opens_before = experiment.stack == plan::Stack::Linux && flow.is_tcp();
+        let name = match &flow.traffic {
+            plan::Traffic::Greedy { flows: 1 } => flow.name.clone(),
+            _ => format!("{}-{}", flow.name, place.index + 1),
+        };
         self.network.flows.push(Flow {
+            name,
             cc: if flow.is_tcp() { algorithm(experiment, flow)? } else { Spec::named("newreno") },
             traffic,
             start: if is_answered { Duration::ZERO } else { flow.start_of(place.index) },
