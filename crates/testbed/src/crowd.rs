@@ -146,7 +146,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         listener.set_nonblocking(true).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
-        let mut accept = |count: usize| {
+        let accept = |count: usize| {
             let mut all = Vec::new();
             while all.len() < count && Instant::now() < deadline {
                 match listener.accept() {
