@@ -7,6 +7,8 @@
 mod commands;
 #[cfg(all(test, feature = "host"))]
 mod documented;
+#[cfg(all(test, feature = "host"))]
+mod readers;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

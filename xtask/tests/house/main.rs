@@ -34,7 +34,7 @@ fn packages() -> Vec<Value> {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),
     ("forebay-bpf-algorithms", &["forebay-core"]),

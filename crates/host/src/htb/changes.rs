@@ -25,7 +25,7 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub what: What,
-    /// It is there no more.
+    /// The other program has taken it away.
     pub is_gone: bool,
     pub ifindex: u32,
     pub handle: u32,
@@ -111,7 +111,7 @@ impl Changes {
         Ok(Self { told: told.into() })
     }
 
-    /// Those since this was asked last, in their order; `None`: there were more than there was room for.
+    /// Takes the changes since the last call, in their order; `None`: there were more than there was room for.
     pub fn take(&self) -> io::Result<Option<Vec<Change>>> {
         let (mut changes, mut are_all) = (Vec::new(), true);
         netlink::take(&self.told, |message| {

@@ -13,9 +13,9 @@ const RTM_GETLINK: u16 = 18;
 const IFLA_TXQLEN: u16 = 13;
 /// `struct ifinfomsg`: family, type, index, flags, which of them to change.
 const LINK_HEADER: usize = 16;
-/// What the kernel gives a device that is not without a queue, if nobody has said what.
+/// Names the qdisc that the kernel gives a device with a queue.
 const DEFAULT_QDISC: &str = "/proc/sys/net/core/default_qdisc";
-/// The same where that cannot be read, as in a network namespace other than the first: what a kernel has that was built
+/// Qdisc of such a device where the file cannot be read, as in a network namespace other than the first: what a kernel has that was built
 /// without another choice (net/sched/Kconfig).
 const BUILT_IN: &str = "pfifo_fast";
 
@@ -30,7 +30,7 @@ pub struct Own {
 }
 
 impl Own {
-    /// That of a device, of the current network namespace: its root, and of a root with a qdisc for each queue of the device
+    /// Reads the qdisc of a device, of the current network namespace: its root, and of a root with a qdisc for each queue of the device
     /// (`mq`) the first below it.
     pub fn of(kernel: &Commands, ifindex: u32) -> io::Result<Self> {
         let length = length(kernel, ifindex)?;

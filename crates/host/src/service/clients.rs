@@ -76,7 +76,7 @@ pub struct Clients<S, K> {
     limits: Limits,
     /// Tells the log of a client that gets no answer.
     failed: fn(&io::Error),
-    /// Those that go first, and then the others, each the oldest first.
+    /// Clients that go first, and then the others, of each kind the oldest first.
     clients: Vec<Client<S, K>>,
     closed_until: Option<Instant>,
 }
@@ -135,7 +135,8 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
             return None;
         }
         let others = self.clients.iter().filter(|it| !it.guest.goes_first);
-        let most = others.map(|it| it.guest.of).max_by_key(|key| counts[key]);
+        // Of equals the oldest.
+        let most = others.rev().map(|it| it.guest.of).max_by_key(|key| counts[key]);
         // Those who go first are fewer than all.
         most.and_then(oldest_of)
     }

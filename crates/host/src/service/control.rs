@@ -1,7 +1,7 @@
 //! The control socket: a Unix socket, one JSON request and one JSON answer a connection.
 //!
 //! Its mode is 0600, or 0660 with a group whose members may ask for the status and nothing else. The main thread serves
-//! it in turns ([`clients`](super::clients)) and waits for no client: the owner goes first, and members can hold neither
+//! it in turns (`clients.rs`) and waits for no client: the owner goes first, and members can hold neither
 //! the owner nor the box up.
 
 use std::io::{self, Read, Write};

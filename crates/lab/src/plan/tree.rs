@@ -240,10 +240,11 @@ mod tests {
 
     #[test]
     fn broken_text_is_refused_with_its_line() {
-        for (text, line) in [("a = 1\nb = = 2", 2), ("a = 1\na = 2", 2), ("\n\nx = 1979-05-27", 3)]
+        for (text, place) in
+            [("a = 1\nb = = 2", "2:5"), ("a = 1\na = 2", "2:1"), ("\n\nx = 1979-05-27", "3")]
         {
             let error = parse_document(text, "p").unwrap_err().to_string();
-            assert!(error.starts_with(&format!("p:{line}: ")), "{error}");
+            assert!(error.starts_with(&format!("p:{place}: ")), "{error}");
         }
     }
 

@@ -105,7 +105,7 @@ mod tests {
                 None,
                 "Cargo.toml: No such file or directory (os error 2): allowed is the folder of a",
             ),
-            (Some("a ="), "Cargo.toml: TOML parse error"),
+            (Some("a ="), "Cargo.toml: line 1, column 4: string values"),
             (Some("[package]"), "Cargo.toml: package.name is missing"),
             (Some("[package]\nname = \"a\""), "dependencies.forebay-core.path is missing"),
             (Some(nowhere.as_str()), "dependencies.forebay-core.path = nowhere: allowed is the"),

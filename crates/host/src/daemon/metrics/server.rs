@@ -1,6 +1,6 @@
 //! The HTTP server of the metrics: as much of RFC 9112 as a scrape needs.
 //!
-//! It answers `GET /metrics`, one request a connection, and waits for no client ([`clients`](crate::service::clients)):
+//! It answers `GET /metrics`, one request a connection, and waits for no client (`service/clients.rs`):
 //! one has [`PATIENCE`] to ask, and as long again to read. A head has at most [`MAX_HEAD`]; a body is not read. There are
 //! no secrets in what is served, and nothing can be changed by it: who may connect is for the address and the machine's
 //! firewall to say.
