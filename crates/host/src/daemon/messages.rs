@@ -136,6 +136,19 @@ impl Messages {
         }
     }
 
+    /// Drops all messages that wait in the sockets: times that are measured by them would be of the wait.
+    pub fn expire(&mut self) {
+        for socket in &self.sockets {
+            // More than a buffer holds: no flood keeps the box here.
+            for _ in 0..RECEIVE_BUFFER / 512 {
+                let received = socket.recv_from(&mut self.buffer[..]);
+                if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                    break;
+                }
+            }
+        }
+    }
+
     /// Messages are of these bundles from now on.
     pub fn set_bundles(&mut self, bundles: &[BundleConfig]) {
         self.peers.set_bundles(clock::now(), bundles);

@@ -267,8 +267,9 @@ impl<D: Datapath> SendboxWorker<D> {
         if pause <= WAIT_MAX {
             return;
         }
-        let Self { datapath, bundles, .. } = self;
+        let Self { datapath, bundles, messages, .. } = self;
         let Some(packets) = datapath.expire(now, bundles) else { return };
+        messages.expire();
         let pause_s = pause.as_secs_f64();
         tracing::warn!(
             target: "expired",
