@@ -91,7 +91,7 @@ def test_an_exception_is_raised_as_it_is_with_what_led_to_it():
 
     with pytest.raises(LookupError, match="no idea of") as caught:
         conformance.check("raises", "keeps_a_valid_window")
-    assert "minimal failing input" in caught.value.__notes__[0]
+    assert "minimal failing input" in caught.value.__notes__[-1]
     assert any(entry.name == "on_event" for entry in caught.traceback)
 
 
