@@ -136,6 +136,8 @@ fn killed_at(command: &mut Command, calls: usize) -> bool {
             _ => Err(std::io::Error::last_os_error()),
         });
     }
+    // waitpid(2) below waits for it.
+    #[expect(clippy::zombie_processes)]
     let mut child = command.spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());
     assert!(matches!(waitpid(pid, None), Ok(WaitStatus::Stopped(..))), "it has become its program");
@@ -177,6 +179,9 @@ fn entered(pid: Pid) -> Option<u64> {
         libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, pid.as_raw(), size, info.as_mut_ptr());
         info.assume_init()
     };
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return None;
+    }
     // SAFETY: at an entry the kernel has written this part.
-    (info.op == libc::PTRACE_SYSCALL_INFO_ENTRY).then(|| unsafe { info.u.entry.nr })
+    Some(unsafe { info.u.entry.nr })
 }
