@@ -3,7 +3,7 @@
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Longest input: longer than any configuration or message, and still quick to run.
+/// Longest input of a target: longer than any configuration or message, and still quick to run.
 pub const LEN_MAX: usize = 8192;
 /// Values at which integers of any width change their meaning.
 const EDGES: [u64; 10] =
@@ -14,12 +14,18 @@ const TOKENS: &[u8] = b"0123456789-+.eE\"'[]{}=,:#\n \t\\/%\0\xff";
 /// A seeded source of mutations.
 pub struct Mutator {
     random: Xoshiro256PlusPlus,
+    len_max: usize,
 }
 
 impl Mutator {
     /// Inputs that follow from `seed` and the corpus alone, as long as no coverage guides it.
     pub fn new(seed: u64) -> Self {
-        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed) }
+        Self::of_length(seed, LEN_MAX)
+    }
+
+    /// Inputs of up to `len_max` bytes.
+    pub fn of_length(seed: u64, len_max: usize) -> Self {
+        Self { random: Xoshiro256PlusPlus::seed_from_u64(seed), len_max }
     }
 
     /// A new input from one of `corpus`, which must not be empty.
@@ -30,7 +36,7 @@ impl Mutator {
         for _ in 0..edits {
             self.edit(&mut input, corpus);
         }
-        input.truncate(LEN_MAX);
+        input.truncate(self.len_max);
         input
     }
 

@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde::Deserialize;
 
 use crate::mutate::Mutator;
@@ -27,6 +29,8 @@ const HANG: Duration = Duration::from_secs(60);
 const MEMORY_KIB: i64 = 256 * 1024;
 /// The exit code of a Rust program that panics.
 const PANICKED: i32 = 101;
+/// Longest file that is made: the samples are shorter.
+const LEN_MAX: usize = 1 << 16;
 /// How often a running command is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A key, for files that name one.
@@ -36,14 +40,14 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reader {
-    /// Its name, for people and for the folder of findings.
+    /// The name of the format, also of the folder of findings.
     pub format: String,
     /// Arguments of the command; `FILE` is the mutated file.
     pub command: Vec<String>,
     /// Name of the mutated file, where another file names it.
     #[serde(default = "mutated")]
     file: String,
-    /// Valid files, or folders of them, from the root of the repository.
+    /// Folders of valid files, from the root of the repository.
     samples: Vec<PathBuf>,
     /// Files next to the mutated one, by name.
     #[serde(default)]
@@ -51,6 +55,10 @@ pub struct Reader {
     /// Keys next to the mutated file.
     #[serde(default)]
     keys: Vec<String>,
+    /// The file is a tar archive in gzip of what the sample's folder holds, one member of which is mutated: nearly every
+    /// change of the archive itself is found by its checksum.
+    #[serde(default)]
+    is_packed: bool,
     /// Arguments of commands and keys of files that take this format.
     #[serde(default)]
     pub reads: Vec<String>,
@@ -78,6 +86,25 @@ pub fn readers() -> Vec<Reader> {
     table.reader
 }
 
+/// A valid file, or a member of an archive.
+struct Sample {
+    /// Path below the folder of samples.
+    name: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// A tar archive in gzip.
+fn pack(members: &[Sample]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for Sample { name, bytes } in members {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        archive.append_data(&mut header, name, &bytes[..]).expect("memory takes all");
+    }
+    archive.into_inner().and_then(GzEncoder::finish).expect("memory takes all")
+}
+
 /// What came of the files of a format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
@@ -99,14 +126,18 @@ impl Reader {
     /// A command that panicked, was killed by a signal, or took too long or too much memory, with its file; and samples that
     /// are not there.
     pub fn fuzz(&self, program: &Path, time: Duration, seed: u64) -> Result<Outcome, String> {
-        let samples = self.samples().map_err(|error| format!("samples: {error}"))?;
+        let mut samples = self.samples().map_err(|error| format!("samples: {error}"))?;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         self.prepare(folder.path()).map_err(|error| error.to_string())?;
-        let (started, mut mutator) = (Instant::now(), Mutator::new(seed));
+        let (started, mut mutator) = (Instant::now(), Mutator::of_length(seed, LEN_MAX));
         let mut outcome = Outcome::default();
-        let mut next = samples.iter();
-        while started.elapsed() < time || next.len() > 0 {
-            let input = next.next().cloned().unwrap_or_else(|| mutator.next(&samples));
+        let mut as_they_are = self.whole(&samples).into_iter();
+        let mut turn = 0;
+        while started.elapsed() < time || as_they_are.len() > 0 {
+            let input = as_they_are.next().unwrap_or_else(|| {
+                turn += 1;
+                self.mutated(&mut samples, turn, &mut mutator)
+            });
             self.run(program, folder.path(), &input, &mut outcome).map_err(|what| {
                 let path = crate::save(&format!("readers-{}", self.format), &input);
                 format!("{what}; the file is {path}")
@@ -120,28 +151,51 @@ impl Reader {
         Ok(outcome)
     }
 
-    /// The contents of the samples, in order of their names.
-    fn samples(&self) -> io::Result<Vec<Vec<u8>>> {
+    /// The files that the samples are.
+    fn whole(&self, samples: &[Sample]) -> Vec<Vec<u8>> {
+        match self.is_packed {
+            true => vec![pack(samples)],
+            false => samples.iter().map(|sample| sample.bytes.clone()).collect(),
+        }
+    }
+
+    /// A mutated file; of an archive one member, by turns.
+    fn mutated(&self, samples: &mut [Sample], turn: usize, mutator: &mut Mutator) -> Vec<u8> {
+        if !self.is_packed {
+            let corpus: Vec<Vec<u8>> = samples.iter().map(|sample| sample.bytes.clone()).collect();
+            return mutator.next(&corpus);
+        }
+        let at = turn % samples.len();
+        let changed = mutator.next(std::slice::from_ref(&samples[at].bytes));
+        let before = std::mem::replace(&mut samples[at].bytes, changed);
+        let file = pack(samples);
+        samples[at].bytes = before;
+        file
+    }
+
+    /// The samples, in order of their names.
+    fn samples(&self) -> io::Result<Vec<Sample>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let mut paths = Vec::new();
-        for sample in &self.samples {
-            let path = root.join(sample);
-            if !path.is_dir() {
-                paths.push(path);
-                continue;
-            }
-            for entry in fs::read_dir(path)? {
-                let path = entry?.path();
-                if path.is_file() {
-                    paths.push(path);
+        let mut samples = Vec::new();
+        for folder in self.samples.iter().map(|sample| root.join(sample)) {
+            let mut folders = vec![folder.clone()];
+            while let Some(path) = folders.pop() {
+                for entry in fs::read_dir(path)? {
+                    let path = entry?.path();
+                    if path.is_dir() {
+                        folders.push(path);
+                        continue;
+                    }
+                    let name = path.strip_prefix(&folder).unwrap_or(&path).to_owned();
+                    samples.push(Sample { name, bytes: fs::read(&path)? });
                 }
             }
         }
-        paths.sort();
-        if paths.is_empty() {
-            return Err(io::Error::other("there are none"));
+        samples.sort_by(|a, b| a.name.cmp(&b.name));
+        match samples.is_empty() {
+            true => Err(io::Error::other("there are none")),
+            false => Ok(samples),
         }
-        paths.iter().map(fs::read).collect()
     }
 
     fn prepare(&self, folder: &Path) -> io::Result<()> {

@@ -93,9 +93,10 @@ fn crates_know_only_whom_they_may() {
 }
 
 /// What of `core::bundle` other crates may name: its endpoints, and the plain types that go into them and come out.
-const OF_A_BUNDLE: [&str; 12] = [
+const OF_A_BUNDLE: [&str; 13] = [
     "decision",
     "keys",
+    "paths",
     "peer",
     "receivebox",
     "sample",

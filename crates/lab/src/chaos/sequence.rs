@@ -24,7 +24,7 @@ const LATER_MS: u64 = 2;
 /// What delays packets of the bottleneck without a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsteady {
-    /// Nothing.
+    /// Packets are late by their queue alone.
     No,
     /// Each packet is late by up to this much (ms).
     Jitter(u64),
@@ -35,7 +35,7 @@ pub enum Unsteady {
 /// What shares the bottleneck with the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cross {
-    /// Nothing.
+    /// The bundle is alone.
     No,
     /// Greedy connections under Cubic.
     Bulk(u64),

@@ -307,8 +307,9 @@ fn panic_ends_its_run_alone() {
         let panic = || Err(BackendError::Failed("panic".into()));
         let done = bench.run(vec![Ok(true), panic(), panic(), panic()]).unwrap();
         let valid = done.iter().filter(|done| done.valid).count();
-        // On two threads the attempts of one run and the first of another may break.
-        assert!((2..4).contains(&valid), "{done:?}");
+        // On two threads the three may be attempts at several runs, each of which is tried again.
+        let expected = if jobs == 1 { 3..=3 } else { 2..=4 };
+        assert!(expected.contains(&valid), "{done:?}");
         let told = bench.log.iter().filter(|it| it.contains("panicked")).count();
         let runs =
             bench.store.run_ids().unwrap().into_iter().map(|id| bench.store.run(id).unwrap());
