@@ -139,14 +139,14 @@ fn a_user_without_measure_leaves_slots_to_others_and_gives_up_those_of_idle_conn
 fn shares_shrink_as_more_users_come() {
     const BIN: u64 = 2;
     let folder = tempfile::tempdir().unwrap();
-    let Some(agent) = Running::start(folder.path(), "bbr", &["--slots", "64"]) else { return };
+    let Some(agent) = Running::start(folder.path(), "bbr3", &["--slots", "64"]) else { return };
     let mut all = [(NOBODY, 100), (DAEMON, 40), (0, 20)].map(|(uid, count)| {
-        let pairs = Pairs::open(uid, "fb_bbr", count);
+        let pairs = Pairs::open(uid, "fb_bbr3", count);
         (pairs, count)
     });
     let status = agent.status(|status| status["algorithms"][0]["slots"]["free"] == 0);
     println!("before the third user: {:?}", holders(&status));
-    let mut third = Pairs::open(BIN, "fb_bbr", 5);
+    let mut third = Pairs::open(BIN, "fb_bbr3", 5);
     let began = Instant::now();
     loop {
         // None of them is idle.

@@ -540,7 +540,7 @@ fn a_peer_with_a_name_is_found_at_the_address_that_answers() {
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     let folder = tempfile::tempdir().unwrap();
-    let files = Files { peer: ["b.example", "10.1.3.1"], to: ["10.1.2.0/23"; 2], ..PLAIN };
+    let files = Files { peer: ["b.example", "10.1.3.1"], to: ["10.1.3.2/31"; 2], ..PLAIN };
     let [receivebox, sendbox] = files.write(folder.path());
     // Nobody is at the first.
     let hosts = folder.path().join("hosts");

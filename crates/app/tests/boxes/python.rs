@@ -72,6 +72,7 @@ fn write_package(folder: &Path) -> PathBuf {
         ("algorithms.py", include_str!("../../../../python/forebay/algorithms.py")),
         ("errors.py", include_str!("../../../../python/forebay/errors.py")),
         ("live.py", include_str!("../../../../python/forebay/live.py")),
+        ("versions.py", include_str!("../../../../python/forebay/versions.py")),
     ] {
         fs::write(package.join(name), text).unwrap();
     }
