@@ -88,9 +88,9 @@ impl Asked {
         self.schedule[index]
     }
 
-    /// Request `index` was sent at `now`.
+    /// Request `index` was sent at `now`; once the records are handed over nothing is noted.
     pub fn sent(&mut self, index: usize, now: u64) {
-        let record = &mut self.records[index];
+        let Some(record) = self.records.get_mut(index) else { return };
         record.sent_ns = Some(now);
         if !record.queued_behind {
             self.lateness_ns.push(now.saturating_sub(record.scheduled_ns));
@@ -102,9 +102,10 @@ impl Asked {
         self.meter.add(now, bytes);
     }
 
-    /// The last byte of the answer to request `index` was read.
+    /// The last byte of the answer to request `index` was read; once the records are handed over nothing is noted.
     pub fn finished(&mut self, index: usize, now: u64) {
-        self.records[index].finished_ns = Some(now);
+        let Some(record) = self.records.get_mut(index) else { return };
+        record.finished_ns = Some(now);
         self.unfinished -= 1;
     }
 
@@ -195,5 +196,7 @@ mod tests {
         let finished = output.requests.iter().map(|request| request.finished_ns);
         assert_eq!(finished.collect::<Vec<_>>(), [None, Some(1020)]);
         assert_eq!((output.lateness_ns, asked.due_ns()), (vec![2, 2], None));
+        // What comes later than the records are handed over, as after a long outage, is nothing to them.
+        asked.finished(0, 1030);
     }
 }
