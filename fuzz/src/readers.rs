@@ -29,6 +29,10 @@ const HANG: Duration = Duration::from_secs(60);
 const MEMORY_KIB: i64 = 256 * 1024;
 /// The exit code of a Rust program that panics.
 const PANICKED: i32 = 101;
+/// What Rust writes on stderr at a panic, also at one that only ends a run of several (`std::panic`).
+const PANICKED_AT: &str = " panicked at ";
+/// What a command writes on stderr.
+const STDERR: &str = "stderr";
 /// Longest file that is made: the samples are shorter.
 const LEN_MAX: usize = 1 << 16;
 /// How often a running command is looked at.
@@ -218,7 +222,9 @@ impl Reader {
         let arguments = self.command.iter().map(|it| if it == "FILE" { &self.file } else { it });
         let mut command = Command::new(program);
         command.current_dir(folder).args(arguments).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let stderr = folder.join(STDERR);
+        command.stdout(Stdio::null());
+        command.stderr(fs::File::create(&stderr).map_err(|error| error.to_string())?);
         let started = Instant::now();
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let Ended { status, cpu, most_kib } = loop {
@@ -238,8 +244,9 @@ impl Reader {
         if let Some(signal) = status.signal() {
             return Err(format!("killed by signal {signal}"));
         }
-        if status.code() == Some(PANICKED) {
-            return Err("panicked (exit code 101)".into());
+        let said = fs::read(&stderr).map_err(|error| error.to_string())?;
+        if status.code() == Some(PANICKED) || String::from_utf8_lossy(&said).contains(PANICKED_AT) {
+            return Err("panicked".into());
         }
         if most_kib > MEMORY_KIB + input.len().div_ceil(1024) as i64 {
             return Err(format!("{} MiB of memory", most_kib / 1024));
@@ -313,6 +320,9 @@ mod tests {
         };
         assert_eq!(run("exit 2"), Ok(()));
         assert!(run("exit 101").unwrap_err().contains("panicked"));
+        assert!(
+            run("echo \"thread 'x' panicked at y\" >&2; exit 1").unwrap_err().contains("panicked")
+        );
         assert!(run("kill -9 $$").unwrap_err().contains("signal 9"));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_lab::plan::{Override, Plan};
-use forebay_lab::{Options, run};
+use forebay_lab::{Event, Options, Progress, run};
 
 const PLAN: &str = r#"
 name  = "extreme"
@@ -39,7 +39,13 @@ fn is_run(folder: &Path, text: &str, sets: &[String]) -> bool {
     let Ok(plan) = Plan::load(file.to_str().unwrap(), &sets) else { return false };
     let options =
         Options { backend: "sim".into(), out: Some(folder.join("out")), ..Options::default() };
-    run(&plan, &options, &mut |_| {}).is_ok()
+    let mut watch = |progress: Progress<'_>| {
+        // A panic of the simulator ends its run and no more.
+        if let Event::Ended(ending) = progress.event {
+            assert!(!ending.to_string().contains("panicked"), "{sets:?}: {ending}");
+        }
+    };
+    run(&plan, &options, &mut watch).is_ok()
 }
 
 #[test]
