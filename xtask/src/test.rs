@@ -16,10 +16,9 @@ use crate::Misuse;
 
 /// Tests of traffic in real time, of which one program runs at a time. What needs a processor alone has the time that these
 /// leave, two at a time.
-const OF_TRAFFIC: [&str; 12] = [
+const OF_TRAFFIC: [&str; 11] = [
     "agent",
     "boxes",
-    "chaos",
     "datapath",
     "forebay_ebpf",
     "forebay_host",
@@ -30,6 +29,10 @@ const OF_TRAFFIC: [&str; 12] = [
     "testbed",
     "watching",
 ];
+
+/// A program whose tests take turns (`crates/app/tests/boxes/turns.rs`), with threads for all of them: those that wait run
+/// together.
+const IN_TURNS: (&str, &str) = ("boxes", "200");
 
 /// Runs every test, and `--beside` those without traffic a command of the shell, and says at the end, also after a failure,
 /// which were skipped and why. For root a skip is a failure unless the machine itself lacks what the test needs.
@@ -65,6 +68,7 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
         what: command.into(),
         command: command.into(),
         folder: crate::repository(),
+        threads: None,
     });
     let rest = beside.into_iter().chain(others.iter().map(Program::job));
     let traffic = of_traffic.iter().map(Program::job);
@@ -138,6 +142,7 @@ impl Program {
             what: source.display().to_string(),
             command: format!("{:?}", self.executable),
             folder: self.package.clone(),
+            threads: (self.name == IN_TURNS.0).then_some(IN_TURNS.1),
         }
     }
 }
@@ -177,6 +182,8 @@ struct Job {
     what: String,
     command: String,
     folder: PathBuf,
+    /// Threads of its tests; else one for each processor.
+    threads: Option<&'static str>,
 }
 
 impl Job {
@@ -187,6 +194,7 @@ impl Job {
         let mut shell = Command::new("env");
         shell.args(before).args(["sh", "-c", &self.command]).current_dir(&self.folder);
         shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
+        shell.envs(self.threads.map(|count| ("RUST_TEST_THREADS", count)));
         // Some tests compile outside the repository, where rustup would take, and fetch, its default.
         shell.env("RUSTUP_TOOLCHAIN", toolchain());
         shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);

@@ -67,24 +67,3 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
         assert!(error.contains(expected), "{error}");
     }
 }
-
-/// Real devices, processes and TCP: two runs of some 35 s.
-#[cfg(feature = "host")]
-#[test]
-fn a_sequence_on_the_testbed_is_never_worse_than_its_twin() {
-    if forebay_skips::skip_without(forebay_skips::Need::Root) {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let output = chaos(folder.path(), &["--backend", "emu", "--seeds", "8", "--json"]);
-    let document: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-    let sequence = &document["sequences"][0];
-    assert!(sequence["violations"].as_array().unwrap().is_empty(), "{sequence:#}");
-    let rejected = sequence["rejected"].as_array().unwrap();
-    if !rejected.is_empty() {
-        eprintln!("not judged: {rejected:?}");
-        return;
-    }
-    assert!(sequence["windows"].as_u64().unwrap() >= 20, "{sequence:#}");
-}

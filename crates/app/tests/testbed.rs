@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use forebay_core::clock::Clock;
@@ -379,6 +380,28 @@ fn hostile_messages_of_every_kind_are_counted_and_stop_no_flow() {
         let rejected: u64 = attack.rejected.iter().map(|(_, count)| count).sum();
         assert!(attack.received >= rejected, "{attack:?}");
     }
+}
+
+/// `forebay chaos` with real devices, processes and TCP: two runs of some 35 s.
+#[test]
+fn a_sequence_on_the_testbed_is_never_worse_than_its_twin() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(forebay());
+    command.args(["chaos", "--backend", "emu", "--seeds", "8", "--json"]);
+    let output = command.current_dir(folder.path()).output().unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let sequence = &document["sequences"][0];
+    assert!(sequence["violations"].as_array().unwrap().is_empty(), "{sequence:#}");
+    let rejected = sequence["rejected"].as_array().unwrap();
+    if !rejected.is_empty() {
+        eprintln!("not judged: {rejected:?}");
+        return;
+    }
+    assert!(sequence["windows"].as_u64().unwrap() >= 20, "{sequence:#}");
 }
 
 /// Runs it and checks what holds for every run; the folder of its files lives with the result.

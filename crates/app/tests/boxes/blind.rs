@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ use forebay_testbed::topology::{Site, Topology, left_port, right_port};
 use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
 
 use crate::by_hand::{await_status, await_that, ip, start};
-use crate::{SECOND, alone, bundle, link, run, scenario};
+use crate::turns::{Turn, alone, together};
+use crate::{SECOND, bundle, link, run, scenario};
 
 const PORT: u16 = 7000;
 /// Seconds over which goodput is judged: a reader gets what came behind a lost packet only with that packet,
@@ -38,7 +39,7 @@ const SPACING: Duration = Duration::from_micros(1250);
 
 #[test]
 fn what_goes_to_other_addresses_of_the_receivebox_is_counted_by_both_boxes() {
-    let Some(mut scene) = Scene::set_up() else { return };
+    let Some(mut scene) = Scene::set_up(alone) else { return };
     let sites = &scene.topology.pairs[0];
     ip(&sites.right_box, &format!("address add {AMONG_HOSTS}/32 dev br0\n"));
     let neighbour = format!("{AMONG_HOSTS} lladdr {BOX_MAC} dev eth0 nud permanent");
@@ -61,7 +62,7 @@ fn what_goes_to_other_addresses_of_the_receivebox_is_counted_by_both_boxes() {
 /// What they cost the flows is judged by the plan `bundler/ttl_attack`.
 #[test]
 fn datagrams_that_die_on_the_way_are_found_out_and_stop_no_flow() {
-    let Some(mut scene) = Scene::set_up() else { return };
+    let Some(mut scene) = Scene::set_up(together) else { return };
     let sites = &scene.topology.pairs[0];
     let hosts = Site::RightHosts.address(0);
     let flows = Flows::start(&[(&sites.left_hosts, &sites.right_hosts, hosts, FLOWS)]);
@@ -108,16 +109,16 @@ struct Scene {
     folder: tempfile::TempDir,
     emulator: Child,
     boxes: Vec<Child>,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
     /// `None` without the privilege to do so.
-    fn set_up() -> Option<Self> {
+    fn set_up(turn: fn() -> Turn) -> Option<Self> {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = turn();
         let topology = Topology::build(1, None).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let qdisc = Spec::named("fifo").with("limit", Value::Text("208p".into()));
@@ -140,7 +141,7 @@ impl Scene {
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         topology.emulator.host(&mut command).unwrap();
         let emulator = command.spawn().unwrap();
-        Some(Self { topology, folder, emulator, boxes: Vec::new(), _alone: alone })
+        Some(Self { topology, folder, emulator, boxes: Vec::new(), _turn: turn })
     }
 
     fn file(&self, name: &str) -> PathBuf {

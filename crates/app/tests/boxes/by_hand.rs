@@ -10,10 +10,21 @@ use std::time::{Duration, Instant};
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
 use forebay_host::service::control::{self, Answer, Request};
+use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
-use forebay_testbed::topology::Site;
+use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// Sites with a bridge between them; `None` without the privilege to make them.
+pub fn bridged() -> Option<Topology> {
+    if skip_without(Need::Root) {
+        return None;
+    }
+    let topology = Topology::build(1, None).unwrap();
+    connect_the_sites(&topology.emulator);
+    Some(topology)
+}
 
 /// A bridge in the place of the emulator.
 pub fn connect_the_sites(emulator: &Namespace) {

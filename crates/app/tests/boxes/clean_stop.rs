@@ -4,7 +4,6 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
@@ -15,8 +14,8 @@ use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::alone;
 use crate::by_hand::{await_status, await_that, connect_the_sites, ip, start, write_sendbox};
+use crate::turns::{Turn, alone};
 
 const PORT: u16 = 7000;
 /// Stands in the queue when the sendbox is told to stop: 0.6 s at 10 Mbit/s, 3 s at 2 Mbit/s.
@@ -108,7 +107,7 @@ struct Scene {
     sender: UdpSocket,
     receiver: UdpSocket,
     target: SocketAddr,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -117,7 +116,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = alone();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
@@ -132,7 +131,7 @@ impl Scene {
             topology,
             folder,
             sendbox,
-            _alone: alone,
+            _turn: turn,
         };
         assert_eq!(scene.status().bundles[0].peer.state, "waiting", "there is no receivebox");
         Some(scene)

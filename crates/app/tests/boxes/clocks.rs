@@ -13,8 +13,9 @@ use forebay_testbed::receivebox::ReceiveboxSpec;
 use forebay_testbed::topology::Topology;
 
 use crate::by_hand::await_status;
+use crate::turns::together;
 use crate::two_bundles::write_configs;
-use crate::{SECOND, alone, bundle, forebay, run, scenario};
+use crate::{SECOND, bundle, forebay, run, scenario};
 
 #[test]
 fn a_receivebox_whose_clock_is_another_is_held_or_survived() {
@@ -47,7 +48,7 @@ fn the_clock_of_a_testbed_s_receivebox_goes_its_own_way_from_the_start_of_the_ru
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = together();
     let topology = Topology::build(1, None).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let [config, _] = write_configs(folder.path());

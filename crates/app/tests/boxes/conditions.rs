@@ -7,7 +7,6 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,8 +20,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::by_hand::{await_status, await_that, connect_the_sites, end, write_sendbox};
+use crate::kernel_queues;
+use crate::turns::{Turn, together};
 use crate::two_bundles::write_configs;
-use crate::{alone, kernel_queues};
 
 const PORT: u16 = 7000;
 
@@ -350,7 +350,7 @@ pub struct Scene {
     pub config: PathBuf,
     pub socket: PathBuf,
     pub boxes: Vec<Child>,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -359,13 +359,13 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = together();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let folder = tempfile::tempdir().unwrap();
         let config = write_sendbox(folder.path(), "10Mbit/s");
         let socket = folder.path().join("box.sock");
-        Some(Self { topology, folder, config, socket, boxes: Vec::new(), _alone: alone })
+        Some(Self { topology, folder, config, socket, boxes: Vec::new(), _turn: turn })
     }
 
     pub fn sites(&self) -> &PairSites {
@@ -423,8 +423,9 @@ impl Scene {
             hosts.path().display()
         );
         self.ip_in_box(&[&line]);
-        quiet(&self.sites().left_box, "lan");
+        // The box takes the one as soon as it is quiet, and its program has the other lose an offload that could be set.
         quiet(hosts, "eth0");
+        quiet(&self.sites().left_box, "lan");
         let [own, other] = [Site::LeftHosts, Site::RightHosts].map(|site| site.address(0));
         run(
             hosts,
@@ -448,8 +449,9 @@ impl Scene {
         let emulator = &self.topology.emulator;
         let pair = format!("wan{index} type veth peer name {port}");
         run(of, &[&format!("ip link add {pair} netns {}", emulator.path().display())]);
-        quiet(of, "wan");
+        // As in `make_lan_again`.
         quiet(emulator, port);
+        quiet(of, "wan");
         run(of, &["ip link set dev wan master br0", "ip link set dev wan up"]);
         run(
             emulator,

@@ -8,14 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use forebay_host::daemon::status::Status;
 use forebay_host::service::control::{Answer, Request, ask};
-use forebay_skips::{Need, skip_without};
-use forebay_testbed::topology::Topology;
 use nix::libc;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::alone;
-use crate::by_hand::{await_status, connect_the_sites, end, start, write_sendbox};
+use crate::by_hand::{await_status, bridged, end, start, write_sendbox};
+use crate::turns::together;
 
 struct Scene {
     boxes: [Child; 1],
@@ -67,12 +65,8 @@ impl Scene {
 
 #[test]
 fn confirm_killed_anywhere_can_be_repeated() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let own = write_sendbox(folder.path(), "5Mbit/s");
     let before = fs::read_to_string(&own).unwrap();

@@ -3,17 +3,16 @@
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Child;
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{Site, Topology};
 
-use crate::alone;
 use crate::by_hand::{
     await_status, await_that, connect_the_sites, ip, start, switch_on, write_sendbox,
 };
+use crate::turns::{Turn, together};
 use crate::two_bundles::flow;
 
 const PORT: u16 = 7000;
@@ -142,7 +141,7 @@ struct Scene {
     _sendbox: Child,
     sender: UdpSocket,
     receiver: UdpSocket,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -156,7 +155,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = together();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
@@ -179,7 +178,7 @@ impl Scene {
             .unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
-        let scene = Self { topology, folder, _sendbox: sendbox, sender, receiver, _alone: alone };
+        let scene = Self { topology, folder, _sendbox: sendbox, sender, receiver, _turn: turn };
         scene.counter("captured");
         Some(scene)
     }

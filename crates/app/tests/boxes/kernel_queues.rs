@@ -13,8 +13,8 @@ use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 
-use crate::alone;
 use crate::by_hand::{connect_the_sites, signal, start, switch, write_sendbox};
+use crate::turns::alone;
 use crate::two_bundles::{await_both, flow};
 
 const RATE_BPS: f64 = 20e6;
@@ -25,7 +25,7 @@ fn super_packets_are_shaped_and_measured_and_pass_when_the_box_hangs_or_is_kille
     if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
         return;
     }
-    let _alone = alone();
+    let _turn = alone();
     let topology = connected();
     let sites = &topology.pairs[0];
     let folder = tempfile::tempdir().unwrap();

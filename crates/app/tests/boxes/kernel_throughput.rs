@@ -15,10 +15,10 @@ use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::alone;
 use crate::by_hand::{await_status, signal, start, switch, write_sendbox};
 use crate::kernel_queues::{connected, counter, switch_offloads, write_configs};
 use crate::many::cpu_time;
+use crate::turns::alone;
 
 /// Turns of each rate.
 const TURNS: usize = 9;
@@ -35,7 +35,7 @@ const LASTING: Duration = Duration::from_secs(2);
 #[test]
 #[ignore = "a measurement, not a claim"]
 fn throughput_and_cost_beside_a_plain_bridge() {
-    let _alone = alone();
+    let _turn = alone();
     let topology = connected();
     let sites = &topology.pairs[0];
     for rate in ["1Gbit/s", "5Gbit/s", "10Gbit/s", UNSHAPED] {
@@ -60,7 +60,7 @@ fn throughput_and_cost_beside_a_plain_bridge() {
 #[test]
 #[ignore = "a measurement, not a claim"]
 fn short_messages_beside_bulk_traffic() {
-    let _alone = alone();
+    let _turn = alone();
     let topology = connected();
     let mut turns = [const { Vec::new() }; 2];
     for _ in 0..TURNS {

@@ -18,9 +18,9 @@ use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Group, Uid, User};
 
-use crate::alone;
 use crate::by_hand::{await_that, command, connect_the_sites};
 use crate::outputs::{end, signal};
+use crate::turns::together;
 use crate::two_bundles::{RATES, await_both, flow, give_ipv6, write_configs};
 
 fn ask(socket: &Path, request: Request) -> io::Result<Answer<Status>> {
@@ -205,7 +205,7 @@ fn new_keys(folder: &Path, names: &[&str]) {
 #[test]
 fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
     let keys = format!("user = \"{USER}\"\nstatus_group = \"{GROUP}\"\n");
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up(&keys) else { return };
     let user = User::from_name(USER).unwrap().unwrap();
     let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
@@ -308,7 +308,7 @@ fn boxes_that_have_become_another_user_carry_reload_and_stop_as_before() {
 
 #[test]
 fn a_box_without_its_account_says_so_and_one_that_is_named_must_exist() {
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up("user = \"nonesuch\"\n") else { return };
     let output = |scene: &Scene| {
         command(scene.namespaces()[0], ROLES[0], &scene.configs[0]).output().unwrap()
@@ -357,7 +357,7 @@ fn with_capabilities(command: &Command, capabilities: &[&str]) -> Command {
 
 #[test]
 fn six_capabilities_suffice_for_a_box_that_is_not_root_and_one_that_lacks_is_named() {
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up("") else { return };
     let user = User::from_name(USER).unwrap().unwrap();
     let folder = scene.folder.path();

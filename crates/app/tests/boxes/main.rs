@@ -27,12 +27,12 @@ mod soak;
 mod sparse;
 mod starved;
 mod status_group;
+mod turns;
 mod two_bundles;
 mod unwritable_log;
 mod way_back;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_core::clock::Clock;
 use forebay_core::record::{QueueSample, RunRecord};
@@ -43,6 +43,8 @@ use forebay_testbed::scenario::{
     AgentSpec, BoxEnd, BundleSpec, Fault, FaultAction, FaultProgram, FaultTarget, LinkSpec,
     PairSpec, Reading, Scenario, Timing, Workload, WorkloadKind,
 };
+
+use crate::turns::alone;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -224,16 +226,9 @@ fn run(scenario: &Scenario) -> Option<RunRecord> {
     if skip_without(Need::Root) {
         return None;
     }
-    let _alone = alone();
+    let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     Some(forebay_testbed::run_with(&forebay(), scenario, dir.path(), &mut |_| {}).unwrap())
-}
-
-/// Traffic of two tests at once would disturb the times of both; the lock of the testbed is for
-/// its own runs only.
-fn alone() -> MutexGuard<'static, ()> {
-    static TRAFFIC: Mutex<()> = Mutex::new(());
-    TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn forebay() -> PathBuf {

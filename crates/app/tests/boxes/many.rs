@@ -20,8 +20,8 @@ use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{PairSites, Site, Topology};
 use nix::unistd::gettid;
 
-use crate::alone;
 use crate::by_hand::{await_status, command, connect_the_sites, end, ip};
+use crate::turns::{Turn, alone};
 use crate::two_bundles::await_both;
 
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -230,16 +230,17 @@ pub struct Scene {
     pub folder: tempfile::TempDir,
     /// Receivebox and sendbox.
     pub boxes: [Child; 2],
-    _alone: std::sync::MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
     fn start(layout: &Layout<'_>) -> Option<Self> {
-        Self::start_as(layout, |text| text, |_| {})
+        Self::start_as(alone, layout, |text| text, |_| {})
     }
 
-    /// Starts boxes whose files are edited, and whose commands are prepared.
+    /// Starts boxes in a turn, whose files are edited, and whose commands are prepared.
     pub fn start_as(
+        turn: fn() -> Turn,
         layout: &Layout<'_>,
         edit: impl Fn(String) -> String,
         mut prepare: impl FnMut(&mut Command),
@@ -247,7 +248,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = turn();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let sites = &topology.pairs[0];
@@ -261,7 +262,7 @@ impl Scene {
             prepare(&mut command);
             command.spawn().unwrap()
         });
-        let scene = Self { topology, folder, boxes, _alone: alone };
+        let scene = Self { topology, folder, boxes, _turn: turn };
         scene.await_both("all alive", |both| {
             both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
         });

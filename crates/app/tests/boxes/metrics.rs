@@ -13,8 +13,8 @@ use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{Site, Topology};
 use serde_json::Value;
 
-use crate::alone;
 use crate::by_hand::{await_status, await_that, connect_the_sites, end, start};
+use crate::turns::{Turn, together};
 use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
 
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -159,7 +159,7 @@ struct Scene {
     folder: tempfile::TempDir,
     boxes: [Child; 2],
     addresses: [SocketAddr; 2],
-    _alone: std::sync::MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -167,7 +167,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = together();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         narrow(&topology.emulator);
@@ -184,7 +184,7 @@ impl Scene {
         });
         let namespaces = [&sites.right_box, &sites.left_box];
         let boxes = [0, 1].map(|place| start(namespaces[place], ROLES[place], &configs[place]));
-        let scene = Self { topology, folder, boxes, addresses, _alone: alone };
+        let scene = Self { topology, folder, boxes, addresses, _turn: turn };
         await_both(&scene.sockets(), |both| {
             both.iter().flat_map(|one| &one.bundles).all(|bundle| bundle.peer.state == "alive")
         });

@@ -18,8 +18,8 @@ use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
-use crate::alone;
-use crate::by_hand::{await_status, await_that, command, connect_the_sites, feed, ip, start};
+use crate::by_hand::{await_status, await_that, bridged, command, feed, ip, start};
+use crate::turns::together;
 use crate::two_bundles::{await_both, flow};
 
 const PORT: u16 = 7000;
@@ -133,16 +133,6 @@ fn matched(sent: &Status) -> u64 {
     sent.bundles[0].shaping.as_ref().unwrap().counters.boundaries_matched
 }
 
-/// Sites with a bridge between them; `None` without the privilege to make them.
-fn bridged() -> Option<Topology> {
-    if skip_without(Need::Root) {
-        return None;
-    }
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
-    Some(topology)
-}
-
 /// A UDP packet from the left hosts to the right ones, of this number, behind these tags.
 fn frame(tags: &[u8], dscp: u8, number: u16) -> Vec<u8> {
     let (from, to) = (Site::LeftHosts, Site::RightHosts);
@@ -221,7 +211,7 @@ fn packets_in_vlans_are_measured_whatever_tag_either_box_sees() {
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = together();
     let topology = Topology::build(1, None).unwrap();
     let sites = &topology.pairs[0];
     let _untagging = Untagging::start(&topology.emulator);
@@ -242,7 +232,7 @@ fn packets_whose_tag_the_bridge_takes_off_are_in_their_bundle() {
     if skip_without(Need::VlanBridges) {
         return;
     }
-    let _alone = alone();
+    let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     ip(&sites.left_box, "link set dev br0 type bridge vlan_filtering 1\n");
@@ -258,7 +248,7 @@ fn packets_whose_tag_the_bridge_takes_off_are_in_their_bundle() {
 
 #[test]
 fn pppoe_and_mpls_pass_and_are_counted_by_name_and_dscp_is_kept() {
-    let _alone = alone();
+    let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     let open = || PacketPort::open("eth0", Direction::Receive).map_err(std::io::Error::other);
@@ -292,7 +282,7 @@ fn pppoe_and_mpls_pass_and_are_counted_by_name_and_dscp_is_kept() {
 
 #[test]
 fn sites_with_ipv6_alone_are_bundled() {
-    let _alone = alone();
+    let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     for (namespace, device, address) in [
@@ -320,23 +310,30 @@ fn sites_with_ipv6_alone_are_bundled() {
     assert_eq!(sent.differences.as_deref(), Some(&[][..]));
 }
 
-#[test]
-fn a_bundle_is_measured_through_nat_of_its_sources() {
+/// Sites of which the one is behind NAT, and their boxes, told that it has these addresses there; `None` without the
+/// privilege to make them.
+fn behind_nat(public: &str) -> Option<(Topology, Boxes)> {
     if skip_without(Need::Root) {
-        return;
+        return None;
     }
-    let _alone = alone();
     let topology = Topology::build(1, None).unwrap();
-    let sites = &topology.pairs[0];
     masquerade(&topology);
     let files = Files {
         listen: ["\"10.1.1.2\"", "\"10.1.2.2\""],
         peer: ["10.1.2.2", "10.1.2.254"],
         to: ["10.1.2.0/24"; 2],
-        from: ["10.1.1.0/24", "10.1.2.254/32"],
+        from: ["10.1.1.0/24", public],
         more: "nat = \"source\"\n",
     };
-    let boxes = Boxes::start(sites, &files);
+    let boxes = Boxes::start(&topology.pairs[0], &files);
+    Some((topology, boxes))
+}
+
+#[test]
+fn a_bundle_is_measured_through_nat_of_its_sources() {
+    let _turn = together();
+    let Some((topology, boxes)) = behind_nat("10.1.2.254/32") else { return };
+    let sites = &topology.pairs[0];
     let [watched, sent] = boxes.carry(sites, SocketAddr::from(([10, 1, 2, 1], PORT)));
     let counters = sent.shaping.unwrap().counters;
     assert!(2 * counters.boundaries_matched > counters.boundaries_sent, "{counters:?}");
@@ -361,22 +358,10 @@ fn masquerade(topology: &Topology) {
 
 #[test]
 fn bundle_follows_a_new_public_address_of_nat() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
+    let _turn = together();
+    // The addresses that the site may get.
+    let Some((topology, boxes)) = behind_nat("10.1.2.252/30") else { return };
     let sites = &topology.pairs[0];
-    masquerade(&topology);
-    let files = Files {
-        listen: ["\"10.1.1.2\"", "\"10.1.2.2\""],
-        peer: ["10.1.2.2", "10.1.2.254"],
-        to: ["10.1.2.0/24"; 2],
-        // The addresses that the site may get.
-        from: ["10.1.1.0/24", "10.1.2.252/30"],
-        more: "nat = \"source\"\n",
-    };
-    let boxes = Boxes::start(sites, &files);
     let target = SocketAddr::from(([10, 1, 2, 1], PORT));
     let [_, before] = boxes.carry(sites, target);
     let matched_before = before.shaping.unwrap().counters.boundaries_matched;
@@ -413,12 +398,8 @@ fn bundle_follows_a_new_public_address_of_nat() {
 
 #[test]
 fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let PairSites { left_hosts, left_box: machine, right_box, right_hosts } = &topology.pairs[0];
     // The machine has no bridge but that of the page, and another network behind each port.
     ip(machine, "link del br0\naddress add 10.1.2.254/24 dev wan\nlink set dev wan up\n");
@@ -467,7 +448,7 @@ fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
 
 #[test]
 fn boxes_of_both_roles_at_each_site_run_from_one_file() {
-    let _alone = alone();
+    let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     let folder = tempfile::tempdir().unwrap();
@@ -536,7 +517,7 @@ fn boxes_of_both_roles_at_each_site_run_from_one_file() {
 
 #[test]
 fn a_peer_with_a_name_is_found_at_the_address_that_answers() {
-    let _alone = alone();
+    let _turn = together();
     let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     let folder = tempfile::tempdir().unwrap();

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_skips::{Need, skip_without};
-use forebay_testbed::topology::{Site, Topology};
+use forebay_testbed::topology::Site;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::alone;
-use crate::by_hand::{await_status, await_that, command, connect_the_sites, end, start};
+use crate::by_hand::{await_status, await_that, bridged, command, end, start};
+use crate::turns::together;
 use crate::two_bundles::{await_both, flow, give_ipv6, write_configs};
 
 const PORT: u16 = 7000;
@@ -96,12 +96,8 @@ fn child(file: &Path) -> Option<i32> {
 
 #[test]
 fn a_class_in_python_steers_a_bundle_and_copa_does_where_it_fails() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     give_ipv6(sites);
     let folder = tempfile::tempdir().unwrap();

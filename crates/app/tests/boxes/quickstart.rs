@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
+use crate::turns::alone;
 use forebay_skips::{Need, skip_without};
-
-use crate::alone;
 
 const PLACES: [&str; 5] = ["host-a", "box-a", "router", "box-b", "host-b"];
 
@@ -40,7 +39,7 @@ fn the_quickstart_can_be_followed_as_it_stands() {
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = alone();
     let there = namespaces();
     assert!(
         PLACES.iter().all(|it| !there.contains(&(*it).to_string())),

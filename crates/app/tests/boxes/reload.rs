@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use forebay_host::daemon::keys;
 use forebay_host::daemon::status::Status;
-use forebay_skips::{Need, skip_without};
-use forebay_testbed::topology::{Site, Topology};
+use forebay_testbed::topology::Site;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::alone;
-use crate::by_hand::{connect_the_sites, start};
+use crate::by_hand::{bridged, start};
+use crate::turns::together;
 use crate::two_bundles::{await_both, give_ipv6, write_configs};
 
 const PORT: u16 = 7000;
@@ -26,12 +25,8 @@ const OFFSETS_MS: [u64; 5] = [0, 60, 120, 250, 1000];
 
 #[test]
 fn a_reload_at_one_box_while_the_other_restarts_ends_in_a_measured_session() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     give_ipv6(sites);
     let folder = tempfile::tempdir().unwrap();

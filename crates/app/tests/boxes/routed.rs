@@ -8,8 +8,8 @@ use forebay_host::daemon::keys;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
-use crate::alone;
 use crate::by_hand::{ip, start};
+use crate::turns::together;
 use crate::two_bundles::{await_both, flow};
 
 const GUIDE: &str = include_str!("../../../../docs/howto/connect-two-sites.md");
@@ -21,7 +21,7 @@ fn boxes_of_the_guide_hear_each_other_and_measure_across_a_router() {
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = together();
     let topology = Topology::build(1, None).unwrap();
     let sites = &topology.pairs[0];
     route(&topology);

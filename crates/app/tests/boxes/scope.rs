@@ -13,8 +13,8 @@ use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
-use crate::alone;
 use crate::by_hand::{command, connect_the_sites, ip};
+use crate::turns::{Turn, together};
 use crate::two_bundles::await_both;
 
 const PORT: u16 = 7000;
@@ -90,7 +90,7 @@ struct Scene {
     topology: Topology,
     folder: tempfile::TempDir,
     boxes: [Child; 2],
-    _alone: std::sync::MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -99,7 +99,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = together();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let folder = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ impl Scene {
         let to = [receivebox, sendbox];
         let sites = &topology.pairs[0];
         let boxes = [0, 1].map(|index| start(sites, folder.path(), index, to[index]));
-        Some(Self { topology, folder, boxes, _alone: alone })
+        Some(Self { topology, folder, boxes, _turn: turn })
     }
 
     fn restart_receivebox(&mut self, to: &[&str]) {

@@ -27,7 +27,8 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::by_hand::{await_status, await_that, command, ip};
-use crate::{alone, link};
+use crate::link;
+use crate::turns::alone;
 
 /// How long, in minutes; an hour without it.
 const MINUTES: &str = "SOAK_MINUTES";
@@ -125,7 +126,7 @@ fn soak_keeps_memory_rates_and_delays_and_tells_of_nothing_unexplained() {
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = alone();
     let minutes: f64 = std::env::var(MINUTES).map_or(60.0, |text| match text.parse() {
         Ok(minutes) if (1.0..=10_000.0).contains(&minutes) => minutes,
         _ => panic!("{MINUTES}={text}: allowed is a number of minutes from 1 to 10000"),

@@ -10,9 +10,9 @@ use forebay_skips::{Need, skip_without};
 use forebay_testbed::namespace::Namespace;
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
-use crate::alone;
 use crate::by_hand::{await_status, connect_the_sites, end, start, write_sendbox};
 use crate::kernel_queues::connected;
+use crate::turns::alone;
 
 /// A burst fills the queue once in so much time ...
 const PERIOD: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ fn reported_wait_of_sparse_flows_is_the_delay_of_a_ping() {
     if skip_without(Need::Root) {
         return;
     }
-    let _alone = alone();
+    let _turn = alone();
     let topology = Topology::build(1, None).unwrap();
     connect_the_sites(&topology.emulator);
     let user = reported(&topology, "qdisc = { kind = \"fifo\", limit = \"200p\" }", "");

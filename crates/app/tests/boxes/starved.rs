@@ -4,8 +4,8 @@
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::alone;
 use crate::by_hand::{await_status, await_that, command, connect_the_sites, write_sendbox};
+use crate::turns::{Turn, together};
 
 const PORT: u16 = 7000;
 /// Bytes of a datagram: with its headers 1242 on the wire.
@@ -136,7 +136,7 @@ struct Scene {
     folder: tempfile::TempDir,
     sendbox: Child,
     arrivals: Arc<std::sync::Mutex<Vec<Arrival>>>,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Scene {
@@ -145,7 +145,7 @@ impl Scene {
         if skip_without(Need::Root) {
             return None;
         }
-        let alone = alone();
+        let turn = together();
         let topology = Topology::build(1, None).unwrap();
         connect_the_sites(&topology.emulator);
         let folder = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ impl Scene {
                 into.lock().unwrap().push(Arrival { sent_ns, arrived_ns });
             }
         });
-        let scene = Self { topology, folder, sendbox, arrivals, _alone: alone };
+        let scene = Self { topology, folder, sendbox, arrivals, _turn: turn };
         scene.status();
         Some(scene)
     }

@@ -17,6 +17,7 @@ use nix::unistd::Group;
 
 use crate::by_hand::{await_status, signal};
 use crate::many::{Layout, Scene};
+use crate::turns::together;
 
 const GROUP: &str = "daemon";
 /// Somebody of that group, and of nothing else.
@@ -35,7 +36,7 @@ fn status_members_delay_neither_owner_nor_watchdog() {
     let keyed =
         |text: String| text.replacen("[box]\n", &format!("[box]\nstatus_group = \"{GROUP}\"\n"), 1);
     let mut is_watched = [false, true].into_iter();
-    let scene = Scene::start_as(&layout, keyed, |command| {
+    let scene = Scene::start_as(together, &layout, keyed, |command| {
         if is_watched.next() == Some(true) {
             command.env("NOTIFY_SOCKET", &manager).env("WATCHDOG_USEC", WATCHDOG_US);
         }

@@ -12,8 +12,8 @@ use forebay_host::daemon::status::Status;
 use forebay_skips::{Need, skip_without};
 use forebay_testbed::topology::{PairSites, Site, Topology};
 
-use crate::alone;
 use crate::by_hand::{await_status, connect_the_sites, ip, start, switch_on};
+use crate::turns::{Turn, alone, together};
 
 const PORT: u16 = 7000;
 /// Shapers of the two bundles (bit/s).
@@ -51,6 +51,7 @@ fn two_bundles_share_the_line_of_their_site_by_weight() {
         fs::write(sendbox, text).unwrap();
     };
     between_two_boxes(
+        alone,
         |_| {},
         share_the_line,
         |sites, sockets| {
@@ -81,6 +82,7 @@ fn two_bundles_share_the_line_of_their_site_by_weight() {
 /// what the sendbox says at the end.
 fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
     between_two_boxes(
+        together,
         prepare,
         |_| {},
         |sites, sockets| {
@@ -121,6 +123,7 @@ fn carry_two_bundles(prepare: impl FnOnce(&PairSites)) -> Option<Status> {
 /// What `carry` does between two boxes that know each other, beside what `prepare` makes of the sites and `edit`
 /// of the sendbox's file.
 fn between_two_boxes<T>(
+    turn: fn() -> Turn,
     prepare: impl FnOnce(&PairSites),
     edit: impl FnOnce(&Path),
     carry: impl FnOnce(&PairSites, &[PathBuf; 2]) -> T,
@@ -128,7 +131,7 @@ fn between_two_boxes<T>(
     if skip_without(Need::Root) {
         return None;
     }
-    let _alone = alone();
+    let _turn = turn();
     let topology = Topology::build(1, None).unwrap();
     connect_the_sites(&topology.emulator);
     let sites = &topology.pairs[0];

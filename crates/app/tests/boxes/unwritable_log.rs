@@ -8,26 +8,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_host::daemon::status::Status;
-use forebay_skips::{Need, skip_without};
-use forebay_testbed::topology::{Site, Topology};
+use forebay_testbed::topology::Site;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::Signal;
 
-use crate::alone;
-use crate::by_hand::{await_status, await_that, command, connect_the_sites, start, write_sendbox};
+use crate::by_hand::{await_status, await_that, bridged, command, start, write_sendbox};
 use crate::outputs::{Unread, end, signal};
+use crate::turns::together;
 use crate::two_bundles::{RATES, await_both, flow, give_ipv6, write_configs};
 
 const PORT: u16 = 7000;
 
 #[test]
 fn a_log_that_cannot_be_written_neither_ends_a_box_nor_holds_it_up() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     give_ipv6(sites);
     let folder = tempfile::tempdir().unwrap();
@@ -102,12 +97,8 @@ fn read_until(mut reader: File, mut is_enough: impl FnMut(&str) -> bool) -> Stri
 
 #[test]
 fn rows_of_a_trace_that_find_the_disk_full_are_counted_and_traffic_goes_on() {
-    if skip_without(Need::Root) {
-        return;
-    }
-    let _alone = alone();
-    let topology = Topology::build(1, None).unwrap();
-    connect_the_sites(&topology.emulator);
+    let _turn = together();
+    let Some(topology) = bridged() else { return };
     let sites = &topology.pairs[0];
     let folder = tempfile::tempdir().unwrap();
     let config = write_sendbox(folder.path(), "8Mbit/s");

@@ -18,8 +18,9 @@ use forebay_testbed::topology::{Site, Topology};
 use nix::sys::signal::Signal;
 
 use crate::by_hand::{await_status, await_that, connect_the_sites, signal, start};
+use crate::forebay;
+use crate::turns::{alone, together};
 use crate::two_bundles::{await_both, give_ipv6, write_configs};
-use crate::{alone, forebay};
 
 const PORT: u16 = 7000;
 const ROLES: [&str; 2] = ["receivebox", "sendbox"];
@@ -162,7 +163,7 @@ fn edited(text: &str, round: u32) -> String {
 
 #[test]
 fn reloads_under_traffic_lose_no_packet_and_restart_no_session() {
-    let _alone = alone();
+    let _turn = alone();
     let Some(scene) = Scene::set_up() else { return };
     let files = scene.configs.each_ref().map(|file| fs::read_to_string(file).unwrap());
     carry_whole(&scene, || {
@@ -188,7 +189,7 @@ fn reloads_under_traffic_lose_no_packet_and_restart_no_session() {
 
 #[test]
 fn hundreds_of_bundles_come_and_go_in_one_reload_beside_traffic_that_loses_nothing() {
-    let _alone = alone();
+    let _turn = alone();
     let Some(scene) = Scene::set_up() else { return };
     let files = scene.configs.each_ref().map(|file| fs::read_to_string(file).unwrap());
     carry_whole(&scene, || {
@@ -243,7 +244,7 @@ fn carry_whole(scene: &Scene, work: impl FnOnce()) {
 
 #[test]
 fn what_did_not_change_is_untouched_and_what_cannot_change_is_refused_whole() {
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up() else { return };
     let outcome = scene.reload(1);
     assert!(outcome.is_nothing() && outcome.refused.is_empty(), "{outcome}");
@@ -288,7 +289,7 @@ fn at_a_terminal(scene: &Scene, file: &Path, within: &str) -> Child {
 
 #[test]
 fn a_change_goes_back_by_itself_when_its_terminal_is_killed() {
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up() else { return };
     let before = fs::read_to_string(&scene.configs[1]).unwrap();
     let candidate = scene.candidate("5Mbit/s");
@@ -312,7 +313,7 @@ fn a_change_goes_back_by_itself_when_its_terminal_is_killed() {
 
 #[test]
 fn a_box_that_is_started_on_trial_is_so_after_a_crash_too_and_ends_unless_it_is_confirmed() {
-    let _alone = alone();
+    let _turn = together();
     let Some(mut scene) = Scene::set_up() else { return };
     let socket = scene.sockets[1].clone();
     // As its unit does with one that crashes.
@@ -346,7 +347,7 @@ fn a_box_that_is_started_on_trial_is_so_after_a_crash_too_and_ends_unless_it_is_
 
 #[test]
 fn a_change_that_is_confirmed_stays_and_is_in_the_file() {
-    let _alone = alone();
+    let _turn = together();
     let Some(scene) = Scene::set_up() else { return };
     let before = fs::read_to_string(&scene.configs[1]).unwrap();
     let apply = |file: &Path| scene.forebay(&["apply", file.to_str().unwrap(), "--confirm", "30s"]);
