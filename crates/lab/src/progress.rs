@@ -109,15 +109,17 @@ impl Lines {
             }
             Event::UnderWay(_) => {}
             Event::Ended(ending) => {
-                // The line above may be that of another run.
-                let which = match self.began.len() {
-                    0 | 1 => String::new(),
-                    _ => format!("[{number}/{total}] "),
+                // The line above may be that of another run, or what an algorithm prints: what is wrong is said of its run.
+                let which = match (ending, self.began.len()) {
+                    (Ending::Valid, 0 | 1) => String::new(),
+                    (Ending::Valid, _) => format!("[{number}/{total}] "),
+                    _ => format!("[{number}/{total}] {} ", progress.name()),
                 };
                 let began = self.began.remove(&number);
                 let seconds = began.map_or(0.0, |began| began.elapsed().as_secs_f64());
                 let digits = if seconds < 10.0 { 1 } else { 0 };
-                eprintln!("  {which}after {seconds:.digits$} s: {ending}");
+                let line = format!("  {which}after {seconds:.digits$} s: {ending}");
+                eprintln!("{line}");
             }
         }
     }

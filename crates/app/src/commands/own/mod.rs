@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! forebay bench ./my_cc cubic ──► paths ──► Crate (manifest, digest of its sources)
-//!                                   └──► program: a few lines, built by cargo ──► exec with the same arguments
+//!                                   └──► program: a few lines, built by cargo in a shadow of forebay's workspace
+//!                                        └──► exec with the same arguments
 //! that program:    ./my_cc ──► my_cc, the name of the entry ──► the command, as ever
 //! ```
 
 mod manifest;
 mod paths;
 mod program;
+mod shadow;
 
 use std::path::Path;
 

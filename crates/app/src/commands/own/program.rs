@@ -12,6 +12,7 @@ use serde_json::Value;
 use toml::Table;
 
 use super::manifest::Crate;
+use super::shadow;
 use crate::commands::BadInput;
 
 /// Builds forebay with the algorithms of `crates`, as this program was built; gives the path of the program. Cargo
@@ -35,8 +36,9 @@ pub fn build(crates: &[Crate]) -> anyhow::Result<PathBuf> {
     let lock = read(&forebay.join("Cargo.lock"))?;
     let name = name(crates, &lock);
     let home = target.join("own").join(&name);
-    write(&home, &name, crates, &lock).with_context(|| home.display().to_string())?;
-    let program = run_cargo(&name, &home, &target, crates)?;
+    let of_program =
+        write(&home, &name, crates, &lock).with_context(|| home.display().to_string())?;
+    let program = run_cargo(&name, &of_program, &target, crates)?;
     crates.iter().try_for_each(is_unchanged)?;
     Ok(program)
 }
@@ -66,9 +68,9 @@ fn name(crates: &[Crate], lock: &str) -> String {
     format!("forebay-with-{}-{:08x}", packages.join("-"), hasher.finish() as u32)
 }
 
-/// Writes the crate of the program.
-fn write(home: &Path, name: &str, crates: &[Crate], lock: &str) -> anyhow::Result<()> {
-    std::fs::create_dir_all(home.join("src"))?;
+/// Writes the crate of the program, and the workspace that it is a member of; gives the folder of the crate.
+fn write(home: &Path, name: &str, crates: &[Crate], lock: &str) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(home)?;
     let file = home.join("Cargo.lock");
     if !file.exists() {
         // The versions that forebay is built with: nothing has to be looked up.
@@ -77,9 +79,35 @@ fn write(home: &Path, name: &str, crates: &[Crate], lock: &str) -> anyhow::Resul
         std::fs::write(&whole, lock)?;
         std::fs::rename(whole, file)?;
     }
-    place(&home.join("Cargo.toml"), &manifest(name, crates)?)?;
-    place(&home.join("src/main.rs"), &main(crates))?;
-    Ok(())
+    let forebay = &crates[0].forebay;
+    let file = forebay.join("Cargo.toml");
+    let root: Table = read(&file)?.parse().with_context(|| file.display().to_string())?;
+    let program = match shadow::manifests(&root, crates)? {
+        Some((root, members)) => {
+            shadow::link_members(home, &root, forebay)?;
+            for (number, (it, member)) in crates.iter().zip(members).enumerate() {
+                let folder = home.join(shadow::folder_of(number));
+                std::fs::create_dir_all(&folder)?;
+                shadow::link_crate(&folder, &it.folder)?;
+                place(&folder.join("Cargo.toml"), &member.to_string())?;
+            }
+            place(&home.join("Cargo.toml"), &root.to_string())?;
+            let paths =
+                (0..crates.len()).map(|number| Path::new("..").join(shadow::folder_of(number)));
+            let program = home.join(shadow::PROGRAM);
+            std::fs::create_dir_all(program.join("src"))?;
+            let text = manifest(name, Path::new("../crates/app"), crates, paths);
+            place(&program.join("Cargo.toml"), &text)?;
+            program
+        }
+        None => {
+            std::fs::create_dir_all(home.join("src"))?;
+            place(&home.join("Cargo.toml"), &apart(name, crates, root))?;
+            home.to_path_buf()
+        }
+    };
+    place(&program.join("src/main.rs"), &main(crates))?;
+    Ok(program)
 }
 
 /// Writes what has changed only: cargo goes by the times of files.
@@ -90,27 +118,35 @@ fn place(file: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// `Cargo.toml`: forebay with the features of this program, the crates, and the profiles of forebay's workspace, so
-/// that the program is as fast as this one.
-fn manifest(name: &str, crates: &[Crate]) -> anyhow::Result<String> {
+/// `Cargo.toml` of the program: forebay with the features of this one, and the crates at these `paths`.
+fn manifest(
+    name: &str,
+    forebay: &Path,
+    crates: &[Crate],
+    paths: impl Iterator<Item = PathBuf>,
+) -> String {
     let path = |path: &Path| toml::Value::from(path.display().to_string());
-    let forebay = &crates[0].forebay;
-    let features = if cfg!(feature = "host") { "[\"host\"]" } else { "[]" };
+    // Not only the feature: with the default ones forebay is what has been built already.
+    let features = if cfg!(feature = "host") { "" } else { ", default-features = false" };
     let mut text = format!(
         "[package]\nname = \"{name}\"\nversion = \"0.0.0\"\nedition = \"2024\"\npublish = false\n\n\
-         [workspace]\n\n[dependencies]\n\
-         forebay = {{ path = {}, default-features = false, features = {features} }}\n",
-        path(&forebay.join("crates/app"))
+         [dependencies]\nforebay = {{ path = {}{features} }}\n",
+        path(forebay)
     );
-    for (place, it) in crates.iter().enumerate() {
+    for (number, (it, folder)) in crates.iter().zip(paths).enumerate() {
         let package = toml::Value::from(it.package.as_str());
-        let folder = path(&it.folder);
-        text += &format!("own{place} = {{ package = {package}, path = {folder} }}\n");
+        text += &format!("own{number} = {{ package = {package}, path = {} }}\n", path(&folder));
     }
-    let file = forebay.join("Cargo.toml");
-    let workspace: Table = read(&file)?.parse().with_context(|| file.display().to_string())?;
-    let profiles = workspace.into_iter().filter(|(key, _)| key == "profile");
-    Ok(format!("{text}\n{}", profiles.collect::<Table>()))
+    text
+}
+
+/// `Cargo.toml` of a program that is in no workspace of forebay's, for which all is built once more. It has the profiles
+/// of that workspace (`root`), so that it is as fast as this program.
+fn apart(name: &str, crates: &[Crate], root: Table) -> String {
+    let paths = crates.iter().map(|it| it.folder.clone());
+    let text = manifest(name, &crates[0].forebay.join("crates/app"), crates, paths);
+    let profiles = root.into_iter().filter(|(key, _)| key == "profile");
+    format!("{text}\n[workspace]\n\n{}", profiles.collect::<Table>())
 }
 
 /// `main.rs`.
@@ -132,7 +168,7 @@ fn main(crates: &[Crate]) -> String {
 fn run_cargo(name: &str, home: &Path, target: &Path, crates: &[Crate]) -> anyhow::Result<PathBuf> {
     let paths: Vec<&str> = crates.iter().map(|it| it.path.as_str()).collect();
     let paths = paths.join(", ");
-    eprintln!("building forebay with {paths}, which takes minutes the first time");
+    eprintln!("building forebay with {paths}, which may take minutes the first time");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // There lies the file that says which toolchain.
     cargo.current_dir(&crates[0].forebay).env("CARGO_TARGET_DIR", target);
@@ -183,7 +219,8 @@ mod tests {
 
     #[test]
     fn the_manifest_has_forebay_each_crate_and_the_profiles() {
-        let text = manifest("forebay-with-x", &crates()).unwrap();
+        let root = read(&crates()[0].forebay.join("Cargo.toml")).unwrap();
+        let text = apart("forebay-with-x", &crates(), root.parse().unwrap());
         let manifest: Table = text.parse().unwrap();
         let dependencies = &manifest["dependencies"];
         assert!(dependencies["forebay"]["path"].as_str().unwrap().ends_with("/crates/app"));
