@@ -63,12 +63,31 @@ impl SizeCdf {
     /// whole byte and at least 1.
     pub fn quantile(&self, probability: f64) -> ByteCount {
         let above = self.points.partition_point(|point| point.probability < probability);
+        self.interpolated(above, probability)
+    }
+
+    /// The quantiles at the midpoints of `count` strata of equal probability, in ascending order.
+    pub fn midpoints(&self, count: u64) -> impl Iterator<Item = ByteCount> {
+        let mut above = 0;
+        (0..count).map(move |stratum| {
+            let probability = (stratum as f64 + 0.5) / count as f64;
+            while self.points.get(above).is_some_and(|point| point.probability < probability) {
+                above += 1;
+            }
+            self.interpolated(above, probability)
+        })
+    }
+
+    /// The quantile of `probability`, where the points before `above` have a smaller one.
+    fn interpolated(&self, above: usize, probability: f64) -> ByteCount {
         let above = above.clamp(1, self.points.len() - 1);
         let [from, to] = [self.points[above - 1], self.points[above]];
         let width = to.probability - from.probability;
         let share = if width > 0.0 { (probability - from.probability) / width } else { 1.0 };
         let bytes = from.bytes + (to.bytes - from.bytes) * share.clamp(0.0, 1.0);
-        ByteCount::new((libm::ceil(bytes) as u64).max(1))
+        // Rounded up: at most `MAX_BYTES`, a float has all whole numbers.
+        let whole = bytes as u64;
+        ByteCount::new((whole + u64::from((whole as f64) < bytes)).max(1))
     }
 
     /// Mean size in bytes, before rounding.
@@ -123,6 +142,17 @@ mod tests {
         assert!((mean("caida_1mb") - 9_125.0).abs() < 1e-6);
         assert!((mean("mixed") - 52_500.0).abs() < 1e-6);
         assert_eq!(SizeCdf::builtin("other"), None);
+    }
+
+    #[test]
+    fn midpoints_of_strata_are_quantiles() {
+        let steps = SizeCdf::parse("t", "0 0\n10 0.5\n10 0.7\n1000 0.7\n2000 1\n").unwrap();
+        for cdf in [SizeCdf::builtin("caida").unwrap(), steps] {
+            for count in [0, 1, 2, 10, 999] {
+                let quantile = |it: u64| cdf.quantile((it as f64 + 0.5) / count as f64);
+                assert!(cdf.midpoints(count).eq((0..count).map(quantile)), "{count}");
+            }
+        }
     }
 
     #[test]

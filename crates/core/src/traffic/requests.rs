@@ -179,8 +179,7 @@ fn stratified_sizes(
     duration: Duration,
     target: f64,
 ) -> Result<Vec<ByteCount>, SpecError> {
-    let midpoints = |n: u64| (0..n).map(move |i| plan.sizes.quantile((i as f64 + 0.5) / n as f64));
-    let sum = |n: u64| midpoints(n).sum::<ByteCount>().as_f64();
+    let sum = |n: u64| plan.sizes.midpoints(n).sum::<ByteCount>().as_f64();
     // With few strata the midpoint of the last one falls short of its mean, so the number is
     // searched for rather than taken from the mean size.
     let mut high = ((target / plan.sizes.mean_bytes()) as u64).max(1);
@@ -202,7 +201,7 @@ fn stratified_sizes(
         );
         return Err(SpecError::new("load", &value, &allowed));
     }
-    Ok(midpoints(n).collect())
+    Ok(plan.sizes.midpoints(n).collect())
 }
 
 /// Places `sizes` at equal distances over the first [`LARGE_SHARE`] of `duration`, with a random
