@@ -8,6 +8,7 @@
 //! [`readers`] runs whole commands on mutated files instead.
 
 mod cdf;
+mod claims;
 mod config;
 pub mod coverage;
 mod looks;
@@ -35,6 +36,7 @@ pub type Target = fn(&[u8]);
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("cdf", cdf::run),
+    ("claims", claims::run),
     ("config", config::run),
     ("looks", looks::run),
     ("packet", packet::run),

@@ -46,7 +46,7 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 pub struct Reader {
     /// The name of the format, also of the folder of findings.
     pub format: String,
-    /// Arguments of the command; `FILE` is the mutated file.
+    /// Arguments of the command; `FILE` is the mutated file, or the folder that it lies in.
     pub command: Vec<String>,
     /// Name of the mutated file, where another file names it.
     #[serde(default = "mutated")]
@@ -59,6 +59,9 @@ pub struct Reader {
     /// Keys next to the mutated file.
     #[serde(default)]
     keys: Vec<String>,
+    /// The command takes the folder of the file.
+    #[serde(default)]
+    takes_folder: bool,
     /// The file is a tar archive in gzip of what the sample's folder holds, one member of which is mutated: nearly every
     /// change of the archive itself is found by its checksum.
     #[serde(default)]
@@ -219,7 +222,9 @@ impl Reader {
     ) -> Result<(), String> {
         let file = folder.join(&self.file);
         write_secret(&file, input).map_err(|error| error.to_string())?;
-        let arguments = self.command.iter().map(|it| if it == "FILE" { &self.file } else { it });
+        let taken = if self.takes_folder { "." } else { self.file.as_str() };
+        let arguments =
+            self.command.iter().map(|it| if it == "FILE" { taken } else { it.as_str() });
         let mut command = Command::new(program);
         command.current_dir(folder).args(arguments).stdin(Stdio::null());
         let stderr = folder.join(STDERR);

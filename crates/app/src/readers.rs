@@ -50,15 +50,11 @@ const NOT_READ: [&str; 33] = [
 ];
 
 /// What is read by another program, or only of this one's own making.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 5] = [
     ("agent.files", "a class in Python, which Python reads"),
     ("bench.files", "a class in Python, which Python reads"),
     ("run.files", "a class in Python, which Python reads"),
     ("sendbox.python", "a program"),
-    ("compare.old", "a folder of results: a database, which SQLite reads"),
-    ("compare.new", "a folder of results: a database, which SQLite reads"),
-    ("export.folder", "a folder of results: a database, which SQLite reads"),
-    ("report.folder", "a folder of results: a database, which SQLite reads"),
     ("role.spec", "what the testbed has written for its own programs"),
 ];
 

@@ -208,7 +208,8 @@ impl Claims {
         Self::read(BUILTIN, "docs/claims.toml").expect("a test reads them")
     }
 
-    fn read(text: &str, file: &str) -> Result<Self> {
+    /// Checks the text of a file of claims, which errors name.
+    pub fn read(text: &str, file: &str) -> Result<Self> {
         // The error's own text would show the line.
         let mut claims: Self = toml::from_str(text).map_err(|error| {
             let (line, column) = position(text, error.span().map_or(0, |span| span.start));
