@@ -67,8 +67,8 @@ def algorithm(
       with its unit in the name and None where it is not known;
     - ``on_event(now_ns, event, value)`` with what cannot wait: ``loss`` (once an episode), ``recovery_end``, ``rto``,
       ``spurious``, ``ecn_ce``, ``resume``, ``idle_restart``, ``underused``, ``rtt_shift``, ``slow_start_end``,
-      ``feedback_lost``, ``unenforced``, ``time_of_day``, ``enforced``, ``delay_noise``; ignore others. ``value`` is what
-      ``forebay_cc.h`` says of it, in ns, bytes or a number, and else 0.
+      ``feedback_lost``, ``unenforced``, ``enforced``, ``delay_noise``; ignore others. ``value`` is what ``forebay_cc.h``
+      says of it, in ns, bytes or a number, and else 0.
 
     Each answers ``Limits``, or None for those in force. An exception ends the run and is raised by what called it.
 

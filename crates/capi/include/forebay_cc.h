@@ -115,8 +115,6 @@ enum forebay_cc_event {
     FOREBAY_CC_FEEDBACK_LOST = 11,
     /* The host enforces no limits from now on, and only reports them. */
     FOREBAY_CC_UNENFORCED = 12,
-    /* What time of day it was at time 0: `value` nanoseconds from an origin that hosts elsewhere agree on. */
-    FOREBAY_CC_TIME_OF_DAY = 13,
     /* The host enforces the limits from now on. */
     FOREBAY_CC_ENFORCED = 14,
     /* Round trips vary by `value` nanoseconds while the queue is short: a shorter queue cannot be measured. */

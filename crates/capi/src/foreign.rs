@@ -215,7 +215,6 @@ pub(crate) fn numbered(event: CongestionEvent) -> (u32, i64) {
         CongestionEvent::SlowStartEnd(cwnd) => (10, signed(cwnd.as_u64())),
         CongestionEvent::FeedbackLost => (11, 0),
         CongestionEvent::Unenforced => (12, 0),
-        CongestionEvent::TimeOfDay(time) => (13, signed(nanos(Some(time)))),
         CongestionEvent::Enforced => (14, 0),
         CongestionEvent::DelayNoise(time) => (15, signed(nanos(Some(time)))),
     }

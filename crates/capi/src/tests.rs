@@ -59,7 +59,6 @@ fn a_c_compiler_lays_the_structures_out_alike() {
         ("SLOW_START_END", CongestionEvent::SlowStartEnd(ByteCount::ZERO)),
         ("FEEDBACK_LOST", CongestionEvent::FeedbackLost),
         ("UNENFORCED", CongestionEvent::Unenforced),
-        ("TIME_OF_DAY", CongestionEvent::TimeOfDay(Duration::ZERO)),
         ("ENFORCED", CongestionEvent::Enforced),
         ("DELAY_NOISE", CongestionEvent::DelayNoise(Duration::ZERO)),
     ];

@@ -596,7 +596,6 @@ impl Control {
         }
         self.is_started = true;
         self.cc.init(now, MSS, MSS * 10);
-        self.cc.on_event(now, CongestionEvent::TimeOfDay(self.config.time_of_day));
         if self.config.dry_run || self.supervisor.is_some() {
             // Until a trial, or in a dry run for good.
             self.cc.on_event(now, CongestionEvent::Unenforced);

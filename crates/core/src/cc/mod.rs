@@ -137,8 +137,6 @@ pub enum CongestionEvent {
     Enforced,
     /// Round trips vary by so much while the queue is short: no shorter queue can be told from none.
     DelayNoise(Duration),
-    /// The time of day at [`Timestamp::ZERO`], which hosts elsewhere agree on.
-    TimeOfDay(Duration),
 }
 
 impl CongestionEvent {
@@ -162,7 +160,6 @@ impl CongestionEvent {
             Self::Unenforced => ("unenforced", 0),
             Self::Enforced => ("enforced", 0),
             Self::DelayNoise(time) => ("delay_noise", nanos(time)),
-            Self::TimeOfDay(time) => ("time_of_day", nanos(time)),
         }
     }
 }

@@ -169,7 +169,6 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
         bytes().prop_map(CongestionEvent::SlowStartEnd),
         Just(CongestionEvent::FeedbackLost),
         Just(CongestionEvent::Unenforced),
-        durations().prop_map(CongestionEvent::TimeOfDay),
         Just(CongestionEvent::Enforced),
         durations().prop_map(CongestionEvent::DelayNoise),
         any::<i64>().prop_map(CongestionEvent::RttShift),

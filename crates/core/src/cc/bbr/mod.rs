@@ -503,7 +503,6 @@ impl CongestionControl for Bbr {
             | CongestionEvent::Resume(_)
             | CongestionEvent::SlowStartEnd(_)
             | CongestionEvent::Unenforced
-            | CongestionEvent::TimeOfDay(_)
             | CongestionEvent::Enforced
             | CongestionEvent::DelayNoise(_) => {}
         }

@@ -403,7 +403,6 @@ impl CongestionControl for Bbr3 {
             | CongestionEvent::Resume(_)
             | CongestionEvent::SlowStartEnd(_)
             | CongestionEvent::Unenforced
-            | CongestionEvent::TimeOfDay(_)
             | CongestionEvent::Enforced
             | CongestionEvent::DelayNoise(_) => {}
         }

@@ -229,7 +229,6 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
                 self.law.on_slow_start_end();
             }
             CongestionEvent::Unenforced
-            | CongestionEvent::TimeOfDay(_)
             | CongestionEvent::Enforced
             | CongestionEvent::DelayNoise(_) => {}
         }
