@@ -82,11 +82,19 @@ fn an_algorithm_and_a_qdisc_are_a_file_and_its_name_each() {
     let work = repository().join("target/howto");
     let home = work.join("workspace");
     let core = Path::new("crates/core/src");
-    let is_module =
-        |path: &Path| ADDITIONS.iter().any(|it| repository().join(core).join(it.module) == path);
+    let manifest = Path::new("crates/core/Cargo.toml");
+    let is_changed = |path: &Path| {
+        let is_module = |it: &Addition| repository().join(core).join(it.module) == path;
+        path == repository().join(manifest) || ADDITIONS.iter().any(is_module)
+    };
     for folder in ["crates/core", "traces"] {
-        copy(&repository().join(folder), &home.join(folder), &is_module);
+        copy(&repository().join(folder), &home.join(folder), &is_changed);
     }
+    let text = std::fs::read_to_string(repository().join(manifest)).unwrap();
+    let mut without_benches: toml::Table = text.parse().unwrap();
+    without_benches.remove("bench").unwrap();
+    without_benches["dev-dependencies"].as_table_mut().unwrap().remove("criterion").unwrap();
+    place(&home.join(manifest), without_benches.to_string().as_bytes());
     let workspace = std::fs::read_to_string(repository().join("Cargo.toml")).unwrap();
     let mut alone: toml::Table = workspace.parse().unwrap();
     let members = toml::Value::from(vec!["crates/core"]);
