@@ -496,9 +496,7 @@ mod tests {
             ip("link set dev left mtu 16000");
             run("tc", &["qdisc", "add", "dev", "left", "root", "pfifo"]).unwrap();
             let mut checks = examine_device("left", Place::Wan);
-            let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
-            let datapath = DatapathKind::User;
-            let devices = Devices { role, lan, wan, datapath, room_bytes: None, queues: None };
+            let devices = Devices::bridged("left", "right", DatapathKind::User);
             checks.extend(conditions_of(&devices));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));

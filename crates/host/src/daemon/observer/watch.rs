@@ -14,7 +14,7 @@ use super::Observation;
 use super::names::{LookUp, Names};
 use crate::bridge;
 use crate::daemon::conditions::Devices;
-use crate::daemon::config::DatapathKind;
+use crate::daemon::config::{DatapathKind, Forward};
 use crate::daemon::machine_addresses;
 use crate::ethernet;
 use crate::netlink;
@@ -130,7 +130,9 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
     let Indices { lan, wan } = before.and(*indices);
     let mut macs = ethernet::own_addresses()?;
     let mut vlans = None;
-    if let Some(lan) = &devices.lan {
+    if devices.forward == Forward::Bridge
+        && let Some(lan) = &devices.lan
+    {
         // What the LAN's hosts send to these the bridge carries past the WAN: a router there, perhaps.
         // Devices that are not there are a matter of the conditions.
         macs.extend(bridge::stations_elsewhere(lan, &devices.wan, STATIONS).unwrap_or_default());
@@ -180,20 +182,12 @@ impl Merging {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::config::Role;
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
     fn renamed_ports_keep_their_index_deleted_ones_not() {
         on_a_veth_pair(|| {
-            let devices = Devices {
-                role: Role::Sendbox,
-                lan: Some("left".into()),
-                wan: "right".into(),
-                datapath: DatapathKind::User,
-                room_bytes: None,
-                queues: None,
-            };
+            let devices = Devices::bridged("left", "right", DatapathKind::User);
             let mut indices = Indices::default();
             let mut look = || {
                 indices.look(&devices);

@@ -131,11 +131,11 @@ fn serve<D: Datapath>(
     }
     let devices = Devices::of(config);
     devices.require()?;
-    let lan = config.lan.as_deref().expect("a sendbox has one, as checked");
     let room_bytes = devices.frame_bytes().map_err(DaemonError::SetUp)?;
-    let queues = offload::receive_queues(lan).map_err(DaemonError::SetUp)?;
+    let queues = config.lan.as_deref().map(offload::receive_queues).transpose();
+    let queues = queues.map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
-    let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
+    let devices = Devices { room_bytes: Some(room_bytes), queues, ..devices };
     let confinement = &prepared.confinement;
     let observed =
         Observer::start(&devices, confinement.account.as_ref()).map_err(DaemonError::SetUp)?;

@@ -118,8 +118,11 @@ impl Kernel {
         seen: &Observation,
         confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
-        let names =
-            [config.lan.clone().expect("a sendbox has one, as checked"), config.wan.clone()];
+        let lan = config.lan.clone().ok_or_else(|| {
+            let kind = io::ErrorKind::Unsupported;
+            DaemonError::SetUp(io::Error::new(kind, "packets of a machine that routes"))
+        })?;
+        let names = [lan, config.wan.clone()];
         let indices = seen.lan.zip(seen.wan);
         let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
             DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
