@@ -540,9 +540,9 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     fn watch(device: &str) -> Result<Sampler, DaemonError> {
-        let (role, wan) = (Role::Receivebox, device.to_string());
         let datapath = DatapathKind::default();
-        let devices = Devices { role, lan: None, wan, datapath, room_bytes: None, queues: None };
+        let devices = Devices::bridged("none", device, datapath);
+        let devices = Devices { role: Role::Receivebox, lan: None, ..devices };
         devices.require()?;
         attach(&devices, crate::port::ifindex(device)?)
     }
