@@ -29,6 +29,11 @@
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
+#define TCP_HEADER 20
+#define UDP_HEADER 8
+/* More-fragments flag and fragment offset: a router may change neither, but may clear DF. */
+#define FRAGMENT_MASK 0x3fff
+
 /* ICMPv6 133 to 137: neighbour discovery and redirects (RFC 4861 section 4). */
 #define ND_FIRST 133
 #define ND_LAST 137
@@ -98,7 +103,10 @@ struct packet {
 	void *payload;
 	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
-	/* Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds. */
+	/*
+	 * Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds.
+	 * With an Ethernet header also where the packet has none: boxes with one and without count alike.
+	 */
 	__u32 frame_len;
 	/* As on the wire; zero for IPv6. */
 	__be16 id;
@@ -106,8 +114,8 @@ struct packet {
 	/* IPv4 protocol, or next header of the fixed IPv6 header. */
 	__u8 protocol;
 	__u8 ecn;
-	/* Bytes of VLAN tags in front of the IP header. */
-	__u8 tags_len;
+	/* Bytes of VLAN tags in front of the IP header; without an Ethernet header, as many less than none as it has. */
+	__s8 tags_len;
 };
 
 enum parsed {
@@ -234,10 +242,31 @@ static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 	return parse_behind(*proto, proto + 1, data_end, len - tags, packet);
 }
 
+/* As `parse`, of a packet of `len` bytes without an Ethernet header, of which the kernel says what it is. */
+static __always_inline enum parsed parse_bare(__be16 proto, void *data, void *data_end, __u64 len,
+					      struct packet *packet)
+{
+	packet->tags_len = -(int)sizeof(struct ethhdr);
+	return parse_behind(proto, data, data_end, len + sizeof(struct ethhdr), packet);
+}
+
 /* Where in the frame, with its tags, the payload begins. */
 static __always_inline __u32 payload_at(const struct packet *packet)
 {
 	return packet->tags_len + packet->frame_len - packet->payload_len;
+}
+
+/* Of IPv4: that of IPv6 has a header of its own. */
+static __always_inline bool is_fragment(const struct packet *packet)
+{
+	return packet->frag_off & be16(FRAGMENT_MASK);
+}
+
+/* What begins with the header of its transport: no fragment. */
+static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
+{
+	return packet->protocol == protocol && packet->payload_len >= header_len &&
+	       !is_fragment(packet);
 }
 
 /* Of the link and no part of a bundle, though both ends may have addresses of one. */

@@ -6,16 +6,20 @@
 //! sendbox hands the traffic back, and a receivebox reports nothing, so that its sendbox stops shaping. Both go on
 //! once the condition holds again.
 
+mod routing;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
 use forebay_core::packet::ETHERNET_HEADER;
 use forebay_ebpf::QDISC;
+use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::config::{Config, DatapathKind, Role};
+use super::config::{Config, DatapathKind, Forward, Role};
 use crate::bridge::{self, BridgeError, Vlans};
 use crate::egress::{self, EgressError};
 use crate::ethernet::{self, EthernetError};
@@ -30,10 +34,16 @@ use crate::port::{PortError, XdpPort, xdp_program};
 pub struct Devices {
     /// The box whose devices they are.
     pub role: Role,
-    /// Port towards the site's hosts; present exactly in a sendbox.
+    /// Device towards the site's hosts; always there in a sendbox of a bridge.
     pub lan: Option<String>,
-    /// Port towards the Internet.
+    /// Device towards the Internet.
     pub wan: String,
+    /// What forwards the packets of a sendbox.
+    pub forward: Forward,
+    /// The bundles have what the machine itself sends, too.
+    pub own: bool,
+    /// Destinations of the bundles of a sendbox whose machine routes.
+    pub to: Vec<IpNet>,
     /// What carries the packets of a sendbox.
     pub datapath: DatapathKind,
     /// Bytes of the longest frame that a running box has room for.
@@ -45,19 +55,38 @@ pub struct Devices {
 impl Devices {
     /// The devices that a configuration names, before a box runs.
     pub fn of(config: &Config) -> Self {
-        let (role, lan, wan) = (config.role, config.lan.clone(), config.wan.clone());
-        Self { role, lan, wan, datapath: config.datapath, room_bytes: None, queues: None }
+        let &Config { role, datapath, forward, own, .. } = config;
+        let (lan, wan) = (config.lan.clone(), config.wan.clone());
+        let is_routed = role == Role::Sendbox && forward == Forward::Route;
+        let to = if is_routed { destinations(config) } else { Vec::new() };
+        Self { role, lan, wan, forward, own, to, datapath, room_bytes: None, queues: None }
+    }
+
+    /// Those of a sendbox whose ports are of one bridge.
+    #[cfg(test)]
+    pub fn bridged(lan: &str, wan: &str, datapath: DatapathKind) -> Self {
+        Self {
+            role: Role::Sendbox,
+            lan: Some(lan.into()),
+            wan: wan.into(),
+            forward: Forward::Bridge,
+            own: false,
+            to: Vec::new(),
+            datapath,
+            room_bytes: None,
+            queues: None,
+        }
     }
 
     fn lan(&self) -> &str {
-        self.lan.as_deref().expect("a sendbox has one, as checked")
+        self.lan.as_deref().expect("a bridge has one, as checked")
     }
 
     /// The port whose frames the box has to have room for: it takes them in there, or cuts super-packets into them.
     fn frame_port(&self) -> &str {
-        match self.datapath {
-            DatapathKind::User | DatapathKind::Auto => self.lan(),
-            DatapathKind::Kernel => &self.wan,
+        match (self.forward, self.datapath) {
+            (Forward::Bridge, DatapathKind::User | DatapathKind::Auto) => self.lan(),
+            (Forward::Bridge, DatapathKind::Kernel) | (Forward::Route, _) => &self.wan,
         }
     }
 
@@ -73,10 +102,12 @@ impl Devices {
 
     /// Asks for all that must hold for a box of this role; for no more after what the rest depends on.
     pub fn examine(&self) -> Vec<(&'static Condition, Result<String, Fault>)> {
-        let conditions = match (self.role, self.datapath) {
-            (Role::Sendbox, DatapathKind::User | DatapathKind::Auto) => &SENDBOX[..],
-            (Role::Sendbox, DatapathKind::Kernel) => &KERNEL,
-            (Role::Receivebox, _) => &RECEIVEBOX,
+        let conditions = match (self.role, self.forward, self.datapath) {
+            (Role::Sendbox, Forward::Bridge, DatapathKind::Kernel) => &KERNEL[..],
+            (Role::Sendbox, Forward::Bridge, _) => &SENDBOX,
+            (Role::Sendbox, Forward::Route, DatapathKind::Kernel) => &ROUTE,
+            (Role::Sendbox, Forward::Route, _) => &ROUTE_USER,
+            (Role::Receivebox, ..) => &RECEIVEBOX,
         };
         let mut found = Vec::with_capacity(conditions.len());
         for condition in conditions {
@@ -113,6 +144,12 @@ impl Devices {
     pub fn require(&self) -> Result<(), Void> {
         self.void().into_iter().next().map_or(Ok(()), Err)
     }
+}
+
+/// Destinations of all bundles, each once.
+fn destinations(config: &Config) -> Vec<IpNet> {
+    let all: BTreeSet<IpNet> = config.bundles.iter().flat_map(|it| &it.to).copied().collect();
+    all.into_iter().collect()
 }
 
 /// Something that must hold.
@@ -184,7 +221,8 @@ impl Void {
 
     /// The condition that does not hold.
     fn of(&self) -> Option<&'static Condition> {
-        let mut all = SENDBOX.iter().chain(&KERNEL).chain(&RECEIVEBOX);
+        let mut all =
+            [&SENDBOX[..], &KERNEL, &ROUTE, &ROUTE_USER, &RECEIVEBOX].into_iter().flatten();
         all.find(|condition| condition.name == self.condition)
     }
 }
@@ -281,20 +319,40 @@ const SENDBOX: [Condition; 13] = [
 ];
 
 /// Of a sendbox whose packets stay in the kernel: what is between the ports stays there, too.
-const KERNEL: [Condition; 6] = [
+const KERNEL: [Condition; 6] = [DEVICE, KIND, BRIDGE, BRIDGE_FORWARDS, OWN_QDISC, ROOM];
+
+/// Of a sendbox whose packets stay in the kernel, of a machine that routes.
+const ROUTE: [Condition; 6] =
+    [DEVICE, routing::LINK, routing::FORWARDS, routing::ROUTES, OWN_QDISC, ROOM];
+
+/// Of a sendbox whose packets pass its process, of a machine that routes.
+const ROUTE_USER: [Condition; 2] = [
     DEVICE,
-    KIND,
-    BRIDGE,
-    BRIDGE_FORWARDS,
     Condition {
-        name: ROOT_QDISC,
-        reason: "a sendbox queues packets of bundles there",
-        is_ground: false,
+        name: "datapath",
+        reason: "a sendbox takes routed packets in the kernel alone",
+        is_ground: true,
         is_awaited: false,
-        look: root_qdisc,
+        look: |_| {
+            let found = "packets of a machine that routes cannot pass the process";
+            Err(Fault::new(
+                found,
+                "Linux 6.12 or later with sch_htb, and box.datapath = \"kernel\"",
+            ))
+        },
     },
-    Condition { name: MTU, reason: LOST, is_ground: false, is_awaited: true, look: within_room },
 ];
+
+const OWN_QDISC: Condition = Condition {
+    name: ROOT_QDISC,
+    reason: "a sendbox queues packets of bundles there",
+    is_ground: false,
+    is_awaited: false,
+    look: root_qdisc,
+};
+
+const ROOM: Condition =
+    Condition { name: MTU, reason: LOST, is_ground: false, is_awaited: true, look: within_room };
 
 const BRIDGE: Condition = Condition {
     name: "bridge",

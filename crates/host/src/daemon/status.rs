@@ -2,6 +2,7 @@
 
 mod brief;
 
+use forebay_core::bundle::mtu::PathMtu;
 use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::waits::WaitSecond;
@@ -40,6 +41,13 @@ pub struct Status {
     /// receivebox reports nothing.
     #[serde(default)]
     pub void: Vec<Void>,
+    /// What `box.datapath = "auto"` is on this machine, and why; `None`: the file says what it is.
+    #[serde(default)]
+    pub datapath: Option<String>,
+    /// What of the routes of a sendbox's machine may lead packets of bundles elsewhere or by several ways, such as
+    /// multipath routes and rules.
+    #[serde(default)]
+    pub routing: Vec<String>,
     /// Devices and how packets are taken from them.
     pub ports: Vec<PortStatus>,
     /// Datagrams of all bundles.
@@ -79,8 +87,8 @@ pub struct TrialStatus {
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` and
-    /// `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
+    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` or
+    /// `route`, of which the device may be `any`, and `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
     pub mode: String,
     /// Named counters since the start, such as frames handed to the box or passed to the kernel
     /// for being outside every bundle.
@@ -165,7 +173,29 @@ pub struct PeerStatus {
     /// An address that authentic messages of it come from, and that nothing but challenges is sent to.
     #[serde(default)]
     pub elsewhere: Option<String>,
+    /// The largest packets that come through to a receivebox; `None`: not known.
+    #[serde(default)]
+    pub path_mtu: Option<PathMtuStatus>,
 }
+
+/// The path MTU between the boxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathMtuStatus {
+    /// Bytes of the largest IP packet that came through.
+    pub bytes: u16,
+    /// Bytes of the largest that was tried: the MTU of the port towards the Internet, or 9216 if that is more.
+    pub tried: u16,
+}
+
+impl From<PathMtu> for PathMtuStatus {
+    fn from(PathMtu { bytes, tried }: PathMtu) -> Self {
+        Self { bytes, tried }
+    }
+}
+
+/// What to do about packets that are longer than the path takes.
+pub const MTU_FIX: &str =
+    "give the hosts' routes or the port this MTU, or clamp the MSS of TCP to it";
 
 /// The other box has another address, where it has answered a challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -191,6 +221,18 @@ impl PeerStatus {
             )
         });
         moved.chain(elsewhere)
+    }
+
+    /// What is known of the path MTU, in a sentence.
+    pub fn mtu(&self) -> Option<String> {
+        let PathMtuStatus { bytes, tried } = self.path_mtu?;
+        Some(if bytes < tried {
+            format!(
+                "Packets of more than {bytes} bytes do not come through, and {tried} may leave: {MTU_FIX}."
+            )
+        } else {
+            format!("Packets of {bytes} bytes, the longest that may leave, come through.")
+        })
     }
 }
 
@@ -337,6 +379,8 @@ impl Status {
             dry_run,
             realtime: false,
             void: Vec::new(),
+            datapath: None,
+            routing: Vec::new(),
             ports: Vec::new(),
             messages: MessageCounters::default(),
             trace_rows_lost: 0,
@@ -372,6 +416,12 @@ impl Status {
         }
         for void in &self.void {
             writeln!(out, "{} does not hold: {void}", void.condition)?;
+        }
+        if let Some(datapath) = &self.datapath {
+            writeln!(out, "datapath {datapath}")?;
+        }
+        for way in &self.routing {
+            writeln!(out, "routing: {way}")?;
         }
         for port in &self.ports {
             let counters = port.counters.iter().filter(|(_, count)| *count > 0);
@@ -430,6 +480,9 @@ impl BundleStatus {
         }
         for sentence in self.peer.whereabouts() {
             row("address", sentence)?;
+        }
+        if let Some(sentence) = self.peer.mtu() {
+            row("path MTU", sentence)?;
         }
         if let Some(watching) = &self.watching {
             if let Some(alarm) = &watching.alarm {

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 use super::bundle::Bundle;
 use super::document::{Section, Source, Table};
 use super::places::Places;
-use super::{Config, DatapathKind, Role, TraceConfig, bundle, uplink, value};
+use super::{Config, DatapathKind, Forward, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
 
 const ROOT: Section = Section {
@@ -25,6 +25,8 @@ pub(super) const BOX: Section = Section {
         "role",
         "lan",
         "wan",
+        "forward",
+        "own",
         "datapath",
         "kernel_qdisc",
         "listen",
@@ -44,6 +46,8 @@ const ONE_OF_SEVERAL: Section = Section {
         "role",
         "lan",
         "wan",
+        "forward",
+        "own",
         "datapath",
         "kernel_qdisc",
         "listen",
@@ -173,13 +177,15 @@ fn config(
     let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
     let xdp = xdp(root, role);
     let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
-    let own = listen.as_deref().unwrap_or_default();
-    let bundles = bundle::read(root, role, own, folder);
+    let addresses = listen.as_deref().unwrap_or_default();
+    let bundles = bundle::read(root, role, addresses, folder);
     let uplink = uplink::read(root, role, &bundles);
     let node = node?;
     let wan = node.required("wan", value::device);
-    let lan = lan(&node, role, wan.as_deref());
-    let datapath = datapath(&node, role, &bundles);
+    let forward = forward(&node, role);
+    let lan = lan(&node, role, wan.as_deref(), forward);
+    let own = own(&node, role, forward);
+    let datapath = datapath(&node, role, forward, &bundles);
     if datapath == DatapathKind::Kernel && root.has("xdp") {
         root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
     }
@@ -204,6 +210,8 @@ fn config(
         is_only_of_role: true,
         lan,
         wan: wan?,
+        forward,
+        own,
         datapath,
         kernel_qdisc,
         listen: listen?,
@@ -260,22 +268,55 @@ fn listen(node: &Table<'_>, role: Role) -> Option<Vec<SocketAddr>> {
     Some(listen)
 }
 
-/// The port towards a sendbox's hosts; a receivebox has none.
-fn lan(node: &Table<'_>, role: Option<Role>, wan: Option<&str>) -> Option<String> {
+/// What forwards the packets of a sendbox: what the file says, or what follows from whether it has a `lan`. A bridge
+/// needs one.
+fn forward(node: &Table<'_>, role: Option<Role>) -> Forward {
+    if role == Some(Role::Receivebox) {
+        if node.has("forward") {
+            node.wrong("forward", "nothing: a receivebox forwards no packets");
+        }
+        return Forward::default();
+    }
+    let derived = if node.has("lan") { Forward::Bridge } else { Forward::Route };
+    let forward = node.optional("forward", value::forward).unwrap_or(derived);
+    if role.is_some() && forward == Forward::Bridge && !node.has("lan") {
+        let allowed =
+            "\"route\" without box.lan: a bridge needs the port of a sendbox towards its hosts";
+        node.wrong("forward", allowed);
+    }
+    forward
+}
+
+/// The device towards a sendbox's hosts: of a bridge the other port, else the only one whose packets are taken. A
+/// receivebox has none.
+fn lan(
+    node: &Table<'_>,
+    role: Option<Role>,
+    wan: Option<&str>,
+    forward: Forward,
+) -> Option<String> {
     if role == Some(Role::Receivebox) {
         if node.has("lan") {
             node.wrong("lan", "nothing: a receivebox only watches box.wan");
         }
         return None;
     }
-    if role.is_some() && !node.has("lan") {
-        node.wrong("lan", "the port of a sendbox towards its hosts");
-    }
     let lan = node.optional("lan", value::device);
-    if lan.is_some() && lan.as_deref() == wan {
+    if forward == Forward::Bridge && lan.is_some() && lan.as_deref() == wan {
         node.wrong("lan", "a device other than box.wan");
     }
     lan
+}
+
+/// Whether a sendbox's bundles have what the machine itself sends.
+fn own(node: &Table<'_>, role: Option<Role>, forward: Forward) -> bool {
+    let own = node.switch("own");
+    if role == Some(Role::Receivebox) && node.has("own") {
+        node.wrong("own", "nothing: a receivebox counts what came from box.from");
+    } else if own == Some(true) && forward == Forward::Bridge {
+        node.wrong("own", "false with box.forward = \"bridge\"");
+    }
+    own.unwrap_or_default()
 }
 
 fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
@@ -291,13 +332,22 @@ fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
 }
 
 /// What carries the packets; refuses what the kernel's queues cannot do.
-fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> DatapathKind {
-    let datapath = node.optional("datapath", value::datapath).unwrap_or_default();
+fn datapath(
+    node: &Table<'_>,
+    role: Option<Role>,
+    forward: Forward,
+    bundles: &[Bundle<'_>],
+) -> DatapathKind {
+    let default = match forward {
+        Forward::Bridge => DatapathKind::User,
+        Forward::Route => DatapathKind::Auto,
+    };
+    let datapath = node.optional("datapath", value::datapath).unwrap_or(default);
     if role == Some(Role::Receivebox) && node.has("datapath") {
         node.wrong("datapath", "nothing: a receivebox carries no packets");
     }
     let mut with_qdisc = bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
-    match datapath {
+    let datapath = match datapath {
         DatapathKind::Auto if with_qdisc.next().is_some() => DatapathKind::User,
         DatapathKind::Kernel => {
             for bundle in with_qdisc {
@@ -308,6 +358,26 @@ fn datapath(node: &Table<'_>, role: Option<Role>, bundles: &[Bundle<'_>]) -> Dat
             datapath
         }
         DatapathKind::Auto | DatapathKind::User => datapath,
+    };
+    if role == Some(Role::Sendbox) && forward == Forward::Route && datapath == DatapathKind::User {
+        unrouted(node, bundles);
+    }
+    datapath
+}
+
+/// Notes that packets of a machine that routes do not pass the process yet.
+fn unrouted(node: &Table<'_>, bundles: &[Bundle<'_>]) {
+    let with_qdisc = bundles.iter().find(|bundle| bundle.table.has("qdisc"));
+    match with_qdisc {
+        _ if !node.has("lan") && !node.has("forward") => {
+            let allowed = "the port of a sendbox towards its hosts, or box.datapath = \"kernel\" \
+                           and no bundle.qdisc: the machine then routes";
+            node.wrong("lan", allowed);
+        }
+        Some(bundle) if !node.has("datapath") => {
+            bundle.table.wrong("qdisc", "nothing with box.forward = \"route\"");
+        }
+        _ => node.wrong("datapath", "\"kernel\" or \"auto\" with box.forward = \"route\""),
     }
 }
 

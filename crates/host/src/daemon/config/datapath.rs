@@ -1,6 +1,34 @@
-//! What carries the packets of a sendbox's bundles, and what they wait in where that is the kernel.
+//! What forwards and what carries the packets of a sendbox's bundles, and what they wait in where that is the kernel.
 
 use serde::{Deserialize, Serialize};
+
+/// What forwards the packets of a sendbox's bundles, and does so without the box, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Forward {
+    /// A bridge, whose ports LAN and WAN are.
+    #[default]
+    Bridge,
+    /// The machine's routes.
+    Route,
+}
+
+impl Forward {
+    const ALL: [Self; 2] = [Self::Bridge, Self::Route];
+
+    /// The name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Route => "route",
+        }
+    }
+
+    /// The one of this name, if there is one.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|forward| forward.name() == name)
+    }
+}
 
 /// What carries the packets of a sendbox's bundles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,8 +3,10 @@
 //! ```toml
 //! [box]
 //! role    = "sendbox"                 # or "receivebox"
-//! lan     = "s0"                      # port towards the site's hosts (sendbox only)
-//! wan     = "s1"                      # port towards the Internet; a sendbox's are of one bridge
+//! lan     = "s0"                      # port towards the site's hosts (sendbox only, and not without a bridge)
+//! wan     = "s1"                      # port towards the Internet; a bridge's are of one bridge
+//! forward = "bridge"                  # or "route", the default without `lan` (sendbox only)
+//! own     = false                     # with "route": what the machine itself sends, too
 //! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
 //! datapath = "user"                   # or "kernel" or "auto" (sendbox only)
 //! control = "/run/forebay/sendbox.sock"
@@ -60,7 +62,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
-pub use datapath::{DatapathKind, KernelQdisc};
+pub use datapath::{DatapathKind, Forward, KernelQdisc};
 pub(super) use document::PROBLEMS_MAX;
 use document::Source;
 pub use peer::Peer;
@@ -159,10 +161,15 @@ pub struct Config {
     pub role: Role,
     /// No other box of the file has the same role.
     pub is_only_of_role: bool,
-    /// Port towards the site's hosts; present exactly in a sendbox.
+    /// Device towards the site's hosts: always there in a sendbox of a bridge, and of a router where what comes in
+    /// elsewhere is in no bundle.
     pub lan: Option<String>,
-    /// Port towards the Internet.
+    /// Device towards the Internet.
     pub wan: String,
+    /// What forwards the packets of a sendbox.
+    pub forward: Forward,
+    /// The bundles of a sendbox have what the machine itself sends, too.
+    pub own: bool,
     /// What carries the packets of a sendbox.
     pub datapath: DatapathKind,
     /// What packets wait in that stay in the kernel; `None`: queues for flows by their hash.

@@ -112,6 +112,72 @@ fn boxes_of_both_roles_on_one_machine_have_ports_of_their_own() {
     }
 }
 
+/// The sample without its bridge.
+fn routed(keys: &str) -> String {
+    let text = SENDBOX.replace("qdisc = { kind = \"sfq\", limit = \"1200p\" }\n", "");
+    text.replace("lan = \"s0\"\n", keys)
+}
+
+#[test]
+fn without_lan_the_machine_routes() {
+    let config = |keys: &str| parse(&routed(keys)).unwrap();
+    let bridged = config("lan = \"s0\"\n");
+    let datapath = (bridged.forward, bridged.own, bridged.datapath);
+    assert_eq!(datapath, (Forward::Bridge, false, DatapathKind::User));
+    for keys in ["", "forward = \"route\"\n"] {
+        let Config { lan, forward, own, datapath, .. } = config(keys);
+        let expected = (None, Forward::Route, false, DatapathKind::Auto);
+        assert_eq!((lan, forward, own, datapath), expected, "{keys:?}");
+    }
+    for lan in ["s0", "s1"] {
+        let of_one = config(&format!("lan = \"{lan}\"\nforward = \"route\"\nown = true\n"));
+        assert_eq!((of_one.lan.as_deref(), of_one.own), (Some(lan), true));
+    }
+    let kept = config("forward = \"route\"\ndatapath = \"kernel\"\n");
+    assert_eq!(kept.datapath, DatapathKind::Kernel);
+}
+
+/// Each row: keys in the place of `lan`, and what the message must name.
+#[test]
+fn keys_of_a_router_that_do_not_fit_are_refused() {
+    let rows: &[(&str, &[&str])] = &[
+        ("forward = \"nat\"", &[":4: box.forward = \"nat\"", "\"bridge\" or \"route\""]),
+        ("forward = true", &[":4: box.forward = true", "\"bridge\" or \"route\""]),
+        ("forward = \"bridge\"", &[":4: box.forward = \"bridge\"", "\"route\" without box.lan"]),
+        ("lan = \"a/b\"\nforward = \"route\"", &[":4: box.lan = \"a/b\"", "device's name"]),
+        ("own = \"yes\"", &[":4: box.own = \"yes\"", "true or false"]),
+        (
+            "lan = \"s0\"\nown = true",
+            &[":5: box.own = true", "false with box.forward = \"bridge\""],
+        ),
+        (
+            "forward = \"route\"\ndatapath = \"user\"",
+            &[":5: box.datapath = \"user\"", "\"kernel\" or \"auto\""],
+        ),
+    ];
+    for (keys, named) in rows {
+        let error = parse(&routed(&format!("{keys}\n"))).expect_err(keys).to_string();
+        for part in *named {
+            assert!(error.contains(part), "{keys}: {error:?} does not name {part:?}");
+        }
+    }
+    let with_qdisc = SENDBOX.replace("lan = \"s0\"", "forward = \"route\"");
+    let error = parse(&with_qdisc).unwrap_err().to_string();
+    assert!(error.contains(":15: bundle.qdisc"), "{error}");
+}
+
+#[test]
+fn a_receivebox_forwards_nothing() {
+    let text = SENDBOX.replace("\"sendbox\"\nlan = \"s0\"", "\"receivebox\"");
+    let text = text.replace("key_file", "from = [\"10.1.1.0/24\"]\nkey_file");
+    let text = &text[..text.find("cc = ").unwrap()];
+    for key in ["forward = \"route\"", "forward = \"bridge\"", "own = true", "own = false"] {
+        let wrong = text.replace("wan = ", &format!("{key}\nwan = "));
+        let error = parse(&wrong).unwrap_err().to_string();
+        assert!(error.contains(&format!(":4: box.{key}: allowed is nothing")), "{error}");
+    }
+}
+
 /// Each row: what is replaced, by what, and what the message must name.
 #[test]
 fn an_error_names_line_key_value_and_what_is_allowed() {

@@ -10,7 +10,7 @@ use forebay_core::bundle::{NAME_MAX, Nat};
 use forebay_core::units::{self, ByteCount, Duration, Rate};
 use ipnet::IpNet;
 
-use super::{DatapathKind, KernelQdisc, Peer, Role};
+use super::{DatapathKind, Forward, KernelQdisc, Peer, Role};
 use crate::prefix;
 
 /// Least limit of a trace.
@@ -24,6 +24,10 @@ fn otherwise<T>(value: Option<T>, allowed: impl Display) -> Result<T, String> {
 
 pub(super) fn role(text: &str) -> Result<Role, String> {
     otherwise(text.parse().ok(), "\"sendbox\" or \"receivebox\"")
+}
+
+pub(super) fn forward(text: &str) -> Result<Forward, String> {
+    otherwise(Forward::of_name(text), "\"bridge\" or \"route\"")
 }
 
 pub(super) fn datapath(text: &str) -> Result<DatapathKind, String> {

@@ -1,11 +1,12 @@
-//! The sendbox daemon: a bump in the wire that queues, schedules and paces the packets of bundles.
+//! The sendbox daemon: a bump in the wire, or on the way of a router, that queues, schedules and paces the packets of
+//! bundles.
 //!
 //! One thread does all of it, but for taking frames in where each receive queue has a thread of its own
 //! (`xdp.threads`). It drives a `datapath`, which carries the packets, by the message socket, the next
 //! departure and what the [`observer`](super::observer) tells. It never touches a disk and never waits for another
 //! thread.
 //!
-//! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
+//! **Failing open.** The bridge, or the machine's route, forwards whatever the box does not take, and the box takes a packet only while
 //! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on, or it gets too little
 //! processor time for that (`progress`), or a condition of its devices does not hold
 //! ([`conditions`](super::conditions)), at a clean stop only until its queues are empty; what is queued at a hand-back
@@ -29,9 +30,10 @@ mod starvation;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -47,6 +49,7 @@ use self::datapath::kernel::Kernel;
 use self::datapath::xdp::Xdp;
 use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
+use super::apart::Apart;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
 use super::keys::reader::Loaded;
@@ -58,7 +61,7 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, message_addresses, scope};
+use super::{DaemonError, attempt, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -91,36 +94,41 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     privileges::check().map_err(DaemonError::SetUp)?;
     let mut prepared = prepare(config)?;
     prepared.reader.steer_by(python);
+    let settled = RefCell::new(None);
     let settle = |config: &mut Config| {
         let (datapath, why) = attempt::settled(config);
-        if let Some(why) = why {
+        if let Some(why) = &why {
             tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
         }
         config.datapath = datapath;
+        *settled.borrow_mut() = why;
     };
     let (loaded, _claim) = match waiting::wait(&prepared, dry_run, settle)? {
         Begun::With(loaded, claim) => (*loaded, claim),
         Begun::Ended(status) => return Ok(*status),
     };
-    let confinement = prepared.confinement.clone();
+    let (confinement, settled) = (prepared.confinement.clone(), settled.into_inner());
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
-            serve(loaded, prepared, dry_run, |config, room_bytes, seen, seed| {
+            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, seed| {
                 Xdp::open(config, room_bytes, seen, seed, &confinement)
             })
         }
-        DatapathKind::Kernel => serve(loaded, prepared, dry_run, |config, room_bytes, seen, _| {
-            Kernel::open(config, room_bytes, seen, &confinement)
-        }),
+        DatapathKind::Kernel => {
+            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, _| {
+                Kernel::open(config, room_bytes, seen, &confinement)
+            })
+        }
     }
 }
 
 /// Runs a worker with the datapath that `open` opens: for frames of up to so many bytes, from what was seen of the
-/// devices and a random seed.
+/// devices and a random seed. `settled`: what was left to the box, and why it is so.
 fn serve<D: Datapath>(
     loaded: Loaded,
     prepared: Prepared,
     dry_run: bool,
+    settled: Option<String>,
     open: impl FnOnce(&Config, usize, &Observation, u64) -> Result<D, DaemonError>,
 ) -> Result<Status, DaemonError> {
     let Loaded { config, keys, .. } = &loaded;
@@ -131,16 +139,17 @@ fn serve<D: Datapath>(
     }
     let devices = Devices::of(config);
     devices.require()?;
-    let lan = config.lan.as_deref().expect("a sendbox has one, as checked");
     let room_bytes = devices.frame_bytes().map_err(DaemonError::SetUp)?;
-    let queues = offload::receive_queues(lan).map_err(DaemonError::SetUp)?;
+    let queues = config.lan.as_deref().map(offload::receive_queues).transpose();
+    let queues = queues.map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
-    let devices = Devices { room_bytes: Some(room_bytes), queues: Some(queues), ..devices };
+    let devices = Devices { room_bytes: Some(room_bytes), queues, ..devices };
     let confinement = &prepared.confinement;
     let observed =
         Observer::start(&devices, confinement.account.as_ref()).map_err(DaemonError::SetUp)?;
     let datapath = |seen: &Observation, seed| open(config, room_bytes, seen, seed);
-    let worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
+    let mut worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
+    worker.settled = settled;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
@@ -164,6 +173,10 @@ fn new_bundle(
 /// Everything the packet thread owns.
 struct SendboxWorker<D> {
     datapath: D,
+    /// What the configuration has left to the box, and why it is so.
+    settled: Option<String>,
+    /// Bundles have what the machine itself sends, too.
+    takes_own: bool,
     messages: Messages,
     bundles: Vec<Bundle>,
     /// What the bundles share, in the order of the configuration.
@@ -172,8 +185,10 @@ struct SendboxWorker<D> {
     observer: Observer,
     /// What the observer saw last.
     seen: Observation,
-    /// Addresses of the boxes' messages, which are in no bundle.
-    message_addresses: BTreeSet<IpAddr>,
+    /// Where the box's messages come from.
+    listen: Vec<SocketAddr>,
+    /// What the datapath leaves out of the bundles.
+    apart: Apart,
     progress: Progress,
     realtime: bool,
     dry_run: bool,
@@ -209,6 +224,8 @@ impl<D: Datapath> SendboxWorker<D> {
             trace::start(config, confinement).map_err(DaemonError::Trace)?;
         let mut worker = Self {
             datapath,
+            settled: None,
+            takes_own: config.own,
             messages,
             schedule: Schedule::new(bundles.len()),
             bundles,
@@ -217,7 +234,8 @@ impl<D: Datapath> SendboxWorker<D> {
             }),
             observer,
             seen,
-            message_addresses: message_addresses(config),
+            listen: config.listen.clone(),
+            apart: Apart::default(),
             progress: Progress::new(STALE_AFTER),
             realtime: config.realtime,
             dry_run,
@@ -227,7 +245,8 @@ impl<D: Datapath> SendboxWorker<D> {
             trace_writer,
             confinement: confinement.clone(),
         };
-        worker.set_scopes(worker.started);
+        worker.leave_out(worker.started);
+        worker.look_for_mtu(worker.started);
         worker.share_uplink(worker.started, false);
         Ok(worker)
     }
@@ -235,12 +254,31 @@ impl<D: Datapath> SendboxWorker<D> {
     /// Tells the bundles what the box takes into them and leaves out.
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
-        let left_out = &(own | &self.message_addresses) | &self.seen.named_addresses();
-        let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, own);
+        let left_out = own | &self.apart.addresses;
+        let none = BTreeSet::new();
+        let not_taken = if self.takes_own { &none } else { own };
+        let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, not_taken);
         for (bundle, scope) in self.bundles.iter_mut().zip(scopes) {
             bundle.set_scope(now, scope);
         }
         self.serve_all(now);
+    }
+
+    /// Has the datapath leave out what is in no bundle of what the boxes send and get, and says so to the receiveboxes.
+    fn leave_out(&mut self, now: Timestamp) {
+        let bundles = self.bundles.iter().map(|bundle| (bundle.config(), bundle.counts_boxes()));
+        self.apart = Apart::of(&self.listen, bundles, &self.seen.names);
+        self.datapath.leave_out(&self.apart);
+        self.set_scopes(now);
+    }
+
+    /// Has the bundles look for the path MTU, up to the length of packets that leave.
+    fn look_for_mtu(&mut self, now: Timestamp) {
+        let Some(mtu) = self.seen.mtu else { return };
+        let packet_bytes = u16::try_from(mtu).unwrap_or(u16::MAX);
+        for bundle in &mut self.bundles {
+            bundle.look_for_mtu(now, packet_bytes, &self.seen.names);
+        }
     }
 
     /// Has all bundles served next.
@@ -285,13 +323,14 @@ impl<D: Datapath> SendboxWorker<D> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
         seen.keep_names(self.bundles.iter().map(|bundle| &bundle.config().peer));
-        let addresses = |of: &Observation| (of.addresses.clone(), of.named_addresses());
-        let is_other_addresses = addresses(&seen) != addresses(&self.seen);
+        let network = |of: &Observation| (of.addresses.clone(), of.names.clone(), of.mtu);
+        let is_other_network = network(&seen) != network(&self.seen);
         self.seen = seen;
         self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
-        if is_other_addresses {
-            self.set_scopes(now);
+        if is_other_network {
+            self.leave_out(now);
+            self.look_for_mtu(now);
         }
         Ok(())
     }
@@ -354,15 +393,22 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// What has come in, and what is due; answers the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
-        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
+        let Self { datapath, messages, bundles, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
+        let mut counts_other = false;
         messages.receive(|index, datagram, admission| {
+            let counted = bundles[index].counts_boxes();
             let taken = bundles[index].on_datagram(now, datagram, admission, tracer);
+            counts_other |= bundles[index].counts_boxes() != counted;
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
             taken
         });
+        if counts_other {
+            self.leave_out(now);
+        }
+        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let now = clock::now();
         let mut is_urgent = false;
         schedule.round(now, |index| {
@@ -545,6 +591,8 @@ impl<D: Datapath> SendboxWorker<D> {
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
             void: self.void().cloned().collect(),
+            datapath: self.settled.clone(),
+            routing: self.seen.routing.clone(),
             ports: self.datapath.ports(self.progress.hand_backs()),
             messages: self.messages.counters(self.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: self.tracer.lost(),
