@@ -8,6 +8,7 @@ mod clocks;
 mod conditions;
 mod confirm_killed;
 mod flood;
+mod init;
 mod kernel_path;
 mod kernel_queues;
 mod kernel_throughput;
