@@ -4,8 +4,8 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
-        bench-python fuzz build install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
-        reproducible test-learning test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
+        bench-python fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm static \
+        reproducible test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -95,6 +95,14 @@ package: packages ## a .deb of this commit, in target/package: units, account, m
 static: packages ## an archive of a program that needs no shared libraries, in target/package
 	$(packager) package --static
 
+rpm: packages ## a .rpm of this commit, in target/package, for Fedora and its like: a program without shared libraries
+	@sh packaging/install-packages.sh packaging/rpm.txt
+	$(packager) package --rpm
+
+image: packages ## an OCI image of this commit with Debian 12, in target/package (root)
+	@sh packaging/install-packages.sh packaging/image.txt
+	$(packager) package --image
+
 reproducible: packages ## builds the .deb twice from clean clones, and fails where a byte differs (two release builds)
 	@sh packaging/install-packages.sh packaging/package.txt
 	$(packager) reproducible
@@ -172,6 +180,12 @@ test-package: packages ## the .deb in Debian 12: lintian, install, upgrade, roll
 	@sh packaging/install-packages.sh packaging/test-kernels.txt
 	@sh packaging/install-packages.sh packaging/test-package.txt
 	$(CARGO) xtask test-package --kernel here
+
+test-image: image ## both boxes in containers of the image, by podman (root, minutes)
+	sh packaging/image/try.sh "$$(ls -t target/package/forebay-*.oci.tar | head -n 1)"
+
+test-rpm: rpm ## the .rpm in an empty root: install, upgrade, removal (root, minutes)
+	sh packaging/rpm/try.sh "$$(ls -t target/package/forebay-*.rpm | head -n 1)"
 
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt

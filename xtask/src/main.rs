@@ -52,8 +52,9 @@ chores:
                xtask/src/ns3/space.rs, makes those in ns-3 that FILE lacks (traces/ns3/drawn_S.json), and
                compares them with the simulator's: what holds now, beside what held at the first look
                (libns3-dev; 20 minutes)
-  package [--static] [--profile NAME] [--version VERSION]   makes a .deb of the commit in target/package, or
-               an archive whose program needs no shared libraries (`make package` installs debhelper)
+  package [--static | --rpm | --image] [--profile NAME] [--version VERSION]   makes a .deb of the commit in
+               target/package, or an archive or .rpm whose program needs no shared libraries, or an OCI image
+               with Debian (`make package`, `make rpm` and `make image` install what it needs)
   reference    writes docs/reference.md from the registries of algorithms and qdiscs
   reproducible [--static] [--profile NAME]   makes a package twice, each time in a clean clone of the commit,
                and fails where the two differ in a byte

@@ -13,7 +13,7 @@ use crate::Cli;
 const TABLE: &str = include_str!("../../../fuzz/readers.toml");
 
 /// Arguments that say where something is written, or a socket.
-const NOT_READ: [&str; 33] = [
+const NOT_READ: [&str; 35] = [
     "agent.control",
     "agent.pin",
     "agent.record",
@@ -26,6 +26,8 @@ const NOT_READ: [&str; 33] = [
     "demo.out",
     "explain.socket",
     "export.out",
+    "init receivebox.out",
+    "init sendbox.out",
     "keygen.file",
     "link.log",
     "man.out",

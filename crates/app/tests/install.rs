@@ -95,6 +95,18 @@ fn systemd_finds_nothing_wrong_with_the_units() {
 }
 
 #[test]
+fn image_has_the_capabilities_of_units() {
+    let text = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
+    let unit = text("packaging/systemd/forebay-ROLE@.service");
+    let lists = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
+    let names: Vec<&str> = lists.flat_map(|list| list.split(' ')).collect();
+    let names: Vec<&str> = names.iter().map(|name| name.strip_prefix("CAP_").unwrap()).collect();
+    assert_eq!(text("packaging/image/capabilities").trim(), names.join(","));
+    let page = text("docs/howto/install-the-package.md");
+    assert!(page.contains(&format!("\ncapabilities={}\n", names.join(","))), "{names:?}");
+}
+
+#[test]
 fn a_prefix_that_is_no_absolute_path_or_would_spoil_a_unit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for prefix in ["usr", "", "/opt/a,b", "/opt/a&b", "/opt/a b"] {

@@ -1,5 +1,4 @@
-//! The program as a package: `.deb`, or an archive whose program needs no shared libraries. A crate that needs none of
-//! forebay's: with those of the other chores cargo would build the program once more, in debug.
+//! The program as a package: `.deb`, or an archive, `.rpm` or OCI image. A crate that needs none of forebay's: with those of the other chores cargo would build the program once more, in debug.
 
 mod sbom;
 
@@ -15,24 +14,48 @@ use anyhow::{Context, Result, bail, ensure};
 pub struct Options {
     /// The profile of cargo.
     profile: String,
-    /// Whether glibc, libelf and zlib become part of the program.
-    is_static: bool,
+    /// What it is to be.
+    kind: Kind,
     /// The version of the package; `None`: that of the commit.
     version: Option<String>,
 }
 
+/// What a package is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// For Debian.
+    Deb,
+    /// What `make install` would install, with a program that needs no shared libraries.
+    Archive,
+    /// For Fedora and its like, with that program.
+    Rpm,
+    /// An OCI image: a Debian with the program.
+    Image,
+}
+
+impl Kind {
+    /// Whether glibc, libelf and zlib become part of the program.
+    fn is_static(self) -> bool {
+        matches!(self, Self::Archive | Self::Rpm)
+    }
+}
+
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self> {
-        let mut options = Self { profile: "release".into(), is_static: false, version: None };
+        let mut options = Self { profile: "release".into(), kind: Kind::Deb, version: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             let mut value =
                 || arguments.next().cloned().with_context(|| format!("{argument} has no value"));
             match argument.as_str() {
-                "--static" => options.is_static = true,
+                "--static" => options.kind = Kind::Archive,
+                "--rpm" => options.kind = Kind::Rpm,
+                "--image" => options.kind = Kind::Image,
                 "--profile" => options.profile = value()?,
                 "--version" => options.version = Some(value()?),
-                other => bail!("{other}: allowed are --static, --profile NAME, --version VERSION"),
+                other => bail!(
+                    "{other}: allowed are --static, --rpm, --image, --profile NAME, --version VERSION"
+                ),
             }
         }
         Ok(options)
@@ -88,7 +111,7 @@ pub fn package(arguments: &[String]) -> Result<()> {
 /// Makes the `.deb` of a version by a profile of cargo.
 pub fn deb(profile: &str, version: &str) -> Result<PathBuf> {
     let version = Some(version.into());
-    let options = Options { profile: profile.into(), is_static: false, version };
+    let options = Options { profile: profile.into(), kind: Kind::Deb, version };
     Sources::of(repository(), options)?.make()
 }
 
@@ -151,12 +174,17 @@ impl Sources {
         let binary = self.build()?;
         let sbom = self.folder().join("sbom.cdx.json");
         std::fs::write(&sbom, sbom::of(&self.repository, &triple(), &self.version)?)?;
-        if self.options.is_static { self.archive(&binary, &sbom) } else { self.deb(&binary, &sbom) }
+        match self.options.kind {
+            Kind::Deb => self.deb(&binary, &sbom),
+            Kind::Archive => self.archive(&binary, &sbom),
+            Kind::Rpm => self.rpm(&binary, &sbom),
+            Kind::Image => self.image(&binary),
+        }
     }
 
     /// In a folder of its own, since these flags would have cargo build anew what it has for others.
     fn build(&self) -> Result<PathBuf> {
-        let Options { profile, is_static, .. } = &self.options;
+        let Options { profile, kind, .. } = &self.options;
         let (triple, target) = (triple(), self.folder().join("build"));
         // No path of this machine is left in the program.
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -170,7 +198,7 @@ impl Sources {
         cargo.args(["build", "--locked", "--package", "forebay", "--profile", profile]);
         // With a target that is named, build scripts and macros are not built with these flags.
         cargo.args(["--target", &triple, "--target-dir"]).arg(&target);
-        if *is_static {
+        if kind.is_static() {
             cargo.args(["--features", "static"]);
             flags.push("-Ctarget-feature=+crt-static".into());
             // Where cargo does not look for archives by itself.
@@ -237,6 +265,47 @@ impl Sources {
             .arg(&name))?;
         Ok(packed)
     }
+
+    /// Packs a `.rpm` by `packaging/rpm/forebay.spec`.
+    fn rpm(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+        let stage = self.folder().join("rpm");
+        remove(&stage)?;
+        std::fs::create_dir_all(&stage)?;
+        // rpm compares versions as dpkg does, but allows no hyphen and knows `~` and `^` alone.
+        let version = self.version.replace('+', "^");
+        let mut build = Command::new("rpmbuild");
+        build.args(["-bb", "--quiet"]);
+        for (name, value) in [
+            ("_topdir", stage.as_path()),
+            ("_rpmdir", self.folder().as_path()),
+            ("_rpmfilename", Path::new("%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm")),
+            ("VERSION", Path::new(&version)),
+            ("REPOSITORY", self.repository.as_path()),
+            ("BINARY", binary),
+            ("SBOM", sbom),
+        ] {
+            build.arg("--define").arg(format!("{name} {}", value.display()));
+        }
+        build.arg(self.repository.join("packaging/rpm/forebay.spec"));
+        build.env("SOURCE_DATE_EPOCH", &self.epoch);
+        run(&mut build).context("rpmbuild (`make rpm` installs it)")?;
+        let architecture = std::env::consts::ARCH;
+        Ok(self.folder().join(format!("forebay-{version}-1.{architecture}.rpm")))
+    }
+
+    /// Packs an OCI image: Debian 12's essential packages, what the program is linked with, and the program.
+    fn image(&self, binary: &Path) -> Result<PathBuf> {
+        let script = self.repository.join("packaging/image/build.sh");
+        let architecture = std::env::consts::ARCH;
+        // A tag of an image has no `~`.
+        let version = self.version.replace(['~', '+'], "_");
+        let made = self.folder().join(format!("forebay-{version}-{architecture}.oci.tar"));
+        let mut build = Command::new("sh");
+        build.arg(script).arg(binary).arg(&version).arg(&made);
+        build.current_dir(&self.repository).env("SOURCE_DATE_EPOCH", &self.epoch);
+        run(&mut build).context("mmdebstrap, buildah (`make image` installs them)")?;
+        Ok(made)
+    }
 }
 
 /// Who answers for the packages; as in `packaging/debian/control`.
@@ -299,14 +368,14 @@ mod tests {
 
     #[test]
     fn a_package_is_a_release_build_of_the_commit_unless_said_otherwise() {
-        let default = Options { profile: "release".into(), is_static: false, version: None };
+        let default = Options { profile: "release".into(), kind: Kind::Deb, version: None };
         assert_eq!(options(&[]).unwrap(), default);
         let other = options(&["--static", "--profile", "dev", "--version", "1.0~1"]).unwrap();
         let version = Some("1.0~1".into());
-        assert_eq!(other, Options { profile: "dev".into(), is_static: true, version });
+        assert_eq!(other, Options { profile: "dev".into(), kind: Kind::Archive, version });
         for (refused, said) in [
             (&["--profile"][..], "--profile has no value"),
-            (&["dev"], "dev: allowed are --static"),
+            (&["dev"], "dev: allowed are --static, --rpm, --image"),
         ] {
             assert!(options(refused).unwrap_err().to_string().contains(said));
         }
@@ -316,7 +385,7 @@ mod tests {
     fn versions_are_those_of_packages_and_grow_up_to_the_release() {
         let home = repository();
         let version = version_of(&home).unwrap();
-        let options = Options { profile: "dev".into(), is_static: false, version: None };
+        let options = Options { profile: "dev".into(), kind: Kind::Deb, version: None };
         assert_eq!(Sources::of(home.clone(), options.clone()).unwrap().version, version);
         let older = |one: &str, other: &str| {
             let mut dpkg = Command::new("dpkg");
@@ -334,7 +403,7 @@ mod tests {
 
     #[test]
     fn packages_build_the_program_once() {
-        for target in ["package", "static", "reproducible"] {
+        for target in ["package", "static", "rpm", "image", "reproducible"] {
             let mut make = Command::new("make");
             let make = make.current_dir(repository()).args(["--dry-run", "CARGO=cargo", target]);
             let planned = text_of(make.env_remove("MAKEFLAGS")).unwrap();

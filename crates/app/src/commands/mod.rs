@@ -16,6 +16,7 @@ mod doctor;
 mod engine;
 mod explain;
 mod export;
+mod init;
 #[cfg(feature = "host")]
 mod keep_python;
 mod keygen;
@@ -159,6 +160,8 @@ pub enum Command {
     Platforms(platforms::Platforms),
     /// Give the kernel an algorithm in BPF (Reno, Cubic, or one of core), for TCP connections to select.
     Native(native::Native),
+    /// Write a first configuration for this machine: ask the kernel, choose, and say why.
+    Init(init::Init),
     /// Check the configuration file of a sendbox or receivebox.
     CheckConfig(check_config::CheckConfig),
     /// Make the shared key of a bundle.
@@ -252,6 +255,7 @@ impl Command {
             Self::Replay(arguments) => arguments.execute(),
             Self::Platforms(arguments) => arguments.execute(),
             Self::Native(arguments) => arguments.execute(),
+            Self::Init(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
             Self::Keygen(arguments) => arguments.execute(),
             Self::Status(arguments) => arguments.execute(),

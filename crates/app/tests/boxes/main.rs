@@ -10,6 +10,7 @@ mod confirm_killed;
 mod destination;
 mod flood;
 mod gateway;
+mod init;
 mod kernel_path;
 mod kernel_queues;
 mod kernel_throughput;

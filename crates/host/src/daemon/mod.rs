@@ -12,6 +12,7 @@ pub mod conditions;
 pub mod config;
 pub mod doctor;
 pub mod explain;
+pub mod init;
 pub mod keys;
 mod messages;
 pub mod metrics;

@@ -44,7 +44,7 @@ mod places;
 #[cfg(test)]
 mod tests;
 mod uplink;
-mod value;
+pub(super) mod value;
 
 use std::fmt;
 use std::fs::{Metadata, OpenOptions};
@@ -125,7 +125,7 @@ impl Role {
 }
 
 /// Where units of systemd have the files of boxes.
-const UNITS: &str = "/etc/forebay";
+pub(super) const UNITS: &str = "/etc/forebay";
 
 /// The unit of systemd that runs the only box of a role in `file`, as it is named: `forebay-sendbox@NAME` reads
 /// `/etc/forebay/NAME.toml`. `None`: no unit reads this file.

@@ -39,7 +39,7 @@ pub(super) fn kernel_qdisc(text: &str) -> Result<KernelQdisc, String> {
     otherwise(KernelQdisc::of_name(text), allowed)
 }
 
-pub(super) fn name(text: &str) -> Result<String, String> {
+pub(in crate::daemon) fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let is_name = (1..=NAME_MAX).contains(&text.len()) && text.chars().all(is_plain);
     let allowed = format!("a text of 1 to {NAME_MAX} letters, digits, \".\", \"_\" or \"-\"");
@@ -47,7 +47,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 }
 
 /// A name the kernel accepts for a device (`dev_valid_name`, net/core/dev.c).
-pub(super) fn device(text: &str) -> Result<String, String> {
+pub(in crate::daemon) fn device(text: &str) -> Result<String, String> {
     let is_bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     let is_name = (1..libc::IFNAMSIZ).contains(&text.len())
         && ![".", ".."].contains(&text)
@@ -62,7 +62,7 @@ pub(super) fn address(role: Role, text: &str) -> Result<SocketAddr, String> {
 }
 
 /// Where the other box is, which has this role: an address or a name, whose port may be left out.
-pub(super) fn peer(role: Role, text: &str) -> Result<Peer, String> {
+pub(in crate::daemon) fn peer(role: Role, text: &str) -> Result<Peer, String> {
     let port = role.default_port();
     host(port, text).map(Peer::At).or_else(|allowed| {
         let allowed = format!("{allowed}, or a name with a dot, such as \"site-b.example.org\"");
@@ -77,7 +77,7 @@ pub(super) fn nat(text: &str) -> Result<Nat, String> {
 }
 
 /// An address of one host; without a port, with or without the brackets that a port would need, it has this one.
-pub(super) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
+pub(in crate::daemon) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
     let in_brackets = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let alone = || match in_brackets {
         Some(text) => text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
@@ -99,7 +99,7 @@ pub(super) fn host(port: u16, text: &str) -> Result<SocketAddr, String> {
     otherwise(host, allowed)
 }
 
-pub(super) fn prefix(text: &str) -> Result<IpNet, String> {
+pub(in crate::daemon) fn prefix(text: &str) -> Result<IpNet, String> {
     let allowed = "a prefix such as \"10.1.2.0/24\" or \"2001:db8:2::/48\"";
     let prefix = otherwise(prefix::parse(text), allowed)?;
     if let Some(meant) = prefix::of_mapped(prefix) {
