@@ -7,6 +7,7 @@ mod clean_stop;
 mod clocks;
 mod conditions;
 mod confirm_killed;
+mod destination;
 mod flood;
 mod kernel_path;
 mod kernel_queues;

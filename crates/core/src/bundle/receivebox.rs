@@ -138,6 +138,13 @@ impl Receivebox {
         self.versions.offer_rest(now);
     }
 
+    /// The host leaves the boxes' messages out by their addresses and ports, as for
+    /// [`Sendbox::offer_counting`](super::sendbox::Sendbox::offer_counting): where the sendbox does, too, all else to
+    /// and from boxes is counted.
+    pub fn offer_counting(&mut self, now: Timestamp) {
+        self.versions.offer_counting(now);
+    }
+
     /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
     /// Afterwards set the sampler to [`Receivebox::sampling_size`], [`Receivebox::sampling_key`] and
     /// [`Receivebox::block_version`] if they changed, and send what [`Receivebox::poll`] has.
@@ -173,7 +180,12 @@ impl Receivebox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
-            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
+            Some(Message::Versions(message)) => {
+                self.versions.on_message(now, &message);
+                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
             Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
             | None => {}
         }
@@ -286,6 +298,11 @@ impl Receivebox {
     /// too. `None`: not known.
     pub fn sendbox_addresses(&self) -> Option<&AddressSet> {
         self.scope.peer_own()
+    }
+
+    /// Whether both boxes leave out messages alone of what goes to and from boxes, as far as is known.
+    pub fn counts_boxes(&self) -> bool {
+        self.versions.both_count_boxes()
     }
 
     /// What is known of the sendbox.

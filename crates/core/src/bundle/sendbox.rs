@@ -148,6 +148,18 @@ impl Sendbox {
         self.versions.offer_rest(now);
     }
 
+    /// The host leaves the boxes' messages out by their addresses and ports: where the receivebox does, too, all else
+    /// to and from boxes is in the bundle.
+    pub fn offer_counting(&mut self, now: Timestamp) {
+        self.versions.offer_counting(now);
+    }
+
+    /// Whether both boxes leave out messages alone of what goes to and from boxes, as far as is known. Before that the
+    /// host leaves out all that goes to the receivebox.
+    pub fn counts_boxes(&self) -> bool {
+        self.versions.both_count_boxes()
+    }
+
     /// So much has left by now. True if the last packet is a boundary of the size in force.
     pub fn on_departures(&mut self, sent: &Departures) -> bool {
         self.departed_at = sent.at;
@@ -226,7 +238,12 @@ impl Sendbox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
-            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
+            Some(Message::Versions(message)) => {
+                self.versions.on_message(now, &message);
+                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
             Some(
                 Message::EpochNotice(_) | Message::Challenge { .. } | Message::Response { .. },
             )

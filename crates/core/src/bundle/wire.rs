@@ -19,7 +19,7 @@
 //! | 4 epoch notice | to the receivebox | log2 of the epoch size (1) |
 //! | 5 reports | to the sendbox | count (1), then 1 to 8 of: hash (8), log2 of the epoch size (1), and as varints received at (ns), bytes, packets, of them CE-marked |
 //! | 6 scope | both | identity of the peer's scope, or 0 (8), whether an answer is asked for (1), own scope ([`ToldScope`]) |
-//! | 7 versions | both | what the peer has told, or 0 (1), whether an answer is asked for (1), the versions of the sampling block that the sender builds (1): a bit for each version, and the highest bit if it rests |
+//! | 7 versions | both | what the peer has told, or 0 (1), whether an answer is asked for (1), the versions of the sampling block that the sender builds (1): a bit for each version, the highest bit if it rests, and the next one if it counts what goes to and from boxes but for their messages |
 //!
 //! A varint is seven bits a byte, the lowest first, with the highest bit set in all but the last, and no longer than
 //! it need be. Counters that begin at zero are short: a report of a minute is 107 bytes with all headers, and 124
@@ -169,19 +169,30 @@ pub struct Offer {
     pub versions: BlockVersions,
     /// Rare keepalives of a bundle at rest are understood, and several in a datagram.
     pub rests: bool,
+    /// Of what goes to and from the machines of boxes only their messages are in no bundle.
+    pub counts_boxes: bool,
 }
 
 impl Offer {
     const RESTS: u8 = 0x80;
+    const COUNTS_BOXES: u8 = 0x40;
 
     /// `None` of a box that offers nothing.
     const fn from_byte(byte: u8) -> Option<Self> {
-        let versions = BlockVersions::from_bits(byte & !Self::RESTS);
-        if byte == 0 { None } else { Some(Self { versions, rests: byte & Self::RESTS != 0 }) }
+        if byte == 0 {
+            return None;
+        }
+        Some(Self {
+            versions: BlockVersions::from_bits(byte & !(Self::RESTS | Self::COUNTS_BOXES)),
+            rests: byte & Self::RESTS != 0,
+            counts_boxes: byte & Self::COUNTS_BOXES != 0,
+        })
     }
 
     const fn byte(self) -> u8 {
-        self.versions.bits() | if self.rests { Self::RESTS } else { 0 }
+        let rests = if self.rests { Self::RESTS } else { 0 };
+        let counts_boxes = if self.counts_boxes { Self::COUNTS_BOXES } else { 0 };
+        self.versions.bits() | rests | counts_boxes
     }
 }
 

@@ -52,7 +52,7 @@ fn messages() -> [(&'static str, Direction, Message); 14] {
     let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
     let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
     let scoped = |held, asks, told| Message::Scope(ScopeMessage { held, asks, told });
-    let offer = |versions, rests| Offer { versions, rests };
+    let offer = |versions, rests| Offer { versions, rests, counts_boxes: false };
     let versions = |held, asks, offered| Message::Versions(VersionsMessage { held, asks, offered });
     let [v1, v2] = [BlockVersion::V1, BlockVersion::V2].map(BlockVersions::of);
     let response = |challenge| Message::Response { nonce, session, challenge };

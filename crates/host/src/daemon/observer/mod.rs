@@ -69,11 +69,6 @@ impl Observation {
         let wanted: BTreeSet<&str> = peers.filter_map(Peer::name).collect();
         self.names.retain(|name, _| wanted.contains(name.as_str()));
     }
-
-    /// Addresses of all other boxes that have names.
-    pub fn named_addresses(&self) -> BTreeSet<IpAddr> {
-        self.names.values().flat_map(|resolved| &resolved.addresses).copied().collect()
-    }
 }
 
 /// The observer of a box, as the box sees it.

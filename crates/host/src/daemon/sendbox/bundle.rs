@@ -123,6 +123,7 @@ impl Bundle {
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, mode.versions.with_nat(config.nat));
         control.offer_rest(now);
+        control.offer_counting(now);
         Ok(Self {
             index,
             config: config.clone(),
@@ -193,6 +194,11 @@ impl Bundle {
             self.control.set_scope(now, scope);
         }
         self.say_news();
+    }
+
+    /// Whether the receivebox counts what goes to it, as far as is known.
+    pub fn counts_boxes(&self) -> bool {
+        self.control.counts_boxes()
     }
 
     /// Takes a datagram that claims to come from the peer; whether it was accepted.

@@ -29,9 +29,8 @@ mod starvation;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -47,6 +46,7 @@ use self::datapath::kernel::Kernel;
 use self::datapath::xdp::Xdp;
 use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
+use super::apart::Apart;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
 use super::keys::reader::Loaded;
@@ -58,7 +58,7 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, message_addresses, scope};
+use super::{DaemonError, attempt, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -172,8 +172,10 @@ struct SendboxWorker<D> {
     observer: Observer,
     /// What the observer saw last.
     seen: Observation,
-    /// Addresses of the boxes' messages, which are in no bundle.
-    message_addresses: BTreeSet<IpAddr>,
+    /// Where the box's messages come from.
+    listen: Vec<SocketAddr>,
+    /// What the datapath leaves out of the bundles.
+    apart: Apart,
     progress: Progress,
     realtime: bool,
     dry_run: bool,
@@ -217,7 +219,8 @@ impl<D: Datapath> SendboxWorker<D> {
             }),
             observer,
             seen,
-            message_addresses: message_addresses(config),
+            listen: config.listen.clone(),
+            apart: Apart::default(),
             progress: Progress::new(STALE_AFTER),
             realtime: config.realtime,
             dry_run,
@@ -227,7 +230,7 @@ impl<D: Datapath> SendboxWorker<D> {
             trace_writer,
             confinement: confinement.clone(),
         };
-        worker.set_scopes(worker.started);
+        worker.leave_out(worker.started);
         worker.share_uplink(worker.started, false);
         Ok(worker)
     }
@@ -235,12 +238,20 @@ impl<D: Datapath> SendboxWorker<D> {
     /// Tells the bundles what the box takes into them and leaves out.
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
-        let left_out = &(own | &self.message_addresses) | &self.seen.named_addresses();
+        let left_out = own | &self.apart.addresses;
         let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, own);
         for (bundle, scope) in self.bundles.iter_mut().zip(scopes) {
             bundle.set_scope(now, scope);
         }
         self.serve_all(now);
+    }
+
+    /// Has the datapath leave out what is in no bundle of what the boxes send and get, and says so to the receiveboxes.
+    fn leave_out(&mut self, now: Timestamp) {
+        let bundles = self.bundles.iter().map(|bundle| (bundle.config(), bundle.counts_boxes()));
+        self.apart = Apart::of(&self.listen, bundles, &self.seen.names);
+        self.datapath.leave_out(&self.apart);
+        self.set_scopes(now);
     }
 
     /// Has all bundles served next.
@@ -285,13 +296,13 @@ impl<D: Datapath> SendboxWorker<D> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
         seen.keep_names(self.bundles.iter().map(|bundle| &bundle.config().peer));
-        let addresses = |of: &Observation| (of.addresses.clone(), of.named_addresses());
-        let is_other_addresses = addresses(&seen) != addresses(&self.seen);
+        let is_other_addresses =
+            (&seen.addresses, &seen.names) != (&self.seen.addresses, &self.seen.names);
         self.seen = seen;
         self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
         if is_other_addresses {
-            self.set_scopes(now);
+            self.leave_out(now);
         }
         Ok(())
     }
@@ -354,15 +365,22 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// What has come in, and what is due; answers the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
-        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
+        let Self { datapath, messages, bundles, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
+        let mut counts_other = false;
         messages.receive(|index, datagram, admission| {
+            let counted = bundles[index].counts_boxes();
             let taken = bundles[index].on_datagram(now, datagram, admission, tracer);
+            counts_other |= bundles[index].counts_boxes() != counted;
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
             taken
         });
+        if counts_other {
+            self.leave_out(now);
+        }
+        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let now = clock::now();
         let mut is_urgent = false;
         schedule.round(now, |index| {
