@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
 pub use self::vlans::Vlans;
+use crate::fix::Fix;
+use crate::fix::lifelines::Lifelines;
 use crate::netlink::{self, HEADER, attribute};
 
 /// Why the kernel would not carry frames between two devices on its own.
@@ -22,7 +24,7 @@ pub enum BridgeError {
         "{}: both must be ports of one bridge, which carries the traffic whenever the sendbox does \
          not; run `{}`",
         .0.found(),
-        .0.fix()
+        .0.fix().offered(&Lifelines::here(&[]))
     )]
     Apart(Apart),
     /// Their bridge does not forward between them.
@@ -55,14 +57,17 @@ impl Apart {
     }
 
     /// The commands that make both ports of one bridge, of the one that is there if any is.
-    pub fn fix(&self) -> String {
+    pub fn fix(&self) -> Fix {
         let existing = self.0.iter().find_map(|(_, bridge)| bridge.as_deref());
         let bridge = existing.unwrap_or("br0");
+        let made = match existing {
+            Some(_) => Fix::default(),
+            None => Fix::default()
+                .then(format!("ip link add {bridge} type bridge"))
+                .then(format!("ip link set dev {bridge} up")),
+        };
         let strays = self.0.iter().filter(|(_, at)| at.as_deref() != Some(bridge));
-        let joins = strays.map(|(device, _)| format!("ip link set dev {device} master {bridge}"));
-        let create = format!("ip link add {bridge} type bridge && ip link set dev {bridge} up");
-        let creates = existing.is_none().then_some(create).into_iter();
-        creates.chain(joins).collect::<Vec<_>>().join(" && ")
+        strays.fold(made, |fix, (device, _)| fix.then_join(device, bridge))
     }
 }
 

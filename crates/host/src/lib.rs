@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod egress;
 pub mod ethernet;
 pub mod filters;
+pub mod fix;
 mod htb;
 pub mod kernel;
 pub mod lateness;

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 
 use forebay_core::packet::ETHERNET_HEADER;
 use forebay_ebpf::QDISC;
@@ -22,6 +23,7 @@ use crate::bridge::{self, BridgeError, Vlans};
 use crate::egress::{self, EgressError};
 use crate::ethernet::{self, EthernetError};
 use crate::filters::{self, Filter};
+use crate::fix::lifelines::Lifelines;
 use crate::htb;
 use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
@@ -48,6 +50,9 @@ pub struct Devices {
     pub room_bytes: Option<usize>,
     /// Receive queues of the port towards the site's hosts that a running box reads.
     pub queues: Option<u32>,
+    /// Addresses of the other boxes: no fix may cut off the way to them.
+    #[serde(default)]
+    pub peers: Vec<IpAddr>,
 }
 
 impl Devices {
@@ -57,7 +62,10 @@ impl Devices {
         let (lan, wan) = (config.lan.clone(), config.wan.clone());
         let is_routed = role == Role::Sendbox && forward == Forward::Route;
         let to = if is_routed { destinations(config) } else { Vec::new() };
-        Self { role, lan, wan, forward, own, to, datapath, room_bytes: None, queues: None }
+        let peers = config.bundles.iter().filter_map(|bundle| bundle.peer.address());
+        let peers = peers.map(|address| address.ip()).collect();
+        let (room_bytes, queues) = (None, None);
+        Self { role, lan, wan, forward, own, to, datapath, room_bytes, queues, peers }
     }
 
     /// Those of a sendbox whose ports are of one bridge.
@@ -73,6 +81,7 @@ impl Devices {
             datapath,
             room_bytes: None,
             queues: None,
+            peers: Vec::new(),
         }
     }
 
@@ -407,16 +416,22 @@ const KIND: Condition = Condition {
 fn one_bridge(devices: &Devices) -> Result<String, Fault> {
     match bridge::check(devices.lan(), &devices.wan) {
         Err(BridgeError::Idle(_)) => Ok("the same".into()),
-        Err(BridgeError::Apart(apart)) if routes() => Err(Fault::new(
-            format!("{}, and this machine routes", apart.found()),
-            format!("{}; to have it route between them: {BESIDE_ROUTER}", apart.fix()),
-        )),
+        Err(BridgeError::Apart(apart)) => {
+            let (found, fix) = (apart.found(), apart.fix());
+            let lifelines = Lifelines::here(&devices.peers);
+            let offered = fix.offered(&lifelines);
+            if !routes() {
+                return Err(Fault::new(found, offered));
+            }
+            let or = match fix.withheld(&lifelines) {
+                Some(_) => "",
+                None => "; to have it route between them: box.forward = \"route\"",
+            };
+            Err(Fault::new(format!("{found}, and this machine routes"), format!("{offered}{or}")))
+        }
         checked => Ok(checked?),
     }
 }
-
-/// What becomes of a box whose machine is the router: it stays a bridge.
-const BESIDE_ROUTER: &str = "a network namespace for the box, as docs/howto/networks.md makes one";
 
 /// Whether packets of one IP version are routed, as far as the kernel says.
 fn routes() -> bool {
@@ -603,7 +618,9 @@ impl From<io::Error> for Fault {
 impl From<BridgeError> for Fault {
     fn from(error: BridgeError) -> Self {
         match error {
-            BridgeError::Apart(apart) => Self::new(apart.found(), apart.fix()),
+            BridgeError::Apart(apart) => {
+                Self::new(apart.found(), apart.fix().offered(&Lifelines::here(&[])))
+            }
             BridgeError::Idle(idle) => Self::new(idle.found(), idle.fix()),
             BridgeError::Os { .. } => Self::new(error.to_string(), "look at `ip link`"),
         }

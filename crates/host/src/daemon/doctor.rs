@@ -543,6 +543,41 @@ mod tests {
     }
 
     #[test]
+    fn one_nic_machines_are_offered_no_bridge() {
+        if skip_without(Need::Root) {
+            return;
+        }
+        let outcome = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
+            ip("link add eth0 type veth peer name fabric");
+            ip("link set dev eth0 up");
+            ip("link set dev fabric up");
+            ip("address add 10.1.1.2/32 dev eth0");
+            let bridge = |peers: &[&str]| {
+                let peers = peers.iter().map(|peer| peer.parse().unwrap()).collect();
+                let devices = Devices::bridged("fabric", "eth0", DatapathKind::User);
+                let devices = Devices { peers, ..devices };
+                let checks = conditions_of(&devices);
+                let check = checks.into_iter().find(|check| check.name.ends_with("bridge"));
+                check.unwrap().fix
+            };
+            let is_withheld = |fix: &str| !fix.contains("ip link") && !fix.contains("master");
+            let joins = bridge(&["10.1.2.2"]);
+            assert!(joins.contains("ip link set dev eth0 master br0"), "{joins}");
+            ip("route add 10.0.0.1 dev eth0");
+            ip("route add 10.1.2.0/24 via 10.0.0.1");
+            let peer = bridge(&["10.1.2.2"]);
+            assert!(is_withheld(&peer) && peer.contains("to the peer 10.1.2.2"), "{peer}");
+            ip("route add default via 10.0.0.1");
+            let default = bridge(&[]);
+            assert!(is_withheld(&default) && default.contains("default route"), "{default}");
+            assert!(default.contains("box.forward = \"route\""), "{default}");
+        });
+        outcome.join().unwrap();
+    }
+
+    #[test]
     fn a_program_of_a_running_box_is_told_from_others() {
         let link = |name: &str| serde_json::json!({"xdp": {"prog": {"id": 7, "name": name}}});
         assert_eq!(program("XDP", "eth0", &link("capture")).verdict, Verdict::Ok);

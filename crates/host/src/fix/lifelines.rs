@@ -1,0 +1,226 @@
+//! Devices that a person at a remote machine, and the boxes themselves, cannot do without.
+//!
+//! The kernel is asked for its routes over rtnetlink(7), in the current network namespace. What a device stands on, such
+//! as the ports of a bridge, is a lifeline as the device is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_indextoname;
+
+use crate::lower;
+use crate::netlink::{self, HEADER, attribute};
+
+/// Devices that must not be cut off, with the reason for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lifelines(BTreeMap<String, String>);
+
+// include/uapi/linux/rtnetlink.h
+const RTM_GETROUTE: u16 = 26;
+/// `struct rtmsg`, behind the header.
+const ROUTE_HEADER: usize = 12;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_MULTIPATH: u16 = 9;
+/// `struct rtnexthop`: length, flags, hops and the device.
+const NEXT_HOP: usize = 8;
+/// Most ancestors of this process that are asked for an SSH connection.
+const ANCESTORS_MAX: usize = 32;
+
+impl Lifelines {
+    /// The lifelines of the current network namespace: devices with a default route, a route to one of `peers`, or the
+    /// address of the SSH connection that this process was started over. What the kernel does not say is left out.
+    pub fn here(peers: &[IpAddr]) -> Self {
+        Self::with_ssh(peers, ssh_connection().as_deref())
+    }
+
+    /// As [`Lifelines::here`], with this `SSH_CONNECTION` (ssh(1)).
+    pub fn with_ssh(peers: &[IpAddr], ssh_connection: Option<&str>) -> Self {
+        let mut lifelines = Self::default();
+        for index in default_routes().unwrap_or_default() {
+            lifelines.add_index(index, "carries the default route");
+        }
+        for peer in peers {
+            for index in route_to(*peer).unwrap_or_default() {
+                lifelines.add_index(index, &format!("carries the route to the peer {peer}"));
+            }
+        }
+        if let Some((client, own)) = ssh_connection.and_then(ends_of) {
+            for device in devices_with(own) {
+                lifelines.add(&device, &format!("has the address {own} of this SSH connection"));
+            }
+            for index in route_to(client).unwrap_or_default() {
+                lifelines.add_index(index, "carries the route back of this SSH connection");
+            }
+        }
+        lifelines
+    }
+
+    /// One device, for this reason.
+    #[cfg(test)]
+    pub fn holding(device: &str, why: &str) -> Self {
+        Self([(device.into(), why.into())].into())
+    }
+
+    /// Why `device` must not be cut off; `None`: it may be.
+    pub fn of(&self, device: &str) -> Option<&str> {
+        self.0.get(device).map(String::as_str)
+    }
+
+    fn add_index(&mut self, index: u32, why: &str) {
+        // The loopback device has index 1, and nobody enslaves it.
+        if let Some(name) = if_indextoname(index).ok().and_then(|name| name.into_string().ok()) {
+            self.add(&name, why);
+        }
+    }
+
+    fn add(&mut self, device: &str, why: &str) {
+        for lower in lower::below(device).unwrap_or_default() {
+            self.0.entry(lower).or_insert_with(|| format!("is below {device}, which {why}"));
+        }
+        self.0.entry(device.into()).or_insert_with(|| why.into());
+    }
+}
+
+/// Devices of all routes to everywhere, of whatever table.
+fn default_routes() -> io::Result<Vec<u32>> {
+    let mut devices = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut body = [0; ROUTE_HEADER];
+        body[0] = family as u8;
+        for message in netlink::dump(RTM_GETROUTE, &body)? {
+            // Behind the family: bits of the destination.
+            if message.get(HEADER + 1) == Some(&0) {
+                devices.extend(devices_of(&message));
+            }
+        }
+    }
+    Ok(devices)
+}
+
+/// The devices that packets to `address` leave through.
+fn route_to(address: IpAddr) -> io::Result<Vec<u32>> {
+    let (family, bits, bytes) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, 32, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, 128, v6.octets().to_vec()),
+    };
+    let mut body = vec![0; ROUTE_HEADER];
+    body[0] = family as u8;
+    body[1] = bits;
+    body.extend(netlink::attribute_of(RTA_DST, &bytes));
+    let answer = netlink::ask(RTM_GETROUTE, &body)?;
+    netlink::refusal(&answer)?;
+    Ok(devices_of(&answer))
+}
+
+/// The devices of a route.
+fn devices_of(message: &[u8]) -> Vec<u32> {
+    let attributes = message.get(HEADER + ROUTE_HEADER..).unwrap_or_default();
+    let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+    let mut devices: Vec<u32> = attribute(attributes, RTA_OIF).and_then(word).into_iter().collect();
+    let mut hops = attribute(attributes, RTA_MULTIPATH).unwrap_or_default();
+    while let Some(hop) = hops.get(..NEXT_HOP) {
+        devices.extend(word(&hop[4..]));
+        let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]])).max(NEXT_HOP);
+        hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    devices
+}
+
+/// Names of the devices with this address.
+fn devices_with(address: IpAddr) -> Vec<String> {
+    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let has_it = |of: &nix::ifaddrs::InterfaceAddress| {
+        let of = of.address.as_ref()?;
+        let v4 = of.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        let own = v4.or(of.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))?;
+        Some(own == address)
+    };
+    let found = interfaces.filter(|of| has_it(of) == Some(true));
+    found.map(|of| of.interface_name).collect()
+}
+
+/// Client and server address of an `SSH_CONNECTION`: client, its port, server, its port.
+fn ends_of(connection: &str) -> Option<(IpAddr, IpAddr)> {
+    let mut words = connection.split_whitespace();
+    // An address of a link has the link behind a `%`; IPv4 may come as IPv6.
+    let address = |word: &str| {
+        let address: IpAddr = word.split('%').next()?.parse().ok()?;
+        Some(address.to_canonical())
+    };
+    let client = address(words.next()?)?;
+    Some((client, address(words.nth(1)?)?))
+}
+
+/// The `SSH_CONNECTION` of this process or of one that it descends from: sudo(8) takes it out of the environment.
+fn ssh_connection() -> Option<String> {
+    const NAME: &str = "SSH_CONNECTION";
+    if let Ok(own) = std::env::var(NAME) {
+        return Some(own);
+    }
+    let mut process = std::os::unix::process::parent_id();
+    for _ in 0..ANCESTORS_MAX {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        let found = variables.find_map(|it| it.strip_prefix(b"SSH_CONNECTION="));
+        if let Some(found) = found {
+            return String::from_utf8(found.to_vec()).ok();
+        }
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        process = parent.trim().parse().ok().filter(|parent| *parent != 0)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn devices_with_routes_or_ssh_are_lifelines() {
+        on_a_veth_pair(|| {
+            let peer = ["198.51.100.2".parse().unwrap()];
+            let ssh = Some("203.0.113.7 50000 192.0.2.2 22");
+            assert_eq!(Lifelines::with_ssh(&peer, ssh), Lifelines::default());
+            run("ip address add 192.0.2.2/24 dev left");
+            run("ip address add 2001:db8::2/64 dev right nodad");
+            let of = |peers: &[IpAddr], ssh: Option<&str>, device: &str| {
+                Lifelines::with_ssh(peers, ssh).of(device).map(String::from)
+            };
+            let has = |found: Option<String>, what: &str| found.is_some_and(|it| it.contains(what));
+            assert_eq!(of(&peer, None, "left"), None);
+            assert!(has(of(&[], ssh, "left"), "192.0.2.2 of this SSH connection"));
+            assert!(has(of(&[], Some("fe80::1%x 5 2001:db8::2 22"), "right"), "SSH"));
+            assert_eq!(of(&[], Some("no address"), "left"), None);
+            run("ip route add 198.51.100.0/24 via 192.0.2.1");
+            assert!(has(of(&peer, None, "left"), "the route to the peer 198.51.100.2"));
+            assert_eq!(of(&[], None, "left"), None);
+            run("ip route add default nexthop via 192.0.2.1 nexthop via 192.0.2.3");
+            assert!(has(of(&[], None, "left"), "the default route"));
+            run("ip -6 route add default dev right table 77");
+            assert!(has(of(&[], None, "right"), "the default route"));
+        });
+    }
+
+    #[test]
+    fn ports_below_a_lifeline_are_lifelines() {
+        on_a_veth_pair(|| {
+            run("ip link add br0 type bridge");
+            run("ip link set dev left master br0");
+            run("ip link set dev br0 up");
+            run("ip route add default dev br0");
+            let lifelines = Lifelines::with_ssh(&[], None);
+            assert_eq!(lifelines.of("br0"), Some("carries the default route"));
+            assert_eq!(
+                lifelines.of("left"),
+                Some("is below br0, which carries the default route")
+            );
+            assert_eq!(lifelines.of("right"), None);
+        });
+    }
+}
