@@ -3,7 +3,8 @@
  * A sendbox whose packets stay in the kernel: an HTB class of the WAN port queues and paces each bundle.
  *
  * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
- * packets into the class of their bundle that came in at the LAN port, as long as the process beats; what it
+ * packets into the class of their bundle that came in at the LAN port, as long as the process beats; where the machine
+ * routes, those that came in at any device, the WAN port included, and on request those that the machine sends. What it
  * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
  * a class; `refused` stands behind the driver and tells `departed` what will leave once more; `dropped` sees what the
  * kernel drops and counts what was in a class. None changes a packet otherwise or drops one, unless too much waits
@@ -12,7 +13,8 @@
  * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
  * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
  * the class, and the rest wait at itself (tcp_small_queue_check, net/ipv4/tcp_output.c). `classify` lets a copy
- * without a socket go on in its place, as there is of a packet that came in over a wire.
+ * without a socket go on in its place, as there is of a packet that came in over a wire. What the machine itself sends
+ * keeps its socket: that holds back what the class has no room for, and nothing has to be dropped.
  */
 #include "heartbeat.h"
 #include "segments.h"
@@ -25,6 +27,10 @@
 
 /* The network namespace that numbers the ports. */
 const volatile __u32 netns_inum;
+/* Bundles have what the machine itself sends, too. */
+const volatile bool takes_own;
+/* Packets leave through the WAN port without an Ethernet header (tun, WireGuard, GRE). */
+const volatile bool is_bare;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 /*
@@ -36,6 +42,7 @@ const volatile __u32 most_bytes;
 
 /* The ports, by their indexes: of devices that are made again they are others. */
 struct ports {
+	/* 0: packets may come in at any device. */
 	__u64 lan;
 	__u64 wan;
 };
@@ -69,7 +76,7 @@ struct {
 
 /* What became of a buffer; the loader reads the counters in this order. */
 enum fate {
-	/* It came in at the LAN port ... */
+	/* It came from where those of bundles come from ... */
 	CLASSIFIED_BUNDLE,
 	CLASSIFIED_NOT_IP,
 	CLASSIFIED_OWN,
@@ -319,7 +326,7 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	struct packet packet;
 	int slot;
 
-	if (!read_packet(ctx, &packet))
+	if (!(is_bare ? read_bare_packet(ctx, &packet) : read_packet(ctx, &packet)))
 		return CLASSIFIED_NOT_IP;
 	slot = find_bundle(&packet);
 	if (slot < 0)
@@ -335,10 +342,21 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	return is_full(ctx) && is_beyond_share(slot) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
 }
 
+/* Whether the packet came from where those of bundles come from. */
+static __always_inline bool is_from_hosts(struct __sk_buff *ctx)
+{
+	__u64 lan = ports_now().lan;
+
+	/* What the machine itself sends came in nowhere. */
+	if (!ctx->ingress_ifindex)
+		return takes_own;
+	return !lan || ctx->ingress_ifindex == lan;
+}
+
 /* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
 static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
 {
-	return ctx->sk && beating() && bpf_clone_redirect(ctx, ports_now().wan, 0) >= 0;
+	return ctx->ingress_ifindex && ctx->sk && beating() && bpf_clone_redirect(ctx, ports_now().wan, 0) >= 0;
 }
 
 SEC("tcx/egress")
@@ -346,14 +364,21 @@ int classify(struct __sk_buff *ctx)
 {
 	enum fate fate;
 
-	/* The box's own packets came in nowhere. */
-	if (ctx->ingress_ifindex != ports_now().lan)
+	if (!is_from_hosts(ctx))
 		return TCX_NEXT;
 	if (sent_without_socket(ctx))
 		return TCX_DROP;
 	fate = put_into_class(ctx);
 	note(fate);
 	return fate == CLASSIFIED_FULL ? TCX_DROP : TCX_NEXT;
+}
+
+static __always_inline bool read_bare_headers(const struct buffer *of, struct packet *packet)
+{
+	word ip[sizeof(struct ipv6hdr) / sizeof(word)];
+
+	return read_words(of, 0, ip, 5) &&
+	       parse_bare(of->skb->protocol, ip, ip + 5, of->skb->len, packet) == PARSED_IP;
 }
 
 static __always_inline bool read_headers(const struct buffer *of, struct packet *packet)
@@ -493,7 +518,7 @@ static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_devi
 		note_unseen(unseen);
 	if (slot >= MAX_BUNDLES)
 		return DEPARTED_OUTSIDE;
-	if (!read_headers(&of, &packet))
+	if (!(is_bare ? read_bare_headers(&of, &packet) : read_headers(&of, &packet)))
 		return DEPARTED_UNREAD;
 	is_sampled = sample(&of, &packet, &gso, slot, true);
 	now = (struct standing){ root->q.qlen, root->qstats.backlog, root->qstats.drops, 0 };

@@ -103,7 +103,10 @@ struct packet {
 	void *payload;
 	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
-	/* Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds. */
+	/*
+	 * Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds.
+	 * With an Ethernet header also where the packet has none: boxes with one and without count alike.
+	 */
 	__u32 frame_len;
 	/* As on the wire; zero for IPv6. */
 	__be16 id;
@@ -111,8 +114,8 @@ struct packet {
 	/* IPv4 protocol, or next header of the fixed IPv6 header. */
 	__u8 protocol;
 	__u8 ecn;
-	/* Bytes of VLAN tags in front of the IP header. */
-	__u8 tags_len;
+	/* Bytes of VLAN tags in front of the IP header; without an Ethernet header, as many less than none as it has. */
+	__s8 tags_len;
 };
 
 enum parsed {
@@ -237,6 +240,14 @@ static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 		return PARSED_OTHER;
 	packet->tags_len = tags;
 	return parse_behind(*proto, proto + 1, data_end, len - tags, packet);
+}
+
+/* As `parse`, of a packet of `len` bytes without an Ethernet header, of which the kernel says what it is. */
+static __always_inline enum parsed parse_bare(__be16 proto, void *data, void *data_end, __u64 len,
+					      struct packet *packet)
+{
+	packet->tags_len = -(int)sizeof(struct ethhdr);
+	return parse_behind(proto, data, data_end, len + sizeof(struct ethhdr), packet);
 }
 
 /* Where in the frame, with its tags, the payload begins. */

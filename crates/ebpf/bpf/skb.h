@@ -124,6 +124,7 @@ struct sk_buff {
 	unsigned int data_len;
 	__u32 priority;
 	__u32 hash;
+	__be16 protocol;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;
@@ -175,6 +176,22 @@ static __always_inline bool read_ports(struct __sk_buff *ctx, const struct packe
 {
 	return has_ports(packet) &&
 	       !bpf_skb_load_bytes(ctx, payload_at(packet), ports, 2 * sizeof(*ports));
+}
+
+/* As `read_packet`, where packets have no Ethernet header. */
+static __always_inline bool read_bare_packet(struct __sk_buff *ctx, struct packet *packet)
+{
+	/* Of an IPv6 header, and of the type of an ICMPv6 message. */
+	const __u32 headers_len = sizeof(struct ipv6hdr) + 1;
+	void *data = (void *)(long)ctx->data;
+	void *data_end;
+
+	if (data + headers_len > (void *)(long)ctx->data_end)
+		bpf_skb_pull_data(ctx, ctx->len < headers_len ? ctx->len : headers_len);
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	return parse_bare(ctx->protocol, data, data_end, ctx->len, packet) == PARSED_IP &&
+	       !is_discovery(packet, data_end);
 }
 
 /* A buffer as the kernel has it, and what the kind of program has for it. */

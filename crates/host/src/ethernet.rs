@@ -80,6 +80,30 @@ pub fn check(device: &str) -> Result<(), EthernetError> {
     }
 }
 
+/// Whether packets of a `device` have no header of a link in front of them, as those of tun, WireGuard, PPP and IP
+/// tunnels: what the kernel puts there comes behind its queues.
+pub fn is_bare(device: &str) -> io::Result<bool> {
+    let bare = [
+        ARPHRD_PPP,
+        ARPHRD_RAWIP,
+        ARPHRD_TUNNEL,
+        ARPHRD_TUNNEL6,
+        ARPHRD_SIT,
+        ARPHRD_IPGRE,
+        ARPHRD_IP6GRE,
+        ARPHRD_NONE,
+    ];
+    Ok(bare.contains(&offload::hardware_type(device)?))
+}
+
+/// As [`check`], or of bare packets.
+pub fn check_or_bare(device: &str) -> Result<(), EthernetError> {
+    match is_bare(device) {
+        Ok(true) => Ok(()),
+        _ => check(device),
+    }
+}
+
 /// The addresses of all Ethernet devices of the current network namespace. A bridge takes frames to
 /// any of its ports' for its own, as a device above it (VLAN, macvlan) does those to its own.
 pub fn own_addresses() -> io::Result<BTreeSet<[u8; 6]>> {
@@ -107,6 +131,11 @@ mod tests {
             assert!(error.contains("name the Ethernet device"), "{error}");
             run("ip tuntap add dev tap0 mode tap");
             check("tap0").unwrap();
+            let bare = ["left", "lo", "tap0", "tun0"].map(|it| is_bare(it).unwrap());
+            assert_eq!(bare, [false, false, false, true]);
+            for device in ["left", "tun0"] {
+                check_or_bare(device).unwrap();
+            }
             assert!(matches!(check("nowhere"), Err(EthernetError::Os { .. })));
             assert_eq!(kind(ARPHRD_PPP), "PPP");
         });

@@ -69,6 +69,8 @@ pub struct Htb {
     kernel: Commands,
     ifindex: u32,
     handle: u32,
+    /// Bytes that each packet counts for beside its own, to the rates of bundles: 0 at first.
+    overhead_bytes: u16,
     own: Own,
 }
 
@@ -78,10 +80,21 @@ impl Htb {
     pub fn create(ifindex: u32, handle: u32) -> io::Result<Self> {
         let kernel = Commands::open()?;
         let own = own_of(&kernel, ifindex, handle)?;
-        let htb = Self { kernel, ifindex, handle, own };
+        let htb = Self { kernel, ifindex, handle, overhead_bytes: 0, own };
         // Somebody may have asked for none (`noqueue`), which is one.
         htb.make(netlink::NLM_F_REPLACE)?;
         Ok(htb)
+    }
+
+    /// From now on rates count each packet for so many bytes more than it has at this device; a super-packet that is left
+    /// whole once.
+    pub fn set_overhead(&mut self, bytes: u16) {
+        self.overhead_bytes = bytes;
+    }
+
+    /// Whether a change of the class of a bundle leaves it with this rate.
+    pub fn is_bundle_as(&self, change: &Change, rate: Option<Rate>) -> bool {
+        change.has_class(&bundle_options(rate, self.overhead_bytes))
     }
 
     /// Index of the device.
@@ -196,7 +209,8 @@ impl Htb {
     /// Makes a class below the qdisc, or sets the rate of one that is there; `None`: as fast as the device takes
     /// packets.
     pub fn set_class(&self, class: u32, rate: Option<Rate>) -> io::Result<()> {
-        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &bundle_options(rate))
+        let options = bundle_options(rate, self.overhead_bytes);
+        self.change(RTM_NEWTCLASS, class, self.handle, "htb", &options)
     }
 
     /// Makes a class below another, or changes it, of whose rate it may use all that others below leave it: where they
@@ -298,7 +312,7 @@ impl Leaf {
         let limit = self.limit.as_u64().min(u32::MAX.into()) as u32;
         // struct tc_tbf_qopt: rate, peak rate, limit, bucket, MTU.
         let parameters =
-            [ratespec(LEAF_BYTES_PER_S).to_vec(), vec![0; 12], words(&[limit, 0, 0])].concat();
+            [ratespec(LEAF_BYTES_PER_S, 0).to_vec(), vec![0; 12], words(&[limit, 0, 0])].concat();
         [
             attribute_of(TCA_TBF_PARMS, &parameters),
             attribute_of(TCA_TBF_RATE64, &LEAF_BYTES_PER_S.to_ne_bytes()),
@@ -329,14 +343,17 @@ pub fn fq_codel_options(target: Duration, interval: Duration) -> Vec<u8> {
 struct Bucket {
     bytes_per_s: u64,
     ticks: u32,
+    /// What each packet takes beside its own bytes.
+    overhead_bytes: u16,
 }
 
 /// The options of the class of a bundle at a rate.
-pub fn bundle_options(rate: Option<Rate>) -> Vec<u8> {
+fn bundle_options(rate: Option<Rate>, overhead_bytes: u16) -> Vec<u8> {
     let bytes_per_s = bytes_per_s(rate.unwrap_or(UNSHAPED));
     // Two frames, and half a millisecond of the rate, which is more than the kernel's timers are late.
     let burst = (2.0 * 1514.0_f64).max(bytes_per_s as f64 * 0.5e-3);
-    let burst = Bucket { bytes_per_s, ticks: ticks(burst / bytes_per_s as f64) };
+    let ticks = ticks(burst / bytes_per_s as f64);
+    let burst = Bucket { bytes_per_s, ticks, overhead_bytes };
     class_options(burst, burst, QUANTUM, Priority::Bundles)
 }
 
@@ -344,14 +361,15 @@ pub fn bundle_options(rate: Option<Rate>) -> Vec<u8> {
 pub fn sharer_options(turn_bytes: u32) -> Vec<u8> {
     // What a class has of its own it sends whatever the other has left, which pays for it later: a packet, and the
     // next one after a minute without any, beyond which no debt is counted (`mbuffer`, sch_htb.c).
-    let own = Bucket { bytes_per_s: 1, ticks: 1 };
-    let most = Bucket { bytes_per_s: bytes_per_s(UNSHAPED), ticks: ticks(0.5e-3) };
+    let own = Bucket { bytes_per_s: 1, ticks: 1, overhead_bytes: 0 };
+    let most =
+        Bucket { bytes_per_s: bytes_per_s(UNSHAPED), ticks: ticks(0.5e-3), overhead_bytes: 0 };
     class_options(own, most, turn_bytes, Priority::Bundles)
 }
 
 /// The options of the class of what is put into no other.
 fn others_options() -> Vec<u8> {
-    let most = Bucket { bytes_per_s: LEAF_BYTES_PER_S, ticks: 1 };
+    let most = Bucket { bytes_per_s: LEAF_BYTES_PER_S, ticks: 1, overhead_bytes: 0 };
     class_options(most, most, OTHERS_QUANTUM, Priority::Others)
 }
 
@@ -366,8 +384,8 @@ enum Priority {
 fn class_options(own: Bucket, most: Bucket, quantum: u32, priority: Priority) -> Vec<u8> {
     // struct tc_htb_opt: rate, ceil, bucket and bucket of ceil, quantum, level, priority.
     let parameters = [
-        ratespec(own.bytes_per_s).to_vec(),
-        ratespec(most.bytes_per_s).to_vec(),
+        ratespec(own.bytes_per_s, own.overhead_bytes).to_vec(),
+        ratespec(most.bytes_per_s, most.overhead_bytes).to_vec(),
         words(&[own.ticks, most.ticks, quantum, 0, priority as u32]),
     ];
     [
@@ -380,9 +398,10 @@ fn class_options(own: Bucket, most: Bucket, quantum: u32, priority: Priority) ->
 
 /// `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second. With a link layer the
 /// kernel wants no table of rates.
-fn ratespec(bytes_per_s: u64) -> [u8; 12] {
+fn ratespec(bytes_per_s: u64, overhead_bytes: u16) -> [u8; 12] {
     let mut spec = [0; 12];
     spec[1] = TC_LINKLAYER_ETHERNET;
+    spec[2..4].copy_from_slice(&overhead_bytes.to_ne_bytes());
     spec[8..].copy_from_slice(&(bytes_per_s.min(u32::MAX.into()) as u32).to_ne_bytes());
     spec
 }

@@ -19,5 +19,6 @@ pub mod offload;
 pub mod port;
 mod prefix;
 pub mod probe;
+pub mod route;
 pub mod service;
 pub mod tcp_info;

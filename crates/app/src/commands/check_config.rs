@@ -69,11 +69,17 @@ impl CheckConfig {
 fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fmt::Result {
     use std::fmt::Write as _;
 
-    use forebay_host::daemon::config::Uplink;
+    use forebay_host::daemon::config::{Forward, Role, Uplink};
 
     let listen: Vec<String> = config.listen.iter().map(ToString::to_string).collect();
     let listen = listen.join(" and ");
     writeln!(text, "{}: {} on {listen}", config.file.display(), config.role)?;
+    if config.role == Role::Sendbox && config.forward == Forward::Route {
+        let own = if config.own { ", with what this machine sends itself" } else { "" };
+        let from =
+            config.lan.as_ref().map_or(String::new(), |lan| format!(" what comes in at {lan}"));
+        writeln!(text, "  routes{from} through {}{own}", config.wan)?;
+    }
     if let Some(metrics) = config.metrics {
         writeln!(text, "  metrics at http://{metrics}/metrics")?;
     }

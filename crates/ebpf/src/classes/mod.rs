@@ -50,8 +50,13 @@ const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
 /// Where packets come from and go to, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassesOptions {
-    /// Index of the port towards the site's hosts.
-    pub lan: u32,
+    /// Index of the port towards the site's hosts, whose packets alone are taken; `None`: those of any device are, as of
+    /// a machine that routes.
+    pub lan: Option<u32>,
+    /// What the machine itself sends is taken, too.
+    pub takes_own: bool,
+    /// Packets leave without an Ethernet header.
+    pub is_bare: bool,
     /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
     pub wan: u32,
     /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
@@ -65,7 +70,7 @@ pub struct ClassesOptions {
     pub stale_after: Duration,
 }
 
-/// What became of the packets from the LAN port on their way out of the WAN port, since the programs were loaded.
+/// What became of the hosts' packets on their way out of the WAN port, since the programs were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassifiedCounters {
     /// Put into the class of a bundle.
@@ -189,6 +194,8 @@ impl Classes {
             .map_err(Error::load("classes"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             rodata.leaves = options.leaves;
+            rodata.takes_own = options.takes_own;
+            rodata.is_bare = options.is_bare;
             rodata.most_packets = options.most_packets;
             rodata.most_bytes = options.most_bytes;
             rodata.netns_inum = network_namespace().map_err(failed)?;
@@ -237,7 +244,7 @@ impl Classes {
 
     /// Attaches the programs to other ports, after one was deleted and made again: bundles and counters stay. The WAN port
     /// is called `device`. Needs no more than bpf(2), with `CAP_BPF`.
-    pub fn attach_anew(&mut self, lan: u32, device: &str, wan: u32) -> Result<(), Error> {
+    pub fn attach_anew(&mut self, lan: Option<u32>, device: &str, wan: u32) -> Result<(), Error> {
         self.at_wan = None;
         self.set_ports(lan, wan);
         let classify = self.classify.as_fd();
@@ -245,8 +252,9 @@ impl Classes {
         Ok(())
     }
 
-    fn set_ports(&self, lan: u32, wan: u32) {
-        let ports = types::ports { lan: lan.into(), wan: wan.into() };
+    fn set_ports(&self, lan: Option<u32>, wan: u32) {
+        // No device has the index 0.
+        let ports = types::ports { lan: lan.unwrap_or(0).into(), wan: wan.into() };
         for (to, from) in self.ports.words().iter().zip(ports.words()) {
             to.store(from, Ordering::Relaxed);
         }

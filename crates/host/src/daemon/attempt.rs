@@ -27,7 +27,9 @@ pub fn apart(
 pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), Box<dyn Error>> {
     let lo = if_nametoindex("lo")?;
     Classes::attach(ClassesOptions {
-        lan: lo,
+        lan: Some(lo),
+        takes_own: false,
+        is_bare: false,
         wan: lo,
         leaves: 0,
         most_packets: 1,

@@ -6,6 +6,8 @@
 //! sendbox hands the traffic back, and a receivebox reports nothing, so that its sendbox stops shaping. Both go on
 //! once the condition holds again.
 
+mod routing;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -329,7 +331,8 @@ const SENDBOX: [Condition; 13] = [
 const KERNEL: [Condition; 6] = [DEVICE, KIND, BRIDGE, BRIDGE_FORWARDS, OWN_QDISC, ROOM];
 
 /// Of a sendbox whose packets stay in the kernel, of a machine that routes.
-const ROUTE: [Condition; 4] = [DEVICE, KIND, OWN_QDISC, ROOM];
+const ROUTE: [Condition; 6] =
+    [DEVICE, routing::LINK, routing::FORWARDS, routing::ROUTES, OWN_QDISC, ROOM];
 
 /// Of a sendbox whose packets pass its process, of a machine that routes.
 const ROUTE_USER: [Condition; 2] = [

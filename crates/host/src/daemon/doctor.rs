@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::attempt;
 use super::conditions::{Condition, Devices, Fault};
-use super::config::{Config, DatapathKind, Role};
+use super::config::{Config, DatapathKind, Forward, Role};
 use super::keys::{self, KeyFileError};
 use super::observer::names::look_up;
 use crate::agent::features;
@@ -107,17 +107,33 @@ pub fn examine(devices: &[String], boxes: &[Config]) -> Vec<Check> {
     }
     let in_kernel = boxes.iter().filter(|config| config.datapath == DatapathKind::Kernel);
     checks.extend(in_kernel.flat_map(|config| [classes(config), way_out(&config.wan)]));
-    checks.extend(boxes.iter().flat_map(|config| conditions_of(&Devices::of(config))));
+    for config in boxes {
+        let devices = Devices::of(config);
+        checks.extend(conditions_of(&devices));
+        checks.extend(routing(&devices));
+    }
     checks
+}
+
+/// What of a machine's routes packets of bundles may meet, of which none keeps a box from running.
+fn routing(devices: &Devices) -> Vec<Check> {
+    let found = devices.routing().unwrap_or_default();
+    let fix =
+        "packets that leave elsewhere are in no bundle: see `ip route`, `ip rule`, or narrow `to`";
+    found.into_iter().map(|it| Check::warn("routing", it, fix)).collect()
 }
 
 /// Where the device is in a box; `None`: not in it.
 fn place_of(device: &str, config: &Config) -> Option<Place> {
     if config.lan.as_deref() == Some(device) {
-        let is_bridged = config.datapath == DatapathKind::Kernel;
-        return Some(if is_bridged { Place::Bridged } else { Place::Lan });
+        return Some(match (config.datapath, config.forward) {
+            (DatapathKind::Kernel, Forward::Bridge) => Place::Bridged,
+            (_, Forward::Route) => Place::Routed,
+            (_, Forward::Bridge) => Place::Lan,
+        });
     }
     let place = match config.role {
+        Role::Sendbox if config.forward == Forward::Route => Place::Routed,
         Role::Sendbox if config.datapath == DatapathKind::Kernel => Place::Bridged,
         Role::Sendbox => Place::Wan,
         Role::Receivebox => Place::Watched,
@@ -346,6 +362,8 @@ enum Place {
     Watched,
     /// Have the kernel forward between it and another.
     Bridged,
+    /// Have the kernel route through it.
+    Routed,
     /// Nothing, or no configuration says what.
     Unknown,
 }
@@ -359,14 +377,18 @@ fn examine_device(device: &str, place: Place) -> Vec<Check> {
             return vec![Check::fail(&name("device"), "there is no such device", fix)];
         }
     };
-    if let Err(error) = ethernet::check(device) {
+    let is_routed = place == Place::Routed;
+    let check = if is_routed { ethernet::check_or_bare } else { ethernet::check };
+    if let Err(error) = check(device) {
         return vec![Check::fail(&name("kind"), error.found(), ethernet::fix())];
     }
     let mut checks = vec![offloads::examine(&name("offloads"), device, place)];
-    if place != Place::Bridged {
+    if !matches!(place, Place::Bridged | Place::Routed) {
         checks.extend(of_sockets(device, place, &link));
     }
-    let is_up = link.get("operstate").and_then(|state| state.as_str()) == Some("UP");
+    // Of tunnels the kernel does not know more.
+    let up = if is_routed { &["UP", "UNKNOWN"][..] } else { &["UP"] };
+    let is_up = link.get("operstate").and_then(|it| it.as_str()).is_some_and(|it| up.contains(&it));
     checks.push(if is_up {
         Check::ok(&name("carrier"), "up")
     } else {

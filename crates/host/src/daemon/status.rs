@@ -40,6 +40,13 @@ pub struct Status {
     /// receivebox reports nothing.
     #[serde(default)]
     pub void: Vec<Void>,
+    /// What `box.datapath = "auto"` is on this machine, and why; `None`: the file says what it is.
+    #[serde(default)]
+    pub datapath: Option<String>,
+    /// What of the routes of a sendbox's machine may lead packets of bundles elsewhere or by several ways, such as
+    /// multipath routes and rules.
+    #[serde(default)]
+    pub routing: Vec<String>,
     /// Devices and how packets are taken from them.
     pub ports: Vec<PortStatus>,
     /// Datagrams of all bundles.
@@ -79,8 +86,8 @@ pub struct TrialStatus {
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` and
-    /// `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
+    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` or
+    /// `route`, of which the device may be `any`, and `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
     pub mode: String,
     /// Named counters since the start, such as frames handed to the box or passed to the kernel
     /// for being outside every bundle.
@@ -337,6 +344,8 @@ impl Status {
             dry_run,
             realtime: false,
             void: Vec::new(),
+            datapath: None,
+            routing: Vec::new(),
             ports: Vec::new(),
             messages: MessageCounters::default(),
             trace_rows_lost: 0,
@@ -372,6 +381,12 @@ impl Status {
         }
         for void in &self.void {
             writeln!(out, "{} does not hold: {void}", void.condition)?;
+        }
+        if let Some(datapath) = &self.datapath {
+            writeln!(out, "datapath {datapath}")?;
+        }
+        for way in &self.routing {
+            writeln!(out, "routing: {way}")?;
         }
         for port in &self.ports {
             let counters = port.counters.iter().filter(|(_, count)| *count > 0);

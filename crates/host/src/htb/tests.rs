@@ -104,7 +104,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
         let leaf = Leaf { limit: ByteCount::new(40_000), longest: 1518 };
         let is_as_set = |rate: Option<Rate>, change: &Change| {
             if htb.is_class(change, class) {
-                change.has_class(&bundle_options(rate))
+                change.has_class(&bundle_options(rate, 0))
             } else {
                 htb.is_at(change, sharer) && htb.is_leaf_as(change, sharer, leaf, 1518)
             }
@@ -146,7 +146,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
             assert_eq!(told.len(), 3, "{told:?}");
             for change in &told {
                 let is_as_set = if other.is_class(change, class) {
-                    change.has_class(&bundle_options(rate))
+                    change.has_class(&bundle_options(rate, 0))
                 } else {
                     other.is_leaf_as(change, sharer, leaf, 1518)
                 };

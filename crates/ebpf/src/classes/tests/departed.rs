@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Error, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 
 use forebay_core::bundle::SampleBlock;
 use forebay_core::bundle::segments::SuperPacket;
@@ -49,14 +49,11 @@ impl Port {
         command("ip link set wan up");
         // SAFETY: a string that ends, and numbers.
         let ifindex = unsafe { libc::if_nametoindex(c"wan".as_ptr()) };
-        let options = ClassesOptions {
-            lan: LAN,
-            wan: ifindex,
-            leaves: 0,
-            most_packets: 1,
-            most_bytes: 1,
-            stale_after: STALE_AFTER,
-        };
+        Self::at(ClassesOptions { wan: ifindex, ..BRIDGED }, epoch_size, 0)
+    }
+
+    /// As [`Port::new`], of a device that is there, for packets of an EtherType, if it has no Ethernet headers.
+    fn at(options: ClassesOptions, epoch_size: EpochSize, protocol: u16) -> Self {
         let mut classes = Classes::attach(options).unwrap();
         let all = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
         let bundle = SamplerBundle {
@@ -68,14 +65,20 @@ impl Port {
         };
         classes.sampler.set_bundle(BundleId(5), bundle).unwrap();
         let class = classes.at(0).0;
-        Self { classes, socket: socket(ifindex, class) }
+        Self { classes, socket: socket(options.wan, class, protocol) }
     }
 
     /// Sends a frame whose first bytes are in one piece of the buffer, as many as `linear` at least, to be cut up by
     /// `gso_size`, if that is not 0.
     fn send(&mut self, frame: &[u8], linear: usize, gso_size: u16) {
+        self.send_behind(frame, 0, linear, gso_size);
+    }
+
+    /// As [`Port::send`], without so many bytes in front.
+    fn send_behind(&mut self, frame: &[u8], skipped: usize, linear: usize, gso_size: u16) {
         let is_v6 = frame[12] == 0x86;
         let (payload_at, protocol) = if is_v6 { (54, frame[20]) } else { (34, frame[23]) };
+        let payload_at = payload_at - skipped;
         let (kind, checksum_at) = match (protocol, is_v6) {
             // VIRTIO_NET_HDR_GSO_TCPV4, _TCPV6 and _UDP_L4.
             (6, false) => (1, 16),
@@ -90,7 +93,7 @@ impl Port {
             header[6..8].copy_from_slice(&(payload_at as u16).to_ne_bytes());
             header[8..10].copy_from_slice(&(checksum_at as u16).to_ne_bytes());
         }
-        self.socket.write_all(&[&header, frame].concat()).unwrap();
+        self.socket.write_all(&[&header, &frame[skipped..]].concat()).unwrap();
     }
 
     fn seen(&mut self) -> Vec<Seen> {
@@ -105,8 +108,9 @@ impl Port {
     }
 }
 
-/// Sends whole frames through a device, in a class, each behind a `struct virtio_net_hdr`.
-fn socket(ifindex: u32, class: u32) -> File {
+/// Sends whole frames through a device, or packets of this EtherType where there are none, in a class, each behind a
+/// `struct virtio_net_hdr`.
+fn socket(ifindex: u32, class: u32, protocol: u16) -> File {
     let set = |fd, level, option, value: u32| {
         let len = size_of_val(&value) as u32;
         // SAFETY: a number that outlives the call, and its length.
@@ -116,6 +120,7 @@ fn socket(ifindex: u32, class: u32) -> File {
     // SAFETY: plain numbers, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     (address.sll_family, address.sll_ifindex) = (libc::AF_PACKET as u16, ifindex as i32);
+    address.sll_protocol = protocol.to_be();
     // SAFETY: plain numbers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "{}", Error::last_os_error());
@@ -214,6 +219,57 @@ fn buffers_are_sampled_as_the_packets_they_become_in_however_many_pieces_they_li
         let counted = port.classes.sampler.counters(BundleId(5)).unwrap().unwrap();
         assert_eq!((counted.bytes.as_u64(), counted.packets, counted.ce), (bytes, packets, marks));
         assert_eq!(port.classes.ledger(0).left, buffers);
+    });
+}
+
+/// A device without Ethernet headers that takes super-packets, as long as the file is open.
+fn open_tun() -> (File, u32) {
+    let device = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
+    // struct ifreq: the name, and the flags IFF_TUN and IFF_NO_PI.
+    let mut request = [0_u8; 40];
+    request[..4].copy_from_slice(b"tun0");
+    request[16..18].copy_from_slice(&0x1001_u16.to_ne_bytes());
+    // Checksums, TCP and UDP of both IP versions: TUN_F_CSUM, _TSO4, _TSO6, _USO4 and _USO6.
+    let offloads = 1 | 2 | 4 | 0x20 | 0x40;
+    let fd = device.as_raw_fd();
+    // SAFETY: the request is as long as the kernel reads and writes.
+    assert_eq!(unsafe { libc::ioctl(fd, libc::TUNSETIFF as _, request.as_mut_ptr()) }, 0);
+    // SAFETY: a number.
+    assert_eq!(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, offloads) }, 0);
+    command("ip link set tun0 mtu 9000 up");
+    // SAFETY: a string that ends, and numbers.
+    (device, unsafe { libc::if_nametoindex(c"tun0".as_ptr()) })
+}
+
+#[test]
+fn bare_packets_are_sampled_as_in_frames() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+        return;
+    }
+    in_namespace(|| {
+        let (_tun, wan) = open_tun();
+        for (is_v6, protocol, kind) in
+            [(false, 6, 0x800), (true, 6, 0x86dd), (false, 17, 0x800), (true, 17, 0x86dd)]
+        {
+            let routed = ClassesOptions { lan: None, is_bare: true, wan, ..BRIDGED };
+            let mut port = Port::at(routed, EpochSize::from_log2(0).unwrap(), kind);
+            let (mut bytes, mut packets) = (0, 0);
+            for (data, gso_size) in SIZES {
+                let frame = transport(is_v6, protocol, data);
+                port.send_behind(&frame, 14, 60.min(frame.len() - 14), gso_size);
+                let mut ahead = 0;
+                let expected: Vec<Seen> = expected(&frame, gso_size)
+                    .into_iter()
+                    .map(|(marks, len)| {
+                        (bytes, packets, ahead) = (bytes + len, packets + 1, ahead + len);
+                        (marks, bytes, packets, ahead - len)
+                    })
+                    .collect();
+                assert_eq!(port.seen(), expected, "{kind:#x}, {protocol}, {data} by {gso_size}");
+            }
+            let departed = port.classes.departed().unwrap();
+            assert_eq!((departed.sampled, departed.unread), (SIZES.len() as u64, 0));
+        }
     });
 }
 

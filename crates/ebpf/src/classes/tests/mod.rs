@@ -30,17 +30,24 @@ fn classes(leaves: u32) -> Option<Classes> {
 
 /// As [`classes`], of so many packets that may wait: those of trial runs find none before them.
 fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
+    classes_of(ClassesOptions { leaves, most_packets, ..BRIDGED })
+}
+
+const BRIDGED: ClassesOptions = ClassesOptions {
+    lan: Some(LAN),
+    takes_own: false,
+    is_bare: false,
+    wan: WAN,
+    leaves: 0,
+    most_packets: 1,
+    most_bytes: 1,
+    stale_after: STALE_AFTER,
+};
+
+fn classes_of(options: ClassesOptions) -> Option<Classes> {
     if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
         return None;
     }
-    let options = ClassesOptions {
-        lan: LAN,
-        wan: WAN,
-        leaves,
-        most_packets,
-        most_bytes: 1,
-        stale_after: STALE_AFTER,
-    };
     let mut classes = Classes::load(options).unwrap();
     for (id, to) in [(5, "10.2.0.0/16"), (6, "10.3.0.0/16")] {
         let bundle = SamplerBundle {
@@ -119,6 +126,24 @@ fn messages_of_boxes_go_past_all_classes() {
 }
 
 #[test]
+fn router_takes_packets_of_any_device() {
+    for takes_own in [false, true] {
+        let routed = ClassesOptions { lan: None, takes_own, ..BRIDGED };
+        let Some(classes) = classes_of(routed) else { return };
+        classes.beat();
+        // From a host, from another one through the WAN port itself, and from this machine.
+        let taken = [LAN, WAN, 0].map(|from| priority(&classes, 1, [10, 2, 0, 1], from) != 0);
+        assert_eq!(taken, [true, true, takes_own]);
+        assert_eq!(priority(&classes, 1, [10, 2, 0, 9], LAN), 0, "to a box");
+    }
+    let one_card = ClassesOptions { lan: Some(WAN), ..BRIDGED };
+    let Some(classes) = classes_of(one_card) else { return };
+    classes.beat();
+    let taken = [LAN, WAN, 0].map(|from| priority(&classes, 1, [10, 2, 0, 1], from) != 0);
+    assert_eq!(taken, [false, true, false]);
+}
+
+#[test]
 fn full_qdisc_refuses_only_bundles_beyond_their_share() {
     let Some(classes) = classes_for(0, 0) else { return };
     let action = |to| classified(&classes, 1, to, LAN).1;
@@ -145,7 +170,9 @@ fn it_stands_in_front_of_programs_that_were_at_the_way_out_before() {
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
         // The loopback device is the first of a network namespace.
         let options = ClassesOptions {
-            lan: 1,
+            lan: Some(1),
+            takes_own: false,
+            is_bare: false,
             wan: 1,
             leaves: 0,
             most_packets: 1,

@@ -34,7 +34,7 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
                 "on: gro, which a driver that runs no XDP program (generic mode) does first";
             Check::warn(name, found, format!("{}, if the box asks", fix(&[Offload::Gro])))
         }
-        Place::Watched | Place::Bridged => {
+        Place::Watched | Place::Bridged | Place::Routed => {
             Check::ok(name, format!("{found}, which is no matter here"))
         }
     }

@@ -8,12 +8,13 @@
 //! The process looks at each message of the kernel, and once a second, since nobody tells of tcx and sysctls. It
 //! ends with the box, whose end of its standard input closes. Where the process ends the box ends too; where it
 //! is silent for `SILENT_AFTER` a sendbox hands the traffic back. Names of other boxes come from a process that it has
-//! started ([`names`]): the box writes them on that standard input, one a line.
+//! started ([`names`]): the box writes them on that standard input, one a line. So it does with the destinations of a
+//! machine that routes, as many to a line as a pipe takes whole: a line with `=` begins a list, and one with `+` goes on.
 
 pub mod names;
 mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,6 +22,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
+use ipnet::IpNet;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
@@ -61,6 +63,8 @@ pub struct Observation {
     pub vlans: Option<Vlans>,
     /// What was found of the names of other boxes.
     pub names: Names,
+    /// What of a machine's routes an operator should know ([`Devices::routing`]).
+    pub routing: Vec<String>,
 }
 
 impl Observation {
@@ -79,6 +83,40 @@ pub struct Observer {
     /// What was read of a line that is not whole.
     part: Vec<u8>,
     heard_at: Timestamp,
+    /// Lines of destinations that the observer has not taken yet.
+    untold: VecDeque<String>,
+}
+
+/// Destinations in one line: of the longest ones as many as a pipe takes whole or not at all (PIPE_BUF).
+const DESTINATIONS_A_LINE: usize = 90;
+/// What a line begins with whose destinations take the place of those before, or come to them.
+const DESTINATIONS: [char; 2] = ['=', '+'];
+
+/// Whether what the box says is about destinations, and no name.
+fn is_of_destinations(line: &str) -> bool {
+    line.starts_with(DESTINATIONS)
+}
+
+/// Takes destinations that the box says to those that were there, or in their place.
+fn take_destinations(to: &mut Vec<IpNet>, line: &str) {
+    if line.starts_with(DESTINATIONS[0]) {
+        to.clear();
+    }
+    let words = line.trim_start_matches(DESTINATIONS).split_whitespace();
+    to.extend(words.filter_map(|word| word.parse::<IpNet>().ok()));
+}
+
+/// The lines by which destinations are said.
+fn lines_of(to: &[IpNet]) -> VecDeque<String> {
+    let line = |(place, some): (usize, &[IpNet])| {
+        let some: Vec<String> = some.iter().map(ToString::to_string).collect();
+        format!("{}{}\n", DESTINATIONS[usize::from(place > 0)], some.join(" "))
+    };
+    let all: &mut dyn Iterator<Item = &[IpNet]> = match to {
+        [] => &mut std::iter::once(&[][..]),
+        _ => &mut to.chunks(DESTINATIONS_A_LINE),
+    };
+    all.enumerate().map(line).collect()
 }
 
 impl Observer {
@@ -91,8 +129,14 @@ impl Observer {
     pub fn start(devices: &Devices, account: Option<&Account>) -> io::Result<(Self, Observation)> {
         // Of this program, even if its file was replaced meanwhile.
         let mut program = Command::new("/proc/self/exe");
-        program.arg("observe").arg(serde_json::to_string(devices)?).args(arguments(account));
-        Self::start_as(program)
+        // All destinations may be longer than an argument of a program.
+        let told = Devices { to: Vec::new(), ..devices.clone() };
+        program.arg("observe").arg(serde_json::to_string(&told)?).args(arguments(account));
+        let (mut observer, first) = Self::start_as(program)?;
+        if !devices.to.is_empty() {
+            observer.watch_routes(&devices.to);
+        }
+        Ok((observer, first))
     }
 
     /// As [`Observer::start`], by a program that says what this one would.
@@ -106,7 +150,8 @@ impl Observer {
         fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let asked = child.stdin.as_ref().expect("piped");
         fcntl(asked, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let mut observer = Self { child, lines, part: Vec::new(), heard_at: clock::now() };
+        let (heard_at, untold) = (clock::now(), VecDeque::new());
+        let mut observer = Self { child, lines, part: Vec::new(), heard_at, untold };
         let first = observer.await_first().map_err(named)?;
         Ok((observer, first))
     }
@@ -131,6 +176,7 @@ impl Observer {
     ///
     /// That the observer has ended.
     pub fn latest(&mut self) -> io::Result<Option<Observation>> {
+        self.tell();
         let mut newest = None;
         let mut bytes = [0; 1 << 12];
         loop {
@@ -161,6 +207,22 @@ impl Observer {
         Ok(newest.map(serde_json::from_slice).transpose()?)
     }
 
+    /// Has the routes to these destinations watched, and no more those of others.
+    pub fn watch_routes(&mut self, to: &[IpNet]) {
+        self.untold = lines_of(to);
+        self.tell();
+    }
+
+    /// Says what the observer has not taken yet of destinations, as far as it takes that now.
+    fn tell(&mut self) {
+        let Some(asked) = self.child.stdin.as_mut() else { return };
+        while let Some(line) = self.untold.front()
+            && asked.write_all(line.as_bytes()).is_ok()
+        {
+            self.untold.pop_front();
+        }
+    }
+
     /// Has these names looked up: what is found comes with a later observation.
     pub fn look_up(&mut self, names: &BTreeSet<String>) {
         let Some(asked) = self.child.stdin.as_mut() else { return };
@@ -187,5 +249,24 @@ fn arguments(account: Option<&Account>) -> Vec<String> {
 impl AsFd for Observer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.lines.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_told_in_whole_lines() {
+        let many: Vec<IpNet> =
+            (0..16_384).map(|at| format!("2001:db8:{at:x}::/48").parse().unwrap()).collect();
+        let lines = lines_of(&many);
+        assert!(lines.iter().all(|line| line.len() <= 4096 && is_of_destinations(line)));
+        let mut to = vec!["10.9.0.0/16".parse().unwrap()];
+        lines.iter().for_each(|line| take_destinations(&mut to, line.trim_end()));
+        assert_eq!(to, many);
+        lines_of(&[]).iter().for_each(|line| take_destinations(&mut to, line.trim_end()));
+        assert_eq!(to, []);
+        assert!(!is_of_destinations("b.example"));
     }
 }

@@ -87,11 +87,23 @@ impl LookUp {
     }
 
     /// Takes what the box asks for; false: it has ended.
-    pub fn take(&mut self, mut asked: impl BufRead) -> io::Result<bool> {
+    pub fn take(&mut self, asked: impl BufRead) -> io::Result<bool> {
+        self.take_but(asked, |_| false)
+    }
+
+    /// As [`LookUp::take`], but for lines that are `others`, and that are so dealt with.
+    pub fn take_but(
+        &mut self,
+        mut asked: impl BufRead,
+        mut others: impl FnMut(&str) -> bool,
+    ) -> io::Result<bool> {
         let bytes = asked.fill_buf()?;
-        let (len, names) = (bytes.len(), self.part.lines(bytes));
+        let (len, lines) = (bytes.len(), self.part.lines(bytes));
         asked.consume(len);
-        for name in names {
+        for name in lines {
+            if others(&name) {
+                continue;
+            }
             let Some(process) = &mut self.process else {
                 let ended = "the process that looks names up has ended: start the box again";
                 self.names.entry(name).or_default().problem = Some(ended.into());

@@ -10,8 +10,8 @@ use nix::net::if_::{if_indextoname, if_nametoindex};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;
 
-use super::Observation;
 use super::names::{LookUp, Names};
+use super::{Observation, is_of_destinations, take_destinations};
 use crate::bridge;
 use crate::daemon::conditions::Devices;
 use crate::daemon::config::{DatapathKind, Forward};
@@ -27,6 +27,9 @@ use crate::service::supervisor::block_signals;
 const SPACING: Duration = Duration::from_millis(50);
 /// At most this long: for what nobody tells of (tcx, sysctls).
 const PERIOD: Duration = Duration::from_secs(1);
+/// No more than one part in so many of the time goes into looks, as far as [`PERIOD`] allows: the routes of some machines
+/// change all the time, and to look up 16,384 takes a tenth of a second.
+const LOOKS_SHARE: u32 = 10;
 /// Half of the Ethernet addresses that the capture program holds: anybody may pretend to be many.
 const STATIONS: usize = 512;
 
@@ -34,6 +37,8 @@ const STATIONS: usize = 512;
 const RTMGRP_LINK: u32 = 1;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
+/// Routes and rules of both IP versions, objects that are next hops, and what sysctls change of forwarding.
+const ROUTING: u32 = 0x40 | 0x400 | 0x80 | 1 << 18 | 1 << 31 | 1 << 23 | 1 << 24;
 // include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
 const NFNLGRP_NFTABLES: u32 = 1 << 6;
 
@@ -50,13 +55,15 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     // A box with classes in the kernel would be told of each rate that it sets itself. Who sets them is told at once of
     // what others take away, and other qdiscs are looked for each PERIOD.
     let of_tc = if devices.datapath == DatapathKind::Kernel { 0 } else { netlink::RTMGRP_TC };
-    let groups = RTMGRP_LINK | of_tc | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+    let of_routes = if devices.forward == Forward::Route { ROUTING } else { 0 };
+    let groups = RTMGRP_LINK | of_tc | of_routes | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
     let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
     let mut indices = Indices::default();
+    let mut devices = devices.clone();
     let mut told = None;
     loop {
         let began = Instant::now();
@@ -64,7 +71,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
             device.keep_off();
         }
         // Whoever waits for a line hears of a look that fails by getting none.
-        if let Ok(seen) = look(devices, &mut indices, names.names()) {
+        if let Ok(seen) = look(&devices, &mut indices, names.names()) {
             let line = if told.as_ref() == Some(&seen) {
                 String::new()
             } else {
@@ -77,6 +84,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
             }
             told = Some(seen);
         }
+        let looked = began.elapsed();
         let stdin = io::stdin();
         let sources = changes.iter().map(AsFd::as_fd).chain(names.as_fd()).chain([stdin.as_fd()]);
         let mut fds: Vec<_> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
@@ -86,10 +94,19 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
         let has_asked = fds.last().and_then(PollFd::any) == Some(true);
-        if has_asked && !names.take(stdin.lock())? {
+        let mut of_devices = |line: &str| {
+            let is_of_devices = is_of_destinations(line);
+            if is_of_devices {
+                take_destinations(&mut devices.to, line);
+            }
+            is_of_devices
+        };
+        if has_asked && !names.take_but(stdin.lock(), &mut of_devices)? {
             return Ok(());
         }
-        std::thread::sleep(SPACING.saturating_sub(began.elapsed()));
+        let of_routes = if devices.to.is_empty() { Duration::ZERO } else { looked * LOOKS_SHARE };
+        let spacing = of_routes.clamp(SPACING, PERIOD);
+        std::thread::sleep(spacing.saturating_sub(began.elapsed()));
         changes.iter().try_for_each(netlink::drain)?;
     }
 }
@@ -147,6 +164,8 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
         macs,
         vlans,
         names: names.clone(),
+        // What the kernel does not say of routes is a matter of the conditions.
+        routing: devices.routing().unwrap_or_default(),
     })
 }
 

@@ -10,6 +10,8 @@ use super::datapath::Datapath;
 use super::{SendboxWorker, new_bundle, shaping};
 use crate::clock;
 use crate::daemon::DaemonError;
+use crate::daemon::conditions::Devices;
+use crate::daemon::config::Forward;
 use crate::daemon::reload::Change;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::Schedule;
@@ -52,6 +54,9 @@ impl<D: Datapath> SendboxWorker<D> {
         self.messages.set_bundles(&config.bundles);
         self.seen.keep_names(config.bundles.iter().map(|bundle| &bundle.peer));
         self.datapath.follow(&self.seen);
+        if config.forward == Forward::Route {
+            self.observer.watch_routes(&Devices::of(config).to);
+        }
         self.schedule = Schedule::new(self.bundles.len());
         self.uplink = uplink;
         if self.uplink.is_none() {

@@ -1,11 +1,12 @@
-//! The sendbox daemon: a bump in the wire that queues, schedules and paces the packets of bundles.
+//! The sendbox daemon: a bump in the wire, or on the way of a router, that queues, schedules and paces the packets of
+//! bundles.
 //!
 //! One thread does all of it, but for taking frames in where each receive queue has a thread of its own
 //! (`xdp.threads`). It drives a `datapath`, which carries the packets, by the message socket, the next
 //! departure and what the [`observer`](super::observer) tells. It never touches a disk and never waits for another
 //! thread.
 //!
-//! **Failing open.** The bridge forwards whatever the box does not take, and the box takes a packet only while
+//! **Failing open.** The bridge, or the machine's route, forwards whatever the box does not take, and the box takes a packet only while
 //! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on, or it gets too little
 //! processor time for that (`progress`), or a condition of its devices does not hold
 //! ([`conditions`](super::conditions)), at a clean stop only until its queues are empty; what is queued at a hand-back
@@ -29,6 +30,8 @@ mod starvation;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -91,36 +94,41 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
     privileges::check().map_err(DaemonError::SetUp)?;
     let mut prepared = prepare(config)?;
     prepared.reader.steer_by(python);
+    let settled = RefCell::new(None);
     let settle = |config: &mut Config| {
         let (datapath, why) = attempt::settled(config);
-        if let Some(why) = why {
+        if let Some(why) = &why {
             tracing::info!(target: "datapath", "box.datapath = \"auto\" is {why}");
         }
         config.datapath = datapath;
+        *settled.borrow_mut() = why;
     };
     let (loaded, _claim) = match waiting::wait(&prepared, dry_run, settle)? {
         Begun::With(loaded, claim) => (*loaded, claim),
         Begun::Ended(status) => return Ok(*status),
     };
-    let confinement = prepared.confinement.clone();
+    let (confinement, settled) = (prepared.confinement.clone(), settled.into_inner());
     match loaded.config.datapath {
         DatapathKind::User | DatapathKind::Auto => {
-            serve(loaded, prepared, dry_run, |config, room_bytes, seen, seed| {
+            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, seed| {
                 Xdp::open(config, room_bytes, seen, seed, &confinement)
             })
         }
-        DatapathKind::Kernel => serve(loaded, prepared, dry_run, |config, room_bytes, seen, _| {
-            Kernel::open(config, room_bytes, seen, &confinement)
-        }),
+        DatapathKind::Kernel => {
+            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, _| {
+                Kernel::open(config, room_bytes, seen, &confinement)
+            })
+        }
     }
 }
 
 /// Runs a worker with the datapath that `open` opens: for frames of up to so many bytes, from what was seen of the
-/// devices and a random seed.
+/// devices and a random seed. `settled`: what was left to the box, and why it is so.
 fn serve<D: Datapath>(
     loaded: Loaded,
     prepared: Prepared,
     dry_run: bool,
+    settled: Option<String>,
     open: impl FnOnce(&Config, usize, &Observation, u64) -> Result<D, DaemonError>,
 ) -> Result<Status, DaemonError> {
     let Loaded { config, keys, .. } = &loaded;
@@ -140,7 +148,8 @@ fn serve<D: Datapath>(
     let observed =
         Observer::start(&devices, confinement.account.as_ref()).map_err(DaemonError::SetUp)?;
     let datapath = |seen: &Observation, seed| open(config, room_bytes, seen, seed);
-    let worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
+    let mut worker = SendboxWorker::open(config, keys, confinement, dry_run, observed, datapath)?;
+    worker.settled = settled;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
@@ -164,6 +173,10 @@ fn new_bundle(
 /// Everything the packet thread owns.
 struct SendboxWorker<D> {
     datapath: D,
+    /// What the configuration has left to the box, and why it is so.
+    settled: Option<String>,
+    /// Bundles have what the machine itself sends, too.
+    takes_own: bool,
     messages: Messages,
     bundles: Vec<Bundle>,
     /// What the bundles share, in the order of the configuration.
@@ -211,6 +224,8 @@ impl<D: Datapath> SendboxWorker<D> {
             trace::start(config, confinement).map_err(DaemonError::Trace)?;
         let mut worker = Self {
             datapath,
+            settled: None,
+            takes_own: config.own,
             messages,
             schedule: Schedule::new(bundles.len()),
             bundles,
@@ -239,7 +254,9 @@ impl<D: Datapath> SendboxWorker<D> {
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
         let left_out = own | &self.apart.addresses;
-        let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, own);
+        let none = BTreeSet::new();
+        let not_taken = if self.takes_own { &none } else { own };
+        let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, not_taken);
         for (bundle, scope) in self.bundles.iter_mut().zip(scopes) {
             bundle.set_scope(now, scope);
         }
@@ -563,6 +580,8 @@ impl<D: Datapath> SendboxWorker<D> {
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
             void: self.void().cloned().collect(),
+            datapath: self.settled.clone(),
+            routing: self.seen.routing.clone(),
             ports: self.datapath.ports(self.progress.hand_backs()),
             messages: self.messages.counters(self.bundles.iter().map(Bundle::rejects)),
             trace_rows_lost: self.tracer.lost(),

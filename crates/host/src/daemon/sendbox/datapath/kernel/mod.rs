@@ -6,6 +6,8 @@
 //!                                      │ else, and whenever there is no fresh beat
 //!                                      └──► HTB, past all classes ─────────────────────────► wan
 //! ```
+//! Where the machine routes, its routes are in the place of the bridge, and packets may come in at any device.
+//!
 //! Nothing goes past what stands between the ports: filters, isolation and VLANs hold as without a box. Super-packets
 //! stay whole as far as the rate allows, and are counted and sampled as the packets that they become.
 //!
@@ -24,6 +26,7 @@ use std::time::Duration;
 use forebay_core::bundle::{
     BlockVersion, BlockVersions, BoundaryMark, BundleId, Departures, EpochSize, SamplingKey,
 };
+use forebay_core::packet::ETHERNET_HEADER;
 use forebay_core::qdisc::Backlog;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_ebpf::{Boundary, Classes, ClassesOptions, Ledger, QDISC, SamplerBundle, Standing};
@@ -34,11 +37,12 @@ use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
 use crate::daemon::DaemonError;
 use crate::daemon::apart::Apart;
 use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
-use crate::daemon::config::{BundleConfig, Config, KernelQdisc};
+use crate::daemon::config::{BundleConfig, Config, Forward, KernelQdisc};
 use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::{HTB, PortStatus};
+use crate::ethernet;
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -92,7 +96,10 @@ pub struct Kernel {
     /// Of LAN and WAN, which programs and queues are for; `None`: the device has gone, and one that is made again may have
     /// its index.
     indices: [Option<u32>; 2],
-    names: [String; 2],
+    /// `None`: packets may come in at any device.
+    lan: Option<String>,
+    wan: String,
+    forward: Forward,
     /// Bytes of the longest frame.
     frame_bytes: usize,
     bundles: Vec<Bundle>,
@@ -115,23 +122,23 @@ impl Kernel {
         seen: &Observation,
         confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
-        let lan = config.lan.clone().ok_or_else(|| {
-            let kind = io::ErrorKind::Unsupported;
-            DaemonError::SetUp(io::Error::new(kind, "packets of a machine that routes"))
-        })?;
-        let names = [lan, config.wan.clone()];
-        let indices = seen.lan.zip(seen.wan);
-        let (lan, wan) = indices.ok_or(io::ErrorKind::NotFound).map_err(|kind| {
-            DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there"))
-        })?;
-        let qdisc = config.kernel_qdisc;
+        let &Config { forward, kernel_qdisc: qdisc, .. } = config;
+        let (lan, wan) = (config.lan.clone(), config.wan.clone());
+        let is_gone = seen.wan.is_none() || (lan.is_some() && seen.lan.is_none());
+        let Some(wan_index) = seen.wan.filter(|_| !is_gone) else {
+            let kind = io::ErrorKind::NotFound;
+            return Err(DaemonError::SetUp(io::Error::new(kind, "a port is gone that was there")));
+        };
+        let is_bare = ethernet::is_bare(&wan).map_err(DaemonError::SetUp)?;
         let leaves = match qdisc {
             None => Classes::leaves(config.bundles.len()),
             Some(_) => 0,
         };
         let options = ClassesOptions {
-            lan,
-            wan,
+            lan: seen.lan,
+            takes_own: config.own,
+            is_bare,
+            wan: wan_index,
             leaves,
             most_packets: MOST_PACKETS,
             most_bytes: MOST_BYTES,
@@ -152,10 +159,14 @@ impl Kernel {
         let failed = |error: io::Error| {
             let kind = qdisc.and_then(KernelQdisc::kind);
             let more = kind.map_or_else(String::new, |kind| format!(", sch_{kind}"));
-            let text = format!("queues at {}: {error} (sch_htb, sch_tbf{more})", names[1]);
+            let text = format!("queues at {wan}: {error} (sch_htb, sch_tbf{more})");
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
-        let htb = Htb::create(wan, QDISC).map_err(failed)?;
+        let mut htb = Htb::create(wan_index, QDISC).map_err(failed)?;
+        if is_bare {
+            // Bytes are those of Ethernet frames everywhere.
+            htb.set_overhead(ETHERNET_HEADER as u16);
+        }
         // The bundles have the first places.
         let (places, count) = (places.collect(), bundles.len());
         let rates =
@@ -164,8 +175,10 @@ impl Kernel {
             classes,
             rates,
             qdisc,
-            indices: [Some(lan), Some(wan)],
-            names,
+            indices: [seen.lan, seen.wan],
+            lan,
+            wan,
+            forward,
             frame_bytes,
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             by_place: bundles.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect(),
@@ -179,12 +192,16 @@ impl Kernel {
 
     /// Has programs and queues at devices that have taken the place of those before.
     fn attach(&mut self, now: [Option<u32>; 2]) {
-        let [Some(lan), Some(wan)] = now else { return };
-        let again: Vec<&String> = (self.names.iter().zip(self.indices).zip(now))
-            .filter_map(|((name, before), now)| (before != now).then_some(name))
+        let Some(wan) = now[1] else { return };
+        if self.lan.is_some() && now[0].is_none() {
+            return;
+        }
+        let names = [self.lan.as_ref(), Some(&self.wan)];
+        let again: Vec<&String> = (names.into_iter().zip(self.indices).zip(now))
+            .filter_map(|((name, before), now)| name.filter(|_| before != now))
             .collect();
         let Some(first) = again.first() else { return };
-        if let Err(error) = self.classes.attach_anew(lan, &self.names[1], wan) {
+        if let Err(error) = self.classes.attach_anew(now[0], &self.wan, wan) {
             // They are at none now.
             self.indices = [None; 2];
             self.void.push(Void::made_again(first, &error));
@@ -426,7 +443,7 @@ impl Datapath for Kernel {
 
     fn health(&mut self) -> Health {
         self.void.retain(|void| void.condition != ROOT_QDISC);
-        let wan = &self.names[1];
+        let wan = &self.wan;
         self.void.extend(self.rates.failed().map(|error| {
             let found = format!("queues at {wan}: {error}");
             let fix = format!("`tc qdisc show dev {wan}`; the box tries again within 10 s");
@@ -529,7 +546,6 @@ impl Datapath for Kernel {
         let named = |counts: &[(&str, u64)]| {
             counts.iter().map(|(name, count)| ((*name).into(), *count)).collect()
         };
-        let [lan, wan] = self.names.clone();
         let from_lan = [
             ("classified", counts.bundles),
             ("passed_not_ip", counts.not_ip),
@@ -550,8 +566,11 @@ impl Datapath for Kernel {
             ("sampling_ns", departed.sampling_ns),
             ("boundaries_lost", lost),
         ];
+        // What no device is named for comes in at any.
+        let lan = self.lan.clone().unwrap_or_else(|| "any".into());
+        let (mode, wan) = (self.forward.name().into(), self.wan.clone());
         vec![
-            PortStatus { device: lan, mode: "bridge".into(), counters: named(&from_lan) },
+            PortStatus { device: lan, mode, counters: named(&from_lan) },
             PortStatus { device: wan, mode: self.mode(), counters: named(&at_wan) },
         ]
     }

@@ -363,7 +363,7 @@ impl Set {
         let BundleClasses { class, leaves, .. } = &self.classes;
         if htb.is_class(change, *class) {
             let rate = (self.rate > 0).then(|| Rate::from_bits_per_sec(self.rate));
-            return Some(change.has_class(&htb::bundle_options(rate)));
+            return Some(htb.is_bundle_as(change, rate));
         }
         let leaf = leaves.clone().find(|leaf| htb.is_at(change, *leaf))?;
         // What is pending is set all the same.
