@@ -85,6 +85,8 @@ fn measured(datapath: &str) {
     let counters = &sent.bundles[0].shaping.as_ref().unwrap().counters;
     assert!(2 * counters.boundaries_matched > counters.boundaries_sent, "{counters:?}");
     assert_eq!(sent.bundles[0].differences.as_deref(), Some(&[][..]));
+    let mtu = sent.bundles[0].peer.path_mtu.map(|mtu| (mtu.bytes, mtu.tried));
+    assert_eq!(mtu, Some((1500, 1500)));
     for one in &mut boxes {
         one.kill().unwrap();
         one.wait().unwrap();

@@ -15,8 +15,12 @@ use super::wire::{Offer, VersionsMessage};
 use crate::units::Timestamp;
 
 /// What a box can do that tells nothing.
-const OLDEST: Offer =
-    Offer { versions: BlockVersions::of(BlockVersion::V1), rests: false, counts_boxes: false };
+const OLDEST: Offer = Offer {
+    versions: BlockVersions::of(BlockVersion::V1),
+    rests: false,
+    counts_boxes: false,
+    probes: false,
+};
 
 /// One box's end of the negotiation.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,11 @@ impl Negotiation {
     /// The box counts what goes to and from boxes from now on.
     pub fn offer_counting(&mut self, now: Timestamp) {
         self.tell(now, Offer { counts_boxes: true, ..self.mine() });
+    }
+
+    /// The box sends or answers probes from now on.
+    pub fn offer_probes(&mut self, now: Timestamp) {
+        self.tell(now, Offer { probes: true, ..self.mine() });
     }
 
     fn tell(&mut self, now: Timestamp, offer: Offer) {
@@ -100,6 +109,11 @@ impl Negotiation {
     /// Whether both boxes count what goes to and from boxes, as far as is known.
     pub fn both_count_boxes(&self) -> bool {
         self.mine().counts_boxes && self.theirs.is_some_and(|theirs| theirs.counts_boxes)
+    }
+
+    /// Whether the path MTU may be looked for, as far as is known.
+    pub fn both_probe(&self) -> bool {
+        self.mine().probes && self.theirs.is_some_and(|theirs| theirs.probes)
     }
 
     fn mine(&self) -> Offer {

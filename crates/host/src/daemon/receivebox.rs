@@ -474,6 +474,7 @@ impl Watch {
         receivebox.set_versions(now, versions.with_nat(config.nat));
         receivebox.offer_rest(now);
         receivebox.offer_counting(now);
+        receivebox.offer_probes(now);
         Self {
             config: config.clone(),
             name: config.name.as_str().into(),

@@ -55,6 +55,8 @@ pub struct Observation {
     pub lan_queues: Option<u32>,
     /// As [`Observation::lan`], of the port towards the Internet.
     pub wan: Option<u32>,
+    /// MTU of the port towards the Internet (bytes), if there is such a device.
+    pub mtu: Option<u32>,
     /// Addresses of this machine.
     pub addresses: BTreeSet<IpAddr>,
     /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.

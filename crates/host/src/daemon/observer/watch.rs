@@ -159,6 +159,7 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
         lan,
         lan_queues: devices.lan.as_deref().and_then(|lan| offload::receive_queues(lan).ok()),
         wan,
+        mtu: offload::mtu(&devices.wan).ok(),
         void,
         addresses: machine_addresses()?,
         macs,

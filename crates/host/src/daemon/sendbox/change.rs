@@ -68,6 +68,7 @@ impl<D: Datapath> SendboxWorker<D> {
             self.set_handed_back(now, Some(cause));
         }
         self.leave_out(now);
+        self.look_for_mtu(now);
         self.progress.excuse(clock::now());
         self.share_uplink(now, true);
         Ok(())

@@ -246,6 +246,7 @@ impl<D: Datapath> SendboxWorker<D> {
             confinement: confinement.clone(),
         };
         worker.leave_out(worker.started);
+        worker.look_for_mtu(worker.started);
         worker.share_uplink(worker.started, false);
         Ok(worker)
     }
@@ -269,6 +270,15 @@ impl<D: Datapath> SendboxWorker<D> {
         self.apart = Apart::of(&self.listen, bundles, &self.seen.names);
         self.datapath.leave_out(&self.apart);
         self.set_scopes(now);
+    }
+
+    /// Has the bundles look for the path MTU, up to the length of packets that leave.
+    fn look_for_mtu(&mut self, now: Timestamp) {
+        let Some(mtu) = self.seen.mtu else { return };
+        let packet_bytes = u16::try_from(mtu).unwrap_or(u16::MAX);
+        for bundle in &mut self.bundles {
+            bundle.look_for_mtu(now, packet_bytes, &self.seen.names);
+        }
     }
 
     /// Has all bundles served next.
@@ -313,13 +323,14 @@ impl<D: Datapath> SendboxWorker<D> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
         seen.keep_names(self.bundles.iter().map(|bundle| &bundle.config().peer));
-        let is_other_addresses =
-            (&seen.addresses, &seen.names) != (&self.seen.addresses, &self.seen.names);
+        let network = |of: &Observation| (of.addresses.clone(), of.names.clone(), of.mtu);
+        let is_other_network = network(&seen) != network(&self.seen);
         self.seen = seen;
         self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
-        if is_other_addresses {
+        if is_other_network {
             self.leave_out(now);
+            self.look_for_mtu(now);
         }
         Ok(())
     }
