@@ -449,6 +449,8 @@ fn scenario(workloads: Vec<Workload>) -> Scenario {
         ecn: false,
         forward: link(24_000_000),
         reverse: link(24_000_000),
+        own_links: Vec::new(),
+        routed: false,
         pairs: vec![PairSpec {
             name: "site".into(),
             forward_bundle: None,

@@ -47,8 +47,8 @@ impl Attacker {
         let spec = HostileSpec {
             // Where the kernel delivers what the box's own address gets.
             device: "br0".into(),
-            target: messages_at(target),
-            peer: messages_at(target.peer()),
+            target: messages_at(target, scenario.routed),
+            peer: messages_at(target.peer(), scenario.routed),
             recorded_until_ns: recorded_until_ns(&attack, scenario),
             at_ns: attack.at_ns,
             messages: attack.messages,

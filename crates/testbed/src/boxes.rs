@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::TestbedError;
 use super::crowd::Door;
+use super::fabric;
 use super::losses::Losses;
 use super::namespace::Namespace;
 use super::program::{Log, Program};
@@ -40,10 +41,12 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// A trace is rotated at this size; this is some hours of one bundle.
 const TRACE_LIMIT: &str = "2GB";
 
-/// One box of one bundle.
+/// One box: of one bundle, or a gateway's of all.
 struct BoxProcess<'a> {
-    target: FaultTarget,
-    bundle: String,
+    /// Where it is in each of its bundles; one at least.
+    targets: Vec<FaultTarget>,
+    /// Their names.
+    bundles: Vec<String>,
     /// What it reads the time on.
     clock: Clock,
     binary: &'a Path,
@@ -108,7 +111,7 @@ struct ConfigFile<'a> {
     trace: Option<TraceTable<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<MetricsTable>,
-    bundle: [BundleTable<'a>; 1],
+    bundle: Vec<BundleTable<'a>>,
 }
 
 #[derive(Serialize)]
@@ -117,6 +120,8 @@ struct BoxTable<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     lan: Option<&'a str>,
     wan: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forward: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     datapath: Option<DatapathKind>,
     listen: String,
@@ -141,7 +146,7 @@ struct BundleTable<'a> {
     peer: String,
     to: [String; 1],
     from: [String; 1],
-    key_file: &'a Path,
+    key_file: PathBuf,
     #[serde(flatten)]
     shaping: Option<ShapingTable<'a>>,
 }
@@ -169,36 +174,30 @@ impl<'a> Boxes<'a> {
         let open = File::open(dir)
             .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
         let mut boxes = Vec::new();
-        for (pair, (spec, sites)) in scenario.pairs.iter().zip(&topology.pairs).enumerate() {
-            for (reverse, bundle) in bundles(spec) {
-                // The receivebox first, so that the sendbox's first message finds it.
-                for end in [BoxEnd::Receivebox, BoxEnd::Sendbox] {
-                    let target = FaultTarget { pair, reverse, end };
-                    let files = BoxFiles::write(target, bundle, dir, &open, metrics(scenario))?;
-                    let namespace = namespace(sites, target);
-                    let clock = clock_of(target, bundle);
-                    let start = Starter { binary, dir };
-                    let program =
-                        launch(target, start, &files.config, &clock, namespace, Log::File)?;
-                    boxes.push(BoxProcess {
-                        target,
-                        bundle: bundle.name.clone(),
-                        clock,
-                        binary,
-                        dir,
-                        namespace,
-                        files,
-                        program,
-                        condition: Condition::Running,
-                        starver: None,
-                        was_frozen: false,
-                        earlier_traces: Vec::new(),
-                        earlier_cpu_ns: 0,
-                        losses: Losses::default(),
-                        told: Losses::default(),
-                    });
-                }
-            }
+        for ends in of_each_box(scenario) {
+            let (target, bundle) = ends[0];
+            let files = BoxFiles::write_all(&ends, scenario.routed, dir, &open, metrics(scenario))?;
+            let namespace = namespace(&topology.pairs[target.pair], target);
+            let clock = clock_of(target, bundle);
+            let start = Starter { binary, dir };
+            let program = launch(target, start, &files.config, &clock, namespace, Log::File)?;
+            boxes.push(BoxProcess {
+                targets: ends.iter().map(|(target, _)| *target).collect(),
+                bundles: ends.iter().map(|(_, bundle)| bundle.name.clone()).collect(),
+                clock,
+                binary,
+                dir,
+                namespace,
+                files,
+                program,
+                condition: Condition::Running,
+                starver: None,
+                was_frozen: false,
+                earlier_traces: Vec::new(),
+                earlier_cpu_ns: 0,
+                losses: Losses::default(),
+                told: Losses::default(),
+            });
         }
         Ok(Self { boxes, started_ns: None, _dir: open })
     }
@@ -238,7 +237,7 @@ impl<'a> Boxes<'a> {
 
     /// Does `action` to the box at `target`.
     pub fn apply(&mut self, target: FaultTarget, action: FaultAction) -> Result<(), TestbedError> {
-        let found = self.boxes.iter_mut().find(|one| one.target == target);
+        let found = self.boxes.iter_mut().find(|one| one.targets.contains(&target));
         let one = found.ok_or(TestbedError::FaultTarget { target })?;
         let restart = |one: &mut BoxProcess<'_>, key, log| {
             one.restart(key, log)?;
@@ -266,11 +265,13 @@ impl<'a> Boxes<'a> {
     /// Where the clients of an upset connect: to each box of its site.
     pub fn doors(&self, upset: &Upset) -> Vec<Door> {
         let is_there = |one: &&BoxProcess<'_>| {
-            one.target.pair == upset.pair && is_left(one.target) != upset.right
+            let is_its =
+                |target: &FaultTarget| target.pair == upset.pair && is_left(*target) != upset.right;
+            one.targets.iter().any(is_its)
         };
         let door = |one: &BoxProcess<'_>| match upset.kind {
             UpsetKind::StatusClients(_) => Some(Door::Socket(one.files.control.clone())),
-            UpsetKind::MetricsClients(_) => Some(Door::Port(metrics_of(one.target).into())),
+            UpsetKind::MetricsClients(_) => Some(Door::Port(metrics_of(one.targets[0]).into())),
             _ => None,
         };
         self.boxes.iter().filter(is_there).filter_map(door).collect()
@@ -278,13 +279,14 @@ impl<'a> Boxes<'a> {
 
     /// What the box at `target` says of its messages since its start; nothing if it does not answer.
     pub fn messages(&self, target: FaultTarget) -> Option<MessageCounters> {
-        let found = self.boxes.iter().find(|one| one.target == target);
+        let found = self.boxes.iter().find(|one| one.targets.contains(&target));
         found.and_then(BoxProcess::status).map(|status| status.messages)
     }
 
     /// CPU time (ns) of the box at `target` since its start; nothing if it is dead.
     pub fn cpu_time_ns(&self, target: FaultTarget) -> Option<u64> {
-        let found = self.boxes.iter().find(|one| one.target == target && !one.is_dead());
+        let mut alive = self.boxes.iter().filter(|one| !one.is_dead());
+        let found = alive.find(|one| one.targets.contains(&target));
         found.and_then(|one| one.program.cpu_time_ns())
     }
 
@@ -301,7 +303,7 @@ impl<'a> Boxes<'a> {
     /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
     pub fn stop(&mut self) -> Result<(), TestbedError> {
         for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
-            for one in self.boxes.iter_mut().filter(|one| one.target.end == end && !one.is_dead()) {
+            for one in self.boxes.iter_mut().filter(|one| one.end() == end && !one.is_dead()) {
                 one.note_losses();
                 one.program.stop(Some(Signal::SIGTERM))?;
             }
@@ -311,19 +313,26 @@ impl<'a> Boxes<'a> {
 
     /// What the sendboxes wrote, by bundle; after [`Self::stop`].
     pub fn collect(&self) -> Result<Vec<BundleRecord>, TestbedError> {
-        let of_end = |end| self.boxes.iter().filter(move |one| one.target.end == end);
-        let record = |sendbox: &BoxProcess<'_>| {
-            let mut record = sendbox.record()?;
-            let peer = sendbox.target.peer();
-            let receiveboxes = of_end(BoxEnd::Receivebox).filter(|one| one.target == peer);
-            record.boundaries_lost = receiveboxes.map(|one| one.losses.boundaries).sum();
-            Ok(record)
-        };
-        of_end(BoxEnd::Sendbox).map(record).collect()
+        let of_end = |end| self.boxes.iter().filter(move |one| one.end() == end);
+        let mut records = Vec::new();
+        for sendbox in of_end(BoxEnd::Sendbox) {
+            for (target, mut record) in sendbox.targets.iter().zip(sendbox.records()?) {
+                let peer = target.peer();
+                let receiveboxes =
+                    of_end(BoxEnd::Receivebox).filter(|one| one.targets.contains(&peer));
+                record.boundaries_lost = receiveboxes.map(|one| one.losses.boundaries).sum();
+                records.push(record);
+            }
+        }
+        Ok(records)
     }
 }
 
 impl BoxProcess<'_> {
+    fn end(&self) -> BoxEnd {
+        self.targets[0].end
+    }
+
     /// What it says of itself; nothing while it starts or is stopped.
     fn status(&self) -> Option<Box<Status>> {
         match control::ask(&self.files.control, Request::Status) {
@@ -408,7 +417,8 @@ impl BoxProcess<'_> {
             Key::Own => self.files.config.clone(),
             Key::Other => self.files.with_other_key()?,
         };
-        let Self { target, binary, namespace, dir, .. } = *self;
+        let target = self.targets[0];
+        let Self { binary, namespace, dir, .. } = *self;
         let start = Starter { binary, dir };
         self.program = launch(target, start, &config, &self.clock, namespace, log)?;
         self.condition = Condition::Running;
@@ -417,18 +427,21 @@ impl BoxProcess<'_> {
         Ok(())
     }
 
-    /// All parts of the trace as one record.
-    fn record(&self) -> Result<BundleRecord, TestbedError> {
-        let mut whole = BundleRecord {
-            name: self.bundle.clone(),
+    /// All parts of the trace as one record of each bundle. What the box lost is lost to all of them.
+    fn records(&self) -> Result<Vec<BundleRecord>, TestbedError> {
+        let empty = |name: &String| BundleRecord {
+            name: name.clone(),
             rows_lost: self.losses.rows,
             drops_ring: self.losses.packets,
             hand_backs: self.losses.hand_backs,
             ..BundleRecord::default()
         };
+        let mut whole: Vec<BundleRecord> = self.bundles.iter().map(empty).collect();
         for path in self.earlier_traces.iter().chain(&self.files.trace) {
             for part in trace::read(path)? {
-                append(&mut whole, part);
+                if let Some(known) = whole.iter_mut().find(|known| known.name == part.name) {
+                    append(known, part);
+                }
             }
         }
         Ok(whole)
@@ -445,21 +458,23 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
 }
 
 impl BoxFiles {
-    /// Writes configuration and key of one box.
-    fn write(
-        target: FaultTarget,
-        bundle: &BundleSpec,
+    /// Writes configuration and keys of one box, which is at these ends of bundles.
+    fn write_all(
+        ends: &[(FaultTarget, &BundleSpec)],
+        routed: bool,
         dir: &Path,
         open: &File,
         has_metrics: bool,
     ) -> Result<Self, TestbedError> {
+        let target = ends[0].0;
         let name = file_name(target);
-        let key = dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)));
-        if !key.exists() {
-            keys::generate(&key).map_err(|error| TestbedError::File {
-                path: key.clone(),
-                source: io::Error::other(error),
-            })?;
+        for key in ends.iter().map(|(target, _)| key_file(dir, *target)) {
+            if !key.exists() {
+                keys::generate(&key).map_err(|error| TestbedError::File {
+                    path: key.clone(),
+                    source: io::Error::other(error),
+                })?;
+            }
         }
         let sendbox = target.end == BoxEnd::Sendbox;
         let files = Self {
@@ -468,7 +483,7 @@ impl BoxFiles {
             trace: sendbox.then(|| dir.join(format!("{name}.trace"))),
         };
         let metrics = has_metrics.then(|| metrics_of(target));
-        let text = config(target, bundle, &files, &key, metrics);
+        let text = config(ends, routed, &files, dir, metrics);
         fs::write(&files.config, text)
             .map_err(|source| TestbedError::File { path: files.config.clone(), source })?;
         Ok(files)
@@ -509,45 +524,89 @@ pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
 
 /// The text of one box's configuration file.
 fn config(
-    target: FaultTarget,
-    bundle: &BundleSpec,
+    ends: &[(FaultTarget, &BundleSpec)],
+    routed: bool,
     files: &BoxFiles,
-    key: &Path,
+    dir: &Path,
     metrics: Option<SocketAddrV4>,
 ) -> String {
-    let FaultTarget { pair, reverse, end } = target;
-    let (from, to) =
-        if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
-    let sendbox = end == BoxEnd::Sendbox;
-    let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
+    let (target, bundle) = ends[0];
+    let sendbox = target.end == BoxEnd::Sendbox;
+    let is_gateway = routed && is_left(target);
     let file = ConfigFile {
         r#box: BoxTable {
-            role: role(end),
-            lan: sendbox.then_some("lan"),
-            wan: "wan",
+            role: role(target.end),
+            lan: (sendbox && !is_gateway).then_some("lan"),
+            wan: if is_gateway { fabric::NIC } else { "wan" },
+            forward: is_gateway.then_some("route"),
             datapath: sendbox.then_some(bundle.datapath),
-            listen: messages_at(target).to_string(),
+            listen: messages_at(target, routed).to_string(),
             control: &files.control,
         },
         trace: files.trace.as_deref().map(|file| TraceTable { file, limit: TRACE_LIMIT }),
         metrics: metrics.map(|listen| MetricsTable { listen: listen.to_string() }),
-        bundle: [BundleTable {
-            name: &bundle.name,
-            id: u16::from(reverse) + 1,
-            peer: messages_at(target.peer()).to_string(),
-            to: [to.host_prefix(pair)],
-            from: [from.host_prefix(pair)],
-            key_file: key,
-            shaping: sendbox.then(|| ShapingTable {
-                min_rate: rate(bundle.min_rate_bps),
-                max_rate: rate(bundle.max_rate_bps),
-                supervised: bundle.supervised,
-                cc: &bundle.cc,
-                qdisc: (bundle.datapath == DatapathKind::User).then_some(&bundle.qdisc),
-            }),
-        }],
+        bundle: ends
+            .iter()
+            .map(|(target, bundle)| bundle_table(*target, bundle, routed, dir))
+            .collect(),
     };
     toml::to_string(&file).expect("tables, texts and numbers are TOML")
+}
+
+fn bundle_table<'a>(
+    target: FaultTarget,
+    bundle: &'a BundleSpec,
+    routed: bool,
+    dir: &Path,
+) -> BundleTable<'a> {
+    let FaultTarget { pair, reverse, end } = target;
+    let (from, to) =
+        if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
+    let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
+    let in_user_space = bundle.datapath == DatapathKind::User;
+    // Those of a gateway are of one box.
+    let id = if routed { pair as u16 + 1 } else { u16::from(reverse) + 1 };
+    BundleTable {
+        name: &bundle.name,
+        id,
+        peer: messages_at(target.peer(), routed).to_string(),
+        to: [to.host_prefix(pair)],
+        from: [from.host_prefix(pair)],
+        key_file: key_file(dir, target),
+        shaping: (end == BoxEnd::Sendbox).then(|| ShapingTable {
+            min_rate: rate(bundle.min_rate_bps),
+            max_rate: rate(bundle.max_rate_bps),
+            supervised: bundle.supervised,
+            cc: &bundle.cc,
+            qdisc: in_user_space.then_some(&bundle.qdisc),
+        }),
+    }
+}
+
+/// The key of a bundle, which both of its ends have.
+fn key_file(dir: &Path, target: FaultTarget) -> PathBuf {
+    dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)))
+}
+
+/// The bundles of each box, with its place in them. Receiveboxes come before the sendboxes whose first messages are to find
+/// them.
+fn of_each_box(scenario: &Scenario) -> Vec<Vec<(FaultTarget, &BundleSpec)>> {
+    let mut boxes = Vec::new();
+    let mut gateway = Vec::new();
+    for (pair, spec) in scenario.pairs.iter().enumerate() {
+        for (reverse, bundle) in bundles(spec) {
+            for end in [BoxEnd::Receivebox, BoxEnd::Sendbox] {
+                let target = FaultTarget { pair, reverse, end };
+                if scenario.routed && is_left(target) {
+                    gateway.push((target, bundle));
+                } else {
+                    boxes.push(vec![(target, bundle)]);
+                }
+            }
+        }
+    }
+    boxes.extend((!gateway.is_empty()).then_some(gateway));
+    boxes
 }
 
 /// Starts a box, as a role where its clock does not agree: no option of a daemon makes it disagree.
@@ -591,10 +650,14 @@ pub(super) fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
     if is_left(target) { &sites.left_box } else { &sites.right_box }
 }
 
-/// Where a box takes messages.
-pub(super) fn messages_at(target: FaultTarget) -> SocketAddrV4 {
-    let site = if is_left(target) { Site::LeftBox } else { Site::RightBox };
-    SocketAddrV4::new(site.address(target.pair), role(target.end).default_port())
+/// Where a box takes messages; `routed`: a gateway has those of all pairs on the left.
+pub(super) fn messages_at(target: FaultTarget, routed: bool) -> SocketAddrV4 {
+    let (site, pair) = match is_left(target) {
+        true if routed => (Site::LeftBox, 0),
+        true => (Site::LeftBox, target.pair),
+        false => (Site::RightBox, target.pair),
+    };
+    SocketAddrV4::new(site.address(pair), role(target.end).default_port())
 }
 
 /// Where a box serves its metrics: on the loopback device of its namespace, at the role's own port.
@@ -664,7 +727,9 @@ mod tests {
             let mut peers = Vec::new();
             for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
                 let target = FaultTarget { pair: 0, reverse, end };
-                let files = BoxFiles::write(target, &bundle(), folder.path(), &open, true).unwrap();
+                let bundle = bundle();
+                let ends = [(target, &bundle)];
+                let files = BoxFiles::write_all(&ends, false, folder.path(), &open, true).unwrap();
                 let config = Config::load(&files.config).unwrap();
                 assert!(keys::load(&config.bundles[0].key_file).is_ok());
                 peers.push([config.listen[0].into(), config.bundles[0].peer.clone()]);

@@ -12,6 +12,7 @@ mod boxes;
 pub mod cost;
 mod crowd;
 pub mod emulator;
+mod fabric;
 pub mod forwarding;
 pub mod generator;
 mod lock;
@@ -25,6 +26,7 @@ pub mod processors;
 mod program;
 pub mod receivebox;
 pub mod roles;
+
 mod run;
 pub mod scenario;
 mod starver;
@@ -201,6 +203,9 @@ pub fn run_with(
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
     let processors = Processors::split().map_err(TestbedError::Proc)?;
     let mut topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
+    if scenario.routed {
+        topology.route(processors.as_ref())?;
+    }
     for pair in (0..scenario.pairs.len()).filter(|pair| scenario.unseen(*pair).is_some()) {
         topology.add_way_beside(pair)?;
     }

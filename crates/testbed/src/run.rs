@@ -376,6 +376,7 @@ fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Pat
         pairs: (0..scenario.pairs.len()).map(devices).collect(),
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
+        own: scenario.own_links.clone(),
         out: Some(dir.to_path_buf()),
         keeps_headers: scenario.keeps_headers,
         cpu: processors.map(|processors| processors.emulator),

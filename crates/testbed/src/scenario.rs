@@ -35,6 +35,12 @@ pub struct Scenario {
     pub forward: LinkSpec,
     /// Right to left.
     pub reverse: LinkSpec,
+    /// The links of pairs that do not share these two.
+    #[serde(default)]
+    pub own_links: Vec<OwnLinks>,
+    /// One gateway with one NIC routes what all sites on the left send, and its one sendbox has all their bundles.
+    #[serde(default)]
+    pub routed: bool,
     /// The pairs of sites.
     pub pairs: Vec<PairSpec>,
     /// Congestion controls that the run brings along; workloads select them by their key.
@@ -208,6 +214,19 @@ pub struct LinkSpec {
     pub qdisc: Spec,
     /// Changes, in order of time.
     pub changes: Vec<LinkChange>,
+}
+
+/// The links of a pair of sites alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OwnLinks {
+    /// Place of the pair in [`Scenario::pairs`].
+    pub pair: usize,
+    /// What the rows of both links are called.
+    pub names: [String; 2],
+    /// Left to right.
+    pub forward: LinkSpec,
+    /// Right to left.
+    pub reverse: LinkSpec,
 }
 
 /// A change of a link during the run; `None` leaves the value as it is.

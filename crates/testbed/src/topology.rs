@@ -16,6 +16,7 @@ use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 
 use super::TestbedError;
+use super::fabric;
 use super::namespace::Namespace;
 use super::processors::Processors;
 use forebay_core::record::SUPER_PACKETS;
@@ -74,7 +75,7 @@ const FRAME_BYTES: u64 = 1514;
 const WHOLE: [Offload; 4] = [Offload::TxChecksum, Offload::Gso, Offload::Tso, Offload::Gro];
 
 /// Processors that take up what comes in at the devices made after it, in hexadecimal.
-const STEERING: &str = "net/core/rps_default_mask";
+pub(crate) const STEERING: &str = "net/core/rps_default_mask";
 
 /// One endpoint of a pair's segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Site {
         [0x02, 0, first, second, third, fourth]
     }
 
-    fn mac(self, pair: usize) -> String {
+    pub(crate) fn mac(self, pair: usize) -> String {
         self.mac_bytes(pair).map(|byte| format!("{byte:02x}")).join(":")
     }
 
@@ -120,7 +121,7 @@ impl Site {
     }
 }
 
-fn second_byte(pair: usize) -> u8 {
+pub(crate) fn second_byte(pair: usize) -> u8 {
     u8::try_from(pair + 1).expect("pairs are checked against PAIRS_MAX")
 }
 
@@ -135,6 +136,8 @@ pub struct Topology {
     beside: Vec<usize>,
     /// Hosts that hand super-packets to their box.
     whole: Vec<(usize, Site)>,
+    /// What is between hosts, gateway and emulator where one gateway routes for all sites on the left.
+    fabric: Option<Namespace>,
 }
 
 /// The namespaces of one pair of sites.
@@ -180,7 +183,8 @@ impl Topology {
         let ports = (0..pairs).flat_map(|pair| [left_port(pair), right_port(pair)]);
         let up = ports.map(|port| format!("link set dev {port} up\n")).collect::<String>();
         ip("emulator", &emulator, &up)?;
-        let topology = Self { emulator, pairs: built, beside: Vec::new(), whole: Vec::new() };
+        let (beside, whole) = (Vec::new(), Vec::new());
+        let topology = Self { emulator, pairs: built, beside, whole, fabric: None };
         topology.set_offloads()?;
         Ok(topology)
     }
@@ -207,6 +211,13 @@ impl Topology {
     /// queue there: the emulator sees one frame a packet as ever.
     pub fn hand_over_super_packets(&mut self, pair: usize, site: Site) -> Result<(), TestbedError> {
         self.whole.push((pair, site));
+        self.set_offloads()
+    }
+
+    /// Has one gateway with one NIC route what all sites on the left send, in the place of their boxes, see
+    /// [`fabric`](super::fabric).
+    pub fn route(&mut self, processors: Option<&Processors>) -> Result<(), TestbedError> {
+        self.fabric = Some(fabric::weave(&mut self.pairs, processors)?);
         self.set_offloads()
     }
 
@@ -296,7 +307,19 @@ impl Topology {
             let PairSites { left_hosts, left_box, right_box, right_hosts } = sites;
             let left = (Site::LeftHosts, ("left hosts", left_hosts), ("left box", left_box));
             let right = (Site::RightHosts, ("right hosts", right_hosts), ("right box", right_box));
-            for (site, hosts, middlebox) in [left, right] {
+            let mut bridged = vec![left, right];
+            if let Some(fabric) = &self.fabric {
+                bridged.remove(0);
+                let is_whole = self.whole.contains(&(pair, Site::LeftHosts));
+                add("left hosts", left_hosts, "eth0", is_whole);
+                add("fabric", fabric, &fabric::hosts_port(pair), is_whole);
+                add("fabric", fabric, &fabric::link_port(pair), false);
+                if pair == 0 {
+                    add("fabric", fabric, fabric::GATEWAY_PORT, is_whole);
+                    add("gateway", left_box, fabric::NIC, is_whole);
+                }
+            }
+            for (site, hosts, middlebox) in bridged {
                 let is_whole = self.whole.contains(&(pair, site));
                 add(hosts.0, hosts.1, "eth0", is_whole);
                 add(middlebox.0, middlebox.1, "lan", is_whole);
@@ -482,7 +505,7 @@ fn get(key: &str) -> io::Result<String> {
     Ok(format!("{} = {}", key.replace('/', "."), value.trim()))
 }
 
-fn set(key: &str, value: &str) -> io::Result<()> {
+pub(crate) fn set(key: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{key}"), value) {
         // No such feature in this kernel: nothing to switch off.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

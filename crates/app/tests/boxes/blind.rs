@@ -128,6 +128,7 @@ impl Scene {
             pairs: vec![DevicePair { left: left_port(0), right: right_port(0), beside: None }],
             reverse: LinkSpec { rate_bps: None, ..link() },
             forward,
+            own: Vec::new(),
             out: None,
             keeps_headers: false,
             cpu: None,

@@ -193,6 +193,8 @@ fn scenario(seconds: u64, forward: BundleSpec, reverse: Option<BundleSpec>) -> S
         ecn: false,
         forward: link(),
         reverse: link(),
+        own_links: Vec::new(),
+        routed: false,
         pairs: vec![PairSpec {
             name: "site".into(),
             forward_bundle: Some(forward),

@@ -377,6 +377,7 @@ fn start_emulator(namespace: &Namespace, folder: &Path) -> Child {
         pairs: vec![DevicePair { left, right, beside: None }],
         forward: link.clone(),
         reverse: link,
+        own: Vec::new(),
         out: None,
         keeps_headers: false,
         cpu: None,

@@ -64,6 +64,8 @@ fn scenario(link: &LinkSpec, has_bundle: bool) -> Scenario {
         ecn: false,
         forward: link.clone(),
         reverse,
+        own_links: Vec::new(),
+        routed: false,
         pairs: vec![PairSpec {
             name: "site".into(),
             forward_bundle: has_bundle.then_some(bundle),

@@ -137,6 +137,7 @@ impl Emulator {
             pairs: vec![DevicePair { left: "left".into(), right: "right".into(), beside: None }],
             forward: link.clone(),
             reverse: back,
+            own: Vec::new(),
             out: Some(out.clone()),
             keeps_headers: false,
             cpu: None,

@@ -20,7 +20,7 @@ use forebay_host::live::named;
 use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use forebay_testbed::scenario::{
     self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
-    LinkSpec, PairSpec, Reading, Request, Scenario, Upset, Workload, WorkloadKind,
+    LinkSpec, OwnLinks, PairSpec, Reading, Request, Scenario, Upset, Workload, WorkloadKind,
 };
 use forebay_testbed::{Phase, TestbedError};
 
@@ -94,6 +94,9 @@ fn with_traces(experiment: &Experiment, directory: &Path) -> Result<Plan, Backen
     let mut plan = scenario(experiment)?;
     plan.scenario.forward.trace = write_trace(&experiment.forward, "forward", directory)?;
     plan.scenario.reverse.trace = write_trace(&experiment.reverse, "reverse", directory)?;
+    for (own, links) in experiment.own_links.iter().zip(&mut plan.scenario.own_links) {
+        links.forward.trace = write_trace(&own.there, &own.pair, directory)?;
+    }
     Ok(plan)
 }
 
@@ -181,14 +184,21 @@ fn failed(link: &str, reason: &dyn std::fmt::Display) -> BackendError {
 /// Refuses links that the emulator is not made of.
 fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
     let walking = experiment.links().find(|(_, link)| !link.walks.is_empty());
+    let own = || experiment.own_links.iter().flat_map(|own| [&own.there, &own.back]);
     let (key, has) = match walking.as_ref().map(|(name, _)| name.as_str()) {
         _ if !experiment.paths.is_empty() => ("bottleneck.paths", "one path"),
         _ if !experiment.hops.is_empty() => ("bottleneck.hops", "one link each way"),
-        _ if !experiment.own_links.is_empty() => ("link", "one bottleneck for all pairs"),
+        _ if !experiment.own_links.is_empty() && !experiment.routed => {
+            ("link", "one bottleneck for all pairs behind bridges")
+        }
         _ if experiment.topology.is_some() => ("topology", "one bottleneck for all pairs"),
         _ if experiment.reverse.ack_filter => ("reverse.ack_filter", "no such filter"),
         _ if experiment.forward.clears_ecn => {
             ("bottleneck.clears_ecn", "links that leave the ECN field alone")
+        }
+        _ if own().any(|link| link.ack_filter) => ("link.ack_filter", "no such filter"),
+        _ if own().any(|link| link.clears_ecn) => {
+            ("link.clears_ecn", "links that leave the ECN field alone")
         }
         Some("reverse") => ("reverse.walk", "no random walks"),
         Some(_) => ("bottleneck.walk", "no random walks"),
@@ -218,6 +228,12 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
         return refused(format!(
             "uplink.rate = {rate}: the back end emu has a sendbox for each pair of sites, allowed with sim"
         ));
+    }
+    if experiment.routed && (experiment.attack.is_some() || !experiment.upsets.is_empty()) {
+        return refused(
+            "[attack] and [[upset]]: with bundle.forward = \"route\" the back end emu has neither, allowed is \"bridge\""
+                .into(),
+        );
     }
     for bundle in &experiment.bundles {
         for (key, jitter) in
@@ -399,6 +415,8 @@ fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
         ecn: experiment.ecn,
         forward: link_spec(&experiment.forward),
         reverse: link_spec(&experiment.reverse),
+        own_links: experiment.own_links.iter().map(|own| own_links(experiment, own)).collect(),
+        routed: experiment.routed,
         pairs,
         algorithms: algorithms(experiment),
         agent: AgentSpec {
@@ -470,6 +488,16 @@ fn link_spec(link: &plan::Link) -> LinkSpec {
         reorder_packets: link.reorder_packets,
         qdisc: link.qdisc.clone(),
         changes: link.changes.iter().map(change).collect(),
+    }
+}
+
+fn own_links(experiment: &Experiment, own: &plan::OwnLink) -> OwnLinks {
+    let pair = experiment.pairs.iter().position(|pair| *pair == own.pair);
+    OwnLinks {
+        pair: pair.expect("every link's pair is listed"),
+        names: experiment.way_names(&own.pair),
+        forward: link_spec(&own.there),
+        reverse: link_spec(&own.back),
     }
 }
 

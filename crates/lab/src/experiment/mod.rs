@@ -65,6 +65,8 @@ pub struct Experiment {
     pub topology: Option<Topology>,
     /// Names of the pairs of sites.
     pub pairs: Vec<String>,
+    /// One gateway with one NIC routes what site A sends, in arms without boxes, too.
+    pub routed: bool,
     /// The bundles that exist in this arm.
     pub bundles: Vec<Bundle>,
     /// What those from A to B share, by their places among the bundles.

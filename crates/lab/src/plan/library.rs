@@ -36,6 +36,7 @@ pub static PLANS: &[(&str, &str)] = plans![
     "bundler/equivalence",
     "bundler/uplink_shares",
     "bundler/real_paths",
+    "bundler/real_paths_routed",
     "bundler/draft",
     "bundler/queue_shift",
     "bundler/queue_shift_both",

@@ -132,6 +132,7 @@ pub fn experiment(
         reverse,
         own_links: own,
         pairs,
+        routed: declared.iter().any(|bundle| bundle.is_routed),
         // Those of a topology are as many as its sites need.
         bundles: declared
             .into_iter()

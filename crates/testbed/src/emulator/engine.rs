@@ -21,6 +21,7 @@ use super::path::{self, Path};
 use super::{Beside, DevicePair, EmulatorError, EmulatorSpec};
 use crate::orders::{Heard, Order, Orders};
 use crate::process::{try_keep_to, try_realtime};
+use crate::scenario::OwnLinks;
 use forebay_core::record::LinkRecord;
 use forebay_host::clock;
 use forebay_host::offload::mtu;
@@ -44,8 +45,8 @@ const CONTROL_EVERY: Duration = Duration::from_millis(10);
 /// The emulator.
 pub struct Emulator {
     ports: Vec<PortPair>,
-    forward: Path,
-    reverse: Path,
+    /// Forward and reverse: those that pairs share, and those of single pairs.
+    links: Vec<[Path; 2]>,
     pool: Pool,
     waiting: Waiting,
     control: Control,
@@ -58,6 +59,8 @@ struct PortPair {
     left: Box<dyn Port>,
     right: Box<dyn Port>,
     beside: Option<SecondWay>,
+    /// Its links, by their place in [`Emulator::links`].
+    links: usize,
 }
 
 /// A second way to the right.
@@ -76,18 +79,21 @@ impl Emulator {
         if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
             return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
         }
-        let link = |name, link| {
+        let link = |name: &str, link: &_| {
             let (out, keeps_headers) = (spec.out.as_deref(), spec.keeps_headers);
             Path::new(name, link, spec.seed, spec.routed, out, keeps_headers)
         };
-        let forward = link("forward", &spec.forward)?;
-        let reverse = link("reverse", &spec.reverse)?;
-        let ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
+        let mut links = vec![[link("forward", &spec.forward)?, link("reverse", &spec.reverse)?]];
+        let mut ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
+        for OwnLinks { pair, names, forward, reverse } in &spec.own {
+            let pairs = EmulatorError::Pairs { pairs: *pair };
+            ports.get_mut(*pair).ok_or(pairs)?.links = links.len();
+            links.push([link(&names[0], forward)?, link(&names[1], reverse)?]);
+        }
         let waiting = Waiting::new(&ports).map_err(EmulatorError::os("setting up timers"))?;
         Ok(Self {
             ports,
-            forward,
-            reverse,
+            links,
             pool: Pool::default(),
             waiting,
             control: Control::default(),
@@ -129,8 +135,7 @@ impl Emulator {
                 control_at = now + CONTROL_EVERY;
                 match self.control.check() {
                     Some(Command::Start(start)) => {
-                        self.forward.start(start);
-                        self.reverse.start(start);
+                        self.links.iter_mut().flatten().for_each(|link| link.start(start));
                         let second = self.ports.iter_mut().filter_map(|it| it.beside.as_mut());
                         second.for_each(|it| it.start = Some(start));
                     }
@@ -142,8 +147,7 @@ impl Emulator {
             if worked {
                 nap_until(now + QUANTUM);
             } else {
-                let next = [self.forward.next_timer(), self.reverse.next_timer()];
-                let next = next.into_iter().flatten().min();
+                let next = self.links.iter().flatten().filter_map(Path::next_timer).min();
                 self.waiting.wait_until(next).map_err(EmulatorError::os("waiting"))?;
                 control_at = Timestamp::ZERO;
             }
@@ -156,21 +160,32 @@ impl Emulator {
     }
 
     /// Closes the ports and writes the rest of the truth log; returns the records of the forward
-    /// and the reverse link.
+    /// and the reverse link that pairs share.
     pub fn finish(self) -> Result<[LinkRecord; 2], EmulatorError> {
-        let drops = |port: fn(&PortPair) -> &dyn Port| -> u64 {
-            self.ports.iter().map(|pair| port(pair).ring_drops()).sum()
+        let mut links = self.finish_all()?.into_iter();
+        Ok(std::array::from_fn(|_| links.next().expect("the two that pairs share come first")))
+    }
+
+    /// As [`Self::finish`]; behind these the records of the links of single pairs.
+    pub fn finish_all(self) -> Result<Vec<LinkRecord>, EmulatorError> {
+        let Self { ports, links, .. } = self;
+        let drops = |at: usize, port: fn(&PortPair) -> &dyn Port| -> u64 {
+            ports.iter().filter(|pair| pair.links == at).map(|pair| port(pair).ring_drops()).sum()
         };
-        let left = drops(|pair| pair.left.as_ref());
-        let right = drops(|pair| pair.right.as_ref());
-        Ok([self.forward.finish(left)?, self.reverse.finish(right)?])
+        let mut records = Vec::new();
+        for (at, [forward, reverse]) in links.into_iter().enumerate() {
+            records.push(forward.finish(drops(at, |pair| pair.left.as_ref()))?);
+            records.push(reverse.finish(drops(at, |pair| pair.right.as_ref()))?);
+        }
+        Ok(records)
     }
 
     /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
     fn round(&mut self, now: Timestamp) -> io::Result<bool> {
-        let Self { ports, forward, reverse, pool, beside_stream, .. } = self;
+        let Self { ports, links, pool, beside_stream, .. } = self;
         let mut worked = false;
-        for (pair, PortPair { left, right, beside }) in (0..).zip(ports.iter_mut()) {
+        for (pair, PortPair { left, right, beside, links: at }) in (0..).zip(ports.iter_mut()) {
+            let [forward, reverse] = &mut links[*at];
             if let Some(beside) = beside {
                 beside.follow(now);
             }
@@ -182,22 +197,26 @@ impl Emulator {
             })?;
             worked |= from_left + from_right > 0;
         }
-        forward.admit(now, pool);
-        reverse.admit(now, pool);
-        let to_right = forward.release(now, pool, |bytes, pair| {
-            let PortPair { right, beside, .. } = &mut ports[usize::from(pair)];
-            // Drawn only where there are two ways: the others see the same chance as without them.
-            match beside {
-                Some(beside) if beside_stream.chance(beside.share.as_f64()) => {
-                    send(beside.port.as_mut(), bytes)
+        let mut released = false;
+        for [forward, reverse] in links.iter_mut() {
+            forward.admit(now, pool);
+            reverse.admit(now, pool);
+            released |= forward.release(now, pool, |bytes, pair| {
+                let PortPair { right, beside, .. } = &mut ports[usize::from(pair)];
+                // Drawn only where there are two ways: the others see the same chance as without them.
+                match beside {
+                    Some(beside) if beside_stream.chance(beside.share.as_f64()) => {
+                        send(beside.port.as_mut(), bytes)
+                    }
+                    _ => send(right.as_mut(), bytes),
                 }
-                _ => send(right.as_mut(), bytes),
-            }
-        });
-        let to_left = reverse
-            .release(now, pool, |bytes, pair| send(ports[usize::from(pair)].left.as_mut(), bytes));
-        if to_right || to_left {
-            for PortPair { left, right, beside } in ports {
+            });
+            released |= reverse.release(now, pool, |bytes, pair| {
+                send(ports[usize::from(pair)].left.as_mut(), bytes)
+            });
+        }
+        if released {
+            for PortPair { left, right, beside, .. } in ports {
                 left.flush()?;
                 right.flush()?;
                 beside.as_mut().map_or(Ok(()), |beside| beside.port.flush())?;
@@ -205,8 +224,7 @@ impl Emulator {
             worked = true;
         }
         let now = clock::now();
-        forward.stamp(now);
-        reverse.stamp(now);
+        links.iter_mut().flatten().for_each(|link| link.stamp(now));
         Ok(worked)
     }
 }
@@ -238,7 +256,7 @@ impl PortPair {
         let beside = |beside: &Beside| {
             let share = |share| {
                 path::ratio("beside", share)
-                    .map_err(|source| EmulatorError::Link { name: "forward", source })
+                    .map_err(|source| EmulatorError::Link { name: "forward".into(), source })
             };
             let change = |(at_ns, to): &(u64, f64)| Ok((Duration::from_nanos(*at_ns), share(*to)?));
             Ok::<_, EmulatorError>(SecondWay {
@@ -252,6 +270,7 @@ impl PortPair {
             left: both(&devices.left)?,
             right: both(&devices.right)?,
             beside: devices.beside.as_ref().map(beside).transpose()?,
+            links: 0,
         })
     }
 }

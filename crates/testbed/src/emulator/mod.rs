@@ -1,4 +1,4 @@
-//! The link emulator: pairs of ports, and one link for each direction that all pairs share.
+//! The link emulator: pairs of ports, and one link for each direction that all pairs share, or links of their own.
 //!
 //! ```text
 //!  left 0 ──┐                                                     ┌── right 0
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use self::engine::{Emulator, QUANTUM};
 pub use self::log::{HEADER_BYTES, headers_file, packets_file, read_packets};
 use crate::orders;
-use crate::scenario::LinkSpec;
+use crate::scenario::{LinkSpec, OwnLinks};
 use forebay_core::record::LinkRecord;
 use forebay_host::port::PortError;
 
@@ -48,6 +48,9 @@ pub struct EmulatorSpec {
     pub forward: LinkSpec,
     /// Right to left.
     pub reverse: LinkSpec,
+    /// The links of pairs that do not share these.
+    #[serde(default)]
+    pub own: Vec<OwnLinks>,
     /// Directory for the [`packets_file`] of either link and, at the end, for [`LINKS_FILE`]; without
     /// it no packet is recorded and the queue is not sampled.
     pub out: Option<PathBuf>,
@@ -63,7 +66,7 @@ pub struct EmulatorSpec {
     pub routed: bool,
 }
 
-/// The file of the [`LinkRecord`]s, forward then reverse, as a JSON list.
+/// The file of the [`LinkRecord`]s as a JSON list: forward, reverse, then those of single pairs, two and two.
 pub const LINKS_FILE: &str = "links.json";
 
 /// The two devices that one pair of sites is connected by.
@@ -95,24 +98,24 @@ pub enum EmulatorError {
     /// A link cannot be built as specified.
     #[error("{name}: {source}")]
     Link {
-        /// `forward` or `reverse`.
-        name: &'static str,
+        /// `forward`, `reverse`, or the name of a pair's own link.
+        name: String,
         /// The key, its value and what is allowed.
         source: SpecError,
     },
     /// A trace is malformed.
     #[error("{name}: {source}")]
     Trace {
-        /// `forward` or `reverse`.
-        name: &'static str,
+        /// `forward`, `reverse`, or the name of a pair's own link.
+        name: String,
         /// File, line, value and what is allowed.
         source: TextError,
     },
     /// A trace cannot be read.
     #[error("{name}: {}: {source}", path.display())]
     ReadTrace {
-        /// `forward` or `reverse`.
-        name: &'static str,
+        /// `forward`, `reverse`, or the name of a pair's own link.
+        name: String,
         /// The trace.
         path: PathBuf,
         /// What the system said.
@@ -173,7 +176,7 @@ pub fn run(spec: &EmulatorSpec) -> Result<(), EmulatorError> {
     emulator.obey(&io::stdin())?;
     orders::tell("ready");
     emulator.run()?;
-    let links = emulator.finish()?;
+    let links = emulator.finish_all()?;
     match &spec.out {
         Some(out) => write_links(out, &links).map_err(EmulatorError::os("writing the links")),
         None => Ok(()),
@@ -181,7 +184,7 @@ pub fn run(spec: &EmulatorSpec) -> Result<(), EmulatorError> {
 }
 
 /// Whole or not at all: a reader never sees half of it.
-fn write_links(out: &Path, links: &[LinkRecord; 2]) -> io::Result<()> {
+fn write_links(out: &Path, links: &[LinkRecord]) -> io::Result<()> {
     let partial = out.join(LINKS_FILE).with_extension("partial");
     std::fs::write(&partial, serde_json::to_vec(links)?)?;
     std::fs::rename(&partial, out.join(LINKS_FILE))

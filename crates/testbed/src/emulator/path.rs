@@ -35,7 +35,7 @@ impl Path {
     /// The link `name` as specified, `routed`, `out` and `keeps_headers` as in
     /// [`EmulatorSpec`](super::EmulatorSpec). It starts when [`Path::start`] says.
     pub fn new(
-        name: &'static str,
+        name: &str,
         spec: &LinkSpec,
         seed: u64,
         routed: bool,
@@ -44,7 +44,7 @@ impl Path {
     ) -> Result<Self, EmulatorError> {
         let streams = Streams::new(seed).part(name);
         let config = config(spec).map_err(|error| error.at(name))?;
-        let refused = |source: SpecError| EmulatorError::Link { name, source };
+        let refused = |source: SpecError| EmulatorError::Link { name: name.to_string(), source };
         let queue = qdisc::seeded(&spec.qdisc, streams.stream("qdisc").bits());
         let in_qdisc = |error: SpecError| refused(error.within("qdisc"));
         let classifier = Classifier::from_spec(&queue).map_err(in_qdisc)?;
@@ -173,7 +173,8 @@ enum Refusal {
 }
 
 impl Refusal {
-    fn at(self, name: &'static str) -> EmulatorError {
+    fn at(self, name: &str) -> EmulatorError {
+        let name = name.to_string();
         match self {
             Self::Spec(source) => EmulatorError::Link { name, source },
             Self::Trace(source) => EmulatorError::Trace { name, source },

@@ -119,7 +119,9 @@ pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome
     let (forward, reverse) = (spec.forward.clone(), spec.reverse.clone());
     let out = spec.out.clone();
     let (seed, cpu, routed, keeps_headers) = (spec.seed, None, false, false);
-    let emulator = EmulatorSpec { seed, pairs, forward, reverse, out, keeps_headers, cpu, routed };
+    let own = Vec::new();
+    let emulator =
+        EmulatorSpec { seed, pairs, forward, reverse, own, out, keeps_headers, cpu, routed };
     let opened = middle.within(|| Ok(Emulator::open(&emulator)));
     let mut emulator = opened.map_err(os("entering a namespace"))??;
 

@@ -45,9 +45,9 @@ impl Bench {
             })
             .collect();
         let out = Some(dir.path().to_path_buf());
-        let (cpu, routed, keeps_headers) = (None, false, false);
+        let (cpu, routed, keeps_headers, own) = (None, false, false, Vec::new());
         let spec =
-            EmulatorSpec { seed: 1, pairs, forward, reverse, out, keeps_headers, cpu, routed };
+            EmulatorSpec { seed: 1, pairs, forward, reverse, own, out, keeps_headers, cpu, routed };
         let (order_end, orders) = pipe().unwrap();
         let obeyed = order_end.try_clone().unwrap();
         let mut emulator = middle.within(|| Ok(Emulator::open(&spec).unwrap())).unwrap();
@@ -369,9 +369,9 @@ fn bad_links_are_refused_by_name() {
         let pairs =
             vec![DevicePair { left: "nowhere".into(), right: "nowhere".into(), beside: None }];
         let (reverse, out) = (good(), None);
-        let (cpu, routed, keeps_headers) = (None, false, false);
+        let (cpu, routed, keeps_headers, own) = (None, false, false, Vec::new());
         let spec =
-            EmulatorSpec { seed: 1, pairs, forward, reverse, out, keeps_headers, cpu, routed };
+            EmulatorSpec { seed: 1, pairs, forward, reverse, own, out, keeps_headers, cpu, routed };
         Emulator::open(&spec).err().expect("refused")
     };
     let dir = tempfile::tempdir().unwrap();

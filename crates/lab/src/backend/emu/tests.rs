@@ -115,6 +115,27 @@ fn links_that_the_emulator_is_not_made_of_are_refused() {
 }
 
 #[test]
+fn routed_gateway_has_bundles_over_own_links() {
+    let plan = crate::plan::Plan::load("bundler/real_paths_routed", &[]).unwrap();
+    let made = |arm: &str| {
+        let arm = plan.arms.iter().find(|it| it.name == arm).unwrap();
+        let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
+        check_links(&experiment).and_then(|()| check_boxes(&experiment)).unwrap();
+        scenario(&experiment).unwrap().scenario
+    };
+    let with = made("copa");
+    assert!(with.routed && with.pairs.iter().all(|pair| pair.forward_bundle.is_some()));
+    let names: Vec<_> = with.own_links.iter().map(|own| own.names.clone()).collect();
+    assert_eq!(names[0], ["belgium", "belgium-back"]);
+    let delays: Vec<u64> = with.own_links.iter().map(|own| own.forward.delay_ns).collect();
+    assert_eq!(delays, [50_500_000, 53_000_000, 17_000_000, 15_000_000, 80_000_000]);
+    assert!(with.own_links.iter().all(|own| own.reverse.rate_bps.is_none()));
+    // Arms differ in their boxes alone.
+    let without = made("status_quo");
+    assert!(without.routed && without.pairs.iter().all(|pair| pair.forward_bundle.is_none()));
+}
+
+#[test]
 fn reno_in_bpf_is_the_one_in_c_and_newreno_the_registry_s() {
     for name in ["reno", "newreno"] {
         let set = format!("flow.bulk.cc=bpf:{name}");

@@ -259,6 +259,9 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     if experiment.attack.is_some() {
         return refused("[attack]".into());
     }
+    if experiment.routed {
+        return refused("bundle.forward = \"route\"".into());
+    }
     if let Some(bundle) = experiment.bundles.iter().find(|bundle| bundle.in_kernel) {
         return refused(format!("bundle.{}.datapath = \"kernel\"", bundle.name));
     }

@@ -16,10 +16,14 @@ use crate::plan::schema;
 /// Of a bundle of which nothing is seen there is nothing to find out.
 const UNSEEN_MAX: f64 = 0.99;
 
+const FORWARDING: [(&str, bool); 2] = [("bridge", false), ("route", true)];
+
 /// A bundle that a plan has; an arm may do without it.
 pub(super) struct DeclaredBundle {
     pub bundle: Bundle,
     pub enabled: bool,
+    /// A gateway routes where its sendbox is, or would be.
+    pub is_routed: bool,
 }
 
 /// Reads the bundles, those that are not enabled among them.
@@ -63,6 +67,10 @@ pub(super) fn bundles(
             Some("kernel") => true,
             Some(_) => return Err(table.wrong("datapath")),
         };
+        let is_routed = table.choice("forward", &FORWARDING)?.unwrap_or(false);
+        if is_routed && reversed || bundles.first().is_some_and(|it| it.is_routed != is_routed) {
+            return Err(table.wrong("forward"));
+        }
         let enabled = table.switch("enabled")?.unwrap_or(true);
         let supervised = table.switch("supervised")?.unwrap_or(true);
         let unseen = table.share("unseen")?.unwrap_or(0.0);
@@ -84,7 +92,7 @@ pub(super) fn bundles(
             report_jitter: jitter(&table, "report_jitter")?,
             timestamp_jitter: jitter(&table, "timestamp_jitter")?,
         };
-        bundles.push(DeclaredBundle { bundle, enabled });
+        bundles.push(DeclaredBundle { bundle, enabled, is_routed });
     }
     Ok(bundles)
 }

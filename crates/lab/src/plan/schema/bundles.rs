@@ -48,6 +48,13 @@ pub static BUNDLE: Section = Section {
              with `--backend emu` alone, where the hosts in front hand it super-packets",
         ),
         key(
+            "forward",
+            "\"bridge\" or \"route\", for all bundles of a plan the same; \"route\" not of a reversed bundle",
+            "\"bridge\"",
+            "what forwards where the sendbox is: \"bridge\" one for each pair of sites, \"route\" one gateway with one NIC, \
+             whose sendbox has all bundles; with `--backend emu` alone",
+        ),
+        key(
             "min_rate",
             RATE,
             "a quarter of what the path carries, at most 1.2Mbit/s",

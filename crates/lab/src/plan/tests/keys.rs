@@ -96,6 +96,7 @@ enabled = true
 cc = "copa"
 qdisc = "sfq"
 datapath = "kernel"
+forward = "bridge"
 supervised = false
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"

@@ -118,6 +118,16 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         ),
         (
             "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nforward = \"switch\"",
+            "p.toml:16: bundle.a.forward = \"switch\": allowed is \"bridge\" or \"route\"",
+        ),
+        (
+            "qdisc = \"sfq\"",
+            "qdisc = \"sfq\"\nreversed = true\nforward = \"route\"",
+            "p.toml:17: bundle.a.forward = \"route\": allowed is \"bridge\" or \"route\", for all bundles",
+        ),
+        (
+            "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\ndatapath = \"fast\"",
             "p.toml:16: bundle.a.datapath = \"fast\": allowed is \"user\" or \"kernel\"",
         ),
