@@ -219,7 +219,7 @@ pub struct Part {
     pub prefix: IpNet,
     /// What it is a part of.
     pub of: IpNet,
-    /// The network of a device of this machine, and no route that somebody has made.
+    /// The network of a device of this machine, and no route of an operator or a protocol.
     pub is_attached: bool,
 }
 

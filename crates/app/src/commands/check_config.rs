@@ -44,7 +44,8 @@ fn queues(config: &forebay_host::daemon::Config, qdisc: &forebay_core::spec::Spe
 
 #[cfg(feature = "host")]
 impl CheckConfig {
-    /// Prints one line per bundle, or all that is wrong, with exit code 2. Key files are read too.
+    /// Prints one line per bundle, or all that is wrong, with exit code 2. Key files are read too, and the device that a router names as its
+    /// `lan` must be there.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use forebay_host::daemon::{Config, ConfigError, keys};
 
@@ -54,6 +55,7 @@ impl CheckConfig {
         let boxes = Config::load_all(&self.file).map_err(refused)?;
         for config in &boxes {
             keys::read_all(config).map_err(refused)?;
+            config.expect_lan().map_err(refused)?;
         }
         let mut text = String::new();
         for config in &boxes {

@@ -62,6 +62,7 @@ pub fn wait(
     let load = || {
         let mut loaded = prepared.reader.load(Source::Own)?;
         loaded.config.expect_role(prepared.role)?;
+        loaded.config.expect_lan()?;
         settle(&mut loaded.config);
         Ok::<Loaded, DaemonError>(loaded)
     };

@@ -237,6 +237,7 @@ fn places(
 ) -> Places {
     let of_box = [
         ("box.role", node.line("role")),
+        ("box.lan", node.line("lan")),
         ("box.listen", node.line("listen")),
         ("box.user", node.line("user")),
         ("box.status_group", node.line("status_group")),

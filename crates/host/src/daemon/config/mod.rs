@@ -59,6 +59,8 @@ use forebay_core::spec::Spec;
 use forebay_core::text::without_keys;
 use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
+use nix::errno::Errno;
+use nix::net::if_::{if_nameindex, if_nametoindex};
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
@@ -326,6 +328,23 @@ impl Config {
             };
             ConfigError::of(file, problem)
         })
+    }
+
+    /// Refuses a device towards the hosts that this machine does not have, where a box needs none and would wait for it
+    /// without end. A bridge waits for its ports, which an adapter may bring later.
+    pub fn expect_lan(&self) -> Result<(), ConfigError> {
+        let Some(lan) = self.lan.as_deref().filter(|_| self.forward == Forward::Route) else {
+            return Ok(());
+        };
+        let Err(Errno::ENODEV) = if_nametoindex(lan) else { return Ok(()) };
+        let interfaces = if_nameindex();
+        let known = interfaces.iter().flat_map(|all| all.iter());
+        let known: Vec<String> = known.map(|it| it.name().to_string_lossy().into_owned()).collect();
+        let known = known.join(", ");
+        let what = format!(
+            " = {lan:?}: allowed is a device of this machine ({known}), or no box.lan: packets of any device are taken"
+        );
+        Err(self.refuse(None, "box.lan", what))
     }
 
     /// Refuses a file that is meant for the other box.

@@ -137,6 +137,21 @@ fn without_lan_the_machine_routes() {
     assert_eq!(kept.datapath, DatapathKind::Kernel);
 }
 
+#[test]
+fn router_names_a_device_that_is_there() {
+    let of = |lan: &str| {
+        let config = parse(&routed(&format!("lan = \"{lan}\"\nforward = \"route\"\n"))).unwrap();
+        config.expect_lan().map_err(|error| error.to_string())
+    };
+    assert_eq!(of("lo"), Ok(()));
+    let error = of("nonesuch0").unwrap_err();
+    let named =
+        "/etc/forebay/a.toml:4: box.lan = \"nonesuch0\": allowed is a device of this machine (";
+    assert!(error.starts_with(named) && error.contains("lo"), "{error}");
+    // The ports of a bridge are waited for.
+    assert_eq!(parse(&SENDBOX.replace("s0", "nonesuch0")).unwrap().expect_lan(), Ok(()));
+}
+
 /// Each row: keys in the place of `lan`, and what the message must name.
 #[test]
 fn keys_of_a_router_that_do_not_fit_are_refused() {

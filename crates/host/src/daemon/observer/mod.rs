@@ -209,7 +209,7 @@ impl Observer {
         Ok(newest.map(serde_json::from_slice).transpose()?)
     }
 
-    /// Has the routes to these destinations watched, and no more those of others.
+    /// Has the routes to these destinations watched, and to no destination named before.
     pub fn watch_routes(&mut self, to: &[IpNet]) {
         self.untold = lines_of(to);
         self.tell();

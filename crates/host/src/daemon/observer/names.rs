@@ -91,17 +91,17 @@ impl LookUp {
         self.take_but(asked, |_| false)
     }
 
-    /// As [`LookUp::take`], but for lines that are `others`, and that are so dealt with.
+    /// As [`LookUp::take`], but for lines that `is_taken` says it has dealt with.
     pub fn take_but(
         &mut self,
         mut asked: impl BufRead,
-        mut others: impl FnMut(&str) -> bool,
+        mut is_taken: impl FnMut(&str) -> bool,
     ) -> io::Result<bool> {
         let bytes = asked.fill_buf()?;
         let (len, lines) = (bytes.len(), self.part.lines(bytes));
         asked.consume(len);
         for name in lines {
-            if others(&name) {
+            if is_taken(&name) {
                 continue;
             }
             let Some(process) = &mut self.process else {
