@@ -1,6 +1,7 @@
 //! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
 #![cfg(feature = "host")]
 
+mod bare;
 mod blind;
 mod by_hand;
 mod clean_stop;
