@@ -20,6 +20,7 @@ mod metrics;
 mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
+mod overhead;
 mod python;
 mod quickstart;
 mod reload;
