@@ -11,6 +11,9 @@ use forebay_core::cc;
 use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;
 
+/// Type of a probe.
+const PROBE: u8 = 8;
+
 /// The bytes are datagrams without their tags, each after its length (two bytes, little-endian).
 pub fn run(mut bytes: &[u8]) {
     let key = PresharedKey::new([1; 32]);
@@ -31,6 +34,10 @@ pub fn run(mut bytes: &[u8]) {
     receivebox.set_scope(now, Scope::new(to, from, [], []));
     sendbox.offer_rest(now);
     receivebox.offer_rest(now);
+    sendbox.offer_counting(now);
+    receivebox.offer_counting(now);
+    sendbox.look_for_mtu(now, 1500, false);
+    receivebox.offer_probes(now);
     let mut out = Vec::new();
     while let Some((&len, rest)) = bytes.split_first_chunk() {
         let (body, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(len).into()));
@@ -42,6 +49,13 @@ pub fn run(mut bytes: &[u8]) {
             let key = key.message_key(BundleId(1), direction);
             let mut datagram = body.to_vec();
             datagram.extend_from_slice(&key.tag(body));
+            if let [.., low, high] = *body
+                && body.get(5) == Some(&PROBE)
+            {
+                // A probe goes on behind its tag, as far as it says.
+                let len = usize::from(u16::from_le_bytes([low, high]));
+                datagram.resize(datagram.len().max(len), 0);
+            }
             check_split(&datagram);
             let opened =
                 Sealed::parse(&datagram).and_then(|it| it.open(std::slice::from_ref(&key)));

@@ -107,6 +107,7 @@ struct Qdisc {
 
 struct net_device {
 	int ifindex;
+	unsigned short type;
 	struct Qdisc *qdisc;
 	possible_net_t nd_net;
 };
@@ -125,6 +126,8 @@ struct sk_buff {
 	__u32 priority;
 	__u32 hash;
 	__be16 protocol;
+	/* In front of the IP header, as a program at the way in finds the buffer. */
+	__u16 mac_len;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;

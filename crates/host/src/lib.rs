@@ -16,6 +16,7 @@ pub mod log;
 mod lower;
 mod netlink;
 pub mod offload;
+mod overhead;
 pub mod port;
 mod prefix;
 pub mod probe;

@@ -21,6 +21,19 @@ const IFLA_LINK_NETNSID: u16 = 37;
 /// Kinds that stand on one other device. What a veth names is its other end.
 const UPON: [&[u8]; 3] = [b"vlan\0", b"macvlan\0", b"macvtap\0"];
 
+/// What a device is (IFLA_INFO_KIND), such as `wireguard`; `None`: the kernel names no kind, as of hardware.
+pub fn kind(device: &str) -> io::Result<Option<String>> {
+    let index = if_nametoindex(device).map_err(|_| io::ErrorKind::NotFound)?;
+    for message in netlink::dump(RTM_GETLINK, &[0; LINK_HEADER])? {
+        let is_it = message.get(HEADER + 4..HEADER + 8) == Some(&index.to_ne_bytes()[..]);
+        let Some(link) = message.get(HEADER + LINK_HEADER..).filter(|_| is_it) else { continue };
+        let info = attribute(link, IFLA_LINKINFO).unwrap_or_default();
+        let kind = attribute(info, IFLA_INFO_KIND).map(String::from_utf8_lossy);
+        return Ok(kind.map(|kind| kind.trim_end_matches('\0').to_string()));
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
 /// A link, as far as it matters here.
 struct Link {
     index: u32,

@@ -81,7 +81,11 @@ fn measured(datapath: &str) {
         sent.bundles[0].shaping.as_ref().unwrap().counters.boundaries_matched > 100
     });
     assert_eq!(receiver.join().unwrap(), sender.join().unwrap());
-    let [_, sent] = await_both(&sockets, counts_agree);
+    // On a busy machine some packets leave unseen by the program of the kernel datapath, and some are lost.
+    let [_, sent] = await_both(&sockets, |both| {
+        let [watched, sent] = both.each_ref().map(packets);
+        watched.abs_diff(sent) * 100 <= sent
+    });
     let counters = &sent.bundles[0].shaping.as_ref().unwrap().counters;
     assert!(2 * counters.boundaries_matched > counters.boundaries_sent, "{counters:?}");
     assert_eq!(sent.bundles[0].differences.as_deref(), Some(&[][..]));

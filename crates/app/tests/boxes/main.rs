@@ -1,6 +1,7 @@
 //! Sendbox and receivebox as processes on real traffic. Function only: no figure is judged here.
 #![cfg(feature = "host")]
 
+mod bare;
 mod blind;
 mod by_hand;
 mod clean_stop;
@@ -21,6 +22,7 @@ mod metrics;
 mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
+mod overhead;
 mod python;
 mod quickstart;
 mod reload;

@@ -51,7 +51,7 @@ pub struct Exchange {
     mine: Option<Mine>,
     theirs: Option<Theirs>,
     is_established: bool,
-    counts_boxes: bool,
+    counts_boxes: Option<bool>,
     telling: Telling,
     /// What differed the last time that both scopes were known.
     differences: Vec<Difference>,
@@ -66,7 +66,7 @@ impl Exchange {
             mine: None,
             theirs: None,
             is_established: false,
-            counts_boxes: false,
+            counts_boxes: Some(false),
             telling: Telling::new(),
             differences: Vec::new(),
         }
@@ -81,8 +81,9 @@ impl Exchange {
         self.renew(now) && self.compare()
     }
 
-    /// Whether both boxes count what goes to and from boxes; true if they differ otherwise than before.
-    pub fn set_counting(&mut self, now: Timestamp, counts_boxes: bool) -> bool {
+    /// Whether both boxes count what goes to and from boxes; `None`: not known, and what either leaves out is not compared.
+    /// True if they differ otherwise than before.
+    pub fn set_counting(&mut self, now: Timestamp, counts_boxes: Option<bool>) -> bool {
         if counts_boxes == self.counts_boxes {
             return false;
         }
@@ -94,7 +95,7 @@ impl Exchange {
     /// Has what is in force told, if it is another than before.
     fn renew(&mut self, now: Timestamp) -> bool {
         let Some(base) = &self.base else { return false };
-        let counts_itself = self.counts_boxes && self.role == Role::Receivebox;
+        let counts_itself = self.counts_boxes == Some(true) && self.role == Role::Receivebox;
         let scope = if counts_itself { base.leaving_out(&AddressSet::NONE) } else { base.clone() };
         if self.mine.as_ref().is_some_and(|mine| mine.scope == scope) {
             return false;
@@ -109,7 +110,7 @@ impl Exchange {
     pub fn on_session(&mut self, now: Timestamp) {
         self.is_established = true;
         self.theirs = None;
-        self.counts_boxes = false;
+        self.counts_boxes = Some(false);
         self.telling.end();
         self.renew(now);
         self.begin(now);
@@ -169,20 +170,24 @@ impl Exchange {
         let (Some(base), Some(mine), Some(theirs)) = (&self.base, &self.mine, &self.theirs) else {
             return false;
         };
-        let differences = match &theirs.scope {
+        let counts_boxes = self.counts_boxes == Some(true);
+        let mut differences: Vec<Difference> = match &theirs.scope {
             Some(scope) => match self.role {
-                Role::Sendbox if self.counts_boxes => compare(
+                Role::Sendbox if counts_boxes => compare(
                     &counting(&mine.scope, &scope.left_out),
                     &scope.leaving_out(&AddressSet::NONE),
                 ),
                 Role::Sendbox => compare(&mine.scope, scope),
-                Role::Receivebox if self.counts_boxes => {
+                Role::Receivebox if counts_boxes => {
                     compare(&counting(scope, &base.left_out), &mine.scope)
                 }
                 Role::Receivebox => compare(scope, &mine.scope),
             },
             None => mine.told.differs_from(&theirs.told).map(Difference::unnamed).collect(),
         };
+        if self.counts_boxes.is_none() {
+            differences.retain(|it| !it.is_of_boxes());
+        }
         let is_news = differences != self.differences;
         self.differences = differences;
         is_news

@@ -108,7 +108,16 @@ impl Negotiation {
 
     /// Whether both boxes count what goes to and from boxes, as far as is known.
     pub fn both_count_boxes(&self) -> bool {
-        self.mine().counts_boxes && self.theirs.is_some_and(|theirs| theirs.counts_boxes)
+        self.counting() == Some(true)
+    }
+
+    /// Whether both boxes count what goes to and from boxes; `None`: that is for the peer to tell.
+    pub fn counting(&self) -> Option<bool> {
+        if self.mine().counts_boxes {
+            self.theirs.map(|theirs| theirs.counts_boxes)
+        } else {
+            Some(false)
+        }
     }
 
     /// Whether the path MTU may be looked for, as far as is known.

@@ -146,6 +146,7 @@ impl Receivebox {
     /// and from boxes is counted.
     pub fn offer_counting(&mut self, now: Timestamp) {
         self.versions.offer_counting(now);
+        self.scope.set_counting(now, self.versions.counting());
     }
 
     /// The host takes datagrams of up to [`MAX_PROBE`](super::wire::MAX_PROBE) bytes: the sendbox may look for the path
@@ -191,7 +192,7 @@ impl Receivebox {
             }
             Some(Message::Versions(message)) => {
                 self.versions.on_message(now, &message);
-                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                if self.scope.set_counting(now, self.versions.counting()) {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
@@ -382,6 +383,7 @@ impl Receivebox {
         self.epoch_size = None;
         self.scope.on_session(now);
         self.versions.on_session(now);
+        self.scope.set_counting(now, self.versions.counting());
     }
 
     fn has_sendbox(&self, now: Timestamp) -> bool {

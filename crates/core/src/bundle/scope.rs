@@ -102,6 +102,11 @@ impl Difference {
         (!prefixes.is_empty()).then_some(Self { kind, prefixes, more })
     }
 
+    /// It is about addresses of boxes alone.
+    pub(super) const fn is_of_boxes(&self) -> bool {
+        matches!(self.kind, Kind::LeftOutByReceivebox | Kind::LeftOutBySendbox)
+    }
+
     pub(super) fn unnamed(end: End) -> Self {
         Self { kind: Kind::Unnamed(end), prefixes: Vec::new(), more: 0 }
     }

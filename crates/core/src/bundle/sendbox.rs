@@ -159,6 +159,7 @@ impl Sendbox {
     /// to and from boxes is in the bundle.
     pub fn offer_counting(&mut self, now: Timestamp) {
         self.versions.offer_counting(now);
+        self.scope.set_counting(now, self.versions.counting());
     }
 
     /// Whether both boxes leave out messages alone of what goes to and from boxes, as far as is known. Before that the
@@ -274,7 +275,7 @@ impl Sendbox {
             }
             Some(Message::Versions(message)) => {
                 self.versions.on_message(now, &message);
-                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                if self.scope.set_counting(now, self.versions.counting()) {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
@@ -318,6 +319,7 @@ impl Sendbox {
         self.set_resting(false);
         self.scope.on_session(now);
         self.versions.on_session(now);
+        self.scope.set_counting(now, self.versions.counting());
         self.mtu.restart(now);
     }
 

@@ -381,7 +381,17 @@ const BRIDGE_FORWARDS: Condition = Condition {
 
 const RECEIVEBOX: [Condition; 3] = [
     DEVICE,
-    KIND,
+    Condition {
+        name: KIND.name,
+        reason: "a box reads Ethernet frames and IP packets",
+        is_ground: true,
+        is_awaited: false,
+        look: |devices| {
+            ethernet::check_or_bare(&devices.wan).map_err(Fault::from)?;
+            let is_bare = ethernet::is_bare(&devices.wan)?;
+            Ok(if is_bare { "IP packets without Ethernet headers" } else { "Ethernet" }.into())
+        },
+    },
     Condition {
         name: "offloads",
         reason: OFFLOADS_REASON,

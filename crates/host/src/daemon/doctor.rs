@@ -377,17 +377,18 @@ fn examine_device(device: &str, place: Place) -> Vec<Check> {
             return vec![Check::fail(&name("device"), "there is no such device", fix)];
         }
     };
-    let is_routed = place == Place::Routed;
-    let check = if is_routed { ethernet::check_or_bare } else { ethernet::check };
+    let may_be_bare = matches!(place, Place::Routed | Place::Watched);
+    let check = if may_be_bare { ethernet::check_or_bare } else { ethernet::check };
     if let Err(error) = check(device) {
         return vec![Check::fail(&name("kind"), error.found(), ethernet::fix())];
     }
+    let is_bare = ethernet::is_bare(device).unwrap_or_default();
     let mut checks = vec![offloads::examine(&name("offloads"), device, place)];
-    if !matches!(place, Place::Bridged | Place::Routed) {
+    if !is_bare && !matches!(place, Place::Bridged | Place::Routed) {
         checks.extend(of_sockets(device, place, &link));
     }
     // Of tunnels the kernel does not know more.
-    let up = if is_routed { &["UP", "UNKNOWN"][..] } else { &["UP"] };
+    let up = if may_be_bare { &["UP", "UNKNOWN"][..] } else { &["UP"] };
     let is_up = link.get("operstate").and_then(|it| it.as_str()).is_some_and(|it| up.contains(&it));
     checks.push(if is_up {
         Check::ok(&name("carrier"), "up")

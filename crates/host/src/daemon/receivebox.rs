@@ -46,7 +46,7 @@ use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
-use crate::{clock, log};
+use crate::{clock, ethernet, log};
 
 /// Longest sleep.
 const IDLE: Duration = Duration::from_millis(100);
@@ -433,6 +433,10 @@ fn by_id(bundles: &[Watch]) -> BTreeMap<BundleId, usize> {
 /// Watches a device, and leaves it to merge packets or not as before.
 fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
     let wan = &devices.wan;
+    if ethernet::is_bare(wan).map_err(DaemonError::SetUp)? {
+        // An XDP program would look for Ethernet headers.
+        return Ok(Sampler::attach_at_tc(ifindex)?);
+    }
     let is_merging = offload::is_on(wan, Offload::Gro)?;
     let sampler = Sampler::attach(ifindex)?;
     // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what it
@@ -569,8 +573,19 @@ mod tests {
             let refused = |device: &str| watch(device).unwrap_err().to_string();
             let error = refused("left");
             assert!(error.ends_with("ethtool -K left rxvlan off"), "{error}");
+        });
+    }
+
+    #[test]
+    fn device_without_ethernet_headers_is_watched_at_tc() {
+        if forebay_skips::skip_without(forebay_skips::Need::Tcx) {
+            return;
+        }
+        on_a_veth_pair(|| {
             run("ip tuntap add dev tun0 mode tun");
-            assert!(refused("tun0").contains("no Ethernet frames"));
+            let sampler = watch("tun0").unwrap();
+            assert_eq!(sampler.place(), Some(SamplerPlace::Tcx));
+            assert_eq!(versions(&sampler), BlockVersions::of(BlockVersion::V2));
         });
     }
 

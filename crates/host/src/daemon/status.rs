@@ -44,6 +44,9 @@ pub struct Status {
     /// What `box.datapath = "auto"` is on this machine, and why; `None`: the file says what it is.
     #[serde(default)]
     pub datapath: Option<String>,
+    /// Bytes that each packet of a sendbox gains below the port towards the Internet, which all rates count.
+    #[serde(default)]
+    pub overhead_bytes: u16,
     /// What of the routes of a sendbox's machine may lead packets of bundles elsewhere or by several ways, such as
     /// multipath routes and rules.
     #[serde(default)]
@@ -380,6 +383,7 @@ impl Status {
             realtime: false,
             void: Vec::new(),
             datapath: None,
+            overhead_bytes: 0,
             routing: Vec::new(),
             ports: Vec::new(),
             messages: MessageCounters::default(),
@@ -419,6 +423,9 @@ impl Status {
         }
         if let Some(datapath) = &self.datapath {
             writeln!(out, "datapath {datapath}")?;
+        }
+        if self.overhead_bytes > 0 {
+            writeln!(out, "overhead {} bytes a packet, which rates count", self.overhead_bytes)?;
         }
         for way in &self.routing {
             writeln!(out, "routing: {way}")?;

@@ -232,11 +232,11 @@ fn where_both_count_boxes_only_what_the_sendbox_lacks_differs() {
     assert_eq!((pair.told(), pair.news), ([expected.clone(), expected.clone()], [1, 1]));
     // The sendbox leaves out its own address alone, and each hears of the other after a while: nothing is new.
     for end in [RECEIVEBOX, SENDBOX] {
-        pair.news[end] += u32::from(pair.ends[end].set_counting(pair.now, true));
+        pair.news[end] += u32::from(pair.ends[end].set_counting(pair.now, Some(true)));
     }
     pair.set(SENDBOX, scope(&to, &[], &["10.1.2.7"], &[]));
     pair.run(MS * 1000);
-    assert_eq!((pair.told(), pair.news), ([expected.clone(), expected], [1, 1]));
+    assert_eq!((pair.told(), pair.news), ([expected.clone(), expected.clone()], [1, 1]));
     pair.set(SENDBOX, scope(&to, &[], &[], &[]));
     pair.run(MS * 1000);
     assert_eq!((pair.told(), pair.news), ([Some(Vec::new()), Some(Vec::new())], [2, 2]));
@@ -247,4 +247,26 @@ fn where_both_count_boxes_only_what_the_sendbox_lacks_differs() {
     pair.run(MS * 1000);
     let expected = Some(Vec::from(["LeftOutByReceivebox [10.1.2.9/32] 0".into()]));
     assert_eq!((pair.told(), pair.news), ([expected.clone(), expected], [3, 3]));
+}
+
+#[test]
+fn addresses_of_boxes_do_not_differ_before_both_have_said_what_they_count() {
+    let to = ["10.1.2.0/24"];
+    for first in [SENDBOX, RECEIVEBOX] {
+        let mut pair =
+            Pair::of([scope(&to, &[], &["10.1.2.9"], &[]), scope(&to, &[], &["10.1.2.9"], &[])]);
+        for end in &mut pair.ends {
+            end.set_counting(pair.now, None);
+        }
+        pair.run(MS * 1000);
+        // One hears what the other offers long before the other does.
+        for end in [first, 1 - first] {
+            pair.news[end] += u32::from(pair.ends[end].set_counting(pair.now, Some(true)));
+            if end == SENDBOX {
+                pair.set(SENDBOX, scope(&to, &[], &[], &[]));
+            }
+            pair.run(MS * 1000);
+        }
+        assert_eq!((pair.told(), pair.news), ([Some(Vec::new()), Some(Vec::new())], [0, 0]));
+    }
 }

@@ -27,6 +27,7 @@ pub(super) const BOX: Section = Section {
         "wan",
         "forward",
         "own",
+        "overhead",
         "datapath",
         "kernel_qdisc",
         "listen",
@@ -48,6 +49,7 @@ const ONE_OF_SEVERAL: Section = Section {
         "wan",
         "forward",
         "own",
+        "overhead",
         "datapath",
         "kernel_qdisc",
         "listen",
@@ -185,6 +187,10 @@ fn config(
     let forward = forward(&node, role);
     let lan = lan(&node, role, wan.as_deref(), forward);
     let own = own(&node, role, forward);
+    let overhead = node.optional("overhead", value::overhead);
+    if role == Some(Role::Receivebox) && overhead.is_some() {
+        node.wrong("overhead", "nothing: a receivebox has no rates");
+    }
     let datapath = datapath(&node, role, forward, &bundles);
     if datapath == DatapathKind::Kernel && root.has("xdp") {
         root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
@@ -212,6 +218,7 @@ fn config(
         wan: wan?,
         forward,
         own,
+        overhead,
         datapath,
         kernel_qdisc,
         listen: listen?,

@@ -172,6 +172,8 @@ pub struct Config {
     pub forward: Forward,
     /// The bundles of a sendbox have what the machine itself sends, too.
     pub own: bool,
+    /// Bytes that each packet gains below the port towards the Internet; `None`: what follows from the kind of device.
+    pub overhead: Option<u16>,
     /// What carries the packets of a sendbox.
     pub datapath: DatapathKind,
     /// What packets wait in that stay in the kernel; `None`: queues for flows by their hash.

@@ -434,3 +434,27 @@ fn a_receivebox_takes_no_shaping_and_needs_sources() {
         assert!(error.contains(shown) && error.contains("the sendbox shapes"), "{error}");
     }
 }
+
+#[test]
+fn overhead_is_a_size_of_a_sendbox() {
+    let text = |role: &str, value: &str| {
+        let (lan, cc) =
+            if role == "sendbox" { ("lan = \"l0\"\n", "cc = \"copa\"\n") } else { ("", "") };
+        format!(
+            "[box]\nrole = \"{role}\"\n{lan}wan = \"w0\"\noverhead = {value}\nlisten = \"10.1.3.1\"\n[[bundle]]\n\
+             name = \"b\"\nid = 1\npeer = \"10.1.3.2\"\nto = [\"10.2.0.0/16\"]\nfrom = [\"10.1.0.0/16\"]\n\
+             key_file = \"key\"\n{cc}"
+        )
+    };
+    let parsed = |role, value| Config::parse(Path::new("box.toml"), &text(role, value));
+    assert_eq!(parsed("sendbox", "\"60B\"").unwrap().overhead, Some(60));
+    for (role, value, allowed) in [
+        ("sendbox", "\"60\"", "a size from 0B to 500B"),
+        ("sendbox", "\"501B\"", "a size from 0B to 500B"),
+        ("sendbox", "60", "a size from 0B to 500B"),
+        ("receivebox", "\"60B\"", "nothing: a receivebox has no rates"),
+    ] {
+        let error = parsed(role, value).unwrap_err().to_string();
+        assert!(error.contains("box.overhead") && error.contains(allowed), "{error}");
+    }
+}

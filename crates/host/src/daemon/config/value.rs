@@ -13,6 +13,8 @@ use ipnet::IpNet;
 use super::{DatapathKind, Forward, KernelQdisc, Peer, Role};
 use crate::prefix;
 
+/// More than tunnels in tunnels add.
+const OVERHEAD_MAX: ByteCount = ByteCount::new(500);
 /// Least limit of a trace.
 const TRACE_MIN: ByteCount = ByteCount::new(1_000_000);
 /// A longer look would keep packets that are due waiting.
@@ -131,6 +133,15 @@ pub(super) fn rate(text: &str) -> Result<Rate, String> {
 pub(super) fn busy_poll(text: &str) -> Result<Duration, String> {
     let time = units::parse_duration(text).ok().filter(|time| BUSY_POLL.contains(time));
     otherwise(time, "a time from 1us to 1ms, such as \"50us\"")
+}
+
+/// What a packet gains below a device.
+pub(super) fn overhead(text: &str) -> Result<u16, String> {
+    let bytes = text.parse().ok().filter(|bytes: &ByteCount| *bytes <= OVERHEAD_MAX);
+    otherwise(
+        bytes.map(|bytes| bytes.as_u64() as u16),
+        format!("a size from 0B to {OVERHEAD_MAX}, such as \"60B\""),
+    )
 }
 
 pub(super) fn trace_size(text: &str) -> Result<ByteCount, String> {

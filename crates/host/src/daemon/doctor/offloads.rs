@@ -1,6 +1,7 @@
 //! What a device does to packets on its own, and which of it a box cannot bear.
 
 use super::{Check, Place, run};
+use crate::ethernet;
 use crate::lower;
 use crate::offload::{self, Offload};
 
@@ -25,9 +26,10 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
             Check::fail(name, format!("on:{}", list(&watched)), fix(&watched))
         }
         Place::Unknown => Check::warn(name, found, format!("as a sendbox's: {}", fix(&active))),
-        // The kernel runs the program of a veth before GRO; of others that is not known.
+        // The kernel runs the program of a veth before GRO, and one at tc behind it; of others that is not known.
         Place::Watched
             if active.contains(&Offload::Gro)
+                && !ethernet::is_bare(device).unwrap_or_default()
                 && !offload::driver(device).is_ok_and(|driver| driver == "veth") =>
         {
             let found =

@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use forebay_core::bundle::Nat;
 use forebay_core::bundle::uplink::Member;
-use forebay_core::units::Rate;
+use forebay_core::units::{ByteCount, Rate};
 use ipnet::IpNet;
 
 use crate::daemon::config::{
@@ -151,6 +151,7 @@ fn fixed(config: &Config) -> Values {
         wan,
         forward,
         own,
+        overhead,
         datapath,
         kernel_qdisc,
         listen,
@@ -172,6 +173,7 @@ fn fixed(config: &Config) -> Values {
         ("box.wan", wan.clone()),
         ("box.forward", forward.name().into()),
         ("box.own", own.to_string()),
+        ("box.overhead", shown(overhead.map(|bytes| ByteCount::new(bytes.into())))),
         ("box.datapath", datapath.name().into()),
         ("box.kernel_qdisc", shown(kernel_qdisc.map(KernelQdisc::name))),
         ("box.listen", listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),

@@ -11,7 +11,7 @@ use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, Sendbox, SendboxConfig};
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
-use forebay_core::bundle::{BlockVersions, Departures};
+use forebay_core::bundle::{BlockVersions, Departures, Overhead};
 use forebay_core::qdisc::Backlog;
 use forebay_core::random::Streams;
 use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample, WaitRecord};
@@ -57,6 +57,8 @@ pub struct Mode {
     pub is_traced: bool,
     /// Versions of the sampling block that the datapath can build without NAT.
     pub versions: BlockVersions,
+    /// What packets gain below the WAN port.
+    pub overhead: Overhead,
 }
 
 /// How far a bundle is on its way out.
@@ -127,6 +129,7 @@ impl Bundle {
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, mode.versions.with_nat(config.nat));
+        control.set_overhead(mode.overhead);
         control.offer_rest(now);
         control.offer_counting(now);
         Ok(Self {
@@ -561,7 +564,8 @@ mod tests {
         let config = config(folder.path());
         let bundle = &config.bundles[0];
         let keys = keys::load(&bundle.key_file).unwrap();
-        let mode = Mode { dry_run: false, is_traced: true, versions: BlockVersions::ALL };
+        let overhead = Overhead::default();
+        let mode = Mode { dry_run: false, is_traced: true, versions: BlockVersions::ALL, overhead };
         let shaping = bundle.shaping.as_ref().unwrap();
         let mut bundle = Bundle::new(0, bundle, shaping, &keys, 1, mode).unwrap();
         let (tracer, writer) = trace::start(&config, &Confinement::default()).unwrap();

@@ -77,7 +77,8 @@ impl<D: Datapath> SendboxWorker<D> {
     /// The bundles that begin, by their places. Packets of the others get on meanwhile.
     fn fresh(&mut self, change: &Change) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
         let (dry_run, is_traced) = (self.dry_run, self.tracer.is_on());
-        let mode = Mode { dry_run, is_traced, versions: D::VERSIONS };
+        let overhead = self.overhead;
+        let mode = Mode { dry_run, is_traced, versions: D::VERSIONS, overhead };
         let Change { config, keys, origins } = change;
         let places = (0..origins.len()).filter(|place| origins[*place] == Origin::New);
         let mut fresh = BTreeMap::new();

@@ -38,6 +38,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_core::bundle::Overhead;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::units::Timestamp;
@@ -66,7 +67,7 @@ use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
-use crate::{clock, live, log, offload};
+use crate::{clock, live, log, offload, overhead};
 
 /// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
 /// and at 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. What waits, and
@@ -192,6 +193,8 @@ struct SendboxWorker<D> {
     progress: Progress,
     realtime: bool,
     dry_run: bool,
+    /// What packets gain below the WAN port.
+    overhead: Overhead,
     /// Of all that is random and may be known.
     seed: u64,
     started: Timestamp,
@@ -213,7 +216,8 @@ impl<D: Datapath> SendboxWorker<D> {
     ) -> Result<Self, DaemonError> {
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
         let is_traced = config.trace.is_some();
-        let mode = Mode { dry_run, is_traced, versions: D::VERSIONS };
+        let overhead = overhead::of_box(config);
+        let mode = Mode { dry_run, is_traced, versions: D::VERSIONS, overhead };
         let all = config.bundles.iter().zip(keys).enumerate();
         let bundles =
             all.map(|(place, (bundle, keys))| new_bundle(place, bundle, keys, seed, mode));
@@ -239,6 +243,7 @@ impl<D: Datapath> SendboxWorker<D> {
             progress: Progress::new(STALE_AFTER),
             realtime: config.realtime,
             dry_run,
+            overhead,
             seed,
             started: clock::now(),
             tracer,
@@ -592,6 +597,7 @@ impl<D: Datapath> SendboxWorker<D> {
             realtime: self.realtime,
             void: self.void().cloned().collect(),
             datapath: self.settled.clone(),
+            overhead_bytes: self.overhead.bytes,
             routing: self.seen.routing.clone(),
             ports: self.datapath.ports(self.progress.hand_backs()),
             messages: self.messages.counters(self.bundles.iter().map(Bundle::rejects)),

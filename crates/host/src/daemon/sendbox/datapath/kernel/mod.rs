@@ -44,6 +44,7 @@ use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::{HTB, PortStatus};
 use crate::ethernet;
 use crate::htb::Htb;
+use crate::overhead;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
@@ -163,10 +164,9 @@ impl Kernel {
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
         let mut htb = Htb::create(wan_index, QDISC).map_err(failed)?;
-        if is_bare {
-            // Bytes are those of Ethernet frames everywhere.
-            htb.set_overhead(ETHERNET_HEADER as u16);
-        }
+        // Bytes are those of Ethernet frames everywhere, and rates those of what leaves below the port.
+        let header = if is_bare { ETHERNET_HEADER as u16 } else { 0 };
+        htb.set_overhead(header + overhead::of_box(config).bytes);
         // The bundles have the first places.
         let (places, count) = (places.collect(), bundles.len());
         let rates =

@@ -26,7 +26,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_core::bundle::table::BundleTable;
-use forebay_core::bundle::{BlockVersions, Departures};
+use forebay_core::bundle::{BlockVersions, Departures, Overhead};
 use forebay_core::qdisc::{self, Backlog};
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
@@ -47,6 +47,7 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
+use crate::overhead;
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -66,6 +67,7 @@ pub struct Xdp {
     leaving: Vec<Queue>,
     /// Of what is random in the queues.
     seed: u64,
+    overhead: Overhead,
     found: Found,
     unclaimed: u64,
     /// Unclaimed frames that the WAN's ring had no room for.
@@ -87,14 +89,18 @@ impl Xdp {
     ) -> Result<Self, DaemonError> {
         let lan = config.lan.clone().expect("a sendbox has one, as checked");
         let names = [lan, config.wan.clone()];
+        let overhead = overhead::of_box(config);
         let wan = XdpPort::open(&names[1], Direction::Transmit)?;
         let lan = Lan::open(config, &names[0], frame_bytes, seen, confinement)?;
         let ports = [(lan.queues, config.xdp), (1, XdpOptions::default())];
         let attaching = Attaching::prepare(ports).map_err(DaemonError::SetUp)?;
         Ok(Self {
-            queues: qdiscs(config, seed).map(new_queue).collect::<Result<_, _>>()?,
+            queues: qdiscs(config, seed)
+                .map(|qdisc| new_queue(qdisc, overhead))
+                .collect::<Result<_, _>>()?,
             leaving: Vec::new(),
             seed,
+            overhead,
             table: bundle_table(config)?,
             lan,
             wan,
@@ -266,7 +272,7 @@ impl Datapath for Xdp {
             origin.place().is_some_and(|place| self.queues[place].qdisc() == qdisc)
         };
         let fresh = qdiscs(config, self.seed).zip(origins).map(|(qdisc, origin)| {
-            (!is_kept(origin, &qdisc.1)).then(|| new_queue(qdisc)).transpose()
+            (!is_kept(origin, &qdisc.1)).then(|| new_queue(qdisc, self.overhead)).transpose()
         });
         let fresh = fresh.collect::<Result<Vec<Option<Queue>>, DaemonError>>()?;
         self.lan.check_rates(config)?;
@@ -365,8 +371,9 @@ fn qdiscs(config: &Config, seed: u64) -> impl Iterator<Item = (&str, Spec)> {
     })
 }
 
-fn new_queue((bundle, qdisc): (&str, Spec)) -> Result<Queue, DaemonError> {
-    Queue::new(&qdisc).map_err(|error| DaemonError::Spec(bundle.into(), error))
+fn new_queue((bundle, qdisc): (&str, Spec), overhead: Overhead) -> Result<Queue, DaemonError> {
+    let queue = Queue::new(&qdisc).map_err(|error| DaemonError::Spec(bundle.into(), error))?;
+    Ok(queue.with(overhead))
 }
 
 fn bundle_table(config: &Config) -> Result<BundleTable, DaemonError> {

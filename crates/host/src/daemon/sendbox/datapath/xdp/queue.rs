@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use forebay_core::bundle::{
-    BlockVersion, BoundaryMark, DepartureCounters, EpochSize, SampleBlock, SamplingKey,
+    BlockVersion, BoundaryMark, DepartureCounters, EpochSize, Overhead, SampleBlock, SamplingKey,
 };
 use forebay_core::packet::unpadded_len;
 use forebay_core::qdisc::{
     self, Backlog, Classifier, DropReason, DropSink, Qdisc, Shaper, ShaperParams,
 };
 use forebay_core::spec::{Spec, SpecError};
-use forebay_core::units::Timestamp;
+use forebay_core::units::{ByteCount, Timestamp};
 
 use super::super::{BATCH, Listener, QueueCounters, Steering};
 use super::frame::{Frame, Pool};
@@ -49,6 +49,12 @@ impl Queue {
             given_up: GivenUp::default(),
             lateness: Lateness::default(),
         })
+    }
+
+    /// The same, whose rates are of packets with this overhead.
+    pub fn with(mut self, overhead: Overhead) -> Self {
+        self.shaper.set_overhead(overhead.on(1, ByteCount::ZERO));
+        self
     }
 
     /// The discipline, as it was specified.

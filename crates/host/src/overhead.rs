@@ -1,0 +1,70 @@
+//! What a packet gains below a device: the headers of a tunnel, by the device's kind.
+
+use std::io;
+
+use forebay_core::bundle::Overhead;
+
+use crate::daemon::config::Config;
+use crate::lower;
+
+/// Kinds of devices as the kernel names them (IFLA_INFO_KIND), and the bytes by which the Ethernet frame that leaves is
+/// longer than the packet with an Ethernet header at the device. With IPv4 around it, where that is open: 20 bytes more
+/// with IPv6, which `overhead` in the file can say.
+const KINDS: [(&str, u16); 14] = [
+    // IPv4 20, UDP 8, and 16 in front of the packet and behind it (Donenfeld, NDSS 2017, section V.D).
+    ("wireguard", 60),
+    ("ipip", 20),
+    ("sit", 20),
+    ("ip6tnl", 40),
+    // GRE without key, sequence number and checksum (RFC 2784).
+    ("gre", 24),
+    ("ip6gre", 44),
+    // With the Ethernet header that they carry.
+    ("gretap", 38),
+    ("ip6gretap", 58),
+    // IPv4 20, UDP 8, VXLAN 8 (RFC 7348), Geneve without options 8 (RFC 8926), and the Ethernet header.
+    ("vxlan", 50),
+    ("geneve", 50),
+    // PPPoE 6, PPP 2 (RFC 2516).
+    ("ppp", 8),
+    // ESP 8, vector 8, padding and trailer 4 on average, integrity 16 (RFC 4303, RFC 4106), IPv4 20.
+    ("xfrm", 56),
+    ("vti", 56),
+    ("vti6", 76),
+];
+
+/// What packets of a sendbox gain: what its file says, or what follows from the kind of its port towards the Internet.
+pub fn of_box(config: &Config) -> Overhead {
+    // A device that is not there is a matter of the conditions.
+    let derived = || of(&config.wan).unwrap_or_default();
+    Overhead { bytes: config.overhead.unwrap_or_else(derived) }
+}
+
+/// Bytes that each packet gains below a `device`, of the current network namespace, as far as its kind says: 0 of any
+/// other kind, such as tun, behind which a program does what it likes.
+fn of(device: &str) -> io::Result<u16> {
+    let kind = lower::kind(device)?;
+    Ok(by_kind(kind.as_deref().unwrap_or_default()))
+}
+
+fn by_kind(kind: &str) -> u16 {
+    KINDS.iter().find(|(known, _)| *known == kind).map_or(0, |(_, bytes)| *bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::tests::{on_a_veth_pair, run};
+
+    #[test]
+    fn overhead_follows_from_the_kind_of_a_device() {
+        assert_eq!(["wireguard", "gre", "ipip", "ppp", "veth"].map(by_kind), [60, 24, 20, 8, 0]);
+        on_a_veth_pair(|| {
+            run("ip link add br0 type bridge");
+            run("ip tuntap add dev tun0 mode tun");
+            assert_eq!(["left", "br0", "tun0", "lo"].map(|it| of(it).unwrap()), [0; 4]);
+            assert_eq!(lower::kind("br0").unwrap().as_deref(), Some("bridge"));
+            assert_eq!(of("nowhere").unwrap_err().kind(), io::ErrorKind::NotFound);
+        });
+    }
+}
