@@ -17,11 +17,6 @@
  * word, all of whose bits are set where NAT changes it: with masks instead of branches the verifier has few paths.
  */
 #define NAT_ENDS 2
-/* More-fragments flag and fragment offset: a router may change neither, but may clear DF. */
-#define FRAGMENT_MASK 0x3fff
-
-#define TCP_HEADER 20
-#define UDP_HEADER 8
 /* Bytes of a TCP header up to the end of timestamps that stand as RFC 7323 appendix A advises. */
 #define TCP_STAMPED 32
 
@@ -31,19 +26,6 @@ static __always_inline __u64 low_bytes(int bytes)
 	if (bytes <= 0)
 		return 0;
 	return bytes >= 8 ? ~0ULL : (1ULL << 8 * bytes) - 1;
-}
-
-/* Of IPv4: that of IPv6 has a header of its own. */
-static __always_inline bool is_fragment(const struct packet *packet)
-{
-	return packet->frag_off & be16(FRAGMENT_MASK);
-}
-
-/* What begins with the header of its transport: no fragment. */
-static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
-{
-	return packet->protocol == protocol && packet->payload_len >= header_len &&
-	       !is_fragment(packet);
 }
 
 /* The second word of a TCP header without the header's length and the flags. */

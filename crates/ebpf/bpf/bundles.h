@@ -6,8 +6,8 @@
  * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Each destination
  * prefix has a number, and the sources of the bundles that list it are prefixes behind that number: two
  * lookups find the bundle, however many there are. What a sendbox does not count belongs to none:
- * packets to the box's address for messages, neighbour discovery, and packets of the sendbox's own,
- * which do not pass its LAN port.
+ * the boxes' messages, neighbour discovery, and packets from and to addresses that the sendbox leaves out, as its
+ * own, which do not pass its LAN port.
  *
  * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
  * boundary's record must say how many bytes, packets and marks had come when this packet was
@@ -19,13 +19,14 @@
 #define FOREBAY_BUNDLES_H
 
 #include "block.h"
+#include "messages.h"
 
 #define MAX_BUNDLES 1024
 #define MAX_PREFIXES 16384
 /* A destination prefix and a source prefix of one bundle. */
 #define MAX_PAIRS 65536
-/* 64 addresses of each bundle's sendbox. */
-#define MAX_SENDERS (64 * MAX_BUNDLES)
+/* 64 sources and 64 destinations of each bundle. */
+#define MAX_LEFT_OUT (2 * 64 * MAX_BUNDLES)
 /* Destination prefixes that may lie inside each other; the loader refuses more. */
 #define MAX_NESTING 4
 
@@ -95,27 +96,21 @@ struct {
 	__type(value, __u32);
 } pairs SEC(".maps");
 
-/* Where the box takes messages, and, of a sendbox, where those of its peers go. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_OWN);
-	__type(key, struct address);
-	__type(value, __u8);
-} own SEC(".maps");
-
-/* An address of the sendbox of the bundle in this slot. */
-struct sender {
+/* An address whose packets a receivebox leaves out of the bundle in this slot, as its sendbox does. */
+struct left_out {
 	struct address address;
 	__u32 slot;
+	/* 1: packets from it; 0: those to it. */
+	__u32 is_source;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_SENDERS);
+	__uint(max_entries, MAX_LEFT_OUT);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct sender);
+	__type(key, struct left_out);
 	__type(value, __u8);
-} senders SEC(".maps");
+} left_out SEC(".maps");
 
 /* User space changes epoch sizes through mmap. */
 struct {
@@ -168,21 +163,23 @@ static __always_inline int find_bundle(const struct packet *packet)
 	return -1;
 }
 
-/* Whether the sendbox of the bundle has sent the packet itself. */
-static __always_inline bool is_of_sendbox(const struct packet *packet, int slot)
+static __always_inline bool is_left_out(const struct address *address, int slot, __u32 is_source)
 {
-	struct sender sender = { .address = packet->source, .slot = slot };
+	struct left_out key = { *address, slot, is_source };
 
-	return bpf_map_lookup_elem(&senders, &sender);
+	return bpf_map_lookup_elem(&left_out, &key);
 }
 
-/* The slot of the bundle whose packet this is for a receivebox; negative: it is in none. */
+/*
+ * The slot of the bundle whose packet this is for a receivebox; negative: it is in none. Messages are for the caller to
+ * leave out.
+ */
 static __always_inline int bundle_of(const struct packet *packet)
 {
 	int slot = find_bundle(packet);
 
-	if (slot < 0 || bpf_map_lookup_elem(&own, &packet->destination) ||
-	    is_of_sendbox(packet, slot))
+	if (slot < 0 || is_left_out(&packet->destination, slot, 0) ||
+	    is_left_out(&packet->source, slot, 1))
 		return -1;
 	return slot;
 }

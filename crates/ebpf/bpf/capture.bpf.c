@@ -11,7 +11,7 @@
  * for what it could not carry: frames that are addressed to the box itself or too long.
  */
 #include "heartbeat.h"
-#include "packet.h"
+#include "messages.h"
 
 /* Destination prefixes of all bundles. */
 #define MAX_PREFIXES 16384
@@ -62,7 +62,7 @@ struct {
 	__type(value, __u8);
 } destinations SEC(".maps");
 
-/* The box's own addresses. */
+/* The machine's own addresses, and those of receiveboxes that count no packets to them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_OWN);
@@ -189,6 +189,7 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 	void *data = (void *)(long)ctx->data;
 	void *data_end = (void *)(long)ctx->data_end;
 	struct packet packet;
+	__be16 ports[2];
 
 	switch (parse(data, data_end, frame_len(ctx), &packet)) {
 	case PARSED_IP:
@@ -206,7 +207,8 @@ static __always_inline enum fate classify(struct xdp_md *ctx)
 		return FATE_OUTSIDE;
 	if (is_discovery(&packet, data_end))
 		return FATE_DISCOVERY;
-	if (bpf_map_lookup_elem(&own, &packet.destination))
+	if (bpf_map_lookup_elem(&own, &packet.destination) ||
+	    (take_ports(&packet, data_end, ports) && is_message(&packet, ports)))
 		return FATE_OWN;
 	if (data + sizeof(struct ethhdr) > data_end)
 		return FATE_MALFORMED;

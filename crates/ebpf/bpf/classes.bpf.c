@@ -65,6 +65,15 @@ static __always_inline struct ports ports_now(void)
 	return now ? (struct ports){ now->lan, now->wan } : (struct ports){};
 }
 
+/* Addresses all packets to which are in no bundle: those of receiveboxes that count none of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_OWN);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct address);
+	__type(value, __u8);
+} own SEC(".maps");
+
 /* What became of a buffer; the loader reads the counters in this order. */
 enum fate {
 	/* It came from where those of bundles come from ... */
@@ -303,6 +312,15 @@ static __always_inline bool is_full(struct __sk_buff *ctx)
 	return root->q.qlen >= most_packets || root->qstats.backlog >= most_bytes;
 }
 
+/* Whether the packet is in no bundle though prefixes hold it. */
+static __always_inline bool is_own(struct __sk_buff *ctx, const struct packet *packet)
+{
+	__be16 ports[2];
+
+	return bpf_map_lookup_elem(&own, &packet->destination) ||
+	       (read_ports(ctx, packet, ports) && is_message(packet, ports));
+}
+
 static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
@@ -313,7 +331,7 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 	slot = find_bundle(&packet);
 	if (slot < 0)
 		return CLASSIFIED_OUTSIDE;
-	if (bpf_map_lookup_elem(&own, &packet.destination))
+	if (is_own(ctx, &packet))
 		return CLASSIFIED_OWN;
 	if (!beating())
 		return CLASSIFIED_STALE;

@@ -10,13 +10,14 @@ int merged(struct __sk_buff *ctx)
 {
 	struct buffer of = { bpf_cast_to_kern_ctx(ctx), ctx };
 	struct packet packet;
+	__be16 ports[2];
 	struct gso gso;
 	int slot;
 
 	if (!read_packet(ctx, &packet))
 		return TCX_NEXT;
 	slot = bundle_of(&packet);
-	if (slot < 0)
+	if (slot < 0 || (read_ports(ctx, &packet, ports) && is_message_to(&packet, ports)))
 		return TCX_NEXT;
 	gso = gso_of(of.skb);
 	sample(&of, &packet, &gso, slot, false);

@@ -29,6 +29,11 @@
 #define IPPROTO_ICMPV6 58
 #define INET_ECN_CE 3
 
+#define TCP_HEADER 20
+#define UDP_HEADER 8
+/* More-fragments flag and fragment offset: a router may change neither, but may clear DF. */
+#define FRAGMENT_MASK 0x3fff
+
 /* ICMPv6 133 to 137: neighbour discovery and redirects (RFC 4861 section 4). */
 #define ND_FIRST 133
 #define ND_LAST 137
@@ -249,6 +254,19 @@ static __always_inline enum parsed parse_bare(__be16 proto, void *data, void *da
 static __always_inline __u32 payload_at(const struct packet *packet)
 {
 	return packet->tags_len + packet->frame_len - packet->payload_len;
+}
+
+/* Of IPv4: that of IPv6 has a header of its own. */
+static __always_inline bool is_fragment(const struct packet *packet)
+{
+	return packet->frag_off & be16(FRAGMENT_MASK);
+}
+
+/* What begins with the header of its transport: no fragment. */
+static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
+{
+	return packet->protocol == protocol && packet->payload_len >= header_len &&
+	       !is_fragment(packet);
 }
 
 /* Of the link and no part of a bundle, though both ends may have addresses of one. */

@@ -27,6 +27,7 @@ int sampler(struct xdp_md *ctx)
 	struct counters *count;
 	struct bundle *bundle;
 	struct packet packet;
+	__be16 ports[2];
 	__u32 index, mask;
 	int found;
 
@@ -34,7 +35,8 @@ int sampler(struct xdp_md *ctx)
 	    is_discovery(&packet, data_end))
 		return XDP_PASS;
 	found = bundle_of(&packet);
-	if (found < 0)
+	if (found < 0 ||
+	    (take_ports(&packet, data_end, ports) && is_message_to(&packet, ports)))
 		return XDP_PASS;
 	index = found;
 	bundle = bpf_map_lookup_elem(&bundles, &index);

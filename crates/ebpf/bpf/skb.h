@@ -6,7 +6,7 @@
 #ifndef FOREBAY_SKB_H
 #define FOREBAY_SKB_H
 
-#include "packet.h"
+#include "messages.h"
 
 #include <bpf/bpf_core_read.h>
 
@@ -168,6 +168,14 @@ static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *pa
 	data_end = (void *)(long)ctx->data_end;
 	return parse(data, data_end, ctx->len, packet) == PARSED_IP &&
 	       !is_discovery(packet, data_end);
+}
+
+/* Reads the ports of what may be a message. */
+static __always_inline bool read_ports(struct __sk_buff *ctx, const struct packet *packet,
+				       __be16 *ports)
+{
+	return has_ports(packet) &&
+	       !bpf_skb_load_bytes(ctx, payload_at(packet), ports, 2 * sizeof(*ports));
 }
 
 /* As `read_packet`, where packets have no Ethernet header. */

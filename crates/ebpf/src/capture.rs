@@ -13,7 +13,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::attach::{XdpLink, XdpMode};
-use crate::key::{address_key, mac_key, prefix_key};
+use crate::key::{MessageEnd, address_key, mac_key, prefix_key};
 use crate::mapped::MappedWords;
 use crate::program::KeySet;
 use crate::skel::{Plain, capture as skel};
@@ -58,7 +58,7 @@ pub struct CaptureCounters {
     pub malformed: u64,
     /// Passed: IPv6 neighbour discovery.
     pub discovery: u64,
-    /// Passed: to one of the box's own addresses.
+    /// Passed: to one of the box's own addresses, and the boxes' messages.
     pub own: u64,
     /// Passed: towards a bundle, in a frame to one of the box's own Ethernet addresses. The kernel
     /// routes it.
@@ -87,6 +87,7 @@ pub struct Capture {
     sockets: MapHandle,
     destinations: MapHandle,
     own: KeySet,
+    messages: KeySet,
     own_macs: KeySet,
     kept_vlans: MappedWords,
     fates: MapHandle,
@@ -147,6 +148,7 @@ impl Capture {
             sockets: program::handle("sockets", &loaded.maps.sockets)?,
             destinations: program::handle("destinations", &loaded.maps.destinations)?,
             own: KeySet::of("own", &loaded.maps.own)?,
+            messages: KeySet::of("messages", &loaded.maps.messages)?,
             fates: program::handle("fates", &loaded.maps.fates)?,
             program: program::descriptor("capture", loaded.progs.capture.as_fd())?,
             link: None,
@@ -186,6 +188,11 @@ impl Capture {
     pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
         self.own.set(addresses.iter().map(key).collect())
+    }
+
+    /// Lets messages of the boxes pass from now on: UDP packets with these ends, and with no others given before.
+    pub fn set_messages(&mut self, ends: &BTreeSet<MessageEnd>) -> Result<(), Error> {
+        self.messages.set(ends.iter().map(MessageEnd::key).collect())
     }
 
     /// Lets frames to these Ethernet addresses pass from now on, those of the box's own devices, and
@@ -263,6 +270,7 @@ mod tests {
 
     use super::*;
     use crate::program::tests::{loaded, run};
+    use crate::sampler::tests::{between, message_end};
 
     const XDP_PASS: u32 = 2;
     /// Longer than a loaded machine lets a test wait between a beat and its packet.
@@ -405,6 +413,28 @@ mod tests {
         capture.remove_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
         pass(&capture, &frames[0]);
         assert_eq!(capture.counters().unwrap(), CaptureCounters { outside: 4, ..expected });
+    }
+
+    #[test]
+    fn of_what_goes_to_a_box_only_messages_pass() {
+        let Some(mut capture) = capture(CaptureOptions::Bundles { stale_after: STALE_AFTER })
+        else {
+            return;
+        };
+        capture.add_prefix("10.2.0.0/16".parse().unwrap()).unwrap();
+        let ends = [message_end(2, 61476, false), message_end(1, 61475, true)];
+        capture.set_messages(&ends.into()).unwrap();
+        capture.beat();
+        for (frame, own, no_socket) in [
+            (between(17, (1, 5000), (9, 61476)), 1, 0),
+            (between(17, (9, 61475), (1, 5000)), 2, 0),
+            (between(17, (1, 5000), (9, 443)), 2, 1),
+            (between(6, (1, 5000), (9, 61476)), 2, 2),
+        ] {
+            pass(&capture, &frame);
+            let counters = capture.counters().unwrap();
+            assert_eq!((counters.own, counters.no_socket), (own, no_socket), "{frame:?}");
+        }
     }
 
     #[test]

@@ -5,9 +5,29 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::Error;
+use crate::skel::Plain;
 use crate::skel::capture::types::mac;
 // Capture and sampler have the structures of `bpf/packet.h` each.
-use crate::skel::sampler::types::{address, pair, prefix};
+use crate::skel::sampler::types::{address, message_end, pair, prefix};
+
+/// Where the boxes' messages go, or come from: UDP packets that are in no bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MessageEnd {
+    /// Of a box.
+    pub address: IpAddr,
+    /// UDP port.
+    pub port: u16,
+    /// Source of a packet, and not its destination. Only a sendbox heeds sources.
+    pub is_source: bool,
+}
+
+impl MessageEnd {
+    pub(crate) fn key(&self) -> Vec<u8> {
+        let Self { address, port, is_source } = *self;
+        let (address, port) = (address_key(address), port.to_be());
+        message_end { address, port, is_source: is_source.into() }.as_bytes().to_vec()
+    }
+}
 
 const FAMILY_BITS: u32 = 32;
 /// Bits of a destination's number.

@@ -32,5 +32,6 @@ pub use classes::{
     Standing, Wait,
 };
 pub use error::Error;
+pub use key::MessageEnd;
 pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};
-pub use sampler::{Boundary, BundleCounters, MAX_SENDERS, Sampler, SamplerBundle, SamplerPlace};
+pub use sampler::{Boundary, BundleCounters, MAX_LEFT_OUT, Sampler, SamplerBundle, SamplerPlace};

@@ -66,7 +66,7 @@ macro_rules! plain {
 plain! {
     capture: mac;
     classes: ports, standing, wait;
-    sampler: address, boundary, bundle, counters, destination, pair, prefix, sender;
+    sampler: address, boundary, bundle, counters, destination, left_out, message_end, pair, prefix;
     tcp_datapath: counters, law, opened, report, slot;
 }
 

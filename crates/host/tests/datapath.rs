@@ -307,7 +307,7 @@ fn the_sampler_counts_each_byte_that_came_and_reports_the_packets_that_the_sende
             version: BlockVersion::V1,
         };
         sampler.set_bundle(id, bundle).unwrap();
-        sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+        sampler.set_left_out(id, &["10.2.0.9".parse().unwrap()]).unwrap();
         let (mut bytes, mut expected, mut reported) = (0, Vec::new(), Vec::new());
         let mut ordered = true;
         for number in 0..2000 {

@@ -11,6 +11,9 @@
 //! ```
 //! What is asked is answered, what is not asked is not. A peer that knows no scopes (an older version) rejects them
 //! and tells none: nothing is compared then.
+//!
+//! Where both boxes count what goes to and from boxes (`negotiation`) the receivebox leaves out no address. What either has
+//! told of its addresses before does not hold then.
 
 #[cfg(test)]
 mod tests;
@@ -42,9 +45,13 @@ struct Theirs {
 #[derive(Clone, Debug)]
 pub struct Exchange {
     role: Role,
+    /// What the host takes by itself.
+    base: Option<Scope>,
+    /// What is in force.
     mine: Option<Mine>,
     theirs: Option<Theirs>,
     is_established: bool,
+    counts_boxes: bool,
     telling: Telling,
     /// What differed the last time that both scopes were known.
     differences: Vec<Difference>,
@@ -55,9 +62,11 @@ impl Exchange {
     pub const fn new(role: Role) -> Self {
         Self {
             role,
+            base: None,
             mine: None,
             theirs: None,
             is_established: false,
+            counts_boxes: false,
             telling: Telling::new(),
             differences: Vec::new(),
         }
@@ -65,20 +74,44 @@ impl Exchange {
 
     /// The box takes these packets from now on; true if the boxes differ otherwise than before.
     pub fn set(&mut self, now: Timestamp, scope: Scope) -> bool {
+        if self.base.as_ref() == Some(&scope) {
+            return false;
+        }
+        self.base = Some(scope);
+        self.renew(now) && self.compare()
+    }
+
+    /// Whether both boxes count what goes to and from boxes; true if they differ otherwise than before.
+    pub fn set_counting(&mut self, now: Timestamp, counts_boxes: bool) -> bool {
+        if counts_boxes == self.counts_boxes {
+            return false;
+        }
+        self.counts_boxes = counts_boxes;
+        self.renew(now);
+        self.compare()
+    }
+
+    /// Has what is in force told, if it is another than before.
+    fn renew(&mut self, now: Timestamp) -> bool {
+        let Some(base) = &self.base else { return false };
+        let counts_itself = self.counts_boxes && self.role == Role::Receivebox;
+        let scope = if counts_itself { base.leaving_out(&AddressSet::NONE) } else { base.clone() };
         if self.mine.as_ref().is_some_and(|mine| mine.scope == scope) {
             return false;
         }
         let told = ToldScope::new(&scope);
         self.mine = Some(Mine { scope, told });
         self.begin(now);
-        self.compare()
+        true
     }
 
     /// The session is new: the peer may be another, and has heard nothing in it.
     pub fn on_session(&mut self, now: Timestamp) {
         self.is_established = true;
         self.theirs = None;
+        self.counts_boxes = false;
         self.telling.end();
+        self.renew(now);
         self.begin(now);
     }
 
@@ -133,10 +166,19 @@ impl Exchange {
 
     /// Whether the result is another.
     fn compare(&mut self) -> bool {
-        let (Some(mine), Some(theirs)) = (&self.mine, &self.theirs) else { return false };
+        let (Some(base), Some(mine), Some(theirs)) = (&self.base, &self.mine, &self.theirs) else {
+            return false;
+        };
         let differences = match &theirs.scope {
             Some(scope) => match self.role {
+                Role::Sendbox if self.counts_boxes => compare(
+                    &counting(&mine.scope, &scope.left_out),
+                    &scope.leaving_out(&AddressSet::NONE),
+                ),
                 Role::Sendbox => compare(&mine.scope, scope),
+                Role::Receivebox if self.counts_boxes => {
+                    compare(&counting(scope, &base.left_out), &mine.scope)
+                }
                 Role::Receivebox => compare(scope, &mine.scope),
             },
             None => mine.told.differs_from(&theirs.told).map(Difference::unnamed).collect(),
@@ -145,4 +187,9 @@ impl Exchange {
         self.differences = differences;
         is_news
     }
+}
+
+/// What a sendbox takes that has told its scope before it counted what goes to the receivebox, at these addresses.
+fn counting(told: &Scope, receivebox: &AddressSet) -> Scope {
+    told.leaving_out(&told.left_out.without(receivebox))
 }

@@ -15,6 +15,7 @@ pub(crate) mod exchange;
 pub(crate) mod feedback;
 pub mod keys;
 pub(crate) mod monitor;
+pub mod mtu;
 pub(crate) mod negotiation;
 pub(crate) mod order;
 pub mod paths;
@@ -93,6 +94,30 @@ pub struct Report {
     pub received_ce: u64,
     /// Epoch size in force at the receivebox.
     pub epoch_size: EpochSize,
+}
+
+/// What each packet of a bundle takes on the path beside the bytes that both boxes count: headers that are put in front of
+/// it behind the sendbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Overhead {
+    /// Bytes of a packet.
+    pub bytes: u16,
+}
+
+impl Overhead {
+    /// So many packets with all that they take, of which the boxes count `bytes`.
+    pub const fn on(self, packets: u64, bytes: ByteCount) -> ByteCount {
+        ByteCount::new(bytes.as_u64().saturating_add(self.of(packets)))
+    }
+
+    /// What the boxes count of so many packets that take `bytes`.
+    pub const fn off(self, packets: u64, bytes: ByteCount) -> ByteCount {
+        ByteCount::new(bytes.as_u64().saturating_sub(self.of(packets)))
+    }
+
+    const fn of(self, packets: u64) -> u64 {
+        packets.saturating_mul(self.bytes as u64)
+    }
 }
 
 /// What has left a sendbox after its shaper.

@@ -3,7 +3,8 @@
 //! Each box tells what it can do in the session, and again until the other says that it has heard it, as scopes are
 //! told (`exchange`). The lowest version that both build is in force: it tells most packets apart. Until a peer has told
 //! its versions, and for ever if it is older than this message and rejects it, the peer builds version 1 alone and does
-//! not rest. A peer that is older than rests tells that bit back as it came, and never sets it of its own accord.
+//! not rest, nor counts what goes to and from boxes. A peer that is older than such a bit tells it back as it came, and
+//! never sets it of its own accord.
 //!
 //! The boxes learn of each other's versions one after the other. What is sampled meanwhile matches nothing, for a
 //! round trip at the start of a session.
@@ -14,7 +15,12 @@ use super::wire::{Offer, VersionsMessage};
 use crate::units::Timestamp;
 
 /// What a box can do that tells nothing.
-const OLDEST: Offer = Offer { versions: BlockVersions::of(BlockVersion::V1), rests: false };
+const OLDEST: Offer = Offer {
+    versions: BlockVersions::of(BlockVersion::V1),
+    rests: false,
+    counts_boxes: false,
+    probes: false,
+};
 
 /// One box's end of the negotiation.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +46,16 @@ impl Negotiation {
     /// The box rests from now on.
     pub fn offer_rest(&mut self, now: Timestamp) {
         self.tell(now, Offer { rests: true, ..self.mine() });
+    }
+
+    /// The box counts what goes to and from boxes from now on.
+    pub fn offer_counting(&mut self, now: Timestamp) {
+        self.tell(now, Offer { counts_boxes: true, ..self.mine() });
+    }
+
+    /// The box sends or answers probes from now on.
+    pub fn offer_probes(&mut self, now: Timestamp) {
+        self.tell(now, Offer { probes: true, ..self.mine() });
     }
 
     fn tell(&mut self, now: Timestamp, offer: Offer) {
@@ -88,6 +104,16 @@ impl Negotiation {
     /// Whether both boxes rest, as far as is known.
     pub fn both_rest(&self) -> bool {
         self.mine().rests && self.theirs.is_some_and(|theirs| theirs.rests)
+    }
+
+    /// Whether both boxes count what goes to and from boxes, as far as is known.
+    pub fn both_count_boxes(&self) -> bool {
+        self.mine().counts_boxes && self.theirs.is_some_and(|theirs| theirs.counts_boxes)
+    }
+
+    /// Whether the path MTU may be looked for, as far as is known.
+    pub fn both_probe(&self) -> bool {
+        self.mine().probes && self.theirs.is_some_and(|theirs| theirs.probes)
     }
 
     fn mine(&self) -> Offer {
@@ -197,6 +223,28 @@ mod tests {
             assert_eq!(ends.map(|end| end.version()), [Some(BlockVersion::V1); 2]);
             ends[0].on_session(now);
             assert!(!ends[0].both_rest());
+        }
+    }
+
+    #[test]
+    fn traffic_of_boxes_is_counted_where_both_do() {
+        let now = Timestamp::from_nanos(1);
+        for are_counting in [[true, true], [true, false], [false, false]] {
+            let mut ends = pair([Some(BlockVersions::ALL); 2], now);
+            for (end, counts) in ends.iter_mut().zip(are_counting) {
+                end.offer_rest(now);
+                if counts {
+                    end.offer_counting(now);
+                }
+                assert!(!end.both_count_boxes());
+            }
+            let told = [0, 1].map(|from| ends[from].poll(now).unwrap());
+            ends[0].on_message(now, &told[1]);
+            ends[1].on_message(now, &told[0]);
+            let expected = are_counting == [true, true];
+            assert_eq!(ends.map(|end| end.both_count_boxes()), [expected; 2], "{are_counting:?}");
+            assert_eq!(ends.map(|end| end.both_rest()), [true; 2]);
+            assert_eq!(ends.map(|end| end.version()), [Some(BlockVersion::V1); 2]);
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Receivebox {
     /// What keepalives say: watching, resting as the sendbox does, or stopping.
     state: BoxState,
     waiting: VecDeque<Report>,
+    /// Bytes of the probe that is to be answered.
+    probed: Option<u16>,
     budget: Budget,
     counters: Counters,
 }
@@ -104,6 +106,7 @@ impl Receivebox {
             epoch_size: None,
             state: BoxState::Watching,
             waiting: VecDeque::with_capacity(MAX_WAITING),
+            probed: None,
             budget: Budget::new(now),
             counters: Counters::default(),
         }
@@ -136,6 +139,19 @@ impl Receivebox {
     /// [`Sendbox::offer_rest`](super::sendbox::Sendbox::offer_rest): the bundle rests when the sendbox says so.
     pub fn offer_rest(&mut self, now: Timestamp) {
         self.versions.offer_rest(now);
+    }
+
+    /// The host leaves the boxes' messages out by their addresses and ports, as for
+    /// [`Sendbox::offer_counting`](super::sendbox::Sendbox::offer_counting): where the sendbox does, too, all else to
+    /// and from boxes is counted.
+    pub fn offer_counting(&mut self, now: Timestamp) {
+        self.versions.offer_counting(now);
+    }
+
+    /// The host takes datagrams of up to [`MAX_PROBE`](super::wire::MAX_PROBE) bytes: the sendbox may look for the path
+    /// MTU.
+    pub fn offer_probes(&mut self, now: Timestamp) {
+        self.versions.offer_probes(now);
     }
 
     /// Takes a datagram from the sendbox; `draw` gives a fresh random number where one is needed.
@@ -173,8 +189,20 @@ impl Receivebox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
-            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
-            Some(Message::Reports(_) | Message::Challenge { .. } | Message::Response { .. })
+            Some(Message::Versions(message)) => {
+                self.versions.on_message(now, &message);
+                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
+            // Of several at once the last is answered, by far the shorter datagram.
+            Some(Message::Probe(len)) => self.probed = Some(len),
+            Some(
+                Message::Reports(_)
+                | Message::Challenge { .. }
+                | Message::Response { .. }
+                | Message::Probed(_),
+            )
             | None => {}
         }
         // An answer to a stranger is no sign of life.
@@ -224,6 +252,8 @@ impl Receivebox {
             self.counters.reports += reports.as_slice().len() as u64;
             self.counters.report_datagrams += 1;
             self.budget.spend(now, out.len());
+        } else if let Some(len) = self.probed.take() {
+            self.session.seal(now, &Message::Probed(len), out);
         } else if let Some(scope) = self.scope.poll(now) {
             self.session.seal(now, &Message::Scope(scope), out);
         } else if let Some(versions) = self.versions.poll(now) {
@@ -241,6 +271,9 @@ impl Receivebox {
             0 => Timestamp::MAX,
             waiting => self.budget.next_datagram(waiting),
         };
+        if self.probed.is_some() {
+            return Timestamp::ZERO;
+        }
         let told = self.scope.next_timer().min(self.versions.next_timer());
         reports.min(self.session.next_timer()).min(told)
     }
@@ -286,6 +319,11 @@ impl Receivebox {
     /// too. `None`: not known.
     pub fn sendbox_addresses(&self) -> Option<&AddressSet> {
         self.scope.peer_own()
+    }
+
+    /// Whether both boxes leave out messages alone of what goes to and from boxes, as far as is known.
+    pub fn counts_boxes(&self) -> bool {
+        self.versions.both_count_boxes()
     }
 
     /// What is known of the sendbox.

@@ -46,6 +46,11 @@ impl Scope {
         Self { left_out: left_out.within(&to), to, from, own }
     }
 
+    /// The same, but for the addresses among the destinations that are left out.
+    pub(super) fn leaving_out(&self, addresses: &AddressSet) -> Self {
+        Self { left_out: addresses.within(&self.to), ..self.clone() }
+    }
+
     /// Destinations that the box takes.
     pub(super) fn taken(&self) -> AddressSet {
         self.to.without(&self.left_out)

@@ -24,6 +24,7 @@ use super::decision::Decision;
 use super::exchange::Exchange;
 use super::keys::KeyRing;
 use super::monitor::Liveness;
+use super::mtu::{PathMtu, Search};
 use super::negotiation::Negotiation;
 use super::order::Tally;
 use super::peer::{KEYS_DIFFER, NO_COMMON_VERSION, PeerEvent, PeerWatch};
@@ -34,7 +35,9 @@ use super::waits::{WaitSecond, Waits};
 use super::wire::{
     BoxState, Keepalive, MAX_REPORTS, MESSAGE_HEADERS, Message, Reject, RejectCounts,
 };
-use super::{BlockVersion, BlockVersions, BundleId, Departures, EpochSize, SamplingKey};
+use super::{
+    BlockVersion, BlockVersions, BundleId, Departures, EpochSize, Overhead, Report, SamplingKey,
+};
 use crate::cc::CongestionControl;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -72,6 +75,8 @@ pub struct Sendbox {
     notified: (Option<EpochSize>, Timestamp),
     scope: Exchange,
     versions: Negotiation,
+    mtu: Search,
+    overhead: Overhead,
     dry_run: bool,
     is_stopping: bool,
     departed_at: Timestamp,
@@ -107,6 +112,8 @@ impl Sendbox {
             notified: (None, Timestamp::ZERO),
             scope: Exchange::new(Role::Sendbox),
             versions: Negotiation::new(),
+            mtu: Search::new(),
+            overhead: Overhead::default(),
             dry_run: config.dry_run,
             is_stopping: false,
             departed_at: now,
@@ -148,16 +155,52 @@ impl Sendbox {
         self.versions.offer_rest(now);
     }
 
+    /// The host leaves the boxes' messages out by their addresses and ports: where the receivebox does, too, all else
+    /// to and from boxes is in the bundle.
+    pub fn offer_counting(&mut self, now: Timestamp) {
+        self.versions.offer_counting(now);
+    }
+
+    /// Whether both boxes leave out messages alone of what goes to and from boxes, as far as is known. Before that the
+    /// host leaves out all that goes to the receivebox.
+    pub fn counts_boxes(&self) -> bool {
+        self.versions.both_count_boxes()
+    }
+
+    /// All rates and windows, those of the operator and of the shaper among them, are of packets with this overhead, which
+    /// neither the host nor the receivebox counts. To be said before anything leaves.
+    pub const fn set_overhead(&mut self, overhead: Overhead) {
+        self.overhead = overhead;
+    }
+
+    fn with_overhead(&self, backlog: Backlog) -> Backlog {
+        Backlog { bytes: self.overhead.on(backlog.packets, backlog.bytes), ..backlog }
+    }
+
+    /// The host sends datagrams of up to [`MAX_PROBE`](super::wire::MAX_PROBE) bytes whole or not at all, and packets of the
+    /// bundle of so many bytes (IP); messages go by this IP version. With a receivebox that answers probes the path MTU is
+    /// looked for.
+    pub fn look_for_mtu(&mut self, now: Timestamp, packet_bytes: u16, is_v6: bool) {
+        self.versions.offer_probes(now);
+        self.mtu.begin(now, packet_bytes, is_v6);
+    }
+
+    /// The largest packets that have come through to the receivebox; `None`: not known.
+    pub const fn path_mtu(&self) -> Option<PathMtu> {
+        self.mtu.found()
+    }
+
     /// So much has left by now. True if the last packet is a boundary of the size in force.
     pub fn on_departures(&mut self, sent: &Departures) -> bool {
         self.departed_at = sent.at;
         self.set_resting(false);
-        self.control.on_departures(sent)
+        let bytes = self.overhead.on(sent.packets, sent.bytes);
+        self.control.on_departures(&Departures { bytes, ..*sent })
     }
 
     /// The bundle's own queue became empty or non-empty.
     pub fn on_queue(&mut self, now: Timestamp, backlog: Backlog) {
-        self.control.on_queue(now, backlog);
+        self.control.on_queue(now, self.with_overhead(backlog));
     }
 
     /// A packet of a sparse flow has waited so long in the bundle's queue
@@ -190,7 +233,7 @@ impl Sendbox {
     pub fn load(&self, backlog: Backlog) -> Load {
         Load {
             sent: self.control.sent(),
-            backlog: backlog.bytes,
+            backlog: self.with_overhead(backlog).bytes,
             wanted: self.control.wanted_rate(),
         }
     }
@@ -212,7 +255,10 @@ impl Sendbox {
             Some(Message::Reports(reports)) => {
                 for report in reports.as_slice() {
                     self.peer_size = Some(report.epoch_size);
-                    self.epochs.extend(self.control.on_report(now, report));
+                    let (packets, bytes) = (report.received_packets, report.received_bytes);
+                    let received_bytes = self.overhead.on(packets, bytes);
+                    let report = Report { received_bytes, ..*report };
+                    self.epochs.extend(self.control.on_report(now, &report));
                 }
                 self.is_undecided = true;
                 self.peer.reports();
@@ -226,9 +272,18 @@ impl Sendbox {
                     self.peer.tell(PeerEvent::Scope);
                 }
             }
-            Some(Message::Versions(message)) => self.versions.on_message(now, &message),
+            Some(Message::Versions(message)) => {
+                self.versions.on_message(now, &message);
+                if self.scope.set_counting(now, self.versions.both_count_boxes()) {
+                    self.peer.tell(PeerEvent::Scope);
+                }
+            }
+            Some(Message::Probed(len)) => self.mtu.on_answer(now, len),
             Some(
-                Message::EpochNotice(_) | Message::Challenge { .. } | Message::Response { .. },
+                Message::EpochNotice(_)
+                | Message::Challenge { .. }
+                | Message::Response { .. }
+                | Message::Probe(_),
             )
             | None => {}
         }
@@ -263,6 +318,7 @@ impl Sendbox {
         self.set_resting(false);
         self.scope.on_session(now);
         self.versions.on_session(now);
+        self.mtu.restart(now);
     }
 
     fn tell_control(&mut self, now: Timestamp, peer: Peer) {
@@ -276,7 +332,7 @@ impl Sendbox {
             self.tell_control(now, Peer::Silent);
         }
         if self.control.next_timer() <= now {
-            self.control.on_tick(now, backlog);
+            self.control.on_tick(now, self.with_overhead(backlog));
             self.is_undecided = true;
         }
         self.waits.on_time(now);
@@ -313,7 +369,9 @@ impl Sendbox {
 
     /// When [`Sendbox::poll`] is next needed.
     pub fn next_message(&self) -> Timestamp {
-        self.session.next_timer().min(self.scope.next_timer()).min(self.versions.next_timer())
+        let mtu = if self.probes() { self.mtu.next_timer() } else { Timestamp::MAX };
+        let told = self.scope.next_timer().min(self.versions.next_timer());
+        self.session.next_timer().min(told).min(mtu)
     }
 
     /// Replaces `out` by the next datagram that is due. False if none is; call until then.
@@ -325,6 +383,8 @@ impl Sendbox {
             self.session.seal(now, &Message::Scope(scope), out);
         } else if let Some(versions) = self.versions.poll(now) {
             self.session.seal(now, &Message::Versions(versions), out);
+        } else if let Some(len) = self.mtu.poll(now, self.probes()) {
+            self.session.seal(now, &Message::Probe(len), out);
         } else {
             if now < self.session.next_timer() {
                 return false;
@@ -336,6 +396,11 @@ impl Sendbox {
         }
         self.count_message(out);
         true
+    }
+
+    /// Whether probes are answered.
+    fn probes(&self) -> bool {
+        self.session.is_established() && self.versions.both_probe()
     }
 
     fn notice_due(&self, now: Timestamp) -> Option<EpochSize> {
@@ -504,17 +569,19 @@ impl Sendbox {
         self.session.heard_at()
     }
 
-    /// Bytes that have left.
+    /// Bytes that have left, with [`Overhead`].
     pub const fn sent(&self) -> ByteCount {
         self.control.sent()
     }
 
-    /// What was counted since the start.
+    /// What was counted since the start, bytes without [`Overhead`].
     pub fn counters(&self) -> Counters {
-        self.control.counters()
+        let counters = self.control.counters();
+        let bytes_sent = self.overhead.off(counters.packets_sent, counters.bytes_sent);
+        Counters { bytes_sent, ..counters }
     }
 
-    /// Bytes that the receivebox has reported since the start.
+    /// Bytes that the receivebox has reported since the start, with [`Overhead`].
     pub const fn delivered(&self) -> ByteCount {
         self.control.delivered()
     }

@@ -19,7 +19,12 @@
 //! | 4 epoch notice | to the receivebox | log2 of the epoch size (1) |
 //! | 5 reports | to the sendbox | count (1), then 1 to 8 of: hash (8), log2 of the epoch size (1), and as varints received at (ns), bytes, packets, of them CE-marked |
 //! | 6 scope | both | identity of the peer's scope, or 0 (8), whether an answer is asked for (1), own scope ([`ToldScope`]) |
-//! | 7 versions | both | what the peer has told, or 0 (1), whether an answer is asked for (1), the versions of the sampling block that the sender builds (1): a bit for each version, and the highest bit if it rests |
+//! | 7 versions | both | what the peer has told, or 0 (1), whether an answer is asked for (1), the versions of the sampling block that the sender builds (1): a bit for each version, the highest bit if it rests, the next one if it counts what goes to and from boxes but for their messages, and the one below if it sends or answers probes |
+//! | 8 probe | to the receivebox | bytes of the datagram (2) |
+//! | 9 probed | to the sendbox | bytes of the datagram that came (2) |
+//!
+//! Behind the tag of a probe zeros follow up to the length that it says ([`super::mtu`]). They are in no tag, so that a long
+//! datagram takes no longer to refuse than a short one.
 //!
 //! A varint is seven bits a byte, the lowest first, with the highest bit set in all but the last, and no longer than
 //! it need be. Counters that begin at zero are short: a report of a minute is 107 bytes with all headers, and 124
@@ -60,6 +65,9 @@ pub const MAX_REPORTS: usize = 8;
 /// 28 bytes and so is never fragmented.
 pub const MAX_DATAGRAM: usize = 548;
 
+/// Bytes of the longest probe: with headers, a packet of the longest jumbo frames that are common (9216 bytes).
+pub const MAX_PROBE: usize = 9_216 - 28;
+
 /// Bytes of a datagram with so many reports, of counters of a day or two at a gigabit.
 pub const fn reports_len(reports: usize) -> usize {
     HEADER_LEN + 1 + reports * REPORT_LEN + TAG_LEN
@@ -84,6 +92,10 @@ const NO_EPOCH_SIZE: u8 = 255;
 const KEEPALIVE: u8 = 3;
 /// Bytes of a datagram with a keepalive alone.
 const KEEPALIVE_LEN: usize = HEADER_LEN + 2 + TAG_LEN;
+/// Type of a probe.
+const PROBE: u8 = 8;
+/// Bytes of a probe up to its tag, and of the answer.
+const PROBE_LEN: usize = HEADER_LEN + 2 + TAG_LEN;
 /// Bytes of a datagram with a challenge.
 pub const CHALLENGE_LEN: usize = HEADER_LEN + 8 + TAG_LEN;
 /// Keepalives that a datagram holds.
@@ -169,19 +181,37 @@ pub struct Offer {
     pub versions: BlockVersions,
     /// Rare keepalives of a bundle at rest are understood, and several in a datagram.
     pub rests: bool,
+    /// Of what goes to and from the machines of boxes only their messages are in no bundle.
+    pub counts_boxes: bool,
+    /// The path MTU is looked for: a sendbox sends probes, and a receivebox answers them.
+    pub probes: bool,
 }
 
 impl Offer {
     const RESTS: u8 = 0x80;
+    const COUNTS_BOXES: u8 = 0x40;
+    const PROBES: u8 = 0x20;
 
     /// `None` of a box that offers nothing.
     const fn from_byte(byte: u8) -> Option<Self> {
-        let versions = BlockVersions::from_bits(byte & !Self::RESTS);
-        if byte == 0 { None } else { Some(Self { versions, rests: byte & Self::RESTS != 0 }) }
+        if byte == 0 {
+            return None;
+        }
+        Some(Self {
+            versions: BlockVersions::from_bits(
+                byte & !(Self::RESTS | Self::COUNTS_BOXES | Self::PROBES),
+            ),
+            rests: byte & Self::RESTS != 0,
+            counts_boxes: byte & Self::COUNTS_BOXES != 0,
+            probes: byte & Self::PROBES != 0,
+        })
     }
 
     const fn byte(self) -> u8 {
-        self.versions.bits() | if self.rests { Self::RESTS } else { 0 }
+        let rests = if self.rests { Self::RESTS } else { 0 };
+        let counts_boxes = if self.counts_boxes { Self::COUNTS_BOXES } else { 0 };
+        let probes = if self.probes { Self::PROBES } else { 0 };
+        self.versions.bits() | rests | counts_boxes | probes
     }
 }
 
@@ -223,6 +253,10 @@ pub enum Message {
     Scope(ScopeMessage),
     /// What the sender can sample by, and whether it rests.
     Versions(VersionsMessage),
+    /// The sendbox asks whether a datagram of so many bytes, which this is, comes through.
+    Probe(u16),
+    /// A datagram of so many bytes has come through.
+    Probed(u16),
 }
 
 /// What stands before the payload.
@@ -343,7 +377,8 @@ impl<'a> Sealed<'a> {
         if datagram.len() < HEADER_LEN + TAG_LEN {
             return Err(Reject::Truncated);
         }
-        if datagram.len() > MAX_DATAGRAM {
+        let is_probe = datagram[5] == PROBE;
+        if datagram.len() > if is_probe { MAX_PROBE } else { MAX_DATAGRAM } {
             return Err(Reject::Oversized);
         }
         if datagram[..4] != MAGIC {
@@ -352,11 +387,20 @@ impl<'a> Sealed<'a> {
         if datagram[4] != VERSION {
             return Err(Reject::Version);
         }
+        let len = datagram.len();
+        let datagram = if is_probe { &datagram[..len.min(PROBE_LEN)] } else { datagram };
         let payload = &datagram[HEADER_LEN..datagram.len() - TAG_LEN];
         match payload.len().cmp(&payload_len(datagram[5], payload)?) {
             core::cmp::Ordering::Less => return Err(Reject::Truncated),
             core::cmp::Ordering::Greater => return Err(Reject::Oversized),
             core::cmp::Ordering::Equal => {}
+        }
+        if is_probe {
+            match len.cmp(&usize::from(Reader(payload).u16())) {
+                core::cmp::Ordering::Less => return Err(Reject::Truncated),
+                core::cmp::Ordering::Greater => return Err(Reject::Oversized),
+                core::cmp::Ordering::Equal => {}
+            }
         }
         let mut fields = Reader(&datagram[6..HEADER_LEN]);
         let bundle = BundleId(u16::from_le_bytes(fields.array()));
@@ -392,6 +436,9 @@ impl Message {
         self.write_payload(out);
         let tag = key.tag(out);
         out.extend_from_slice(&tag);
+        if let Self::Probe(len) = self {
+            out.resize(out.len().max(usize::from(*len)), 0);
+        }
     }
 
     const fn kind(&self) -> u8 {
@@ -403,6 +450,8 @@ impl Message {
             Self::Reports(_) => 5,
             Self::Scope(_) => 6,
             Self::Versions(_) => 7,
+            Self::Probe(_) => PROBE,
+            Self::Probed(_) => 9,
         }
     }
 
@@ -429,6 +478,7 @@ impl Message {
                 let held = held.map_or(0, Offer::byte);
                 out.extend_from_slice(&[held, u8::from(*asks), offered.byte()]);
             }
+            Self::Probe(len) | Self::Probed(len) => out.extend_from_slice(&len.to_le_bytes()),
         }
     }
 }
@@ -502,6 +552,7 @@ fn payload_len(kind: u8, payload: &[u8]) -> Result<usize, Reject> {
         },
         6 => ScopeMessage::payload_len(payload).ok_or(Reject::Truncated),
         7 => Ok(3),
+        PROBE | 9 => Ok(2),
         _ => Err(Reject::UnknownType),
     }
 }
@@ -545,6 +596,8 @@ fn read_payload(kind: u8, payload: &[u8]) -> Option<Message> {
             let offered = Offer::from_byte(fields.u8())?;
             Some(Message::Versions(VersionsMessage { held, asks, offered }))
         }
+        PROBE => Some(Message::Probe(fields.u16())),
+        9 => Some(Message::Probed(fields.u16())),
         _ => None,
     }
 }
@@ -581,6 +634,10 @@ impl Reader<'_> {
 
     fn u8(&mut self) -> u8 {
         u8::from_le_bytes(self.array())
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.array())
     }
 
     fn u64(&mut self) -> u64 {

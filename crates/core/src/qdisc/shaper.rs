@@ -159,6 +159,8 @@ pub(super) fn rate_times(rate: Rate, time: Duration) -> u128 {
 pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     inner: Q,
     params: ShaperParams,
+    /// What each packet takes of the rate beside its own bytes.
+    overhead: ByteCount,
     rate: Option<Rate>,
     /// Bits x ns/s; negative: the last packet is not paid for yet. Settled up to `settled_at`.
     credit: i128,
@@ -192,6 +194,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
         Self {
             inner,
             params,
+            overhead: ByteCount::ZERO,
             rate: None,
             credit: 0,
             settled_at: Timestamp::ZERO,
@@ -203,6 +206,11 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
             sparse: None,
             packets: core::marker::PhantomData,
         }
+    }
+
+    /// Has the rate count each packet for so many bytes more than it has here: headers that are put in front of it later.
+    pub fn set_overhead(&mut self, overhead: ByteCount) {
+        self.overhead = overhead;
     }
 
     /// Watches how long packets of sparse flows wait, for [`Shaper::sparse_wait`].
@@ -317,6 +325,7 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
     fn charge(&mut self, now: Timestamp, rate: Rate, len: ByteCount) {
         let due = self.due.take().unwrap_or(now);
         self.lateness = now.saturating_since(due);
+        let len = len + self.overhead;
         self.credit -= credit_of(len);
         if self.credit >= 0 && self.inner.backlog().packets > 0 {
             // The next one is late as well: it was due when this one should have been through.

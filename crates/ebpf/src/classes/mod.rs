@@ -4,8 +4,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::fs::MetadataExt;
@@ -20,8 +22,10 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::attach::{TcxLink, TcxSide, TracepointLink};
 use crate::capture::monotonic_now;
+use crate::key::address_key;
 use crate::mapped::MappedWords;
 use crate::membership::MAX_BUNDLES;
+use crate::program::KeySet;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
 use crate::skel::{Plain, word_of};
@@ -157,6 +161,7 @@ pub struct Classes {
     ledgers: MappedWords,
     waits: RingBuffer<'static>,
     waited: mpsc::Receiver<Wait>,
+    own: KeySet,
     fates: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
@@ -224,6 +229,7 @@ impl Classes {
                 .map_err(|source| Error::Map { map: "ledgers", source })?,
             waits: waits.build().map_err(Error::map("waits"))?,
             waited,
+            own: KeySet::of("own", &loaded.maps.own)?,
             fates: program::handle("fates", &loaded.maps.fates)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
@@ -252,6 +258,14 @@ impl Classes {
         for (to, from) in self.ports.words().iter().zip(ports.words()) {
             to.store(from, Ordering::Relaxed);
         }
+    }
+
+    /// Leaves packets to these addresses out of the bundles from now on, and to no others given before. Of more than
+    /// [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES) only as many, with an error. The boxes' messages are set at the
+    /// [sampler](Classes::sampler).
+    pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
+        let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
+        self.own.set(addresses.iter().map(key).collect())
     }
 
     /// Leaves of each of so many bundles: 1,024, a power of two, and from five bundles on fewer.

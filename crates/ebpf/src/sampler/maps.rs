@@ -2,13 +2,15 @@
 
 use libbpf_rs::MapHandle;
 
+use crate::program::KeySet;
+
 /// Handles of their own, which stay when the skeleton goes.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) destinations: MapHandle,
     pub(crate) pairs: MapHandle,
-    pub(crate) own: MapHandle,
-    pub(crate) senders: MapHandle,
+    pub(crate) left_out: MapHandle,
+    pub(crate) messages: KeySet,
     pub(crate) bundles: MapHandle,
     pub(crate) counters: MapHandle,
     pub(crate) boundaries: MapHandle,
@@ -21,8 +23,8 @@ macro_rules! maps {
         $crate::sampler::maps::Maps {
             destinations: $crate::program::handle("destinations", &$maps.destinations)?,
             pairs: $crate::program::handle("pairs", &$maps.pairs)?,
-            own: $crate::program::handle("own", &$maps.own)?,
-            senders: $crate::program::handle("senders", &$maps.senders)?,
+            left_out: $crate::program::handle("left_out", &$maps.left_out)?,
+            messages: $crate::program::KeySet::of("messages", &$maps.messages)?,
             bundles: $crate::program::handle("bundles", &$maps.bundles)?,
             counters: $crate::program::handle("counters", &$maps.counters)?,
             boundaries: $crate::program::handle("boundaries", &$maps.boundaries)?,

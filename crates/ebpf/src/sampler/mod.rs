@@ -21,7 +21,7 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use self::maps::Maps;
 pub(crate) use self::maps::maps;
 use crate::attach::{TcxLink, TcxSide, XdpLink, XdpMode};
-use crate::key::{address_key, pair_key, prefix_key, prefix_length};
+use crate::key::{MessageEnd, address_key, pair_key, prefix_key, prefix_length};
 use crate::mapped::MappedWords;
 use crate::membership::{MAX_BUNDLES, MAX_NESTING, Sites, conflict, nesting};
 use crate::skel::sampler::types;
@@ -124,12 +124,12 @@ enum Link {
 struct Slot {
     index: usize,
     sites: Sites,
-    /// Addresses of the sendbox.
-    senders: BTreeSet<IpAddr>,
+    /// Destinations and sources that are left out.
+    left_out: [BTreeSet<IpAddr>; 2],
 }
 
-/// Most addresses of a sendbox whose packets can be left out.
-pub const MAX_SENDERS: usize = 64;
+/// Most sources of a bundle, and most destinations, whose packets can be left out.
+pub const MAX_LEFT_OUT: usize = 64;
 
 const WORDS_PER_BUNDLE: usize = size_of::<types::bundle>() / 8;
 
@@ -255,6 +255,7 @@ impl Sampler {
         }
         for id in gone {
             self.set_senders(*id, &[])?;
+            self.set_left_out(*id, &[])?;
             self.bundles.remove(id);
         }
         if !gone.is_empty() {
@@ -266,15 +267,15 @@ impl Sampler {
         for (id, bundle) in set {
             let before = self.bundles.remove(&id);
             let is_new = before.is_none();
-            let (index, senders) = match before {
-                Some(slot) => (slot.index, slot.senders),
+            let (index, left_out) = match before {
+                Some(slot) => (slot.index, slot.left_out),
                 None => {
                     let index = free.next().ok_or(Error::TooManyBundles { max: MAX_BUNDLES })?;
-                    (index, BTreeSet::new())
+                    (index, Default::default())
                 }
             };
             let sites = Sites { source: bundle.source, destination: bundle.destination };
-            self.bundles.insert(id, Slot { index, sites, senders });
+            self.bundles.insert(id, Slot { index, sites, left_out });
             if is_new {
                 self.zero_counters(index)?;
             }
@@ -284,7 +285,7 @@ impl Sampler {
                 epoch_mask: u64::from(bundle.epoch_size.packets() - 1),
                 id: id.0.into(),
                 version: bundle.version as u32,
-                nat: left_out(bundle.version),
+                nat: changed(bundle.version),
             };
             for (to, from) in self.settings_of(index).iter().zip(settings.words()) {
                 to.store(from, Ordering::Relaxed);
@@ -302,24 +303,37 @@ impl Sampler {
     }
 
     /// Leaves out of a bundle the packets from these addresses, and counts those from others again:
-    /// what a sendbox sends itself does not pass its LAN port. Of more than [`MAX_SENDERS`] the first
+    /// what a sendbox sends itself does not pass its LAN port. Of more than [`MAX_LEFT_OUT`] the first
     /// count; nothing happens if the bundle is not watched.
     pub fn set_senders(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
+        self.set_ends(id, true, addresses)
+    }
+
+    /// As [`Sampler::set_senders`], of packets to these addresses.
+    pub fn set_left_out(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
+        self.set_ends(id, false, addresses)
+    }
+
+    fn set_ends(
+        &mut self,
+        id: BundleId,
+        is_source: bool,
+        addresses: &[IpAddr],
+    ) -> Result<(), Error> {
         let Some(slot) = self.bundles.get_mut(&id) else { return Ok(()) };
-        let wanted: BTreeSet<IpAddr> = addresses.iter().take(MAX_SENDERS).copied().collect();
-        let slot_index = slot.index as u32;
-        let key =
-            |address: &IpAddr| types::sender { address: address_key(*address), slot: slot_index };
-        let differing: Vec<IpAddr> = slot.senders.symmetric_difference(&wanted).copied().collect();
+        let wanted: BTreeSet<IpAddr> = addresses.iter().take(MAX_LEFT_OUT).copied().collect();
+        let (index, held) = (slot.index as u32, &mut slot.left_out[usize::from(is_source)]);
+        let differing: Vec<IpAddr> = held.symmetric_difference(&wanted).copied().collect();
         for address in differing {
-            let (key, senders) = (key(&address), &self.maps.senders);
+            let (slot, is_source) = (index, is_source.into());
+            let key = types::left_out { address: address_key(address), slot, is_source };
+            let (key, map) = (key.as_bytes(), &self.maps.left_out);
             if wanted.contains(&address) {
-                let added = senders.update(key.as_bytes(), &[1], MapFlags::ANY);
-                added.map_err(Error::map("senders"))?;
-                slot.senders.insert(address);
+                map.update(key, &[1], MapFlags::ANY).map_err(Error::map("left_out"))?;
+                held.insert(address);
             } else {
-                senders.delete(key.as_bytes()).map_err(Error::map("senders"))?;
-                slot.senders.remove(&address);
+                map.delete(key).map_err(Error::map("left_out"))?;
+                held.remove(&address);
             }
         }
         Ok(())
@@ -334,17 +348,10 @@ impl Sampler {
         true
     }
 
-    /// Leaves packets to this address of the box out, though a prefix may hold it: the boxes' messages
-    /// must not be counted.
-    pub fn add_own_address(&self, address: IpAddr) -> Result<(), Error> {
-        let key = address_key(address);
-        self.maps.own.update(key.as_bytes(), &[1], MapFlags::ANY).map_err(Error::map("own"))
-    }
-
-    /// Counts packets to this address again, if a prefix holds it; nothing happens if they were not left out.
-    pub fn remove_own_address(&self, address: IpAddr) {
-        // What is left out still goes its way, uncounted.
-        let _ = self.maps.own.delete(address_key(address).as_bytes());
+    /// Leaves messages of the boxes out of all bundles from now on: UDP packets with these ends, and with no others
+    /// given before.
+    pub fn set_messages(&mut self, ends: &BTreeSet<MessageEnd>) -> Result<(), Error> {
+        self.maps.messages.set(ends.iter().map(MessageEnd::key).collect())
     }
 
     /// Hands the boundaries that wait to `f`, roughly in order of arrival (packets that arrived on
@@ -481,7 +488,7 @@ impl Sampler {
 }
 
 /// Of what NAT changes of sources and of destinations, all bits where a version of the block leaves it out.
-fn left_out(version: BlockVersion) -> [u64; 2] {
+fn changed(version: BlockVersion) -> [u64; 2] {
     let changes = |end: fn(Nat) -> bool| version.nat().is_some_and(end);
     [changes(Nat::changes_source), changes(Nat::changes_destination)]
         .map(|is_out| if is_out { u64::MAX } else { 0 })

@@ -437,7 +437,7 @@ fn the_tables_hold_all_bundles_of_a_hub_and_a_packet_finds_its_own() {
 fn marks_are_counted_and_own_addresses_are_not() {
     let Some(mut sampler) = sampler() else { return };
     sampler.set_bundle(BundleId(1), bundle("10.0.0.0/8", "10.2.0.0/16")).unwrap();
-    sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+    sampler.set_left_out(BundleId(1), &["10.2.0.9".parse().unwrap()]).unwrap();
     let frame = |tos, host| udp([10, 1, 0, 1], [10, 2, 0, host], tos, 60);
     for (frame, ce) in [(frame(3, 1), 1), (frame(2, 1), 1), (frame(0xb8 | 3, 1), 2)] {
         assert_eq!(boundaries(&mut sampler, &frame)[0].report.received_ce, ce);
@@ -466,6 +466,58 @@ fn what_a_sendbox_sends_itself_is_left_out_of_its_bundle_alone() {
     sampler.remove_bundle(BundleId(1)).unwrap();
     sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
     assert!(is_counted(&mut sampler, 2, 8));
+}
+
+/// An end of the boxes' messages at 10.`site`.0.9.
+pub(crate) fn message_end(site: u8, port: u16, is_source: bool) -> MessageEnd {
+    MessageEnd { address: [10, site, 0, 9].into(), port, is_source }
+}
+
+/// A packet of 100 bytes with these ports, or the like, from 10.1.0.`from` to 10.2.0.`to`.
+pub(crate) fn between(protocol: u8, from: (u8, u16), to: (u8, u16)) -> Vec<u8> {
+    let mut frame = udp([10, 1, 0, from.0], [10, 2, 0, to.0], 0, 100);
+    frame[23] = protocol;
+    frame[34..36].copy_from_slice(&from.1.to_be_bytes());
+    frame[36..38].copy_from_slice(&to.1.to_be_bytes());
+    frame[38..40].copy_from_slice(&66_u16.to_be_bytes());
+    frame
+}
+
+#[test]
+fn messages_are_left_out_and_nothing_else_to_a_box() {
+    for mut sampler in [sampler(), sampler_at_tc()].into_iter().flatten() {
+        sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
+        let is_counted = |sampler: &mut Sampler, frame: &[u8]| {
+            let packets = |it: &Sampler| it.counters(BundleId(1)).unwrap().unwrap().packets;
+            let before = packets(sampler);
+            if sampler.is_at_tc {
+                segments(sampler, frame, 0);
+            } else {
+                boundaries(sampler, frame);
+            }
+            packets(sampler) > before
+        };
+        let ends = [message_end(2, 61476, false), message_end(1, 61475, true)];
+        sampler.set_messages(&ends.into()).unwrap();
+        let message = between(17, (1, 5000), (9, 61476));
+        assert!(!is_counted(&mut sampler, &message));
+        let mut fragment = message.clone();
+        fragment[20] = 0x20;
+        for frame in [
+            between(17, (1, 5000), (9, 61477)),
+            between(17, (1, 5000), (8, 61476)),
+            between(17, (1, 61476), (9, 5000)),
+            between(17, (9, 61475), (9, 5000)),
+            between(6, (1, 5000), (9, 61476)),
+            fragment,
+        ] {
+            assert!(is_counted(&mut sampler, &frame), "{frame:?}");
+        }
+        let tagged = tagged(&message, true);
+        assert!(!is_counted(&mut sampler, &tagged));
+        sampler.set_messages(&BTreeSet::new()).unwrap();
+        assert!(is_counted(&mut sampler, &message));
+    }
 }
 
 #[test]

@@ -282,7 +282,13 @@ fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
     let unseen = (shaping.unseen > 0.0).then(|| {
         format!("Of what leaves {:.0} % never comes to the receivebox.", 100.0 * shaping.unseen)
     });
-    alarm.chain(unseen).chain(differences(bundle)).chain(bundle.peer.whereabouts()).collect()
+    let peer = differences(bundle).chain(bundle.peer.whereabouts()).chain(short_path(bundle));
+    alarm.chain(unseen).chain(peer).collect()
+}
+
+/// That the path does not take the longest packets, if that is so.
+fn short_path(bundle: &BundleStatus) -> Option<String> {
+    bundle.peer.mtu().filter(|_| bundle.peer.path_mtu.is_some_and(|mtu| mtu.bytes < mtu.tried))
 }
 
 fn differences(bundle: &BundleStatus) -> impl Iterator<Item = String> {

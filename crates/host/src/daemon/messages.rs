@@ -13,7 +13,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 use forebay_core::bundle::wire::{
-    MAX_DATAGRAM, MESSAGE_DSCP, Reject, RejectCounts, may_share, split,
+    MAX_DATAGRAM, MAX_PROBE, MESSAGE_DSCP, Reject, RejectCounts, may_share, split,
 };
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -73,7 +73,7 @@ pub struct Messages {
     /// ... in the same order: whether that is one of IPv4.
     are_v4: Vec<bool>,
     peers: Peers,
-    buffer: Box<[u8; MAX_DATAGRAM + 1]>,
+    buffer: Box<[u8; MAX_PROBE + 1]>,
     /// Messages that wait for others to the same peer.
     waiting: BTreeMap<SocketAddr, Vec<u8>>,
     counters: MessageCounters,
@@ -90,7 +90,7 @@ impl Messages {
             sockets,
             are_v4: config.listen.iter().map(SocketAddr::is_ipv4).collect(),
             peers,
-            buffer: Box::new([0; MAX_DATAGRAM + 1]),
+            buffer: Box::new([0; MAX_PROBE + 1]),
             waiting: BTreeMap::new(),
             counters: MessageCounters::default(),
         })
@@ -256,6 +256,7 @@ fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
         }
         socket.bind(&listen.into())?;
         force_receive_buffer(&socket)?;
+        send_whole(&socket, listen)?;
         Ok(socket)
     };
     let named = |error: io::Error| {
@@ -270,6 +271,28 @@ fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
         io::Error::new(error.kind(), config.refuse(None, "box.listen", what))
     };
     Ok(bound().map_err(named)?.into())
+}
+
+/// Has datagrams leave whole or not at all, also those that are longer than the kernel takes the path MTU for: probes
+/// are to show whether they come through.
+fn send_whole(socket: &Socket, listen: SocketAddr) -> io::Result<()> {
+    let (level, option, value) = match listen {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        SocketAddr::V6(_) => {
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        }
+    };
+    // SAFETY: the option takes an int, which outlives the call.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Beyond `net.core.rmem_max` where the process may, up to it otherwise.

@@ -5,6 +5,7 @@
 //! touches a disk, and the main thread serves the control socket and waits for signals
 //! ([`crate::service`]).
 
+mod apart;
 mod attempt;
 mod claim;
 pub mod conditions;
@@ -34,7 +35,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
-use forebay_core::bundle::Nat;
 use forebay_core::spec::SpecError;
 use nix::ifaddrs::getifaddrs;
 
@@ -106,13 +106,4 @@ fn machine_addresses() -> io::Result<BTreeSet<IpAddr>> {
         v4.or(address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
     });
     Ok(own.collect())
-}
-
-/// Addresses whose traffic belongs to no bundle, beside this machine's: those of the other boxes, so
-/// that the two boxes of a bundle leave out the same packets. Those of other boxes that have names come
-/// with an [`Observation`](observer::Observation), and that of NAT in front of one is its hosts', too.
-fn message_addresses(config: &Config) -> BTreeSet<IpAddr> {
-    let is_its_own = |bundle: &&BundleConfig| !bundle.nat.is_some_and(Nat::changes_destination);
-    let peers = config.bundles.iter().filter(is_its_own).filter_map(|bundle| bundle.peer.address());
-    peers.chain(config.listen.iter().copied()).map(|address| address.ip()).collect()
 }

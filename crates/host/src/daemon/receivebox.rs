@@ -12,14 +12,14 @@ mod following;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::receivebox::{Receivebox, Seen};
-use forebay_core::bundle::scope::{AddressSet, Scope};
+use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::{BlockVersion, BlockVersions, BundleId, EpochSize, SamplingKey};
 use forebay_core::record::BundleCounters;
 use forebay_core::units::Timestamp;
@@ -27,7 +27,7 @@ use forebay_ebpf::{Boundary, Sampler, SamplerBundle, SamplerPlace, XdpMode};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use self::following::sampled_with;
+use self::following::{Apart, sampled_with};
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::Loaded;
@@ -40,7 +40,7 @@ use super::starting::{prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
 use super::trace::{self, Row, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, scope, unguessable};
+use super::{DaemonError, apart, scope, unguessable};
 use crate::offload::{self, Offload};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
@@ -105,8 +105,8 @@ struct Watch {
     receivebox: Receivebox,
     /// What the sampler was set to.
     sampled_with: (SamplingKey, BlockVersion, EpochSize),
-    /// Addresses that the sendbox has told of, whose packets the sampler leaves out.
-    senders: AddressSet,
+    /// What the sampler leaves out.
+    apart: Apart,
     /// What the log tells of the sendbox.
     news: News,
 }
@@ -115,6 +115,8 @@ struct Watch {
 struct ReceiveboxWorker {
     sampler: Sampler,
     messages: Messages,
+    /// Where messages come to.
+    own: Vec<IpAddr>,
     bundles: Vec<Watch>,
     by_id: BTreeMap<BundleId, usize>,
     schedule: Schedule,
@@ -149,10 +151,7 @@ impl ReceiveboxWorker {
         let (observer, seen) = observed.map_err(DaemonError::SetUp)?;
         let ifindex = crate::port::ifindex(&config.wan)?;
         let mut sampler = attach(&devices, ifindex)?;
-        // A sendbox counts what goes to this machine's other addresses: so does the sampler.
-        for own in &config.listen {
-            sampler.add_own_address(own.ip())?;
-        }
+        sampler.set_messages(&apart::of_receivebox(&config.listen))?;
         let versions = versions(&sampler);
         let bundles: Vec<Watch> = config
             .bundles
@@ -162,14 +161,16 @@ impl ReceiveboxWorker {
             .map(|((bundle, keys), scope)| Watch::new(bundle, keys, scope, versions, now))
             .collect();
         sampler.change(&[], bundles.iter().map(Watch::sampled).collect())?;
+        let own: Vec<IpAddr> = config.listen.iter().map(SocketAddr::ip).collect();
         for bundle in &bundles {
-            bundle.leave_out_sendbox(&mut sampler, &seen.names)?;
+            bundle.leave_out(&mut sampler, &own, &seen.names)?;
         }
         let (tracer, trace_writer) =
             trace::start(config, confinement).map_err(DaemonError::Trace)?;
         Ok(Self {
             sampler,
             messages,
+            own,
             by_id: by_id(&bundles),
             schedule: Schedule::new(bundles.len()),
             bundles,
@@ -233,7 +234,7 @@ impl ReceiveboxWorker {
         if seen.names != self.seen.names {
             self.messages.set_names(&seen.names);
             for watch in &self.bundles {
-                let left_out = watch.leave_out_sendbox(&mut self.sampler, &seen.names);
+                let left_out = watch.leave_out(&mut self.sampler, &self.own, &seen.names);
                 left_out.map_err(io::Error::other)?;
             }
         }
@@ -270,7 +271,7 @@ impl ReceiveboxWorker {
     fn serve_due(&mut self, now: Timestamp) -> io::Result<()> {
         while let Some(index) = self.schedule.pop(now) {
             let watch = &mut self.bundles[index];
-            let followed = watch.follow_sendbox(&mut self.sampler, &self.seen.names);
+            let followed = watch.follow_sendbox(&mut self.sampler, &self.own, &self.seen.names);
             followed.map_err(io::Error::other)?;
             while watch.receivebox.poll(now, &mut self.scratch) {
                 self.messages.send(index, &self.scratch);
@@ -472,11 +473,13 @@ impl Watch {
         }
         receivebox.set_versions(now, versions.with_nat(config.nat));
         receivebox.offer_rest(now);
+        receivebox.offer_counting(now);
+        receivebox.offer_probes(now);
         Self {
             config: config.clone(),
             name: config.name.as_str().into(),
             sampled_with: sampled_with(&receivebox),
-            senders: AddressSet::default(),
+            apart: Apart::default(),
             news: News::default(),
             receivebox,
         }

@@ -2,6 +2,7 @@
 
 mod brief;
 
+use forebay_core::bundle::mtu::PathMtu;
 use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::waits::WaitSecond;
@@ -172,7 +173,29 @@ pub struct PeerStatus {
     /// An address that authentic messages of it come from, and that nothing but challenges is sent to.
     #[serde(default)]
     pub elsewhere: Option<String>,
+    /// The largest packets that come through to a receivebox; `None`: not known.
+    #[serde(default)]
+    pub path_mtu: Option<PathMtuStatus>,
 }
+
+/// The path MTU between the boxes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathMtuStatus {
+    /// Bytes of the largest IP packet that came through.
+    pub bytes: u16,
+    /// Bytes of the largest that was tried: the MTU of the port towards the Internet, or 9216 if that is more.
+    pub tried: u16,
+}
+
+impl From<PathMtu> for PathMtuStatus {
+    fn from(PathMtu { bytes, tried }: PathMtu) -> Self {
+        Self { bytes, tried }
+    }
+}
+
+/// What to do about packets that are longer than the path takes.
+pub const MTU_FIX: &str =
+    "give the hosts' routes or the port this MTU, or clamp the MSS of TCP to it";
 
 /// The other box has another address, where it has answered a challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -198,6 +221,18 @@ impl PeerStatus {
             )
         });
         moved.chain(elsewhere)
+    }
+
+    /// What is known of the path MTU, in a sentence.
+    pub fn mtu(&self) -> Option<String> {
+        let PathMtuStatus { bytes, tried } = self.path_mtu?;
+        Some(if bytes < tried {
+            format!(
+                "Packets of more than {bytes} bytes do not come through, and {tried} may leave: {MTU_FIX}."
+            )
+        } else {
+            format!("Packets of {bytes} bytes, the longest that may leave, come through.")
+        })
     }
 }
 
@@ -445,6 +480,9 @@ impl BundleStatus {
         }
         for sentence in self.peer.whereabouts() {
             row("address", sentence)?;
+        }
+        if let Some(sentence) = self.peer.mtu() {
+            row("path MTU", sentence)?;
         }
         if let Some(watching) = &self.watching {
             if let Some(alarm) = &watching.alarm {

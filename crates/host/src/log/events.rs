@@ -84,6 +84,18 @@ pub const EVENTS: &[Event] = &[
         "authentic messages come from an address that is not used: which, and why",
     ),
     event(
+        "FB0207",
+        "path_mtu",
+        Level::INFO,
+        "the longest packets that may leave come through again",
+    ),
+    event(
+        "FB0208",
+        "path_mtu",
+        Level::WARN,
+        "packets that may leave are longer than the path to the receivebox takes: which",
+    ),
+    event(
         "FB0301",
         "bundle_state",
         Level::INFO,

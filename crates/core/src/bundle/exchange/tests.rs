@@ -221,3 +221,30 @@ fn more_prefixes_than_fit_a_message_are_compared_by_digest() {
     pair.run(MS * 1000);
     assert_eq!(pair.told()[RECEIVEBOX].as_ref().unwrap(), &["Unnamed(Destination) [] 0"]);
 }
+
+#[test]
+fn where_both_count_boxes_only_what_the_sendbox_lacks_differs() {
+    let to = ["10.1.2.0/24"];
+    let both = || [&["10.1.2.7", "10.1.2.9"][..], &["10.1.2.9"]].map(|it| scope(&to, &[], it, &[]));
+    let mut pair = Pair::of(both());
+    pair.run(MS * 1000);
+    let expected = Some(Vec::from(["LeftOutBySendbox [10.1.2.7/32] 0".into()]));
+    assert_eq!((pair.told(), pair.news), ([expected.clone(), expected.clone()], [1, 1]));
+    // The sendbox leaves out its own address alone, and each hears of the other after a while: nothing is new.
+    for end in [RECEIVEBOX, SENDBOX] {
+        pair.news[end] += u32::from(pair.ends[end].set_counting(pair.now, true));
+    }
+    pair.set(SENDBOX, scope(&to, &[], &["10.1.2.7"], &[]));
+    pair.run(MS * 1000);
+    assert_eq!((pair.told(), pair.news), ([expected.clone(), expected], [1, 1]));
+    pair.set(SENDBOX, scope(&to, &[], &[], &[]));
+    pair.run(MS * 1000);
+    assert_eq!((pair.told(), pair.news), ([Some(Vec::new()), Some(Vec::new())], [2, 2]));
+    // Of a session to come that is not known.
+    for end in &mut pair.ends {
+        end.on_session(pair.now);
+    }
+    pair.run(MS * 1000);
+    let expected = Some(Vec::from(["LeftOutByReceivebox [10.1.2.9/32] 0".into()]));
+    assert_eq!((pair.told(), pair.news), ([expected.clone(), expected], [3, 3]));
+}

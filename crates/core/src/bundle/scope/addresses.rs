@@ -85,6 +85,9 @@ impl FromIterator<IpAddr> for AddressSet {
 }
 
 impl AddressSet {
+    /// Without any address.
+    pub const NONE: Self = Self(Vec::new());
+
     /// Whether it holds no address.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()

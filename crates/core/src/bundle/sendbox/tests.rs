@@ -46,6 +46,8 @@ struct Bench {
     are_messages_lost: bool,
     /// Nothing leaves, and nothing is queued.
     is_still: bool,
+    /// Longer datagrams do not come through to the receivebox.
+    longest: usize,
     /// An older receivebox refuses messages of this type and of those that came after it, and sends none.
     first_unknown: u8,
 }
@@ -70,6 +72,7 @@ impl Bench {
             drawn: 10,
             are_messages_lost: false,
             is_still: false,
+            longest: usize::MAX,
             first_unknown: u8::MAX,
         }
     }
@@ -88,7 +91,7 @@ impl Bench {
             }
             let mut datagram = Vec::new();
             while self.sendbox.poll(self.now, &mut datagram) {
-                if datagram[5] >= self.first_unknown {
+                if datagram[5] >= self.first_unknown || datagram.len() > self.longest {
                     continue;
                 }
                 self.to_receivebox.push_back((self.now + DELAY, datagram.clone()));
@@ -389,4 +392,40 @@ fn a_bundle_does_not_rest_beside_a_box_that_does_not_and_one_at_rest_is_missed_a
         bench.run(if rests { 1200 } else { 210 });
         assert_eq!(bench.events, [PeerEvent::Alive, PeerEvent::Silent], "{rests}");
     }
+}
+
+#[test]
+fn the_path_mtu_is_found_and_found_again_with_another_session() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    bench.longest = 1420 - 28;
+    bench.sendbox.look_for_mtu(bench.now, 1500, false);
+    bench.run(5000);
+    assert_eq!(bench.sendbox.path_mtu(), None, "a receivebox that answers no probes gets none");
+    bench.receivebox.offer_probes(bench.now);
+    bench.run(60_000);
+    assert_eq!(bench.sendbox.path_mtu(), Some(PathMtu { bytes: 1420, tried: 1500 }));
+    bench.longest = usize::MAX;
+    bench.receivebox.restart(&ring(1), 5, 6, bench.now);
+    bench.run(3000);
+    assert_eq!(bench.sendbox.path_mtu(), Some(PathMtu { bytes: 1500, tried: 1500 }));
+    assert_eq!(bench.events, [PeerEvent::Alive, PeerEvent::Restarted]);
+}
+
+#[test]
+fn rates_are_of_packets_with_their_overhead_and_counters_are_not() {
+    let [bare, outer] = [0, 100].map(|bytes| {
+        let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+        bench.sendbox.set_overhead(Overhead { bytes });
+        bench.run(3000);
+        let load = bench.sendbox.load(Backlog { packets: 2, bytes: LEN * 2 });
+        (bench.sendbox.sent(), bench.sendbox.delivered(), bench.sendbox.counters(), load.backlog)
+    });
+    let packets = bare.2.packets_sent;
+    assert_eq!((packets, outer.2.packets_sent), (3000, 3000));
+    assert_eq!([bare.2.bytes_sent, outer.2.bytes_sent], [LEN * packets; 2]);
+    assert_eq!([bare.0, outer.0], [1500, 1600].map(|len| ByteCount::new(len * packets)));
+    assert_eq!([bare.3, outer.3], [3000, 3200].map(ByteCount::new));
+    // Both windows are full, and of packets that are longer fewer fit.
+    let per_packet = |delivered: ByteCount, len| delivered.as_u64() / len;
+    assert_eq!(per_packet(bare.1, 1500), per_packet(outer.1, 1600));
 }

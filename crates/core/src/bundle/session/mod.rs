@@ -399,8 +399,8 @@ impl Session {
     /// The sendbox sends no reports, the receivebox no notices.
     const fn may_receive(&self, message: &Message) -> bool {
         match message {
-            Message::Reports(_) => matches!(self.role, Role::Sendbox),
-            Message::EpochNotice(_) => matches!(self.role, Role::Receivebox),
+            Message::Reports(_) | Message::Probed(_) => matches!(self.role, Role::Sendbox),
+            Message::EpochNotice(_) | Message::Probe(_) => matches!(self.role, Role::Receivebox),
             _ => true,
         }
     }
@@ -436,7 +436,7 @@ impl Session {
                 *newest = header.sequence.max(*newest);
                 is_newest.then_some(message)
             }
-            Message::Reports(_) => Some(message),
+            Message::Reports(_) | Message::Probe(_) | Message::Probed(_) => Some(message),
         }
     }
 

@@ -46,13 +46,13 @@ fn long_scope() -> ToldScope {
     ToldScope::new(&Scope::new(to, [], [], []))
 }
 
-fn messages() -> [(&'static str, Direction, Message); 14] {
+fn messages() -> [(&'static str, Direction, Message); 17] {
     use Direction::{ToReceivebox, ToSendbox};
     let (nonce, session, size) = (0x7172_7374_7576_7778, 0x8182, EpochSize::from_log2(8));
     let reports = |count| Reports::new(&(0..count).map(report).collect::<Vec<_>>()).unwrap();
     let keepalive = |state, epoch_size| Message::Keepalive(Keepalive { state, epoch_size });
     let scoped = |held, asks, told| Message::Scope(ScopeMessage { held, asks, told });
-    let offer = |versions, rests| Offer { versions, rests };
+    let offer = |versions, rests| Offer { versions, rests, counts_boxes: false, probes: false };
     let versions = |held, asks, offered| Message::Versions(VersionsMessage { held, asks, offered });
     let [v1, v2] = [BlockVersion::V1, BlockVersion::V2].map(BlockVersions::of);
     let response = |challenge| Message::Response { nonce, session, challenge };
@@ -79,6 +79,13 @@ fn messages() -> [(&'static str, Direction, Message); 14] {
             versions(Some(offer(v1, true)), false, offer(BlockVersions::ALL, true)),
         ),
         ("keepalive_at_rest", ToReceivebox, keepalive(BoxState::Resting, size)),
+        (
+            "versions_of_a_box_that_counts_boxes_and_probes",
+            ToReceivebox,
+            versions(None, true, Offer { counts_boxes: true, probes: true, ..offer(v1, true) }),
+        ),
+        ("probe", ToReceivebox, Message::Probe(42)),
+        ("probed", ToSendbox, Message::Probed(1472)),
     ]
 }
 
@@ -288,4 +295,27 @@ proptest! {
             prop_assert_eq!(again, datagram);
         }
     }
+}
+
+#[test]
+fn probe_is_as_long_as_it_says_and_its_zeros_are_no_message() {
+    for len in [42, 548, 549, 1472, MAX_PROBE as u16] {
+        let probe = sealed(&Message::Probe(len), Direction::ToReceivebox);
+        assert_eq!(probe.len(), usize::from(len));
+        let opened = |datagram: &[u8]| {
+            Sealed::parse(datagram).and_then(|it| it.open(&[key(Direction::ToReceivebox)]))
+        };
+        assert_eq!(opened(&probe), Ok((HEADER, Message::Probe(len), 0)));
+        assert!(split(&probe).1.is_empty() && !may_share(&probe));
+        // Whoever lengthens one, or cuts it off, proves nothing.
+        let longer = [&probe[..], &[0]].concat();
+        assert_eq!(opened(&longer), Err(Reject::Oversized));
+        assert_eq!(opened(&probe[..probe.len() - 1]), Err(Reject::Truncated));
+        let mut other = probe.clone();
+        other[24] ^= 1;
+        assert!(opened(&other).is_err());
+    }
+    // One that is shorter than a probe can be has its own length.
+    let probe = sealed(&Message::Probe(7), Direction::ToReceivebox);
+    assert_eq!(Sealed::parse(&probe).unwrap_err(), Reject::Oversized);
 }

@@ -46,6 +46,18 @@ fn departures_are_paced_to_absolute_times_without_drift() {
 }
 
 #[test]
+fn each_packet_is_charged_with_its_overhead() {
+    let mut shaper = filled(Some(MBIT_96), 1000);
+    shaper.set_overhead(ByteCount::new(60));
+    let mut now = Timestamp::ZERO;
+    while let Some(timer) = shaper.next_timer() {
+        now = now.max(timer);
+        assert!(shaper.dequeue(now, &mut Dropped::default()).is_some());
+    }
+    assert_eq!(now, Timestamp::from_nanos((999_u64 * (1514 + 60) * 8 * 1000).div_ceil(96)));
+}
+
+#[test]
 fn a_thousand_rate_changes_a_second_send_what_the_rates_add_up_to() {
     // Where Linux' TBF sends 105 and 152 Mbit/s at 850 and 4750 changes a second.
     for changes_per_sec in [100, 850, 4750, 50_000] {

@@ -8,6 +8,7 @@ use super::*;
 use crate::SamplerBundle;
 use crate::attach::{tcx_ids, tcx_programs};
 use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
+use crate::sampler::tests::{between, message_end};
 
 const LAN: u32 = 7;
 /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.
@@ -58,7 +59,7 @@ fn classes_of(options: ClassesOptions) -> Option<Classes> {
         };
         classes.sampler.set_bundle(BundleId(id), bundle).unwrap();
     }
-    classes.sampler.add_own_address("10.2.0.9".parse().unwrap()).unwrap();
+    classes.set_own_addresses(&["10.2.0.9".parse().unwrap()].into()).unwrap();
     Some(classes)
 }
 
@@ -102,6 +103,26 @@ fn packets_from_the_lan_are_put_into_the_class_of_their_bundle_while_the_process
     assert_eq!(classes.departed().unwrap(), DepartedCounters::default());
     // Nothing takes them out again in a trial run.
     assert_eq!([0, 1, 2].map(|place| classes.ledger(place).waiting), [1, 1, 0]);
+}
+
+#[test]
+fn messages_of_boxes_go_past_all_classes() {
+    let Some(mut classes) = classes(0) else { return };
+    let ends = [message_end(2, 61476, false), message_end(1, 61475, true)];
+    classes.set_own_addresses(&BTreeSet::new()).unwrap();
+    classes.sampler.set_messages(&ends.into()).unwrap();
+    classes.beat();
+    let is_bundled = |frame: Vec<u8>| {
+        let mut buffer: Buffer = [0; 48];
+        buffer[INGRESS_IFINDEX] = LAN;
+        run_at_tc(classes.classify.as_fd(), &frame, 1, &mut buffer);
+        buffer[PRIORITY] != 0
+    };
+    assert!(!is_bundled(between(17, (1, 5000), (9, 61476))));
+    assert!(!is_bundled(between(17, (9, 61475), (1, 5000))));
+    assert!(is_bundled(between(17, (1, 5000), (9, 443))));
+    assert!(is_bundled(between(6, (1, 5000), (9, 61476))));
+    assert_eq!(classes.classified().unwrap().own, 2);
 }
 
 #[test]

@@ -248,6 +248,11 @@ pub const FAMILIES: &[Family] = &[
         Source::Bundle(|it| it.peer.heard_ns.map(seconds)),
     ),
     family(
+        "forebay_bundle_path_mtu_bytes",
+        "The largest IP packet that came through to the receivebox, once it is known.",
+        Source::Bundle(|it| it.peer.path_mtu.map(|mtu| f64::from(mtu.bytes))),
+    ),
+    family(
         "forebay_bundle_scope_differences",
         "In how many prefixes and keys the two boxes take different packets for the bundle's, once both have told.",
         Source::Bundle(|it| it.differences.as_ref().map(|told| told.len() as f64)),

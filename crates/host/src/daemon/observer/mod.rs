@@ -55,6 +55,8 @@ pub struct Observation {
     pub lan_queues: Option<u32>,
     /// As [`Observation::lan`], of the port towards the Internet.
     pub wan: Option<u32>,
+    /// MTU of the port towards the Internet (bytes), if there is such a device.
+    pub mtu: Option<u32>,
     /// Addresses of this machine.
     pub addresses: BTreeSet<IpAddr>,
     /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.
@@ -72,11 +74,6 @@ impl Observation {
     pub fn keep_names<'a>(&mut self, peers: impl Iterator<Item = &'a Peer>) {
         let wanted: BTreeSet<&str> = peers.filter_map(Peer::name).collect();
         self.names.retain(|name, _| wanted.contains(name.as_str()));
-    }
-
-    /// Addresses of all other boxes that have names.
-    pub fn named_addresses(&self) -> BTreeSet<IpAddr> {
-        self.names.values().flat_map(|resolved| &resolved.addresses).copied().collect()
     }
 }
 

@@ -163,6 +163,7 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
         lan,
         lan_queues: devices.ports().0.and_then(|lan| offload::receive_queues(&lan).ok()),
         wan,
+        mtu: offload::mtu(&devices.wan).ok(),
         void,
         addresses: machine_addresses()?,
         macs,

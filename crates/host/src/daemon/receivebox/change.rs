@@ -39,7 +39,7 @@ impl ReceiveboxWorker {
         self.sampler.change(&ids, sampled)?;
         for watch in fresh.values() {
             // There is room for the addresses of as many bundles as there are.
-            watch.leave_out_sendbox(&mut self.sampler, &self.seen.names)?;
+            watch.leave_out(&mut self.sampler, &self.own, &self.seen.names)?;
         }
         // Nothing fails from here on.
         for place in gone {

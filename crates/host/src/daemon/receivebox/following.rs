@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use forebay_core::bundle::receivebox::Receivebox;
+use forebay_core::bundle::scope::AddressSet;
 use forebay_core::bundle::{BlockVersion, EpochSize, Nat, SamplingKey};
-use forebay_ebpf::{MAX_SENDERS, Sampler};
+use forebay_ebpf::{MAX_LEFT_OUT, Sampler};
 
 use super::Watch;
 use crate::daemon::config::Peer;
@@ -15,12 +16,13 @@ impl Watch {
     pub(super) fn follow_sendbox(
         &mut self,
         sampler: &mut Sampler,
+        own: &[IpAddr],
         names: &Names,
     ) -> Result<(), forebay_ebpf::Error> {
-        let told = self.receivebox.sendbox_addresses();
-        if let Some(told) = told.filter(|told| **told != self.senders) {
-            self.senders = told.clone();
-            self.leave_out_sendbox(sampler, names)?;
+        let apart = Apart::of(&self.receivebox);
+        if apart != self.apart {
+            self.apart = apart;
+            self.leave_out(sampler, own, names)?;
         }
         let wanted = sampled_with(&self.receivebox);
         if wanted == self.sampled_with {
@@ -37,28 +39,51 @@ impl Watch {
     }
 
     /// Has the sampler leave out what the sendbox sends itself, and nothing where NAT gives its hosts the same
-    /// address.
-    pub(super) fn leave_out_sendbox(
+    /// address. With a sendbox that leaves out all that goes to boxes what goes to this one, `own`, is left out, too.
+    pub(super) fn leave_out(
         &self,
         sampler: &mut Sampler,
+        own: &[IpAddr],
         names: &Names,
     ) -> Result<(), forebay_ebpf::Error> {
+        let Apart { counts_boxes, senders } = &self.apart;
+        sampler.set_left_out(self.config.id, if *counts_boxes { &[] } else { own })?;
         if self.config.nat.is_some_and(Nat::changes_source) {
             return sampler.set_senders(self.config.id, &[]);
         }
-        let mut senders: Vec<IpAddr> = match &self.config.peer {
+        let mut sources: Vec<IpAddr> = match &self.config.peer {
+            // It may count what it sends itself.
+            _ if *counts_boxes && senders.is_some() => Vec::new(),
             Peer::At(address) => vec![address.ip()],
             Peer::Named { name, .. } => {
                 names.get(name).map_or_else(Vec::new, |resolved| resolved.addresses.clone())
             }
         };
-        for address in self.senders.addresses().take(MAX_SENDERS) {
-            if !senders.contains(&address) {
-                senders.push(address);
+        for address in senders.iter().flat_map(AddressSet::addresses).take(MAX_LEFT_OUT) {
+            if !sources.contains(&address) {
+                sources.push(address);
             }
         }
-        senders.truncate(MAX_SENDERS);
-        sampler.set_senders(self.config.id, &senders)
+        sources.truncate(MAX_LEFT_OUT);
+        sampler.set_senders(self.config.id, &sources)
+    }
+}
+
+/// What is left out of a bundle, as far as the sendbox has told.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Apart {
+    /// Of what goes to boxes both boxes leave out messages alone.
+    counts_boxes: bool,
+    /// Addresses from which the sendbox sends what it does not count; `None`: not known.
+    senders: Option<AddressSet>,
+}
+
+impl Apart {
+    fn of(receivebox: &Receivebox) -> Self {
+        Self {
+            counts_boxes: receivebox.counts_boxes(),
+            senders: receivebox.sendbox_addresses().cloned(),
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! One bundle at the sendbox: its control loop and its session, and what is told of them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
+use forebay_core::bundle::mtu::PathMtu;
 use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, Sendbox, SendboxConfig};
 use forebay_core::bundle::uplink::Uplink;
@@ -20,12 +22,13 @@ use super::datapath::{Datapath, Listener, Steering};
 use super::decisions::DecisionLog;
 use super::meter::{Meter, Totals};
 use crate::clock;
-use crate::daemon::config::{BundleConfig, Role, Shaping};
+use crate::daemon::config::{BundleConfig, Peer, Role, Shaping};
 use crate::daemon::messages::{Admission, Messages, Taken};
+use crate::daemon::observer::names::Names;
 use crate::daemon::peer::News;
 use crate::daemon::schedule::Next;
 use crate::daemon::status::{
-    BundleStatus, PeerStatus, ShapingStatus, ShareStatus, SparseWaitStatus,
+    BundleStatus, MTU_FIX, PeerStatus, ShapingStatus, ShareStatus, SparseWaitStatus,
 };
 use crate::daemon::trace::{Row, Tracer};
 use crate::daemon::{scope, unguessable};
@@ -88,6 +91,8 @@ pub struct Bundle {
     rows: DecisionRows,
     /// The alarm that the log told of last.
     told: Option<Alarm>,
+    /// The path MTU that the log told of last.
+    told_mtu: Option<PathMtu>,
     /// What the log may tell of alarms.
     alarms: Allowance,
     /// What the log tells of the receivebox.
@@ -123,6 +128,7 @@ impl Bundle {
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, mode.versions.with_nat(config.nat));
         control.offer_rest(now);
+        control.offer_counting(now);
         Ok(Self {
             index,
             config: config.clone(),
@@ -139,6 +145,7 @@ impl Bundle {
             log: DecisionLog::new(mode.dry_run),
             rows: DecisionRows::default(),
             told: None,
+            told_mtu: None,
             alarms: Allowance::default(),
             news: News::default(),
             next_queue_sample: now,
@@ -195,6 +202,22 @@ impl Bundle {
         self.say_news();
     }
 
+    /// Looks for the path MTU from now on, up to packets of so many bytes.
+    pub fn look_for_mtu(&mut self, now: Timestamp, packet_bytes: u16, names: &Names) {
+        let is_v6 = match &self.config.peer {
+            Peer::At(address) => address.is_ipv6(),
+            Peer::Named { name, .. } => {
+                names.get(name).and_then(|it| it.addresses.first()).is_some_and(IpAddr::is_ipv6)
+            }
+        };
+        self.control.look_for_mtu(now, packet_bytes, is_v6);
+    }
+
+    /// Whether the receivebox counts what goes to it, as far as is known.
+    pub fn counts_boxes(&self) -> bool {
+        self.control.counts_boxes()
+    }
+
     /// Takes a datagram that claims to come from the peer; whether it was accepted.
     pub fn on_datagram(
         &mut self,
@@ -227,6 +250,24 @@ impl Bundle {
             if event.is_none() {
                 return;
             }
+        }
+    }
+
+    fn say_mtu(&mut self) {
+        let Some(found) = self.control.path_mtu().filter(|it| Some(*it) != self.told_mtu) else {
+            return;
+        };
+        let was_below = self.told_mtu.replace(found).is_some_and(PathMtu::is_below_device);
+        let (PathMtu { bytes, tried }, bundle) = (found, &self.config.name);
+        if found.is_below_device() {
+            tracing::warn!(
+                target: "path_mtu",
+                %bundle,
+                bytes,
+                "packets of more than {bytes} bytes do not come through to the receivebox, and {tried} may leave: {MTU_FIX}"
+            );
+        } else if was_below {
+            tracing::info!(target: "path_mtu", %bundle, bytes, "the longest packets that may leave come through again");
         }
     }
 
@@ -271,6 +312,7 @@ impl Bundle {
             let totals = Totals { sent, delivered: self.control.delivered() };
             self.meter.update(now, backlog.bytes, totals);
             self.say_news();
+            self.say_mtu();
             self.say_alarm(now);
         }
         self.steer(now, datapath);
@@ -425,6 +467,7 @@ impl Bundle {
                 state: peer.liveness().name().into(),
                 doing: peer.state().map(|state| state.name().into()),
                 heard_ns: heard.map(|at| now.saturating_since(at).as_nanos() as u64),
+                path_mtu: self.control.path_mtu().map(Into::into),
                 ..peer_address
             },
             epoch_packets: self.control.epoch_size().packets(),

@@ -9,12 +9,12 @@ use super::bundle::{Bundle, Mode};
 use super::datapath::Datapath;
 use super::{SendboxWorker, new_bundle, shaping};
 use crate::clock;
+use crate::daemon::DaemonError;
 use crate::daemon::conditions::Devices;
 use crate::daemon::config::Forward;
 use crate::daemon::reload::Change;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::Schedule;
-use crate::daemon::{DaemonError, message_addresses};
 
 /// Bundles that are made between two rounds: less than a millisecond of work.
 const MADE_AT_ONCE: usize = 16;
@@ -57,7 +57,6 @@ impl<D: Datapath> SendboxWorker<D> {
         if config.forward == Forward::Route {
             self.observer.watch_routes(&Devices::of(config).to);
         }
-        self.message_addresses = message_addresses(config);
         self.schedule = Schedule::new(self.bundles.len());
         self.uplink = uplink;
         if self.uplink.is_none() {
@@ -68,7 +67,8 @@ impl<D: Datapath> SendboxWorker<D> {
         if let Some(cause) = self.progress.handed_back() {
             self.set_handed_back(now, Some(cause));
         }
-        self.set_scopes(now);
+        self.leave_out(now);
+        self.look_for_mtu(now);
         self.progress.excuse(clock::now());
         self.share_uplink(now, true);
         Ok(())

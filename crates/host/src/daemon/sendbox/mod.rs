@@ -33,7 +33,7 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -49,6 +49,7 @@ use self::datapath::kernel::Kernel;
 use self::datapath::xdp::{Ports, Xdp};
 use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
+use super::apart::Apart;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, DatapathKind, Forward, Role, Shaping};
 use super::keys::reader::Loaded;
@@ -60,7 +61,7 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, message_addresses, routed, scope};
+use super::{DaemonError, attempt, routed, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -210,8 +211,10 @@ struct SendboxWorker<D> {
     observer: Observer,
     /// What the observer saw last.
     seen: Observation,
-    /// Addresses of the boxes' messages, which are in no bundle.
-    message_addresses: BTreeSet<IpAddr>,
+    /// Where the box's messages come from.
+    listen: Vec<SocketAddr>,
+    /// What the datapath leaves out of the bundles.
+    apart: Apart,
     progress: Progress,
     realtime: bool,
     dry_run: bool,
@@ -257,7 +260,8 @@ impl<D: Datapath> SendboxWorker<D> {
             }),
             observer,
             seen,
-            message_addresses: message_addresses(config),
+            listen: config.listen.clone(),
+            apart: Apart::default(),
             progress: Progress::new(STALE_AFTER),
             realtime: config.realtime,
             dry_run,
@@ -267,7 +271,8 @@ impl<D: Datapath> SendboxWorker<D> {
             trace_writer,
             confinement: confinement.clone(),
         };
-        worker.set_scopes(worker.started);
+        worker.leave_out(worker.started);
+        worker.look_for_mtu(worker.started);
         worker.share_uplink(worker.started, false);
         Ok(worker)
     }
@@ -275,7 +280,7 @@ impl<D: Datapath> SendboxWorker<D> {
     /// Tells the bundles what the box takes into them and leaves out.
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
-        let left_out = &(own | &self.message_addresses) | &self.seen.named_addresses();
+        let left_out = own | &self.apart.addresses;
         let none = BTreeSet::new();
         let not_taken = if self.takes_own { &none } else { own };
         let scopes = scope::scopes(self.bundles.iter().map(Bundle::config), &left_out, not_taken);
@@ -283,6 +288,23 @@ impl<D: Datapath> SendboxWorker<D> {
             bundle.set_scope(now, scope);
         }
         self.serve_all(now);
+    }
+
+    /// Has the datapath leave out what is in no bundle of what the boxes send and get, and says so to the receiveboxes.
+    fn leave_out(&mut self, now: Timestamp) {
+        let bundles = self.bundles.iter().map(|bundle| (bundle.config(), bundle.counts_boxes()));
+        self.apart = Apart::of(&self.listen, bundles, &self.seen.names);
+        self.datapath.leave_out(&self.apart);
+        self.set_scopes(now);
+    }
+
+    /// Has the bundles look for the path MTU, up to the length of packets that leave.
+    fn look_for_mtu(&mut self, now: Timestamp) {
+        let Some(mtu) = self.seen.mtu else { return };
+        let packet_bytes = u16::try_from(mtu).unwrap_or(u16::MAX);
+        for bundle in &mut self.bundles {
+            bundle.look_for_mtu(now, packet_bytes, &self.seen.names);
+        }
     }
 
     /// Has all bundles served next.
@@ -327,13 +349,14 @@ impl<D: Datapath> SendboxWorker<D> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
         seen.keep_names(self.bundles.iter().map(|bundle| &bundle.config().peer));
-        let addresses = |of: &Observation| (of.addresses.clone(), of.named_addresses());
-        let is_other_addresses = addresses(&seen) != addresses(&self.seen);
+        let network = |of: &Observation| (of.addresses.clone(), of.names.clone(), of.mtu);
+        let is_other_network = network(&seen) != network(&self.seen);
         self.seen = seen;
         self.messages.set_names(&self.seen.names);
         self.datapath.follow(&self.seen);
-        if is_other_addresses {
-            self.set_scopes(now);
+        if is_other_network {
+            self.leave_out(now);
+            self.look_for_mtu(now);
         }
         Ok(())
     }
@@ -396,15 +419,22 @@ impl<D: Datapath> SendboxWorker<D> {
 
     /// What has come in, and what is due; answers the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
-        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
+        let Self { datapath, messages, bundles, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
+        let mut counts_other = false;
         messages.receive(|index, datagram, admission| {
+            let counted = bundles[index].counts_boxes();
             let taken = bundles[index].on_datagram(now, datagram, admission, tracer);
+            counts_other |= bundles[index].counts_boxes() != counted;
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
             taken
         });
+        if counts_other {
+            self.leave_out(now);
+        }
+        let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
         let now = clock::now();
         let mut is_urgent = false;
         schedule.round(now, |index| {

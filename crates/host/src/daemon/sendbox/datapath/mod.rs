@@ -24,6 +24,7 @@ use forebay_core::qdisc::Backlog;
 use forebay_core::units::{Rate, Timestamp};
 use nix::poll::PollFd;
 
+use super::super::apart::Apart;
 use super::super::conditions::Void;
 use super::super::config::Config;
 use super::super::observer::Observation;
@@ -139,6 +140,10 @@ pub trait Datapath: Send + 'static {
     /// Does what changes of the devices and of the machine's addresses ask for: packets to the machine itself
     /// are in no bundle, and a device that was made again is attached to.
     fn follow(&mut self, seen: &Observation);
+
+    /// Leaves out of the bundles what goes to and from boxes, from now on this and nothing that was named before. Until the
+    /// first call nothing is left out but what [`Datapath::follow`] says.
+    fn leave_out(&mut self, apart: &Apart);
 
     /// What does not hold of the devices beside what [`Datapath::follow`] was told, such as a device that
     /// could not be attached to again. The traffic is handed back as long as there is any.

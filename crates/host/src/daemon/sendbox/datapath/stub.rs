@@ -15,6 +15,7 @@ use nix::poll::PollFd;
 
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
 use crate::daemon::DaemonError;
+use crate::daemon::apart::Apart;
 use crate::daemon::conditions::Void;
 use crate::daemon::config::Config;
 use crate::daemon::observer::Observation;
@@ -198,6 +199,8 @@ impl Datapath for Stub {
     }
 
     fn follow(&mut self, _seen: &Observation) {}
+
+    fn leave_out(&mut self, _apart: &Apart) {}
 
     fn void(&self) -> &[Void] {
         &self.void

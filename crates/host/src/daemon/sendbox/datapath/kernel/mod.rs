@@ -20,7 +20,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -35,13 +34,14 @@ use nix::poll::{PollFd, PollFlags};
 
 use self::rates::{BundleClasses, Rates};
 use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
+use crate::daemon::DaemonError;
+use crate::daemon::apart::Apart;
 use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
 use crate::daemon::config::{BundleConfig, Config, Forward, KernelQdisc};
 use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::{HTB, PortStatus};
-use crate::daemon::{DaemonError, message_addresses};
 use crate::ethernet;
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
@@ -105,9 +105,6 @@ pub struct Kernel {
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
     by_place: BTreeMap<usize, usize>,
-    /// Addresses of the boxes' messages by the configuration, and all that are left out of the bundles.
-    message_addresses: BTreeSet<IpAddr>,
-    own: BTreeSet<IpAddr>,
     /// What stands in the qdisc, as of the last [`Datapath::receive`].
     standing: Standing,
     /// When all bundles were looked at last, and what was seen.
@@ -148,8 +145,6 @@ impl Kernel {
             stale_after: STALE_AFTER,
         };
         let mut classes = Classes::attach(options)?;
-        let (message_addresses, mut own) = (message_addresses(config), BTreeSet::new());
-        set_own(&classes, &mut own, &message_addresses | &seen.named_addresses())?;
         let mut bundles: Vec<Bundle> = config.bundles.iter().map(Bundle::new).collect();
         set_bundles(&mut classes, &[], &bundles)?;
         for bundle in &mut bundles {
@@ -188,21 +183,11 @@ impl Kernel {
             by_id: bundles.iter().enumerate().map(|(at, bundle)| (bundle.id, at)).collect(),
             by_place: bundles.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect(),
             bundles,
-            message_addresses,
-            own,
             standing: Standing::default(),
             looked_at: Timestamp::ZERO,
             ledgers: Vec::new(),
             void: Vec::new(),
         })
-    }
-
-    fn set_own(&mut self, seen: &Observation) {
-        let own = &self.message_addresses | &seen.named_addresses();
-        // More addresses than the program holds: messages to the others are counted, as before they came.
-        if let Err(error) = set_own(&self.classes, &mut self.own, own) {
-            tracing::warn!(target: "device", %error, "addresses of the other boxes");
-        }
     }
 
     /// Has programs and queues at devices that have taken the place of those before.
@@ -247,28 +232,6 @@ impl Kernel {
             Some(qdisc) => format!("{HTB}{} a bundle", qdisc.name()),
         }
     }
-}
-
-/// Leaves the boxes' messages, which go to the addresses `wanted`, out of the bundles, and no more those to `own`.
-fn set_own(
-    classes: &Classes,
-    own: &mut BTreeSet<IpAddr>,
-    wanted: BTreeSet<IpAddr>,
-) -> Result<(), forebay_ebpf::Error> {
-    own.retain(|address| {
-        let stays = wanted.contains(address);
-        if !stays {
-            classes.sampler.remove_own_address(*address);
-        }
-        stays
-    });
-    for address in wanted {
-        if !own.contains(&address) {
-            classes.sampler.add_own_address(address)?;
-            own.insert(address);
-        }
-    }
-    Ok(())
 }
 
 /// Has these bundles carried from now on, and no more those that are `gone`.
@@ -502,7 +465,7 @@ impl Datapath for Kernel {
         _now: Timestamp,
         config: &Config,
         origins: &[Origin],
-        seen: &Observation,
+        _seen: &Observation,
     ) -> Result<(), DaemonError> {
         let room = self.classes.room();
         if config.bundles.len() > room {
@@ -539,13 +502,19 @@ impl Datapath for Kernel {
         self.by_place = next.iter().enumerate().map(|(at, bundle)| (bundle.place, at)).collect();
         self.bundles = next;
         self.classes.set_share(share(self.bundles.len(), self.frame_bytes));
-        self.message_addresses = message_addresses(config);
-        self.set_own(seen);
         Ok(())
     }
 
+    fn leave_out(&mut self, apart: &Apart) {
+        let Classes { sampler, .. } = &mut self.classes;
+        let set = sampler.set_messages(&apart.messages);
+        // More addresses than the programs hold: messages to the others are counted, as before they came.
+        if let Err(error) = set.and_then(|()| self.classes.set_own_addresses(&apart.addresses)) {
+            tracing::warn!(target: "device", %error, "addresses of the other boxes");
+        }
+    }
+
     fn follow(&mut self, seen: &Observation) {
-        self.set_own(seen);
         self.void.retain(|void| void.condition == ROOT_QDISC);
         let now = [seen.lan, seen.wan];
         for (before, now) in self.indices.iter_mut().zip(now) {

@@ -14,9 +14,10 @@ use super::super::{BATCH, STALE_AFTER};
 use super::frame::{Found, Frame, Pool};
 use super::readers::Readers;
 use crate::clock;
+use crate::daemon::DaemonError;
+use crate::daemon::apart::Apart;
 use crate::daemon::config::{Config, ConfigError};
 use crate::daemon::observer::Observation;
-use crate::daemon::{DaemonError, message_addresses};
 use crate::offload;
 use crate::port::{Port, XdpPort};
 use crate::service::privileges::Confinement;
@@ -59,8 +60,8 @@ pub struct Lan {
     readers: Option<Readers>,
     /// Destinations that the program captures packets to.
     prefixes: BTreeSet<IpNet>,
-    /// Addresses of the boxes' messages, which are in no bundle.
-    message_addresses: BTreeSet<IpAddr>,
+    /// Addresses of this machine, and of receiveboxes that count nothing that goes to them.
+    own: [BTreeSet<IpAddr>; 2],
     /// Of which of [`PASSING`] the log has told.
     told: [bool; PASSING.len()],
     next_look: Timestamp,
@@ -86,7 +87,7 @@ impl Lan {
         // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): packets
         // that pass would be merged from then on.
         offload::disable_all(device)?;
-        let (prefixes, message_addresses) = (BTreeSet::new(), BTreeSet::new());
+        let (prefixes, own) = (BTreeSet::new(), Default::default());
         let (told, next_look) = ([false; PASSING.len()], Timestamp::ZERO);
         let queues = port.queues().count();
         let readers = if config.xdp.threads {
@@ -96,13 +97,13 @@ impl Lan {
         } else {
             None
         };
-        let mut lan = Self { port, queues, readers, prefixes, message_addresses, told, next_look };
+        let mut lan = Self { port, queues, readers, prefixes, own, told, next_look };
         lan.set_bundles(config)?;
         lan.set_own(seen)?;
         Ok(lan)
     }
 
-    /// Captures the packets of these bundles and of no others from now on. Call [`Lan::set_own`] then.
+    /// Captures the packets of these bundles and of no others from now on.
     ///
     /// # Errors
     ///
@@ -120,7 +121,6 @@ impl Lan {
         let stale: Vec<IpNet> = self.prefixes.difference(&wanted).copied().collect();
         self.forget(&stale);
         self.prefixes = wanted;
-        self.message_addresses = message_addresses(config);
         Ok(())
     }
 
@@ -152,10 +152,19 @@ impl Lan {
             vlans.kept.iter().copied().chain(untagged).collect()
         });
         self.capture().set_kept_vlans(taken.as_ref());
-        let boxes = &self.message_addresses | &seen.named_addresses();
-        let own = &seen.addresses | &boxes;
+        self.own[0].clone_from(&seen.addresses);
+        let own = &self.own[0] | &self.own[1];
         let capture = self.capture_mut();
         capture.set_own_macs(&seen.macs)?;
+        capture.set_own_addresses(&own)
+    }
+
+    /// Lets the boxes' messages pass, and what is to receiveboxes that do not count it.
+    pub fn leave_out(&mut self, apart: &Apart) -> Result<(), forebay_ebpf::Error> {
+        self.own[1].clone_from(&apart.addresses);
+        let own = &self.own[0] | &self.own[1];
+        let capture = self.capture_mut();
+        capture.set_messages(&apart.messages)?;
         capture.set_own_addresses(&own)
     }
 

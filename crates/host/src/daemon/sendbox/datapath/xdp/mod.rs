@@ -41,6 +41,7 @@ use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering, WAIT_MAX};
 use crate::clock;
 use crate::daemon::DaemonError;
+use crate::daemon::apart::Apart;
 use crate::daemon::conditions::Void;
 use crate::daemon::config::Config;
 use crate::daemon::observer::Observation;
@@ -139,14 +140,7 @@ impl Xdp {
 
     fn set_own(&mut self, seen: &Observation) {
         self.untagged_vlans = untagged_vlans(seen);
-        // More addresses than the program holds: what is to the others is captured, as before they came.
-        if let Err(error) = self.lan.set_own(seen) {
-            tracing::warn!(
-                target: "device",
-                %error,
-                "addresses of this machine and of other boxes: packets to some are taken as those to hosts"
-            );
-        }
+        warn_of_own(self.lan.set_own(seen));
     }
 
     /// Sends what bundles that are gone have left, as far as the WAN has room.
@@ -161,6 +155,17 @@ impl Xdp {
             }
             queue.backlog().packets > 0
         });
+    }
+}
+
+/// Warns of more addresses than the program holds: what is to the others is captured, as before they came.
+fn warn_of_own(set: Result<(), forebay_ebpf::Error>) {
+    if let Err(error) = set {
+        tracing::warn!(
+            target: "device",
+            %error,
+            "addresses of this machine and of other boxes: packets to some are taken as those to hosts"
+        );
     }
 }
 
@@ -329,6 +334,10 @@ impl Datapath for Xdp {
         self.attaching.follow(seen, [&mut self.lan.port, &mut self.wan], &self.names);
         self.lan.hand_over();
         self.set_own(seen);
+    }
+
+    fn leave_out(&mut self, apart: &Apart) {
+        warn_of_own(self.lan.leave_out(apart));
     }
 
     fn void(&self) -> &[Void] {
