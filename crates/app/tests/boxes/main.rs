@@ -20,6 +20,7 @@ mod metrics;
 mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
+mod pages;
 mod python;
 mod quickstart;
 mod reload;
