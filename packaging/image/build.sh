@@ -5,7 +5,7 @@ umask 022
 binary=$1 version=$2 image=$3
 packaging=$(dirname "$0")/..
 work=$(mktemp -d)
-# What buildah keeps stands here alone, whatever this machine has.
+# What buildah keeps lies here alone, whatever this machine has.
 buildah() { command buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
 trap 'buildah rm --all >/dev/null 2>&1 || :; rm -rf "$work"' EXIT
 

@@ -9,7 +9,8 @@ fail() {
     echo "error: $*" >&2
     exit 1
 }
-rpm() { command rpm --root "$root" --nodeps --noscripts "$@"; }
+# Debian's rpm has its database in the home of root.
+rpm() { command rpm --root "$root" --dbpath /rpmdb --nodeps --noscripts "$@"; }
 rpm --install "$package"
 rpm --verify forebay || fail "not as packed"
 chroot "$root" /usr/bin/forebay --version
@@ -20,5 +21,5 @@ rpm --upgrade --force "$package"
 tail -n 1 "$root/etc/forebay/sendbox.toml" | grep -qx '# mine' || fail "an edited file was overwritten"
 rm "$root/etc/forebay/bundle.key"
 rpm --erase forebay 2>/dev/null
-left=$(find "$root" -path "$root/var" -prune -o -path "$root/usr/lib/sysimage" -prune -o -type f -print)
+left=$(find "$root" -path "$root/rpmdb" -prune -o -type f -print)
 [ "$left" = "$root/etc/forebay/sendbox.toml.rpmsave" ] || fail "left over: $left"

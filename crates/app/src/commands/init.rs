@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// machine, and never overwrites a file.
 ///
 /// On a machine that routes, `forward = "route"` is written: one network device will do. If the route to --to leaves
-/// through a bridge with two ports, the sendbox stands between these. If the route leaves through a tunnel such as
+/// through a bridge with two ports, the sendbox is placed between them. If the route leaves through a tunnel such as
 /// WireGuard, the tunnel's device is the WAN.
 ///
 /// Exit code 2: an option is wrong, a file is there already, or the kernel could not say all that a box needs.
@@ -194,7 +194,7 @@ mod with_host {
         }
         line("\nHere, once `forebay doctor` finds nothing that fails:".into());
         line(format!("  forebay doctor --config {file}\n  {}", draft.start));
-        line("\nAt the other site, with the same key:".into());
+        line("\nAt the other site, with the same key, unless it has its file:".into());
         line(format!("  {}      # here\n  {}", draft.other.copy, draft.other.init));
         text
     }

@@ -24,6 +24,7 @@ mod networks;
 #[path = "../outputs/mod.rs"]
 mod outputs;
 mod overhead;
+mod pages;
 mod python;
 mod quickstart;
 mod reload;

@@ -130,7 +130,7 @@ const KERNEL_DATAPATH: (u32, u32) = (6, 12);
 const NETWORKS: &str = "NETWORKS";
 
 impl Draft {
-    /// Chooses.
+    /// Chooses the values of the file by what was seen.
     pub fn of(wanted: &Wanted, seen: &Survey) -> Self {
         let place = Place::of(wanted, seen);
         let listen = listen(wanted, seen);
@@ -178,7 +178,7 @@ fn listen(wanted: &Wanted, seen: &Survey) -> Result<(IpAddr, String), String> {
     if let Some(address) = wanted.listen {
         return Ok((address, "As --listen says.".into()));
     }
-    let peer = &wanted.peer;
+    let peer = text::peer(wanted);
     let Some(way) = &seen.peer else {
         return Err(format!("{}: give the route, or --listen ADDRESS", seen.peer_problem));
     };
@@ -204,7 +204,7 @@ fn sentences(wanted: &Wanted, seen: &Survey) -> Vec<String> {
             format!("is reached through {}{port}", way.device)
         }
     };
-    sentences.push(format!("{} {}", wanted.peer, told(&seen.peer)));
+    sentences.push(format!("{} {}", text::peer(wanted), told(&seen.peer)));
     sentences.extend(seen.far.iter().map(|(prefix, way)| format!("{prefix} {}", told(way))));
     let ways = seen.far.iter().filter_map(|(_, way)| way.as_ref()).chain(&seen.peer);
     let mut devices: Vec<&str> = ways.map(|way| way.device.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Where the box stands: on a bridge, on a machine that routes, or at a device that it watches.
+//! Where the box is placed: on a bridge, on a machine that routes, or at a device that it watches.
 
 use ipnet::IpNet;
 
@@ -8,7 +8,7 @@ use crate::daemon::config::Role;
 use crate::kernel;
 use crate::offload::Offload;
 
-/// Where the box stands.
+/// Where the box is placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A sendbox between two ports of a bridge.
@@ -22,7 +22,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Chooses.
+    /// Finds where the box can be placed.
     pub(super) fn of(wanted: &Wanted, seen: &Survey) -> Self {
         let found = match wanted.role {
             Role::Sendbox => Self::of_sendbox(wanted, seen),
@@ -101,7 +101,7 @@ impl Place {
                 device("box.forward", "bridge", "Frames pass from port to port of a bridge."),
                 device("box.lan", lan, "The port towards the site's hosts."),
                 device("box.wan", wan, why),
-                device("box.datapath", "auto", &kept(seen, "AF_XDP sockets carry them")),
+                device("box.datapath", "auto", &kept(seen)),
             ],
             Self::Route { wan, own, why } => vec![
                 device("box.forward", "route", &forwards(*own, wanted.own)),
@@ -111,11 +111,7 @@ impl Place {
                     why: of_own(*own, wanted.own).into(),
                 },
                 device("box.wan", wan, why),
-                Chosen {
-                    key: "box.datapath",
-                    value: Some(quoted("auto")),
-                    why: kept(seen, "a triangle of two veth pairs carries them"),
-                },
+                Chosen { key: "box.datapath", value: Some(quoted("auto")), why: kept(seen) },
             ],
             Self::Open(why) => vec![Chosen { key: "box.wan", value: None, why: why.clone() }],
         }
@@ -143,12 +139,15 @@ fn of_own(own: bool, is_wanted: bool) -> &'static str {
 }
 
 /// What keeps packets on this kernel.
-fn kept(seen: &Survey, otherwise: &str) -> String {
+fn kept(seen: &Survey) -> String {
     let release = &seen.release;
     if kernel::version(release) >= KERNEL_DATAPATH {
         format!("On Linux {release} packets stay in the kernel, and offloads may stay on.")
     } else {
-        format!("On Linux {release}, before 6.12, {otherwise}.")
+        format!(
+            "On Linux {release}, before 6.12, packets cannot stay in the kernel: `forebay doctor` says \
+             what carries them."
+        )
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the kernel says of this machine's network, as far as a configuration depends on it: devices, routes, the
 //! networks that are connected, and where a bridge last saw the next hop. Nothing is sent and nothing is changed.
 
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,6 +13,7 @@ use crate::egress;
 use crate::kernel;
 use crate::netlink::{self, HEADER, attribute};
 use crate::offload::{self, Offload};
+use crate::route;
 
 /// What was found. Whatever could not be asked is absent, never a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct Survey {
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Link {
-    /// Name.
+    /// Device name.
     pub name: String,
     /// Kind as ip(8) names it, such as `bridge` or `wireguard`; empty: hardware, or one without a kind.
     pub kind: String,
@@ -80,12 +80,12 @@ impl Survey {
         let peer = address.and_then(|address| {
             way_to(address, &links).ok_or_else(|| format!("the kernel has no route to {address}"))
         });
-        let far = wanted.far().iter().map(|prefix| (*prefix, way_to(host_in(prefix), &links)));
+        let far = wanted.far().iter().map(|prefix| (*prefix, way_of(*prefix, &links)));
         let far = far.collect();
         let networks = networks(&links).unwrap_or_default();
         Self {
             release: kernel::release(),
-            forwards: ["ipv4/ip_forward", "ipv6/conf/all/forwarding"].map(is_on),
+            forwards: [true, false].map(|is_v4| route::forwards(is_v4, None).unwrap_or(false)),
             networks,
             far,
             peer_problem: peer.as_ref().err().cloned().unwrap_or_default(),
@@ -110,11 +110,6 @@ fn resolved(name: &str) -> Result<IpAddr, String> {
     let found = look_up(name);
     let problem = found.problem.unwrap_or_else(|| "it has no address".into());
     found.addresses.first().copied().ok_or_else(|| format!("{name}: {problem}"))
-}
-
-fn is_on(file: &str) -> bool {
-    let value = fs::read_to_string(format!("/proc/sys/net/{file}"));
-    value.is_ok_and(|value| value.trim() == "1")
 }
 
 /// The host of a network that the kernel is asked the way to: the first one, or of all addresses one that is nowhere
@@ -245,6 +240,19 @@ fn way_to(address: IpAddr, links: &[(u32, Link)]) -> Option<Way> {
     })
 }
 
+/// The way that packets to a network take, but for parts of it that have routes of their own.
+fn way_of(prefix: IpNet, links: &[(u32, Link)]) -> Option<Way> {
+    let way = way_to(host_in(&prefix), links)?;
+    let whole = route::whole(prefix).ok().flatten();
+    let index = whole.and_then(|route| route.devices.first().copied());
+    match index.and_then(|index| links.iter().find(|(own, _)| *own == index)) {
+        Some((_, link)) if link.name != way.device => {
+            Some(Way { device: link.name.clone(), port: None, is_local: false, ..way })
+        }
+        _ => Some(way),
+    }
+}
+
 /// The port of the bridge with this index behind which the bridge last saw a neighbour.
 fn port_to(neighbour: IpAddr, bridge: u32, links: &[(u32, Link)]) -> Option<String> {
     let (family, octets) = bytes_of(neighbour);
@@ -341,6 +349,10 @@ mod tests {
             assert_eq!(networks(&links_here()).unwrap(), [network]);
             run("ip route add unreachable 203.0.113.0/24");
             assert_eq!(way_to(far, &links_here()), None);
+            // A part of a network may lie elsewhere: it is not the way of the whole.
+            run("ip route add 10.2.0.0/24 dev right");
+            let whole = way_of("10.2.0.0/16".parse().unwrap(), &links_here()).unwrap();
+            assert_eq!(whole.device, "br0");
         });
     }
 

@@ -112,7 +112,7 @@ fn tunnel_of_the_route_is_the_wan() {
 }
 
 #[test]
-fn bridge_ports_are_told_apart_by_the_next_hop() {
+fn bridge_ports_differ_by_the_next_hop() {
     let links =
         [link("br0", "bridge", None), link("p1", "veth", Some("br0")), link("p2", "", Some("br0"))];
     let mut here = seen("br0", &links);

@@ -86,7 +86,7 @@ fn of_sendbox(file: &mut File, wanted: &Wanted, chosen: &[Chosen]) {
 }
 
 /// The other box as the file has it: without a port that is the default.
-fn peer(wanted: &Wanted) -> String {
+pub(super) fn peer(wanted: &Wanted) -> String {
     let default = wanted.role.other().default_port();
     match wanted.peer.address() {
         Some(address) if address.port() == default => address.ip().to_string(),
@@ -98,7 +98,7 @@ fn peer(wanted: &Wanted) -> String {
     }
 }
 
-/// A key file beside the file is named alone.
+/// A key file in the same folder as the file is named alone.
 fn key_file(file: &Path, key: &Path) -> String {
     let is_beside = file.parent() == key.parent();
     let name = key.file_name().filter(|_| is_beside).map(Path::new);
