@@ -9,6 +9,7 @@ mod conditions;
 mod confirm_killed;
 mod destination;
 mod flood;
+mod gateway;
 mod kernel_path;
 mod kernel_queues;
 mod kernel_throughput;
