@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
         bench-python fuzz build install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package static \
-        reproducible test-learning test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
+        reproducible test-gateway test-learning test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -176,6 +176,9 @@ test-package: packages ## the .deb in Debian 12: lintian, install, upgrade, roll
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
 	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
+
+test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, WireGuard, hosts as their own boxes, the triangle (root, five minutes)
+	$(CARGO) test --locked -p forebay --test gateway -- --ignored --nocapture --test-threads=1
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
 	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
