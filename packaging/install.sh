@@ -37,3 +37,7 @@ unit() {
 unit forebay-ROLE sendbox
 unit forebay-ROLE receivebox
 unit forebay-agent agent
+sed "s,/usr/bin/forebay,$prefix/bin/forebay," "$packaging/systemd/forebay-triangle@.service" \
+    >"$lib/systemd/system/forebay-triangle@.service"
+install -D -m 644 "$packaging/systemd/forebay-sendbox-triangle.conf" \
+    "$lib/systemd/system/forebay-sendbox@.service.d/10-triangle.conf"

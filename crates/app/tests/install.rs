@@ -43,6 +43,8 @@ fn binary_pages_completions_units_and_account_stand_below_the_prefix() {
         "share/forebay/examples/10-forebay.link",
         "share/forebay/prometheus/forebay.rules.yml",
         "share/forebay/grafana/forebay.json",
+        "lib/systemd/system/forebay-triangle@.service",
+        "lib/systemd/system/forebay-sendbox@.service.d/10-triangle.conf",
     ] {
         assert!(!there(path).is_empty(), "{path}");
     }
@@ -91,6 +93,67 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         assert!(prefix.join(format!("share/man/man1/forebay-{role}.1")).exists(), "{role}");
         let judged = analyze(&["security", "--offline=true", EXPOSURE_MAX, unit]);
         assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+    }
+    // Runs for a moment, and is root: the names of its namespaces are for all to see.
+    let unit = prefix.join("lib/systemd/system/forebay-triangle@.service");
+    let verified = analyze(&["verify", "--man=no", unit.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && !said.contains("forebay"), "{said}");
+    assert!(prefix.join("share/man/man1/forebay-triangle.1").exists());
+}
+
+/// Lines of `[Service]` that are no comments.
+fn service(unit: &str) -> Vec<String> {
+    let (mut lines, mut is_service) = (Vec::new(), false);
+    for line in unit.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line.starts_with('[') {
+            is_service = line == "[Service]";
+        } else if is_service && !line.starts_with('#') {
+            lines.push(line.to_string());
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// What a sendbox may do is what it could before there were triangles: that of a receivebox, which has none.
+#[test]
+fn the_triangle_widens_no_sandbox() {
+    let folder = tempfile::tempdir().unwrap();
+    let installed = install("/usr", folder.path());
+    assert!(installed.status.success(), "{installed:?}");
+    let units = folder.path().join("usr/lib/systemd/system");
+    let read = |name: &str| fs::read_to_string(units.join(name)).unwrap();
+    let receivebox = read("forebay-receivebox@.service").replace("receivebox", "sendbox");
+    let sendbox = service(&read("forebay-sendbox@.service"));
+    assert_eq!(sendbox, service(&receivebox));
+    for kept in [
+        "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_IPC_LOCK CAP_SYS_NICE",
+        "CapabilityBoundingSet=CAP_CHOWN CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID CAP_SETPCAP",
+        "RestrictNamespaces=yes",
+        "ProtectKernelTunables=yes",
+        "ProtectSystem=strict",
+        "PrivateMounts=yes",
+    ] {
+        assert!(sendbox.iter().any(|line| line == kept), "{kept}: {sendbox:?}");
+    }
+    let drop_ins: Vec<_> =
+        fs::read_dir(units.join("forebay-sendbox@.service.d")).unwrap().collect();
+    assert_eq!(drop_ins.len(), 1);
+    let drop_in = read("forebay-sendbox@.service.d/10-triangle.conf");
+    assert!(
+        service(&drop_in).is_empty() && drop_in.contains("\nAfter=forebay-triangle@%i.service")
+    );
+    let triangle = read("forebay-triangle@.service");
+    for line in [
+        "Before=forebay-sendbox@%i.service",
+        "PartOf=forebay-sendbox@%i.service",
+        "Type=oneshot",
+        "RemainAfterExit=yes",
+        "ExecStart=/usr/bin/forebay triangle make --config /etc/forebay/%i.toml",
+        "ExecStop=/usr/bin/forebay triangle remove --config /etc/forebay/%i.toml",
+    ] {
+        assert!(triangle.lines().any(|it| it == line), "{line}: {triangle}");
     }
 }
 

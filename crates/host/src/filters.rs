@@ -94,6 +94,53 @@ pub fn of_netfilter(lan: &str, wan: &str, calls_iptables: bool) -> io::Result<Op
     }))
 }
 
+/// What changes sources of packets that are routed, if anything may: a chain of nftables with rules, or iptables' table.
+/// Needs `CAP_NET_ADMIN`.
+pub fn of_source_nat() -> io::Result<Option<String>> {
+    let chains = chains()?;
+    let is_it = |chain: &&Chain| {
+        chain.is_nat && chain.hook == POSTROUTING && chain.is_routed() && chain.rules > 0
+    };
+    if let Some(chain) = chains.iter().find(is_it) {
+        return Ok(Some(format!("nftables' chain {}", chain.name)));
+    }
+    let has_nat = |path| {
+        std::fs::read_to_string(path).is_ok_and(|names| names.lines().any(|name| name == "nat"))
+    };
+    let paths = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
+    Ok(paths.into_iter().any(has_nat).then(|| "iptables' table nat".into()))
+}
+
+/// A chain of nftables that drops what is routed unless a rule takes it, where no rule names any of `devices`. Needs
+/// `CAP_NET_ADMIN`.
+pub fn of_forward_policy(devices: &[&str]) -> io::Result<Option<Filter>> {
+    let chains = chains()?;
+    let drops = |chain: &&Chain| chain.drops && chain.is_routed() && chain.hook == FORWARD;
+    let Some(chain) = chains.iter().find(drops) else { return Ok(None) };
+    let rules =
+        netlink::dump_of(SockProtocol::NetlinkNetFilter, NFT_MSG_GETRULE, &[0; NFT_HEADER])?;
+    let is_named = |device: &&str| {
+        let name = device.as_bytes();
+        rules.iter().any(|rule| rule.windows(name.len()).any(|part| part == name))
+    };
+    if !devices.is_empty() && devices.iter().all(is_named) {
+        return Ok(None);
+    }
+    let fix = match devices {
+        [] => {
+            "accept what comes in or leaves by the devices `fbin-*` and `fbout-*` there".to_string()
+        }
+        devices => devices
+            .iter()
+            .flat_map(|device| ["iifname", "oifname"].map(|side| (side, *device)))
+            .map(|(side, device)| format!("nft insert rule {} {side} {device} accept", chain.name))
+            .collect::<Vec<_>>()
+            .join(" && "),
+    };
+    let found = format!("nftables' chain {} drops what none of its rules takes", chain.name);
+    Ok(Some(Filter { found, fix }))
+}
+
 /// Whether bridges of this network namespace hand what they forward to iptables.
 pub fn bridges_call_iptables() -> bool {
     let is_on = |key| {
@@ -142,6 +189,7 @@ fn has_tc_filter(ifindex: u32, side: Side) -> io::Result<bool> {
 
 // include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h, netfilter.h, netfilter_bridge.h
 const NFT_MSG_GETCHAIN: u16 = 10 << 8 | 4;
+const NFT_MSG_GETRULE: u16 = 10 << 8 | 7;
 /// `struct nfgenmsg`: family, version, resource.
 const NFT_HEADER: usize = 4;
 const NFTA_CHAIN_TABLE: u16 = 1;
@@ -149,6 +197,7 @@ const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_CHAIN_POLICY: u16 = 5;
 const NFTA_CHAIN_USE: u16 = 6;
+const NFTA_CHAIN_TYPE: u16 = 7;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_DEV: u16 = 3;
 const NFTA_HOOK_DEVS: u16 = 4;
@@ -158,7 +207,9 @@ const NF_DROP: u32 = 0;
 const FAMILIES: [(u8, &str); 5] =
     [(1, "inet"), (2, "ip"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
 /// Before and after forwarding and at it; the others are for what a host sends and receives itself.
-const HOOKS_OF_FORWARDED: [u32; 3] = [0, 2, 4];
+const HOOKS_OF_FORWARDED: [u32; 3] = [0, FORWARD, POSTROUTING];
+const FORWARD: u32 = 2;
+const POSTROUTING: u32 = 4;
 const NETDEV_INGRESS: u32 = 0;
 const NETDEV_EGRESS: u32 = 1;
 const INET_INGRESS: u32 = 5;
@@ -171,6 +222,8 @@ struct Chain {
     table: String,
     /// Family, table and the chain's own name.
     name: String,
+    /// Rules of this chain change addresses.
+    is_nat: bool,
     hook: u32,
     devices: Vec<String>,
     /// What names of further devices begin with.
@@ -222,6 +275,7 @@ impl Chain {
             family,
             name: format!("{table} {}", text(attribute(chain, NFTA_CHAIN_NAME)?)),
             table,
+            is_nat: attribute(chain, NFTA_CHAIN_TYPE).is_some_and(|kind| text(kind) == "nat"),
             hook: word(attribute(hook, NFTA_HOOK_HOOKNUM)?)?,
             devices: devices.map(text).collect(),
             prefixes: prefixes.into_iter().map(|(_, prefix)| text(prefix)).collect(),
@@ -291,6 +345,31 @@ mod tests {
             assert_eq!(found(), None);
             run(&format!("tc filter add dev left parent ffff: {rule}"));
             assert!(found().is_some());
+        });
+    }
+
+    #[test]
+    fn source_nat_and_dropping_forward_chains_are_found() {
+        on_a_veth_pair(|| {
+            nft("add table ip n; add chain ip n p { type nat hook postrouting priority 100; }");
+            nft("add chain ip n o { type nat hook output priority 0; }");
+            assert_eq!(of_source_nat().unwrap(), None, "no rules");
+            nft("add rule ip n o counter");
+            assert_eq!(of_source_nat().unwrap(), None, "of what the machine sends");
+            nft("add rule ip n p oifname left masquerade");
+            assert_eq!(of_source_nat().unwrap().unwrap(), "nftables' chain ip n p");
+            let policy = |devices: &[&str]| of_forward_policy(devices).unwrap();
+            nft("add table inet f; add chain inet f c { type filter hook forward priority 0; }");
+            assert_eq!(policy(&["left", "right"]), None);
+            nft("add chain inet f c { policy drop; }");
+            let Filter { found, fix } = policy(&[]).unwrap();
+            assert!(found.contains("inet f c drops") && fix.contains("fbin-*"), "{found}: {fix}");
+            let Filter { fix, .. } = policy(&["left", "right"]).unwrap();
+            for command in fix.split(" && ") {
+                run(command);
+            }
+            assert_eq!(policy(&["left", "right"]), None);
+            assert!(policy(&["left", "other"]).is_some());
         });
     }
 

@@ -22,3 +22,4 @@ pub mod probe;
 pub mod route;
 pub mod service;
 pub mod tcp_info;
+pub mod triangle;

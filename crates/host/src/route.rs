@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use nix::net::if_::if_indextoname;
 
 use crate::netlink::{self, HEADER, all_attributes, attribute, attribute_of};
+use crate::triangle::{PLAIN_MARK, PROTOCOL};
 
 // include/uapi/linux/rtnetlink.h
 const RTM_NEWROUTE: u16 = 24;
@@ -18,6 +19,7 @@ const RTM_GETRULE: u16 = 34;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
+const RTA_MARK: u16 = 16;
 /// The answer is the entry of the table, and not what a packet would make of it.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTN_UNICAST: u8 = 1;
@@ -34,6 +36,7 @@ const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_OIFNAME: u16 = 17;
+const FRA_PROTOCOL: u16 = 21;
 /// Rules that every network namespace begins with, and the one of VRFs, by their priorities.
 const DEFAULT_RULES: [u32; 4] = [0, 1000, 32_766, 32_767];
 
@@ -134,6 +137,8 @@ fn ask(to: IpAddr, flags: u32) -> io::Result<Option<Route>> {
     request[1] = 8 * octets.len() as u8;
     request[8..12].copy_from_slice(&flags.to_ne_bytes());
     request.extend(attribute_of(RTA_DST, &octets));
+    // Past the triangle of a sendbox that takes what the machine itself sends.
+    request.extend(attribute_of(RTA_MARK, &PLAIN_MARK.to_ne_bytes()));
     let answer = netlink::ask(RTM_GETROUTE, &request)?;
     match netlink::refusal(&answer) {
         Ok(()) => Ok(Route::parse(&answer).map(|(_, route)| route)),
@@ -275,6 +280,10 @@ pub fn policy_rules() -> io::Result<Vec<String>> {
 fn rule(body: &[u8]) -> Option<(u32, String)> {
     let (head, attributes) = (body.get(..ROUTE)?, body.get(ROUTE..)?);
     let [_, to_len, from_len, _, table, ..] = *head else { return None };
+    if attribute(attributes, FRA_PROTOCOL) == Some(&[PROTOCOL]) {
+        // Of the triangle of a sendbox, which leads packets back.
+        return None;
+    }
     let word = |kind| attribute(attributes, kind).and_then(index);
     let priority = word(FRA_PRIORITY).unwrap_or(0);
     let table = word(FRA_TABLE).unwrap_or(table.into());

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 /// Arguments of `forebay doctor`.
 ///
-/// Exit code 0: a box can run; 1: something must be done first.
+/// Exit code 0: a box can run; 1: something must be done first. Of all that it names it does nothing itself, but for
+/// `--clean`.
 #[derive(clap::Args)]
 pub struct Doctor {
     /// Network devices that a box would use.
@@ -16,6 +17,10 @@ pub struct Doctor {
     /// Print one JSON document, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
+    /// Examine nothing, and remove what sendboxes of routers have left behind in this network namespace (devices, policy
+    /// rules, namespaces): nothing of a box that runs.
+    #[arg(long, conflicts_with_all = ["devices", "config", "json"])]
+    clean: bool,
 }
 
 #[cfg(feature = "host")]
@@ -29,6 +34,12 @@ impl Doctor {
 
         use super::print;
 
+        if self.clean {
+            let said = forebay_host::daemon::routed::clean()?;
+            let said = if said.is_empty() { vec!["nothing was left".into()] } else { said };
+            print(&format!("{}\n", said.join("\n")))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let boxes = self.config.as_deref().map(Config::load_all).transpose();
         let boxes = boxes.map_err(|error| super::BadInput(error.to_string()))?;
         let checks = examine(&self.devices, &boxes.unwrap_or_default());
@@ -59,7 +70,7 @@ impl Doctor {
 impl Doctor {
     /// Says what is missing.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let _ = (self.devices, self.config, self.json);
+        let _ = (self.devices, self.config, self.json, self.clean);
         Err(super::needs_host("doctor"))
     }
 }

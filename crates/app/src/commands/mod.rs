@@ -18,6 +18,8 @@ mod explain;
 mod export;
 #[cfg(feature = "host")]
 mod keep_python;
+#[cfg(feature = "host")]
+mod keep_triangle;
 mod keygen;
 mod link;
 mod list;
@@ -48,6 +50,7 @@ mod search;
 mod status;
 mod top;
 mod trace;
+mod triangle;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -181,6 +184,8 @@ pub enum Command {
     Revert(confirm::Revert),
     /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
+    /// Make or remove what brings routed packets to a sendbox's process, for its unit.
+    Triangle(triangle::Triangle),
     /// Measure whether a bundle to a peer would help, before anything is installed.
     Probe(probe::Probe),
     /// Run a command behind an emulated link.
@@ -207,6 +212,10 @@ pub enum Command {
     #[cfg(feature = "host")]
     #[command(hide = true)]
     KeepPython(keep_python::KeepPython),
+    /// Have routed packets pass the triangle of a sendbox.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    KeepTriangle(keep_triangle::KeepTriangle),
     /// Run one program of a testbed.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -263,6 +272,7 @@ impl Command {
             Self::Confirm(arguments) => arguments.execute(),
             Self::Revert(arguments) => arguments.execute(),
             Self::Doctor(arguments) => arguments.execute(),
+            Self::Triangle(arguments) => arguments.execute(),
             Self::Probe(arguments) => arguments.execute(),
             Self::Link(arguments) => arguments.execute(),
             Self::Trace(arguments) => arguments.execute(),
@@ -276,6 +286,8 @@ impl Command {
             Self::ReadKeys(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::KeepPython(arguments) => arguments.execute(),
+            #[cfg(feature = "host")]
+            Self::KeepTriangle(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::Role(arguments) => arguments.execute(),
         }

@@ -30,6 +30,7 @@ use crate::htb;
 use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
 use crate::port::{PortError, XdpPort, xdp_program};
+use crate::triangle::{self, Spec};
 
 /// The devices of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,9 @@ pub struct Devices {
     /// Addresses of the other boxes: no fix may cut off the way to them.
     #[serde(default)]
     pub peers: Vec<IpAddr>,
+    /// Brings the packets of a machine that routes to the process of a sendbox that runs.
+    #[serde(default)]
+    pub triangle: Option<Spec>,
 }
 
 impl Devices {
@@ -67,10 +71,11 @@ impl Devices {
         let peers = config.bundles.iter().filter_map(|bundle| bundle.peer.address());
         let peers = peers.map(|address| address.ip()).collect();
         let (room_bytes, queues) = (None, None);
-        Self { role, lan, wan, forward, own, to, datapath, room_bytes, queues, peers }
+        let triangle = None;
+        Self { role, lan, wan, forward, own, to, datapath, room_bytes, queues, peers, triangle }
     }
 
-    /// Those of a sendbox whose ports are of one bridge.
+    /// Devices of a sendbox whose ports are of one bridge.
     #[cfg(test)]
     pub fn bridged(lan: &str, wan: &str, datapath: DatapathKind) -> Self {
         Self {
@@ -84,6 +89,7 @@ impl Devices {
             room_bytes: None,
             queues: None,
             peers: Vec::new(),
+            triangle: None,
         }
     }
 
@@ -91,8 +97,34 @@ impl Devices {
         self.lan.as_deref().expect("a bridge has one, as checked")
     }
 
+    /// The ports of the datapath, towards the hosts, if there is one, and towards the Internet: of a triangle both are its
+    /// exit.
+    pub(super) fn ports(&self) -> (Option<String>, String) {
+        match &self.triangle {
+            Some(triangle) => {
+                let exit = triangle.names().exit;
+                (Some(exit.clone()), exit)
+            }
+            None => (self.lan.clone(), self.wan.clone()),
+        }
+    }
+
+    /// The devices that a program of the box may be attached to.
+    pub(super) fn watched(&self) -> Vec<String> {
+        let (lan, wan) = self.ports();
+        let one = lan.filter(|lan| *lan != wan);
+        one.into_iter().chain([wan]).collect()
+    }
+
     /// The port whose frames the box has to have room for: it takes them in there, or cuts super-packets into them.
-    fn frame_port(&self) -> &str {
+    fn frame_port(&self) -> String {
+        if self.triangle.is_some() {
+            return self.ports().1;
+        }
+        self.frame_port_of_file().into()
+    }
+
+    fn frame_port_of_file(&self) -> &str {
         match (self.forward, self.datapath) {
             (Forward::Bridge, DatapathKind::User | DatapathKind::Auto) => self.lan(),
             (Forward::Bridge, DatapathKind::Kernel) | (Forward::Route, _) => &self.wan,
@@ -101,7 +133,7 @@ impl Devices {
 
     /// Bytes of the longest frame that a sendbox has to have room for.
     pub fn frame_bytes(&self) -> io::Result<usize> {
-        Ok(offload::mtu(self.frame_port())? as usize + FRAME_OVERHEAD)
+        Ok(offload::mtu(&self.frame_port())? as usize + FRAME_OVERHEAD)
     }
 
     /// LAN, where there is one, and WAN.
@@ -334,22 +366,40 @@ const KERNEL: [Condition; 6] = [DEVICE, KIND, BRIDGE, BRIDGE_FORWARDS, OWN_QDISC
 const ROUTE: [Condition; 6] =
     [DEVICE, routing::LINK, routing::FORWARDS, routing::ROUTES, OWN_QDISC, ROOM];
 
-/// Of a sendbox whose packets pass its process, of a machine that routes.
-const ROUTE_USER: [Condition; 2] = [
+/// Of a sendbox whose packets pass its process, of a machine that routes: by a triangle, once the box runs.
+const ROUTE_USER: [Condition; 8] = [
     DEVICE,
+    routing::FORWARDS,
+    routing::ROUTES,
     Condition {
-        name: "datapath",
-        reason: "a sendbox takes routed packets in the kernel alone",
+        name: "source NAT",
+        reason: "what takes the triangle would leave with its source as it is",
+        is_ground: false,
+        is_awaited: false,
+        look: source_nat,
+    },
+    Condition {
+        name: "forward policy",
+        reason: "it would drop what takes the triangle",
+        is_ground: false,
+        is_awaited: false,
+        look: forward_policy,
+    },
+    Condition {
+        name: "reverse path",
+        reason: "the kernel would drop what comes back to this machine",
+        is_ground: false,
+        is_awaited: false,
+        look: reverse_path,
+    },
+    Condition {
+        name: "triangle",
+        reason: "packets of bundles would not come back",
         is_ground: true,
         is_awaited: false,
-        look: |_| {
-            let found = "packets of a machine that routes cannot pass the process";
-            Err(Fault::new(
-                found,
-                "Linux 6.12 or later with sch_htb, and box.datapath = \"kernel\"",
-            ))
-        },
+        look: triangle,
     },
+    ROOM,
 ];
 
 const OWN_QDISC: Condition = Condition {
@@ -568,10 +618,63 @@ fn frame_size(devices: &Devices) -> Result<String, Fault> {
     within_room(devices)
 }
 
+/// Refuses a router that changes sources: it has decided about a connection when a packet leaves for the triangle, and does
+/// not change it when the packet leaves through the WAN.
+fn source_nat(_: &Devices) -> Result<String, Fault> {
+    match filters::of_source_nat()? {
+        None => Ok("none".into()),
+        Some(what) => Err(Fault::new(
+            format!("{what} changes sources as packets leave"),
+            "Linux 6.12 or later with box.datapath = \"kernel\", or NAT on another machine",
+        )),
+    }
+}
+
+/// Refuses a packet filter that lets forwarded packets pass by name and does not name the triangle.
+fn forward_policy(devices: &Devices) -> Result<String, Fault> {
+    let names = devices.triangle.as_ref().map(Spec::names);
+    let ends = names.as_ref().map(|names| [names.entrance.as_str(), &names.exit]);
+    match filters::of_forward_policy(ends.as_ref().map_or(&[], |ends| &ends[..]))? {
+        None => Ok("lets packets pass".into()),
+        Some(Filter { found, fix }) => Err(Fault::new(found, fix)),
+    }
+}
+
+/// Refuses strict filtering by the way back (RFC 3704) where what the machine sends itself takes the triangle.
+fn reverse_path(devices: &Devices) -> Result<String, Fault> {
+    let strict = |device: &str| {
+        let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"));
+        value.ok().and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    };
+    let wan = devices.wan.as_str();
+    if devices.own && strict("all").max(strict(wan)) == 1 {
+        return Err(Fault::new(
+            format!("{wan} takes packets only from where its own route leads (rp_filter = 1)"),
+            format!("sysctl -w net.ipv4.conf.{wan}.rp_filter=2"),
+        ));
+    }
+    Ok("is not asked for".into())
+}
+
+fn triangle(devices: &Devices) -> Result<String, Fault> {
+    let Some(spec) = &devices.triangle else {
+        return Ok("made when the box starts".into());
+    };
+    let names = spec.names();
+    match triangle::check(&names) {
+        Ok(()) => {
+            offload::check(&names.exit)?;
+            not_merged(&names.exit)?;
+            Ok(format!("{} and {}", names.entrance, names.exit))
+        }
+        Err(found) => Err(Fault::new(found, "start the box again")),
+    }
+}
+
 /// Refuses frames that are longer than those the box was started for.
 fn within_room(devices: &Devices) -> Result<String, Fault> {
     let port = devices.frame_port();
-    let (mtu, needed) = (offload::mtu(port)?, devices.frame_bytes()?);
+    let (mtu, needed) = (offload::mtu(&port)?, devices.frame_bytes()?);
     match devices.room_bytes {
         Some(room) if needed > room => {
             let room = room - FRAME_OVERHEAD;

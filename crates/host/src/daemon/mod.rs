@@ -21,6 +21,7 @@ pub mod plan;
 pub mod receivebox;
 pub mod record;
 pub mod reload;
+pub mod routed;
 mod schedule;
 mod scope;
 pub mod sendbox;

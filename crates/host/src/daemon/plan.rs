@@ -8,17 +8,18 @@ use std::path::Path;
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_ebpf::Classes;
+use nix::net::if_::if_nametoindex;
 use serde::{Deserialize, Serialize};
 
 use super::attempt;
 use super::conditions::{Condition, Devices, Fault, NOT_SAID};
-use super::config::{Config, ConfigError, DatapathKind, Role};
+use super::config::{Config, ConfigError, DatapathKind, Forward, Role};
 use super::keys::reader::Loaded;
 use super::keys::{self, KeyFileError};
 use super::reload::difference;
 use super::starting::DEFAULT_USER;
 use super::status::Status;
-use super::{machine_addresses, udp};
+use super::{machine_addresses, routed, udp};
 use crate::egress;
 use crate::filters::{self, Filter};
 use crate::live;
@@ -27,6 +28,7 @@ use crate::port::xdp_program;
 use crate::service::control::{Answer, Request, ask};
 use crate::service::outcome::{Fate, Outcome};
 use crate::service::privileges;
+use crate::triangle::{Names, PRIORITY};
 
 /// One thing of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,6 +180,7 @@ impl Plan {
             Role::Sendbox if datapath == DatapathKind::Kernel => {
                 self.plan_classes(config);
             }
+            Role::Sendbox if config.forward == Forward::Route => self.plan_triangle(config),
             Role::Sendbox => self.plan_sendbox(config, before),
             Role::Receivebox => self.plan_receivebox(config, before),
         }
@@ -213,6 +216,21 @@ impl Plan {
         let then = "an AF_XDP socket that transmits, on queue 0";
         self.step(&format!("{wan}: sockets"), "none of this box".into(), then);
         self.qdisc(wan, "the same: bundles wait in queues of the box, which pass it by");
+    }
+
+    /// Of a sendbox whose machine routes, and whose packets pass its process.
+    fn plan_triangle(&mut self, config: &Config) {
+        let Names { namespace, entrance, exit, .. } = routed::triangle_of(config).names();
+        let index = |device: &str| if_nametoindex(device).is_ok();
+        let is_there = index(&entrance) && index(&exit);
+        let now = if is_there { "there" } else { "not there" };
+        let then = format!(
+            "veths, the network namespace {namespace} with a bridge, and a policy rule of priority {PRIORITY}, which has \
+             packets to the bundles' destinations pass them: all go with the process, or with forebay-triangle@"
+        );
+        self.step(&format!("{entrance}, {exit}"), now.into(), &then);
+        let then = "the program `capture` and AF_XDP sockets: they go with the process";
+        self.step(&format!("{exit}: program, sockets"), "none of this box".into(), then);
     }
 
     /// Of a sendbox whose packets stay in the kernel.

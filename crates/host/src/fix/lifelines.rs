@@ -13,6 +13,7 @@ use nix::net::if_::if_indextoname;
 
 use crate::lower;
 use crate::netlink::{self, HEADER, attribute};
+use crate::route;
 
 /// Devices that must not be cut off, with the reason for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +23,6 @@ pub struct Lifelines(BTreeMap<String, String>);
 const RTM_GETROUTE: u16 = 26;
 /// `struct rtmsg`, behind the header.
 const ROUTE_HEADER: usize = 12;
-const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_MULTIPATH: u16 = 9;
 /// `struct rtnexthop`: length, flags, hops and the device.
@@ -103,17 +103,7 @@ fn default_routes() -> io::Result<Vec<u32>> {
 
 /// The devices that packets to `address` leave through.
 fn route_to(address: IpAddr) -> io::Result<Vec<u32>> {
-    let (family, bits, bytes) = match address {
-        IpAddr::V4(v4) => (libc::AF_INET, 32, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, 128, v6.octets().to_vec()),
-    };
-    let mut body = vec![0; ROUTE_HEADER];
-    body[0] = family as u8;
-    body[1] = bits;
-    body.extend(netlink::attribute_of(RTA_DST, &bytes));
-    let answer = netlink::ask(RTM_GETROUTE, &body)?;
-    netlink::refusal(&answer)?;
-    Ok(devices_of(&answer))
+    Ok(route::to(address)?.map_or_else(Vec::new, |route| route.devices))
 }
 
 /// The devices of a route.
@@ -216,10 +206,7 @@ mod tests {
             run("ip route add default dev br0");
             let lifelines = Lifelines::with_ssh(&[], None);
             assert_eq!(lifelines.of("br0"), Some("carries the default route"));
-            assert_eq!(
-                lifelines.of("left"),
-                Some("is below br0, which carries the default route")
-            );
+            assert_eq!(lifelines.of("left"), Some("is below br0, which carries the default route"));
             assert_eq!(lifelines.of("right"), None);
         });
     }

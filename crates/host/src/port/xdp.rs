@@ -5,6 +5,7 @@
 //! queue, and nothing has to be locked.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use forebay_core::units::Timestamp;
@@ -23,6 +24,8 @@ pub struct XdpPort {
     // The capture goes first, so that no frame is redirected to a closed socket.
     capture: Option<Capture>,
     ifindex: u32,
+    /// The queue of the first socket.
+    first_queue: u32,
     layout: Layout,
     direction: Direction,
     options: XdpOptions,
@@ -45,6 +48,11 @@ impl XdpPort {
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let queues = if direction.receives() { Self::receive_queues(device, 1)? } else { 1 };
         Self::open_queues(device, direction, queues, XdpOptions::default())
+    }
+
+    /// Opens the second transmit queue of a device of the current network namespace, beside a port that receives from it.
+    pub fn open_beside(device: &str) -> Result<Self, PortError> {
+        Self::open_from(device, Direction::Transmit, 1..2, XdpOptions::default())
     }
 
     /// Opens all receive queues of a device of the current network namespace, at most [`XdpPort::QUEUES_MAX`]. Attach
@@ -71,13 +79,22 @@ impl XdpPort {
         queues: u32,
         options: XdpOptions,
     ) -> Result<Self, PortError> {
+        Self::open_from(device, direction, 0..queues, options)
+    }
+
+    fn open_from(
+        device: &str,
+        direction: Direction,
+        queues: Range<u32>,
+        options: XdpOptions,
+    ) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
         let layout = Self::layout(device)?;
-        let spares = (0..queues).map(|_| SpareSocket::open(options));
+        let spares = queues.clone().map(|_| SpareSocket::open(options));
         let spares = spares.collect::<io::Result<Vec<SpareSocket>>>();
         let spares = spares.map_err(os_error(device, "opening an AF_XDP socket"))?;
-        let place = Place { device, ifindex, queue: 0, queues, layout, direction, options };
-        Self::on(spares, place)
+        let (queue, queues) = (queues.start, queues.len() as u32);
+        Self::on(spares, Place { device, ifindex, queue, queues, layout, direction, options })
     }
 
     /// A port like this one, without its capture program, on a device that has taken the place of one
@@ -91,18 +108,20 @@ impl XdpPort {
         device: &str,
         ifindex: u32,
     ) -> Result<Self, PortError> {
-        let Self { layout, direction, options, .. } = *self;
+        let Self { first_queue: queue, layout, direction, options, .. } = *self;
         let queues = spares.len() as u32;
-        Self::on(spares, Place { device, ifindex, queue: 0, queues, layout, direction, options })
+        Self::on(spares, Place { device, ifindex, queue, queues, layout, direction, options })
     }
 
     fn on(spares: Vec<SpareSocket>, place: Place<'_>) -> Result<Self, PortError> {
         let bind = |(queue, spare)| Socket::bind(spare, &Place { queue, ..place });
-        let sockets = (0..).zip(spares).map(bind).collect::<Result<Vec<Socket>, PortError>>()?;
-        let Place { ifindex, layout, direction, options, .. } = place;
+        let sockets = (place.queue..).zip(spares).map(bind);
+        let sockets = sockets.collect::<Result<Vec<Socket>, PortError>>()?;
+        let Place { ifindex, queue, layout, direction, options, .. } = place;
         Ok(Self {
             capture: None,
             ifindex,
+            first_queue: queue,
             layout,
             direction,
             options,
@@ -129,6 +148,7 @@ impl XdpPort {
         let of_one = |socket| Self {
             capture: None,
             ifindex: self.ifindex,
+            first_queue: self.first_queue,
             layout: self.layout,
             direction: self.direction,
             options: self.options,
@@ -146,7 +166,7 @@ impl XdpPort {
 
     /// The queues and their sockets, each readable when frames wait.
     pub fn queues(&self) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
-        (0..).zip(self.sockets.iter().map(AsFd::as_fd))
+        (self.first_queue..).zip(self.sockets.iter().map(AsFd::as_fd))
     }
 
     /// Bytes of the longest frame that the port receives. Longer ones are dropped.

@@ -347,8 +347,16 @@ fn datapath(
         node.wrong("datapath", "nothing: a receivebox carries no packets");
     }
     let mut with_qdisc = bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
-    let datapath = match datapath {
-        DatapathKind::Auto if with_qdisc.next().is_some() => DatapathKind::User,
+    match datapath {
+        DatapathKind::Auto if with_qdisc.next().is_some() => {
+            let says_nothing = ["lan", "forward", "datapath"].iter().all(|key| !node.has(key));
+            if role == Some(Role::Sendbox) && says_nothing {
+                // What a bridge has by default, so that its port may have been forgotten.
+                let allowed = "the port of a sendbox towards its hosts, or box.forward = \"route\"";
+                node.wrong("lan", allowed);
+            }
+            DatapathKind::User
+        }
         DatapathKind::Kernel => {
             for bundle in with_qdisc {
                 let allowed = "nothing with box.datapath = \"kernel\": box.kernel_qdisc says what \
@@ -358,26 +366,6 @@ fn datapath(
             datapath
         }
         DatapathKind::Auto | DatapathKind::User => datapath,
-    };
-    if role == Some(Role::Sendbox) && forward == Forward::Route && datapath == DatapathKind::User {
-        unrouted(node, bundles);
-    }
-    datapath
-}
-
-/// Notes that packets of a machine that routes do not pass the process yet.
-fn unrouted(node: &Table<'_>, bundles: &[Bundle<'_>]) {
-    let with_qdisc = bundles.iter().find(|bundle| bundle.table.has("qdisc"));
-    match with_qdisc {
-        _ if !node.has("lan") && !node.has("forward") => {
-            let allowed = "the port of a sendbox towards its hosts, or box.datapath = \"kernel\" \
-                           and no bundle.qdisc: the machine then routes";
-            node.wrong("lan", allowed);
-        }
-        Some(bundle) if !node.has("datapath") => {
-            bundle.table.wrong("qdisc", "nothing with box.forward = \"route\"");
-        }
-        _ => node.wrong("datapath", "\"kernel\" or \"auto\" with box.forward = \"route\""),
     }
 }
 

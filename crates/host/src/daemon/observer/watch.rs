@@ -1,5 +1,6 @@
 //! The process that looks: `forebay observe`.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -61,7 +62,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     // A kernel without nftables has nothing to tell.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
-    let mut merging: Vec<Merging> = devices.names().map(Merging::new).collect();
+    let mut merging: Vec<Merging> = devices.watched().iter().map(|it| Merging::new(it)).collect();
     let mut indices = Indices::default();
     let mut devices = devices.clone();
     let mut told = None;
@@ -127,8 +128,9 @@ impl Indices {
             let is_renamed = |index: &u32| !name_of(*index).is_empty();
             if_nametoindex(name).ok().or(before.filter(is_renamed))
         };
-        self.lan = devices.lan.as_deref().and_then(|lan| index(lan, self.lan));
-        self.wan = index(&devices.wan, self.wan);
+        let (lan, wan) = devices.ports();
+        self.lan = lan.and_then(|lan| index(&lan, self.lan));
+        self.wan = index(&wan, self.wan);
     }
 
     /// What of these still holds: a device that went meanwhile is gone, though one like it may be there.
@@ -145,7 +147,9 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
     let void = devices.void();
     indices.look(devices);
     let Indices { lan, wan } = before.and(*indices);
-    let mut macs = ethernet::own_addresses()?;
+    // What comes out of a triangle is to this machine, which routes it on.
+    let is_in_triangle = devices.triangle.is_some();
+    let mut macs = if is_in_triangle { BTreeSet::new() } else { ethernet::own_addresses()? };
     let mut vlans = None;
     if devices.forward == Forward::Bridge
         && let Some(lan) = &devices.lan
@@ -157,7 +161,7 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
     }
     Ok(Observation {
         lan,
-        lan_queues: devices.lan.as_deref().and_then(|lan| offload::receive_queues(lan).ok()),
+        lan_queues: devices.ports().0.and_then(|lan| offload::receive_queues(&lan).ok()),
         wan,
         mtu: offload::mtu(&devices.wan).ok(),
         void,

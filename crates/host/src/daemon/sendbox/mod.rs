@@ -46,12 +46,12 @@ use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Mode, Stopping};
 use self::datapath::kernel::Kernel;
-use self::datapath::xdp::Xdp;
+use self::datapath::xdp::{Ports, Xdp};
 use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
 use self::progress::{Cause, Change, Progress};
 use super::apart::Apart;
 use super::conditions::{Devices, Void};
-use super::config::{BundleConfig, Config, DatapathKind, Role, Shaping};
+use super::config::{BundleConfig, Config, DatapathKind, Forward, Role, Shaping};
 use super::keys::reader::Loaded;
 use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
@@ -61,11 +61,12 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, scope};
+use super::{DaemonError, attempt, routed, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
+use crate::triangle::keeper::Keeper;
 use crate::{clock, live, log, offload};
 
 /// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
@@ -108,18 +109,43 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
         Begun::Ended(status) => return Ok(*status),
     };
     let (confinement, settled) = (prepared.confinement.clone(), settled.into_inner());
-    match loaded.config.datapath {
-        DatapathKind::User | DatapathKind::Auto => {
-            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, seed| {
-                Xdp::open(config, room_bytes, seen, seed, &confinement)
-            })
-        }
-        DatapathKind::Kernel => {
-            serve(loaded, prepared, dry_run, settled, |config, room_bytes, seen, _| {
-                Kernel::open(config, room_bytes, seen, &confinement)
-            })
-        }
+    let devices = Devices::of(&loaded.config);
+    if loaded.config.datapath == DatapathKind::Kernel {
+        return serve(
+            loaded,
+            prepared,
+            devices,
+            dry_run,
+            settled,
+            |config, room_bytes, seen, _| Kernel::open(config, room_bytes, seen, &confinement),
+        );
     }
+    let (ports, devices, settled) = match loaded.config.forward {
+        Forward::Bridge => (Ports::of_bridge(&loaded.config), devices, settled),
+        Forward::Route => {
+            let (ports, devices, by) = in_triangle(&loaded.config, devices)?;
+            let why = settled.unwrap_or_else(|| "\"user\": packets pass the process".into());
+            (ports, devices, Some(format!("{why}, {by}")))
+        }
+    };
+    serve(loaded, prepared, devices, dry_run, settled, |config, room_bytes, seen, seed| {
+        Xdp::open(config, ports, room_bytes, seen, seed, &confinement)
+    })
+}
+
+/// The ports of a box whose machine routes, in a triangle that is there from then on, what must hold with it, and a
+/// description of it for people.
+fn in_triangle(config: &Config, devices: Devices) -> Result<(Ports, Devices, String), DaemonError> {
+    let spec = routed::triangle_of(config);
+    let names = spec.names();
+    let keeper = Keeper::start(&spec).map_err(DaemonError::SetUp)?;
+    let by = format!(
+        "by a triangle of veths ({}, {}) with the bridge of the network namespace {}",
+        names.entrance, names.exit, names.namespace
+    );
+    tracing::info!(target: "datapath", "packets of bundles pass the process {by}");
+    let ports = Ports::of_triangle(&names.exit, keeper);
+    Ok((ports, Devices { triangle: Some(spec), ..devices }, by))
 }
 
 /// Runs a worker with the datapath that `open` opens: for frames of up to so many bytes, from what was seen of the
@@ -127,6 +153,7 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
 fn serve<D: Datapath>(
     loaded: Loaded,
     prepared: Prepared,
+    devices: Devices,
     dry_run: bool,
     settled: Option<String>,
     open: impl FnOnce(&Config, usize, &Observation, u64) -> Result<D, DaemonError>,
@@ -137,10 +164,9 @@ fn serve<D: Datapath>(
         let started = live::named::start(&shaping(bundle).cc);
         started.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?;
     }
-    let devices = Devices::of(config);
     devices.require()?;
     let room_bytes = devices.frame_bytes().map_err(DaemonError::SetUp)?;
-    let queues = config.lan.as_deref().map(offload::receive_queues).transpose();
+    let queues = devices.ports().0.as_deref().map(offload::receive_queues).transpose();
     let queues = queues.map_err(DaemonError::SetUp)?;
     // Before a program is attached, and with all privileges.
     let devices = Devices { room_bytes: Some(room_bytes), queues, ..devices };

@@ -132,8 +132,7 @@ impl Lan {
     }
 
     /// Refuses a configuration that asks for more than the device can give.
-    pub fn check_rates(&self, config: &Config) -> Result<(), ConfigError> {
-        let device = config.lan.as_deref().expect("a sendbox has one, as checked");
+    pub fn check_rates(&self, config: &Config, device: &str) -> Result<(), ConfigError> {
         check_rates(config, device, self.capture().mode())
     }
 

@@ -31,6 +31,7 @@ use forebay_core::qdisc::{self, Backlog};
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::units::Timestamp;
+use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags};
 
 use self::attaching::Attaching;
@@ -50,6 +51,7 @@ use crate::daemon::status::PortStatus;
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
+use crate::triangle::keeper::Keeper;
 
 /// The ports, and what a packet passes between them.
 pub struct Xdp {
@@ -72,6 +74,29 @@ pub struct Xdp {
     unclaimed_lost: u64,
     /// Frames that were dropped since they had waited for longer than [`WAIT_MAX`].
     expired: u64,
+    /// Has routed packets come by the ports, where they do not by themselves.
+    keeper: Option<Keeper>,
+}
+
+/// Where packets come from, and where they go.
+pub struct Ports {
+    /// Names of the devices, LAN first: of a triangle both are its exit.
+    pub names: [String; 2],
+    /// Of a triangle.
+    pub keeper: Option<Keeper>,
+}
+
+impl Ports {
+    /// The two of a bridge that a configuration names.
+    pub fn of_bridge(config: &Config) -> Self {
+        let lan = config.lan.clone().expect("a bridge has one, as checked");
+        Self { names: [lan, config.wan.clone()], keeper: None }
+    }
+
+    /// Both of them the exit of a triangle.
+    pub fn of_triangle(exit: &str, keeper: Keeper) -> Self {
+        Self { names: [exit, exit].map(String::from), keeper: Some(keeper) }
+    }
 }
 
 impl Xdp {
@@ -80,14 +105,17 @@ impl Xdp {
     /// specifications of qdiscs goes before it. Threads of its own are confined as `confinement` says.
     pub fn open(
         config: &Config,
+        Ports { names, keeper }: Ports,
         frame_bytes: usize,
         seen: &Observation,
         seed: u64,
         confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
-        let lan = config.lan.clone().expect("a sendbox has one, as checked");
-        let names = [lan, config.wan.clone()];
-        let wan = XdpPort::open(&names[1], Direction::Transmit)?;
+        let wan = if names[0] == names[1] {
+            XdpPort::open_beside(&names[1])?
+        } else {
+            XdpPort::open(&names[1], Direction::Transmit)?
+        };
         let lan = Lan::open(config, &names[0], frame_bytes, seen, confinement)?;
         let ports = [(lan.queues, config.xdp), (1, XdpOptions::default())];
         let attaching = Attaching::prepare(ports).map_err(DaemonError::SetUp)?;
@@ -106,6 +134,7 @@ impl Xdp {
             unclaimed: 0,
             unclaimed_lost: 0,
             expired: 0,
+            keeper,
         })
     }
 
@@ -247,9 +276,16 @@ impl Datapath for Xdp {
 
     fn beat(&mut self) {
         self.lan.beat();
+        if let Some(keeper) = &mut self.keeper {
+            keeper.set_taking(true);
+        }
     }
 
     fn hand_back(&mut self) {
+        // The plain route comes first, and the bridge of a triangle forwards what is on its way.
+        if let Some(keeper) = &mut self.keeper {
+            keeper.set_taking(false);
+        }
         self.lan.stop_beating();
     }
 
@@ -269,8 +305,14 @@ impl Datapath for Xdp {
             (!is_kept(origin, &qdisc.1)).then(|| new_queue(qdisc)).transpose()
         });
         let fresh = fresh.collect::<Result<Vec<Option<Queue>>, DaemonError>>()?;
-        self.lan.check_rates(config)?;
+        self.lan.check_rates(config, &self.names[0])?;
         self.lan.set_bundles(config)?;
+        if let Some(keeper) = &mut self.keeper {
+            let to: BTreeSet<IpNet> =
+                config.bundles.iter().flat_map(|bundle| &bundle.to).copied().collect();
+            let to: Vec<IpNet> = to.into_iter().collect();
+            keeper.set_destinations(&to).map_err(DaemonError::SetUp)?;
+        }
         self.table = table;
         let mut before: Vec<Option<Queue>> = self.queues.drain(..).map(Some).collect();
         for (fresh, origin) in fresh.into_iter().zip(origins) {

@@ -1,0 +1,74 @@
+//! `forebay triangle`: what brings routed packets to a sendbox's process, made and removed by a unit.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `forebay triangle`.
+///
+/// A sendbox with `forward = "route"` whose packets pass its process needs two pairs of veths, a network namespace with a
+/// bridge, and policy rules. `forebay-triangle@NAME.service` makes them with this command before forebay-sendbox@NAME begins,
+/// and removes them after it has ended. A sendbox that is started as root by hand makes and removes them itself.
+#[derive(clap::Args)]
+pub struct Triangle {
+    /// Whether to make or to remove it.
+    #[arg(value_enum)]
+    what: What,
+    /// The configuration file of the sendbox.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Which of the file's sendboxes, by its name; needed where it has several.
+    #[arg(long = "box", value_name = "NAME")]
+    name: Option<String>,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// Make it, if the box needs one on this machine, and remove what an earlier one has left.
+    Make,
+    /// Remove it; none is no error.
+    Remove,
+}
+
+#[cfg(feature = "host")]
+impl Triangle {
+    /// Makes or removes it, and says so.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        use anyhow::Context;
+        use forebay_host::daemon::{Config, Role, routed};
+        use forebay_host::triangle::{make, remove};
+
+        use super::{BadInput, print};
+
+        let config = Config::load_of(&self.config, Role::Sendbox, self.name.as_deref());
+        let config = config.map_err(|error| BadInput(error.to_string()))?;
+        let spec = routed::triangle_of(&config);
+        let names = spec.names();
+        let said = match self.what {
+            What::Remove => {
+                remove(&names).context("removing the triangle")?;
+                format!("no triangle of {} is left", spec.name)
+            }
+            What::Make => match routed::needs_triangle(&config) {
+                (false, why) => format!("no triangle is needed: {why}"),
+                (true, why) => {
+                    make(&spec)?;
+                    let forebay_host::triangle::Names { namespace, entrance, exit, .. } = names;
+                    format!("made {entrance}, {exit} and the network namespace {namespace}: {why}")
+                }
+            },
+        };
+        print(&format!("{said}\n"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(not(feature = "host"))]
+impl Triangle {
+    /// Says what is missing.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let Self { what, config, name } = self;
+        let _ = (what, config, name);
+        Err(super::needs_host("triangle"))
+    }
+}

@@ -1,0 +1,76 @@
+//! Boxes of machines that route: the triangle that brings packets to the process where the kernel cannot queue them
+//! itself, and removal of what such a box has left.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use ipnet::IpNet;
+use nix::net::if_::if_nametoindex;
+
+use super::claim::Claim;
+use super::config::{Config, DatapathKind, Forward, Role};
+use super::{DaemonError, attempt};
+use crate::service::privileges::Confinement;
+use crate::triangle::{self, Found, Names, Spec};
+
+/// The triangle of a box, called as its file names the box, or else as the file is called.
+pub fn triangle_of(config: &Config) -> Spec {
+    let stem = config.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let is_named = config.name != config.role.name();
+    let name = stem.filter(|_| !is_named).unwrap_or_else(|| config.name.clone());
+    let to: BTreeSet<IpNet> = config.bundles.iter().flat_map(|it| &it.to).copied().collect();
+    let (wan, lan) = (config.wan.clone(), config.lan.clone());
+    Spec { name, wan, lan, to: to.into_iter().collect(), own: config.own }
+}
+
+/// Whether a box needs a triangle on this machine, and why.
+pub fn needs_triangle(config: &Config) -> (bool, String) {
+    if config.role == Role::Receivebox || config.forward == Forward::Bridge {
+        return (false, "the box is not one that routes".into());
+    }
+    let (datapath, why) = attempt::settled(config);
+    let why = why.map_or_else(
+        || format!("box.datapath = \"{}\"", config.datapath.name()),
+        |why| format!("box.datapath = \"auto\" is {why}"),
+    );
+    (datapath != DatapathKind::Kernel, why)
+}
+
+/// Removes what sendboxes of machines that route have left in this network namespace: nothing of a box that runs, and
+/// nothing that no box has made. Says what it has done.
+///
+/// # Errors
+///
+/// What the kernel refuses; what was removed before stays so.
+pub fn clean() -> Result<Vec<String>, DaemonError> {
+    let failed = |error: io::Error| {
+        let error = io::Error::new(error.kind(), format!("removing what boxes have left: {error}"));
+        DaemonError::SetUp(error)
+    };
+    let (mut said, mut kept) = (Vec::new(), Vec::new());
+    for Found { name, wan } in triangle::found().map_err(failed)? {
+        let names = Names::of(&name);
+        let claimed = wan.as_deref().map(claimed);
+        if let Some(Err(error)) = claimed {
+            said.push(format!("the triangle of {name} stays: {error}"));
+            kept.push(names);
+            continue;
+        }
+        triangle::remove(&names).map_err(failed)?;
+        said.push(format!(
+            "removed the triangle of {name}: {}, {} and the network namespace {}",
+            names.entrance, names.exit, names.namespace
+        ));
+    }
+    let rules = triangle::remove_orphans(&kept).map_err(failed)?;
+    if rules > 0 {
+        said.push(format!("removed {rules} policy rules of boxes that are gone"));
+    }
+    Ok(said)
+}
+
+/// Claims a WAN for a moment, which fails while its sendbox runs. One that is gone has none.
+fn claimed(wan: &str) -> Result<(), DaemonError> {
+    let Ok(index) = if_nametoindex(wan) else { return Ok(()) };
+    Claim::take(wan, index, &Confinement::default()).map(drop)
+}
