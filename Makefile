@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
         bench-python fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm static \
-        reproducible test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm \
+        reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -190,6 +190,9 @@ test-rpm: rpm ## the .rpm in an empty root: install, upgrade, removal (root, min
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
 	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
+
+test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, WireGuard, hosts as their own boxes, the triangle (root, five minutes)
+	$(CARGO) test --locked -p forebay --test gateway -- --ignored --nocapture --test-threads=1
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
 	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
