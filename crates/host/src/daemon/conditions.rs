@@ -62,7 +62,7 @@ impl Devices {
         Self { role, lan, wan, forward, own, to, datapath, room_bytes: None, queues: None }
     }
 
-    /// Those of a sendbox whose ports are of one bridge.
+    /// Devices of a sendbox whose ports are of one bridge.
     #[cfg(test)]
     pub fn bridged(lan: &str, wan: &str, datapath: DatapathKind) -> Self {
         Self {
