@@ -601,6 +601,21 @@ mod tests {
     }
 
     #[test]
+    fn devices_of_a_router_need_no_ethernet() {
+        if skip_without(Need::Root) {
+            return;
+        }
+        let checks = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
+            ip("tuntap add dev tun0 mode tun");
+            [Place::Routed, Place::Bridged].map(|place| examine_device("tun0", place))
+        });
+        let [routed, bridged] = checks.join().unwrap();
+        assert!(is_fit(&routed) && !is_fit(&bridged), "{routed:?} {bridged:?}");
+    }
+
+    #[test]
     fn a_program_of_a_running_box_is_told_from_others() {
         let link = |name: &str| serde_json::json!({"xdp": {"prog": {"id": 7, "name": name}}});
         assert_eq!(program("XDP", "eth0", &link("capture")).verdict, Verdict::Ok);

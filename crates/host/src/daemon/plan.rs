@@ -455,16 +455,22 @@ fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
         }
         return traffic;
     }
+    let kernel = match config.forward {
+        Forward::Bridge => "the bridge forwards",
+        Forward::Route => "the machine routes",
+    };
     let now = if is_running {
-        "The box that runs sends what it has queued, within 1.5 s, and ends; until it runs again the bridge \
-         forwards all packets, unshaped."
+        format!(
+            "The box that runs sends what it has queued, within 1.5 s, and ends; until it runs again {kernel} all \
+             packets, unshaped."
+        )
     } else {
-        "Until the box runs, and whenever it does not, the bridge forwards all packets as now."
+        format!("Until the box runs, and whenever it does not, {kernel} all packets as now.")
     };
     let to: Vec<String> =
         config.bundles.iter().flat_map(|bundle| &bundle.to).map(ToString::to_string).collect();
     vec![
-        now.into(),
+        now,
         format!(
             "Then packets to {} pass the queues of the box, and all others go as now.",
             to.join(", ")
