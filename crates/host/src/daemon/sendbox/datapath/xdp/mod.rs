@@ -39,7 +39,6 @@ use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering, WAIT_MAX};
 use crate::clock;
-use crate::daemon::DaemonError;
 use crate::daemon::apart::Apart;
 use crate::daemon::conditions::Void;
 use crate::daemon::config::Config;
@@ -47,7 +46,7 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
-use crate::overhead;
+use crate::daemon::{DaemonError, overhead_of};
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -89,7 +88,7 @@ impl Xdp {
     ) -> Result<Self, DaemonError> {
         let lan = config.lan.clone().expect("a sendbox has one, as checked");
         let names = [lan, config.wan.clone()];
-        let overhead = overhead::of_box(config);
+        let overhead = overhead_of(config);
         let wan = XdpPort::open(&names[1], Direction::Transmit)?;
         let lan = Lan::open(config, &names[0], frame_bytes, seen, confinement)?;
         let ports = [(lan.queues, config.xdp), (1, XdpOptions::default())];
