@@ -2,9 +2,6 @@
 
 use std::io;
 
-use forebay_core::bundle::Overhead;
-
-use crate::daemon::config::Config;
 use crate::lower;
 
 /// Kinds of devices as the kernel names them (IFLA_INFO_KIND), and the bytes by which the Ethernet frame that leaves is
@@ -33,16 +30,9 @@ const KINDS: [(&str, u16); 14] = [
     ("vti6", 76),
 ];
 
-/// What packets of a sendbox gain: what its file says, or what follows from the kind of its port towards the Internet.
-pub fn of_box(config: &Config) -> Overhead {
-    // A device that is not there is a matter of the conditions.
-    let derived = || of(&config.wan).unwrap_or_default();
-    Overhead { bytes: config.overhead.unwrap_or_else(derived) }
-}
-
 /// Bytes that each packet gains below a `device`, of the current network namespace, as far as its kind says: 0 of any
 /// other kind, such as tun, behind which a program does what it likes.
-fn of(device: &str) -> io::Result<u16> {
+pub fn of(device: &str) -> io::Result<u16> {
     let kind = lower::kind(device)?;
     Ok(by_kind(kind.as_deref().unwrap_or_default()))
 }

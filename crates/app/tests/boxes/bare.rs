@@ -102,7 +102,8 @@ fn route(topology: &Topology) {
         (right_box, "br0", "10.1.2.254/24", None),
         (right_hosts, "eth0", "10.1.2.1/24", Some("10.1.2.254")),
     ] {
-        let route = gateway.map_or_else(String::new, |it| format!("route add default via {it}\n"));
+        let to_gateway = |it: &str| format!("route add default via {it} mtu {MTU}\n");
+        let route = gateway.map_or_else(String::new, to_gateway);
         let flush = format!("address flush dev {device}\naddress add {address} dev {device}\n");
         ip(namespace, &(flush + &route));
     }

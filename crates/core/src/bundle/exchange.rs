@@ -74,11 +74,9 @@ impl Exchange {
 
     /// The box takes these packets from now on; true if the boxes differ otherwise than before.
     pub fn set(&mut self, now: Timestamp, scope: Scope) -> bool {
-        if self.base.as_ref() == Some(&scope) {
-            return false;
-        }
         self.base = Some(scope);
-        self.renew(now) && self.compare()
+        self.renew(now);
+        self.compare()
     }
 
     /// Whether both boxes count what goes to and from boxes; `None`: not known, and what either leaves out is not compared.
@@ -89,21 +87,21 @@ impl Exchange {
         }
         self.counts_boxes = counts_boxes;
         self.renew(now);
-        self.compare()
+        // A sendbox is about to take what it has left out, and says so with its scope.
+        self.role == Role::Receivebox && self.compare()
     }
 
     /// Has what is in force told, if it is another than before.
-    fn renew(&mut self, now: Timestamp) -> bool {
-        let Some(base) = &self.base else { return false };
+    fn renew(&mut self, now: Timestamp) {
+        let Some(base) = &self.base else { return };
         let counts_itself = self.counts_boxes == Some(true) && self.role == Role::Receivebox;
         let scope = if counts_itself { base.leaving_out(&AddressSet::NONE) } else { base.clone() };
         if self.mine.as_ref().is_some_and(|mine| mine.scope == scope) {
-            return false;
+            return;
         }
         let told = ToldScope::new(&scope);
         self.mine = Some(Mine { scope, told });
         self.begin(now);
-        true
     }
 
     /// The session is new: the peer may be another, and has heard nothing in it.

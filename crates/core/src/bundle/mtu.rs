@@ -44,7 +44,7 @@ impl PathMtu {
 
 /// The search of a sendbox.
 #[derive(Clone, Copy, Debug)]
-pub struct Search {
+pub(super) struct Search {
     /// The largest datagram to try; 0: no search.
     largest: u16,
     headers: u16,

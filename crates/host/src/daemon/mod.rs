@@ -36,12 +36,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
+use forebay_core::bundle::Overhead;
 use forebay_core::spec::SpecError;
 use nix::ifaddrs::getifaddrs;
 
 pub use config::{BundleConfig, Config, ConfigError, Role};
 
 use crate::offload::OffloadError;
+use crate::overhead;
 use crate::port::PortError;
 
 /// Why a daemon did not start, or ended.
@@ -97,6 +99,13 @@ impl DaemonError {
 /// A number that nobody can guess, for session ids and nonces.
 pub(crate) fn unguessable() -> u64 {
     getrandom::u64().expect("the kernel's random numbers are ready once booted")
+}
+
+/// What packets of a sendbox gain: what its file says, or what follows from the kind of its port towards the Internet.
+fn overhead_of(config: &Config) -> Overhead {
+    // A device that is not there is a matter of the conditions.
+    let derived = || overhead::of(&config.wan).unwrap_or_default();
+    Overhead { bytes: config.overhead.unwrap_or_else(derived) }
 }
 
 /// Addresses of this machine.

@@ -62,13 +62,13 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, routed, scope};
+use super::{DaemonError, attempt, overhead_of, routed, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
 use crate::triangle::keeper::Keeper;
-use crate::{clock, live, log, offload, overhead};
+use crate::{clock, live, log, offload};
 
 /// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
 /// and at 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. What waits, and
@@ -242,7 +242,7 @@ impl<D: Datapath> SendboxWorker<D> {
     ) -> Result<Self, DaemonError> {
         let seed = getrandom::u64().map_err(|error| DaemonError::SetUp(io::Error::other(error)))?;
         let is_traced = config.trace.is_some();
-        let overhead = overhead::of_box(config);
+        let overhead = overhead_of(config);
         let mode = Mode { dry_run, is_traced, versions: D::VERSIONS, overhead };
         let all = config.bundles.iter().zip(keys).enumerate();
         let bundles =

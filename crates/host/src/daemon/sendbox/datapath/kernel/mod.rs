@@ -34,7 +34,6 @@ use nix::poll::{PollFd, PollFlags};
 
 use self::rates::{BundleClasses, Rates};
 use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
-use crate::daemon::DaemonError;
 use crate::daemon::apart::Apart;
 use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
 use crate::daemon::config::{BundleConfig, Config, Forward, KernelQdisc};
@@ -42,9 +41,9 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::{HTB, PortStatus};
+use crate::daemon::{DaemonError, overhead_of};
 use crate::ethernet;
 use crate::htb::Htb;
-use crate::overhead;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
@@ -166,7 +165,7 @@ impl Kernel {
         let mut htb = Htb::create(wan_index, QDISC).map_err(failed)?;
         // Bytes are those of Ethernet frames everywhere, and rates those of what leaves below the port.
         let header = if is_bare { ETHERNET_HEADER as u16 } else { 0 };
-        htb.set_overhead(header + overhead::of_box(config).bytes);
+        htb.set_overhead(header + overhead_of(config).bytes);
         // The bundles have the first places.
         let (places, count) = (places.collect(), bundles.len());
         let rates =

@@ -40,7 +40,6 @@ use self::lan::Lan;
 use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering, WAIT_MAX};
 use crate::clock;
-use crate::daemon::DaemonError;
 use crate::daemon::apart::Apart;
 use crate::daemon::conditions::Void;
 use crate::daemon::config::Config;
@@ -48,7 +47,7 @@ use crate::daemon::observer::Observation;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::{Next, Schedule};
 use crate::daemon::status::PortStatus;
-use crate::overhead;
+use crate::daemon::{DaemonError, overhead_of};
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
@@ -113,7 +112,7 @@ impl Xdp {
         seed: u64,
         confinement: &Confinement,
     ) -> Result<Self, DaemonError> {
-        let overhead = overhead::of_box(config);
+        let overhead = overhead_of(config);
         let wan = if names[0] == names[1] {
             XdpPort::open_beside(&names[1])?
         } else {
