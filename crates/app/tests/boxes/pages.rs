@@ -240,6 +240,73 @@ fn page_on_a_server_can_be_followed() {
     follow(page, places, [server, at_b], [server, &cloud.hosts[1]], Ipv4Addr::new(10, 2, 1, 10));
 }
 
+/// Two gateways on one network, with a host behind each.
+struct Pair {
+    hosts: [Namespace; 2],
+    gateways: [Namespace; 2],
+}
+
+impl Pair {
+    /// Addresses of the gateways towards each other, and what the addresses of each one's network behind it begin with.
+    fn build(outer: [&str; 2], inner: [&str; 2]) -> Self {
+        let new = || Namespace::new().unwrap();
+        let pair = Self { hosts: [new(), new()], gateways: [new(), new()] };
+        let [at_a, at_b] = &pair.gateways;
+        let path = at_b.path();
+        ip(at_a, &format!("link add eth0 type veth peer name eth0 netns {}\n", path.display()));
+        for (place, gateway) in pair.gateways.iter().enumerate() {
+            let (outer, inner, host) = (outer[place], inner[place], &pair.hosts[place]);
+            let path = host.path();
+            ip(
+                gateway,
+                &format!(
+                    "link set dev lo up\nlink set dev eth0 up\naddress add {outer}/24 dev eth0\n\
+                 link add eth1 type veth peer name eth0 netns {}\nlink set dev eth1 up\n\
+                 address add {inner}.1/24 dev eth1\n",
+                    path.display()
+                ),
+            );
+            ip(
+                host,
+                &format!(
+                    "link set dev lo up\nlink set dev eth0 up\naddress add {inner}.10/24 dev eth0\n\
+                 route add default via {inner}.1\n"
+                ),
+            );
+        }
+        pair
+    }
+
+    fn follow(&self, page: &str, places: [&str; 2], to: Ipv4Addr) {
+        let Self { hosts: [a, b], gateways: [at_a, at_b] } = self;
+        follow(page, places, [at_a, at_b], [a, b], to);
+    }
+}
+
+/// WireGuard is that of the kernel, or else wireguard-go, which `wg-quick` takes then.
+#[test]
+fn page_on_wireguard_can_be_followed() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) || skip_without(Need::Tun) {
+        return;
+    }
+    let _alone = alone();
+    let pair = Pair::build(["203.0.113.1", "203.0.113.9"], ["10.1.0", "10.2.0"]);
+    let page = include_str!("../../../../docs/howto/wireguard-gateway.md");
+    pair.follow(page, ["A", "B"], Ipv4Addr::new(10, 2, 0, 10));
+}
+
+#[test]
+fn page_on_a_vps_can_be_followed() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) || skip_without(Need::Tun) {
+        return;
+    }
+    let _alone = alone();
+    // The first host is one in the Internet.
+    let pair = Pair::build(["203.0.113.9", "203.0.113.1"], ["198.51.100", "10.1.0"]);
+    let page = include_str!("../../../../docs/howto/one-site-and-a-vps.md");
+    pair.follow(page, ["the VPS", "the site"], Ipv4Addr::new(10, 1, 0, 10));
+}
+
 /// Files and commands of the cloud-init file, which has one item a line.
 fn cloud_init(text: &str) -> (Vec<(&str, String)>, Vec<Vec<&str>>) {
     let (files, commands) = text.split_once("\nruncmd:\n").unwrap();
