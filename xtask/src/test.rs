@@ -30,6 +30,10 @@ const OF_TRAFFIC: [&str; 11] = [
     "watching",
 ];
 
+/// Of the programs of other tests those that take longest, which come first: none of them runs alone at the end.
+const LONG: [&str; 7] =
+    ["forebay_lab", "bundles", "lab", "chaos", "howto", "house", "forebay_core"];
+
 /// A program whose tests take turns (`crates/app/tests/boxes/turns.rs`), with threads for all of them: those that wait run
 /// together.
 const IN_TURNS: (&str, &str) = ("boxes", "200");
@@ -57,11 +61,12 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     let built = cargo.stderr(Stdio::inherit()).output()?;
     ensure!(built.status.success(), "the tests could not be built");
     let programs = programs(std::str::from_utf8(&built.stdout)?)?;
-    for name in OF_TRAFFIC {
+    for name in OF_TRAFFIC.into_iter().chain(LONG) {
         ensure!(programs.iter().any(|it| it.name == name), "no program of tests is called {name}");
     }
-    let (of_traffic, others): (Vec<_>, Vec<_>) =
+    let (of_traffic, mut others): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(|it| OF_TRAFFIC.contains(&it.name.as_str()));
+    others.sort_by_key(|it| LONG.iter().position(|name| *name == it.name).unwrap_or(LONG.len()));
 
     // What takes longest comes first.
     let beside = beside.map(|command| Job {

@@ -16,7 +16,7 @@ use super::{Metrics, bounds_ns};
 use crate::experiment::{Bundle, Experiment, Link, Window};
 
 pub use self::accuracy::{JudgedEpoch, judge_epochs};
-use self::accuracy::{accuracy, accuracy_of_all, links};
+use self::accuracy::{figures, figures_of_all, links};
 pub use self::states::{Transition, passing_share, transitions};
 use self::states::{control, first_shape_s};
 
@@ -180,7 +180,7 @@ pub fn metrics(
     metrics.put("throughput_mbps", share(bytes as f64 * 8e3, (to - from) as f64));
     let in_window: Vec<&JudgedEpoch> =
         judged.iter().filter(|epoch| (from..to).contains(&epoch.estimate.at_ns)).collect();
-    accuracy(&in_window, (to - from) as f64 / 1e6, &mut metrics);
+    figures(&in_window, (to - from) as f64 / 1e6, &mut metrics);
     control(row, from, to, &mut metrics);
     waits(row, from, to, &mut metrics);
     base(row, links(experiment, bundle), from, to, &mut metrics);
@@ -235,7 +235,7 @@ fn whole_run(row: &BundleRecord, judged: &[JudgedEpoch], metrics: &mut Metrics) 
     let counters = &row.counters;
     let all = (counters.boundaries_sent + counters.boundaries_unexpected) as f64;
     metrics.put("boundaries_sent", Some(counters.boundaries_sent as f64));
-    accuracy_of_all(judged, all, metrics);
+    figures_of_all(judged, all, metrics);
     let matched = share(counters.boundaries_matched as f64, counters.boundaries_sent as f64);
     metrics.put("boundaries_matched", matched);
     metrics.put("boundaries_matched_of_all", share(counters.boundaries_matched as f64, all));

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use toml::{Table, Value};
 
 use super::manifest::Crate;
@@ -109,7 +109,9 @@ pub fn link_members(home: &Path, root: &Table, forebay: &Path) -> anyhow::Result
     for member in members {
         let member = member.as_str().map(Path::new).and_then(|it| it.components().next());
         let Some(Component::Normal(first)) = member else {
-            return Err(anyhow!("{member:?}: a member of forebay's workspace lies elsewhere"));
+            return Err(anyhow::anyhow!(
+                "{member:?}: a member of forebay's workspace lies elsewhere"
+            ));
         };
         if forebay.join(first).is_dir() {
             link(&forebay.join(first), &home.join(first))?;

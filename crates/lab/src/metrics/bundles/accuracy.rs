@@ -127,7 +127,7 @@ fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
 }
 
 /// What the estimates of an interval come to.
-pub(super) fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
+pub(super) fn figures(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     for (name, _, is_close) in CLOSE {
         let close = epochs.iter().filter(|epoch| is_close(epoch)).count();
         metrics.put(name, share(close as f64, epochs.len() as f64));
@@ -159,7 +159,7 @@ pub(super) fn accuracy(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Me
 }
 
 /// Shares of all boundaries, matched or not, whose estimates are close.
-pub(super) fn accuracy_of_all(judged: &[JudgedEpoch], all: f64, metrics: &mut Metrics) {
+pub(super) fn figures_of_all(judged: &[JudgedEpoch], all: f64, metrics: &mut Metrics) {
     for (_, name, is_close) in CLOSE {
         let close = judged.iter().filter(|epoch| is_close(epoch)).count();
         metrics.put(name, share(close as f64, all));
