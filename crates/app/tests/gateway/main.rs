@@ -9,6 +9,7 @@ mod link;
 mod load;
 mod machine;
 mod own;
+mod triangle;
 mod tunnel;
 mod vpc;
 mod wireguard;
