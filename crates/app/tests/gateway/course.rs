@@ -113,8 +113,10 @@ pub fn short(name: &'static str, ends: &Ends<'_>) -> Outcome {
 
 /// All of it.
 pub fn long(name: &'static str, ends: &Ends<'_>) -> Outcome {
-    let state_before = state(ends);
     let load = Load::start(ends.hosts[0], ends.hosts[1], host_at(1));
+    // Devices take a moment until they say that they are up.
+    std::thread::sleep(BRIEF);
+    let state_before = state(ends);
     let (mut outcome, mut boxes) = move_queue(name, ends, &load);
     change_routes(ends, &boxes, &load);
     outcome.bound = kill_under_load(&mut boxes, &load);
