@@ -23,7 +23,7 @@ use crate::filters::{self, Filter};
 use crate::htb;
 use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
-use crate::port::{PortError, XdpPort, xdp_program};
+use crate::port::{Layout, PortError, QUEUES_MAX, xdp_program};
 
 /// The devices of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,13 +40,16 @@ pub struct Devices {
     pub room_bytes: Option<usize>,
     /// Receive queues of the port towards the site's hosts that a running box reads.
     pub queues: Option<u32>,
+    /// As [`Config::by_socket`].
+    pub by_socket: bool,
 }
 
 impl Devices {
     /// The devices that a configuration names, before a box runs.
     pub fn of(config: &Config) -> Self {
         let (role, lan, wan) = (config.role, config.lan.clone(), config.wan.clone());
-        Self { role, lan, wan, datapath: config.datapath, room_bytes: None, queues: None }
+        let (datapath, by_socket) = (config.datapath, config.by_socket);
+        Self { role, lan, wan, datapath, room_bytes: None, queues: None, by_socket }
     }
 
     fn lan(&self) -> &str {
@@ -76,6 +79,7 @@ impl Devices {
         let conditions = match (self.role, self.datapath) {
             (Role::Sendbox, DatapathKind::User | DatapathKind::Auto) => &SENDBOX[..],
             (Role::Sendbox, DatapathKind::Kernel) => &KERNEL,
+            (Role::Receivebox, _) if self.by_socket => &BY_SOCKET,
             (Role::Receivebox, _) => &RECEIVEBOX,
         };
         let mut found = Vec::with_capacity(conditions.len());
@@ -324,6 +328,22 @@ const RECEIVEBOX: [Condition; 3] = [
     },
 ];
 
+/// Of a receivebox that reads a packet socket: it takes packets of any device, with a tag in front or none, and merged by
+/// the kernel or not.
+const BY_SOCKET: [Condition; 2] = [
+    DEVICE,
+    Condition {
+        name: "offloads",
+        reason: OFFLOADS_REASON,
+        is_ground: false,
+        is_awaited: true,
+        look: |devices| {
+            offload::check_by_socket(&devices.wan)?;
+            Ok("off, as far as needed".into())
+        },
+    },
+];
+
 const DEVICE: Condition = Condition {
     name: "device",
     reason: "it is waited for",
@@ -454,7 +474,7 @@ fn root_qdisc(devices: &Devices) -> Result<String, Fault> {
 
 fn receive_queues(devices: &Devices) -> Result<String, Fault> {
     let lan = devices.lan();
-    let (queues, most) = (offload::receive_queues(lan)?, XdpPort::QUEUES_MAX);
+    let (queues, most) = (offload::receive_queues(lan)?, QUEUES_MAX);
     let allowed = devices.queues.unwrap_or(most);
     if queues <= allowed {
         return Ok(queues.to_string());
@@ -485,7 +505,7 @@ fn mtu(devices: &Devices) -> Result<String, Fault> {
 
 fn frame_size(devices: &Devices) -> Result<String, Fault> {
     for device in devices.names() {
-        if let Err(PortError::Mtu { mtu, max, .. }) = XdpPort::layout(device) {
+        if let Err(PortError::Mtu { mtu, max, .. }) = Layout::of(device) {
             return Err(Fault::new(
                 format!("{device} has an MTU of {mtu}, and AF_XDP carries at most {max}"),
                 format!("ip link set dev {device} mtu {}", max.bytes),

@@ -26,7 +26,7 @@ use crate::ethernet;
 use crate::filters::{self, Filter};
 use crate::kernel;
 use crate::offload;
-use crate::port::{Direction, MtuMax, XdpPort};
+use crate::port::{Direction, MtuMax, QUEUES_MAX, XdpPort};
 use crate::service::privileges;
 
 /// How a check ended.
@@ -405,7 +405,7 @@ fn program(name: &str, device: &str, link: &serde_json::Value) -> Check {
 
 /// A sendbox reads so many queues of its LAN: frames of others would pass it by.
 fn queues(name: &str, device: &str, place: Place) -> Check {
-    const MAX: u32 = XdpPort::QUEUES_MAX;
+    const MAX: u32 = QUEUES_MAX;
     match offload::receive_queues(device) {
         Ok(count) if count <= MAX || place == Place::Wan => Check::ok(name, count.to_string()),
         Ok(count) => {
@@ -498,7 +498,8 @@ mod tests {
             let mut checks = examine_device("left", Place::Wan);
             let (role, lan, wan) = (Role::Sendbox, Some("left".into()), "right".into());
             let datapath = DatapathKind::User;
-            let devices = Devices { role, lan, wan, datapath, room_bytes: None, queues: None };
+            let (room_bytes, by_socket) = (None, false);
+            let devices = Devices { role, lan, wan, datapath, room_bytes, queues: None, by_socket };
             checks.extend(conditions_of(&devices));
             checks.push(queues("LAN", "left", Place::Lan));
             checks.push(queues("none", "left", Place::Unknown));

@@ -193,6 +193,7 @@ mod tests {
                 datapath: DatapathKind::User,
                 room_bytes: None,
                 queues: None,
+                by_socket: false,
             };
             let mut indices = Indices::default();
             let mut look = || {
