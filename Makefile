@@ -4,8 +4,8 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
-        bench-python fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm static \
-        reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm \
+        bench-python fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm small static \
+        reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm test-small \
         python-libraries wheel docs clean
 
 help: ## show this list
@@ -103,6 +103,13 @@ image: packages ## an OCI image of this commit with Debian 12, in target/package
 	@sh packaging/install-packages.sh packaging/image.txt
 	$(packager) package --image
 
+small: ## the receivebox for small routers: static programs for arm64 and x86-64 in target/package, below 4 MB each
+	$(packager) small
+
+test-small: packages small ## the x86-64 one at 50 Mbit/s: boundaries, memory, CPU time beside the BPF program's (root, a minute)
+	FOREBAY_SMALL=$(CURDIR)/target/package/forebay-receivebox-x86_64 \
+	$(CARGO) test --locked -p forebay --test boxes small_receivebox -- --include-ignored --nocapture
+
 reproducible: packages ## builds the .deb twice from clean clones, and fails where a byte differs (two release builds)
 	@sh packaging/install-packages.sh packaging/package.txt
 	$(packager) reproducible
@@ -121,6 +128,8 @@ lint: clippy rustdoc ## formatting, lints, and links of the documentation
 clippy:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@# As `make small` builds it: without programs of the kernel's.
+	$(CARGO) clippy --package forebay-receivebox --locked -- -D warnings
 
 rustdoc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

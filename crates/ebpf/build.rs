@@ -1,9 +1,12 @@
 //! Compiles the BPF programs and generates their skeletons.
 
+#[cfg(feature = "programs")]
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "programs")]
 use libbpf_cargo::SkeletonBuilder;
 
+#[cfg(feature = "programs")]
 const PROGRAMS: [&str; 8] = [
     "capture",
     "classes",
@@ -15,6 +18,11 @@ const PROGRAMS: [&str; 8] = [
     "tcp_native",
 ];
 
+/// There is nothing to compile.
+#[cfg(not(feature = "programs"))]
+fn main() {}
+
+#[cfg(feature = "programs")]
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
@@ -36,6 +44,7 @@ fn main() {
     algorithms(&Path::new(&here).join("bpf/algorithms"), &out.join("algorithms.rs"));
 }
 
+#[cfg(feature = "programs")]
 /// Writes a table of the objects of `cargo xtask bpf-algorithms` in `folder`. That chore builds this crate,
 /// too: also where there are none yet.
 fn algorithms(folder: &Path, table: &Path) {

@@ -13,10 +13,11 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::attach::{XdpLink, XdpMode};
-use crate::key::{MessageEnd, address_key, mac_key, prefix_key};
+use crate::key::{address_key, mac_key, prefix_key};
 use crate::mapped::MappedWords;
 use crate::program::KeySet;
 use crate::skel::{Plain, capture as skel};
+use crate::watched::MessageEnd;
 use crate::{Error, program};
 
 /// Bytes in front of a captured frame in the socket's memory that say when it arrived: nanoseconds of
@@ -25,9 +26,6 @@ pub const STAMP_LEN: usize = size_of::<u64>();
 
 /// Stands for frames with a tag of IEEE 802.1Q that names no VLAN, but only a priority.
 pub const NO_VLAN: u16 = 4095;
-
-/// Addresses that [`Capture::set_own_addresses`] has room for; as in `bpf/packet.h`.
-pub const MAX_OWN_ADDRESSES: usize = 16_384;
 
 /// Numbers that a VLAN can have.
 const VLANS: usize = 4096;
@@ -269,6 +267,7 @@ mod tests {
     use forebay_skips::{Need, skip_without};
 
     use super::*;
+    use crate::MAX_OWN_ADDRESSES;
     use crate::program::tests::{loaded, run};
     use crate::sampler::tests::{between, message_end};
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+#[cfg(feature = "programs")]
 use crate::program::{may_load, verdict};
 
 /// Why a BPF program could not be loaded, attached or configured.
@@ -160,6 +161,7 @@ pub enum Error {
     MappedPrefix(IpNet),
 }
 
+#[cfg(feature = "programs")]
 impl Error {
     /// An error of the operation on `map` that libbpf reported.
     pub(crate) fn map(map: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {

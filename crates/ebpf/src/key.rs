@@ -5,21 +5,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::Error;
+use crate::membership::refuse_mapped;
 use crate::skel::Plain;
 use crate::skel::capture::types::mac;
 // Capture and sampler have the structures of `bpf/packet.h` each.
 use crate::skel::sampler::types::{address, message_end, pair, prefix};
-
-/// Where the boxes' messages go, or come from: UDP packets that are in no bundle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct MessageEnd {
-    /// Of a box.
-    pub address: IpAddr,
-    /// UDP port.
-    pub port: u16,
-    /// Source of a packet, and not its destination. Only a sendbox heeds sources.
-    pub is_source: bool,
-}
+use crate::watched::MessageEnd;
 
 impl MessageEnd {
     pub(crate) fn key(&self) -> Vec<u8> {
@@ -53,12 +44,7 @@ pub(crate) fn prefix_length(prefix: IpNet) -> u32 {
 
 /// Refuses prefixes of IPv4 addresses in IPv6 form, of which no packet is.
 pub(crate) fn prefix_key(net: IpNet) -> Result<prefix, Error> {
-    if let IpNet::V6(v6) = net
-        && v6.prefix_len() >= 96
-        && v6.network().to_ipv4_mapped().is_some()
-    {
-        return Err(Error::MappedPrefix(net));
-    }
+    refuse_mapped(net)?;
     Ok(prefix { length: prefix_length(net), address: address_key(net.network()) })
 }
 

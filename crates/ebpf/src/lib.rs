@@ -10,28 +10,44 @@
 //! goes through memory ([`Capture::beat`], [`Sampler::set_epoch_size`], [`Sampler::consume`]) needs
 //! neither later on; the other methods do before Linux 5.19, unless
 //! `kernel.unprivileged_bpf_disabled` is 0.
+//!
+//! Without the feature `programs` there are the limits, errors and types alone, for a box that has no programs: that
+//! takes neither clang nor libelf.
 
+#[cfg(feature = "programs")]
 mod attach;
+#[cfg(feature = "programs")]
 mod capture;
+#[cfg(feature = "programs")]
 mod classes;
 mod error;
+#[cfg(feature = "programs")]
 mod key;
+#[cfg(feature = "programs")]
 mod mapped;
 mod membership;
+#[cfg(feature = "programs")]
 mod program;
+#[cfg(feature = "programs")]
 mod sampler;
+#[cfg(feature = "programs")]
 mod skel;
+mod standing;
+#[cfg(feature = "programs")]
 pub mod tcp;
+mod watched;
 
+#[cfg(feature = "programs")]
 pub use attach::{XdpMode, has_tcx, tcx_programs};
-pub use capture::{
-    Capture, CaptureCounters, CaptureOptions, MAX_OWN_ADDRESSES, NO_VLAN, STAMP_LEN,
-};
+#[cfg(feature = "programs")]
+pub use capture::{Capture, CaptureCounters, CaptureOptions, NO_VLAN, STAMP_LEN};
+#[cfg(feature = "programs")]
 pub use classes::{
-    CLASSIFY, Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, QDISC,
-    Standing, Wait,
+    Classes, ClassesOptions, ClassifiedCounters, DepartedCounters, Ledger, Standing, Wait,
 };
 pub use error::Error;
-pub use key::MessageEnd;
-pub use membership::{MAX_BUNDLES, MAX_PAIRS, MAX_PREFIXES};
-pub use sampler::{Boundary, BundleCounters, MAX_LEFT_OUT, Sampler, SamplerBundle, SamplerPlace};
+pub use membership::{MAX_BUNDLES, MAX_OWN_ADDRESSES, MAX_PAIRS, MAX_PREFIXES, Membership};
+#[cfg(feature = "programs")]
+pub use sampler::{Sampler, SamplerPlace};
+pub use standing::{CLASSIFY, QDISC};
+pub use watched::{Boundary, BundleCounters, MAX_LEFT_OUT, MessageEnd, SamplerBundle};

@@ -1,9 +1,14 @@
 //! Which bundle packets from one prefix to another belong to, as the sampler's tries hold it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use forebay_core::bundle::BundleId;
+use forebay_core::bundle::table::PrefixTable;
 use ipnet::IpNet;
+
+use crate::Error;
+use crate::watched::SamplerBundle;
 
 /// Bundles that one sampler watches; as in `bpf/bundles.h`.
 pub const MAX_BUNDLES: usize = 1024;
@@ -13,6 +18,9 @@ pub const MAX_PREFIXES: usize = 16_384;
 
 /// Pairs of a destination and a source prefix of one bundle that they hold; as in `bpf/bundles.h`.
 pub const MAX_PAIRS: usize = 65_536;
+
+/// Addresses of the box and of its peers that the programs have room for; as in `bpf/packet.h`.
+pub const MAX_OWN_ADDRESSES: usize = 16_384;
 
 /// Destination prefixes that may lie inside each other; as in `bpf/bundles.h`.
 pub(crate) const MAX_NESTING: usize = 4;
@@ -25,6 +33,10 @@ pub(crate) struct Sites {
 }
 
 impl Sites {
+    pub(crate) fn of(bundle: &SamplerBundle) -> Self {
+        Self { source: bundle.source.clone(), destination: bundle.destination.clone() }
+    }
+
     /// Each destination prefix with each source prefix.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (IpNet, IpNet)> {
         let sources = move |to: &IpNet| {
@@ -32,6 +44,106 @@ impl Sites {
             self.source.iter().map(move |from| (to, from.trunc()))
         };
         self.destination.iter().flat_map(sources)
+    }
+}
+
+/// The same membership without a BPF program, which refuses what the tries would refuse.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    bundles: BTreeMap<BundleId, Sites>,
+    /// Places in `sources` of the destination prefixes.
+    destinations: PrefixTable<usize>,
+    /// The source prefixes of the bundles that list a destination.
+    sources: Vec<Vec<(IpNet, BundleId)>>,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        let destinations = PrefixTable::new(&[]).expect("nothing is refused of no prefix");
+        Self { bundles: BTreeMap::new(), destinations, sources: Vec::new() }
+    }
+}
+
+impl Membership {
+    /// Forgets the bundles `gone`, and takes or changes those of `set`: all at once, so that prefixes may go from one
+    /// bundle to another.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sampler::change`](crate::Sampler::change), with everything as before.
+    pub fn change(
+        &mut self,
+        gone: &[BundleId],
+        set: &[(BundleId, SamplerBundle)],
+    ) -> Result<(), Error> {
+        let all = changed(self.bundles.iter().map(|(id, sites)| (*id, sites)), gone, set);
+        check(&all)?;
+        let mut listing: BTreeMap<IpNet, Vec<(IpNet, BundleId)>> = BTreeMap::new();
+        for (id, sites) in &all {
+            for (to, from) in sites.pairs() {
+                listing.entry(to).or_default().push((from, *id));
+            }
+        }
+        let places: Vec<(IpNet, usize)> = listing.keys().copied().zip(0..).collect();
+        let full = |_| Error::Full { map: "destinations", count: places.len(), max: MAX_PREFIXES };
+        self.destinations = PrefixTable::new(&places).map_err(full)?;
+        self.sources = listing.into_values().collect();
+        self.bundles = all.into_iter().collect();
+        Ok(())
+    }
+
+    /// The bundle of packets from `source` to `destination`.
+    pub fn find(&self, source: IpAddr, destination: IpAddr) -> Option<BundleId> {
+        self.destinations.lookup(destination).find_map(|place| {
+            let mut listed = self.sources[place].iter();
+            listed.find(|(from, _)| from.contains(&source)).map(|(_, id)| *id)
+        })
+    }
+
+    /// The source prefixes of all bundles.
+    pub fn sources(&self) -> BTreeSet<IpNet> {
+        self.bundles.values().flat_map(|sites| &sites.source).map(IpNet::trunc).collect()
+    }
+}
+
+/// The bundles after a change.
+pub(crate) fn changed<'a>(
+    before: impl Iterator<Item = (BundleId, &'a Sites)>,
+    gone: &[BundleId],
+    set: &[(BundleId, SamplerBundle)],
+) -> Vec<(BundleId, Sites)> {
+    let named = gone.iter().chain(set.iter().map(|(id, _)| id));
+    let named: BTreeSet<BundleId> = named.copied().collect();
+    let stay = before.filter(|(id, _)| !named.contains(id));
+    let mut all: Vec<(BundleId, Sites)> =
+        set.iter().map(|(id, bundle)| (*id, Sites::of(bundle))).collect();
+    all.extend(stay.map(|(id, sites)| (id, sites.clone())));
+    all
+}
+
+/// Whether these bundles can be watched together; where two conflict, those named first have come later.
+pub(crate) fn check(all: &[(BundleId, Sites)]) -> Result<(), Error> {
+    if all.len() > MAX_BUNDLES {
+        return Err(Error::TooManyBundles { max: MAX_BUNDLES });
+    }
+    let mut prefixes = all.iter().flat_map(|(_, it)| it.source.iter().chain(&it.destination));
+    prefixes.try_for_each(|prefix| refuse_mapped(*prefix))?;
+    if let Some(([first, second], destination)) = conflict(all.iter().map(|(id, it)| (*id, it))) {
+        return Err(Error::Overlap { first: first.0, second: second.0, destination });
+    }
+    if nesting(all.iter().flat_map(|(_, sites)| &sites.destination)) > MAX_NESTING {
+        return Err(Error::Nesting { max: MAX_NESTING });
+    }
+    Ok(())
+}
+
+/// Refuses prefixes of IPv4 addresses in IPv6 form, of which no packet is.
+pub(crate) fn refuse_mapped(net: IpNet) -> Result<(), Error> {
+    match net {
+        IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.network().to_ipv4_mapped().is_some() => {
+            Err(Error::MappedPrefix(net))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -83,6 +195,8 @@ fn walk<T: Copy>(sorted: &[(IpNet, T)], mut visit: impl FnMut(&[(IpNet, T)], (Ip
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::bundle::{BlockVersion, EpochSize, SamplingKey};
+
     use super::*;
 
     fn prefixes(texts: &str) -> Vec<IpNet> {
@@ -122,6 +236,46 @@ mod tests {
         assert_eq!(conflict_of(&bundles), None);
         bundles[7].source.extend(prefixes("10.99.3.128/25"));
         assert_eq!(conflict_of(&bundles), Some(([500, 7], "192.0.2.0/24".into())));
+    }
+
+    fn watched(source: &str, destination: &str) -> SamplerBundle {
+        SamplerBundle {
+            source: prefixes(source),
+            destination: prefixes(destination),
+            key: SamplingKey::IDENTITY,
+            epoch_size: EpochSize::from_log2(3).unwrap(),
+            version: BlockVersion::V2,
+        }
+    }
+
+    #[test]
+    fn membership_takes_the_longest_destination_of_a_fitting_source() {
+        let mut membership = Membership::default();
+        let set = [
+            (BundleId(1), watched("10.0.0.0/8", "192.0.2.0/24")),
+            (BundleId(2), watched("11.0.0.0/8", "192.0.2.0/24 198.51.100.0/24")),
+            (BundleId(3), watched("10.1.0.0/16", "192.0.2.128/25 2001:db8::/32")),
+        ];
+        membership.change(&[], &set).unwrap();
+        let found = |membership: &Membership, from: &str, to: &str| {
+            membership.find(from.parse().unwrap(), to.parse().unwrap()).map(|id| id.0)
+        };
+        assert_eq!(found(&membership, "10.1.2.3", "192.0.2.1"), Some(1));
+        assert_eq!(found(&membership, "10.1.2.3", "192.0.2.200"), Some(3));
+        assert_eq!(found(&membership, "10.2.2.3", "192.0.2.200"), Some(1));
+        assert_eq!(found(&membership, "11.2.2.3", "192.0.2.200"), Some(2));
+        assert_eq!(found(&membership, "12.2.2.3", "192.0.2.200"), None);
+        assert_eq!(found(&membership, "10.1.2.3", "203.0.113.1"), None);
+        // Refused as a whole, and then taken as a whole.
+        let other = [(BundleId(4), watched("10.9.0.0/16", "192.0.2.0/24"))];
+        let refused = membership.change(&[], &other).unwrap_err();
+        assert!(matches!(refused, Error::Overlap { .. }), "{refused}");
+        assert_eq!(found(&membership, "10.9.2.3", "192.0.2.1"), Some(1));
+        membership.change(&[BundleId(1)], &other).unwrap();
+        assert_eq!(found(&membership, "10.9.2.3", "192.0.2.1"), Some(4));
+        assert_eq!(found(&membership, "10.1.2.3", "192.0.2.1"), None);
+        let mapped = [(BundleId(5), watched("::ffff:10.0.0.0/104", "192.0.2.0/24"))];
+        assert!(matches!(membership.change(&[], &mapped), Err(Error::MappedPrefix(_))));
     }
 
     #[test]

@@ -6,12 +6,25 @@
 
 use std::io;
 
-use forebay_ebpf::{CLASSIFY, has_tcx, tcx_programs};
+use forebay_ebpf::CLASSIFY;
+#[cfg(feature = "bpf")]
+use forebay_ebpf::{has_tcx, tcx_programs};
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::SockProtocol;
 
 use crate::egress;
 use crate::netlink::{self, HEADER, all_attributes, attribute};
+
+/// No box of such a build has a way out that filters could stand at.
+#[cfg(not(feature = "bpf"))]
+fn tcx_programs(_ifindex: u32, _is_egress: bool) -> io::Result<Vec<String>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this build asks for no BPF programs"))
+}
+
+#[cfg(not(feature = "bpf"))]
+fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
+    tcx_programs(ifindex, is_egress).map(|names| !names.is_empty())
+}
 
 /// A filter, and how to take it away.
 #[derive(Clone, Debug, PartialEq, Eq)]

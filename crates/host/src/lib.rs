@@ -1,5 +1,11 @@
 //! Linux user space of forebay: boxes, agent, and what they share.
+//!
+//! Without the feature `bpf` no program of the kernel is loaded: what is left is the receivebox by packet socket.
 
+// What boxes with programs need beside.
+#![cfg_attr(not(feature = "bpf"), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "bpf")]
 pub mod agent;
 pub mod bridge;
 pub mod clock;

@@ -184,6 +184,12 @@ pub fn check_watched(device: &str) -> Result<(), OffloadError> {
     check_of(device, &Offload::WATCHED)
 }
 
+/// Refuses a device, of the current network namespace, that merges packets in a way of which the kernel does not say what
+/// they were.
+pub fn check_by_socket(device: &str) -> Result<(), OffloadError> {
+    check_of(device, &[Offload::Lro])
+}
+
 fn check_of(device: &str, offloads: &[Offload]) -> Result<(), OffloadError> {
     let active = active_of(device, offloads)?;
     if active.is_empty() {
@@ -251,7 +257,7 @@ pub(crate) fn receive_queues(device: &str) -> io::Result<u32> {
 /// The device's MTU, in bytes.
 pub fn mtu(device: &str) -> io::Result<u32> {
     let mut request = request(device)?;
-    ioctl(libc::SIOCGIFMTU, &mut request)?;
+    ioctl(libc::SIOCGIFMTU as libc::Ioctl, &mut request)?;
     // SAFETY: SIOCGIFMTU has filled this member.
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0) as u32)
 }
@@ -259,7 +265,7 @@ pub fn mtu(device: &str) -> io::Result<u32> {
 /// The device's hardware type, `ARPHRD_*` of include/uapi/linux/if_arp.h.
 pub(crate) fn hardware_type(device: &str) -> io::Result<u16> {
     let mut request = request(device)?;
-    ioctl(libc::SIOCGIFHWADDR, &mut request)?;
+    ioctl(libc::SIOCGIFHWADDR as libc::Ioctl, &mut request)?;
     // SAFETY: SIOCGIFHWADDR has filled this member.
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
 }

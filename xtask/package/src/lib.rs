@@ -1,6 +1,7 @@
 //! The program as a package: `.deb`, or an archive, `.rpm` or OCI image. A crate that needs none of forebay's: with those of the other chores cargo would build the program once more, in debug.
 
 mod sbom;
+mod small;
 
 use std::error::Error;
 use std::fmt;
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+
+pub use small::small;
 
 /// What is built, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,13 +189,7 @@ impl Sources {
     fn build(&self) -> Result<PathBuf> {
         let Options { profile, kind, .. } = &self.options;
         let (triple, target) = (triple(), self.folder().join("build"));
-        // No path of this machine is left in the program.
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-        let home = home.context("neither CARGO_HOME nor HOME is set")?;
-        let places = [(self.repository.as_path(), "/forebay"), (home.as_path(), "/cargo")];
-        let maps = |flag: &str| places.map(|(from, to)| format!("{flag}={}={to}", from.display()));
-        let mut flags = maps("--remap-path-prefix").to_vec();
+        let mut flags = mapped_flags(&self.repository, "--remap-path-prefix")?.to_vec();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(&self.repository);
         cargo.args(["build", "--locked", "--package", "forebay", "--profile", profile]);
@@ -208,7 +205,7 @@ impl Sources {
             cargo.env(format!("LIBBPF_SYS_LIBRARY_PATH_{triple}"), folder);
         }
         cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
-        cargo.env("CFLAGS", maps("-ffile-prefix-map").join(" "));
+        cargo.env("CFLAGS", mapped_flags(&self.repository, "-ffile-prefix-map")?.join(" "));
         cargo.env("SOURCE_DATE_EPOCH", &self.epoch);
         run(&mut cargo)?;
         let folder = if profile == "dev" { "debug" } else { profile };
@@ -308,6 +305,15 @@ impl Sources {
     }
 }
 
+/// Flags of a compiler that leave no path of this machine in a program; `flag` is the one that replaces a path.
+fn mapped_flags(repository: &Path, flag: &str) -> Result<[String; 2]> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+    let home = home.context("neither CARGO_HOME nor HOME is set")?;
+    let places = [(repository, "/forebay"), (home.as_path(), "/cargo")];
+    Ok(places.map(|(from, to)| format!("{flag}={}={to}", from.display())))
+}
+
 /// Who answers for the packages; as in `packaging/debian/control`.
 const MAINTAINER: &str = "The forebay authors <authors@forebay.invalid>";
 
@@ -403,7 +409,7 @@ mod tests {
 
     #[test]
     fn packages_build_the_program_once() {
-        for target in ["package", "static", "rpm", "image", "reproducible"] {
+        for target in ["package", "static", "rpm", "image", "small", "reproducible"] {
             let mut make = Command::new("make");
             let make = make.current_dir(repository()).args(["--dry-run", "CARGO=cargo", target]);
             let planned = text_of(make.env_remove("MAKEFLAGS")).unwrap();

@@ -34,7 +34,7 @@ fn packages() -> Vec<Value> {
 }
 
 /// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),
     ("forebay-bpf-algorithms", &["forebay-core"]),
@@ -42,6 +42,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("forebay-sim", &["forebay-core"]),
     ("forebay-policy", &["forebay-core"]),
     ("forebay-host", &["forebay-core", "forebay-ebpf", "forebay-policy"]),
+    ("forebay-receivebox", &["forebay-host"]),
     ("forebay-testbed", &["forebay-core", "forebay-ebpf", "forebay-host"]),
     (
         "forebay-lab",

@@ -30,6 +30,7 @@ mod quickstart;
 mod reload;
 mod routed;
 mod scope;
+mod small;
 mod soak;
 mod sparse;
 mod starved;

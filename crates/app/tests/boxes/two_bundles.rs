@@ -157,7 +157,7 @@ fn between_two_boxes<T>(
 }
 
 /// Where flows to the right site go, one in each bundle.
-fn hosts() -> [SocketAddr; 2] {
+pub fn hosts() -> [SocketAddr; 2] {
     let hosts = [IpAddr::V4(Site::RightHosts.address(0)), IpAddr::V6(ipv6(Site::RightHosts))];
     hosts.map(|host| SocketAddr::new(host, PORT))
 }
@@ -256,7 +256,7 @@ pub fn flow(sites: &PairSites, target: SocketAddr) -> (JoinHandle<u64>, JoinHand
 }
 
 /// What the boxes say once every packet that left the one has come to the other.
-fn settled(sockets: &[PathBuf; 2]) -> [Status; 2] {
+pub fn settled(sockets: &[PathBuf; 2]) -> [Status; 2] {
     let counts = |status: &Status| -> Vec<(u64, u64)> {
         status.bundles.iter().map(|bundle| (bundle.packets, bundle.bytes)).collect()
     };

@@ -29,13 +29,9 @@ use crate::program::KeySet;
 use crate::sampler::{Sampler, maps};
 use crate::skel::classes::{self as skel, types};
 use crate::skel::{Plain, word_of};
+use crate::standing::QDISC;
 use crate::{Error, program};
 
-/// Handle of the HTB qdisc at the root of the WAN port, `fb:` to tc(8): what somebody else puts there is hardly ever
-/// called so, and is not to be taken for it.
-pub const QDISC: u32 = 0xfb << 16;
-/// Name of the program at the way out of the WAN port, as the kernel tells it.
-pub const CLASSIFY: &str = "classify";
 /// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and the longer to make the more there are,
 /// since the kernel goes through its lists of qdiscs: 2,000 take 0.4 s, 6,000 six and 14,000 forty-eight.
 const LEAVES: u32 = 1 << 13;

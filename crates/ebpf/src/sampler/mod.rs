@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use forebay_core::bundle::sample::SamplingKey;
 use forebay_core::bundle::{BlockVersion, BundleId, EpochSize, Nat, Report};
 use forebay_core::units::{ByteCount, Timestamp};
 use ipnet::IpNet;
@@ -21,52 +20,13 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use self::maps::Maps;
 pub(crate) use self::maps::maps;
 use crate::attach::{TcxLink, TcxSide, XdpLink, XdpMode};
-use crate::key::{MessageEnd, address_key, pair_key, prefix_key, prefix_length};
+use crate::key::{address_key, pair_key, prefix_key, prefix_length};
 use crate::mapped::MappedWords;
-use crate::membership::{MAX_BUNDLES, MAX_NESTING, Sites, conflict, nesting};
+use crate::membership::{self, MAX_BUNDLES, Sites};
 use crate::skel::sampler::types;
 use crate::skel::{self, Plain, word_of};
+use crate::watched::{Boundary, BundleCounters, MAX_LEFT_OUT, MessageEnd, SamplerBundle};
 use crate::{Error, program};
-
-/// A bundle to watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SamplerBundle {
-    /// Prefixes of the sending site.
-    pub source: Vec<IpNet>,
-    /// Prefixes of the receiving site.
-    pub destination: Vec<IpNet>,
-    /// Key of the sampling hash.
-    pub key: SamplingKey,
-    /// Epoch size in force.
-    pub epoch_size: EpochSize,
-    /// Version of the sampling block.
-    pub version: BlockVersion,
-}
-
-/// A packet that closed an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boundary {
-    /// Bundle of the packet.
-    pub bundle: BundleId,
-    /// The packet, when it was seen (CLOCK_MONOTONIC), and what had come until then.
-    pub report: Report,
-    /// [`SampleBlock::identity`](forebay_core::bundle::SampleBlock::identity); 0 by XDP, where nobody asks for it.
-    pub identity: u64,
-    /// Bytes on the wire of what was in front of the packet in a super-packet, which is seen as a whole.
-    pub ahead: ByteCount,
-}
-
-/// Packets of a bundle seen since it was set for the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BundleCounters {
-    /// Bytes of Ethernet frames without FCS and without padding
-    /// ([`unpadded_len`](forebay_core::packet::unpadded_len)).
-    pub bytes: ByteCount,
-    /// Packets of the bundle.
-    pub packets: u64,
-    /// Packets marked congestion experienced.
-    pub ce: u64,
-}
 
 /// Where a sampler's program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +87,6 @@ struct Slot {
     /// Destinations and sources that are left out.
     left_out: [BTreeSet<IpAddr>; 2],
 }
-
-/// Most sources of a bundle, and most destinations, whose packets can be left out.
-pub const MAX_LEFT_OUT: usize = 64;
 
 const WORDS_PER_BUNDLE: usize = size_of::<types::bundle>() / 8;
 
@@ -274,7 +231,7 @@ impl Sampler {
                     (index, Default::default())
                 }
             };
-            let sites = Sites { source: bundle.source, destination: bundle.destination };
+            let sites = Sites::of(&bundle);
             self.bundles.insert(id, Slot { index, sites, left_out });
             if is_new {
                 self.zero_counters(index)?;
@@ -398,33 +355,8 @@ impl Sampler {
 
     /// Whether the bundles can be watched together.
     fn check(&self, gone: &[BundleId], set: &[(BundleId, SamplerBundle)]) -> Result<(), Error> {
-        let named = gone.iter().chain(set.iter().map(|(id, _)| id));
-        let named: BTreeSet<BundleId> = named.copied().collect();
-        let stay = self.bundles.iter().filter(|(id, _)| !named.contains(id));
-        let mut all: Vec<(BundleId, Sites)> = set
-            .iter()
-            .map(|(id, SamplerBundle { source, destination, .. })| {
-                (*id, Sites { source: source.clone(), destination: destination.clone() })
-            })
-            .collect();
-        all.extend(stay.map(|(id, slot)| (*id, slot.sites.clone())));
-        if all.len() > MAX_BUNDLES {
-            return Err(Error::TooManyBundles { max: MAX_BUNDLES });
-        }
-        for prefix in
-            set.iter().flat_map(|(_, bundle)| bundle.source.iter().chain(&bundle.destination))
-        {
-            prefix_key(*prefix)?;
-        }
-        if let Some(([first, second], destination)) =
-            conflict(all.iter().map(|(id, sites)| (*id, sites)))
-        {
-            return Err(Error::Overlap { first: first.0, second: second.0, destination });
-        }
-        if nesting(all.iter().flat_map(|(_, sites)| &sites.destination)) > MAX_NESTING {
-            return Err(Error::Nesting { max: MAX_NESTING });
-        }
-        Ok(())
+        let before = self.bundles.iter().map(|(id, slot)| (*id, &slot.sites));
+        membership::check(&membership::changed(before, gone, set))
     }
 
     fn zero_counters(&self, index: usize) -> Result<(), Error> {

@@ -1,6 +1,6 @@
-use forebay_core::bundle::SampleBlock;
 use forebay_core::bundle::segments::SuperPacket;
 use forebay_core::bundle::table::BundleTable;
+use forebay_core::bundle::{SampleBlock, SamplingKey};
 use forebay_core::packet::{Headers, unpadded_len};
 use forebay_core::random::Streams;
 use forebay_skips::{Need, skip_without};

@@ -29,7 +29,7 @@ use crate::fix::lifelines::Lifelines;
 use crate::htb;
 use crate::lower;
 use crate::offload::{self, Offload, OffloadError};
-use crate::port::{PortError, XdpPort, xdp_program};
+use crate::port::{Layout, PortError, QUEUES_MAX, xdp_program};
 use crate::triangle::{self, Spec};
 
 /// The devices of a box.
@@ -59,6 +59,8 @@ pub struct Devices {
     /// Brings the packets of a machine that routes to the process of a sendbox that runs.
     #[serde(default)]
     pub triangle: Option<Spec>,
+    /// As [`Config::by_socket`].
+    pub by_socket: bool,
 }
 
 impl Devices {
@@ -70,9 +72,22 @@ impl Devices {
         let to = if is_routed { destinations(config) } else { Vec::new() };
         let peers = config.bundles.iter().filter_map(|bundle| bundle.peer.address());
         let peers = peers.map(|address| address.ip()).collect();
-        let (room_bytes, queues) = (None, None);
-        let triangle = None;
-        Self { role, lan, wan, forward, own, to, datapath, room_bytes, queues, peers, triangle }
+        let (room_bytes, queues, triangle) = (None, None, None);
+        let by_socket = config.by_socket;
+        Self {
+            role,
+            lan,
+            wan,
+            forward,
+            own,
+            to,
+            datapath,
+            room_bytes,
+            queues,
+            peers,
+            triangle,
+            by_socket,
+        }
     }
 
     /// Devices of a sendbox whose ports are of one bridge.
@@ -90,6 +105,7 @@ impl Devices {
             queues: None,
             peers: Vec::new(),
             triangle: None,
+            by_socket: false,
         }
     }
 
@@ -148,6 +164,7 @@ impl Devices {
             (Role::Sendbox, Forward::Bridge, _) => &SENDBOX,
             (Role::Sendbox, Forward::Route, DatapathKind::Kernel) => &ROUTE,
             (Role::Sendbox, Forward::Route, _) => &ROUTE_USER,
+            (Role::Receivebox, ..) if self.by_socket => &BY_SOCKET,
             (Role::Receivebox, ..) => &RECEIVEBOX,
         };
         let mut found = Vec::with_capacity(conditions.len());
@@ -451,6 +468,22 @@ const RECEIVEBOX: [Condition; 3] = [
     },
 ];
 
+/// Of a receivebox that reads a packet socket: it takes packets of any device, with a tag in front or none, and merged by
+/// the kernel or not.
+const BY_SOCKET: [Condition; 2] = [
+    DEVICE,
+    Condition {
+        name: "offloads",
+        reason: OFFLOADS_REASON,
+        is_ground: false,
+        is_awaited: true,
+        look: |devices| {
+            offload::check_by_socket(&devices.wan)?;
+            Ok("off, as far as needed".into())
+        },
+    },
+];
+
 const DEVICE: Condition = Condition {
     name: "device",
     reason: "it is waited for",
@@ -587,7 +620,7 @@ fn root_qdisc(devices: &Devices) -> Result<String, Fault> {
 
 fn receive_queues(devices: &Devices) -> Result<String, Fault> {
     let lan = devices.lan();
-    let (queues, most) = (offload::receive_queues(lan)?, XdpPort::QUEUES_MAX);
+    let (queues, most) = (offload::receive_queues(lan)?, QUEUES_MAX);
     let allowed = devices.queues.unwrap_or(most);
     if queues <= allowed {
         return Ok(queues.to_string());
@@ -618,7 +651,7 @@ fn mtu(devices: &Devices) -> Result<String, Fault> {
 
 fn frame_size(devices: &Devices) -> Result<String, Fault> {
     for device in devices.names() {
-        if let Err(PortError::Mtu { mtu, max, .. }) = XdpPort::layout(device) {
+        if let Err(PortError::Mtu { mtu, max, .. }) = Layout::of(device) {
             return Err(Fault::new(
                 format!("{device} has an MTU of {mtu}, and AF_XDP carries at most {max}"),
                 format!("ip link set dev {device} mtu {}", max.bytes),

@@ -26,7 +26,7 @@ use crate::ethernet;
 use crate::filters::{self, Filter};
 use crate::kernel;
 use crate::offload;
-use crate::port::{Direction, MtuMax, XdpPort};
+use crate::port::{Direction, MtuMax, QUEUES_MAX, XdpPort};
 use crate::service::privileges;
 
 /// How a check ended.
@@ -428,7 +428,7 @@ fn program(name: &str, device: &str, link: &serde_json::Value) -> Check {
 
 /// A sendbox reads so many queues of its LAN: frames of others would pass it by.
 fn queues(name: &str, device: &str, place: Place) -> Check {
-    const MAX: u32 = XdpPort::QUEUES_MAX;
+    const MAX: u32 = QUEUES_MAX;
     match offload::receive_queues(device) {
         Ok(count) if count <= MAX || place == Place::Wan => Check::ok(name, count.to_string()),
         Ok(count) => {

@@ -6,10 +6,12 @@
 //! ([`crate::service`]).
 
 mod apart;
+#[cfg(feature = "bpf")]
 mod attempt;
 mod claim;
 pub mod conditions;
 pub mod config;
+#[cfg(feature = "bpf")]
 pub mod doctor;
 pub mod explain;
 pub mod init;
@@ -18,13 +20,16 @@ mod messages;
 pub mod metrics;
 pub mod observer;
 mod peer;
+#[cfg(feature = "bpf")]
 pub mod plan;
 pub mod receivebox;
+#[cfg(feature = "bpf")]
 pub mod record;
 pub mod reload;
 pub mod routed;
 mod schedule;
 mod scope;
+#[cfg(feature = "bpf")]
 pub mod sendbox;
 mod starting;
 pub mod status;

@@ -1,7 +1,8 @@
 //! The receivebox daemon: reports when boundary packets of bundles arrive.
 //!
 //! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
-//! and this process turns what it sampled into reports. Its death touches no traffic.
+//! and this process turns what it sampled into reports. Its death touches no traffic. On small machines a packet socket
+//! takes the place of the program ([`run_by_socket`]).
 //!
 //! Where packets are merged before an XDP program would see them, for the device's driver runs none, a program at tc
 //! counts and samples the packets that they were merged of. For that the sendbox must build version 2 of the sampling
@@ -9,6 +10,8 @@
 
 mod change;
 mod following;
+mod packets;
+mod sampling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,11 +26,15 @@ use forebay_core::bundle::scope::Scope;
 use forebay_core::bundle::{BlockVersion, BlockVersions, BundleId, EpochSize, SamplingKey};
 use forebay_core::record::BundleCounters;
 use forebay_core::units::Timestamp;
-use forebay_ebpf::{Boundary, Sampler, SamplerBundle, SamplerPlace, XdpMode};
+#[cfg(feature = "bpf")]
+use forebay_ebpf::Sampler;
+use forebay_ebpf::{Boundary, SamplerBundle};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::following::{Apart, sampled_with};
+use self::packets::PacketSampler;
+use self::sampling::Sampling;
 use super::conditions::{Devices, Void};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::Loaded;
@@ -44,7 +51,6 @@ use super::{DaemonError, apart, scope, unguessable};
 use crate::offload::{self, Offload};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
-use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
 use crate::{clock, ethernet, log};
 
@@ -80,20 +86,38 @@ struct Monotonic;
 impl BoxClock for Monotonic {}
 
 /// Runs the daemon until it is told to stop; answers its last state.
+#[cfg(feature = "bpf")]
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
     run_by(Monotonic, config)
 }
 
 /// [`run`] by another clock, for a testbed: no option of the daemon leads here.
+#[cfg(feature = "bpf")]
 pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
+    run_with(clock, config, false, |devices, ifindex| Ok(Box::new(attach(devices, ifindex)?)))
+}
+
+/// Runs the daemon without a BPF program: it counts and samples what a packet socket gives it.
+pub fn run_by_socket(config: &Config) -> Result<Status, DaemonError> {
+    config.expect_role(Role::Receivebox)?;
+    privileges::check_by_socket().map_err(DaemonError::SetUp)?;
+    run_with(Monotonic, config, true, |devices, _| Ok(Box::new(PacketSampler::open(&devices.wan)?)))
+}
+
+fn run_with(
+    clock: impl BoxClock,
+    config: &Config,
+    by_socket: bool,
+    watch: impl FnOnce(&Devices, u32) -> Result<Box<dyn Sampling>, DaemonError>,
+) -> Result<Status, DaemonError> {
     let prepared = prepare(config)?;
-    let loaded = match waiting::wait(&prepared, false, |_| ())? {
+    let loaded = match waiting::wait(&prepared, false, |config| config.by_socket = by_socket)? {
         Begun::With(loaded, _) => *loaded,
         Begun::Ended(status) => return Ok(*status),
     };
-    let worker = ReceiveboxWorker::open(&loaded, &prepared.confinement, Box::new(clock))?;
+    let worker = ReceiveboxWorker::open(&loaded, &prepared.confinement, Box::new(clock), watch)?;
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
@@ -113,7 +137,7 @@ struct Watch {
 
 /// Everything the worker thread owns.
 struct ReceiveboxWorker {
-    sampler: Sampler,
+    sampler: Box<dyn Sampling>,
     messages: Messages,
     /// Where messages come to.
     own: Vec<IpAddr>,
@@ -141,6 +165,7 @@ impl ReceiveboxWorker {
         loaded: &Loaded,
         confinement: &Confinement,
         clock: Box<dyn BoxClock>,
+        watch: impl FnOnce(&Devices, u32) -> Result<Box<dyn Sampling>, DaemonError>,
     ) -> Result<Self, DaemonError> {
         let Loaded { config, keys, .. } = loaded;
         let now = clock::now();
@@ -150,9 +175,9 @@ impl ReceiveboxWorker {
         let observed = Observer::start(&devices, confinement.account.as_ref());
         let (observer, seen) = observed.map_err(DaemonError::SetUp)?;
         let ifindex = crate::port::ifindex(&config.wan)?;
-        let mut sampler = attach(&devices, ifindex)?;
-        sampler.set_messages(&apart::of_receivebox(&config.listen))?;
-        let versions = versions(&sampler);
+        let mut sampler = watch(&devices, ifindex)?;
+        sampler.set_messages(apart::of_receivebox(&config.listen))?;
+        let versions = sampler.versions();
         let bundles: Vec<Watch> = config
             .bundles
             .iter()
@@ -163,7 +188,7 @@ impl ReceiveboxWorker {
         sampler.change(&[], bundles.iter().map(Watch::sampled).collect())?;
         let own: Vec<IpAddr> = config.listen.iter().map(SocketAddr::ip).collect();
         for bundle in &bundles {
-            bundle.leave_out(&mut sampler, &own, &seen.names)?;
+            bundle.leave_out(sampler.as_mut(), &own, &seen.names)?;
         }
         let (tracer, trace_writer) =
             trace::start(config, confinement).map_err(DaemonError::Trace)?;
@@ -199,19 +224,17 @@ impl ReceiveboxWorker {
         let now = self.now();
         self.follow_device()?;
         let Self { sampler, messages, bundles, by_id, schedule, seen, clock, .. } = self;
-        sampler
-            .consume(&mut |boundary| {
-                // It may be of something else than what was sent: the sendbox hears of no more packets,
-                // and stops to shape.
-                if !seen.void.is_empty() {
-                    return;
-                }
-                if let Some(&index) = by_id.get(&boundary.bundle) {
-                    bundles[index].on_boundary(now, clock.as_ref(), &boundary);
-                    schedule.set(index, now);
-                }
-            })
-            .map_err(io::Error::other)?;
+        sampler.consume(&mut |boundary| {
+            // It may be of something else than what was sent: the sendbox hears of no more packets,
+            // and stops to shape.
+            if !seen.void.is_empty() {
+                return;
+            }
+            if let Some(&index) = by_id.get(&boundary.bundle) {
+                bundles[index].on_boundary(now, clock.as_ref(), &boundary);
+                schedule.set(index, now);
+            }
+        })?;
         messages.receive(|index, datagram, admission| {
             let taken = bundles[index].on_datagram(now, datagram, admission);
             if taken != Taken::Rejected {
@@ -234,7 +257,7 @@ impl ReceiveboxWorker {
         if seen.names != self.seen.names {
             self.messages.set_names(&seen.names);
             for watch in &self.bundles {
-                let left_out = watch.leave_out(&mut self.sampler, &self.own, &seen.names);
+                let left_out = watch.leave_out(self.sampler.as_mut(), &self.own, &seen.names);
                 left_out.map_err(io::Error::other)?;
             }
         }
@@ -263,7 +286,7 @@ impl ReceiveboxWorker {
                 self.ifindex = Some(ifindex);
                 tracing::info!(target: "device", "{} was made again: attached to it", self.wan);
             }
-            Err(error) => self.seen.void.push(Void::made_again(&self.wan, &error)),
+            Err(error) => self.seen.void.push(Void::made_again(&self.wan, error.as_ref())),
         }
         Ok(())
     }
@@ -271,7 +294,7 @@ impl ReceiveboxWorker {
     fn serve_due(&mut self, now: Timestamp) -> io::Result<()> {
         while let Some(index) = self.schedule.pop(now) {
             let watch = &mut self.bundles[index];
-            let followed = watch.follow_sendbox(&mut self.sampler, &self.own, &self.seen.names);
+            let followed = watch.follow_sendbox(self.sampler.as_mut(), &self.own, &self.seen.names);
             followed.map_err(io::Error::other)?;
             while watch.receivebox.poll(now, &mut self.scratch) {
                 self.messages.send(index, &self.scratch);
@@ -296,9 +319,12 @@ impl ReceiveboxWorker {
         if due.is_zero() {
             return Ok(());
         }
+        let rest = self.sampler.rest();
+        let watched = Some(self.sampler.as_fd()).filter(|_| rest.is_zero());
+        let due = if rest.is_zero() { due } else { due.min(rest) };
         let timeout = TimeSpec::from(due.min(IDLE));
-        let own = [self.sampler.as_fd(), mailbox.as_fd(), self.observer.as_fd()];
-        let mut fds = own.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).to_vec();
+        let own = watched.into_iter().chain([mailbox.as_fd(), self.observer.as_fd()]);
+        let mut fds: Vec<_> = own.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         self.messages.wake_for(&mut fds);
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
@@ -322,8 +348,7 @@ impl ReceiveboxWorker {
 
     fn put_counters(&self) {
         for watch in &self.bundles {
-            // A map that cannot be read shows in the status.
-            let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
+            let seen = self.sampler.counters(watch.config.id);
             let row = BundleCounters {
                 packets_sent: seen.packets,
                 bytes_sent: seen.bytes.as_u64(),
@@ -336,17 +361,11 @@ impl ReceiveboxWorker {
 
     fn status(&self) -> Status {
         let now = self.now();
-        let mode = match self.sampler.place() {
-            Some(SamplerPlace::Xdp(XdpMode::Native)) => "xdp native",
-            Some(SamplerPlace::Xdp(XdpMode::Generic)) => "xdp generic",
-            Some(SamplerPlace::Tcx) => "tcx",
-            None => "detached",
-        };
-        let lost = self.sampler.lost_boundaries().unwrap_or_default();
+        let (name, lost) = self.sampler.lost();
         let port = PortStatus {
             device: self.wan.clone(),
-            mode: mode.into(),
-            counters: vec![("boundaries_lost".into(), lost)],
+            mode: self.sampler.mode().into(),
+            counters: vec![(name.into(), lost)],
         };
         Status {
             at_ns: clock::now().as_nanos(),
@@ -366,7 +385,7 @@ impl ReceiveboxWorker {
 
     fn bundle_status(&self, place: usize, now: Timestamp) -> BundleStatus {
         let watch = &self.bundles[place];
-        let seen = self.sampler.counters(watch.config.id).ok().flatten().unwrap_or_default();
+        let seen = self.sampler.counters(watch.config.id);
         let heard = watch.receivebox.heard_at();
         let counters = watch.receivebox.counters();
         let peer = watch.receivebox.peer();
@@ -404,7 +423,7 @@ impl Worker for ReceiveboxWorker {
     fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
-        self.confinement.confine(Task::Packets)?;
+        self.confinement.confine(self.sampler.task())?;
         while self.obey(&mailbox) {
             self.round()?;
             self.sleep(&mailbox)?;
@@ -431,6 +450,7 @@ fn by_id(bundles: &[Watch]) -> BTreeMap<BundleId, usize> {
 }
 
 /// Watches a device, and leaves it to merge packets or not as before.
+#[cfg(feature = "bpf")]
 fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
     let wan = &devices.wan;
     if ethernet::is_bare(wan).map_err(DaemonError::SetUp)? {
@@ -452,14 +472,6 @@ fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
         forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. } => void.into(),
         other => other.into(),
     })
-}
-
-/// The versions of the sampling block that a sampler builds.
-fn versions(sampler: &Sampler) -> BlockVersions {
-    match sampler.place() {
-        Some(SamplerPlace::Tcx) => BlockVersions::of(BlockVersion::V2),
-        Some(SamplerPlace::Xdp(_)) | None => BlockVersions::ALL,
-    }
 }
 
 impl Watch {
@@ -537,8 +549,11 @@ impl Watch {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "bpf"))]
 mod tests {
+    use forebay_core::bundle::BlockVersion;
+    use forebay_ebpf::{SamplerPlace, XdpMode};
+
     use super::*;
     use crate::daemon::config::DatapathKind;
     use crate::port::tests::{on_a_veth_pair, run};
@@ -606,7 +621,7 @@ mod tests {
             }
             let sampler = watch("br0").unwrap();
             assert_eq!(sampler.place(), Some(SamplerPlace::Tcx));
-            assert_eq!(versions(&sampler), BlockVersions::of(BlockVersion::V2));
+            assert_eq!(Sampling::versions(&sampler), BlockVersions::of(BlockVersion::V2));
             // With its holder it goes.
             drop(sampler);
             let ifindex = crate::port::ifindex("br0").unwrap();

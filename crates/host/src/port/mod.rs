@@ -4,23 +4,31 @@ mod packet;
 mod pieces;
 mod ring;
 mod socket;
+#[cfg(feature = "bpf")]
 mod xdp;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use forebay_core::units::Timestamp;
+#[cfg(feature = "bpf")]
 use forebay_ebpf::{Capture, CaptureOptions};
 
 use crate::netlink::{self, attribute};
 
 pub use packet::PacketPort;
+pub(crate) use packet::{bind_packet_socket, dropped_packets};
+pub(crate) use pieces::Layout;
 pub use pieces::MtuMax;
 pub use socket::{SpareSocket, XdpOptions};
+#[cfg(feature = "bpf")]
 pub use xdp::XdpPort;
 
 /// Length of an Ethernet header, in bytes.
 pub const ETHERNET_HEADER_LEN: usize = 14;
+
+/// Most receive queues of a device that a port reads: more than one thread has use for.
+pub const QUEUES_MAX: u32 = 16;
 
 /// Sends and receives frames (Ethernet header to payload, without FCS) on one device.
 pub trait Port: Send {
@@ -128,6 +136,7 @@ pub enum PortError {
 ///
 /// For devices behind which nothing else forwards, such as the link emulator's. A foreign XDP
 /// program and a missing privilege are errors, never a reason to fall back.
+#[cfg(feature = "bpf")]
 pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, PortError> {
     match open_all_xdp(device, direction) {
         Ok(port) => Ok(Box::new(port)),
@@ -145,6 +154,7 @@ pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, Por
     }
 }
 
+#[cfg(feature = "bpf")]
 fn open_all_xdp(device: &str, direction: Direction) -> Result<XdpPort, PortError> {
     let mut port = XdpPort::open(device, direction)?;
     if direction.receives() {
@@ -192,7 +202,10 @@ pub(crate) fn xdp_program(device: &str) -> io::Result<Option<XdpProgram>> {
 }
 
 /// An error about `device` from a system call.
-fn os_error(device: &str, operation: &'static str) -> impl FnOnce(io::Error) -> PortError {
+pub(crate) fn os_error(
+    device: &str,
+    operation: &'static str,
+) -> impl FnOnce(io::Error) -> PortError {
     move |source| match source.raw_os_error() {
         Some(libc::EPERM) => PortError::Privilege { device: device.to_string() },
         _ => PortError::Os { operation, device: device.to_string(), source },
@@ -205,7 +218,7 @@ fn last_os_error(device: &str, operation: &'static str) -> PortError {
 }
 
 /// Sets an option of a socket.
-fn set_option<T>(
+pub(crate) fn set_option<T>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

@@ -57,7 +57,7 @@ impl PacketPort {
             // Best effort: without CAP_NET_ADMIN the default size stays.
             let _ = set_option(socket.as_fd(), libc::SOL_SOCKET, name, &BUFFER_BYTES);
         }
-        bind(socket.as_fd(), ifindex, direction)
+        bind_packet_socket(socket.as_fd(), ifindex, direction)
             .map_err(os_error(device, "binding a packet socket"))?;
         Ok(Self {
             socket,
@@ -137,26 +137,36 @@ impl Port for PacketPort {
     }
 
     fn ring_drops(&self) -> u64 {
-        // SAFETY: plain numbers, for which zero is valid.
-        let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
-        let mut len = size_of_val(&statistics) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which `statistics` has.
-        let status = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut statistics).cast(),
-                &mut len,
-            )
-        };
-        // Reading resets the kernel's counter.
-        let since_last = if status < 0 { 0 } else { u64::from(statistics.tp_drops) };
+        let since_last = dropped_packets(self.socket.as_fd());
         self.kernel_drops.fetch_add(since_last, Ordering::Relaxed) + since_last + self.lost
     }
 }
 
-fn bind(socket: BorrowedFd<'_>, ifindex: u32, direction: Direction) -> io::Result<()> {
+/// Packets that a packet socket had no room for since this was last asked.
+pub(crate) fn dropped_packets(socket: BorrowedFd<'_>) -> u64 {
+    // SAFETY: plain numbers, for which zero is valid.
+    let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&statistics) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which `statistics` has.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &mut len,
+        )
+    };
+    // Reading resets the kernel's counter.
+    if status < 0 { 0 } else { u64::from(statistics.tp_drops) }
+}
+
+/// Binds a packet socket to a device, which takes no privilege.
+pub(crate) fn bind_packet_socket(
+    socket: BorrowedFd<'_>,
+    ifindex: u32,
+    direction: Direction,
+) -> io::Result<()> {
     // SAFETY: plain numbers, for which zero is valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;

@@ -7,8 +7,9 @@ use std::fmt;
 
 use forebay_core::units::Timestamp;
 
-use super::ETHERNET_HEADER_LEN;
+use super::{ETHERNET_HEADER_LEN, PortError, os_error};
 use crate::kernel;
+use crate::offload::mtu;
 
 /// The kernel leaves XDP_PACKET_HEADROOM free at the start of each chunk that it receives into.
 const HEADROOM: u32 = 256;
@@ -34,6 +35,16 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// How frames of a device of the current network namespace lie in memory.
+    pub(crate) fn of(device: &str) -> Result<Self, PortError> {
+        let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
+        let max = MtuMax::here();
+        if mtu > max.bytes {
+            return Err(PortError::Mtu { device: device.to_string(), mtu, max });
+        }
+        Ok(Self::for_mtu(mtu))
+    }
+
     /// The layout of frames of a device with this MTU (bytes): in small chunks that hold one each, or else in as many
     /// large ones as it takes.
     pub fn for_mtu(mtu: u32) -> Self {

@@ -11,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use forebay_core::units::Timestamp;
 use forebay_ebpf::{Capture, STAMP_LEN};
 
-use super::pieces::{Layout, MtuMax};
+use super::pieces::Layout;
 use super::ring::Mapping;
 use super::socket::{Place, Socket, SpareSocket, TRANSMIT_FRAMES, TransmitSide, XdpOptions};
-use super::{Direction, Port, PortError, ifindex, os_error};
+use super::{Direction, Port, PortError, QUEUES_MAX, ifindex, os_error};
 use crate::clock;
-use crate::offload::{mtu, receive_queues};
+use crate::offload::receive_queues;
 
 /// A port over AF_XDP sockets. It receives what a [`Capture`] program redirects to it; sending
 /// needs no program.
@@ -37,9 +37,6 @@ pub struct XdpPort {
 }
 
 impl XdpPort {
-    /// Most receive queues of a device: more than one thread has use for.
-    pub const QUEUES_MAX: u32 = 16;
-
     /// Opens queue 0 of a device of the current network namespace; one that receives must have no
     /// other receive queue.
     ///
@@ -55,10 +52,10 @@ impl XdpPort {
         Self::open_from(device, Direction::Transmit, 1..2, XdpOptions::default())
     }
 
-    /// Opens all receive queues of a device of the current network namespace, at most [`XdpPort::QUEUES_MAX`]. Attach
+    /// Opens all receive queues of a device of the current network namespace, at most [`QUEUES_MAX`]. Attach
     /// a [`Capture`] and give it this port's [`XdpPort::queues`].
     pub fn open_to_receive(device: &str, options: XdpOptions) -> Result<Self, PortError> {
-        let queues = Self::receive_queues(device, Self::QUEUES_MAX)?;
+        let queues = Self::receive_queues(device, QUEUES_MAX)?;
         Self::open_queues(device, Direction::Receive, queues, options)
     }
 
@@ -89,7 +86,7 @@ impl XdpPort {
         options: XdpOptions,
     ) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
-        let layout = Self::layout(device)?;
+        let layout = Layout::of(device)?;
         let spares = queues.clone().map(|_| SpareSocket::open(options));
         let spares = spares.collect::<io::Result<Vec<SpareSocket>>>();
         let spares = spares.map_err(os_error(device, "opening an AF_XDP socket"))?;
@@ -129,16 +126,6 @@ impl XdpPort {
             turn: 0,
             oversized: 0,
         })
-    }
-
-    /// How the device's frames lie in memory.
-    pub(crate) fn layout(device: &str) -> Result<Layout, PortError> {
-        let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
-        let max = MtuMax::here();
-        if mtu > max.bytes {
-            return Err(PortError::Mtu { device: device.to_string(), mtu, max });
-        }
-        Ok(Layout::for_mtu(mtu))
     }
 
     /// Gives each queue to a port of its own, in the order of the queues. This one has none from then on: it receives

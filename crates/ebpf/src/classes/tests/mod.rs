@@ -5,10 +5,10 @@ use forebay_core::bundle::{BlockVersion, EpochSize};
 use forebay_skips::{Need, skip_without};
 
 use super::*;
-use crate::SamplerBundle;
 use crate::attach::{tcx_ids, tcx_programs};
 use crate::program::tests::{Buffer, INGRESS_IFINDEX, PRIORITY, run_at_tc};
 use crate::sampler::tests::{between, message_end};
+use crate::{CLASSIFY, SamplerBundle};
 
 const LAN: u32 = 7;
 /// No device: the packets of a trial run belong to a socket, and must not leave anywhere.

@@ -224,6 +224,7 @@ fn config(
         listen: listen?,
         control,
         realtime: realtime.unwrap_or(true),
+        by_socket: false,
         user,
         status_group,
         xdp,

@@ -184,6 +184,9 @@ pub struct Config {
     pub control: PathBuf,
     /// Run the packet thread under SCHED_FIFO where the kernel allows it.
     pub realtime: bool,
+    /// A receivebox counts and samples what a packet socket gives it, and loads no BPF program: up to who starts it, and
+    /// no key of the file.
+    pub by_socket: bool,
     /// The account that the box goes over to once it is set up; `None`: the default one if it exists.
     pub user: Option<String>,
     /// The group that may ask for the status, beside root and the user of the box.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_core::bundle::BundleId;
 
-use super::{ReceiveboxWorker, Watch, by_id, scopes, versions};
+use super::{ReceiveboxWorker, Watch, by_id, scopes};
 use crate::daemon::reload::Change;
 use crate::daemon::reload::difference::Origin;
 use crate::daemon::schedule::Schedule;
@@ -16,14 +16,14 @@ impl ReceiveboxWorker {
     /// # Errors
     ///
     /// What keeps the sampler from that; then all is as before, but for what the kernel has refused a part of
-    /// ([`Sampler::change`](forebay_ebpf::Sampler::change)).
+    /// ([`Sampling::change`](super::sampling::Sampling::change)).
     pub(super) fn change(&mut self, change: &Change) -> Result<(), forebay_ebpf::Error> {
         let now = self.now();
         let Change { config, keys, origins } = change;
         let gone = change.gone(self.bundles.len());
         let ids: Vec<BundleId> = gone.iter().map(|place| self.bundles[*place].config.id).collect();
         let (mut fresh, mut sampled) = (BTreeMap::new(), Vec::new());
-        let (scopes, versions) = (scopes(config), versions(&self.sampler));
+        let (scopes, versions) = (scopes(config), self.sampler.versions());
         for (place, (bundle, origin)) in config.bundles.iter().zip(origins).enumerate() {
             let Some(earlier) = origin.place() else {
                 let watch = Watch::new(bundle, &keys[place], scopes[place].clone(), versions, now);
@@ -39,7 +39,7 @@ impl ReceiveboxWorker {
         self.sampler.change(&ids, sampled)?;
         for watch in fresh.values() {
             // There is room for the addresses of as many bundles as there are.
-            watch.leave_out(&mut self.sampler, &self.own, &self.seen.names)?;
+            watch.leave_out(self.sampler.as_mut(), &self.own, &self.seen.names)?;
         }
         // Nothing fails from here on.
         for place in gone {

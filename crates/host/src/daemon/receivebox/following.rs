@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use forebay_core::bundle::receivebox::Receivebox;
 use forebay_core::bundle::scope::AddressSet;
 use forebay_core::bundle::{BlockVersion, EpochSize, Nat, SamplingKey};
-use forebay_ebpf::{MAX_LEFT_OUT, Sampler};
+use forebay_ebpf::MAX_LEFT_OUT;
 
 use super::Watch;
+use super::sampling::Sampling;
 use crate::daemon::config::Peer;
 use crate::daemon::observer::names::Names;
 
@@ -15,7 +16,7 @@ impl Watch {
     /// Sets the sampler to the sendbox's epoch size, key and addresses.
     pub(super) fn follow_sendbox(
         &mut self,
-        sampler: &mut Sampler,
+        sampler: &mut dyn Sampling,
         own: &[IpAddr],
         names: &Names,
     ) -> Result<(), forebay_ebpf::Error> {
@@ -30,7 +31,7 @@ impl Watch {
         }
         let (key, version, epoch_size) = wanted;
         if (key, version) != (self.sampled_with.0, self.sampled_with.1) {
-            sampler.set_bundle(self.config.id, self.sampling(&self.config))?;
+            sampler.change(&[], vec![self.sampled()])?;
         } else {
             sampler.set_epoch_size(self.config.id, epoch_size);
         }
@@ -42,7 +43,7 @@ impl Watch {
     /// address. With a sendbox that leaves out all that goes to boxes what goes to this one, `own`, is left out, too.
     pub(super) fn leave_out(
         &self,
-        sampler: &mut Sampler,
+        sampler: &mut dyn Sampling,
         own: &[IpAddr],
         names: &Names,
     ) -> Result<(), forebay_ebpf::Error> {

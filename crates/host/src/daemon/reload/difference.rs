@@ -164,6 +164,8 @@ fn fixed(config: &Config) -> Values {
         metrics,
         uplink: _,
         bundles: _,
+        // Up to who starts the box.
+        by_socket: _,
         places: _,
     } = config;
     vec![

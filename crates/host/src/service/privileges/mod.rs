@@ -3,7 +3,7 @@
 //! | capability | for what | kept |
 //! |---|---|---|
 //! | CAP_NET_ADMIN | attaching programs, large buffers; asking for filters; setting rates of classes | by the observer; by a thread of the kernel datapath |
-//! | CAP_NET_RAW | AF_XDP sockets | no |
+//! | CAP_NET_RAW | AF_XDP and packet sockets | no |
 //! | CAP_BPF | loading programs, making maps; later setting maps and links | by the packet thread |
 //! | CAP_PERFMON | programs that keep pointers or stand at tracepoints, and those of a congestion control (agent) | no |
 //! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by a packet thread that has such sockets |
@@ -39,6 +39,9 @@ const SET_UP: [(Capability, &str); 5] = [
     (Capability::CAP_IPC_LOCK, "to share memory with AF_XDP sockets"),
 ];
 
+/// The capability that set-up needs of a receivebox without a BPF program.
+const BY_SOCKET: [(Capability, &str); 1] = [(Capability::CAP_NET_RAW, "to open packet sockets")];
+
 /// What set-up can do without, but not as well: SCHED_FIFO.
 const WELCOME: Capability = Capability::CAP_SYS_NICE;
 
@@ -70,6 +73,11 @@ fn wanted() -> String {
 /// Says which capabilities are missing for the set-up of a box, with the fix.
 pub fn check() -> io::Result<()> {
     check_all(&SET_UP, &wanted())
+}
+
+/// As [`check`], of a receivebox without a BPF program.
+pub fn check_by_socket() -> io::Result<()> {
+    check_all(&BY_SOCKET, &Capability::CAP_NET_RAW.to_string())
 }
 
 /// Says which capabilities are missing for the set-up of an agent, with the fix.
@@ -201,7 +209,8 @@ impl Confinement {
             // The files are readable by their owner alone, who may be another one.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
             Task::Rates => &[Capability::CAP_NET_ADMIN],
-            Task::Frames
+            Task::Watching
+            | Task::Frames
             | Task::Control
             | Task::Log
             | Task::Trace
@@ -226,11 +235,12 @@ impl Confinement {
 /// Puts the calling thread under SCHED_FIFO; false where the kernel does not allow it, such as
 /// without CAP_SYS_NICE or in a container.
 pub fn go_realtime() -> bool {
-    let parameter = libc::sched_param { sched_priority: PRIORITY };
+    // The kernel's struct sched_param. Not by the C library: musl's function refuses always.
+    let parameter: libc::c_int = PRIORITY;
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: plain system call with a valid structure; 0 means the calling thread.
-    let status = unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameter)
-    };
+    let status =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter) };
     status == 0
 }
 

@@ -20,6 +20,8 @@ use seccompiler::{
 pub enum Task {
     /// Packets and messages.
     Packets,
+    /// Messages, and packets of a packet socket.
+    Watching,
     /// Messages, and maps of programs that see the packets: these stay in the kernel.
     Classes,
     /// Frames of one receive queue.
@@ -42,8 +44,9 @@ pub enum Task {
 
 impl Task {
     #[cfg(test)]
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Packets,
+        Self::Watching,
         Self::Classes,
         Self::Frames,
         Self::Control,
@@ -321,7 +324,7 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
 fn allowed(task: Task) -> Result<Rules, BackendError> {
     let more: &[&[libc::c_long]] = match task {
-        Task::Packets => &[SOCKETS, &[libc::SYS_bind]],
+        Task::Packets | Task::Watching => &[SOCKETS, &[libc::SYS_bind]],
         Task::Classes | Task::Frames => &[SOCKETS],
         Task::Control => &[SOCKETS, CONTROL],
         Task::Log => &[],
@@ -346,7 +349,10 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
         }
         Task::Control => {
             rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?]);
-            rules.insert(libc::SYS_ioctl, vec![only(1, SeccompCmpOp::Eq, libc::FIONBIO)?]);
+            rules.insert(
+                libc::SYS_ioctl,
+                vec![only(1, SeccompCmpOp::Eq, libc::FIONBIO as libc::c_ulong)?],
+            );
             rules.insert(libc::SYS_openat, vec![reading()?]);
         }
         Task::Metrics => drop(rules.insert(libc::SYS_socket, vec![family(libc::AF_UNIX)?])),
@@ -355,13 +361,16 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
             let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
             let families = families.into_iter().map(family).collect::<Result<_, _>>()?;
             rules.insert(libc::SYS_socket, families);
-            rules.insert(libc::SYS_ioctl, vec![only(1, SeccompCmpOp::Eq, libc::FIONREAD)?]);
+            rules.insert(
+                libc::SYS_ioctl,
+                vec![only(1, SeccompCmpOp::Eq, libc::FIONREAD as libc::c_ulong)?],
+            );
             rules.insert(libc::SYS_openat, vec![reading()?]);
             // The resolver loads its modules when it needs them: files that it cannot write.
             let no_writing = only(2, SeccompCmpOp::MaskedEq(libc::PROT_WRITE as u64), 0)?;
             rules.insert(libc::SYS_mmap, vec![no_code, no_writing]);
         }
-        Task::Frames | Task::Log | Task::Rates | Task::Trace => {}
+        Task::Watching | Task::Frames | Task::Log | Task::Rates | Task::Trace => {}
     }
     Ok(rules)
 }

@@ -1,0 +1,129 @@
+//! What the kernel need not hand over: a filter of a socket (classic BPF, Documentation/networking/filter.rst), which any
+//! process may set and no verifier refuses.
+//!
+//! It passes IP packets to one station whose source lies in a bundle's prefixes, and those behind a VLAN tag that the
+//! kernel has left in the frame: a gateway's other traffic wakes nobody. What it passes is looked at again.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use ipnet::IpNet;
+
+use crate::port::set_option;
+
+/// Instructions of the longest program that the kernel takes (BPF_MAXINSNS, include/uapi/linux/bpf_common.h).
+const LONGEST: usize = 4096;
+/// As many bytes of a packet are handed over: all.
+const WHOLE: u32 = u32::MAX;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const EQUALS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const GO: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// Where the kernel has what is no byte of the packet, and the network's header (include/uapi/linux/filter.h).
+const PROTOCOL: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL;
+const KIND: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE;
+/// Of the source address in an IPv4 header, and in an IPv6 header.
+const V4_SOURCE: i32 = libc::SKF_NET_OFF + 12;
+const V6_SOURCE: i32 = libc::SKF_NET_OFF + 8;
+
+/// A program of the kernel's, ready to be attached.
+#[derive(Debug)]
+pub struct Filter(Vec<libc::sock_filter>);
+
+impl Filter {
+    /// Passes packets from these prefixes. Of more than fit, those from any.
+    pub fn of(sources: &BTreeSet<IpNet>) -> Self {
+        let (v4, v6): (Vec<&IpNet>, Vec<&IpNet>) =
+            sources.iter().partition(|prefix| prefix.addr().is_ipv4());
+        let v4: Vec<_> = v4.into_iter().flat_map(passes).chain([answer(0)]).collect();
+        let v6: Vec<_> = v6.into_iter().flat_map(passes).chain([answer(0)]).collect();
+        let filter = Self::behind_head(&v4, &v6);
+        if filter.0.len() > LONGEST { Self::of_any_source() } else { filter }
+    }
+
+    /// Passes packets from anywhere.
+    pub fn of_any_source() -> Self {
+        Self::behind_head(&[answer(WHOLE)], &[answer(WHOLE)])
+    }
+
+    /// What comes to a group, or is no IP, does not pass; the rest is up to these two.
+    fn behind_head(v4: &[libc::sock_filter], v6: &[libc::sock_filter]) -> Self {
+        let mut program = vec![
+            load(KIND),
+            equals(libc::PACKET_HOST.into(), 2, 0),
+            equals(libc::PACKET_OTHERHOST.into(), 1, 0),
+            answer(0),
+            load(PROTOCOL),
+            equals(libc::ETH_P_8021Q as u32, 5, 0),
+            equals(libc::ETH_P_8021AD as u32, 4, 0),
+            equals(libc::ETH_P_QINQ1 as u32, 3, 0),
+            equals(libc::ETH_P_IP as u32, 3, 0),
+            equals(libc::ETH_P_IPV6 as u32, 3, 0),
+            answer(0),
+            answer(WHOLE),
+            step(GO, 1, (0, 0)),
+            step(GO, v4.len() as u32, (0, 0)),
+        ];
+        program.extend_from_slice(v4);
+        program.extend_from_slice(v6);
+        Self(program)
+    }
+
+    /// Attaches the program to a socket, in the place of an earlier one.
+    pub fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: self.0.len() as libc::c_ushort,
+            // The kernel only reads it.
+            filter: self.0.as_ptr().cast_mut(),
+        };
+        set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+}
+
+/// Passes a packet whose source lies in a prefix, and else goes on behind.
+fn passes(prefix: &IpNet) -> Vec<libc::sock_filter> {
+    let (source, octets) = match prefix.network() {
+        std::net::IpAddr::V4(network) => (V4_SOURCE, network.octets().to_vec()),
+        std::net::IpAddr::V6(network) => (V6_SOURCE, network.octets().to_vec()),
+    };
+    let mut steps = Vec::new();
+    let words = octets.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word));
+    for (place, word) in (0..).zip(words) {
+        let bits = u32::from(prefix.prefix_len()).saturating_sub(32 * place).min(32);
+        if bits == 0 {
+            break;
+        }
+        steps.push(load(source + 4 * place as i32));
+        if bits < 32 {
+            steps.push(step(AND, u32::MAX << (32 - bits), (0, 0)));
+        }
+        steps.push(equals(word, 0, 0));
+    }
+    steps.push(answer(WHOLE));
+    let len = steps.len();
+    for (at, step) in steps.iter_mut().enumerate().filter(|(_, step)| step.code == EQUALS) {
+        step.jf = (len - 1 - at) as u8;
+    }
+    steps
+}
+
+fn step(code: u16, k: u32, (jt, jf): (u8, u8)) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
+
+fn load(at: i32) -> libc::sock_filter {
+    step(LOAD, at as u32, (0, 0))
+}
+
+/// Goes on so many steps further if it is so, and else so many.
+fn equals(value: u32, then: u8, otherwise: u8) -> libc::sock_filter {
+    step(EQUALS, value, (then, otherwise))
+}
+
+fn answer(bytes: u32) -> libc::sock_filter {
+    step(RETURN, bytes, (0, 0))
+}

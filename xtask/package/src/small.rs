@@ -1,0 +1,48 @@
+//! The receivebox for small routers (`crates/receivebox`) as static programs for arm64 and x86-64.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{Misuse, mapped_flags, repository, run};
+
+/// What is built for: those of musl, whose parts come with the toolchain.
+const TARGETS: [&str; 2] = ["aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
+/// Bytes that a program may have: OpenWrt runs from 16 MB of flash, of which it leaves half.
+const BYTES_MAX: u64 = 4_000_000;
+const NAME: &str = "forebay-receivebox";
+
+/// Builds both programs in `target/package`, and fails where one is too large.
+pub fn small(arguments: &[String]) -> Result<()> {
+    if let Some(argument) = arguments.first() {
+        return Err(Misuse::of(anyhow::anyhow!("{argument}: small takes no arguments")));
+    }
+    let folder = repository().join("target/package");
+    std::fs::create_dir_all(&folder)?;
+    run(Command::new("rustup").args(["target", "add"]).args(TARGETS))?;
+    for target in TARGETS {
+        let built = build(target)?;
+        let architecture = target.split('-').next().context("a target begins with a machine")?;
+        let made = folder.join(format!("{NAME}-{architecture}"));
+        std::fs::copy(&built, &made)?;
+        let bytes = made.metadata()?.len();
+        println!("{}: {bytes} bytes", made.display());
+        ensure!(bytes < BYTES_MAX, "{}: allowed are less than {BYTES_MAX} bytes", made.display());
+    }
+    Ok(())
+}
+
+/// The program for a target. The toolchain's own linker does for both, so that no other compiler is needed.
+fn build(target: &str) -> Result<PathBuf> {
+    let folder = repository().join("target/package/build");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(repository());
+    cargo.args(["build", "--locked", "--package", NAME, "--profile", "small"]);
+    cargo.args(["--target", target, "--target-dir"]).arg(&folder);
+    let mut flags = mapped_flags(&repository(), "--remap-path-prefix")?.to_vec();
+    flags.push("-Clinker=rust-lld".into());
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
+    run(&mut cargo)?;
+    Ok(Path::new(&folder).join(target).join("small").join(NAME))
+}
