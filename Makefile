@@ -200,7 +200,7 @@ test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
 	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
 
-test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, the triangle, hosts as their own boxes (root, five minutes)
+test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, WireGuard, hosts as their own boxes, the triangle (root, five minutes)
 	$(CARGO) test --locked -p forebay --test gateway -- --ignored --nocapture --test-threads=1
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)

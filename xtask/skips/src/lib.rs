@@ -45,13 +45,17 @@ pub enum Need {
     VlanBridges,
     /// A default for receive packet steering, from Linux 6.3 on.
     Steering,
+    /// GRE tunnels.
+    Gre,
+    /// WireGuard: a device of the kernel or of wireguard-go, and its tool.
+    WireGuard,
     /// No account `forebay`, which a box would become.
     NoAccount,
 }
 
 impl Need {
     /// Every need.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Root,
         Self::Chromium,
         Self::Tshark,
@@ -65,6 +69,8 @@ impl Need {
         Self::Tun,
         Self::VlanBridges,
         Self::Steering,
+        Self::Gre,
+        Self::WireGuard,
         Self::NoAccount,
     ];
 
@@ -84,6 +90,8 @@ impl Need {
             Self::Tun => "no /dev/net/tun",
             Self::VlanBridges => "a kernel without CONFIG_BRIDGE_VLAN_FILTERING",
             Self::Steering => "no net.core.rps_default_mask",
+            Self::Gre => "a kernel without GRE tunnels",
+            Self::WireGuard => "no WireGuard (apt-get install wireguard-go wireguard-tools)",
             Self::NoAccount => "an account forebay is there",
         }
     }
@@ -91,7 +99,9 @@ impl Need {
     /// Whether a machine on which root has run `make test-packages` may still be without it.
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
-            Self::Root | Self::Chromium | Self::Tshark | Self::SystemdAnalyze => false,
+            Self::Root | Self::Chromium | Self::Tshark | Self::SystemdAnalyze | Self::WireGuard => {
+                false
+            }
             Self::Ns3
             | Self::StructOpsLinks
             | Self::Tcx
@@ -101,6 +111,7 @@ impl Need {
             | Self::Tun
             | Self::VlanBridges
             | Self::Steering
+            | Self::Gre
             | Self::NoAccount => true,
         }
     }
@@ -137,6 +148,10 @@ impl Need {
                 is_done_apart("ip link add b type bridge && bridge vlan add dev b vid 2 self")
             }
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
+            Self::Gre => is_done_apart("ip link add g type gre local 10.0.0.1 remote 10.0.0.2"),
+            Self::WireGuard => ["wg", "wireguard-go"]
+                .iter()
+                .all(|tool| Command::new(tool).arg("--version").output().is_ok()),
             Self::NoAccount => matches!(nix::unistd::User::from_name("forebay"), Ok(None)),
         }
     }

@@ -1,4 +1,4 @@
-//! Routed sendboxes on real traffic: a gateway with one NIC, and hosts that are their own boxes.
+//! Routed sendboxes on real traffic: a gateway with one NIC, a tunnel, and hosts that are their own boxes.
 //!
 //! `make test` runs the short form of the first; `make test-gateway` runs the whole course of each.
 #![cfg(feature = "host")]
@@ -10,7 +10,9 @@ mod load;
 mod machine;
 mod own;
 mod triangle;
+mod tunnel;
 mod vpc;
+mod wireguard;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
