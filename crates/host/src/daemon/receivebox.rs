@@ -600,7 +600,7 @@ mod tests {
             run("ip tuntap add dev tun0 mode tun");
             let sampler = watch("tun0").unwrap();
             assert_eq!(sampler.place(), Some(SamplerPlace::Tcx));
-            assert_eq!(versions(&sampler), BlockVersions::of(BlockVersion::V2));
+            assert_eq!(Sampling::versions(&sampler), BlockVersions::of(BlockVersion::V2));
         });
     }
 
