@@ -4,7 +4,7 @@ FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
 .PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
-        bench-python fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm small static \
+        bench-python bench-routing fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm small static \
         reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm test-small \
         python-libraries wheel docs clean
 
@@ -66,6 +66,9 @@ bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridg
 
 bench-kernel: packages ## datapath = "kernel": throughput beside a plain bridge, delays of short messages; nine turns each (root, 7 minutes)
 	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture kernel_throughput
+
+bench-routing: packages ## datapath = "kernel" on a machine that routes, without a limit, beside plain routing (root, 5 minutes)
+	$(CARGO) bench --locked -p forebay --bench routing
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3

@@ -47,7 +47,7 @@ impl Sites {
     }
 }
 
-/// The same membership without a BPF program, which refuses what the tries would refuse.
+/// Which bundle a packet belongs to, found without a BPF program. It refuses what the tries would refuse.
 #[derive(Clone, Debug)]
 pub struct Membership {
     bundles: BTreeMap<BundleId, Sites>,

@@ -39,7 +39,7 @@ pub(crate) fn hosts_port(pair: usize) -> String {
     format!("hosts{pair}")
 }
 
-/// Its port towards the emulator.
+/// The fabric's port towards the emulator.
 pub(crate) fn link_port(pair: usize) -> String {
     format!("link{pair}")
 }

@@ -27,6 +27,7 @@ mod program;
 pub mod receivebox;
 pub mod roles;
 
+pub mod routing;
 mod run;
 pub mod scenario;
 mod starver;

@@ -97,6 +97,7 @@ fn crates_know_only_whom_they_may() {
 const OF_A_BUNDLE: [&str; 13] = [
     "decision",
     "keys",
+    "mtu",
     "paths",
     "peer",
     "receivebox",

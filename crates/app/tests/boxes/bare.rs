@@ -38,12 +38,7 @@ fn receivebox_measures_at_a_tun_device() {
 /// WireGuard as a process, which hands over packets that it has merged.
 #[test]
 fn receivebox_measures_at_a_wireguard_device() {
-    let is_there = Command::new("wireguard-go").arg("--version").output().is_ok();
-    if !is_there {
-        println!("skipped: there is no wireguard-go");
-        return;
-    }
-    if !skip_without(Need::Root) && !skip_without(Need::Tun) {
+    if !skip_without(Need::WireGuard) && !skip_without(Need::Root) && !skip_without(Need::Tun) {
         measured(|router, right_box| Box::new(Processes::start(router, right_box)));
     }
 }

@@ -39,9 +39,9 @@ struct Shared {
 /// What came through in some time.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Its beginning on `CLOCK_MONOTONIC` (ns).
+    /// Beginning on `CLOCK_MONOTONIC` (ns).
     pub from_ns: u64,
-    /// Its end (ns).
+    /// End on `CLOCK_MONOTONIC` (ns).
     pub to_ns: u64,
     /// Of all bulk flows.
     pub goodput_bps: f64,

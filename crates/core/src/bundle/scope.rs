@@ -46,7 +46,7 @@ impl Scope {
         Self { left_out: left_out.within(&to), to, from, own }
     }
 
-    /// The same, but for the addresses among the destinations that are left out.
+    /// This scope with other addresses left out of its destinations.
     pub(super) fn leaving_out(&self, addresses: &AddressSet) -> Self {
         Self { left_out: addresses.within(&self.to), ..self.clone() }
     }
@@ -102,7 +102,7 @@ impl Difference {
         (!prefixes.is_empty()).then_some(Self { kind, prefixes, more })
     }
 
-    /// It is about addresses of boxes alone.
+    /// Whether the difference is about addresses of boxes alone.
     pub(super) const fn is_of_boxes(&self) -> bool {
         matches!(self.kind, Kind::LeftOutByReceivebox | Kind::LeftOutBySendbox)
     }

@@ -286,7 +286,7 @@ fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
     alarm.chain(unseen).chain(peer).collect()
 }
 
-/// That the path does not take the longest packets, if that is so.
+/// A sentence where the path does not take the longest packets.
 fn short_path(bundle: &BundleStatus) -> Option<String> {
     bundle.peer.mtu().filter(|_| bundle.peer.path_mtu.is_some_and(|mtu| mtu.bytes < mtu.tried))
 }

@@ -59,7 +59,7 @@ struct PortPair {
     left: Box<dyn Port>,
     right: Box<dyn Port>,
     beside: Option<SecondWay>,
-    /// Its links, by their place in [`Emulator::links`].
+    /// Place of the links in [`Emulator::links`].
     links: usize,
 }
 

@@ -51,7 +51,7 @@ impl Queue {
         })
     }
 
-    /// The same, whose rates are of packets with this overhead.
+    /// A queue whose rates are of packets with this overhead.
     pub fn with(mut self, overhead: Overhead) -> Self {
         self.shaper.set_overhead(overhead.on(1, ByteCount::ZERO));
         self
