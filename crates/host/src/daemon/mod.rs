@@ -14,6 +14,7 @@ pub mod config;
 #[cfg(feature = "bpf")]
 pub mod doctor;
 pub mod explain;
+#[cfg(feature = "bpf")]
 pub mod init;
 pub mod keys;
 mod messages;
@@ -26,6 +27,7 @@ pub mod receivebox;
 #[cfg(feature = "bpf")]
 pub mod record;
 pub mod reload;
+#[cfg(feature = "bpf")]
 pub mod routed;
 mod schedule;
 mod scope;
