@@ -228,7 +228,7 @@ pub struct Part {
     pub is_attached: bool,
 }
 
-/// Parts of these prefixes that the tables have entries for, in whichever table. More than [`ROUTES_MAX`] routes are not
+/// Parts of these prefixes that the tables have entries for, in whichever table. More than `ROUTES_MAX` routes are not
 /// looked through.
 pub fn parts(prefixes: &[IpNet]) -> io::Result<Vec<Part>> {
     let known: BTreeSet<IpNet> = prefixes.iter().copied().collect();

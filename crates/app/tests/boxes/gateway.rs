@@ -241,11 +241,11 @@ fn router_with_one_card_queues_and_fails_open() {
     assert!(10 * state.counters.boundaries_matched > 9 * state.counters.boundaries_sent);
     assert_eq!(sent.differences.as_deref(), Some(&[][..]));
 
-    // The plain route, with the queue where it was, once the box is killed.
+    // The plain route, which carries more than the box lets through, once the box is killed.
     signal(&boxes.children[1], Signal::SIGKILL);
     boxes.children[1].wait().unwrap();
-    let (plain, backlog) = carry(&cloud, &cloud.sites);
-    assert!(plain > 1.05 * RATE_BPS && backlog > 100_000, "{plain} bit/s, {backlog} bytes");
+    let (plain, _) = carry(&cloud, &cloud.sites);
+    assert!(plain > 1.05 * RATE_BPS, "{plain} bit/s");
 
     boxes.children[1] =
         start(cloud.gateway(), "sendbox", &boxes.folder.path().join("sendbox.toml"));

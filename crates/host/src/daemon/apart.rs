@@ -87,8 +87,9 @@ mod tests {
                 .to_string();
         for (id, peer) in peers.iter().enumerate() {
             text += &format!(
-                "[[bundle]]\nname = \"b{id}\"\nid = {id}\npeer = {peer}\nto = [\"10.{id}.0.0/16\"]\nkey_file = \
-                 \"key\"\n"
+                "[[bundle]]\nname = \"b{id}\"\nid = {id}\npeer = {peer}\nto = [\"10.{}.0.0/16\"]\nkey_file = \
+                 \"key\"\ncc = \"copa\"\n",
+                id + 2
             );
         }
         Config::parse(Path::new("box.toml"), &text).unwrap().bundles

@@ -536,7 +536,7 @@ mod tests {
             checks.extend(offloads::below("sent", "br0", Place::Wan));
             checks.extend(offloads::below("whole", "right", Place::Watched));
             ip("tuntap add dev tun0 mode tun");
-            checks.extend(examine_device("tun0", Place::Watched));
+            checks.extend(examine_device("tun0", Place::Wan));
             checks
         });
         let checks = checks.join().unwrap();

@@ -5,7 +5,7 @@
 //!  the box ── "take", "leave", destinations ──► the keeper ── rtnetlink ──► rule, routes
 //! ```
 //! The rule is there while the box wants it and packets get through: the process looks at each message of the kernel, and
-//! [`PERIOD`] after the last look. When the box ends, however it ends, its end of the standard input closes: the process
+//! `PERIOD` after the last look. When the box ends, however it ends, its end of the standard input closes: the process
 //! removes the rule, and the triangle if it has made that itself, and ends.
 
 use std::io::{self, Read, Write};

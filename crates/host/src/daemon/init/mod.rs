@@ -1,6 +1,6 @@
 //! A first configuration for this machine: what `forebay init` asks the kernel, chooses and writes.
 //!
-//! [`Survey`] asks, [`Draft::of`] chooses and says why, and [`text`](self::text) makes a file of it. Whatever the
+//! [`Survey`] asks, [`Draft::of`] chooses and says why, and `text` makes a file of it. Whatever the
 //! kernel does not say is left as a commented choice, and listed as open.
 
 mod asked;

@@ -104,8 +104,8 @@ mod tests {
     use super::*;
     use crate::daemon::Role;
     use crate::daemon::status::{
-        BundleStatus, LastSecond, PeerStatus, PortStatus, ShapingStatus, SparseWaitStatus,
-        WatchingStatus,
+        BundleStatus, LastSecond, PathMtuStatus, PeerStatus, PortStatus, ShapingStatus,
+        SparseWaitStatus, WatchingStatus,
     };
 
     fn sendbox() -> Status {
@@ -245,6 +245,7 @@ mod tests {
         let bundle = &mut full.bundles[0];
         bundle.differences = Some(Vec::new());
         bundle.peer.heard_ns = Some(1);
+        bundle.peer.path_mtu = Some(PathMtuStatus { bytes: 1, tried: 1 });
         bundle.watching = Some(WatchingStatus::default());
         let shaping = bundle.shaping.as_mut().unwrap();
         shaping.share = Some(Default::default());

@@ -123,7 +123,7 @@ fn routed_gateway_has_bundles_over_own_links() {
         check_links(&experiment).and_then(|()| check_boxes(&experiment)).unwrap();
         scenario(&experiment).unwrap().scenario
     };
-    let with = made("copa");
+    let with = made("copa_kernel");
     assert!(with.routed && with.pairs.iter().all(|pair| pair.forward_bundle.is_some()));
     let names: Vec<_> = with.own_links.iter().map(|own| own.names.clone()).collect();
     assert_eq!(names[0], ["belgium", "belgium-back"]);
