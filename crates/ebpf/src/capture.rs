@@ -182,7 +182,7 @@ impl Capture {
     }
 
     /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them,
-    /// and to no others given before. Of more than [`MAX_OWN_ADDRESSES`] only as many, with an error.
+    /// and to no others given before. Of more than [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES) only as many, with an error.
     pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
         self.own.set(addresses.iter().map(key).collect())

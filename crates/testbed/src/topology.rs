@@ -215,7 +215,7 @@ impl Topology {
     }
 
     /// Has one gateway with one NIC route what all sites on the left send, in the place of their boxes, see
-    /// [`fabric`](super::fabric).
+    /// `fabric`.
     pub fn route(&mut self, processors: Option<&Processors>) -> Result<(), TestbedError> {
         self.fabric = Some(fabric::weave(&mut self.pairs, processors)?);
         self.set_offloads()
