@@ -70,6 +70,17 @@ enum Bound {
 impl Outcome {
     /// Judges what stood at the bottleneck, and what left it.
     pub fn judge(&self, seen: &Seen) {
+        self.judge_function(seen);
+        let share = self.goodput_share();
+        assert!(share >= GOODPUT, "goodput of the status quo: {share}");
+    }
+
+    fn goodput_share(&self) -> f64 {
+        self.with.goodput_bps / self.before.goodput_bps
+    }
+
+    /// As [`Outcome::judge`], without a bound on goodput, which a busy machine would fail.
+    pub fn judge_function(&self, seen: &Seen) {
         let Self { name, before, with, bound } = self;
         let [queue_before, queue_with] = [before, with].map(|span| seen.mean_packets(span));
         println!(
@@ -89,8 +100,6 @@ impl Outcome {
         }
         assert!(queue_before > 4.0 * QUEUE_PACKETS, "{queue_before}: nothing there to move");
         assert!(queue_with <= QUEUE_PACKETS, "{queue_with} packets left at the bottleneck");
-        let share = with.goodput_bps / before.goodput_bps;
-        assert!(share >= GOODPUT, "goodput of the status quo: {share}");
         assert!(with.request_ms < before.request_ms / 2.0, "{with:?}, before {before:?}");
         for (what, span, bound) in bound {
             let rate_bps = seen.rate_bps(span);

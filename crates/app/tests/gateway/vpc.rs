@@ -160,7 +160,7 @@ fn one_nic_gateway_moves_queue_and_fails_open() {
     let _alone = alone();
     let vpc = Vpc::build([true; 2]);
     let outcome = course::short("a gateway with one NIC", &ends(&vpc, "kernel"));
-    outcome.judge(&vpc.link.finish());
+    outcome.judge_function(&vpc.link.finish());
 }
 
 #[test]
