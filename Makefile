@@ -67,7 +67,7 @@ bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridg
 bench-kernel: packages ## datapath = "kernel": throughput beside a plain bridge, delays of short messages; nine turns each (root, 7 minutes)
 	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture kernel_throughput
 
-bench-routing: packages ## datapath = "kernel" on a machine that routes, without a limit, beside plain routing (root, 5 minutes)
+bench-routing: packages ## datapath = "kernel" on a machine that routes, without a limit, compared with plain routing (root, 5 minutes)
 	$(CARGO) bench --locked -p forebay --bench routing
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)

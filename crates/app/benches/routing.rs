@@ -1,4 +1,4 @@
-//! `make bench-routing`: what a sendbox carries and costs whose packets stay in the kernel of a machine that routes, beside
+//! `make bench-routing`: throughput and CPU time of a routed sendbox on the kernel datapath, compared with
 //! plain routing, in turns. Root; the machine has to be quiet.
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use clap::Parser;
 use forebay_core::units::parse_duration;
 use forebay_testbed::routing::{Arm, Kind, Load, Turn, measure};
 
-/// Measures packets and bits a second, and CPU time, of a routed sendbox without a rate limit beside plain routing. Exit
+/// Measures packets and bits a second, and CPU time, of a routed sendbox without a rate limit and of plain routing. Exit
 /// code 1: an aim was missed.
 #[derive(Parser)]
 struct Arguments {
@@ -27,7 +27,7 @@ struct Arguments {
     _is_bench: bool,
 }
 
-/// A figure, what it should be, and whether it is.
+/// A measured figure with its bound, and whether the figure keeps it.
 #[derive(serde::Serialize)]
 struct Figure {
     name: String,

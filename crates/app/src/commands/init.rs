@@ -77,10 +77,10 @@ struct Common {
     /// Number of the bundle, the same at both boxes, 0 to 65535 [default: 1].
     #[arg(long)]
     id: Option<u16>,
-    /// Device towards the other site [default: that of the route].
+    /// Device towards the other site [default: the device that the route leaves through].
     #[arg(long, value_name = "DEVICE")]
     wan: Option<String>,
-    /// This machine's address for messages [default: that of the route to the peer].
+    /// This machine's address for messages [default: the source address of the route to the peer].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Write nothing, and print the file: whatever the kernel cannot say is a comment in it.
@@ -110,7 +110,7 @@ mod with_host {
             let draft = Draft::of(&wanted, &Survey::of(&wanted));
             let complete = draft.open.is_empty();
             if complete {
-                // What the options say may be refused together only.
+                // Some options are refused only in combination.
                 draft.check().map_err(|error| BadInput(format!("refused as a file: {error}")))?;
             }
             if common.dry_run {
@@ -169,7 +169,7 @@ mod with_host {
         Ok(format!("{document}\n"))
     }
 
-    /// For people: what was seen, what was chosen and why, and what comes next.
+    /// A text for operators: the findings, each choice with its reason, and the next steps.
     fn report(draft: &Draft, key: Option<KeyState>) -> String {
         let mut text = String::new();
         let (file, key_file) = (draft.file.display(), draft.key_file.display());
@@ -202,7 +202,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Init {
-    /// Says what is missing.
+    /// Lists the values that are still missing.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.role;
         Err(super::needs_host("init"))
