@@ -1,9 +1,9 @@
-# The index of what can be done here. Anything with an `if` in it is `cargo xtask`.
+# Index of all chores. A chore with an `if` in it is a `cargo xtask`.
 CARGO  ?= cargo
 FOREBAY = target/release/forebay
 PREFIX ?= /usr/local
 
-.PHONY: help demo test evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
+.PHONY: help demo fmt test test-programs evaluate chaos bench bench-datapath bench-bundles bench-instructions bench-kernel bench-ns3 \
         bench-python bench-routing fuzz build image install packages bpf-algorithms test-packages test-beside check lint clippy rustdoc deny soak package rpm small static \
         reproducible test-gateway test-learning test-image test-package test-fresh test-kernels test-metrics test-own test-probe test-python test-quickstart test-rpm test-small \
         python-libraries wheel docs clean
@@ -27,21 +27,23 @@ $(call venv,$(1))
 $(call module,$(2))
 endef
 
-# The package in the environment that is there, as maturin builds it: for debugging, or as $(1) says.
+# The package in the existing environment, built by maturin: for debugging, or as $(1) says.
 define module
 VIRTUAL_ENV="$(CURDIR)/target/python" PIP_QUIET=1 target/python/bin/maturin develop --quiet $(1)
 endef
 
 test: test-packages ## every test but slow ones in Python, and which were skipped; as root also those on real traffic
 	@# Libraries are fetched while compilers work.
-	@$(MAKE) --no-print-directory --jobs=2 clippy python-libraries
-	@# The xtask that is built beside the tests: cargo xtask would build what it is made of a second time, with
+	@$(MAKE) --no-print-directory --jobs=2 test-programs python-libraries
+	@# The xtask that is built next to the tests: cargo xtask would build what it is made of a second time, with
 	@# those features alone that it needs.
-	$(CARGO) test --workspace --locked --no-run
 	target/debug/xtask test --beside "$(MAKE) --no-print-directory test-beside"
 
-# What runs beside tests without traffic.
-test-beside: rustdoc
+test-programs:
+	$(CARGO) test --workspace --locked --no-run
+
+# Needs processors but no traffic: runs in the time that traffic tests leave idle.
+test-beside: clippy rustdoc
 	$(call module)
 	target/python/bin/python -m pytest --quiet -r s --no-fold-skipped
 
@@ -59,16 +61,16 @@ bench: ## micro-benchmarks: ns per measurement, per enqueue and dequeue, packets
 	$(CARGO) bench --workspace --locked
 
 bench-bundles: packages ## 1,000 bundles beside one with the same traffic: CPU, memory, shares, reload (root, quiet, a minute; DATAPATH=kernel)
-	$(CARGO) test --locked --release -p forebay --test boxes thousand_bundles -- --ignored --nocapture
+	$(CARGO) test --locked --release -p forebay-experiments --test boxes thousand_bundles -- --ignored --nocapture
 
 bench-datapath: packages ## a sendbox beside a bare AF_XDP forwarder and a bridge: packets a second, CPU, latency (root, 5 minutes)
-	$(CARGO) bench --locked -p forebay --bench datapath
+	$(CARGO) bench --locked -p forebay-experiments --bench datapath
 
 bench-kernel: packages ## datapath = "kernel": throughput beside a plain bridge, delays of short messages; nine turns each (root, 7 minutes)
-	$(CARGO) test --release --locked -p forebay --test boxes -- --ignored --nocapture kernel_throughput
+	$(CARGO) test --release --locked -p forebay-experiments --test boxes -- --ignored --nocapture kernel_throughput
 
 bench-routing: packages ## datapath = "kernel" on a machine that routes, without a limit, compared with plain routing (root, 5 minutes)
-	$(CARGO) bench --locked -p forebay --bench routing
+	$(CARGO) bench --locked -p forebay-experiments --bench routing
 
 bench-ns3: ## the simulator's CPU time beside that of ns-3 (libns3-dev, 40 minutes)
 	$(CARGO) xtask bench-ns3
@@ -77,32 +79,32 @@ fuzz: $(FOREBAY) ## fuzzes every target for ten minutes, and each format of file
 	cd fuzz && $(CARGO) run --profile fuzz --locked -- all --seconds 600
 	cd fuzz && $(CARGO) run --profile fuzz --locked -- readers ../$(FOREBAY) --seconds 120
 
-build: packages ## the release binary
+build: packages ## both programs, release builds
 	$(CARGO) build --release --locked
 
-# Phony: only cargo knows whether the binary is stale.
+# Phony: only cargo knows whether the binary is up to date.
 .PHONY: $(FOREBAY)
 $(FOREBAY):
 	$(CARGO) build --release --locked
 
-install: $(FOREBAY) ## installs binary, manual pages, completions, units and account (PREFIX=/usr/local, DESTDIR=)
-	@sh packaging/install.sh $(FOREBAY) "$(PREFIX)" "$(DESTDIR)"
+install: $(FOREBAY) ## installs both programs, manual pages, completions, units and account (PREFIX=/usr/local, DESTDIR=)
+	@sh packaging/install.sh $(FOREBAY) "$(PREFIX)" "$(DESTDIR)" $(FOREBAY)-experiments
 
-# The chores on packages alone: for all of xtask cargo would build the program a second time, in debug.
+# Chores for packages only: for all of xtask, cargo would build the program a second time, in debug.
 packager = $(CARGO) run --quiet --locked --package forebay-package --
 
-package: packages ## a .deb of this commit, in target/package: units, account, manual pages, bill of materials
+package: packages ## two .debs of this commit, in target/package: the boxes, and the experiments of forebay
 	@sh packaging/install-packages.sh packaging/package.txt
 	$(packager) package
 
-static: packages ## an archive of a program that needs no shared libraries, in target/package
+static: packages ## an archive of both programs, which need no shared libraries, in target/package
 	$(packager) package --static
 
-rpm: packages ## a .rpm of this commit, in target/package, for Fedora and its like: a program without shared libraries
+rpm: packages ## a .rpm of the boxes of this commit, in target/package, for Fedora and its like: a program without shared libraries
 	@sh packaging/install-packages.sh packaging/rpm.txt
 	$(packager) package --rpm
 
-image: packages ## an OCI image of this commit with Debian 12, in target/package (root)
+image: packages ## an OCI image of the boxes of this commit with Debian 12, in target/package (root)
 	@sh packaging/install-packages.sh packaging/image.txt
 	$(packager) package --image
 
@@ -111,9 +113,9 @@ small: ## the receivebox for small routers: static programs for arm64 and x86-64
 
 test-small: packages small ## the x86-64 one at 50 Mbit/s: boundaries, memory, CPU time beside the BPF program's (root, a minute)
 	FOREBAY_SMALL=$(CURDIR)/target/package/forebay-receivebox-x86_64 \
-	$(CARGO) test --locked -p forebay --test boxes small_receivebox -- --include-ignored --nocapture
+	$(CARGO) test --locked -p forebay-experiments --test boxes small_receivebox -- --include-ignored --nocapture
 
-reproducible: packages ## builds the .deb twice from clean clones, and fails where a byte differs (two release builds)
+reproducible: packages ## builds each .deb twice from clean clones, and fails where a byte differs (two release builds)
 	@sh packaging/install-packages.sh packaging/package.txt
 	$(packager) reproducible
 
@@ -124,12 +126,18 @@ test-packages: packages ## and those that only tests need
 	@sh packaging/install-packages.sh packaging/test.txt
 
 check: lint ## what every commit must pass, three minutes at most: no root and no traffic
-	$(CARGO) test --locked -p forebay-core -p forebay-policy -p forebay-sim -p forebay-lab -p xtask --lib --bins --test house
+	$(CARGO) test --locked -p forebay-core -p forebay-policy -p forebay-sim -p forebay-lab -p forebay-studies -p xtask --lib --bins --test house
 
 lint: clippy rustdoc ## formatting, lints, and links of the documentation
 
+# `cargo fmt` misses modules that a macro declares: registries of algorithms, qdiscs and datapaths.
+RUSTFMT = find crates fuzz xtask -name '*.rs' -not -path '*/templates/*' -not -path '*/target/*' -print0 | xargs -0 rustfmt --edition 2024
+
+fmt: ## formats all Rust
+	$(RUSTFMT)
+
 clippy:
-	$(CARGO) fmt --all --check
+	$(RUSTFMT) --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@# As `make small` builds it: without programs of the kernel's.
 	$(CARGO) clippy --package forebay-receivebox --locked -- -D warnings
@@ -151,10 +159,10 @@ test-fresh: ## proves in a bare Debian 12 root that the lists of packages are co
 	$(CARGO) xtask test-fresh
 
 soak: packages ## an hour at 96 Mbit/s with flaps, reloads and other keys: memory, rates, delays, log; ten minutes of 30 ms of lateness (root; SOAK_MINUTES=60)
-	$(CARGO) test --release --locked -p forebay --test boxes soak -- --ignored --nocapture
+	$(CARGO) test --release --locked -p forebay-experiments --test boxes soak -- --ignored --nocapture
 
 test-own: ## algorithms of one's own, in Rust and in C: written, built into forebay and benchmarked (minutes)
-	$(CARGO) test --locked -p forebay --test own -- --include-ignored
+	$(CARGO) test --locked -p forebay-experiments --test own -- --include-ignored
 
 test-python: test-packages ## the package for Python: every test, with all that it works with, S3, notebooks and training included (minutes)
 	$(call python,python/requirements-all.txt)
@@ -201,17 +209,17 @@ test-rpm: rpm ## the .rpm in an empty root: install, upgrade, removal (root, min
 
 test-metrics: packages ## Prometheus scrapes two boxes, and evaluates every rule and query of the dashboard (root, a minute)
 	@sh packaging/install-packages.sh packaging/test-metrics.txt
-	$(CARGO) test --locked -p forebay --test boxes prometheus -- --ignored --nocapture
+	$(CARGO) test --locked -p forebay-experiments --test boxes prometheus -- --ignored --nocapture
 
 test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, WireGuard, hosts as their own boxes, the triangle (root, five minutes)
-	$(CARGO) test --locked -p forebay --test gateway -- --ignored --nocapture --test-threads=1
+	$(CARGO) test --locked -p forebay-experiments --test gateway -- --ignored --nocapture --test-threads=1
 
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
-	$(CARGO) test --locked -p forebay --test probe -- --ignored --nocapture
+	$(CARGO) test --locked -p forebay-experiments --test probe -- --ignored --nocapture
 
 test-quickstart: packages ## follows docs/quickstart.md in network namespaces, command by command (root, two minutes)
 	@sh packaging/install-packages.sh packaging/test-quickstart.txt
-	$(CARGO) test --locked -p forebay --test boxes quickstart -- --ignored --nocapture
+	$(CARGO) test --locked -p forebay-experiments --test boxes quickstart -- --ignored --nocapture
 
 clean: ## removes what was built
 	$(CARGO) clean

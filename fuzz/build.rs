@@ -1,4 +1,5 @@
-//! Says whether the coverage counters exist: only when built with fuzz/.cargo/config.toml in force.
+//! Defines whether the coverage counters exist: only when built with fuzz/.cargo/config.toml in
+//! force.
 
 fn main() {
     println!("cargo::rerun-if-env-changed=CARGO_ENCODED_RUSTFLAGS");

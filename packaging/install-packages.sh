@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages listed in $1 that are missing; says so when that needs root.
+# Installs the missing Debian packages of the list $1; fails with a message if that needs
+# root.
 set -eu
 missing=
 for package in $(sed 's/#.*//' "$1"); do

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the binary $1 below $3$2: where it will run from ($2, absolute), and what to put before that (empty, or the
-# root of a package).
+# Installs the binary $1 below $3$2: $2 is the prefix at run time (absolute), and $3 precedes it (empty, or the root of
+# a package). The laboratory's binary $4, if given, goes below $5$2; $5 defaults to $3.
 set -eu
 umask 022
-binary=$1 prefix=$2 share=$3$2/share lib=$3$2/lib
-# The prefix goes into units, by way of sed: neither takes every character as it is.
+binary=$1 prefix=$2 share=$3$2/share lib=$3$2/lib laboratory=${4-}
+# sed writes the prefix into units: neither accepts every character.
 case $prefix in
 *[!A-Za-z0-9/._+-]* | [!/]* | "")
     echo "error: PREFIX=$prefix: allowed is an absolute path of letters, digits and /._+-, such as /usr/local" >&2
@@ -12,10 +12,23 @@ case $prefix in
     ;;
 esac
 install -D -m 755 "$binary" "$3$prefix/bin/forebay"
-"$binary" man --out "$share/man/man1"
+# Runs from a folder without the laboratory, so that the pages describe only the program's own commands.
+"$3$prefix/bin/forebay" man --out "$share/man/man1"
+if [ -n "$laboratory" ]; then
+    of_laboratory=${5-$3}$prefix
+    pages=$(mktemp -d)
+    "$laboratory" man --out "$pages"
+    for page in "$pages"/*; do
+        name=${page##*/}
+        [ -e "$share/man/man1/$name" ] || install -D -m 644 "$page" "$of_laboratory/share/man/man1/$name"
+    done
+    rm -r "$pages"
+    install -D -m 755 "$laboratory" "$of_laboratory/libexec/forebay/forebay-experiments"
+fi
+# Completions include the laboratory's commands if its binary is given.
 completions() {
     mkdir -p "$share/$2"
-    "$binary" completions "$1" >"$share/$2/$3"
+    "${laboratory:-$binary}" completions "$1" >"$share/$2/$3"
 }
 completions bash bash-completion/completions forebay
 completions zsh zsh/site-functions _forebay

@@ -1,10 +1,10 @@
-/* The scenarios of crates/sim/examples/speed in ns-3, for their cost alone.
+/* The scenarios of crates/sim/examples/speed in ns-3, only to measure their cost.
  *
  *   source i --10 Gbit/s-- left --bottleneck-- right --10 Gbit/s, half the RTT each way-- sink i
  *
  * Settings: docs of ns-3.37, and those of ccperf #60 (segments of 1448 B, initial window 10, an
- * acknowledgement a segment, SACK, timestamps, PRR, a device queue of one packet under the FIFO).
- * No trace is connected but three counters, so ns-3 is as fast as it can be. Prints a line of JSON.
+ * acknowledgement per segment, SACK, timestamps, PRR, a device queue of one packet under the FIFO).
+ * Only three counters are connected as traces, so ns-3 runs at full speed. Prints a line of JSON.
  */
 #include <sys/resource.h>
 
@@ -42,9 +42,9 @@ struct Scenario
     double stopS;
     uint32_t sendBuffer;
     uint32_t receiveBuffer;
-    double stepAtS;        // 0: no change of the rate
+    double stepAtS;        // 0: the rate does not change
     double stepMbit;
-    double requestsMbit;   // 0: one flow without end for each pair
+    double requestsMbit;   // 0: one endless flow for each pair
 };
 
 const std::vector<Scenario> SCENARIOS = {
@@ -277,8 +277,8 @@ ListenAt(const Network& network)
     sink.Install(network.sinks).Start(Seconds(0));
 }
 
-/* What a PacketSink never does: it ends a connection when the other end has. Otherwise every
- * connection of B3 would stand in CLOSE_WAIT here and in FIN_WAIT_2 there to the end. */
+/* Servers that close a connection when the other end has, which a PacketSink never does. Otherwise
+ * every connection of B3 would stay in CLOSE_WAIT here and in FIN_WAIT_2 there to the end. */
 class Servers
 {
   public:

@@ -1,4 +1,4 @@
-//! Tells the program what it was built from.
+//! Gives the program the commit that it is built from.
 
 fn main() -> std::io::Result<()> {
     forebay_sources::tell(std::path::Path::new("../.."), env!("CARGO_PKG_VERSION"))

@@ -26,7 +26,7 @@ fn main() {}
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
-    // Line information names files: they are to be the same wherever this is built.
+    // Line information names files: the names must be the same wherever this is built.
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     let prefix = format!("-ffile-prefix-map={here}=crates/ebpf");
     for program in PROGRAMS {
@@ -45,8 +45,8 @@ fn main() {
 }
 
 #[cfg(feature = "programs")]
-/// Writes a table of the objects of `cargo xtask bpf-algorithms` in `folder`. That chore builds this crate,
-/// too: also where there are none yet.
+/// Writes a table of the objects of `cargo xtask bpf-algorithms` in `folder`. That command builds this
+/// crate, too, when there may be no objects yet.
 fn algorithms(folder: &Path, table: &Path) {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

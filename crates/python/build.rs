@@ -1,4 +1,5 @@
-//! Tells the module what it was built from, as it is told to the `forebay` command: both know each other's runs.
+//! Passes the digests of the sources to the module, as for the `forebay` command, so that both recognise each
+//! other's runs.
 
 fn main() -> std::io::Result<()> {
     forebay_sources::tell(std::path::Path::new("../.."), env!("CARGO_PKG_VERSION"))

@@ -3,10 +3,15 @@
 use forebay_core::random::Streams;
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
 use forebay_core::units::{ByteCount, Duration, Rate};
+use forebay_lab::traces::sizes::{PACKET_BYTES, converted};
 
 /// The bytes are a size CDF.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
+    match converted("fuzz.cdf", &text, PACKET_BYTES) {
+        Ok(ours) => drop(SizeCdf::parse("converted", &ours).expect("ours is read")),
+        Err(error) => assert!(error.line >= 1 && error.line <= text.lines().count().max(1)),
+    }
     let sizes = match SizeCdf::parse("fuzz.cdf", &text) {
         Ok(sizes) => sizes,
         Err(error) => {
@@ -19,7 +24,7 @@ pub fn run(bytes: &[u8]) {
     assert!(quantiles.is_sorted() && quantiles[0] >= ByteCount::new(1));
     assert!(sizes.mean_bytes() >= 0.0 && sizes.mean_bytes() <= quantiles[20].as_f64());
     let duration = Duration::from_secs(1);
-    // A load of some hundred requests, which no size is too large for.
+    // A load of some hundred requests, small enough for any size.
     let load = Rate::from_bytes_per_sec_f64(300.0 * sizes.mean_bytes());
     let (connections, warm_up) = (3, Duration::ZERO);
     let sampling = Sampling::Stratified;

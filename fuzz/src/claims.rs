@@ -1,4 +1,4 @@
-//! Any file of claims is refused with its place, or says what to run.
+//! Any file of claims is refused with its place, or gives the plans to run.
 
 use forebay_lab::judge::Claims;
 

@@ -27,7 +27,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What the daemons rely on.
+/// Conditions that the daemons rely on.
 fn check(config: &Config) {
     let is_sendbox = config.role == Role::Sendbox;
     assert_eq!(config.lan.is_some(), is_sendbox);

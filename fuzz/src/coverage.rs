@@ -1,6 +1,6 @@
-//! Which branches an input reached: the counters that `-C instrument-coverage` compiles in, read
-//! and cleared in the running process. Stable Rust has no sanitizer coverage; these counters are
-//! there for everyone, and they are just as good a guide.
+//! Branches that an input reached: the counters that `-C instrument-coverage` compiles in, read and
+//! cleared in the running process. Stable Rust has no sanitizer coverage; these counters work on
+//! stable Rust, and guide the fuzzer just as well.
 
 /// Branches reached so far, by how often (in powers of two, as in AFL).
 #[derive(Default)]
@@ -9,7 +9,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Takes over what was counted since [`clear`] and says whether any of it is new.
+    /// Adds the counts since [`clear`] and returns whether any branch count is new.
     pub fn absorb(&mut self) -> bool {
         let counters = Counters::get();
         self.seen.resize(counters.len, 0);
@@ -37,7 +37,7 @@ impl Coverage {
     }
 }
 
-/// Starts counting anew.
+/// Sets all counters to 0.
 pub fn clear() {
     let counters = Counters::get();
     (0..counters.len).for_each(|index| counters.clear(index));

@@ -1,6 +1,6 @@
 //! Fuzz targets: functions that take any bytes and must neither panic nor hang.
 //!
-//! A new target is one line in [`TARGETS`], one file beside this one, and a few inputs under
+//! A new target is one line in [`TARGETS`], one file in this folder, and a few inputs under
 //! `corpus/<name>/` that reach its different branches. The corpus is replayed by `cargo test`;
 //! `cargo run -- <name> --seconds 600` (in this directory) mutates it. A failing input lands in
 //! `artifacts/<name>/`; once fixed, it moves to the corpus.
@@ -14,6 +14,7 @@ pub mod coverage;
 mod looks;
 pub mod mutate;
 mod packet;
+mod paths;
 mod plan;
 mod policy;
 mod qdisc_ops;
@@ -40,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("config", config::run),
     ("looks", looks::run),
     ("packet", packet::run),
+    ("paths", paths::run),
     ("plan", plan::run),
     ("policy", policy::run),
     ("qdisc_ops", qdisc_ops::run),
@@ -51,7 +53,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("wire", wire::run),
 ];
 
-/// Where the inputs of `target` stand: under `corpus` those committed, under `artifacts` findings.
+/// Folder of the inputs of `target`: `corpus` has those committed, `artifacts` the findings.
 pub fn directory(kind: &str, target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target)
 }
@@ -65,7 +67,8 @@ pub fn corpus(target: &str) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
     paths.into_iter().map(|path| fs::read(&path).map(|bytes| (path, bytes))).collect()
 }
 
-/// Writes a failing input of `target` where it stays; the path of the file, or why there is none.
+/// Saves a failing input of `target` for later runs; returns the path of the file, or the reason
+/// why there is none.
 pub fn save(target: &str, input: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     input.hash(&mut hasher);

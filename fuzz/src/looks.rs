@@ -1,8 +1,8 @@
-//! Any lines are refused or are looks at boxes, of which a story is told in order of time and figures are made.
+//! Any lines are refused or are looks at boxes. Looks give moments in order of time, and figures.
 
 use forebay_host::daemon::record::Looks;
 
-/// The bytes are what a recording of boxes has of their status.
+/// The bytes are a recording of the boxes' status.
 pub fn run(bytes: &[u8]) {
     let mut bytes = bytes;
     let Ok(looks) = Looks::read(&mut bytes) else { return };

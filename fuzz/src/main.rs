@@ -1,5 +1,5 @@
-//! `fuzz TARGET|all [--seconds N] [--seed N]` mutates the corpus; `fuzz TARGET FILE..` replays. `fuzz readers PROGRAM` runs
-//! commands of a program on mutated files.
+//! `fuzz TARGET|all [--seconds N] [--seed N]` mutates the corpus; `fuzz TARGET FILE..` replays. `fuzz readers PROGRAM`
+//! runs commands of a program on mutated files.
 
 use std::fs;
 use std::panic;
@@ -17,9 +17,9 @@ use forebay_fuzz::{TARGETS, Target, corpus};
 const USAGE: &str = "usage: fuzz TARGET|all [--seconds N] [--seed N]   mutate the corpus
        fuzz TARGET FILE..                        run these inputs
        fuzz readers PROGRAM [--seconds N] [--seed N]  run commands of PROGRAM, a forebay, on mutated files";
-/// What stands for the commands in the place of a target.
+/// Name that selects the commands instead of a target.
 const READERS: &str = "readers";
-/// No target needs more than milliseconds for 8 KB; a loaded machine may take some of it away.
+/// No target needs more than milliseconds for 8 KB. The rest allows for a loaded machine.
 const HANG: Duration = Duration::from_secs(20);
 
 struct Arguments {
@@ -29,7 +29,7 @@ struct Arguments {
     files: Vec<String>,
 }
 
-/// The input being run, and since when: what the watchdog needs to report a hang.
+/// The running input and its start time, for the watchdog to report a hang.
 type Current = Mutex<Option<(Instant, Vec<u8>)>>;
 
 fn main() -> ExitCode {
@@ -82,8 +82,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     }
 }
 
-/// Fuzzes every target in a process of its own, since coverage is counted by process; as many at a
-/// time as there are processors.
+/// Fuzzes every target in a process of its own, since coverage is counted by process. Runs as many at a time as there
+/// are processors.
 fn fuzz_all(seconds: u64, seed: u64) -> Result<(), String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let run = |name: &str| {
@@ -109,7 +109,7 @@ fn fuzz_all(seconds: u64, seed: u64) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-/// Runs the command of each format on mutated files, for so many seconds each.
+/// Runs the command of each format on mutated files, for this number of seconds each.
 fn fuzz_readers(arguments: &Arguments) -> Result<(), String> {
     let program = fs::canonicalize(&arguments.files[0])
         .map_err(|error| format!("{}: {error}", arguments.files[0]))?;
@@ -196,7 +196,7 @@ fn watch(name: &'static str, current: Weak<Current>) {
     });
 }
 
-/// How a failing input can be run again.
+/// Saves a failing input and returns the command that runs it again.
 fn save(name: &str, input: &[u8]) -> String {
     format!("again with: cargo run -- {name} {}", forebay_fuzz::save(name, input))
 }

@@ -8,7 +8,7 @@ pub const LEN_MAX: usize = 8192;
 /// Values at which integers of any width change their meaning.
 const EDGES: [u64; 10] =
     [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, u64::MAX];
-/// What text formats are made of.
+/// Characters of text formats.
 const TOKENS: &[u8] = b"0123456789-+.eE\"'[]{}=,:#\n \t\\/%\0\xff";
 
 /// A seeded source of mutations.
@@ -31,7 +31,7 @@ impl Mutator {
     /// A new input from one of `corpus`, which must not be empty.
     pub fn next(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = corpus[self.below(corpus.len())].clone();
-        // Half of the inputs differ by one edit; the others by up to 16, to leave a local optimum.
+        // Half of the inputs differ by one edit; the rest by up to 16, to leave a local optimum.
         let edits = 1 << (self.random.next_u32() | 1 << 4).trailing_zeros();
         for _ in 0..edits {
             self.edit(&mut input, corpus);

@@ -2,6 +2,7 @@
 
 use forebay_lab::plan::library::Source;
 use forebay_lab::plan::{Plan, PlanError};
+use forebay_reader::PROBLEMS_MAX;
 
 /// The bytes are a plan.
 pub fn run(bytes: &[u8]) {
@@ -14,19 +15,18 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// One line, which says where.
+/// Checks that each problem has a line that names its place.
 fn check_place(error: &PlanError, lines: usize) {
     let message = error.to_string();
-    assert_eq!(message.lines().count(), 1, "{message}");
-    if let Some((line, _)) =
-        message.strip_prefix("bundler/fuzz.toml:").and_then(|it| it.split_once(':'))
-    {
-        let line: usize = line.parse().expect("the number of a line");
-        assert!((1..=lines).contains(&line), "{message}");
+    let count = error.problems.len();
+    assert!((1..=PROBLEMS_MAX).contains(&count), "{message}");
+    assert_eq!(message.lines().count(), count + usize::from(count > 1), "{message}");
+    for problem in error.problems.iter().filter(|problem| problem.file == "bundler/fuzz.toml") {
+        assert!(problem.line.is_none_or(|line| (1..=lines).contains(&line)), "{message}");
     }
 }
 
-/// What the back ends rely on.
+/// Conditions that the back ends rely on.
 fn check(plan: &Plan) {
     assert!(!plan.arms.is_empty() && !plan.cells.is_empty());
     for arm in &plan.arms {

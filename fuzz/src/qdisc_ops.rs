@@ -2,7 +2,7 @@
 
 use forebay_core::testing::qdisc::{Model, decode};
 
-/// The first bytes choose a discipline, the others are operations.
+/// The first bytes choose a discipline; the remaining bytes are operations.
 pub fn run(bytes: &[u8]) {
     let Some((spec, operations)) = decode(bytes) else { return };
     let mut model = Model::new(&spec).expect("the built-in specs are valid");

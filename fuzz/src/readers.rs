@@ -1,6 +1,6 @@
-//! Commands that read files: none may panic, take long or much memory over a file, whatever it holds.
+//! Commands that read files: none may panic, take long or much memory over a file with any contents.
 //!
-//! The formats stand in `readers.toml`. Each run is a process of its own, so what is found is what an operator would see.
+//! The formats are in `readers.toml`. Each run is its own process, so findings are those that an operator would see.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,15 +23,15 @@ use crate::mutate::Mutator;
 pub const TABLE: &str = include_str!("../readers.toml");
 /// Most CPU time over a file.
 const LONGEST: Duration = Duration::from_secs(10);
-/// A command that has not ended by then hangs, or has a processor for a sixth of the time.
+/// Time limit of a command. Beyond it the command hangs, or gets a processor for less than a sixth of the time.
 const HANG: Duration = Duration::from_secs(60);
 /// Most memory of a process beyond the size of its file (KiB, as `ru_maxrss` of getrusage(2) counts).
 const MEMORY_KIB: i64 = 256 * 1024;
 /// The exit code of a Rust program that panics.
 const PANICKED: i32 = 101;
-/// What Rust writes on stderr at a panic, also at one that only ends a run of several (`std::panic`).
+/// Text that Rust writes on stderr at a panic, also at one that only ends a run of several (`std::panic`).
 const PANICKED_AT: &str = " panicked at ";
-/// What a command writes on stderr.
+/// Name of the file with a command's stderr.
 const STDERR: &str = "stderr";
 /// Longest file that is made: the samples are shorter.
 const LEN_MAX: usize = 1 << 16;
@@ -46,7 +46,7 @@ const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 pub struct Reader {
     /// The name of the format, also of the folder of findings.
     pub format: String,
-    /// Arguments of the command; `FILE` is the mutated file, or the folder that it lies in.
+    /// Arguments of the command; `FILE` is the mutated file, or its folder.
     pub command: Vec<String>,
     /// Name of the mutated file, where another file names it.
     #[serde(default = "mutated")]
@@ -62,8 +62,8 @@ pub struct Reader {
     /// The command takes the folder of the file.
     #[serde(default)]
     takes_folder: bool,
-    /// The file is a tar archive in gzip of what the sample's folder holds, one member of which is mutated: nearly every
-    /// change of the archive itself is found by its checksum.
+    /// The file is a tar archive in gzip of the files in the sample's folder, with one member mutated. Mutating the
+    /// archive itself would be pointless: its checksum detects nearly every change.
     #[serde(default)]
     is_packed: bool,
     /// Arguments of commands and keys of files that take this format.
@@ -112,10 +112,10 @@ fn pack(members: &[Sample]) -> Vec<u8> {
     archive.into_inner().and_then(GzEncoder::finish).expect("memory takes all")
 }
 
-/// What came of the files of a format.
+/// Results of the files of a format.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Files that the command took.
+    /// Files that the command accepted.
     pub taken: u64,
     /// Files that the command refused.
     pub refused: u64,
@@ -126,12 +126,12 @@ pub struct Outcome {
 }
 
 impl Reader {
-    /// Runs `program` on mutated files for `time`, the first ones being the samples as they are.
+    /// Runs `program` on mutated files for `time`. The first files are the unchanged samples.
     ///
     /// # Errors
     ///
-    /// A command that panicked, was killed by a signal, or took too long or too much memory, with its file; and samples that
-    /// are not there.
+    /// A command that panicked, was killed by a signal, or took too long or too much memory, with its file; also
+    /// missing samples.
     pub fn fuzz(&self, program: &Path, time: Duration, seed: u64) -> Result<Outcome, String> {
         let mut samples = self.samples().map_err(|error| format!("samples: {error}"))?;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ impl Reader {
         Ok(outcome)
     }
 
-    /// The files that the samples are.
+    /// Returns the samples as whole files.
     fn whole(&self, samples: &[Sample]) -> Vec<Vec<u8>> {
         match self.is_packed {
             true => vec![pack(samples)],
@@ -166,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// A mutated file; of an archive one member, by turns.
+    /// A mutated file; for an archive, one member is mutated, each in turn.
     fn mutated(&self, samples: &mut [Sample], turn: usize, mutator: &mut Mutator) -> Vec<u8> {
         if !self.is_packed {
             let corpus: Vec<Vec<u8>> = samples.iter().map(|sample| sample.bytes.clone()).collect();
@@ -271,13 +271,13 @@ struct Ended {
     most_kib: i64,
 }
 
-/// How `child` has ended; nothing while it runs. It is waited for here alone.
+/// Whether and how `child` has ended; `None` while it runs. Only this function waits for it.
 fn ended(child: &Child) -> io::Result<Option<Ended>> {
     let pid = child.id().cast_signed();
     let mut status = 0;
     // SAFETY: `rusage` is a plain structure of integers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to what lives here and has the types that wait4(2) writes.
+    // SAFETY: both pointers point to local values of the types that wait4(2) writes.
     match unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) } {
         0 => Ok(None),
         -1 => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! Any bytes from the datapath's ring are refused or are a record that an algorithm can be told.
+//! Any bytes from the datapath's ring are refused or are a record that an algorithm accepts.
 
 use forebay_ebpf::tcp::Record;
 

@@ -1,4 +1,4 @@
-//! Any file is replayed up to its first wrong row, and no algorithm panics on what it was told.
+//! Any file is replayed up to its first wrong row, and no algorithm panics on the recorded input.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub fn run(bytes: &[u8]) {
     match replay_from(Path::new("flows.jsonl"), bytes, &Registry::BUILTIN, &mut |_| steps += 1) {
         Ok(replay) => {
             assert!(replay.different <= replay.decisions && replay.decisions == steps);
-            // One that panics has no decision to compare.
+            // An algorithm that panics has no decision to compare.
             let silent = replay.differences.iter().find(|it| it.replayed.is_none());
             assert!(silent.is_none(), "{silent:?}");
         }

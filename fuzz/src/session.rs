@@ -1,4 +1,4 @@
-//! Whatever an attacker on the path does to two boxes, sessions keep their rules.
+//! Sessions keep their rules under any attack by a host on the path between two boxes.
 
 use forebay_core::testing::session::{Model, decode};
 

@@ -1,4 +1,4 @@
-//! Any datagram is refused or understood, also one with a right tag or of several messages, and what is understood is
+//! Any datagram is refused or understood, also one with a right tag or of several messages. Understood messages are
 //! written back the same.
 
 use forebay_core::bundle::BundleId;
@@ -42,7 +42,7 @@ pub fn run(mut bytes: &[u8]) {
     while let Some((&len, rest)) = bytes.split_first_chunk() {
         let (body, rest) = rest.split_at(rest.len().min(u16::from_le_bytes(len).into()));
         bytes = rest;
-        // As it is: without the key nothing gets past the tag.
+        // Unchanged: without the key no datagram passes the check of the tag.
         assert!(sendbox.on_datagram(now, body, &mut draw).is_err());
         assert!(receivebox.on_datagram(now, body, &mut draw).is_err());
         for direction in [Direction::ToSendbox, Direction::ToReceivebox] {
@@ -52,7 +52,7 @@ pub fn run(mut bytes: &[u8]) {
             if let [.., low, high] = *body
                 && body.get(5) == Some(&PROBE)
             {
-                // A probe goes on behind its tag, as far as it says.
+                // A probe has bytes after its tag, up to the length in its last two bytes.
                 let len = usize::from(u16::from_le_bytes([low, high]));
                 datagram.resize(datagram.len().max(len), 0);
             }
@@ -74,7 +74,7 @@ pub fn run(mut bytes: &[u8]) {
     }
 }
 
-/// Messages that share a datagram are all of it, in order, and each that may share is split off.
+/// Messages that share a datagram make up all of it, in order. Each one that may share can be split off.
 fn check_split(datagram: &[u8]) {
     let (mut rest, mut messages) = (datagram, Vec::new());
     loop {

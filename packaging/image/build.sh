@@ -1,15 +1,16 @@
 #!/bin/sh
-# Makes an OCI image with Debian 12 and the program $1 of version $2: the archive $3. Root, mmdebstrap and buildah.
+# Makes an OCI image with Debian 12 and the program $1 of version $2: the archive $3. Needs root, mmdebstrap and
+# buildah.
 set -eu
 umask 022
 binary=$1 version=$2 image=$3
 packaging=$(dirname "$0")/..
 work=$(mktemp -d)
-# What buildah keeps lies here alone, whatever this machine has.
+# buildah stores all its files here, whatever this machine's configuration.
 buildah() { command buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
 trap 'buildah rm --all >/dev/null 2>&1 || :; rm -rf "$work"' EXIT
 
-# What the program is linked with, what `forebay doctor` calls, and what makes accounts.
+# Libraries of the program, tools that `forebay doctor` calls, and the tool that makes accounts.
 mmdebstrap --quiet --variant=essential --include=libelf1,zlib1g,iproute2,ethtool,passwd \
     --aptopt='APT::Install-Recommends "false"' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
@@ -23,7 +24,7 @@ mkdir -p "$work/forebay/etc/forebay" "$work/forebay/run/forebay" "$work/forebay/
 container=$(buildah from scratch)
 buildah add --quiet "$container" "$work/root.tar" / >/dev/null
 buildah add --quiet "$container" "$work/forebay" / >/dev/null
-# The accounts of packaging/sysusers.d, which no systemd makes here.
+# The accounts of packaging/sysusers.d, since no systemd makes them here.
 mounted=$(buildah mount "$container")
 for account in forebay forebay-python; do
     chroot "$mounted" useradd --system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin "$account"

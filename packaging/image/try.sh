@@ -1,13 +1,13 @@
 #!/bin/sh
-# Tries the OCI image $1 by podman, in a network namespace of its own: both boxes must start with the capabilities that
-# are named and no others, answer, and take away what they made. Root, podman, crun, iproute2 and ethtool.
+# Tests the OCI image $1 with podman, in its own network namespace. Both boxes must start with only the listed
+# capabilities, answer, and remove everything that they made. Needs root, podman, crun, iproute2 and ethtool.
 set -eu
 image=$1
 if [ -z "${WITHIN:-}" ]; then
     WITHIN=1 exec unshare --net --mount sh "$0" "$(realpath "$image")"
 fi
 mount --make-rprivate /
-# crun wants one hierarchy of control groups, whatever this machine has.
+# crun needs the unified hierarchy of control groups, whatever this machine uses.
 umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
 capabilities=$(cat "$(dirname "$0")/capabilities")
 work=$(mktemp -d)
@@ -32,7 +32,7 @@ ethtool -K wan0 rxvlan off
 
 loaded=$(podman load --quiet --input "$image" | sed 's/^Loaded image[^:]*: *//')
 mkdir "$work/forebay"
-# Limits are this machine's, where podman's are more than is allowed here.
+# Uses this machine's limits, since podman's defaults may exceed them.
 in_image() {
     podman run --ulimit "nofile=$(ulimit -Hn):$(ulimit -Hn)" --ulimit nproc=4096:4096 --cgroups=disabled --network host \
         --security-opt seccomp=unconfined --cap-drop all --cap-add "$capabilities" \

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Tries the .rpm $1 in a root with nothing else in it: the program needs no file of a distribution, an edited file of
-# /etc/forebay outlives an upgrade, and a removal leaves only that. Root and rpm. Scripts are not run: there is no shell.
+# Tests the .rpm $1 in an otherwise empty root. The program must need no file of a distribution, an edited file in
+# /etc/forebay must survive an upgrade, and a removal must leave only that file. Needs root and rpm. Scripts do not run:
+# there is no shell.
 set -eu
 package=$(realpath "$1")
 root=$(mktemp -d)
@@ -9,7 +10,7 @@ fail() {
     echo "error: $*" >&2
     exit 1
 }
-# Debian's rpm has its database in the home of root.
+# Debian's rpm keeps its database in root's home folder.
 rpm() { command rpm --root "$root" --dbpath /rpmdb --nodeps --noscripts "$@"; }
 rpm --install "$package"
 rpm --verify forebay || fail "not as packed"

@@ -81,7 +81,7 @@ def cost_s(work):
 def engines():
     import ray
 
-    # Its own start is not that of a sweep.
+    # Start Ray before the measurement; its start is not part of a sweep.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(include_dashboard=False, log_to_driver=False)
     swept("ray")

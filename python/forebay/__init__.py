@@ -12,7 +12,8 @@ bit, and both take up each other's folders of results. What runs on real kernels
 from forebay._forebay import COMMIT, Limits, Measurement, Start
 from forebay._forebay import VERSION as __version__
 
-# What type checkers take for true. The module `typing` itself takes longer to import than the simulator.
+# Type checkers treat this name as true. Importing the module `typing` takes longer than importing the
+# simulator.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.algorithms import Param, algorithm
     from forebay.errors import CallbackTimeout, Error, InputError, PlanError, RunError
     from forebay.experiments import Benchmark, Comparison, bench, compare, run, search
+    from forebay.keys import PlanKeys
     from forebay.plans import Plan
     from forebay.results import Result, Table, load
     from forebay.sweeps import Sweep, sweep
@@ -36,6 +38,7 @@ __all__ = [
     "Param",
     "Plan",
     "PlanError",
+    "PlanKeys",
     "Result",
     "RunError",
     "Start",
@@ -62,6 +65,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "algorithms": ("Param", "algorithm"),
     "errors": ("CallbackTimeout", "Error", "InputError", "PlanError", "RunError"),
     "experiments": ("Benchmark", "Comparison", "bench", "compare", "run", "search"),
+    "keys": ("PlanKeys",),
     "plans": ("Plan",),
     "results": ("Result", "Table", "load"),
     "sweeps": ("Sweep", "sweep"),

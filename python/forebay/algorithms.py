@@ -152,7 +152,7 @@ def _check_call(name: str, cls: type, params: Mapping[str, Param]) -> None:
     try:
         signature = inspect.signature(cls)
     except ValueError:
-        # A class in C does not say.
+        # A class in C may have no signature.
         return
     try:
         signature.bind(**dict.fromkeys(params))

@@ -52,8 +52,8 @@ def _chart(alt: Any, spec: dict[str, Any]) -> Any:
     """The chart of a document, which names its rows where Altair would look at each of them."""
     rows = spec.pop("data", {}).get("values", [])
     chart = alt.Chart.from_dict({**spec, "data": {"name": "rows"}})
-    # Altair checks a row against the whole of its schema, 3 ms each: these are the report's, and what refers to them is
-    # checked above.
+    # Altair would check each row against its whole schema, 3 ms each. These rows are the report's own, and
+    # the document that refers to them is checked above.
     with alt.utils.schemapi.debug_mode(False):
         chart.data = alt.InlineData(values=rows)
     return chart

@@ -10,7 +10,9 @@ class InputError(Error, ValueError):
 
 
 class PlanError(InputError):
-    """A plan, or a file that it names, cannot be used.
+    """A plan, or a file that it names, cannot be used: the message has a line for each error.
+
+    The attributes are those of the first error.
 
     Attributes:
         file: The file, the name of a built-in plan, ``--set`` for an override, or ``dict``.

@@ -40,11 +40,11 @@ class Connections:
             return None
         connection = question["connection"]
         if question["call"] != "init" and connection not in self._instances:
-            # It has failed, or was asked of a child that is no more.
+            # The instance failed, or belonged to a child process that has ended.
             return None
         answer = {"connection": connection, "number": question["number"]}
         try:
-            # What is no limits, or no number, is an exception here, and not at the daemon's.
+            # An invalid answer raises an exception here, not in the daemon.
             limits = _numbers(self._call(connection, question))
         except (Exception, SystemExit):
             self._instances.pop(connection, None)
@@ -97,7 +97,7 @@ def main() -> None:
     """Runs the file of the first argument, and decides by what it defines."""
     if len(sys.argv) != 2:
         sys.exit("usage: python3 -m forebay.live FILE, with a socket as standard input")
-    # Whoever reads standard input in FILE takes no question from here.
+    # A duplicate: code in FILE that reads standard input gets no questions.
     channel = socket.socket(fileno=os.dup(0))
     try:
         runpy.run_path(sys.argv[1])

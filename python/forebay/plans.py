@@ -18,7 +18,8 @@ class Plan:
 
     Args:
         source: The path of a TOML file, a name such as ``"bundler/main"`` (``forebay list plans`` has them all), or a
-            dict with the keys of such a file. Relative paths in a dict start from the current folder.
+            dict with the keys of such a file (``PlanKeys`` has their types). Relative paths in a dict start from the
+            current folder.
         sets: Values to replace, by dotted keys: ``{"bottleneck.rate": "48Mbit/s", "stop": "20s"}``. What an arm or a
             cell sets itself stays.
         as_published: With the settings of whoever published the experiment; the plan must have some, and a dict
@@ -122,7 +123,7 @@ def pairs(sets: Sets | None) -> list[tuple[str, str]]:
 
 def _written(key: str, value: Any) -> str:
     try:
-        # Grids are often made by numpy, whose numbers are none of JSON.
+        # Grids are often made with numpy, whose numbers JSON does not accept.
         return json.dumps(value, ensure_ascii=False, default=lambda it: it.item())
     except (AttributeError, TypeError, ValueError) as error:
         allowed = "a truth value, a number, a text, or a list or dict of these"

@@ -39,7 +39,7 @@ def _in_notebook() -> bool:
 
 
 def _terminal_line(text: str) -> None:
-    # \x1b[K clears what a longer line before it has left.
+    # \x1b[K clears the rest of a longer previous line.
     sys.stderr.write(f"\r{text}\x1b[K")
     sys.stderr.flush()
 
@@ -67,7 +67,7 @@ class _Bar:
         self._shares[number] = share
         self._reused += ending == "in the store"
         now_s = time.monotonic()
-        # Sums of shares are no whole numbers.
+        # Sums of shares have rounding errors.
         done = 1.0 if self._done > total - 1e-6 else self._done / total
         if now_s - self._drawn_s < _INTERVAL_S and done < 1.0:
             return
@@ -79,11 +79,11 @@ class _Bar:
         end = "\n" if done >= 1.0 else ""
         self._draw(f"{bar} {number}/{total}{left}  {text}{end}")
         if done >= 1.0:
-            # What is told next is of another plan.
+            # The next report belongs to another plan.
             self._shares.clear()
             self._done, self._reused, self._began_s = 0.0, 0, now_s
 
     def _left(self, elapsed_s: float, total: int) -> str:
-        # What was there already took no time.
+        # Runs from the store took no time.
         made = self._done - self._reused
         return f", about {elapsed_s * (total - self._done) / made:.0f} s left" if made > 0 else ""

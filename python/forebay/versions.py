@@ -100,10 +100,10 @@ class _Walk:
 
     def add(self, it: Any) -> None:
         if type(it) in _PLAIN:
-            # With its type: 1, 1.0 and True are equal, and lead to other figures.
+            # The type is included: 1, 1.0 and True are equal but lead to other figures.
             self._put(type(it).__name__, repr(it))
             return
-        # Whether equal tuples are one object is up to Python.
+        # Python decides whether equal tuples are the same object.
         if type(it) not in (tuple, frozenset):
             if id(it) in self._seen:
                 self._put("again", self._seen[id(it)])
@@ -216,7 +216,7 @@ class _Walk:
     def _module(self, module: types.ModuleType, names: list[str]) -> None:
         there = [name for name in names if name in vars(module)]
         self._put("module", module.__name__, *there)
-        # Modules may import each other in a circle.
+        # Modules may import each other circularly.
         if (id(module), *there) in self._modules:
             return
         self._modules.add((id(module), *there))

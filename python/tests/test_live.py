@@ -136,7 +136,7 @@ def test_an_exception_is_the_end_for_its_connection_alone(daemon, ask, call, tol
         ask(1, "init", {"algorithm": "fixed", "start": START}, connection)
     traceback = ask(2, call, told)["failed"]
     assert traceback.startswith("Traceback") and "Error" in traceback.splitlines()[-1]
-    # For the first nothing more is answered: the next answer is the other one's.
+    # The failed connection gets no answer, so the next answer is for the other one.
     daemon.put(3, "on_measurement", {"rtt_min_ns": 1})
     answer = ask(2, "on_measurement", {"rtt_min_ns": 1}, 2)
     assert (answer["connection"], answer["limits"]) == (2, [4000, None, None])

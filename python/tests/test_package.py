@@ -1,5 +1,7 @@
 """What the package is beside what it does: its stub, its charts, ctrl-C, notebooks."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from conftest import DOCUMENT
 
 import forebay
 from forebay import charts
@@ -20,7 +23,7 @@ import signal
 import forebay
 from conftest import DOCUMENT
 
-# Who starts tests in the background may have them ignore it.
+# A caller that starts tests in the background may have them ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def told(what, number, total, share, ending):
@@ -56,16 +59,31 @@ def test_importing_needs_no_library():
 
 def test_the_stub_says_what_the_module_has(tmp_path):
     pytest.importorskip("mypy")
-    # The types of all that the package works with take ten times as long to read.
+    # Reading the types of all optional libraries takes ten times as long.
     (tmp_path / "mypy.ini").write_text("[mypy]\nfollow_imports = skip\n")
     command = [sys.executable, "-m", "mypy.stubtest", "forebay._forebay", "--mypy-config-file", "mypy.ini"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_type_checkers_know_the_keys_of_plans(tmp_path):
+    pytest.importorskip("mypy")
+    shutil.copy(REPOSITORY / "python/forebay/keys.py", tmp_path)
+    right = f"from keys import PlanKeys\nplan: PlanKeys = {DOCUMENT!r}\n"
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "plan.py"]
+    for text, found in [
+        (right, ""),
+        (right.replace("'rate'", "'rat'"), 'Extra key "rat"'),
+        (right.replace("'greedy'", "'greed'"), 'item "traffic" has type'),
+    ]:
+        (tmp_path / "plan.py").write_text(text)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode == 0) == (found == "") and found in done.stdout, done.stdout
+
+
 @pytest.mark.slow
 def test_the_package_has_types_that_are_checked_strictly(tmp_path):
-    # All that it works with, whose types are read.
+    # The optional libraries whose types mypy reads.
     for library in ("mypy", "altair", "duckdb", "gymnasium", "IPython", "onnx", "polars", "ray"):
         pytest.importorskip(library)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, "python/forebay"]
@@ -119,7 +137,7 @@ def test_rows_of_charts_are_named(result):
     encoding = {name: {"field": name, "type": "quantitative"} for name in "xy"}
     chart = charts._chart(alt, {"mark": "line", "encoding": encoding, "data": {"values": rows}})
     document = chart.properties(width=900).to_dict()
-    # A look at each row takes a minute.
+    # Checking each row would take a minute.
     assert time.perf_counter() - began_s < 10
     assert document["width"] == 900 and document["datasets"][document["data"]["name"]] == rows
 

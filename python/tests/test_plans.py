@@ -26,7 +26,8 @@ def test_a_grid_has_every_combination(plan):
 def test_an_error_carries_file_line_and_key(tmp_path):
     file = tmp_path / "wrong.toml"
     head = 'name = "p"\nstop = "2s"\nwarmup = "1s"\n\n[bottleneck]\n'
-    file.write_text(f'{head}rate = "fast"\nrtt = "10ms"\nqdisc = {{ kind = "fifo", limit = "60p" }}\n')
+    flow = '[[flow]]\nname = "f"\ncc = "newreno"\ntraffic = { kind = "greedy" }\n'
+    file.write_text(f'{head}rate = "fast"\nrtt = "10ms"\nqdisc = {{ kind = "fifo", limit = "60p" }}\n{flow}')
     with pytest.raises(forebay.PlanError) as caught:
         forebay.Plan(file)
     error = caught.value

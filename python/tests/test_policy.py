@@ -114,7 +114,8 @@ def test_a_file_gives_what_its_layers_do(observations, tmp_path):
 def test_a_policy_decides_in_a_plan(tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
-    # Grows until a queue of a fifth of the least round trip stands: 0.15, less 0.75 times the queueing.
+    # The window grows until the queueing delay is a fifth of the least round trip: 0.15 less 0.75 times the
+    # queueing.
     weights = np.zeros((14, 1))
     weights[[1, 8], 0] = -0.75, 0.15
     rl.export("policy.onnx", [(weights, np.zeros(1))], output="linear")

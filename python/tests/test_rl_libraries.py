@@ -81,7 +81,7 @@ def test_stable_baselines_finds_nothing_and_learns():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        # Their network for pictures is not what a matrix of 10 x 14 is for.
+        # The warning is about networks for pictures; a 10 x 14 matrix needs none.
         warnings.filterwarnings("ignore", message=".*unconventional shape.*")
         checker.check_env(made())
     for vec_env in (DummyVecEnv([made, made]), SubprocVecEnv([made, made], start_method="spawn")):
@@ -103,7 +103,7 @@ def test_rllib_learns():
 
     ray.init(include_dashboard=False, num_cpus=1, log_to_driver=False)
 
-    # Its networks take one dimension.
+    # RLlib's networks take one dimension.
     register_env("forebay", lambda config: gymnasium.wrappers.FlattenObservation(rl.make(SHORT)))
     config = ppo.PPOConfig().environment("forebay").env_runners(num_env_runners=0)
     config = config.training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)

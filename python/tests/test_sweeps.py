@@ -83,7 +83,7 @@ def cluster():
             ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
             break
         except Exception:
-            # Ray allows its processes 30 s to start, which a busy machine may need for other things.
+            # Ray allows its processes 30 s to start; a busy machine may need longer.
             ray.shutdown()
             if not left:
                 raise
@@ -140,7 +140,7 @@ def test_queries_see_the_runs_of_the_sweep_alone(plan, whole, threads):
     query = "SELECT value FROM metrics WHERE part = 'flow' AND metric = 'goodput_mbps' ORDER BY seed"
     goodput = [run["flows"][0]["metrics"]["goodput_mbps"] for run in whole.runs]
     assert [value for (value,) in threads.sql(query).fetchall()] == goodput
-    # Columns some of whose values are missing keep their type.
+    # Columns with missing values keep their type.
     requests = threads.sql("FROM requests")
     types = dict(zip(requests.columns, map(str, requests.types), strict=True))
     assert types["finished_ns"] == "BIGINT" and types["slowdown"] == "DOUBLE"
@@ -157,7 +157,7 @@ def test_requests_come_back_as_they_were(tmp_path):
 
 
 def queue_over_time(result, seed):
-    # Runs have their numbers in the order of their ends.
+    # Runs are numbered in the order of their ends.
     runs = result.table("runs")
     (run,) = runs["id"][runs["seed"] == seed]
     return result.series(int(run), "link", "forward", "queue_packets")
@@ -171,7 +171,7 @@ def test_what_was_measured_over_time_is_kept_when_it_is_asked_for(plan, whole, t
     assert told_of(plan, tmp_path) == ["in the store"] * 6
     made = sweep(plan, tmp_path)
     assert made.sql("SELECT count(*) FROM series").fetchall() == [(whole.table("samples").rows,)]
-    # It is added to the runs that are there already.
+    # The samples are added to the existing runs.
     result = made.result(folder)
     assert len(result.table("runs")["id"]) == 6
     for seed in range(1, 7):
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(plan, tmp_path, monkeypatc
     out = tmp_path / "out"
     work = Work(plan, str(out))
     work.run(jobs[:1], _forebay.Stop())
-    # What has been made is on the disk before what is in it counts.
+    # Folder names are synced before the contents of the folder.
     assert synced[:2] == [str(out), str(tmp_path)]
     assert synced[2].endswith(".partial") and synced[3] == str(out / "runs")
     (whole,) = out.glob("runs/*")
@@ -246,7 +246,7 @@ def kills(plan, out, on):
         assert reasons == [] if arm == "newreno" else reasons[0].startswith("failed: its worker")
     runs = made.result().runs
     assert [run["valid"] for run in runs] == [run["arm"] == "newreno" for run in runs]
-    # It is tried again when that is asked for.
+    # A failed run is tried again on request.
     assert told_of(both, out, seeds="1..2", on=on).count("in the store") == 4
     calling("killer", lambda: None)
     assert sweep(both, out, seeds="1..2", on=on, retry_failed=True).valid

@@ -1,8 +1,9 @@
-//! `cargo xtask bpf-algorithms`: laws of core as BPF objects.
+//! `cargo xtask bpf-algorithms`: algorithms of core as BPF objects.
 //!
-//! No Rust for BPF is needed, which would be a nightly toolchain and the sources of its library: rustc of this
-//! repository writes LLVM's IR for this machine, which says little of it, and LLVM's tools of the same
-//! toolchain make BPF of it. The C around a law (`tcp_algorithm.bpf.c`) comes from clang as bitcode.
+//! This needs no Rust for BPF, which would require a nightly toolchain and the sources of its library. The
+//! repository's rustc writes LLVM's IR for this machine, which depends little on it. LLVM's tools of the same
+//! toolchain translate that into BPF. clang compiles the C around an algorithm (`tcp_algorithm.bpf.c`) to
+//! bitcode.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,25 +18,26 @@ use crate::{Misuse, repository, run};
 const ALGORITHMS: [&str; 3] = ["newreno", "vegas", "westwood"];
 /// The objects, below the repository.
 const OBJECTS: &str = "crates/ebpf/bpf/algorithms";
-/// What they are made in, below the repository.
+/// Folder for intermediate files, below the repository.
 const WORK: &str = "target/bpf-algorithms";
 /// Their hashes, for `sha256sum --check` in their folder.
 const HASHES: &str = "SHA256SUMS";
 
-/// What of a function's IR is this machine's.
+/// Attributes in a function's IR that depend on this machine.
 const OF_MACHINE: [&str; 4] =
     ["\"probe-stack\"=", "\"target-cpu\"=", "\"target-features\"=", "\"tune-cpu\"="];
 
-/// What rustc says of each function for unwinding. Nothing of the laws unwinds (`-Cpanic=abort`); of a function
-/// that did, LLVM would refuse the IR without it.
+/// The attribute for unwinding that rustc gives each function. No algorithm unwinds (`-Cpanic=abort`). If a
+/// function did, LLVM would refuse the IR without this attribute.
 const PERSONALITY: &str = " personality ptr @rust_eh_personality";
 
-/// Makes the objects and their hashes, or with `--check` says whether those in the repository are what the
-/// sources give.
+/// Makes the objects and their hashes. With `--check`, checks whether the objects in the repository match the
+/// sources.
 ///
 /// # Errors
 ///
-/// Something is missing, a law may panic or calls what BPF does not have, or an object differs.
+/// Something is missing, an algorithm may panic or calls a function that BPF does not have, or an object
+/// differs.
 pub fn build(arguments: &[String]) -> Result<()> {
     let is_check = match arguments {
         [] => false,
@@ -47,7 +49,7 @@ pub fn build(arguments: &[String]) -> Result<()> {
     let tools = Tools::find()?;
     let laws = tools.laws(&work)?;
     let object = |name| tools.object(name, &laws, &work).with_context(|| format!("law {name}"));
-    // All of them before the first is kept.
+    // All objects are made before the first is kept.
     let made: Vec<PathBuf> = ALGORITHMS.into_iter().map(object).collect::<Result<_>>()?;
     let folder = repository().join(OBJECTS);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -76,7 +78,7 @@ fn file(name: &str) -> String {
     format!("{name}.bpf.o")
 }
 
-/// What a command prints.
+/// Output of a command.
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -115,14 +117,14 @@ impl Tools {
         Command::new(self.folder.join(name))
     }
 
-    /// The IR of the laws and of core, for BPF.
+    /// The IR of the algorithms and of core, for BPF.
     fn laws(&self, work: &Path) -> Result<[PathBuf; 2]> {
         let deps = work.join(&self.host).join("release/deps");
         if deps.exists() {
             // IR of other sources has other names.
             fs::remove_dir_all(&deps).with_context(|| deps.display().to_string())?;
         }
-        // A unit of code for each crate, and nothing that looks for vectors, which BPF has not.
+        // One code unit for each crate, and no vectorisation, which BPF does not support.
         let flags = "--emit=llvm-ir -Ccodegen-units=1 -Cpanic=abort -Cno-vectorize-loops \
                      -Cno-vectorize-slp";
         let mut cargo = Command::new(env!("CARGO"));
@@ -139,14 +141,14 @@ impl Tools {
         Ok(made)
     }
 
-    /// The lines of an IR that say what it is for, as clang has them for BPF.
+    /// The lines of an IR that name its target, as clang writes them for BPF.
     fn target(&self, work: &Path) -> Result<Vec<String>> {
         let bitcode = self.around(ALGORITHMS[0], work)?;
         let text = output(self.tool("llvm-dis").arg(bitcode).args(["-o", "-"]))?;
         Ok(text.lines().filter(|line| line.starts_with("target ")).map(String::from).collect())
     }
 
-    /// The bitcode of the C around a law.
+    /// The bitcode of the C around an algorithm.
     fn around(&self, name: &str, work: &Path) -> Result<PathBuf> {
         let headers = work.join("include/bpf");
         fs::create_dir_all(&headers)?;
@@ -157,7 +159,7 @@ impl Tools {
         let mut clang = Command::new("clang");
         clang.current_dir(repository().join("crates/ebpf"));
         clang.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
-        // Its paths are to be the same wherever this is made.
+        // Its paths must be the same on every machine.
         clang.arg(format!("-ffile-prefix-map={}=.", repository().display()));
         clang.arg(format!("-DALGORITHM=forebay_{name}")).arg("-I").arg(work.join("include"));
         clang.args(["-emit-llvm", "-c", "bpf/tcp_algorithm.bpf.c", "-o"]).arg(&bitcode);
@@ -165,7 +167,7 @@ impl Tools {
         Ok(bitcode)
     }
 
-    /// The object of a law.
+    /// The object of an algorithm.
     fn object(&self, name: &str, laws: &[PathBuf], work: &Path) -> Result<PathBuf> {
         let around = self.around(name, work)?;
         let [linked, inlined, object] =
@@ -180,20 +182,20 @@ impl Tools {
         let mut llc = self.tool("llc");
         llc.args(["-march=bpfel", "-mcpu=v3", "-filetype=obj"]).arg(inlined).arg("-o").arg(&object);
         run(&mut llc)?;
-        // A place that cannot be reached, as LLVM thinks, has become a call of `__bpf_trap`, which kernels have
-        // from 6.17 on.
+        // LLVM turns code that it considers unreachable into a call of `__bpf_trap`, which kernels have from
+        // 6.17 on.
         self.check_complete(&object)?;
         run(self.tool("llvm-strip").arg("--strip-debug").arg(&object))?;
         Ok(object)
     }
 
-    /// An error where `file`, bitcode or an object, needs a function that it does not have.
+    /// Returns an error if `file`, bitcode or an object, calls a function that it does not contain.
     fn check_complete(&self, file: &Path) -> Result<()> {
         let missing = output(self.tool("llvm-nm").arg("--undefined-only").arg(file))?;
         let missing: Vec<&str> = missing
             .lines()
             .filter_map(|line| line.split_whitespace().last())
-            // Places of the kernel's fields, which the loader fills in.
+            // Relocations of the kernel's fields, which the loader resolves.
             .filter(|symbol| !symbol.starts_with("llvm."))
             .collect();
         ensure!(
@@ -216,7 +218,7 @@ fn ir_of(deps: &Path, name: &str) -> Result<PathBuf> {
     files.find(is_it).with_context(|| format!("no {name}*.ll in {}", deps.display()))
 }
 
-/// IR of rustc as one for BPF whose functions are all inlined: the verifier follows calls without their types
+/// Turns IR of rustc into IR for BPF with all functions inlined: the verifier follows calls without their types
 /// only within a program.
 fn for_bpf(ir: &str, target: &[String]) -> String {
     let is_target = |line: &&str| line.starts_with("target ");

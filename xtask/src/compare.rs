@@ -1,40 +1,39 @@
-//! Whether `forebay compare` calls what differs, and nothing else.
+//! Checks that `forebay compare` reports real differences, and nothing else.
 //!
 //! ```text
-//! Cubic beside itself, the same seeds      ──► nothing may differ
-//! Cubic beside one whose beta is 10 % off  ──► something must, seed by seed and on other seeds
-//! Cubic beside itself on other seeds, often ──► how often anything is called that does not differ
+//! Cubic and Cubic, the same seeds           ──► nothing may differ
+//! Cubic and one whose beta is 10 % off      ──► something must, seed by seed and on other seeds
+//! Cubic and Cubic on other seeds, often     ──► how often a difference is reported although there is none
 //! ```
 
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use forebay_lab::Options;
-use forebay_lab::compare::{self, Comparison, Side, compare};
+use forebay_lab::compare::{self, ComparedSide, Comparison, compare};
 use forebay_lab::plan::{Override, Plan, Seeds};
 
 use crate::Misuse;
 
-/// Plans whose runs differ from seed to seed, by where flows start and by what is lost at random, and two of the cells
-/// of each.
+/// Plans whose runs differ from seed to seed by the flows' starts and by random losses, and two of the cells of each.
 const PLANS: [(&str, &str); 2] = [
     ("ccperf/shallow_buffers", "cells.bottleneck.qdisc.limit=[\"5p\", \"15p\"]"),
     ("ccperf/loss_resilience", "cells.bottleneck.loss=[0.001, 0.01]"),
 ];
-/// What all runs have: short ones of Cubic.
+/// Settings of all runs: short ones of Cubic.
 const SETS: [&str; 3] = ["aut=cubic", "stop=10s", "warmup=2s"];
 /// Betas that are 10 % off the 0.7 of RFC 9438 section 4.6.
 const OFF: [&str; 2] = ["77%", "63%"];
-/// Seeds of a side.
+/// Number of seeds on each side.
 const SEEDS: u64 = 10;
 /// Chance that anything is called where nothing differs, which is the default of `forebay compare`.
 const LEVEL: f64 = 0.01;
-/// Comparisons of what does not differ, and how many of them may call something: with a chance of 1 % each, more than
+/// Number of comparisons without a real difference, and how many may report one. With a chance of 1 % each, more than
 /// five do in one case of two thousand.
 const COMPARISONS: u64 = 100;
 const FALSE_MAX: u64 = 5;
 
-/// Prints what was called, and fails unless it is what had to be.
+/// Prints all reported differences, and fails unless they are the expected ones.
 pub fn check(arguments: &[String]) -> Result<()> {
     if let Some(argument) = arguments.first() {
         return Err(Misuse::of(anyhow!("{argument}: compare-check takes no arguments")));
@@ -60,7 +59,7 @@ pub fn check(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Sets two Cubics beside each other, each by its first seed and its beta, and prints what that says.
+/// Compares two Cubics, each given by its first seed and its beta, and prints the result.
 fn beside(name: &str, old: (u64, &str), new: (u64, &str)) -> Result<Comparison> {
     let folder = tempfile::tempdir()?;
     let [old, new] = [("old", old), ("new", new)].map(|(side, (first, beta))| {
@@ -68,14 +67,14 @@ fn beside(name: &str, old: (u64, &str), new: (u64, &str)) -> Result<Comparison> 
         run(&folder.path().join(side), seeds, beta).with_context(|| format!("{name}, {side}"))
     });
     // Changes of any size, where the command leaves out small ones.
-    let options = compare::Options { level: LEVEL, above: 0.0, metric: String::new() };
+    let options = compare::CompareOptions { level: LEVEL, above: 0.0, metric: String::new() };
     let found = compare(old?, new?, &options);
     println!("{name}: {}", found.in_a_sentence());
     Ok(found)
 }
 
 /// The results of all plans with these seeds, made in `folder`.
-fn run(folder: &Path, seeds: Seeds, beta: &str) -> Result<Side> {
+fn run(folder: &Path, seeds: Seeds, beta: &str) -> Result<ComparedSide> {
     let law = format!("flow.aut.cc={{ kind = \"cubic\", beta = \"{beta}\" }}");
     for (name, cells) in PLANS {
         let sets = SETS.into_iter().chain([cells, &law]).map(Override::parse);
@@ -89,5 +88,5 @@ fn run(folder: &Path, seeds: Seeds, beta: &str) -> Result<Side> {
         };
         forebay_lab::run(&plan, &options, &mut |_| {})?;
     }
-    Ok(Side::read(folder)?)
+    Ok(ComparedSide::read(folder)?)
 }

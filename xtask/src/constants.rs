@@ -1,26 +1,27 @@
-//! Numbers that tune the control loop, so that their count can be bounded.
+//! Numbers of the control loop of a bundle, so that their count can be bounded: the fields of its table of tuning, and
+//! the numbers in the code that observes and decides. Numbers of messages, keys and replay are listed apart.
 
 mod numbers;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use forebay_core::bundle::tuning::Tuning;
 use serde::Serialize;
 
 use crate::{Misuse, repository};
 use numbers::Number;
 
 /// Modules of the control loop: each is a file `X.rs`, a folder `X`, or both.
-const MODULES: [&str; 6] = [
-    "crates/core/src/bundle",
-    "crates/core/src/cc/copa",
-    "crates/core/src/cc/delay",
-    "crates/core/src/cc/drain",
-    "crates/core/src/cc/estimators",
-    "crates/core/src/cc/overflow",
+const MODULES: [&str; 2] = ["crates/core/src/bundle/control", "crates/core/src/bundle/path"];
+/// Modules whose numbers belong to a format: messages, keys and replay, and the sampled headers.
+const APART: [&str; 3] = [
+    "crates/core/src/bundle/protocol",
+    "crates/core/src/bundle/path/sample",
+    "crates/core/src/bundle/path/segments",
 ];
 
-/// What a call asks for.
+/// Options of a call.
 #[derive(Debug, Default, PartialEq)]
 struct Options {
     form: Form,
@@ -45,20 +46,45 @@ struct File {
     numbers: Vec<Number>,
 }
 
-/// Prints the numbers of the control loop as `arguments` ask for it. Fails where there are more than `--at-most N`.
+/// All numbers of the control loop.
+struct Numbers {
+    /// Fields of the table of tuning.
+    fields: usize,
+    files: Vec<File>,
+    /// Not counted.
+    apart: Vec<File>,
+}
+
+impl Numbers {
+    fn read(root: &Path) -> Result<Self> {
+        let [mut files, mut apart] = [Vec::new(), Vec::new()];
+        for module in MODULES {
+            read_module(root, module, &mut files)?;
+        }
+        files.retain(|file| !APART.iter().any(|module| file.path.starts_with(module)));
+        for module in APART {
+            read_module(root, module, &mut apart)?;
+        }
+        Ok(Self { fields: Tuning::PARAMS.len(), files, apart })
+    }
+
+    fn total(&self) -> usize {
+        self.fields + self.files.iter().map(|file| file.numbers.len()).sum::<usize>()
+    }
+}
+
+/// Prints the numbers of the control loop in the form that `arguments` request. Fails where there are more than
+/// `--at-most N`.
 pub fn count(arguments: &[String]) -> Result<()> {
     let Options { form, at_most } = parse(arguments).map_err(Misuse::of)?;
-    let mut files = Vec::new();
-    for module in MODULES {
-        read_module(&repository(), module, &mut files)?;
-    }
+    let numbers = Numbers::read(&repository())?;
     let text = match form {
-        Form::Table => table(&files),
-        Form::List => list(&files),
-        Form::Json => json(&files)?,
+        Form::Table => table(&numbers),
+        Form::List => list(&numbers),
+        Form::Json => json(&numbers)?,
     };
     print!("{text}");
-    judge(files.iter().map(|it| it.numbers.len()).sum(), at_most)
+    judge(numbers.total(), at_most)
 }
 
 fn parse(arguments: &[String]) -> Result<Options> {
@@ -133,7 +159,7 @@ fn read_file(root: &Path, path: String, files: &mut Vec<File>) -> Result<()> {
     Ok(())
 }
 
-/// What is counted of one file.
+/// Counts of one file.
 #[derive(Serialize)]
 struct Counted<'a> {
     path: &'a str,
@@ -150,37 +176,58 @@ impl<'a> From<&'a File> for Counted<'a> {
     }
 }
 
-fn table(files: &[File]) -> String {
-    let counted = files.iter().map(Counted::from);
-    let total =
-        counted.clone().fold((0, 0), |(named, bare), it| (named + it.named, bare + it.bare));
-    let total = Counted { path: "total", named: total.0, bare: total.1 };
+fn table(numbers: &Numbers) -> String {
+    let Numbers { fields, files, apart } = numbers;
+    let row = |Counted { path, named, bare }: Counted| {
+        format!("| {path} | {named} | {bare} | {} |\n", named + bare)
+    };
+    let sum = |path, files: &[File]| {
+        let counted = files.iter().map(Counted::from);
+        counted.fold(Counted { path, named: 0, bare: 0 }, |sum, it| Counted {
+            named: sum.named + it.named,
+            bare: sum.bare + it.bare,
+            ..sum
+        })
+    };
+    let tuning = Counted { path: "fields of `Tuning`", named: *fields, bare: 0 };
+    let total = sum("total", files);
+    let total = Counted { named: total.named + fields, ..total };
     let mut text = "| file | of constants | bare | sum |\n|---|---|---|---|\n".to_owned();
-    for Counted { path, named, bare } in counted.chain([total]) {
-        text += &format!("| {path} | {named} | {bare} | {} |\n", named + bare);
-    }
+    let counted = files.iter().map(Counted::from);
+    text.extend([tuning].into_iter().chain(counted).chain([total]).map(row));
+    let formats = apart.iter().map(Counted::from).chain([sum("formats, not counted", apart)]);
+    text.extend(formats.map(row));
     text
 }
 
-fn list(files: &[File]) -> String {
+fn list(numbers: &Numbers) -> String {
     let mut text = String::new();
-    for File { path, numbers } in files {
-        for number in numbers {
-            text += &format!("{path}:{number}\n");
+    for param in Tuning::PARAMS.iter().take(numbers.fields) {
+        let default = param.written_default().unwrap_or_default();
+        text += &format!("Tuning::{} = {default}\n", param.name());
+    }
+    for (files, suffix) in [(&numbers.files, ""), (&numbers.apart, "  (format)")] {
+        for File { path, numbers } in files {
+            for number in numbers {
+                text += &format!("{path}:{number}{suffix}\n");
+            }
         }
     }
     text
 }
 
-fn json(files: &[File]) -> Result<String> {
+fn json(numbers: &Numbers) -> Result<String> {
     #[derive(Serialize)]
     struct All<'a> {
         total: usize,
+        fields: usize,
         files: Vec<Counted<'a>>,
+        apart: Vec<Counted<'a>>,
     }
-    let files: Vec<Counted> = files.iter().map(Counted::from).collect();
-    let total = files.iter().map(|it| it.named + it.bare).sum();
-    Ok(serde_json::to_string(&All { total, files })? + "\n")
+    let [files, apart] =
+        [&numbers.files, &numbers.apart].map(|files| files.iter().map(Counted::from).collect());
+    let all = All { total: numbers.total(), fields: numbers.fields, files, apart };
+    Ok(serde_json::to_string(&all)? + "\n")
 }
 
 #[cfg(test)]
@@ -249,25 +296,37 @@ mod tests {
     fn each_form_has_every_number() {
         let source = "const A: u8 = 3;\nfn f() { g(4, 5) }";
         let files = files(&[("loop.rs", source), ("loop/b.rs", "")]).unwrap();
+        let apart = self::files(&[("loop.rs", "const KEY: usize = 32;")]).unwrap();
+        let numbers = Numbers { fields: 1, files, apart };
+        assert_eq!(numbers.total(), 4);
         assert_eq!(
-            table(&files),
-            "| file | of constants | bare | sum |\n|---|---|---|---|\n| loop.rs | 1 | 2 | 3 |\n\
-             | loop/b.rs | 0 | 0 | 0 |\n| total | 1 | 2 | 3 |\n"
+            table(&numbers),
+            "| file | of constants | bare | sum |\n|---|---|---|---|\n\
+             | fields of `Tuning` | 1 | 0 | 1 |\n| loop.rs | 1 | 2 | 3 |\n\
+             | loop/b.rs | 0 | 0 | 0 |\n| total | 2 | 2 | 4 |\n\
+             | loop.rs | 1 | 0 | 1 |\n| formats, not counted | 1 | 0 | 1 |\n"
         );
-        assert_eq!(list(&files), "loop.rs:1  A = 3\nloop.rs:2  bare 4\nloop.rs:2  bare 5\n");
+        let name = Tuning::PARAMS[0].name();
+        let default = Tuning::PARAMS[0].written_default().unwrap();
         assert_eq!(
-            json(&files).unwrap(),
-            "{\"total\":3,\"files\":[{\"path\":\"loop.rs\",\"named\":1,\"bare\":2},\
-             {\"path\":\"loop/b.rs\",\"named\":0,\"bare\":0}]}\n"
+            list(&numbers),
+            format!(
+                "Tuning::{name} = {default}\nloop.rs:1  A = 3\nloop.rs:2  bare 4\nloop.rs:2  bare 5\n\
+                 loop.rs:1  KEY = 32  (format)\n"
+            )
+        );
+        assert_eq!(
+            json(&numbers).unwrap(),
+            "{\"total\":4,\"fields\":1,\"files\":[{\"path\":\"loop.rs\",\"named\":1,\"bare\":2},\
+             {\"path\":\"loop/b.rs\",\"named\":0,\"bare\":0}],\
+             \"apart\":[{\"path\":\"loop.rs\",\"named\":1,\"bare\":0}]}\n"
         );
     }
 
     #[test]
     fn every_module_of_the_loop_is_there() {
-        let mut files = Vec::new();
-        for module in MODULES {
-            read_module(&repository(), module, &mut files).unwrap();
-        }
-        assert!(files.len() > MODULES.len() && files.iter().any(|it| !it.numbers.is_empty()));
+        let Numbers { fields, files, apart } = Numbers::read(&repository()).unwrap();
+        assert!(fields > 0 && files.len() > MODULES.len() && apart.len() > APART.len());
+        assert!(files.iter().chain(&apart).all(|file| !file.path.ends_with("tests.rs")));
     }
 }

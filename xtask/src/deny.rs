@@ -1,4 +1,4 @@
-//! Whether what is in `Cargo.lock` may be there.
+//! Checks whether the dependencies in `Cargo.lock` are allowed.
 
 use std::process::{Command, Stdio};
 
@@ -6,11 +6,11 @@ use anyhow::{Result, ensure};
 
 /// The release that `deny.toml` is written for.
 const VERSION: &str = "0.20.2";
-/// What is known of holes in crates.
+/// Database of known vulnerabilities in crates.
 const ADVISORIES: &str = "https://github.com/rustsec/advisory-db";
 
-/// Judges licences, duplicates and origins of all dependencies by `deny.toml`, and known holes where
-/// their database can be reached.
+/// Judges licences, duplicates and origins of all dependencies by `deny.toml`, and known
+/// vulnerabilities where their database can be reached.
 pub fn deny() -> Result<()> {
     let is_here = cargo(&["deny", "--version"]).output().is_ok_and(|it| it.status.success());
     ensure!(

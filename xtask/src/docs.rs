@@ -1,4 +1,4 @@
-//! `make docs`: the pages of `docs/` as a site, and whether each link of it leads somewhere.
+//! `make docs`: the pages of `docs/` as a site, and a check of its links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -13,22 +13,22 @@ const VERSION: &str = "0.5.4";
 
 /// Where mdBook is installed, below the repository.
 const TOOLS: &str = "target/tools";
-/// What `docs/book.toml` has as `build-dir`, below the repository.
+/// Folder of the site, `build-dir` in `docs/book.toml`, below the repository.
 const SITE: &str = "target/site";
 
-/// The page of mdBook's for addresses that there are not; its links start from the root of a server.
+/// mdBook's page for unknown addresses; its links start from the root of a server.
 const ABSENT: &str = "404.html";
 
 /// Builds the site, with an mdBook of its own.
 ///
 /// # Errors
 ///
-/// mdBook cannot be had or refuses a page, or links lead nowhere.
+/// mdBook cannot be installed or refuses a page, or links are broken.
 pub fn build() -> Result<()> {
     let mdbook = mdbook()?;
     let site = repository().join(SITE);
     if site.exists() {
-        // Pages that are gone would hide links to them.
+        // Old pages would hide broken links to them.
         std::fs::remove_dir_all(&site).with_context(|| site.display().to_string())?;
     }
     run(Command::new(mdbook).current_dir(repository()).args(["build", "docs"]))?;
@@ -37,7 +37,7 @@ pub fn build() -> Result<()> {
     Ok(())
 }
 
-/// The program, installed where it is missing or of another release.
+/// The program, installed if it is missing or of another release.
 fn mdbook() -> Result<PathBuf> {
     let tools = repository().join(TOOLS);
     let program = tools.join("bin/mdbook");
@@ -114,7 +114,7 @@ fn values<'a>(page: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     starts.into_iter().filter_map(|start| page[start..].split('"').next())
 }
 
-/// Where a link of `page` leads, below the root; `None`: out of the site.
+/// Target of a link of `page`, below the root; `None`: out of the site.
 fn target(page: &Path, link: &str) -> Option<PathBuf> {
     let mut target = page.parent().unwrap_or(Path::new("")).to_owned();
     for component in Path::new(link).components() {

@@ -7,14 +7,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// What a user is expected to have beside Debian: rustup with its toolchains, and Python.
+/// Prerequisites of a user in addition to Debian: rustup with its toolchains, and Python.
 const PRESENT: [&str; 3] = ["ca-certificates", "make", "python3"];
 
-/// Whom this machine trusts.
+/// Certificate authorities that this machine trusts.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Builds a root with debootstrap for each of the README's commands, brings in a clean clone and the
-/// Rust toolchain of this machine, and runs it there. Needs root and the package `debootstrap`.
+/// Builds a root with debootstrap for each of the README's commands, and runs the command there. The
+/// root gets a clean clone and the Rust toolchain of this machine. Needs root and the package
+/// `debootstrap`.
 pub fn test_fresh() -> Result<()> {
     for command in ["make test", "make demo"] {
         run_in_a_bare_root(command)?;
@@ -33,7 +34,7 @@ fn run_in_a_bare_root(command: &str) -> Result<()> {
     let _mounts = Mounts::over(system)?;
     let packages = PRESENT.join(" ");
     in_root(system, &format!("apt-get update -qq && apt-get install -y -qq {packages}"))?;
-    // A proxy of this machine may answer in other names than its own.
+    // A proxy of this machine may present certificates for other hosts.
     std::fs::copy(CERTIFICATES, system.join(&CERTIFICATES[1..])).context(CERTIFICATES)?;
     in_root(system, command).with_context(|| format!("`{command}` in a bare Debian 12"))
 }
@@ -43,7 +44,7 @@ fn in_root(system: &Path, command: &str) -> Result<()> {
         "cd /src/forebay && export HOME=/root DEBIAN_FRONTEND=noninteractive CI=true PIP_CERT={CERTIFICATES} && \
          export PATH=$HOME/.cargo/bin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin && {command}"
     );
-    // By its path: without an environment there is none to look it up in.
+    // The full path is needed: the empty environment has no PATH.
     run(Command::new("/usr/sbin/chroot").arg(system).args(["/bin/sh", "-ec", &script]).env_clear())
 }
 

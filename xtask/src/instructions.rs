@@ -1,5 +1,5 @@
-//! Instructions that the simulator takes for a packet: unlike its time they do not depend on what else a machine does, so
-//! that a change that raises them can fail a check. Counted by callgrind (valgrind).
+//! Instructions that the simulator takes for a packet. Unlike its time they do not depend on other load of the machine,
+//! so a check can fail a change that raises them. Counted by callgrind (valgrind).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Misuse, repository};
 
-/// What was counted last.
+/// File with the last accepted counts.
 const RECORD: &str = "crates/sim/benches/instructions.json";
 /// Scenarios of `crates/sim/examples/speed`.
 const SCENARIOS: [&str; 4] = ["b1", "b2", "b3", "overshoot"];
-/// How much more may be taken than what was counted last, as a share of it.
+/// Largest allowed increase over the last accepted count, as a share of it.
 const MORE: f64 = 0.05;
 
 #[derive(Deserialize, Serialize)]
 struct Record {
     about: String,
-    /// `rustc --version`: another makes other instructions of the same sources.
+    /// `rustc --version`: another compiler makes other instructions from the same sources.
     rustc: String,
     instructions_per_packet: BTreeMap<String, f64>,
 }
 
-/// Counts the instructions of each scenario and prints them beside those of the record; fails where one takes more than
-/// [`MORE`] above it. With `--update` they become the record.
+/// Counts the instructions of each scenario and prints them next to those of the record. Fails where a scenario takes
+/// more than [`MORE`] above it. With `--update` the counts become the record.
 pub fn check(arguments: &[String]) -> Result<()> {
     let is_update = match arguments {
         [] => false,
@@ -57,7 +57,7 @@ pub fn check(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Prints both, and says which scenarios take more than they may.
+/// Prints both, and returns the scenarios that take more than allowed.
 fn raised(before: &BTreeMap<String, f64>, now: &BTreeMap<String, f64>) -> Result<Vec<String>> {
     let mut raised = Vec::new();
     println!("| scenario | instructions a packet before | now | change |\n|---|---|---|---|");
@@ -79,14 +79,14 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(root.join("target/release/examples/speed"))
 }
 
-/// Instructions a packet of the second of two runs: what starts the program is not in it.
+/// Instructions a packet in the second of two runs, without the start of the program.
 fn count(program: &Path, scenario: &str) -> Result<f64> {
     let (one, packets) = callgrind(program, scenario, "1")?;
     let (two, _) = callgrind(program, scenario, "2")?;
     Ok((two - one) / packets)
 }
 
-/// Instructions of so many runs, and the packets of one.
+/// Instructions of `runs` runs, and the packets of one.
 fn callgrind(program: &Path, scenario: &str, runs: &str) -> Result<(f64, f64)> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);

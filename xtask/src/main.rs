@@ -11,6 +11,7 @@ mod instructions;
 mod kernels;
 mod ns3;
 mod reference;
+mod same_rows;
 mod test;
 
 use std::process::{Command, ExitCode};
@@ -29,15 +30,16 @@ chores:
   compare-check   says whether `forebay compare` finds nothing where seeds and commit are the same, a
                constant of Cubic that is 10 % off, and how often it calls something in 100
                comparisons of what does not differ (4 minutes)
-  constants [--list | --json] [--at-most N]   counts the numbers that tune the control loop of a bundle, by
-               file: those of constants, and bare ones. --list prints each; where there are more than N it fails
+  constants [--list | --json] [--at-most N]   counts the numbers of the control loop of a bundle: the fields of
+               its table of tuning, and by file those of constants, and bare ones; those of formats apart.
+               --list prints each; where there are more than N it fails
   deny         judges the licences, duplicates and origins of all dependencies by deny.toml, and known
                holes where their database can be reached (cargo-deny)
   docs         builds the pages of docs/ as a site in target/site, with an mdBook that it installs into
                target/tools, and checks each link of it
   evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends, and
                the parts of `forebay platforms`, and writes which claims are met to
-               docs/evaluation-table.md (root, hours; `make build` first). PART is a plan or a
+               docs/evidence/results.csv (root, hours; `make build` first). PART is a plan or a
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim), with
                other settings where docs/claims.toml has such a variant (main@emu+kernel); all
                without one. After N minutes it stops with exit code 3; another call goes on.
@@ -55,9 +57,12 @@ chores:
   package [--static | --rpm | --image] [--profile NAME] [--version VERSION]   makes a .deb of the commit in
                target/package, or an archive or .rpm whose program needs no shared libraries, or an OCI image
                with Debian (`make package`, `make rpm` and `make image` install what it needs)
-  reference    writes docs/reference.md from the registries of algorithms and qdiscs
+  reference    writes docs/reference.md and python/forebay/keys.py from the registries
   reproducible [--static] [--profile NAME]   makes a package twice, each time in a clean clone of the commit,
                and fails where the two differ in a byte
+  same-rows OLD NEW [--seconds N] [PLAN..]   runs each simulated plan (all without one) once with both
+               programs, cut to N seconds (10) or what it needs, and prints for each the first row of each
+               table that differs. Runs that are there are not repeated (15 minutes)
   test [--beside COMMAND]   runs every test, and COMMAND beside those without traffic, and then says which
                were skipped and why; as root it fails where one was skipped for another reason than
                what the machine lacks
@@ -79,7 +84,7 @@ fn main() -> ExitCode {
     }
     let done = match arguments.first().map(String::as_str) {
         Some("bench-ns3") => ns3::bench(&arguments[1..]),
-        // Runs and intervals are a second's work of optimised code, and a minute's of other.
+        // Runs and intervals take a second in optimised code, and a minute otherwise.
         Some(chore @ ("compare-check" | "evaluate")) if cfg!(debug_assertions) => {
             return in_release(chore, &arguments[1..]).unwrap_or_else(failed);
         }
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
         Some("package") => package(&arguments[1..]),
         Some("reference") => alone(&arguments).and_then(|()| reference::write()),
         Some("reproducible") => reproducible(&arguments[1..]),
+        Some("same-rows") => same_rows::compare(&arguments[1..]),
         Some("test") => test::test(&arguments[1..]),
         Some("test-fresh") => alone(&arguments).and_then(|()| fresh::test_fresh()),
         Some("test-kernels") => kernels::test_kernels(&arguments[1..]),
@@ -111,7 +117,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Refuses what follows a chore that takes no arguments.
+/// Refuses arguments of a chore that takes none.
 fn alone(arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
         [chore, argument, ..] => Err(Misuse::of(anyhow!("{argument}: {chore} takes no arguments"))),
@@ -119,7 +125,7 @@ fn alone(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Does a chore again as optimised code.
+/// Runs a chore again as optimised code.
 fn in_release(chore: &str, arguments: &[String]) -> anyhow::Result<ExitCode> {
     let status = Command::new(env!("CARGO"))
         .current_dir(repository())

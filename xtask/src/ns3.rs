@@ -1,4 +1,4 @@
-//! The simulator beside ns-3: the same scenarios, interleaved, in CPU seconds.
+//! The simulator compared with ns-3: the same scenarios, interleaved, in CPU seconds.
 
 mod drawn;
 mod params;
@@ -17,17 +17,17 @@ pub use drawn::make;
 
 use crate::Misuse;
 
-/// A scenario of both programs, and what is asked of the simulator there.
+/// A scenario for both programs, and the simulator's bounds there.
 #[derive(Debug, PartialEq)]
 struct Scenario {
     name: &'static str,
-    /// How long ns-3 takes for one run.
+    /// Duration of one run of ns-3.
     ns3_takes: &'static str,
     /// How many times as fast as ns-3.37 it must be.
     ratio: f64,
     /// Packets that it must simulate in a second of CPU time.
     packets_per_s: Option<f64>,
-    /// Memory that it may take.
+    /// Largest memory that it may take.
     memory_mb: f64,
 }
 
@@ -47,10 +47,10 @@ const REPETITIONS: &str = "5";
 /// Modules of ns-3 that the driver is linked with.
 const MODULES: [&str; 6] =
     ["core", "network", "internet", "point-to-point", "traffic-control", "applications"];
-/// How far apart the numbers of simulated packets may lie: runs of either are chaotic.
+/// Largest difference between the numbers of simulated packets, as a share: runs of either are chaotic.
 const PACKETS_APART: f64 = 0.1;
 
-/// What both programs print of a run.
+/// Output of both programs for a run.
 #[derive(Deserialize)]
 struct Run {
     cpu_s: f64,
@@ -65,9 +65,9 @@ struct Turn {
     mine: Vec<Run>,
 }
 
-/// Runs the scenarios named in `arguments` (all without one) in `--runs N` turns (5) and prints the
-/// table. Fails without `libns3-dev` (`--install` installs it), where the two simulate different numbers of
-/// packets, and where a ratio, the packets a second or the memory do not meet their bound.
+/// Runs the scenarios named in `arguments` (all without one) in `--runs N` turns (5) and prints the table.
+/// Fails without `libns3-dev` (`--install` installs it), or if both programs simulate different numbers of
+/// packets. Also fails if a ratio, the packets a second or the memory miss their bound.
 pub fn bench(arguments: &[String]) -> Result<()> {
     let rest: Vec<String> = arguments.iter().filter(|it| *it != "--install").cloned().collect();
     let (runs, wanted) = parse(&rest).map_err(Misuse::of)?;
@@ -109,7 +109,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
 }
 
 impl Scenario {
-    /// Judges the turns, in each of which medians of both are compared.
+    /// Judges the turns by the medians of both programs in each turn.
     fn judge(&self, turns: &[Turn]) -> Result<Vec<Judged>> {
         let judged = |claim: &str, bound, of: &dyn Fn(&Turn) -> Result<f64>| {
             let values = turns.iter().map(of).collect::<Result<Vec<_>>>()?;
@@ -129,7 +129,8 @@ impl Scenario {
     }
 }
 
-/// ns-3's headers and libraries, the compiler for the driver, and what tells that where they are; as root.
+/// Installs ns-3's headers and libraries, the compiler for the driver, and pkg-config, which finds them; as
+/// root.
 fn install() -> Result<()> {
     let packages = ["libns3-dev", "g++", "pkg-config"];
     let arguments = [&["install", "--yes", "--no-install-recommends"][..], &packages].concat();

@@ -1,15 +1,21 @@
-//! `docs/reference.md`: algorithms, queueing disciplines, metrics and events as their registries describe them.
+//! `docs/reference.md`: algorithms, queueing disciplines, metrics and events as their registries describe them. Also
+//! the keys of plans as types of Python.
+
+mod python;
 
 use std::fmt::Write as _;
 
 use anyhow::Context;
+use forebay_core::bundle::tuning::Tuning;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
 use forebay_core::traffic::RECEIVERS;
+use forebay_host::daemon::config::schema as boxes;
 use forebay_host::daemon::metrics::{FAMILIES, Family};
 use forebay_host::log::events::EVENTS;
-use forebay_lab::algorithms;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
+use forebay_lab::plan::schema as plans;
+use forebay_policy::algorithms;
 
 use crate::repository;
 
@@ -30,6 +36,13 @@ What the `receiver` of a plan's flow may be. The flow's other keys of receivers,
 `ack_every` and `ack_delay`, are shown by `forebay plan schema`.
 ";
 
+const TUNING: &str = "
+## Numbers of a bundle's control
+
+Boxes run with the defaults. A plan may set others for a bundle, in the simulator:
+`tuning = { supervisor_keep = 0.95 }`, or `--set bundle.NAME.tuning.supervisor_keep=0.95`.
+";
+
 const API_ONLY: &str = "
 ## What no plan describes
 
@@ -38,10 +51,33 @@ alone (`Network`): a plan has one bottleneck, of equal links in a row (`hops`) o
 and the delays of its flows.
 ";
 
-/// Writes the file.
+const PLANS: &str = "
+## Keys of plans
+
+`forebay plan schema` prints these tables, with `--json` as a JSON Schema. `--set KEY=VALUE` takes each key by its dotted
+path. In such a path an element of a list has its `name`, or its place from 0: `flow.web.count`,
+`bottleneck.change.0.at`.
+";
+
+const BOXES: &str = "
+## Keys of the file of a box
+
+[Connect two sites](howto/connect-two-sites.md) explains them. In a file of several boxes all of them stand behind a
+`[[box]]`, which may have a `name`: `[[box.bundle]]`, `[box.uplink]`.
+";
+
+/// Every file generated from registries, with its text.
+fn files() -> [(&'static str, String); 2] {
+    [(FILE, text()), (python::FILE, python::text())]
+}
+
+/// Writes the files.
 pub fn write() -> anyhow::Result<()> {
-    let file = repository().join(FILE);
-    std::fs::write(&file, text()).with_context(|| file.display().to_string())
+    for (file, text) in files() {
+        let file = repository().join(file);
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn text() -> String {
@@ -68,6 +104,7 @@ fn text() -> String {
     for receiver in RECEIVERS {
         entry(&mut text, receiver.name, receiver.summary, receiver.params, receiver.sources);
     }
+    tuning(&mut text);
     text.push_str(API_ONLY);
     // Nothing between brackets is HTML.
     let _ = writeln!(text, "\n## Metrics\n\n{}\n", NOTATION.replace('<', "\\<"));
@@ -79,10 +116,22 @@ fn text() -> String {
     metrics(&mut text, SERIES.iter());
     scraped(&mut text);
     events(&mut text);
+    let _ = write!(text, "{PLANS}{}{BOXES}{}", plans::PLAN.markdown(), boxes::ONE.root.markdown());
     text
 }
 
-/// What a box serves where its file has `[metrics]`.
+/// The tuning of a bundle's control.
+fn tuning(text: &mut String) {
+    text.push_str(TUNING);
+    for (group, source, names) in Tuning::GROUPS {
+        let params = Tuning::PARAMS.iter().filter(|param| names.contains(&param.name()));
+        let params: Vec<&dyn Parameter> = params.copied().collect();
+        let _ = writeln!(text, "\n### {group}\n\nSource: {source}.");
+        parameters(text, &params);
+    }
+}
+
+/// Metrics that a box serves where its file has `[metrics]`.
 fn scraped(text: &mut String) {
     text.push_str("\n## What boxes tell Prometheus\n\n| metric | type | labels | boxes | what |\n|---|---|---|---|---|\n");
     for family in FAMILIES {
@@ -92,7 +141,7 @@ fn scraped(text: &mut String) {
     }
 }
 
-/// What the logs of boxes and agents tell of.
+/// Events in the logs of boxes and agents.
 fn events(text: &mut String) {
     text.push_str("\n## Events of the log\n\n| id | event | level | when |\n|---|---|---|---|\n");
     for event in EVENTS {
@@ -124,10 +173,14 @@ fn entry(
     if params.is_empty() {
         return;
     }
+    parameters(text, params);
+}
+
+fn parameters(text: &mut String, params: &[&dyn Parameter]) {
     let _ = writeln!(text, "\n| parameter | default | allowed | |\n|---|---|---|---|");
     for param in params {
         let (name, default) = (param.name(), param.written_default().unwrap_or_default());
-        let (allowed, summary) = (param.allowed(), param.summary());
+        let (allowed, summary) = (param.allowed(), param.summary().trim());
         let _ = writeln!(text, "| `{name}` | {default} | {allowed} | {summary} |");
     }
 }
@@ -138,7 +191,9 @@ mod tests {
 
     #[test]
     fn the_reference_is_that_of_the_registries() {
-        let written = std::fs::read_to_string(repository().join(FILE)).unwrap();
-        assert!(written == text(), "{FILE} is out of date: run `cargo xtask reference`");
+        for (file, text) in files() {
+            let written = std::fs::read_to_string(repository().join(file)).unwrap();
+            assert!(written == text, "{file} is out of date: run `cargo xtask reference`");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Every test, and which of them were skipped.
+//! Runs every test, and lists the skipped ones.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Seek as _};
@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::Misuse;
 
-/// Tests of traffic in real time, of which one program runs at a time. What needs a processor alone has the time that these
-/// leave, two at a time.
+/// Tests of traffic in real time: one program of these runs at a time. Tests that only need a processor use the time
+/// that these leave, two at a time.
 const OF_TRAFFIC: [&str; 11] = [
     "agent",
     "boxes",
@@ -30,16 +30,17 @@ const OF_TRAFFIC: [&str; 11] = [
     "watching",
 ];
 
-/// Of the programs of other tests those that take longest, which come first: none of them runs alone at the end.
-const LONG: [&str; 7] =
-    ["forebay_lab", "bundles", "lab", "chaos", "howto", "house", "forebay_core"];
+/// The test programs without traffic that take longest. These start first, so that none runs alone at the end.
+const LONG: [&str; 8] =
+    ["forebay_lab", "forebay_studies", "bundles", "lab", "chaos", "howto", "house", "forebay_core"];
 
-/// A program whose tests take turns (`crates/app/tests/boxes/turns.rs`), with threads for all of them: those that wait run
-/// together.
+/// A program whose tests take turns (`crates/experiments/tests/boxes/turns.rs`), with a thread for each test: tests
+/// that wait run together.
 const IN_TURNS: (&str, &str) = ("boxes", "200");
 
-/// Runs every test, and `--beside` those without traffic a command of the shell, and says at the end, also after a failure,
-/// which were skipped and why. For root a skip is a failure unless the machine itself lacks what the test needs.
+/// Runs every test. With `--beside`, also runs a shell command while tests without traffic run. Lists at the end, also
+/// after a failure, the skipped tests and the reasons. For root a skip is a failure unless the machine itself lacks
+/// what the test needs.
 pub fn test(arguments: &[String]) -> Result<()> {
     let beside = match arguments {
         [] => None,
@@ -68,7 +69,7 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
         programs.into_iter().partition(|it| OF_TRAFFIC.contains(&it.name.as_str()));
     others.sort_by_key(|it| LONG.iter().position(|name| *name == it.name).unwrap_or(LONG.len()));
 
-    // What takes longest comes first.
+    // The longest job comes first.
     let beside = beside.map(|command| Job {
         what: command.into(),
         command: command.into(),
@@ -89,7 +90,7 @@ fn run_all(record: &Path, beside: Option<&String>) -> Result<()> {
     Ok(())
 }
 
-/// What cargo says of something that it has built.
+/// Message of cargo about something that it has built.
 #[derive(Deserialize)]
 struct Message {
     executable: Option<PathBuf>,
@@ -152,7 +153,7 @@ impl Program {
     }
 }
 
-/// Runs the jobs of a queue one after the other until there are none; answers which failed.
+/// Runs the jobs of a queue one after the other until there are none; returns the failed jobs.
 fn run_jobs(queue: &Queue, record: &Path, output: &Mutex<()>) -> Result<Vec<String>> {
     let mut failed = Vec::new();
     while let Some(job) = queue.next() {
@@ -163,11 +164,11 @@ fn run_jobs(queue: &Queue, record: &Path, output: &Mutex<()>) -> Result<Vec<Stri
     Ok(failed)
 }
 
-/// How a command gets the time of processors that nothing else wants (SCHED_IDLE), and how it gets it at once.
+/// Prefix of a command that runs only on idle processors (SCHED_IDLE).
 const AT_IDLE: &[&str] = &["chrt", "--idle", "0"];
 const AT_ONCE: &[&str] = &[];
 
-/// Jobs that several threads may take, and with what before it each is run.
+/// Jobs that several threads may take, and the prefix with which each is run.
 struct Queue {
     jobs: Mutex<VecDeque<Job>>,
     before: &'static [&'static str],
@@ -187,20 +188,20 @@ struct Job {
     what: String,
     command: String,
     folder: PathBuf,
-    /// Threads of its tests; else one for each processor.
+    /// Threads of its tests; `None`: one for each processor.
     threads: Option<&'static str>,
 }
 
 impl Job {
-    /// Runs the command to its end and prints at once all that it said; false if it fails.
+    /// Runs the command to its end, then prints all its output; false if it fails.
     fn run(&self, before: &[&str], record: &Path, output: &Mutex<()>) -> Result<bool> {
         let mut said = tempfile::tempfile()?;
-        // Whatever `env` is given it becomes.
+        // `env` replaces itself with the given command.
         let mut shell = Command::new("env");
         shell.args(before).args(["sh", "-c", &self.command]).current_dir(&self.folder);
         shell.env("CARGO_MANIFEST_DIR", &self.folder).env(RECORD, record);
         shell.envs(self.threads.map(|count| ("RUST_TEST_THREADS", count)));
-        // Some tests compile outside the repository, where rustup would take, and fetch, its default.
+        // Some tests compile outside the repository, where rustup would install and use its default toolchain.
         shell.env("RUSTUP_TOOLCHAIN", toolchain());
         shell.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
         println!("     Running {}", self.what);
@@ -216,7 +217,7 @@ impl Job {
     }
 }
 
-/// The folder of the toolchain that has built this, as `bin/cargo` lies in it.
+/// The folder of the toolchain that has built this; it contains `bin/cargo`.
 fn toolchain() -> &'static Path {
     let cargo = Path::new(env!("CARGO"));
     cargo.ancestors().nth(2).unwrap_or(cargo)

@@ -1,4 +1,4 @@
-//! The pages under `docs/` are the site's, their links lead somewhere, and what they list is all that there is.
+//! The pages under `docs/` are the site's, their links have targets, and their lists are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -41,7 +41,7 @@ fn prose(page: &str) -> String {
     prose
 }
 
-/// Where the links of a page lead, as written. One line may begin a link's words and the next end them.
+/// Targets of the links of a page, as written. A link's text may continue on the next line.
 fn links(page: &str) -> Vec<String> {
     let prose = prose(page);
     let paragraphs = prose.split("\n\n").map(|paragraph| {
@@ -70,7 +70,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// Where `link` of the page `from` leads, below the repository.
+/// Target of `link` on the page `from`, below the repository.
 fn target(from: &Path, link: &str) -> PathBuf {
     let mut target = from.parent().unwrap().to_owned();
     for component in Path::new(link).components() {
@@ -125,7 +125,7 @@ fn the_summary_of_the_site_has_every_page_once() {
 #[test]
 fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
     let page = std::fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
-    // Those of boxes: agents have a page of their own.
+    // Events of boxes: agents have a page of their own.
     let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
     for name in events.chain(Reject::ALL.map(Reject::name)) {
         assert!(page.contains(&format!("`{name}`")), "docs/troubleshooting.md lacks {name}");

@@ -1,9 +1,9 @@
-//! Every file under `traces/` stands in their README with the command that made it.
+//! The README of `traces/` lists every file there with the command that made it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Made by no command that could be repeated: the page says why.
+/// Traces that no repeatable command made: the page gives the reason.
 const WITHOUT: [&str; 3] = ["ns3/ground_truth.json", "lte_outages.trace", "lte_poor.trace"];
 
 fn traces() -> PathBuf {

@@ -1,56 +1,111 @@
-//! The `forebay` command: one binary, the daemons are subcommands. A library, so that a program can be the command
-//! with algorithms of its own beside those of `forebay-core`.
+//! The `forebay` command: the daemons are subcommands. A library, so that a program can be the command with
+//! algorithms of its own next to `forebay-core`'s, or with further commands, as `forebay-experiments` is.
+//!
+//! ```text
+//! forebay CMD ──► CMD is of the laboratory? ──► commands/laboratory: the other program takes the place of this one
+//!                 └──► commands/CMD.rs
+//! ```
 
 // A closed pipe makes these macros panic; see `commands::print`.
 #![deny(clippy::print_stdout)]
 
-mod commands;
-#[cfg(all(test, feature = "host"))]
-mod documented;
-#[cfg(all(test, feature = "host"))]
-mod readers;
+pub mod commands;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
-pub use forebay_lab::algorithms::Own;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use forebay_policy::algorithms::Own;
+
+pub use crate::commands::{BadInput, Command, laboratory, print, within};
+
+/// The commit that this program was built from, with a digest of uncommitted changes.
+pub const COMMIT: &str = env!("FOREBAY_COMMIT");
 
 /// Moves queues from the middle of the Internet to the edge of the site that owns the traffic.
 ///
 /// Exit codes: 0 done, 1 the run failed, 2 the input was wrong.
 #[derive(Parser)]
-#[command(name = "forebay", version, propagate_version = true)]
-struct Cli {
+#[command(name = "forebay", bin_name = "forebay", version, propagate_version = true)]
+pub struct Cli<C: Subcommand> {
+    /// The command to run.
     #[command(subcommand)]
-    command: commands::Command,
+    pub command: C,
 }
 
-/// Runs the command with the arguments of this process; once a process. `own` are the algorithms of somebody's own
-/// that the program was built with.
+/// The commands of a program.
+pub trait Commands: Subcommand {
+    /// The arguments that may name algorithms.
+    fn mentions(&mut self) -> Vec<&mut String>;
+
+    /// The laboratory's command that is meant, if the program does not have it.
+    fn is_of_laboratory(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// [`BadInput`], or the failure.
+    fn execute(self, program: &Program) -> anyhow::Result<ExitCode>;
+}
+
+/// One of the programs of forebay.
+pub struct Program {
+    /// Name of its package.
+    pub package: &'static str,
+    /// Folder of its package in the sources.
+    pub folder: &'static str,
+    /// The command line.
+    pub cli: fn() -> clap::Command,
+}
+
+/// The program `forebay`.
+const FOREBAY: Program = Program {
+    package: "forebay",
+    folder: "crates/app",
+    cli: || laboratory::listed(Cli::<Command>::command()),
+};
+
+/// Runs the command with the arguments of this process; to be called once per process. `own`: the user's own
+/// algorithms that the program was built with.
 pub fn main(own: &[Own]) -> ExitCode {
-    let cli = Cli::parse();
-    // The target of a line is the name of its event: none is a path of this program's modules.
+    match laboratory::meant(std::env::args_os().skip(1)) {
+        Some(command) => ended(Err(laboratory::exec(&command))),
+        None => run::<Command>(own, &FOREBAY),
+    }
+}
+
+/// Runs a command of `program` with the arguments of this process; to be called once per process.
+pub fn run<C: Commands>(own: &[Own], program: &Program) -> ExitCode {
+    let mut cli = (program.cli)();
+    let mut matches = cli.get_matches_mut();
+    let parsed = Cli::<C>::from_arg_matches_mut(&mut matches);
+    let Cli { command } = parsed.unwrap_or_else(|error| error.format(&mut cli).exit());
+    // The target of a line is the name of its event, so none is a path of this program's modules.
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("FOREBAY_LOG")
                 .unwrap_or_else(|_| "info".into()),
         )
         .with_writer(log)
-        // What cannot be written would otherwise be told on stderr, by a macro that panics.
+        // A line that cannot be written would otherwise be reported on stderr, by a macro that panics.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     #[cfg(feature = "host")]
     let subscriber = match forebay_host::log::format::Lines::of_environment() {
         Ok(lines) => subscriber.event_format(lines),
-        Err(problem) => {
-            end_log(Some(&format!("error: {problem}")));
-            return ExitCode::from(2);
-        }
+        Err(problem) => return ended(Err(BadInput(problem.to_string()).into())),
     };
     subscriber.init();
-    let (code, last_word) = match execute(cli.command, own) {
+    ended(execute(command, own, program))
+}
+
+/// The exit code of a command that has `ended`; an error is the last line of the log.
+pub fn ended(ended: anyhow::Result<ExitCode>) -> ExitCode {
+    let (code, last_word) = match ended {
         Ok(code) => (code, None),
         Err(error) => (commands::exit_code(&error), Some(format!("error: {}", message(&error)))),
     };
@@ -59,13 +114,20 @@ pub fn main(own: &[Own]) -> ExitCode {
 }
 
 /// Runs `command`, crates of algorithms that it names being known.
-fn execute(mut command: commands::Command, own: &[Own]) -> anyhow::Result<ExitCode> {
+fn execute<C: Commands>(
+    mut command: C,
+    own: &[Own],
+    program: &Program,
+) -> anyhow::Result<ExitCode> {
+    if let Some(what) = command.is_of_laboratory() {
+        return Err(laboratory::exec(what));
+    }
     if !own.is_empty() {
         commands::own_stdout().context("stdout, or stderr")?;
     }
-    commands::own::register(own)?;
-    commands::own::name_crates(command.mentions())?;
-    commands::python::told_as_error(|| command.execute())
+    commands::foreign_rust::register(own)?;
+    commands::foreign_rust::name_crates(command.mentions(), program)?;
+    commands::python::told_as_error(|| command.execute(program))
 }
 
 #[cfg(feature = "host")]
@@ -89,7 +151,7 @@ fn end_log(last_word: Option<&str>) {
     }
 }
 
-/// The error and its causes, less those that an error before them has told already.
+/// The error and its causes, without causes that the text so far contains.
 fn message(error: &anyhow::Error) -> String {
     let mut message = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! The commands around the boxes: exit codes and what they print.
+//! The commands around the boxes: exit codes and output.
 #![cfg(feature = "host")]
 
 use std::fs;
@@ -15,20 +15,7 @@ use forebay_host::daemon::status::{Status, TrialStatus};
 use forebay_host::service::control::{Answer, ControlSocket, Request};
 use forebay_host::service::privileges::Confinement;
 
-const CONFIG: &str = r#"
-[box]
-role = "receivebox"
-wan = "wan0"
-listen = "192.0.2.2"
-
-[[bundle]]
-name = "b"
-id = 1
-peer = "192.0.2.1"
-to = ["10.1.2.0/24"]
-from = ["10.1.1.0/24"]
-key_file = "bundle.key"
-"#;
+const CONFIG: &str = include_str!("../../receivebox/tests/box.toml");
 
 fn forebay(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -64,8 +51,8 @@ fn all_errors_of_a_configuration_come_at_once() {
         let output = forebay(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         let told = text(&output.stderr);
-        assert!(told.contains("box.toml:5: box.listen = \"all\": allowed is"), "{told}");
-        assert!(told.contains("\nbox.toml:9: bundle.id = -1: allowed is"), "{told}");
+        assert!(told.contains("box.toml:4: box.listen = \"all\": allowed is"), "{told}");
+        assert!(told.contains("\nbox.toml:8: bundle.id = -1: allowed is"), "{told}");
     }
     let two = format!(
         "{CONFIG}[[bundle]]\nname = \"c\"\nid = 2\npeer = \"192.0.2.3\"\n\
@@ -135,7 +122,7 @@ fn a_wrong_file_ends_every_command_with_2_and_its_place() {
     ] {
         let output = forebay(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains("box.toml:9: bundle.id = -1: allowed is"));
+        assert!(text(&output.stderr).contains("box.toml:8: bundle.id = -1: allowed is"));
         assert!(output.stdout.is_empty());
     }
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
@@ -181,7 +168,7 @@ fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
     for arguments in [&["plan", "wrong.toml"][..], &["apply", "wrong.toml"]] {
         let refused = forebay(folder.path(), arguments);
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        assert!(text(&refused.stderr).contains("wrong.toml:9: bundle.id = -1"), "{refused:?}");
+        assert!(text(&refused.stderr).contains("wrong.toml:8: bundle.id = -1"), "{refused:?}");
     }
     assert_eq!(forebay(folder.path(), &["plan"]).status.code(), Some(2));
 }
@@ -214,7 +201,7 @@ fn nothing_is_applied_or_confirmed_where_no_box_runs() {
         &["apply", "two.toml"],
         "two.toml has several boxes (a, b), and a trial is of one: `forebay plan two.toml` says what",
     );
-    // What could not be asked may have something on trial.
+    // A box that does not answer may have something on trial.
     for command in ["confirm", "revert"] {
         let output = forebay(folder.path(), &[command, "--socket", "none.sock"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");

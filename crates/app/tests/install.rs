@@ -1,4 +1,4 @@
-//! `make install`: what it puts where.
+//! `make install`: the files and their places.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,9 @@ use std::process::{Command, Output};
 
 use forebay_skips::{Need, skip_without};
 
-/// How far a unit may be open by systemd's judgement, in tenths of its points: 10 points for no sandbox. What a box
-/// must be able to do (to become another user, to administer the network, to load BPF programs) is 3.3 of them.
+/// How far a unit may be open by systemd's judgement, in tenths of its points: 10 points for no sandbox. The
+/// rights that a box needs (to become another user, to administer the network, to load BPF programs) take 3.3
+/// points.
 const EXPOSURE_MAX: &str = "--threshold=35";
 
 fn repository() -> PathBuf {
@@ -76,7 +77,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Where they will run from is what is verified, too.
+    // The place where they will run from is verified, too.
     let prefix = folder.path().join("usr");
     let installed = install(prefix.to_str().unwrap(), Path::new(""));
     assert!(installed.status.success(), "{installed:?}");
@@ -116,7 +117,8 @@ fn service(unit: &str) -> Vec<String> {
     lines
 }
 
-/// What a sendbox may do is what it could before there were triangles: that of a receivebox, which has none.
+/// A sendbox has the rights that it had before there were triangles: a receivebox, which has none, has the
+/// same.
 #[test]
 fn the_triangle_widens_no_sandbox() {
     let folder = tempfile::tempdir().unwrap();

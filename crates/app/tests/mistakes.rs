@@ -1,5 +1,5 @@
-//! Mistakes that operators make in the file of a box: each is told with file, line, key, value and what is
-//! allowed, and with what to do where that can be said.
+//! Mistakes that operators make in the file of a box. Each message has the file, line, key, value and allowed
+//! values, and a remedy where there is one.
 #![cfg(feature = "host")]
 
 use std::fs;
@@ -51,18 +51,19 @@ const ADDRESS: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \
 /// Also of a peer, which may have a name.
 const PEER: &str = "allowed is one host's IP address, such as \"10.1.3.1\", \"10.1.3.1:7000\" or \
                     \"[2001:db8::1]:7000\", or a name with a dot, such as \"site-b.example.org\"";
-const NAME: &str = r#"allowed is a text of 1 to 32 letters, digits, ".", "_" or "-""#;
-const RATE: &str = r#"allowed is a rate from 100kbit/s to 100Gbit/s, such as "96Mbit/s""#;
+const NAME: &str = r#"allowed is a text of 1 to 32 letters, digits, `.`, `_` or `-`"#;
+const RATE: &str = r#"allowed is a rate such as "96Mbit/s", 100kbit/s to 100Gbit/s"#;
 const PREFIX: &str = r#"a prefix such as "10.1.2.0/24" or "2001:db8:2::/48""#;
 const TOML: &str =
     r#"allowed are lines like key = "text", key = 1, key = true and key = ["text", "text"]"#;
 const TWICE: &str = "stands here again: allowed is once in a table; delete one, or begin another \
-                     [[bundle]] or [[group]]";
+                     [[group]] or [[bundle]]";
 
-/// What is written in the place of what, and what `forebay check-config` says then, after the name of the file.
+/// A text of the file, the mistake in its place, and the message of `forebay check-config` behind the name of
+/// the file.
 type Mistake<'a> = (&'a str, &'a str, String);
 
-/// Has every mistake of a list told, alone, of a file that is right but for that mistake.
+/// Checks the message of every mistake of a list, alone, in a file that is right but for that mistake.
 fn are_told(right: &str, mistakes: &[Mistake<'_>]) {
     let folder = tempfile::tempdir().unwrap();
     make_key(folder.path());
@@ -112,7 +113,7 @@ fn values_without_their_unit_or_out_of_range_are_told() {
             (
                 "= 1\n",
                 "= 70000\n",
-                "9: bundle.id = 70000: allowed is a whole number from 0 to 65535".into(),
+                "9: bundle.id = 70000: allowed is a whole number, 0 to 65535".into(),
             ),
             (
                 "[[bundle]]",
@@ -122,7 +123,7 @@ fn values_without_their_unit_or_out_of_range_are_told() {
             (
                 "[[bundle]]",
                 "[trace]\nfile = \"box.trace\"\nlimit = \"64\"\n[[bundle]]",
-                "9: trace.limit = \"64\": allowed is a size of at least 1MB such as \"256MB\"".into(),
+                "9: trace.limit = \"64\": allowed is a size such as \"1MB\", 1MB or more".into(),
             ),
         ],
     );
@@ -137,7 +138,7 @@ fn keys_that_are_missing_or_stand_elsewhere_are_told() {
                 "max_rate",
                 "[trace]\nfile = \"box.trace\"\nmax_rate",
                 "18: trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is of \
-                 [[bundle]] and [[group]]: move it there"
+                 [[group]] and [[bundle]]: move it there"
                     .into(),
             ),
             (
@@ -321,25 +322,25 @@ fn names_that_there_are_not_are_told_with_the_nearest() {
         (
             "\"copa\"",
             "\"cope\"",
-            "13: bundle.cc: kind = cope: allowed is one of ",
+            "13: bundle.cc.kind = cope: allowed is one of ",
             "; nearest is copa\n",
         ),
         (
             "\"fq_codel\"",
             "\"fqcodel\"",
-            "14: bundle.qdisc: kind = fqcodel: allowed is one of ",
+            "14: bundle.qdisc.kind = fqcodel: allowed is one of ",
             "; nearest is fq_codel\n",
         ),
         (
             "\"fq_codel\"",
             "{ kind = \"fq_codel\", limits = \"150ms\" }",
-            "14: bundle.qdisc: limits = \"150ms\": allowed is one of ",
+            "14: bundle.qdisc.limits = \"150ms\": allowed is one of ",
             "; nearest is limit\n",
         ),
         (
             "\"fq_codel\"",
             "{ kind = \"fq_codel\", limit = \"150\" }",
-            "14: bundle.qdisc: limit = \"150\": allowed is ",
+            "14: bundle.qdisc.limit = \"150\": allowed is ",
             "1ms to 10s of the rate (at least 10 packets)\n",
         ),
     ] {
@@ -380,8 +381,8 @@ fn text_that_is_no_toml_is_told_with_what_would_be() {
     );
     let folder = tempfile::tempdir().unwrap();
     let output = check(folder.path(), &SENDBOX.replace("[[bundle]]", "[bundle]"));
-    let told = "\nbox.toml:7: bundle = [bundle]: allowed is a list of tables: [[bundle]]\n";
-    assert!(stderr(&output).contains(told), "{output:?}");
+    let told = "error: box.toml:7: bundle = [bundle]: allowed is a list of tables: [[bundle]]\n";
+    assert_eq!(stderr(&output), told);
 }
 
 #[test]
@@ -423,18 +424,18 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
                 "max_rate",
                 "[box.trace]\nfile = \"box.trace\"\nmax_rate",
                 "18: box.trace.max_rate = \"900Mbit/s\": no such key: allowed is one of file, limit; `max_rate` is \
-                 of [[box.bundle]] and [[box.group]]: move it there"
+                 of [[box.group]] and [[box.bundle]]: move it there"
                     .into(),
             ),
             (
                 end,
                 "\"900Mbit/s\"\n[trace]\nfile = \"box.trace\"\n",
-                "17: trace = [trace]: allowed is [box.trace] behind the [[box]] that it is of".into(),
+                "17: trace = [trace]: no such key: allowed is one of box; `trace` is of [[box]]: move it there".into(),
             ),
             (
                 end,
                 "\"900Mbit/s\"\n[box.xdp]\nbusy_poll = \"2ms\"\n",
-                "18: box.xdp.busy_poll = \"2ms\": allowed is a time from 1us to 1ms, such as \"50us\"".into(),
+                "18: box.xdp.busy_poll = \"2ms\": allowed is a duration such as \"1ms\", 1us to 1ms".into(),
             ),
             (
                 end_of_second,
@@ -462,7 +463,7 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
                 "peer  ",
                 "id    ",
                 "10:1: `id       = \"10.1.2.2` stands here again: allowed is once in a table; delete one, or begin \
-                 another [[box]] or [[box.bundle]] or [[box.group]]"
+                 another [[box]] or [[box.group]] or [[box.bundle]]"
                     .into(),
             ),
             (
@@ -479,7 +480,8 @@ fn mistakes_in_a_file_of_two_boxes_are_told_as_the_keys_stand_there() {
     make_key(folder.path());
     let file = both();
     let bare = &file[..=file.rfind("\n[[box.bundle]]").unwrap()];
-    assert_eq!(told(bare), "error: box.toml:18: 0 [[box.bundle]] tables: allowed are 1 to 1024\n");
+    let missing = "box.bundle is missing: allowed is a list of tables: [[box.bundle]]";
+    assert_eq!(told(bare), format!("error: box.toml:18: {missing}\n"));
 }
 
 #[test]

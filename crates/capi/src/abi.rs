@@ -1,4 +1,5 @@
-//! The structures of `include/forebay_cc.h`, field by field; a test has a C compiler compare them.
+//! The structures of `include/forebay_cc.h`, field by field. A test compares them with the layout
+//! of a C compiler.
 
 use std::ffi::{c_char, c_void};
 
@@ -58,7 +59,8 @@ pub(crate) type NextTimer = unsafe extern "C" fn(*const c_void) -> u64;
 pub(crate) type OnTimer = unsafe extern "C" fn(*mut c_void, u64);
 pub(crate) type Phase = unsafe extern "C" fn(*const c_void) -> *const c_char;
 
-/// `struct forebay_cc_algorithm`: what a crate declares the C of its algorithm to export.
+/// `struct forebay_cc_algorithm`: the static that a crate declares and the C of its algorithm
+/// exports.
 #[repr(C)]
 pub struct Callbacks {
     pub(crate) abi: u32,

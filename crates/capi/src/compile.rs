@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-/// Compiles `file`, a path from the folder of the crate, and links it to the crate. The environment's `CC` and `CFLAGS`
-/// count, as for every use of the crate `cc`. A warning of the compiler is shown and stops nothing.
+/// Compiles `file`, a path from the folder of the crate, and links it to the crate. `CC` and `CFLAGS` of the
+/// environment apply, as always with the crate `cc`. Warnings of the compiler are shown and stop nothing.
 ///
 /// # Panics
 ///
-/// Not called by a build script, or the compiler refuses the file: what it says is in the message.
+/// If no build script is running, or if the compiler refuses the file; the message then has the compiler's output.
 pub fn compile(file: &str) {
     println!("cargo:rerun-if-changed={file}");
     println!("cargo:rerun-if-changed=forebay_cc.h");

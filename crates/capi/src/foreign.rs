@@ -12,16 +12,16 @@ use crate::abi::{
     Start,
 };
 
-/// An instance of the algorithm that `callbacks` are, for one connection.
+/// Makes an instance of the algorithm that `callbacks` implement, for one connection.
 ///
 /// # Errors
 ///
-/// The C was written for another header, or lacks a callback that may not be NULL.
+/// If the C was written for another version of the header, or lacks a callback that may not be NULL.
 ///
 /// # Safety
 ///
-/// Each callback that is not NULL takes and answers what `forebay_cc.h` says, may be called from any thread, and for
-/// several connections at once.
+/// Each callback that is not NULL has the signature and the meaning that `forebay_cc.h` gives it. It may be called
+/// from any thread, and for several connections at once.
 pub unsafe fn build(
     callbacks: &'static Callbacks,
 ) -> Result<Box<dyn CongestionControl>, SpecError> {
@@ -58,8 +58,8 @@ struct Foreign {
     cc: Option<*mut c_void>,
 }
 
-// SAFETY: whoever called `build` vouches that the callbacks may be called from any thread, and the pointer goes to
-// nothing but them.
+// SAFETY: the caller of `build` vouches that the callbacks may be called from any thread, and only they get the
+// pointer.
 unsafe impl Send for Foreign {}
 
 impl Foreign {

@@ -1,12 +1,12 @@
-//! Congestion control in C: an algorithm that is a structure of callbacks, as one of core's.
+//! Congestion control in C: runs an algorithm that is a structure of callbacks like one in Rust.
 //!
 //! ```text
 //! my_cc.c ── struct forebay_cc_algorithm ──► Callbacks ──► build() ──► Box<dyn CongestionControl>
 //!               include/forebay_cc.h
 //! ```
-//! The crate of an algorithm compiles its C with `compile` (of the feature with that name), says where the callbacks
-//! are, and makes its registry entry from them; `forebay new-algorithm NAME --c` writes such a crate. What callbacks are
-//! told, and what is asked of them, stands in the header, which may be copied to wherever the C lives.
+//! The crate of an algorithm compiles its C with `compile` (feature `compile`), declares the static with the callbacks,
+//! and makes its registry entry from them. `forebay new-algorithm NAME --c` writes such a crate. The header documents
+//! the arguments of each callback and its duties; copy it to wherever the C lives.
 
 mod abi;
 #[cfg(feature = "compile")]

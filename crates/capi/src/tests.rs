@@ -1,4 +1,4 @@
-//! The header as compilers read it, and an algorithm whose callbacks happen to be written in Rust.
+//! Tests of the header with compilers, and of an algorithm whose callbacks are written in Rust.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
@@ -24,7 +24,7 @@ fn compiler(program: &str, arguments: &[&str]) -> Output {
     output
 }
 
-/// Lines of C that print a size or an offset each, and what it is in Rust.
+/// Lines of C that each print a size or an offset, paired with its value in Rust.
 macro_rules! layout {
     ($c:literal, $rust:ty: $($field:ident)*) => {
         [
@@ -94,7 +94,7 @@ fn the_header_is_c_plus_plus_too() {
     compiler("clang", &["-std=c++11", "-fsyntax-only", "-x", "c++", header]);
 }
 
-/// What the callbacks of a thread were called with.
+/// The calls that the callbacks of this thread received.
 #[derive(Default)]
 struct Seen {
     start: Option<[u64; 4]>,
@@ -169,7 +169,7 @@ const FIXED: Callbacks = Callbacks {
 static CALLBACKS: Callbacks = FIXED;
 
 fn built(callbacks: &'static Callbacks) -> Result<Box<dyn CongestionControl>, SpecError> {
-    // SAFETY: the callbacks of these tests do as the header says, each test in a thread of its own.
+    // SAFETY: the callbacks of these tests follow the header, each test in a separate thread.
     unsafe { build(callbacks) }
 }
 

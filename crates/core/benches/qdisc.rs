@@ -19,7 +19,7 @@ fn default_spec(kind: &str) -> Spec {
     match kind {
         // Never the bottleneck: a packet of 1514 bytes is due every 121 ns, one leaves every us.
         "shaper" | "policer" => spec.with("rate", Value::Text("100Gbit/s".into())),
-        // Its average stays below: nothing is dropped of what this bench keeps standing.
+        // The average queue stays below min_th, so the queue drops nothing during this bench.
         "red" => {
             let thresholds = [("min_th", "800p"), ("max_th", "900p")];
             thresholds

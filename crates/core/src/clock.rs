@@ -1,10 +1,10 @@
-//! A clock that does not agree with that of the run: what a simulated or tested box reads.
+//! A clock that differs from the clock of the run: a simulated or tested box reads it.
 //!
 //! ```text
 //! "0s +1000ppm, 20s -30s, 40s +10%"      fast by 1000 ppm; after 20 s put back by 30 s; from 40 s on
 //!                                        fast by 10 %
 //! ```
-//! Nobody corrects such a clock but what is under test.
+//! Only the software under test corrects such a clock.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,15 +12,15 @@ use core::str::FromStr;
 
 use crate::units::{Duration, Timestamp, seconds};
 
-/// Fastest and slowest that a clock goes, as a share: chrony slews by up to 8.3 %.
+/// Largest difference from the true rate, as a share: chrony slews by up to 8.3 %.
 const RATE_MAX: f64 = 0.5;
 
-/// What becomes of a clock at a time of the run.
+/// Change of a clock at a time of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// From then on it is fast by this share (0.001 is 1000 ppm), or slow where that is negative.
+    /// From then on the clock is fast by this share (0.001 is 1000 ppm), or slow if negative.
     Rate(f64),
-    /// The clock is put on by so many nanoseconds, or back where that is negative.
+    /// The clock is put on by this many nanoseconds, or back if negative.
     Step(i64),
 }
 
@@ -28,7 +28,8 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Clock {
-    /// Since when (ns), what it is ahead by then (ns), and how fast it is from then on.
+    /// For each stretch: its start (ns), how far the clock is ahead then (ns), and how fast it is from
+    /// then on.
     stretches: Vec<(u64, f64, f64)>,
 }
 
@@ -49,21 +50,21 @@ impl Clock {
         self
     }
 
-    /// What it reads at `now` if it read `origin` at zero; not below zero.
+    /// Reading at `now` of a clock that read `origin` at zero; not below zero.
     pub fn read(&self, now: Timestamp, origin: Timestamp) -> Timestamp {
         let ahead = i128::from(origin.as_nanos()) + self.ahead_ns(now) as i128;
         let read = i128::from(now.as_nanos()) + ahead;
         Timestamp::from_nanos(u64::try_from(read.max(0)).unwrap_or(u64::MAX))
     }
 
-    /// This clock without its steps: what the timers of a machine go by, which nobody puts back.
+    /// This clock without its steps: the timers of a machine follow such a clock, which is never put back.
     pub fn without_steps(&self) -> Self {
         self.stretches.iter().fold(Self::default(), |clock, (since_ns, _, rate)| {
             clock.change(Duration::from_nanos(*since_ns), Change::Rate(*rate))
         })
     }
 
-    /// How long it takes from `now` on until it has gone on by `reading`, if its rate stays as it is.
+    /// Time from `now` on until the clock has advanced by `reading`, if its rate stays.
     pub fn wait(&self, now: Timestamp, reading: Duration) -> Duration {
         match self.stretch(now) {
             Some((.., rate)) if *rate != 0.0 => seconds(reading.as_secs_f64() / (1.0 + rate)),

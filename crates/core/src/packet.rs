@@ -1,4 +1,4 @@
-//! What the boxes read of a packet: the header fields that classify, hash and sample it.
+//! Parsing of packets for the boxes: the header fields that classify, hash and sample a packet.
 //!
 //! A frame is an Ethernet II frame without FCS, as packet sockets, AF_XDP and XDP programs see it.
 //! Everything here is bounds-checked: a frame is hostile input.
@@ -13,7 +13,7 @@ use crate::units::ByteCount;
 pub const ETHERNET_HEADER: usize = 14;
 /// Bytes of a VLAN tag (IEEE 802.1Q section 9.3).
 const VLAN_TAG: usize = 4;
-/// VLAN tags that are read past: those of a customer and of a provider (IEEE 802.1ad, QinQ).
+/// VLAN tags that are read past: a customer's and a provider's (IEEE 802.1ad, QinQ).
 const MAX_VLAN_TAGS: usize = 2;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -81,8 +81,8 @@ pub struct Headers {
     pub destination: IpAddr,
     /// IP protocol or last IPv6 next header: 6 TCP, 17 UDP, 50 ESP.
     pub protocol: u8,
-    /// Source port; 0 where the protocol has none and for every fragment, the first included, so
-    /// that all fragments of a datagram take the same way through a classifier and a hash.
+    /// Source port; 0 where the protocol has none and for every fragment, the first included. So all
+    /// fragments of a datagram take the same way through a classifier and a hash.
     pub source_port: u16,
     /// Destination port, 0 as above.
     pub destination_port: u16,
@@ -95,7 +95,7 @@ pub struct Headers {
     /// Where in the frame the IP payload begins (bytes): behind the IPv4 header with its options, or behind
     /// the fixed IPv6 header.
     pub payload_at: u8,
-    /// Bytes of IP payload, all of which are in the frame.
+    /// Bytes of IP payload, all within the frame.
     pub payload_len: u16,
 }
 
@@ -122,9 +122,9 @@ pub enum Unparsed {
 impl Headers {
     /// Reads the headers of an Ethernet frame that holds one whole IP packet, behind up to two VLAN tags.
     ///
-    /// IPv4 options and up to 8 IPv6 extension headers are skipped. Where the extension headers
-    /// are cut short or too many, `protocol` is the one at which reading stopped and the ports are
-    /// 0: the packet still belongs to its addresses. Checksums are not verified.
+    /// IPv4 options and up to 8 IPv6 extension headers are skipped. If the extension headers are cut short or
+    /// too many, `protocol` is the header at which reading stopped and the ports are 0: the packet still
+    /// belongs to its addresses. Checksums are not verified.
     pub fn parse(frame: &[u8]) -> Result<Self, Unparsed> {
         let Network { is_v6, tags_len, header, payload } = Network::parse(frame)?;
         let (source, destination, tos, transport) = if is_v6 {
@@ -158,7 +158,7 @@ impl Headers {
         (self.payload_at - self.tags_len) as usize
     }
 
-    /// The IP payload of `frame`, whose headers these are; empty where another frame is too short.
+    /// The IP payload of `frame`, which has these headers; empty where another frame is too short.
     pub(crate) fn payload<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let start = usize::from(self.payload_at);
         frame.get(start..start + usize::from(self.payload_len)).unwrap_or_default()
@@ -176,10 +176,10 @@ impl Headers {
     }
 }
 
-/// Bytes of a frame without the padding behind its IP packet, and without VLAN tags. Devices pad short
-/// frames or do not, and switches add and remove tags, so two boxes that compare what was sent with what
-/// came must both leave these out. With the padding where the IP header does not say how long the packet
-/// is: no whole IP packet, or an IPv6 jumbogram (RFC 2675). `headers`: those of the frame, if it has any.
+/// Bytes of a frame without the padding behind its IP packet, and without VLAN tags. Devices pad short frames
+/// or do not, and switches add and remove tags. So two boxes that compare sent and arrived bytes must both
+/// leave these out. The padding counts where the IP header does not say how long the packet is: no whole IP
+/// packet, or an IPv6 jumbogram (RFC 2675). `headers` are the headers of the frame, if it has any.
 pub fn unpadded_len(headers: Option<&Headers>, frame: &[u8]) -> ByteCount {
     let is_jumbogram = |headers: &Headers| {
         let is_empty = headers.source.is_ipv6() && headers.payload_len == 0;
@@ -288,7 +288,7 @@ impl<'a> Network<'a> {
     }
 }
 
-/// What follows the network header.
+/// The data behind the network header.
 struct Transport<'a> {
     protocol: u8,
     is_fragment: bool,
@@ -332,8 +332,8 @@ impl<'a> Transport<'a> {
     }
 }
 
-/// The EtherType behind up to two VLAN tags, and where in the frame begins what it names (bytes); `None`: the frame
-/// ends before.
+/// The EtherType behind up to two VLAN tags, and the place in the frame where its payload begins (bytes);
+/// `None`: the frame ends before.
 pub fn behind_tags(frame: &[u8]) -> Option<(u16, usize)> {
     let mut at = ETHERNET_HEADER;
     for _ in 0..MAX_VLAN_TAGS {

@@ -6,8 +6,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use siphasher::sip::SipHasher24;
 
-/// The seed of a run. Each consumer draws from a stream of its own name, so that adding a consumer
-/// changes nobody else's numbers.
+/// The seed of a run. Each consumer draws from a stream of its own name, so that a new consumer
+/// changes no other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
     seed: u64,
@@ -26,7 +26,7 @@ impl Streams {
 
     /// The streams of a part of the run, such as one of several links.
     pub fn part(&self, name: &str) -> Self {
-        // Another key than that of `stream`, so that a part never shares a seed with a stream.
+        // Unlike the key of `stream`, so that a part never shares a seed with a stream.
         Self { seed: self.derived(name).rotate_left(32) ^ 1 }
     }
 

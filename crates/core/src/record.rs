@@ -1,11 +1,12 @@
-//! What a run leaves behind: plain values that the simulator and the testbed fill and the lab reads.
+//! Records of a run: plain values that the simulator and the testbed fill and the lab reads.
 //!
-//! A field stands here once, with its unit; what is made of it stands in the lab's catalogue of metrics.
-//! All times are nanoseconds: of the testbed on the machine's monotonic clock (`CLOCK_MONOTONIC`), which
-//! all processes of a run share, until [`RunRecord::since_start`]; of the simulator since the start.
+//! A field is declared here once, with its unit; the lab's catalogue of metrics derives the rest. All times
+//! are nanoseconds. Times of the testbed are on the machine's monotonic clock (`CLOCK_MONOTONIC`), which all
+//! processes of a run share, until [`RunRecord::since_start`]; times of the simulator count from the start.
 
 mod bundles;
 mod packets;
+mod path;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,10 +15,11 @@ pub use bundles::{
     BundleCounters, BundleRecord, DecisionRecord, EpochRecord, QueueSample, WaitRecord,
 };
 pub use packets::{Fate, PacketRecord, UnknownFate};
+pub use path::{PathRecord, PathRow, path_csv, path_rows, path_times};
 
 use crate::qdisc::ByReason;
 
-/// Everything a run leaves behind but its packets, which are [`PacketRecord`]s by link.
+/// Complete record of a run except its packets, which are [`PacketRecord`]s by link.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct RunRecord {
@@ -30,7 +32,7 @@ pub struct RunRecord {
     /// One entry per greedy, paced, ping or video flow, and one per request workload with the sum of
     /// its connections.
     pub flows: Vec<FlowRecord>,
-    /// The links, `forward` and `reverse` before all others.
+    /// The links, `forward` and `reverse` first.
     pub links: Vec<LinkRecord>,
     /// The bundles.
     pub bundles: Vec<BundleRecord>,
@@ -38,7 +40,7 @@ pub struct RunRecord {
     pub attack: Option<AttackRecord>,
     /// The agent, if flows had one.
     pub agent: Option<AgentRecord>,
-    /// The machine and the programs; nothing of a simulator, which has none.
+    /// The machine and the programs; empty for a simulator, which has none.
     pub host: HostRecord,
 }
 
@@ -48,7 +50,7 @@ impl RunRecord {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// This record with times that count from the start of the run; what happened before counts as 0.
+    /// This record with times that count from the start of the run; earlier times count as 0.
     pub fn since_start(mut self) -> Self {
         let start_ns = core::mem::take(&mut self.started_ns);
         let shift = |at_ns: &mut u64| *at_ns = at_ns.saturating_sub(start_ns);
@@ -82,7 +84,7 @@ impl RunRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct RequestRecord {
-    /// Place of its flow in the experiment; as the testbed tells it, of its workload in the scenario.
+    /// Place of its flow in the experiment; the testbed reports the place of its workload in the scenario.
     pub flow: usize,
     /// Place in the schedule.
     pub index: u32,
@@ -92,7 +94,7 @@ pub struct RequestRecord {
     pub size_bytes: u64,
     /// Scheduled arrival.
     pub scheduled_ns: u64,
-    /// When it was written to the socket, or the connection that it has for itself was asked for; later than
+    /// When the request was written to the socket, or when its own connection was opened; later than
     /// scheduled by the generator's lateness.
     pub sent_ns: Option<u64>,
     /// Another request was unfinished on its connection when it arrived.
@@ -105,7 +107,7 @@ pub struct RequestRecord {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct FlowRecord {
-    /// Place in the experiment's flows; as the testbed tells it, of its workload in the scenario.
+    /// Place in the experiment's flows; the testbed reports the place of its workload in the scenario.
     pub flow: usize,
     /// Number among the flows of the same place.
     pub index: u32,
@@ -115,8 +117,8 @@ pub struct FlowRecord {
     pub bytes_per_100ms: Vec<u64>,
     /// Round trips (ns) of a ping loop, in order; empty otherwise.
     pub rtts_ns: Vec<u64>,
-    /// Datagrams that never arrived: paced and ping flows only. A ping without an answer for 1 s
-    /// is lost.
+    /// Datagrams that never arrived: paced and ping flows only. A ping without an answer for 1 s counts as
+    /// lost.
     pub lost: u64,
     /// The connection was reset or failed.
     pub failed: bool,
@@ -125,26 +127,26 @@ pub struct FlowRecord {
     pub cc: Option<String>,
     /// The sender's state every 10 ms; greedy flows of at most [`SAMPLED_MAX`] connections only.
     pub samples: Vec<TcpSample>,
-    /// What a client that plays a video saw until the end of the flow.
+    /// The playback of a client that plays a video until the end of the flow.
     pub video: Option<VideoRecord>,
-    /// What only a simulator sees, under the names of the lab's catalogue; never written.
+    /// Values that only a simulator sees, under the names of the lab's catalogue; never written.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub measured: Vec<(&'static str, f64)>,
 }
 
-/// What a client that plays a video saw.
+/// The playback of a client that plays a video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct VideoRecord {
     /// From the start of the flow until playback began, or until its end if it never did.
     pub startup_ns: u64,
-    /// For how long playback stood still once it had begun.
+    /// How long playback was stalled after it had begun.
     pub rebuffering_ns: u64,
-    /// How often playback came to stand still.
+    /// How often playback stalled.
     pub rebuffers: u64,
     /// Segments of another rate than the one before.
     pub switches: u64,
-    /// From the start of the flow until the last segment of another rate was asked for; 0: there was none.
+    /// From the start of the flow to the last request for a segment of another rate; 0: there was none.
     pub settled_ns: u64,
     /// Segments that came whole.
     pub segments: u64,
@@ -152,7 +154,7 @@ pub struct VideoRecord {
     pub rate_bps: u64,
 }
 
-/// Most connections of a flow whose states are taken: on the testbed each look is a system call.
+/// Most connections of a flow with recorded states: on the testbed each look is a system call.
 pub const SAMPLED_MAX: u32 = 10;
 
 /// The state of a sending TCP connection at an instant.
@@ -175,7 +177,7 @@ pub struct TcpSample {
     pub duplicates: u64,
 }
 
-/// What an agent counted from its start to the end of the run.
+/// Counters of an agent from its start to the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct AgentRecord {
@@ -187,27 +189,27 @@ pub struct AgentRecord {
     pub decisions: u64,
     /// Decisions that it withheld because they came too late.
     pub stale: u64,
-    /// Connections whose algorithm failed.
+    /// Connections with an algorithm that failed.
     pub failed: u64,
-    /// Times that the kernel's own law took a connection, since no answer came in time.
+    /// Times that the kernel's own algorithm took a connection, since no answer came in time.
     pub fallbacks: u64,
-    /// What the first fault that hit it did to its connections.
+    /// Effect of the agent's first fault on its connections.
     pub fault: Option<AgentFault>,
 }
 
-/// What became of the connections of an agent that was killed or stopped, by the kernel's records,
-/// which it or its successor read later.
+/// Fate of the connections of an agent that was killed or stopped, by the kernel's records, which it or its
+/// successor read later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct AgentFault {
-    /// Connections that the kernel's own law took.
+    /// Connections that the kernel's own algorithm took.
     pub fell_back: u64,
-    /// From the fault until it had the last of them (ns).
+    /// From the fault until it had the last connection (ns).
     pub last_ns: u64,
-    /// By how much that was more than max(4 round trips, 100 ms), for the connection where it was most
-    /// and with its smoothed round trip (ns). A connection whose first acknowledgement or timeout
-    /// since then was the one that found the law for it was not late, and for one that waited for a
-    /// timeout when the fault came the time begins with that timeout.
+    /// By how much that was more than max(4 round trips, 100 ms), for the connection where it was most and
+    /// with its smoothed round trip (ns). A connection was not late if its first acknowledgement or timeout
+    /// since the fault found the algorithm for it. If a connection waited for a timeout when the fault came,
+    /// its time begins with that timeout.
     pub late_ns: u64,
     /// Connections among them that an agent decided for again.
     pub resumed: u64,
@@ -217,7 +219,7 @@ pub struct AgentFault {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct LinkRecord {
-    /// `forward`, `reverse`, or what a plan with several links calls it.
+    /// `forward`, `reverse`, or the name in a plan with several links.
     pub name: String,
     /// The queue every 10 ms; of the testbed.
     pub queue: Vec<QueueSample>,
@@ -251,12 +253,12 @@ pub struct LinkRecord {
     pub backlogged_ns: u64,
     /// Records missing in `packets` because the disk was too slow: must be zero in a valid run.
     pub records_lost: u64,
-    /// What only a simulator sees, under the names of the lab's catalogue; never written.
+    /// Values that only a simulator sees, under the names of the lab's catalogue; never written.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub measured: Vec<(&'static str, f64)>,
 }
 
-/// An attack on the messages of a bundle: what the attacker sent, and what the box made of it.
+/// An attack on the messages of a bundle: the messages that the attacker sent, and how the box treated them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct AttackRecord {
@@ -264,7 +266,7 @@ pub struct AttackRecord {
     pub forged: u64,
     /// Messages of the running session as they were.
     pub replayed: u64,
-    /// Messages of the recorded session as they were: that of before the first fault, or the
+    /// Messages of the recorded session as they were: of the session before the first fault, or of the
     /// running one if there was no fault.
     pub recorded: u64,
     /// Messages cut short.
@@ -286,11 +288,11 @@ pub struct AttackRecord {
     pub rejected: Vec<(String, u64)>,
 }
 
-/// What [`HostRecord::offloads`] calls a device that is meant to merge packets: hosts hand them to a box that queues in the
-/// kernel.
+/// Entry of [`HostRecord::offloads`] for a device that is meant to merge packets: hosts hand them to a box
+/// that queues in the kernel.
 pub const SUPER_PACKETS: &str = "super-packets";
 
-/// The machine during the run, and what the programs cost.
+/// The machine during the run, and the costs of the programs.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct HostRecord {
@@ -300,7 +302,7 @@ pub struct HostRecord {
     pub load: [f64; 2],
     /// Share of CPU time stolen by the hypervisor during the run.
     pub steal: f64,
-    /// How late a processor ran what was due (ns): p50, p99, p99.9, max, each the worst of all.
+    /// How late a processor ran due work (ns): p50, p99, p99.9, max, each the worst of all.
     pub processor_lateness_ns: [u64; 4],
     /// CPU time of each program over the run, in cores.
     pub cpu_cores: Vec<(String, f64)>,

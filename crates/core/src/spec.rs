@@ -1,5 +1,5 @@
-//! How an algorithm or a qdisc is named and parametrised in plans, configurations and on the
-//! command line: a kind and a table of parameters whose values still carry their units.
+//! How an algorithm or a qdisc is named and parametrised in plans, configurations and on the command
+//! line: a kind and a table of parameters with values that still carry their units.
 
 mod names;
 mod param;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 
 pub use self::names::{nearest, one_of};
-pub use self::param::{Described, Param, Parameter, Quantity};
+pub use self::param::{DescribedParam, Param, Parameter, Quantity};
 
 /// One parameter value as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct SpecError {
     pub key: String,
     /// The offending value as written.
     pub value: String,
-    /// What would be accepted.
+    /// The values that are accepted.
     pub allowed: String,
 }
 
@@ -112,7 +112,7 @@ impl Spec {
         filled
     }
 
-    /// The nested kind `name`, `None` if it is not given. A bare name stands for its defaults.
+    /// The nested kind `name`, `None` if it is not given. A bare name means its defaults.
     pub fn nested(&self, name: &str) -> Result<Option<Spec>, SpecError> {
         self.params.get(name).map(|value| value.as_spec(name)).transpose()
     }
@@ -157,7 +157,7 @@ impl Spec {
         Some(value.trim_matches('"').to_string())
     }
 
-    /// The value `name` whatever the kind takes, `None` if it is not given; refused if it is no `T`.
+    /// The value `name` in any kind, `None` if it is not given; refused if it is no `T`.
     pub fn value<T: Quantity>(&self, name: &'static str) -> Result<Option<T>, SpecError> {
         Param::new(name, "").given(self)
     }
@@ -270,7 +270,7 @@ impl Spec {
     }
 }
 
-/// The parts of `text` between commas that stand in no parentheses; none of an empty text.
+/// The parts of `text` between commas outside of parentheses; none for an empty text.
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = (!text.trim().is_empty()).then_some(text);
     core::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Texts: line-based data files (link traces, size CDFs), with numbered lines and errors that name them, what errors may
-//! quote of files, and what panics say.
+//! Texts: line-based data files (link traces, size CDFs), with numbered lines and errors that name them.
+//! Quotes of files in errors, and messages of panics.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -11,10 +11,10 @@ pub const QUOTED_CHARS: usize = 20;
 /// Hexadecimal digits in a row that look like a key, or a part of one. A number of 64 bits has at most 20 digits.
 const KEY_DIGITS: usize = 24;
 
-/// What stands in an error for what looks like a key.
+/// Replacement in an error for a text that looks like a key.
 pub const HIDDEN: &str = "(not shown: it looks like a key)";
 
-/// What is wrong with a data file, and where.
+/// An error in a data file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {value:?}: allowed is {allowed}")]
 pub struct TextError {
@@ -26,7 +26,7 @@ pub struct TextError {
     pub column: usize,
     /// The offending value, as [`quoted`] has it.
     pub value: String,
-    /// What would be accepted.
+    /// The values that are accepted.
     pub allowed: String,
 }
 
@@ -34,7 +34,7 @@ impl TextError {
     /// An error about `value`, which is a part of `line` of `file`.
     pub fn new(file: &str, line: Line<'_>, value: &str, allowed: &str) -> Self {
         let within = value.as_ptr().addr().saturating_sub(line.text.as_ptr().addr());
-        let column = line.column + if within < line.text.len() { within } else { 0 };
+        let column = line.column + if within <= line.text.len() { within } else { 0 };
         let (file, allowed) = (file.to_string(), allowed.to_string());
         Self { file, line: line.number, column, value: quoted(value), allowed }
     }
@@ -56,9 +56,9 @@ impl Line<'_> {
     pub const FIRST: Self = Self { number: 1, column: 1, text: "" };
 }
 
-/// The lines of `text` that carry data: blank lines and everything after `#` are left out.
+/// The lines of `text` that carry data: a byte-order mark at its start, blank lines and everything after `#` are left out.
 pub fn data_lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    text.lines().enumerate().filter_map(|(index, line)| {
+    text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate().filter_map(|(index, line)| {
         let data = line.split('#').next().unwrap_or("").trim_end();
         let text = data.trim_start();
         let column = 1 + data.len() - text.len();
@@ -74,7 +74,8 @@ pub fn position(text: &str, offset: usize) -> (usize, usize) {
     (line, 1 + before.len() - line_start)
 }
 
-/// What an error quotes of a file that does not parse: at most 20 characters, and nothing of what looks like a key.
+/// The part of a file that does not parse which an error quotes: at most 20 characters, and nothing that
+/// looks like a key.
 pub fn quoted(text: &str) -> String {
     if keys(text).next().is_some() {
         return HIDDEN.to_string();
@@ -82,7 +83,7 @@ pub fn quoted(text: &str) -> String {
     text.chars().take(QUOTED_CHARS).collect()
 }
 
-/// `text` without what in it looks like a key.
+/// `text` without the parts that look like keys.
 pub fn without_keys(text: &str) -> Cow<'_, str> {
     let mut keys = keys(text).peekable();
     if keys.peek().is_none() {
@@ -98,8 +99,8 @@ pub fn without_keys(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// What a parser says, on one line: without what looks like a key, and with no more than 20 characters of each piece of
-/// the file that it quotes.
+/// A parser's message on one line: without texts that look like keys, and with no more than 20 characters of
+/// each piece of the file that it quotes.
 pub fn of_parser(message: &str) -> String {
     let message = message.trim().replace('\n', ", ");
     let message = without_keys(&message);
@@ -122,7 +123,7 @@ pub fn of_parser(message: &str) -> String {
     said
 }
 
-/// Where in `text` there is what looks like a key.
+/// Places in `text` that look like keys.
 fn keys(text: &str) -> impl Iterator<Item = (usize, usize)> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -141,7 +142,7 @@ fn keys(text: &str) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// What a panic says; `None`: it carries something else than a text.
+/// The message of a panic; `None`: it carries something else than a text.
 pub fn of_panic(panic: &(dyn Any + Send)) -> Option<&str> {
     let plain = panic.downcast_ref::<&str>().copied();
     plain.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn comments_and_blank_lines_keep_their_numbers() {
-        let lines = data_lines("# head\n\n1 # one\r\n  2\n");
+        let lines = data_lines("\u{feff}# head\n\n1 # one\r\n  2\n");
         let lines: Vec<_> = lines.map(|line| (line.number, line.column, line.text)).collect();
         assert_eq!(lines, [(3, 1, "1"), (4, 3, "2")]);
     }

@@ -4,6 +4,7 @@
 //! `"15KB"`, `"1200p"`, `"1%"`); a bare number is an error wherever a quantity has a unit.
 //! Decimal prefixes are powers of 1000 (`KB` = 1000 bytes), `KiB`/`MiB` powers of 1024.
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::num::NonZeroU64;
@@ -59,7 +60,7 @@ impl Timestamp {
 /// Nanoseconds, `u64::MAX` beyond 584 years.
 pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
     const SECS_MAX: u64 = u64::MAX / NANOS_PER_SEC as u64;
-    // Not by `as_nanos`: of its 128 bits BPF has no product.
+    // This does not use `as_nanos`: BPF has no product of 128 bits.
     if duration.as_secs() > SECS_MAX {
         return u64::MAX;
     }
@@ -67,8 +68,8 @@ pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
     nanos.saturating_add(duration.subsec_nanos() as u64)
 }
 
-/// `duration` times `factor`: zero where that is negative or no number, [`Duration::MAX`] beyond what a duration holds.
-/// `Duration::mul_f64` panics there.
+/// `duration` times `factor`: zero where the product is negative or no number, [`Duration::MAX`] where it
+/// exceeds a duration. `Duration::mul_f64` panics there.
 pub fn stretched(duration: Duration, factor: f64) -> Duration {
     seconds(factor * duration.as_secs_f64())
 }
@@ -104,6 +105,7 @@ impl Sub<Duration> for Timestamp {
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct ByteCount(u64);
 
 impl ByteCount {
@@ -162,8 +164,8 @@ impl ByteCount {
 /// Bit nanoseconds of a byte second.
 const BIT_NANOS: u64 = 8 * NANOS_PER_SEC as u64;
 
-/// `a b / by` rounded down, `u64::MAX` where that is more or `by` is 0. By 64-bit operations alone, of which
-/// a small product takes few, and which BPF has.
+/// `a b / by` rounded down, `u64::MAX` where that is more or `by` is 0. This uses 64-bit operations alone,
+/// which BPF has. A small product takes few operations.
 #[inline]
 pub(crate) fn mul_div(a: u64, b: u64, by: u64) -> u64 {
     let (high, low) = product(a, b);
@@ -304,6 +306,8 @@ impl Rate {
 
 /// A share or probability, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "f64"))]
 pub struct Ratio(f64);
 
 impl Ratio {
@@ -323,14 +327,21 @@ impl Ratio {
     }
 }
 
-/// A queue limit, in packets, in bytes or in time. Those of one unit are ordered.
+impl TryFrom<f64> for Ratio {
+    type Error = &'static str;
+    fn try_from(value: f64) -> Result<Self, Self::Error> {
+        Self::new(value).ok_or("allowed is a share from 0 to 1")
+    }
+}
+
+/// A queue limit, in packets, in bytes or in time. Limits of one unit are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many packets.
     Packets(u64),
     /// At most this many bytes.
     Bytes(ByteCount),
-    /// At most what the rate of the moment sends in this time.
+    /// The bytes that the present rate sends in this time, at most.
     Time(Duration),
 }
 
@@ -345,12 +356,12 @@ impl PartialOrd for Limit {
     }
 }
 
-/// A text that is no quantity of the kind asked for.
+/// A text that is no quantity of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {expected}")]
 pub struct ParseQuantityError {
     text: String,
-    /// What would be allowed, with an example.
+    /// The allowed form, with an example.
     pub expected: &'static str,
 }
 
@@ -380,6 +391,22 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseQuantityError> {
     scaled(text, &units, "a duration such as \"50ms\", \"1.5s\" or \"100us\"")
         .map(Duration::from_nanos)
 }
+
+/// Rates outside are typing errors: the range reaches from modems to ten years ahead of the fastest port.
+pub const LINK_RATES: core::ops::RangeInclusive<Rate> = Rate(1_000)..=Rate(400_000_000_000);
+
+/// Parses the rate of a link, as plans and options have it.
+///
+/// # Errors
+///
+/// The allowed values, where `text` is no rate or outside 1 kbit/s to 400 Gbit/s.
+pub fn parse_link_rate(text: &str) -> Result<Rate, String> {
+    let rate = text.parse().ok().filter(|rate| LINK_RATES.contains(rate));
+    rate.ok_or_else(|| format!("allowed is {LINK_RATE}"))
+}
+
+/// The values that [`parse_link_rate`] allows.
+pub const LINK_RATE: &str = "a rate such as \"96Mbit/s\", 1kbit/s to 400Gbit/s";
 
 impl FromStr for Rate {
     type Err = ParseQuantityError;

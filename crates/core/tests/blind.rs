@@ -1,5 +1,5 @@
-//! What a receivebox does not see must not throttle what it sees: a bundle of two classes in front of a
-//! bottleneck, one of which dies on the way to it, at shares that change with time.
+//! Traffic that a receivebox does not see must not throttle the traffic that it sees. A bundle of two
+//! classes passes a bottleneck, and one class dies on the way there, at shares that change with time.
 
 use std::collections::VecDeque;
 
@@ -18,20 +18,20 @@ const BUFFER_PACKETS: usize = 208;
 const ONE_WAY: Duration = Duration::from_millis(20);
 const STEP: Duration = Duration::from_micros(100);
 const TICK_STEPS: u64 = 50;
-/// What is measured begins here.
+/// The measurement begins here.
 const WARMUP_S: f64 = 5.0;
 const MIN_RATE: Rate = Rate::from_bits_per_sec(1_200_000);
 
 /// Mbit/s that hosts offer at a time in seconds.
 type Load = Box<dyn Fn(f64) -> f64>;
 
-/// What both classes send, and for how long.
+/// The loads of both classes, and their duration.
 struct Case {
     name: String,
     seen: Load,
     blind: Load,
     seconds: f64,
-    /// What is seen leaves first; otherwise both take turns.
+    /// The class that is seen leaves first; otherwise both take turns.
     has_priority: bool,
 }
 
@@ -83,7 +83,7 @@ fn mix(number: u64) -> u64 {
 }
 
 fn run(law: &str, case: &Case) -> Outcome {
-    // The law decides alone: it is asked whether blind traffic misleads it.
+    // The algorithm decides alone: the test checks whether blind traffic misleads it.
     let config = SendboxConfig {
         min_rate: Some(MIN_RATE),
         supervised: false,
@@ -194,18 +194,18 @@ fn run(law: &str, case: &Case) -> Outcome {
     }
 }
 
-/// Each case with each law.
+/// Each case with each algorithm.
 fn run_all(cases: &[Case]) -> Vec<(String, Outcome)> {
     let runs = cases.iter().flat_map(|case| LAWS.map(|law| (law, case)));
     runs.map(|(law, case)| (format!("{law}, {}", case.name), run(law, case))).collect()
 }
 
-/// The cases that are not as demanded.
+/// The cases that fail `is_good`.
 fn failures(cases: &[Case], is_good: impl Fn(&Outcome) -> bool) -> Vec<(String, Outcome)> {
     run_all(cases).into_iter().filter(|(_, outcome)| !is_good(outcome)).collect()
 }
 
-/// More than the path carries.
+/// A load above the path's capacity.
 fn greedy(_elapsed_s: f64) -> f64 {
     1.2 * CAPACITY_MBIT
 }
@@ -240,7 +240,7 @@ fn pulses_of_blind_traffic_do_not_ratchet_the_rate_down() {
     let mean =
         outcomes.iter().map(|(_, outcome)| outcome.goodput).sum::<f64>() / outcomes.len() as f64;
     assert!(mean >= 19.0, "{mean} Mbit/s: {outcomes:#?}");
-    // Pulses shorter than a round look like a constant share, of which a fair queue gives them half.
+    // Pulses shorter than a round look like a constant share, and a fair queue gives them half of it.
     let failures: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.goodput < 14.0).collect();
     assert!(failures.is_empty(), "{failures:#?}");
 }

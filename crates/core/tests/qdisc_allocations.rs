@@ -1,5 +1,5 @@
-//! No discipline allocates per packet once its queues have grown, no graph of a policy when it is evaluated, and a
-//! policy has no memory for that until it decides.
+//! No discipline allocates per packet once its queues have grown. No graph of a policy allocates when it is
+//! evaluated, and a policy has no memory for that until it decides.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

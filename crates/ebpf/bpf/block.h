@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The sampling block and its hash; the layout is that of crates/core/src/bundle/sample.rs.
+ * The sampling block and its hash, with the layout of crates/core/src/bundle/path/sample.rs.
  */
 #ifndef FOREBAY_BLOCK_H
 #define FOREBAY_BLOCK_H
@@ -8,13 +8,14 @@
 #include "packet.h"
 #include "siphash.h"
 
-/* Words of the block, those of the addresses, and those of the IP payload. */
+/* Words of the block, of its addresses, and of its IP payload. */
 #define BLOCK_WORDS 8
 #define ADDRESS_WORDS 4
 #define PAYLOAD_WORDS 3
 /*
- * Versions 3 to 5 are version 2 without what NAT changes: of sources, of destinations, or of both. Of each there is a
- * word, all of whose bits are set where NAT changes it: with masks instead of branches the verifier has few paths.
+ * Versions 3 to 5 are version 2 without the fields that NAT changes: of sources, of destinations, or of both.
+ * Each end has a word, all of whose bits are set where NAT changes it: with masks instead of branches the
+ * verifier has few paths.
  */
 #define NAT_ENDS 2
 /* Bytes of a TCP header up to the end of timestamps that stand as RFC 7323 appendix A advises. */
@@ -46,7 +47,7 @@ static __always_inline __u64 without_checksum(__u64 word)
 	return word & low_bytes(6);
 }
 
-/* Addresses, and then what the IP header has besides. */
+/* The two words of an address. */
 static __always_inline void address_words(const struct address *address, __u64 *words)
 {
 	if (address->family == AF_INET) {
@@ -76,7 +77,8 @@ static __always_inline __u64 network_word(const struct packet *packet, const __u
 	       (__u64)packet->protocol << 32 | (__u64)be16(packet->payload_len) << 48;
 }
 
-/* Takes from the words of the IP payload what NAT changes; `has_ports`: they begin with those of TCP or UDP. */
+/* Clears the fields that NAT changes in the words of the IP payload; `has_ports`: they begin with TCP or UDP
+ * ports. */
 static __always_inline void leave_out_nat(const struct packet *packet, __u64 *words,
 					  const __u64 *nat, bool has_ports)
 {
@@ -111,7 +113,8 @@ static __always_inline struct siphash hash_addresses(const struct packet *packet
 	return state;
 }
 
-/* The hash of the words behind the addresses, of `words` words in all of which those before led to this state. */
+/* The hash of the words behind the addresses, from the state after the addresses; `words`: words of the whole
+ * block. */
 static __always_inline __u64 hash_rest(struct siphash state, __u64 network, const __u64 *payload,
 				       int words)
 {
@@ -152,7 +155,7 @@ static __always_inline __u64 last_word(const __u8 *from, __u32 len, void *data_e
 	return *(const __u64 *)last;
 }
 
-/* Version 2 of TCP and UDP; false of any other packet. The frame is in one piece. */
+/* Words of version 2 for TCP and UDP; false for any other packet. The frame is in one piece. */
 static __always_inline bool transport_words(const struct packet *packet, void *data_end,
 					    __u64 *words)
 {

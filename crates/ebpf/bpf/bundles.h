@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Bundles: which one a packet belongs to, what has been counted of it, and what is told of it.
+ * Bundles: which bundle a packet belongs to, its counters, and the records of its boundaries.
  *
  * A packet belongs to the bundle that lists the longest destination prefix holding it, among the
  * bundles with a source prefix that holds it, as in crates/core/src/bundle/table.rs. Each destination
  * prefix has a number, and the sources of the bundles that list it are prefixes behind that number: two
- * lookups find the bundle, however many there are. What a sendbox does not count belongs to none:
- * the boxes' messages, neighbour discovery, and packets from and to addresses that the sendbox leaves out, as its
- * own, which do not pass its LAN port.
+ * lookups find the bundle, however many there are. Packets that a sendbox does not count belong to no bundle:
+ * the boxes' messages, neighbour discovery, and packets from and to addresses that the sendbox leaves out.
+ * Its own addresses are among these: their packets do not pass its LAN port.
  *
- * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics: a
- * boundary's record must say how many bytes, packets and marks had come when this packet was
- * counted, all three as of the same packet, though packets of a bundle arrive on several CPUs.
- * Where they do, atomics would move the same cache line. It costs 47 to 90 ns per packet,
- * uncontended. Behind a qdisc, where packets leave one after the other, they are atomics.
+ * The counters of a bundle are one set under a spin lock, not a set per CPU and not atomics. A boundary's
+ * record must say how many bytes, packets and marks had come when this packet was counted. All three counts
+ * must be of the same packet, though packets of a bundle arrive on several CPUs. If they do, atomics would
+ * move the same cache line. The lock costs 47 to 90 ns per packet, uncontended. Behind a qdisc, packets leave
+ * one after the other, and the counters are atomics.
  */
 #ifndef FOREBAY_BUNDLES_H
 #define FOREBAY_BUNDLES_H
@@ -25,7 +25,7 @@
 #define MAX_PREFIXES 16384
 /* A destination prefix and a source prefix of one bundle. */
 #define MAX_PAIRS 65536
-/* 64 sources and 64 destinations of each bundle. */
+/* At most 64 sources and 64 destinations of each bundle. */
 #define MAX_LEFT_OUT (2 * 64 * MAX_BUNDLES)
 /* Destination prefixes that may lie inside each other; the loader refuses more. */
 #define MAX_NESTING 4
@@ -50,9 +50,9 @@ struct bundle {
 	/* Packets per epoch, a power of two, less one. */
 	__u64 epoch_mask;
 	__u32 id;
-	/* Of the sampling block: 1, or 2 and later. */
+	/* Version of the sampling block: 1, or 2 and later. */
 	__u32 version;
-	/* What of sources and of destinations the block leaves out: all bits or none (block.h). */
+	/* Parts of sources and of destinations that the block leaves out: all bits or none (block.h). */
 	__u64 nat[NAT_ENDS];
 };
 
@@ -66,19 +66,19 @@ struct counters {
 
 struct boundary {
 	__u64 hash;
-	/* What tells the packet from others without the key; 0 by XDP, where nobody asks for it. */
+	/* Distinguishes packets without the key; 0 from XDP, where no reader needs it. */
 	__u64 identity;
 	__u64 received_at_ns;
 	__u64 received_bytes;
 	__u64 received_packets;
 	__u64 received_ce;
-	/* Of the super-packet that the packet was in, in front of it: as many bytes more had to leave first. */
+	/* Bytes of its super-packet in front of this packet: as many bytes more had to leave first. */
 	__u64 ahead_bytes;
 	__u32 epoch_mask;
 	__u32 bundle;
 };
 
-/* The destination prefixes of all bundles: those of before and after a change fit. */
+/* The destination prefixes of all bundles, with room for those before and after a change together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 2 * MAX_PREFIXES);
@@ -100,7 +100,7 @@ struct {
 struct left_out {
 	struct address address;
 	__u32 slot;
-	/* 1: packets from it; 0: those to it. */
+	/* 1: packets from the address; 0: packets to it. */
 	__u32 is_source;
 };
 
@@ -128,7 +128,7 @@ struct {
 	__type(value, struct counters);
 } counters SEC(".maps");
 
-/* 3640 records, each with a head of 8 bytes: a second's worth at 3.6 thousand boundaries a second. */
+/* 3640 records, each with a head of 8 bytes: enough for a second at 3.6 thousand boundaries per second. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
@@ -171,8 +171,8 @@ static __always_inline bool is_left_out(const struct address *address, int slot,
 }
 
 /*
- * The slot of the bundle whose packet this is for a receivebox; negative: it is in none. Messages are for the caller to
- * leave out.
+ * The slot of the bundle that a receivebox counts this packet in; negative: none. The caller has to leave
+ * messages out.
  */
 static __always_inline int bundle_of(const struct packet *packet)
 {
@@ -193,7 +193,8 @@ static __always_inline void count_loss(void)
 		*count += 1;
 }
 
-/* A record to be filled in. Submitting it wakes the reader only if it has read everything before: most of the time. */
+/* A record to be filled in. Submitting it wakes the reader only if that has read everything before, as it
+ * mostly has. */
 static __always_inline struct boundary *begin_to_tell(void)
 {
 	struct boundary *record = bpf_ringbuf_reserve(&boundaries, sizeof(*record), 0);

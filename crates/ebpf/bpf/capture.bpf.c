@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Hands frames to the AF_XDP socket of their receive queue, with the time of their arrival: all of
- * them (the link emulator, behind which there is no kernel path), or those towards a bundle (a
- * sendbox, a bump in the wire). What is not handed over goes on through the kernel, where a bridge
- * carries it.
+ * Hands frames to the AF_XDP socket of their receive queue, with the time of their arrival: all frames (the
+ * link emulator, behind which there is no kernel path), or those towards a bundle (a sendbox, a bump in the
+ * wire). All other frames go on through the kernel, where a bridge carries them.
  *
- * A process that died has no socket in the map. A process that hangs, or gets too little processor
- * time, does not beat, and after `stale_after_ns` its traffic takes the kernel's path again: it must never
- * be a black hole. Nor
- * for what it could not carry: frames that are addressed to the box itself or too long.
+ * A process that died has no socket in the map. A process that hangs, or gets too little processor time, does
+ * not beat, and after `stale_after_ns` its traffic takes the kernel's path again: it must never be a black
+ * hole. Frames that it could not carry take that path, too: frames that are addressed to the box itself or
+ * too long.
  */
 #include "heartbeat.h"
 #include "messages.h"
@@ -18,7 +17,7 @@
 /* Receive queues; more than any device we drive has. */
 #define MAX_QUEUES 64
 
-/* What became of a frame; the loader reads the counters in this order. */
+/* Outcome for a frame; the loader reads the counters in this order. */
 enum fate {
 	FATE_REDIRECTED,
 	FATE_NOT_IP,
@@ -41,8 +40,9 @@ enum fate {
 const volatile bool capture_all;
 
 /*
- * A frame may lie in several pieces, of which `data` to `data_end` is the first: it holds all headers. Such a program
- * is loaded with BPF_F_XDP_HAS_FRAGS, from Linux 5.18 on. Kernels before never look at the call that they do not know.
+ * A frame may lie in several pieces. `data` to `data_end` is the first piece, which holds all headers. Such a
+ * program is loaded with BPF_F_XDP_HAS_FRAGS, from Linux 5.18 on. Earlier kernels never look at the call that
+ * they do not know.
  */
 const volatile bool in_pieces;
 
@@ -53,7 +53,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* Destinations of the bundles: those of before and after a change fit. */
+/* Destinations of the bundles, with room for those before and after a change together. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 2 * MAX_PREFIXES);
@@ -62,7 +62,7 @@ struct {
 	__type(value, __u8);
 } destinations SEC(".maps");
 
-/* The machine's own addresses, and those of receiveboxes that count no packets to them. */
+/* The machine's own addresses, and addresses that receiveboxes count no packets to. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_OWN);
@@ -77,8 +77,8 @@ struct mac {
 };
 
 /*
- * Those of the box's own devices: a frame to one of them is for the kernel to route, and the station
- * that it was sent on to as it is would drop it.
+ * Ethernet addresses of the box's own devices. The kernel has to route a frame to one: if it were sent on as
+ * it is, the next station would drop it.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -87,13 +87,13 @@ struct {
 	__type(value, __u8);
 } own_macs SEC(".maps");
 
-/* Bits of what has no tag of a VLAN, and of tags that name none (priority tags: VLAN 0). */
+/* Bits of frames without a VLAN tag, and of tags that name no VLAN (priority tags: VLAN 0). */
 #define NO_TAG 0
 #define NO_VLAN 4095
 
 /*
- * VLANs, a bit each, whose frames a bridge sends on, as they come or without their tag, and so does the process.
- * Others it drops. User space writes it through mmap.
+ * VLANs, a bit each, whose frames a bridge sends on, as they come or without their tag, and so does the
+ * process. The bridge drops the frames of all other VLANs. User space writes it through mmap.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -144,7 +144,7 @@ static __always_inline __u64 frame_len(struct xdp_md *ctx)
 	return (__u64)ctx->data_end - ctx->data;
 }
 
-/* The socket would drop it, or the process. */
+/* The socket or the process would drop it. */
 static __always_inline bool too_long(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
@@ -163,7 +163,7 @@ static __always_inline bool to_own_mac(const struct ethhdr *eth)
 	return bpf_map_lookup_elem(&own_macs, &to);
 }
 
-/* What is behind another kind of tag, as a provider's, has none for a bridge. */
+/* A frame behind another kind of tag, such as a provider's, has no tag for a bridge. */
 static __always_inline __u32 vlan_of(void *data, void *data_end)
 {
 	struct ethhdr *eth = data;
@@ -228,7 +228,7 @@ int capture(struct xdp_md *ctx)
 	int action = XDP_PASS;
 	__u64 *count;
 
-	/* Where a driver has no room for it the process finds zeros: a sendbox takes such a frame as new. */
+	/* If the driver has no room for the time, the process finds zeros: a sendbox takes such a frame as new. */
 	if (fate == FATE_REDIRECTED && !stamp(ctx) && capture_all)
 		fate = FATE_NO_STAMP;
 	if (fate == FATE_REDIRECTED) {

@@ -2,24 +2,27 @@
 /*
  * A sendbox whose packets stay in the kernel: an HTB class of the WAN port queues and paces each bundle.
  *
- * `classify` stands in front of the qdisc (tcx), which takes the priority of a packet for its class. It puts
- * packets into the class of their bundle that came in at the LAN port, as long as the process beats; where the machine
- * routes, those that came in at any device, the WAN port included, and on request those that the machine sends. What it
- * leaves alone goes past all classes. `departed` stands behind the qdisc and counts and samples what was put into
- * a class; `refused` stands behind the driver and tells `departed` what will leave once more; `dropped` sees what the
- * kernel drops and counts what was in a class. None changes a packet otherwise or drops one, unless too much waits
- * already: all filters between the ports hold.
+ * `classify` runs in front of the qdisc (tcx), which takes the priority of a packet for its class. While the
+ * process beats, it puts each packet that came in at the LAN port into the class of its bundle. Where the
+ * machine routes, packets may come in at any device, the WAN port included. On request it also takes packets
+ * that the machine itself sends. All other packets go past all classes. `departed` runs behind the qdisc and
+ * counts and samples packets that were put into a class. `refused` runs behind the driver and lets `departed`
+ * know which buffer will leave once more. `dropped` sees the packets that the kernel drops and counts those
+ * that were in a class. None changes a packet otherwise, or drops one unless too much waits already
+ * (`limit.h`): all filters between the ports hold.
  *
- * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces does not
- * change that (skb_scrub_packet, net/core/skbuff.c). TCP would then have no more than a millisecond of its flow in
- * the class, and the rest wait at itself (tcp_small_queue_check, net/ipv4/tcp_output.c). `classify` lets a copy
- * without a socket go on in its place, as there is of a packet that came in over a wire. What the machine itself sends
- * keeps its socket: that holds back what the class has no room for, and nothing has to be dropped.
+ * A packet may still belong to a socket of this machine, of a container or a test bed: crossing namespaces
+ * does not change that (skb_scrub_packet, net/core/skbuff.c). TCP would then keep at most a millisecond of
+ * its flow in the class, and the rest would wait at TCP itself (tcp_small_queue_check,
+ * net/ipv4/tcp_output.c). `classify` therefore sends on a copy without a socket, like a packet that came in
+ * over a wire. Packets that the machine itself sends keep their socket: it holds back the data that the class
+ * has no room for, and nothing has to be dropped.
  */
 #include "heartbeat.h"
+#include "limit.h"
 #include "segments.h"
 
-/* The handle of the qdisc, and the class of the first bundle: those of the others follow. */
+/* The handle of the qdisc, and the class of the first bundle; the following bundles have the next numbers. */
 #define QDISC 0xfb0000U
 #define FIRST_CLASS (QDISC | 1)
 /* Classes below the bundles', one for each hash, if there are any. */
@@ -27,20 +30,20 @@
 
 /* The network namespace that numbers the ports. */
 const volatile __u32 netns_inum;
-/* Bundles have what the machine itself sends, too. */
+/* Bundles include packets that the machine itself sends. */
 const volatile bool takes_own;
 /* Packets leave through the WAN port without an Ethernet header (tun, WireGuard, GRE). */
 const volatile bool is_bare;
 /* Leaves of a bundle, a power of two; 0: the class of a bundle is its leaf. */
 const volatile __u32 leaves;
 /*
- * What may wait in the qdisc before bundles are held to their shares. Each leaf has a limit of its own, but of leaves
- * there are as many as a host makes flows.
+ * Packets and bytes in the qdisc from which on bundles are held to their shares. Each leaf has a limit of its
+ * own, but a host fills as many leaves as it makes flows.
  */
 const volatile __u32 most_packets;
 const volatile __u32 most_bytes;
 
-/* The ports, by their indexes: of devices that are made again they are others. */
+/* Indexes of the ports. A device that is made again has another index. */
 struct ports {
 	/* 0: packets may come in at any device. */
 	__u64 lan;
@@ -65,7 +68,7 @@ static __always_inline struct ports ports_now(void)
 	return now ? (struct ports){ now->lan, now->wan } : (struct ports){};
 }
 
-/* Addresses all packets to which are in no bundle: those of receiveboxes that count none of them. */
+/* Destination addresses of packets that are in no bundle: receiveboxes do not count packets to them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_OWN);
@@ -74,16 +77,17 @@ struct {
 	__type(value, __u8);
 } own SEC(".maps");
 
-/* What became of a buffer; the loader reads the counters in this order. */
+/* Outcome for a buffer; the loader reads the counters in this order. */
 enum fate {
-	/* It came from where those of bundles come from ... */
+	/* Buffers that come from the hosts of bundles ... */
 	CLASSIFIED_BUNDLE,
 	CLASSIFIED_NOT_IP,
 	CLASSIFIED_OWN,
 	CLASSIFIED_OUTSIDE,
 	CLASSIFIED_STALE,
 	CLASSIFIED_FULL,
-	/* ... or leaves through the WAN port. */
+	CLASSIFIED_OVERLIMIT,
+	/* ... and buffers that leave through the WAN port. */
 	DEPARTED_BUNDLE,
 	DEPARTED_UNSAMPLED,
 	DEPARTED_UNREAD,
@@ -107,7 +111,7 @@ static __always_inline void note(__u32 fate)
 		*buffers += 1;
 }
 
-/* What stood in the qdisc, in all classes together, when a packet of one left it. */
+/* Contents of the qdisc, all classes together, when a packet of a class last left it. */
 struct standing {
 	__u64 packets;
 	__u64 bytes;
@@ -126,7 +130,8 @@ struct {
 	__type(value, struct standing);
 } standing SEC(".maps");
 
-/* Of the bundle in each slot: packets as they are on the wire, as far as the kernel says how many a buffer has. */
+/* Counts of the bundle in each slot: packets as they are on the wire, if the kernel says how many a buffer
+ * has. */
 struct ledger {
 	/* Put into classes of the bundle ... */
 	__u64 came;
@@ -148,8 +153,8 @@ struct {
 } ledgers SEC(".maps");
 
 /*
- * Packets that each bundle may have waiting whatever waits of the others, as they are on the wire. User space writes it
- * through mmap.
+ * Packets, as they are on the wire, that each bundle may have waiting however many wait for other bundles.
+ * User space writes it through mmap.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -167,6 +172,15 @@ static __always_inline void note_came(__u32 slot, __u32 packets)
 		__sync_fetch_and_add(&of->came, packets ? packets : 1);
 }
 
+static __always_inline void note_dropped(__u32 slot, __u32 packets)
+{
+	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
+
+	if (!of)
+		return;
+	__sync_fetch_and_add(&of->dropped, packets ? packets : 1);
+}
+
 /* Whether a bundle, the packet that came last included, has more waiting than its share. */
 static __always_inline bool is_beyond_share(__u32 slot)
 {
@@ -176,22 +190,23 @@ static __always_inline bool is_beyond_share(__u32 slot)
 
 	if (!of || !most)
 		return false;
-	/* Signed: what leaves meanwhile may be counted before it has come. */
+	/* Signed: a packet that leaves meanwhile may be counted as left before it is counted as come. */
 	return (__s64)(of->came - of->left - of->dropped) > (__s64)*(volatile __u64 *)most;
 }
 
 /*
- * Flows by their hash, of all bundles together: two that share a value may hide a packet that would count. A power of
- * two, and no fewer than the leaves of a bundle: flows that share a value then share a leaf, too. A packet that counts
- * costs both programs some 0.36 us together (veth, 10,000 a second, caches cold), any other nothing that could be measured.
+ * Flows by their hash, of all bundles together. Two flows that share a value may hide a packet that would
+ * count. A power of two, and at least the leaves of a bundle, so that flows that share a value share a leaf,
+ * too. A packet that counts costs both programs some 0.36 us together (veth, 10,000 per second, caches cold);
+ * any other packet costs nothing that could be measured.
  */
 #define WATCHED_FLOWS 4096
 
 /* The packets in the qdisc of the flows with one value of the hash. */
 struct watched {
-	/* When the packet came that found none of its flow, as long as it waits; 0: none does. */
+	/* Arrival time of a packet that found no other of its flow, while it waits; 0: there is none. */
 	__u64 since_ns;
-	/* As they are on the wire, and how often the qdisc had been empty when they were counted. */
+	/* Packets as they are on the wire, and `times_emptied` when they were counted. */
 	__u32 packets;
 	__u32 emptied;
 };
@@ -203,7 +218,7 @@ struct {
 	__type(value, struct watched);
 } watched SEC(".maps");
 
-/* For how long a packet waited whose flow had none in the qdisc when it came. */
+/* Waiting time of a packet whose flow had no packet in the qdisc when it came. */
 struct wait {
 	__u64 ns;
 	__u32 slot;
@@ -215,9 +230,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 * 1024);
 } waits SEC(".maps");
-
-/* So often a packet has left the qdisc empty: what is still counted then left unseen. */
-__u32 times_emptied;
 
 static __always_inline struct watched *watched_of(__u32 hash)
 {
@@ -243,7 +255,7 @@ static __always_inline void watch_coming(struct __sk_buff *ctx)
 		of->since_ns = bpf_ktime_get_ns();
 }
 
-/* So many packets leave the qdisc, or are dropped. */
+/* Takes `packets` off: they leave the qdisc, or are dropped. */
 static __always_inline void watch_going(struct watched *of, __u32 packets)
 {
 	if (!packets)
@@ -297,13 +309,19 @@ static __always_inline __u32 class_of(struct __sk_buff *ctx, __u32 slot)
 	return FIRST_LEAF + slot * leaves + (bpf_get_hash_recalc(ctx) & (leaves - 1));
 }
 
-/* The slot of the bundle of a class; more than any of what is no class. */
+/* The slot of the bundle of a class. A number that is no class gives a slot beyond all bundles. */
 static __always_inline __u32 slot_of(__u32 class)
 {
 	return leaves ? (class - FIRST_LEAF) / leaves : class - FIRST_CLASS;
 }
 
-/* Whether so much waits in the qdisc that bundles are held to their shares. */
+/* The place of a class in `leaf_backlogs`. */
+static __always_inline __u32 leaf_of(__u32 class)
+{
+	return class - (leaves ? FIRST_LEAF : FIRST_CLASS);
+}
+
+/* Whether the qdisc is so full that bundles are held to their shares. */
 static __always_inline bool is_full(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -312,7 +330,7 @@ static __always_inline bool is_full(struct __sk_buff *ctx)
 	return root->q.qlen >= most_packets || root->qstats.backlog >= most_bytes;
 }
 
-/* Whether the packet is in no bundle though prefixes hold it. */
+/* Whether the packet is in no bundle although prefixes match it. */
 static __always_inline bool is_own(struct __sk_buff *ctx, const struct packet *packet)
 {
 	__be16 ports[2];
@@ -324,6 +342,7 @@ static __always_inline bool is_own(struct __sk_buff *ctx, const struct packet *p
 static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 {
 	struct packet packet;
+	__u32 class;
 	int slot;
 
 	if (!(is_bare ? read_bare_packet(ctx, &packet) : read_packet(ctx, &packet)))
@@ -335,25 +354,35 @@ static __always_inline enum fate put_into_class(struct __sk_buff *ctx)
 		return CLASSIFIED_OWN;
 	if (!beating())
 		return CLASSIFIED_STALE;
-	ctx->priority = class_of(ctx, slot);
+	class = class_of(ctx, slot);
 	note_came(slot, ctx->gso_segs);
+	if (is_full(ctx) && is_beyond_share(slot)) {
+		note_dropped(slot, ctx->gso_segs);
+		return CLASSIFIED_FULL;
+	}
+	if (!admit(ctx, QDISC, slot, leaf_of(class))) {
+		note_dropped(slot, ctx->gso_segs);
+		return CLASSIFIED_OVERLIMIT;
+	}
+	/* `dropped` counts packets with the priority of a class. */
+	ctx->priority = class;
 	watch_coming(ctx);
-	/* What is dropped was in its class, too: `dropped` counts it. */
-	return is_full(ctx) && is_beyond_share(slot) ? CLASSIFIED_FULL : CLASSIFIED_BUNDLE;
+	return CLASSIFIED_BUNDLE;
 }
 
-/* Whether the packet came from where those of bundles come from. */
+/* Whether the packet came from the hosts of bundles. */
 static __always_inline bool is_from_hosts(struct __sk_buff *ctx)
 {
 	__u64 lan = ports_now().lan;
 
-	/* What the machine itself sends came in nowhere. */
+	/* A packet that the machine itself sends has no input device. */
 	if (!ctx->ingress_ifindex)
 		return takes_own;
 	return !lan || ctx->ingress_ifindex == lan;
 }
 
-/* Sends a copy that belongs to no socket, and comes here once more; false: there is none, nor is one needed. */
+/* Sends a copy that belongs to no socket and passes this program once more; false: no copy was sent or
+ * needed. */
 static __always_inline bool sent_without_socket(struct __sk_buff *ctx)
 {
 	return ctx->ingress_ifindex && ctx->sk && beating() && bpf_clone_redirect(ctx, ports_now().wan, 0) >= 0;
@@ -370,7 +399,7 @@ int classify(struct __sk_buff *ctx)
 		return TCX_DROP;
 	fate = put_into_class(ctx);
 	note(fate);
-	return fate == CLASSIFIED_FULL ? TCX_DROP : TCX_NEXT;
+	return fate == CLASSIFIED_FULL || fate == CLASSIFIED_OVERLIMIT ? TCX_DROP : TCX_NEXT;
 }
 
 static __always_inline bool read_bare_headers(const struct buffer *of, struct packet *packet)
@@ -401,17 +430,18 @@ static __always_inline bool read_headers(const struct buffer *of, struct packet 
 }
 
 /*
- * What the qdisc has sent, as it says itself, when `departed` ran for the batch of buffers before this one, and how much of
- * that is accounted for: a batch is with the driver before the next leaves the qdisc (__qdisc_run, sch_generic.c).
+ * `sent_before`: packets that the qdisc `root_at` had sent, by its own count, when `departed` ran for the
+ * previous batch of buffers. `accounted`: how many packets are accounted for. A batch is with the driver
+ * before the next leaves the qdisc (__qdisc_run, sch_generic.c).
  */
 __u64 root_at;
 __u64 sent_before;
 __u64 accounted;
 
 /*
- * Packets of batches before this one that have left unseen. The kernel passes a program over that runs already, and some
- * kernels run none at tracepoints while certain tasks are the current ones. Of so many packets in a buffer, as the qdisc
- * counts them.
+ * Packets of earlier batches that have left unseen. The kernel skips a program that runs already, and some
+ * kernels run no program at tracepoints while certain tasks are current. `packets`: the packets of this
+ * buffer, as the qdisc counts them.
  */
 static __always_inline __u64 find_unseen(struct Qdisc *root, __u64 packets)
 {
@@ -420,10 +450,12 @@ static __always_inline __u64 find_unseen(struct Qdisc *root, __u64 packets)
 	if ((__u64)root != root_at) {
 		root_at = (__u64)root;
 		sent_before = accounted = sent;
+		/* The packets in the previous qdisc are gone. */
+		__sync_fetch_and_add(&times_emptied, 1);
 		return 0;
 	}
 	if (sent != sent_before) {
-		/* Signed: some packets pass the qdisc by, such as those of AF_PACKET that ask for it. */
+		/* Signed: some packets bypass the qdisc, such as those of AF_PACKET sockets that ask for it. */
 		if ((__s64)(sent_before - accounted) > 0)
 			unseen = sent_before - accounted;
 		accounted = sent_before;
@@ -442,7 +474,7 @@ static __always_inline void note_unseen(__u64 packets)
 		noted->unseen += packets;
 }
 
-/* Nobody may be asked for it but by messages that all listeners to rtnetlink get, too. */
+/* User space could ask for this only by messages that all listeners to rtnetlink receive, too. */
 static __always_inline void note_standing(const struct standing *now)
 {
 	__u32 zero = 0;
@@ -456,9 +488,9 @@ static __always_inline void note_standing(const struct standing *now)
 }
 
 /*
- * All that leaves leaves one after the other, for the qdisc has one root. What the ledger has lost sight of, such as a
- * packet that came while no program ran or a buffer that says nothing of its packets, counts no longer than until the
- * qdisc is empty.
+ * Buffers leave one after the other, for the qdisc has one root. The ledger may lose sight of a packet, such
+ * as one that came while no program ran or a buffer that does not say how many packets it has. Such a packet
+ * counts only until the qdisc is empty.
  */
 static __always_inline void note_left(__u32 slot, __u64 packets, const struct standing *now)
 {
@@ -474,18 +506,10 @@ static __always_inline void note_left(__u32 slot, __u64 packets, const struct st
 		of->came = gone;
 }
 
-static __always_inline void note_dropped(__u32 slot, __u32 packets)
-{
-	struct ledger *of = bpf_map_lookup_elem(&ledgers, &slot);
-
-	if (!of)
-		return;
-	__sync_fetch_and_add(&of->dropped, packets ? packets : 1);
-}
-
 /*
- * The buffer that the driver refused last (NETDEV_TX_BUSY): the kernel keeps it in front of the qdisc, and no other
- * leaves before it does. That it was refused must be known: an address alone may be that of a buffer long gone.
+ * The buffer that the driver refused last (NETDEV_TX_BUSY): the kernel keeps it in front of the qdisc, and no
+ * other buffer leaves before it. The refusal must be known: an address alone may belong to a buffer long
+ * gone.
  */
 __u64 refused_skb;
 
@@ -497,7 +521,7 @@ static __always_inline bool was_refused(__u64 skb)
 	return true;
 }
 
-/* All devices of the machine come to the tracepoints. */
+/* The tracepoints report all devices of the machine. */
 static __always_inline bool is_wan(struct net_device *dev)
 {
 	return (__u32)dev->ifindex == ports_now().wan && dev->nd_net.net->ns.inum == netns_inum;
@@ -518,6 +542,7 @@ static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_devi
 		note_unseen(unseen);
 	if (slot >= MAX_BUNDLES)
 		return DEPARTED_OUTSIDE;
+	count_departure(skb, !gso.size, slot, leaf_of(skb->priority));
 	if (!(is_bare ? read_bare_headers(&of, &packet) : read_headers(&of, &packet)))
 		return DEPARTED_UNREAD;
 	is_sampled = sample(&of, &packet, &gso, slot, true);
@@ -525,10 +550,10 @@ static __always_inline enum fate take_leave(struct sk_buff *skb, struct net_devi
 	note_standing(&now);
 	watch_leaving(slot, skb->hash, gso.segs);
 	if (!now.packets)
-		times_emptied++;
+		__sync_fetch_and_add(&times_emptied, 1);
 	/*
-	 * The last: it tells user space that all else is there. What has left unseen is more often of the bundle whose
-	 * packet is seen next than of any other.
+	 * Last, since it lets user space know that all else is there. Packets that left unseen belong more often to
+	 * the bundle whose packet is seen next than to any other.
 	 */
 	note_left(slot, (gso.segs ? gso.segs : 1) + unseen, &now);
 	return is_sampled ? DEPARTED_BUNDLE : DEPARTED_UNSAMPLED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whether the process that a program serves is alive and gets on. A process that hangs does not beat, and
- * its traffic takes the kernel's path again.
+ * Whether the process that a program serves is alive and makes progress. A process that hangs does not
+ * beat, and its traffic takes the kernel's path again.
  */
 #ifndef FOREBAY_HEARTBEAT_H
 #define FOREBAY_HEARTBEAT_H

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The sampler behind what merges packets: at the way in of a device (tcx), where what came in one by one has
- * become super-packets (GRO). It only watches: every packet goes on.
+ * The sampler behind the merging of packets: at the way in of a device (tcx), where packets that came in one
+ * by one have become super-packets (GRO). It only watches: every packet goes on.
  *
- * Here packets of devices without Ethernet headers are sampled, too (tun, WireGuard, PPP, IP tunnels). They are counted
- * with such a header, as where they have one: the sampling block has nothing of it.
+ * Here packets of devices without Ethernet headers are sampled, too (tun, WireGuard, PPP, IP tunnels). They
+ * are counted as if they had an Ethernet header: the sampling block has no part of it.
  */
 #include "segments.h"
 
 /* Kinds of devices whose packets have Ethernet headers (include/uapi/linux/if_arp.h). */
 #define ARPHRD_ETHER 1
 #define ARPHRD_LOOPBACK 772
-/* More than any tunnel leaves in front of a packet: the outer IPv6 header, and that of GRE with all options. */
+/* More than any tunnel leaves in front of a packet: the outer IPv6 header, and a GRE header with all
+ * options. */
 #define MOST_IN_FRONT 64
 
 static __always_inline bool is_ethernet(const struct net_device *dev)
@@ -20,8 +21,8 @@ static __always_inline bool is_ethernet(const struct net_device *dev)
 }
 
 /*
- * As `read_packet`, of a packet behind so many bytes that are no Ethernet header. Not inlined, as the next one: the stack
- * has room for what the rest of the program needs.
+ * As `read_packet`, for a packet behind `at` bytes that are no Ethernet header. Not inlined, like the next
+ * one, so that the stack has room for the rest of the program.
  */
 static __noinline bool read_behind(struct __sk_buff *ctx, __u32 at, struct packet *packet)
 {

@@ -8,7 +8,7 @@
 
 #include "packet.h"
 
-/* Of each address that a box leaves out, with three ports and one that messages come from. */
+/* Four ends for each address that a box leaves out: three ports, and one that messages come from. */
 #define MAX_MESSAGE_ENDS (4 * MAX_OWN)
 
 /* Where messages go, or come from. */
@@ -52,7 +52,7 @@ static __always_inline bool is_message(const struct packet *packet, const __be16
 	return is_message_to(packet, ports) || is_end(&packet->source, ports[0], 1);
 }
 
-/* Takes the ports of what may be a message, whose headers lie in front of `data_end`. */
+/* Takes the ports of a packet that may be a message, whose headers lie in front of `data_end`. */
 static __always_inline bool take_ports(const struct packet *packet, void *data_end, __be16 *ports)
 {
 	const __be16 *from = packet->payload;

@@ -19,7 +19,7 @@
 #define ETH_P_8021AD 0x88a8
 /* The tag of providers before IEEE 802.1ad, which is still met. */
 #define ETH_P_QINQ1 0x9100
-/* Those of a customer and of a provider. */
+/* A customer's tag and a provider's. */
 #define MAX_VLAN_TAGS 2
 #define IPPROTO_HOPOPTS 0
 #define IPPROTO_ICMP 1
@@ -38,7 +38,7 @@
 #define ND_FIRST 133
 #define ND_LAST 137
 
-/* Addresses of the box itself, and of 1,024 bundles' peers, eight of each name. */
+/* Addresses of the box itself, and of 1,024 bundles' peers, eight for each name. */
 #define MAX_OWN 16384
 
 #define be16(x) __builtin_bswap16(x)
@@ -49,7 +49,7 @@ struct ethhdr {
 	__be16 h_proto;
 } __attribute__((packed));
 
-/* Behind the EtherType that says that it is one. */
+/* Behind an EtherType of VLAN tags. */
 struct vlan_tag {
 	__be16 tci;
 	__be16 proto;
@@ -104,8 +104,9 @@ struct packet {
 	/* The frame holds all of the payload, and Ethernet padding after it. */
 	__u16 payload_len;
 	/*
-	 * Of the frame without VLAN tags, which switches add and remove, and without padding, which not every device adds.
-	 * With an Ethernet header also where the packet has none: boxes with one and without count alike.
+	 * Bytes of the frame without VLAN tags, which switches add and remove, and without padding, which not every
+	 * device adds. Includes an Ethernet header even if the packet has none: boxes with and without one count
+	 * alike.
 	 */
 	__u32 frame_len;
 	/* As on the wire; zero for IPv6. */
@@ -114,7 +115,7 @@ struct packet {
 	/* IPv4 protocol, or next header of the fixed IPv6 header. */
 	__u8 protocol;
 	__u8 ecn;
-	/* Bytes of VLAN tags in front of the IP header; without an Ethernet header, as many less than none as it has. */
+	/* Bytes of VLAN tags in front of the IP header; without an Ethernet header, minus the bytes of one. */
 	__s8 tags_len;
 };
 
@@ -125,12 +126,12 @@ enum parsed {
 	PARSED_OTHER,
 	/* An IP packet whose headers contradict themselves or are cut off. */
 	PARSED_MALFORMED,
-	/* What may hold an IP packet that is not looked for. */
+	/* Frames that may hold an IP packet, which is not looked for. */
 	PARSED_MPLS,
 	PARSED_PPPOE,
 };
 
-/* `ip` is where the header begins, of a frame of `len` bytes without its tags. */
+/* `ip`: where the header begins, in a frame of `len` bytes without its tags. */
 static __always_inline enum parsed parse_ipv4(struct iphdr *ip, void *data_end, __u64 len,
 					     struct packet *packet)
 {
@@ -183,7 +184,8 @@ static __always_inline enum parsed parse_ipv6(struct ipv6hdr *ip, void *data_end
 	return PARSED_IP;
 }
 
-/* 1 for a VLAN tag and 0 else, without branches: the verifier would follow all that comes behind once for each. */
+/* 1 for a VLAN tag and 0 otherwise, without branches: the verifier would follow all later code once for
+ * each. */
 static __always_inline __u64 is_tag(__be16 proto)
 {
 	__u64 product = (__u64)(proto ^ be16(ETH_P_8021Q)) * (proto ^ be16(ETH_P_8021AD)) *
@@ -202,7 +204,8 @@ static __always_inline __u64 tags_len(const __be16 *proto)
 	return sizeof(struct vlan_tag) * (first + (first & is_tag(proto[tag])));
 }
 
-/* Reads what the EtherType in front of it says that there is, of a frame of `len` bytes without its tags. */
+/* Reads the header that the EtherType in front of it announces, in a frame of `len` bytes without its
+ * tags. */
 static __always_inline enum parsed parse_behind(__be16 proto, void *header, void *data_end,
 						__u64 len, struct packet *packet)
 {
@@ -242,7 +245,7 @@ static __always_inline enum parsed parse(void *data, void *data_end, __u64 len,
 	return parse_behind(*proto, proto + 1, data_end, len - tags, packet);
 }
 
-/* As `parse`, of a packet of `len` bytes without an Ethernet header, of which the kernel says what it is. */
+/* As `parse`, for a packet of `len` bytes without an Ethernet header, whose EtherType the kernel gives. */
 static __always_inline enum parsed parse_bare(__be16 proto, void *data, void *data_end, __u64 len,
 					      struct packet *packet)
 {
@@ -256,20 +259,20 @@ static __always_inline __u32 payload_at(const struct packet *packet)
 	return packet->tags_len + packet->frame_len - packet->payload_len;
 }
 
-/* Of IPv4: that of IPv6 has a header of its own. */
+/* For IPv4: a fragment of IPv6 has a header of its own. */
 static __always_inline bool is_fragment(const struct packet *packet)
 {
 	return packet->frag_off & be16(FRAGMENT_MASK);
 }
 
-/* What begins with the header of its transport: no fragment. */
+/* Whether the packet begins with the header of its transport; a fragment does not. */
 static __always_inline bool begins_with(const struct packet *packet, __u8 protocol, __u32 header_len)
 {
 	return packet->protocol == protocol && packet->payload_len >= header_len &&
 	       !is_fragment(packet);
 }
 
-/* Of the link and no part of a bundle, though both ends may have addresses of one. */
+/* Neighbour discovery belongs to the link and to no bundle, though both ends may have addresses of one. */
 static __always_inline bool is_discovery(const struct packet *packet, void *data_end)
 {
 	__u8 *type = packet->payload;

@@ -6,7 +6,7 @@
 #include "block.h"
 #include "bundles.h"
 
-/* Tells of a boundary. Not inlined: BTF has the structures of a function's arguments, and so has
+/* Reports a boundary. Not inlined: BTF has the structures of a function's arguments, and so has
  * the skeleton. */
 static __noinline void tell(const struct boundary *record)
 {

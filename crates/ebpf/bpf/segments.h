@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Counts and samples a socket buffer as the packets that it becomes on the wire, or that it was merged of:
- * what crates/core/src/bundle/segments.rs does, and what a program finds that sees those packets one by one.
- * Of version 2 and later: the block of version 1 is not known before there is a packet.
+ * Counts and samples a socket buffer as the packets that it becomes on the wire, or that it was merged from.
+ * The results equal the results of crates/core/src/bundle/path/segments.rs, and of a program that sees those
+ * packets one by one. For version 2 and later of the block: version 1 is not known before there is a packet.
  *
- * A super-packet that is neither TCP nor UDP right behind its IP header, as of a tunnel, or whose packets have
- * headers of their own (SKB_GSO_FRAGLIST), is counted as far as its bytes go and not sampled.
+ * A super-packet is counted by its bytes alone and not sampled in two cases: it is neither TCP nor UDP right
+ * behind its IP header (a tunnel), or its packets have headers of their own (SKB_GSO_FRAGLIST).
  */
 #ifndef FOREBAY_SEGMENTS_H
 #define FOREBAY_SEGMENTS_H
@@ -14,23 +14,23 @@
 #include "bundles.h"
 #include "skb.h"
 
-/* More packets than one super-packet becomes: 64 KiB of 8 bytes each, which is the kernel's least. */
+/* More packets than one super-packet becomes: 64 KiB with 8 bytes each, the least that the kernel allows. */
 #define MAX_SEGMENTS 8192
 /* Packets that are sampled in one call of the loop. */
 #define AT_A_TIME 16
-/* Words of the transport's header, and of what is behind it, that can be in the block. */
+/* Words of the transport's header, and of the data behind it, that can be in the block. */
 #define TRANSPORT_WORDS 4
 
 /* A buffer, and where its packets begin. */
 struct cutting {
-	/* Of UDP: the whole, whose data hardly lies in one piece. */
+	/* UDP: the whole frame, since its data hardly ever lies in one piece. */
 	struct bpf_dynptr frame;
-	/* After the addresses, which all packets have alike. */
+	/* Hash state after the addresses, which are equal in all packets. */
 	struct siphash addresses;
-	/* As the first packet has them. */
+	/* Words of the first packet. */
 	__u64 network;
 	__u64 payload[PAYLOAD_WORDS];
-	/* Of UDP: the next bytes of the data. */
+	/* UDP: the next bytes of the data. */
 	__u64 next_data;
 	/* Bits of the network's word that have the identification, if each packet has the next one. */
 	__u64 id_bits;
@@ -39,10 +39,11 @@ struct cutting {
 	__u64 bytes;
 	__u64 packets;
 	__u64 ce;
-	/* Of TCP. */
+	/* TCP: the sequence number of the first packet. */
 	__u32 sequence;
 	__u32 bundle;
-	/* Bytes in front of the data, and those of the transport's header among them, which has to follow VLAN tags. */
+	/* Bytes in front of the data without VLAN tags, bytes of the transport's header among them, and bytes of
+	 * VLAN tags. */
 	__u32 header_len;
 	__u32 transport_len;
 	__u32 tags_len;
@@ -58,8 +59,8 @@ struct cutting {
 };
 
 /*
- * SampleBlock::identity of a packet with these words behind its addresses. Neither static nor inlined: the verifier takes
- * such a function once, and not on each of a packet's ways to it.
+ * SampleBlock::identity of a packet with these words behind its addresses. Neither static nor inlined: the
+ * verifier checks such a function once, and not on each of a packet's ways to it.
  */
 __noinline __u64 identity_of(__u64 network, __u64 payload0, __u64 payload1, __u64 payload2)
 {
@@ -68,7 +69,7 @@ __noinline __u64 identity_of(__u64 network, __u64 payload0, __u64 payload1, __u6
 	return hash_rest(siphash_begin(0, 0), network, payload, BLOCK_WORDS - ADDRESS_WORDS);
 }
 
-/* Tells of the packet `at` with so much data. */
+/* Records packet number `at`, with `len` bytes of data, as a boundary. */
 static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u32 len, __u64 hash,
 					__u64 identity)
 {
@@ -89,7 +90,7 @@ static __always_inline void tell_packet(const struct cutting *it, __u32 at, __u3
 	bpf_ringbuf_submit(record, 0);
 }
 
-/* Samples the packet `at` with so much data, which has these words in its block. */
+/* Samples packet number `at`, with `len` bytes of data and these words in its block. */
 static __always_inline void sample_packet(const struct cutting *it, __u32 at, __u32 len,
 					  __u64 network, const __u64 *payload)
 {
@@ -107,7 +108,8 @@ static __always_inline __u32 segment_len(const struct cutting *it, __u32 offset)
 	return rest < it->size ? rest : it->size;
 }
 
-/* The network's word of the packet `at` with so much data: what all have alike is without length and identification. */
+/* The network's word of packet number `at` with `len` bytes of data. `it->network` has no length and no
+ * identification. */
 static __always_inline __u64 segment_network(const struct cutting *it, __u32 at, __u32 len)
 {
 	return it->network | (be16((__u16)(it->id + at)) & it->id_bits) |
@@ -139,8 +141,8 @@ static __always_inline __u32 end_at(const struct cutting *it, __u32 offset, __u3
 }
 
 /*
- * Takes the first and the last eight bytes of the data of a UDP datagram, from words that begin at the last eight: the
- * other is the first of the next datagram.
+ * Takes the first and the last eight bytes of the data of a UDP datagram. `words` begins at the last eight;
+ * its second word is the first of the next datagram.
  */
 static __always_inline void take_data(struct cutting *it, __u32 len, const word *words,
 				      __u64 *payload)
@@ -188,9 +190,10 @@ static __always_inline void sample_segments(struct cutting *it, struct __sk_buff
 }
 
 /*
- * Adds the packets and bytes to the counters of a bundle, and says what they were before. `in_turn`: buffers come one
- * after the other, and need no lock, which would cost nearly as much as all the rest. Atomics, for user space may put
- * them to zero; what it reads may be without the packets of a buffer whose bytes are in it.
+ * Adds the packets and bytes to the counters of a bundle, and keeps the counts from before them. `in_turn`:
+ * buffers come one after the other and need no lock, which would cost nearly as much as all the rest. The
+ * additions are atomic, for user space may set the counters to zero. User space may read the bytes of a
+ * buffer before its packets are counted.
  */
 static __always_inline void reserve(struct counters *count, __u64 bytes, struct cutting *it,
 				    bool in_turn)
@@ -213,7 +216,7 @@ static __always_inline void reserve(struct counters *count, __u64 bytes, struct 
 	bpf_spin_unlock(&count->lock);
 }
 
-/* Takes what the block has of the transport; false: the packets of this super-packet are not known. */
+/* Takes the transport's part of the block; false: the packets of this super-packet are not known. */
 static __always_inline bool take_transport(struct cutting *it, const struct packet *packet,
 					   const struct gso *gso, const word *words)
 {
@@ -251,7 +254,7 @@ static __always_inline bool take_transport(struct cutting *it, const struct pack
 	return header_len && it->data_len && !(gso->type & SKB_GSO_OTHERS);
 }
 
-/* Reads what the block has of the transport; false as above, and where it cannot be read. */
+/* Reads the transport's part of the block; false as above, and where it cannot be read. */
 static __always_inline bool read_transport(const struct buffer *of, struct cutting *it,
 					   const struct packet *packet, const struct gso *gso)
 {
@@ -262,8 +265,8 @@ static __always_inline bool read_transport(const struct buffer *of, struct cutti
 }
 
 /*
- * Counts a buffer of the bundle in this slot, and samples what it is cut into; false: it was not sampled. These are its
- * headers. `in_turn`: no other processor does so at the same time.
+ * Counts a buffer of the bundle in this slot, and samples the packets that it is cut into; false: it was not
+ * sampled. `packet`: its headers. `in_turn`: no other processor does so at the same time.
  */
 static __always_inline bool sample(const struct buffer *of, const struct packet *packet,
 				   const struct gso *gso, __u32 slot, bool in_turn)

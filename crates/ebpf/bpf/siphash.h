@@ -8,7 +8,8 @@
 
 #include "kernel.h"
 
-/* After the words so far: those that several hashes begin with need be taken in once. */
+/* The state after the words so far. Words that several hashes begin with need be taken in only
+ * once. */
 struct siphash {
 	__u64 v0, v1, v2, v3;
 };
@@ -49,7 +50,7 @@ static __always_inline void siphash_word(struct siphash *state, __u64 word)
 	state->v0 ^= word;
 }
 
-/* The hash of so many words, all of which have been taken in. */
+/* The hash of `words` words, all of which have been taken in. */
 static __always_inline __u64 siphash_end(struct siphash state, int words)
 {
 	/* The last word holds the input's length, modulo 256, in its highest byte. */

@@ -10,30 +10,31 @@
 
 #include <bpf/bpf_core_read.h>
 
-/* What a program at tc answers so that the next one, or else the kernel, goes on (enum tcx_action_base). */
+/* Answer of a program at tc after which the next one, or else the kernel, goes on (enum tcx_action_base). */
 #define TCX_NEXT (-1)
-/* ... and so that the buffer goes no further. */
+/* Answer after which the buffer goes no further. */
 #define TCX_DROP 2
 
-/* What a driver answers that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
+/* Answer of a driver that takes no buffer now (enum netdev_tx, include/linux/netdevice.h). */
 #define NETDEV_TX_BUSY 0x10
 
 /*
- * skb_shared_info.gso_type, include/linux/skbuff.h: not cut up right behind the headers of TCP or UDP (tunnels,
- * ESP, SCTP, fragments of UDP), or of packets with headers of their own (SKB_GSO_FRAGLIST).
+ * Types of skb_shared_info.gso_type (include/linux/skbuff.h) that are not cut up right behind the headers of
+ * TCP or UDP (tunnels, ESP, SCTP, fragments of UDP), or whose packets have headers of their own
+ * (SKB_GSO_FRAGLIST).
  */
 #define SKB_GSO_OTHERS (0x1ffe0U | 1U << 18)
 /* Every packet has the identification of the first: until 6.17, and since. */
 #define SKB_GSO_TCP_FIXEDID (1U << 3 | 1U << 30)
 
-/* Stable (include/uapi/linux/bpf.h), as far as it is used: fields between these have their places here, too. */
+/* Stable (include/uapi/linux/bpf.h). Declared as far as it is used, with the fields between. */
 struct __sk_buff {
 	__u32 len;
 	__u32 pkt_type;
 	__u32 mark;
 	__u32 queue_mapping;
 	__u32 protocol;
-	/* Of a tag that stands beside the frame and not in it. */
+	/* A VLAN tag that is kept outside the frame. */
 	__u32 vlan_present;
 	__u32 vlan_tci;
 	__u32 vlan_proto;
@@ -59,7 +60,7 @@ struct __sk_buff {
 	__u64 tstamp;
 	__u32 wire_len;
 	__u32 gso_segs;
-	/* What it belongs to; none if it came in over a wire. */
+	/* The socket that the packet belongs to; none if it came in over a wire. */
 	struct bpf_sock *sk;
 };
 
@@ -90,7 +91,7 @@ struct gnet_stats_queue {
 	__u32 drops;
 };
 
-/* Of which the kernel makes a structure of structures. */
+/* Nested as in the kernel. */
 struct u64_stats {
 	__u64 v;
 };
@@ -100,6 +101,7 @@ struct gnet_stats_basic_sync {
 };
 
 struct Qdisc {
+	__u32 handle;
 	struct qdisc_skb_head q;
 	struct gnet_stats_basic_sync bstats;
 	struct gnet_stats_queue qstats;
@@ -118,22 +120,29 @@ struct skb_shared_info {
 	unsigned int gso_type;
 };
 
+/* The part of skb->cb that is the qdisc's (include/net/sch_generic.h): `data` is the `cb` of struct __sk_buff. */
+struct qdisc_skb_cb {
+	unsigned int pkt_len;
+	unsigned char data[20];
+};
+
 struct sk_buff {
 	struct net_device *dev;
+	char cb[48];
 	unsigned int len;
-	/* Of these, bytes that lie in other pieces than the first. */
+	/* Bytes of the buffer that lie in other pieces than the first. */
 	unsigned int data_len;
 	__u32 priority;
 	__u32 hash;
 	__be16 protocol;
-	/* In front of the IP header, as a program at the way in finds the buffer. */
+	/* Bytes in front of the IP header, as a program at the way in finds the buffer. */
 	__u16 mac_len;
 	unsigned int end;
 	unsigned char *head;
 	unsigned char *data;
 };
 
-/* Nothing but words: as such the verifier has the kernel's memory read that it knows nothing of. */
+/* Has only words: through it the verifier allows reads of kernel memory that it has no type for. */
 struct rtnl_link_stats64 {
 	__u64 rx_packets;
 };
@@ -141,13 +150,13 @@ struct rtnl_link_stats64 {
 #pragma clang attribute pop
 
 /*
- * Reads of a buffer whose bytes may lie in several pieces. Weak: a kernel without them refuses the programs
- * that call them, and no others.
+ * Reads of a buffer whose bytes may lie in several pieces. Weak: a kernel without them refuses only the
+ * programs that call them.
  */
 extern int bpf_dynptr_from_skb(struct __sk_buff *skb, __u64 flags,
 			       struct bpf_dynptr *dynptr) __ksym __weak;
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
-/* No call once the program is loaded: what is read through it is zero where there is no memory. */
+/* Compiled to plain loads by the verifier; reading an invalid address yields 0. */
 extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
 
 #define kernel_memory(type, at) \
@@ -158,7 +167,8 @@ extern void *bpf_rdonly_cast(const void *memory, __u32 type) __ksym __weak;
 	(sizeof(struct ethhdr) + MAX_VLAN_TAGS * sizeof(struct vlan_tag) +         \
 	 sizeof(struct ipv6hdr) + 1)
 
-/* Reads the headers of what may be of a bundle; false: no IP packet to one station, or neighbour discovery. */
+/* Reads the headers of a packet that may be of a bundle; false: no IP packet to one station, or neighbour
+ * discovery. */
 static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *packet)
 {
 	void *data = (void *)(long)ctx->data;
@@ -173,7 +183,7 @@ static __always_inline bool read_packet(struct __sk_buff *ctx, struct packet *pa
 	       !is_discovery(packet, data_end);
 }
 
-/* Reads the ports of what may be a message. */
+/* Reads the ports of a packet that may be a message. */
 static __always_inline bool read_ports(struct __sk_buff *ctx, const struct packet *packet,
 				       __be16 *ports)
 {
@@ -184,7 +194,7 @@ static __always_inline bool read_ports(struct __sk_buff *ctx, const struct packe
 /* As `read_packet`, where packets have no Ethernet header. */
 static __always_inline bool read_bare_packet(struct __sk_buff *ctx, struct packet *packet)
 {
-	/* Of an IPv6 header, and of the type of an ICMPv6 message. */
+	/* Bytes of an IPv6 header, and of the type of an ICMPv6 message. */
 	const __u32 headers_len = sizeof(struct ipv6hdr) + 1;
 	void *data = (void *)(long)ctx->data;
 	void *data_end;
@@ -197,13 +207,13 @@ static __always_inline bool read_bare_packet(struct __sk_buff *ctx, struct packe
 	       !is_discovery(packet, data_end);
 }
 
-/* A buffer as the kernel has it, and what the kind of program has for it. */
+/* A buffer as the kernel has it, and as the kind of program sees it. */
 struct buffer {
 	struct sk_buff *skb;
 	struct __sk_buff *ctx;
 };
 
-/* Of a frame: what is read as words may be looked at as headers. */
+/* A word of a frame; the same bytes may be looked at as headers. */
 typedef __u64 __attribute__((may_alias)) word;
 
 /* Words that are read at a time, at most. */
@@ -221,9 +231,9 @@ static __noinline bool copy_bytes(struct __sk_buff *ctx, __u32 at, word *words, 
 }
 
 /*
- * Reads words from a place in the frame; behind its end they are anything. Where all lie in the first piece, as headers
- * nearly always do, no call is made: where processors must not predict returns (Safe RET), five or six of them are in
- * each read through a dynptr, and cost more than the hash of the packet.
+ * Reads words from a place in the frame; behind its end they are anything. If all lie in the first piece, as
+ * headers nearly always do, no call is made. On processors that must not predict returns (Safe RET), five or
+ * six returns are in each read through a dynptr, and cost more than the hash of the packet.
  */
 static __always_inline bool read_words(const struct buffer *of, __u32 at, word *words, __u32 count)
 {

@@ -27,7 +27,7 @@ enum {
 	CALL_GROW,
 };
 
-/* struct Call of crates/core/src/cc/native.rs, which says what each is. */
+/* struct Call of crates/core/src/cc/native.rs, which describes the fields. */
 struct call {
 	__u64 now_us;
 	__u64 sent_bytes;
@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct call) == 64, "as Rust has it");
 extern __u64 ALGORITHM(void *law, const struct call *call);
 
 struct connection {
-	/* tcp_sock.delivered at the last acknowledgement told of. */
+	/* tcp_sock.delivered at the last reported acknowledgement. */
 	__u64 delivered;
 	/* When the newest segment had left, at the acknowledgement after which nothing was in flight; 0:
 	 * something was. */
@@ -97,7 +97,7 @@ struct asked {
 };
 
 /* Ends with the answer. The law is inlined here alone: the 512 bytes of a stack have no room for it at each
- * place that tells it something. */
+ * place that calls it. */
 static long step(__u32 index, struct asked *it)
 {
 	(void)index;
@@ -125,7 +125,7 @@ static __always_inline __u64 tell(struct asked *it)
 	return limits;
 }
 
-/* What all calls say. */
+/* The fields that all calls have. */
 static __always_inline struct asked asked_of(struct connection *it, struct tcp_sock *tp, __u32 kind)
 {
 	return (struct asked){
@@ -139,7 +139,7 @@ static __always_inline struct asked asked_of(struct connection *it, struct tcp_s
 	};
 }
 
-/* A call that says no more. */
+/* A call without further fields. */
 static __always_inline __u64 tell_of(struct connection *it, struct tcp_sock *tp, __u32 kind)
 {
 	struct asked asked = asked_of(it, tp, kind);
@@ -147,8 +147,8 @@ static __always_inline __u64 tell_of(struct connection *it, struct tcp_sock *tp,
 	return tell(&asked);
 }
 
-/* Tells of a reduction for which no call came: then of the timeout, and where nothing is to be repaired of a
- * mark, since a law waits for the end of a repair. */
+/* Reports a reduction for which no call came: then the timeout, and where nothing is to be repaired a mark,
+ * since a law waits for the end of a repair. */
 static __always_inline __u32 tell_late(struct connection *it, struct tcp_sock *tp)
 {
 	struct asked asked = asked_of(it, tp, CALL_LOSS);
@@ -165,7 +165,7 @@ static __always_inline __u32 tell_late(struct connection *it, struct tcp_sock *t
 	return ssthresh;
 }
 
-/* Replaces threshold and window that no program gave, in the state that stands or begins. */
+/* Replaces threshold and window that no program gave; `state` is in force or begins. */
 static __noinline void mend(struct sock *sk, __u8 state)
 {
 	struct connection *it = connection_of(sk);
@@ -191,7 +191,7 @@ static __always_inline void make_up(struct sock *sk, __u8 state)
 		mend(sk, state);
 }
 
-/* As note_pause in tcp_native.bpf.c says. */
+/* Does as note_pause in tcp_native.bpf.c. */
 static __always_inline void note_pause(struct tcp_sock *tp, struct connection *it)
 {
 	__u64 sent_us = tp->first_tx_mstamp;
@@ -328,7 +328,7 @@ struct tcp_congestion_ops algorithm = {
 	.undo_cwnd = (void *)algorithm_undo_cwnd,
 };
 
-/* The law of a test, which it tells call by call. */
+/* The law of a test, which drives it call by call. */
 static __u64 checked[LAW_BYTES / 8];
 
 SEC("syscall")

@@ -141,7 +141,7 @@ int check_native(struct native_case *it)
 	return 0;
 }
 
-/* Segments of this length or more are marked, those shorter are acknowledgements. */
+/* Segments of this length or more are marked; shorter ones are acknowledgements. */
 #define MARKED_FROM 1000
 
 /* Congestion experienced on each full TCP segment over IPv4 that says ECT(0) (RFC 3168). */

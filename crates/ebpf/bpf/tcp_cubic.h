@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * CUBIC as Linux grows it: crates/core/src/cc/cubic with linux_growth, in the same integers. linux.rs
+ * CUBIC as Linux grows it: crates/core/src/cc/algorithms/cubic with linux_growth, in the same integers. linux.rs
  * there has the formulas and the kernel's functions that they come from. Whole segments; times in
  * microseconds; t in 1/1024 s, up to 17 minutes from K; windows up to SEGMENTS_MAX.
  * crates/ebpf/src/tcp/tests/native.rs compares the two.
@@ -12,11 +12,11 @@
 
 /* C in 1/1024 segment / s^3. */
 #define CUBIC_C 410
-/* Most acknowledgements for a segment before any loss. */
+/* Most acknowledgements per added segment before any loss. */
 #define CUBIC_EARLY_COUNT 20
-/* For the same window the count is kept for so long. */
+/* Time for which the count is kept for the same window. */
 #define CUBIC_KEPT_US 31250
-/* For so long after a reduction round trips are not looked at. */
+/* Time after a reduction in which round trips are not looked at. */
 #define CUBIC_YOUNG_US 1000000
 #define CUBIC_W_MAX_PARTS 20
 
@@ -26,7 +26,7 @@ struct cubic {
 	/* When the count was taken, and for which window. */
 	__u64 counted_us;
 	__u32 counted_for;
-	/* Segments acknowledged for one more, and those since the last one added. */
+	/* Segments acknowledged for one more, and segments acknowledged since the last one was added. */
 	__u32 count;
 	__u32 counted;
 	/* K in ticks. */
@@ -36,7 +36,7 @@ struct cubic {
 	/* W_est, and acknowledgements towards the next. */
 	__u32 estimate;
 	__u32 acked;
-	/* In 1/20 segment, of which fast convergence takes 17; 0 if there was no loss. */
+	/* In 1/20 segment (fast convergence takes 17 for 20); 0 if there was no loss. */
 	__u32 w_max;
 	/* The least seen, 0: none. */
 	__u32 min_rtt_us;
@@ -77,7 +77,7 @@ static __always_inline __u32 cubic_target(const struct cubic *cubic, __u64 at)
 	return is_before ? saturating_sub(cubic->origin, distance) : cubic->origin + distance;
 }
 
-/* W_est after what was acknowledged: one more for each 15/8 of a window beyond the first. */
+/* W_est after these acknowledgements: one more for each 15/8 of a window beyond the first. */
 static __always_inline __u32 cubic_estimate(struct cubic *cubic, __u32 cwnd)
 {
 	__u32 each = cwnd * 15 / 8, more;
@@ -90,7 +90,7 @@ static __always_inline __u32 cubic_estimate(struct cubic *cubic, __u32 cwnd)
 	return cubic->estimate;
 }
 
-/* Takes the count for a window of 1 to SEGMENTS_MAX, unless that in force is kept. */
+/* Takes the count for a window of 1 to SEGMENTS_MAX, unless the count in force is kept. */
 static __always_inline void cubic_update(struct cubic *cubic, __u64 now_us, __u32 acked, __u32 cwnd)
 {
 	bool is_kept = cubic->count && us_since(now_us, cubic->counted_us) <= CUBIC_KEPT_US;
@@ -114,13 +114,13 @@ static __always_inline void cubic_update(struct cubic *cubic, __u64 now_us, __u3
 	cubic->count = at_least(count, 2);
 }
 
-/* Segments to add to a window of `cwnd` for `acked` of them. */
+/* Segments to add to a window of `cwnd` for `acked` segments. */
 static __always_inline __u32 cubic_grow(struct cubic *cubic, __u64 now_us, __u32 acked, __u32 cwnd)
 {
 	__u32 early, more;
 
 	cubic_update(cubic, now_us, acked, within(cwnd, 1, SEGMENTS_MAX));
-	/* What was counted towards a greater count is worth one segment at most. */
+	/* Segments counted towards a greater count are worth one segment at most. */
 	early = cubic->counted >= cubic->count;
 	cubic->counted = (early ? 0 : cubic->counted) + acked;
 	more = cubic->counted / cubic->count;
@@ -138,7 +138,7 @@ static __always_inline __u32 cubic_on_loss(struct cubic *cubic, __u32 cwnd)
 	return at_least(cwnd * 717 >> 10, SEGMENTS_MIN);
 }
 
-/* A timeout, after what is a loss: nothing to aim for, and the path may be another. */
+/* A timeout, after the call for its loss: nothing to aim for, and the path may be another. */
 static __always_inline void cubic_on_rto(struct cubic *cubic)
 {
 	*cubic = (struct cubic){};

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The congestion control of connections whose algorithm runs in user space. It measures, writes a
- * record a round or at once where something cannot wait, takes decisions from the connection's slot,
- * and executes their law acknowledgement by acknowledgement (tcp_law.h). It decides nothing else: an
- * agent that is late, stopped or dead leaves Reno or Cubic in charge within max(4 RTT, 100 ms).
+ * The congestion control of connections whose algorithm runs in user space. It measures, writes a record
+ * per round or at once for an event that cannot wait, takes decisions from the connection's slot, and
+ * executes their law acknowledgement by acknowledgement (tcp_law.h). It decides nothing else: an agent
+ * that is late, stopped or dead leaves Reno or Cubic in charge within max(4 RTT, 100 ms).
  *
- * With cong_control the kernel neither reduces the window in a recovery nor lowers it where it is not
- * used nor sets the pacing rate, on which the size of segments handed to the device depends: all that
- * is here. Undo is the kernel's.
+ * With cong_control the kernel leaves three tasks to this program. It reduces the window in a recovery,
+ * lowers a window that is not used, and sets the pacing rate, on which the size of segments handed to the
+ * device depends. Undo is the kernel's.
  *
  * Nothing that user space writes is trusted: numbers are clamped where they are read. Nor is it
  * certain that every call comes (make_up).
  *
- * An acknowledgement meets a cold cache, and most of its time goes by until its instructions have come
- * from further away: what few acknowledgements need stands apart, in functions that are not inlined.
+ * An acknowledgement meets a cold cache, and spends most of its time waiting for its instructions. So code
+ * that few acknowledgements need stands apart, in functions that are not inlined.
  */
 #include "tcp_decision.h"
 #include "tcp_growth.h"
@@ -59,8 +59,8 @@ static __noinline void watch_wires(struct sock *sk)
 	}
 }
 
-/* Why a record is due with this acknowledgement; 0: none is. While holes are being repaired a round may take
- * several round trips, and nobody would be asked for so long. */
+/* Why a record is due with this acknowledgement; 0: none is. While holes are being repaired, a round may
+ * take several round trips, too long without an answer. */
 static __always_inline __u16 due(const struct flow *flow, struct tcp_sock *tp, __u8 state)
 {
 	bool is_round_over = (__s32)(tp->snd_una - flow->round_end) > 0;
@@ -97,7 +97,7 @@ static __always_inline void fold(struct flow *flow, const struct rate_sample *rs
 		flow->bits |= FLOW_APP_LIMITED;
 }
 
-/* A connection begins: with a slot, or where none is left under the kernel's law. */
+/* A connection begins: with a slot, or, where none is left, under the kernel's algorithm. */
 static __noinline void begin(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -138,8 +138,8 @@ static __always_inline bool is_opening(struct sock *sk)
 	return state == TCP_SYN_SENT || state == TCP_SYN_RECV;
 }
 
-/* Makes up for an init that the kernel left out, as it leaves out others (make_up). False: the connection
- * is not open yet, and init comes. */
+/* Makes up for an init that the kernel left out, as it leaves out other calls (make_up). False: the
+ * connection is not open yet, and init comes. */
 static __always_inline bool begin_late(struct sock *sk)
 {
 	if (is_opening(sk))
@@ -265,15 +265,15 @@ int datapath_set_state(__u64 *ctx)
 
 	if (is_left_out(settings.left_out, next))
 		return 0;
-	/* Nothing is to be told of a SYN that was lost, nor of a connection that is at its end. */
+	/* Nothing is to be reported of a SYN that was lost, nor of a connection that is at its end. */
 	if (!flow->generation && (next != TCP_CA_LOSS || !begin_late(sk)))
 		return 0;
 	if (!has_limits(tp))
 		make_up(sk, next);
 	if (next == TCP_CA_LOSS) {
 		happened(flow, 0);
-		/* No acknowledgement may take an answer or find out that there is none for long. Its
-		 * window does not know of the timeout. */
+		/* For long, no acknowledgement may come that takes an answer or finds out that there is
+		 * none. The window of that answer does not know of the timeout. */
 		if (is_told(flow))
 			take_decision(sk);
 		fall_back_if_alone(sk);
@@ -281,10 +281,10 @@ int datapath_set_state(__u64 *ctx)
 			curve_on_rto(&flow->curve);
 		else
 			flow->hystart = hystart_from(tp->snd_nxt, now_of(tp));
-		/* No acknowledgement will come soon that could tell it. */
+		/* No acknowledgement will come soon that could report it. */
 		report(sk, 0, EVENT_RTO, TCP_CA_LOSS);
 	} else if (next == TCP_CA_RECOVERY && last < TCP_CA_RECOVERY) {
-		/* A loss that was being answered already is told once. */
+		/* A loss that is already being answered is reported once. */
 		happened(flow, flow->bits & FLOW_CWR_LOSS ? 0 : EVENT_LOSS);
 	} else if (next == TCP_CA_CWR && last < TCP_CA_CWR) {
 		/* Without a mark a tail loss probe has repaired a loss, or the device dropped. */
@@ -311,7 +311,7 @@ __u32 datapath_undo_cwnd(__u64 *ctx)
 
 	if (settings.left_out)
 		return settings.left_out;
-	/* The kernel restores a threshold that is above the one that stands. */
+	/* The kernel restores a threshold that is above the present one. */
 	if (!has_limits(tp))
 		make_up(sk, ca_state(tp));
 	undo(flow_of(sk), tp);

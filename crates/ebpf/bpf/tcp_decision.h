@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Decisions: taken from a connection's slot, executed where they say something of window, threshold
- * and pacing, and what becomes of a connection about which nobody decides any more.
+ * Decisions: taken from a connection's slot, executed where they set window, threshold and pacing. Also
+ * the fallback of a connection that gets no decisions any more.
  */
 #ifndef FOREBAY_TCP_DECISION_H
 #define FOREBAY_TCP_DECISION_H
 
 #include "tcp_maps.h"
 
-/* Least pacing rate, bytes a second: 1 kbit/s. */
+/* Least pacing rate in bytes per second: 1 kbit/s. */
 #define PACING_MIN 125
 /* A fallen-back connection reports no more often, microseconds. */
 #define FALLBACK_REPORT_US 10000
@@ -16,7 +16,8 @@
 #define PACING_SLOW_START_PERCENT 200
 #define PACING_AVOIDANCE_PERCENT 120
 
-/* tcp_update_pacing_rate: not only for pacing, the size of what is handed to the device depends on it. */
+/* tcp_update_pacing_rate: needed without pacing, too: the size of the buffers handed to the device
+ * depends on it. */
 static __always_inline void follow_pacing(struct sock *sk, struct tcp_sock *tp)
 {
 	__u64 percent = tp->snd_cwnd < tp->snd_ssthresh / 2 ? PACING_SLOW_START_PERCENT :
@@ -29,7 +30,7 @@ static __always_inline void follow_pacing(struct sock *sk, struct tcp_sock *tp)
 	sk->sk_pacing_rate = rate < sk->sk_max_pacing_rate ? rate : sk->sk_max_pacing_rate;
 }
 
-/* Ends the pacing that a decision began, not that of the socket (SO_MAX_PACING_RATE). */
+/* Ends the pacing that a decision began, not pacing that the socket asked for (SO_MAX_PACING_RATE). */
 static __always_inline void end_pacing(struct sock *sk, struct flow *flow)
 {
 	if (flow->bits & FLOW_PACER && sk->sk_pacing_status == SK_PACING_NEEDED &&
@@ -54,9 +55,9 @@ static __always_inline void set_pacing(struct sock *sk, struct flow *flow, __u64
 	flow->bits |= FLOW_PACED;
 }
 
-/* What max(4 RTT, PATIENCE_US) leaves for a record to come and to be answered: the acknowledgement that
- * finds out that it was not comes up to a round trip later, and half of one is for RTTs that grow. At
- * least 5/8 of PATIENCE_US. */
+/* Time that max(4 RTT, PATIENCE_US) leaves for a record to come and to be answered. The acknowledgement
+ * that notices a missing answer comes up to a round trip later, and half a round trip is for RTTs that
+ * grow. At least 5/8 of PATIENCE_US. */
 static __always_inline __u32 answer_time(__u32 round_trip)
 {
 	return at_least(round_trip * 4, PATIENCE_US) - round_trip * 3 / 2;
@@ -68,15 +69,15 @@ static __always_inline __u32 period_of(const struct flow *flow)
 	return flow->mode == MODE_FALLBACK ? FALLBACK_REPORT_US : flow->law.report_us;
 }
 
-/* The longest time to a record where one a round is asked for and holes are being repaired. */
+/* The longest time to a record with reports per round while holes are being repaired. */
 static __always_inline __u32 repair_round(struct tcp_sock *tp)
 {
 	return (tp->srtt_us >> 3) + (tp->srtt_us >> 5);
 }
 
-/* How long a record waits for its answer, so that a connection falls back within max(4 RTT,
- * PATIENCE_US) of its agent's end: the first record that stays unanswered comes up to a round trip or
- * the time between two reports later, and in a repair a quarter more. */
+/* How long a record waits for its answer, so that a connection falls back within max(4 RTT, PATIENCE_US)
+ * of its agent's end. The first record that stays unanswered comes up to a round trip later, or the time
+ * between two reports. In a repair it may come a quarter of a round trip later still. */
 static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *tp)
 {
 	/* srtt_us is in 1/8. */
@@ -85,15 +86,15 @@ static __always_inline __u32 patience(const struct flow *flow, struct tcp_sock *
 	return answer_time(round_trip) - at_least(round_trip, period_of(flow));
 }
 
-/* Nobody has answered for so long that is_alone() may hold: patience() is at least an eighth of
- * PATIENCE_US, which it is at a round trip of a quarter and half of it between two reports. */
+/* Whether an answer has been missing for long enough that is_alone() may hold. patience() is at least an
+ * eighth of PATIENCE_US, which it is at a round trip of a quarter and half of it between two reports. */
 static __always_inline bool may_be_alone(const struct flow *flow, struct tcp_sock *tp)
 {
 	return flow->answered != (__u16)flow->seq && flow->mode != MODE_FALLBACK &&
 	       now_of(tp) - flow->waiting_us > PATIENCE_US / 8;
 }
 
-/* Nobody has answered for too long. */
+/* Whether an answer has been missing for too long. */
 static __always_inline bool is_alone(const struct flow *flow, struct tcp_sock *tp)
 {
 	return flow->mode != MODE_FALLBACK && flow->answered != (__u16)flow->seq &&
@@ -120,7 +121,7 @@ static __noinline void fall_back_if_alone(struct sock *sk)
 		fall_back(sk);
 }
 
-/* Begins a law: of a decision or the first. What watches slow start goes on where it was. */
+/* Begins a law, from a decision or the first. The state that watches slow start stays. */
 static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, const struct law *law)
 {
 	__u32 report_us_max;
@@ -136,7 +137,7 @@ static __always_inline void set_law(struct flow *flow, struct tcp_sock *tp, cons
 	flow->law.trip_lost = law->trip_lost;
 	flow->law.trip_ce = law->trip_ce;
 	flow->law.trip_rtt_us = law->trip_rtt_us;
-	/* Half of what is left is for the answer. */
+	/* Half of the time that is left is for the answer. */
 	report_us_max = at_most(answer_time(tp->srtt_us >> 3), PATIENCE_US) / 2;
 	flow->law.report_us = at_most(law->report_us, report_us_max);
 }
@@ -158,7 +159,7 @@ static __always_inline bool read_slot(const struct slot *slot, struct slot *copy
 	       *(const volatile __u32 *)&slot->count == copy->count;
 }
 
-/* Whether the record that a decision answers is one of this connection and not too old. */
+/* Whether a decision answers a record of this connection that is not too old. */
 static __always_inline bool is_fresh(const struct flow *flow, struct tcp_sock *tp,
 				     const struct slot *decision)
 {
@@ -180,7 +181,7 @@ static __always_inline void answered(struct flow *flow, const struct slot *decis
 		flow->waiting_us = decision->answered_us;
 }
 
-/* Sets what a decision says of window, threshold and pacing. */
+/* Sets window, threshold and pacing as a decision says. */
 static __always_inline void obey(struct sock *sk, struct flow *flow, const struct slot *decision)
 {
 	struct tcp_sock *tp = tcp_sk(sk);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a connection of the datapath keeps, and what it shares with user space: the records it
- * writes (crates/ebpf/src/tcp/report.rs) and the slot it is told by (crates/ebpf/src/tcp/slot.rs).
+ * State that the datapath keeps for a connection, and the structures that it shares with user
+ * space: the records it writes (crates/ebpf/src/tcp/report.rs) and the slot with its decision
+ * (crates/ebpf/src/tcp/slot.rs).
  */
 #ifndef FOREBAY_TCP_FLOW_H
 #define FOREBAY_TCP_FLOW_H
@@ -14,7 +15,7 @@
 /* icsk_ca_priv */
 #define FLOW_LEN 104
 
-/* The law that a connection is under; 0 is a slot without one. */
+/* The algorithm that a connection is under; 0 is a slot without a connection. */
 enum mode {
 	MODE_NONE,
 	MODE_START,
@@ -42,7 +43,7 @@ enum event {
 	EVENT_FALLBACK = 1 << 14,
 	EVENT_RESUMED = 1 << 15,
 };
-/* What cannot wait for a reader that looks from time to time. */
+/* Events that cannot wait for a reader that looks from time to time. */
 #define EVENTS_THAT_WAKE                                                                           \
 	(EVENT_OPEN | EVENT_LOSS | EVENT_RTO | EVENT_TRIP_RTT | EVENT_TRIP_LOSS | EVENT_TRIP_CE)
 
@@ -52,7 +53,7 @@ enum report_flag {
 };
 #define REPORT_IDLE_SHIFT 8
 
-/* What every record begins with. */
+/* The beginning of every record. */
 struct head {
 	__u32 slot;
 	__u32 generation;
@@ -88,7 +89,8 @@ struct report {
 	__u32 snd_wnd;
 	__u32 packets_out;
 	__u32 flags;
-	/* Segments that were used of the window for a timeout; 0: it was used, or it is too early. */
+	/* Segments of the window that were used during a timeout; 0: the window was filled, or it is too
+	 * early. */
 	__u32 underused;
 };
 
@@ -134,7 +136,7 @@ enum flow_bit {
 	FLOW_CWR_LOSS = 1 << 4,
 	/* An acknowledgement since the last report found the window filled. */
 	FLOW_FILLED = 1 << 5,
-	/* For a timeout the window was not used: to be told. */
+	/* The window was not used for a timeout: the next record reports it. */
 	FLOW_UNDERUSED = 1 << 6,
 	/* Nothing paced before a decision did. */
 	FLOW_PACER = 1 << 7,
@@ -147,10 +149,10 @@ struct flow {
 	__u8 mode;
 	__u8 bits;
 	__u32 generation;
-	/* Of the last report. */
+	/* Number of the last report. */
 	__u32 seq;
-	/* The low halves of numbers of reports: the newest that was answered, and the last that does
-	 * not know what has happened to the window since. */
+	/* The low halves of numbers of reports: the newest that was answered, and the last that does not
+	 * know of the latest event of the window. */
 	__u16 answered;
 	__u16 barrier;
 	/* The slot's count when it was last read. */

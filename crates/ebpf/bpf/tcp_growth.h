@@ -8,11 +8,11 @@
 
 #include "tcp_maps.h"
 
-/* Set by the loader: snd_cwnd_stamp may be written, as from Linux 6.10 on. Without it the window of a
- * connection that does not use it stays as it is. */
+/* Set by the loader: snd_cwnd_stamp may be written, as from Linux 6.10 on. Without it an unused window
+ * stays as it is. */
 const volatile bool has_stamp = true;
 
-/* The window is held by somebody who has an ssthresh: PRR brings it there in a recovery. */
+/* The law in force has an ssthresh: PRR brings the window there in a recovery. */
 static __always_inline bool has_ssthresh(const struct flow *flow)
 {
 	return flow->mode == MODE_FALLBACK || flow->law.beta;
@@ -43,7 +43,7 @@ static __always_inline bool lowers_unused(struct sock *sk)
 	return sk->__sk_common.skc_net.net->ipv4.sysctl_tcp_slow_start_after_idle;
 }
 
-/* A writer waits for the send buffer: what there is to send is more than what is out. */
+/* A writer waits for the send buffer: it has more to send than is out. */
 static __always_inline bool waits_for_buffer(struct sock *sk)
 {
 	struct socket *socket = sk->sk_socket;
@@ -51,7 +51,7 @@ static __always_inline bool waits_for_buffer(struct sock *sk)
 	return !socket || socket->flags & SOCK_NOSPACE;
 }
 
-/* The kernel's law: standard slow start, then Reno or Cubic. */
+/* The fallback: standard slow start, then Reno or Cubic. */
 static __noinline void grow_unled(struct sock *sk, __u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -75,7 +75,7 @@ static __noinline void grow_unled(struct sock *sk, __u32 acked)
 		tp->snd_cwnd = segments;
 }
 
-/* By the law of the last decision. */
+/* Grows by the law of the last decision. */
 static __always_inline void grow(struct sock *sk, const struct rate_sample *rs, bool has_advanced,
 			    bool is_filled)
 {
@@ -92,7 +92,7 @@ static __always_inline void grow(struct sock *sk, const struct rate_sample *rs, 
 		.is_filled = is_filled,
 	};
 
-	/* The division is for trains that may be too long, none of which is within half a round trip. */
+	/* The division is for trains that may be too long. No train within half a round trip is. */
 	if (slow_start_of(&flow->law) == SLOW_START_HYSTART && window.cwnd < window.ssthresh &&
 	    ack.now_us - flow->hystart.mark > lesser_rtt(flow->hystart.base, ack.rtt_us) / 2) {
 		ack.ack_delay_us = hystart_ack_delay(sk->sk_gso_max_size, sk->sk_pacing_rate);
@@ -132,9 +132,9 @@ static __noinline void lower_unused(struct sock *sk, __u32 now)
 	flow->bits |= FLOW_UNDERUSED;
 }
 
-/* tcp_cwnd_application_limited, which the kernel leaves to who has cong_control: a timeout after the
- * window was last filled or lowered. The kernel asks where it sends, and this at the
- * acknowledgement of what it sent. */
+/* tcp_cwnd_application_limited, which the kernel leaves to a program with cong_control: acts a timeout
+ * after the window was last filled or lowered. The kernel checks where it sends, this function at the
+ * acknowledgement of the sent data. */
 static __always_inline void validate(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -158,7 +158,7 @@ static __noinline void reduce(struct sock *sk, const struct rate_sample *rs, boo
 
 	if (!rs->acked_sacked || !has_ssthresh(flow))
 		return;
-	/* ssthresh was asked for after this acknowledgement's segments had been counted. */
+	/* The kernel asked for ssthresh after it had counted this acknowledgement's segments. */
 	if (tp->delivered == flow->recovery_from)
 		flow->recovery_from -= rs->acked_sacked;
 	recovery = (struct recovery){
@@ -195,8 +195,8 @@ static __always_inline void undo(struct flow *flow, struct tcp_sock *tp)
 	happened(flow, EVENT_SPURIOUS);
 }
 
-/* Tells of a reduction for which no call came, and of what the calls after it would have been for. `state`
- * stands or begins; what begins set_state tells. */
+/* Reports a reduction for which no call came, and the events of the calls that would have followed.
+ * `state` is in force or begins; set_state reports a state that begins. */
 static __always_inline void tell_late(struct flow *flow, struct tcp_sock *tp, __u8 state)
 {
 	bool has_lost = (__u16)tp->lost != flow->lost;
@@ -220,8 +220,8 @@ static __always_inline void tell_late(struct flow *flow, struct tcp_sock *tp, __
 		happened(flow, EVENT_RECOVERY_END);
 }
 
-/* Called where has_limits is false, in the state that stands or begins: replaces threshold and window that
- * no program gave. */
+/* Called where has_limits is false: replaces threshold and window that no program gave. `state` is in
+ * force or begins. */
 static __noinline void make_up(struct sock *sk, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -242,7 +242,7 @@ static __noinline void make_up(struct sock *sk, __u8 state)
 	tell_late(flow, tp, state);
 }
 
-/* tcp_cwnd_restart, which the kernel leaves to who has cong_control. */
+/* tcp_cwnd_restart, which the kernel leaves to a program with cong_control. */
 static __always_inline void restart(struct flow *flow, struct tcp_sock *tp, __u32 timeouts)
 {
 	struct window window = window_of(tp);

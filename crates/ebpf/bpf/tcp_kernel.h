@@ -18,7 +18,7 @@ enum {
 	TCP_CA_RECOVERY,
 	TCP_CA_LOSS,
 };
-/* Of a socket before its connection is there (include/net/tcp_states.h). */
+/* States of a socket before its connection is there (include/net/tcp_states.h). */
 #define TCP_SYN_SENT 2
 #define TCP_SYN_RECV 3
 /* enum tcp_ca_event */
@@ -77,7 +77,7 @@ struct socket {
 	unsigned long flags;
 };
 
-/* As the initial user namespace numbers users. */
+/* A user as the initial user namespace numbers it. */
 typedef struct {
 	__u32 val;
 } kuid_t;
@@ -161,7 +161,7 @@ struct rate_sample {
 
 #pragma clang attribute pop
 
-/* What a congestion control provides; libbpf finds the members in the kernel's by their names. */
+/* The functions of a congestion control; libbpf finds the members in the kernel's by their names. */
 struct tcp_congestion_ops {
 	char name[16];
 	__u32 flags;
@@ -181,8 +181,8 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
-/* BPF_CORE_READ_BITFIELD of a field that the kernel keeps in a byte, as it does the two here: of the
- * general one a dozen instructions are left in the way of every acknowledgement. */
+/* BPF_CORE_READ_BITFIELD of a field that the kernel keeps in a byte, like the two fields here. The general
+ * one leaves a dozen instructions in the way of every acknowledgement. */
 #define READ_BITS(base, field)                                                                     \
 	({                                                                                         \
 		const __u8 *at = (const void *)(base) + __CORE_RELO(base, field, BYTE_OFFSET);     \
@@ -204,7 +204,7 @@ static __always_inline __u32 packets_in_flight(struct tcp_sock *tp)
 	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 }
 
-/* Of windows that grow; a route may set a limit (`ip route .. cwnd lock N`). */
+/* Limit of windows that grow; a route may set one (`ip route .. cwnd lock N`). */
 static __always_inline __u32 cwnd_max(struct tcp_sock *tp)
 {
 	return at_most(tp->snd_cwnd_clamp, SEGMENTS_MAX);
@@ -223,16 +223,16 @@ static __always_inline bool is_window(__u32 cwnd)
 	return cwnd && cwnd <= SEGMENTS_MAX;
 }
 
-/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that
- * had interrupted process 1. What it takes for the answer of ssthresh() or undo_cwnd() then is what stood
- * on its stack: hundreds of millions of segments. Where this is false, make_up of each program brings
- * threshold and window back. */
+/* Linux 6.18 has been seen to leave out all calls of programs for some milliseconds, in softirqs that had
+ * interrupted process 1. The kernel then takes a value from its stack for the answer of ssthresh() or
+ * undo_cwnd(): hundreds of millions of segments. Where this is false, make_up of each program restores
+ * threshold and window. */
 static __always_inline bool has_limits(struct tcp_sock *tp)
 {
 	return is_threshold(tp->snd_ssthresh) && is_window(tp->snd_cwnd);
 }
 
-/* The window before the last reduction; where a window of chance was reduced, what is out. */
+/* The window before the last reduction; if a stray window was reduced, the segments that are out. */
 static __always_inline __u32 window_before(struct tcp_sock *tp)
 {
 	if (is_window(tp->prior_cwnd))
@@ -240,15 +240,15 @@ static __always_inline __u32 window_before(struct tcp_sock *tp)
 	return at_most(at_least(tp->packets_out, SEGMENTS_MIN), cwnd_max(tp));
 }
 
-/* The window; where it is one of chance, that before the last reduction. Where the kernel asks for ssthresh
- * that one is the window, too. */
+/* The window; if it is a stray value, the window before the last reduction. Where the kernel asks for
+ * ssthresh, that is the window, too. */
 static __always_inline __u32 window_now(struct tcp_sock *tp)
 {
 	return is_window(tp->snd_cwnd) ? tp->snd_cwnd : window_before(tp);
 }
 
-/* Lowers the window to a threshold that was brought back. In a recovery the kernel may have raised it beyond
- * the one before, and at the end it sets the window to the threshold of chance, or leaves it where that is
+/* Lowers the window to a threshold that was restored. In a recovery the kernel may have raised it beyond the
+ * previous window. At the end the kernel sets the window to the stray threshold, or leaves it where that is
  * SSTHRESH_INFINITE or more. */
 static __always_inline void lower_window(struct tcp_sock *tp, __u8 state)
 {
@@ -258,7 +258,7 @@ static __always_inline void lower_window(struct tcp_sock *tp, __u8 state)
 		tp->snd_cwnd = tp->snd_ssthresh;
 }
 
-/* Bounds the limits of a connection that was never reduced: they are somebody else's, as of a route. */
+/* Bounds the limits of a connection that was never reduced: they come from elsewhere, such as a route. */
 static __always_inline void bound_limits(struct tcp_sock *tp)
 {
 	if (!is_threshold(tp->snd_ssthresh))
@@ -267,7 +267,7 @@ static __always_inline void bound_limits(struct tcp_sock *tp)
 	tp->snd_cwnd = within(tp->snd_cwnd, 1, SEGMENTS_MAX);
 }
 
-/* For tests: whether set_state does nothing where the kernel takes `left_out` for what it asks. Odd: always;
+/* For tests: whether set_state does nothing where the kernel takes `left_out` for the answer. Odd: always;
  * even: where a reduction begins. */
 static __always_inline bool is_left_out(__u32 left_out, __u8 state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a sender does with its window between two decisions: crates/core/src/cc/law.rs in C, name
- * by name. Windows in segments, times in microseconds of 32 bits that wrap, fractions in 1/1024;
- * zero means none. crates/ebpf/src/tcp/tests/arithmetic.rs compares the two.
+ * How a sender moves its window between two decisions: crates/core/src/cc/interim.rs in C, name by
+ * name (struct law is its Terms). Windows in segments, times in microseconds of 32 bits that wrap,
+ * fractions in 1/1024; zero means none. crates/ebpf/src/tcp/tests/arithmetic.rs compares the two.
  */
 #ifndef FOREBAY_TCP_LAW_H
 #define FOREBAY_TCP_LAW_H
@@ -84,7 +84,7 @@ struct ack {
 	__u8 unused;
 };
 
-/* What a report will cover, for the tripwires. */
+/* Measurements that a report will cover, for the tripwires. */
 struct interval {
 	__u32 samples;
 	__u32 rtt_min_us;
@@ -140,7 +140,7 @@ static __always_inline __u32 hystart_rise(__u32 rtt_us)
 	return within(rtt_us / HYSTART_RISE_PARTS, HYSTART_RISE_MIN_US, HYSTART_RISE_MAX_US);
 }
 
-/* What aggregation may delay acknowledgements by; `aggregate` in bytes, the rate in bytes a second. */
+/* Longest delay of acknowledgements by aggregation; `aggregate` in bytes, the rate in bytes per second. */
 static __always_inline __u32 hystart_ack_delay(__u32 aggregate, __u64 pacing_rate)
 {
 	__u64 bytes = (__u64)aggregate * HYSTART_AGGREGATES;
@@ -259,7 +259,7 @@ static __always_inline __u32 law_slow_start(__u32 kind, const struct hystart *wa
 	/* Only the first slow start is watched (RFC 9406, 4.3). */
 	if (kind == SLOW_START_HYSTART_PLUS_PLUS && watch->conservative &&
 	    window->ssthresh == SSTHRESH_INFINITE) {
-		/* What avoidance left is in other units. */
+		/* The credit of avoidance is in other units. */
 		window->credit = window->credit % CONSERVATIVE_PARTS + acked;
 		window->cwnd += at_most(window->credit / CONSERVATIVE_PARTS, room);
 		window->credit %= CONSERVATIVE_PARTS;
@@ -318,7 +318,7 @@ static __always_inline void law_fall(struct window *window, __u32 cwnd)
 	window->credit = 0;
 }
 
-/* After a pause of so many timeouts. */
+/* After a pause of `timeouts` timeouts. */
 static __always_inline void law_restart(struct window *window, __u32 timeouts)
 {
 	__u32 least = within(window->cwnd, 1, INITIAL_SEGMENTS);

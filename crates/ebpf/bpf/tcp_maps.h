@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The settings and maps of tcp_datapath.bpf.c, and what every part of it does with them. */
+/* The settings and maps of tcp_datapath.bpf.c, and the operations that all its parts share. */
 #ifndef FOREBAY_TCP_MAPS_H
 #define FOREBAY_TCP_MAPS_H
 
 #include "tcp_flow.h"
 #include "tcp_kernel.h"
 
-/* From its agent's end a connection falls back within four round trips, or this if it is longer. */
+/* A connection falls back within four round trips of its agent's end, or within this time if it is
+ * longer. */
 #define PATIENCE_US 100000
 
-/* Set by the loader. What every acknowledgement needs is not here: these are a page of their own, and
- * where that is has to be looked up when it was not used for a while. */
+/* Set by the loader. Values that every acknowledgement needs are not here: these are a page of their
+ * own, whose address has to be looked up when it was not used for a while. */
 struct settings {
-	/* enum curve_kind of the law then. */
+	/* enum curve_kind of the fallback. */
 	__u32 fallback;
-	/* What a connection does before the first decision. */
+	/* The law of a connection before the first decision. */
 	struct law first;
-	/* For tests: the kernel asks for windows in vain and takes this for the answer (is_left_out). 0: it
-	 * does not. */
+	/* For tests: if not 0, the kernel asks for windows without effect and takes this for the answer
+	 * (is_left_out). */
 	__u32 left_out;
 	/* For tests: the kernel does not call init. */
 	bool init_left_out;
@@ -30,7 +31,7 @@ const volatile struct settings settings = {};
 
 /* The first entry of records. */
 struct halves {
-	/* Records so far, those included that found their half full, and SECOND_HALF. */
+	/* Records so far, including records that found their half full, and SECOND_HALF. */
 	__u64 position;
 	/* The records before each half. */
 	__u64 starts[2];
@@ -54,9 +55,10 @@ union record {
 };
 
 /*
- * Two halves: one is written while the other is read, and the reader exchanges them. So as long as it
- * keeps up the first few lines of each half serve again and again, and stay in the cache, however many
- * records there is room for. A record whose generation is 0 is nobody's or being written.
+ * Two halves: one is written while the other is read, and the reader exchanges them. So while the
+ * reader keeps up, the first few lines of each half serve again and again. They stay in the cache,
+ * however many records there is room for. A record with generation 0 has no connection or is being
+ * written.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -66,7 +68,7 @@ struct {
 	__type(value, union record);
 } records SEC(".maps");
 
-/* What the reader sleeps on: something is in it when it was to be woken. */
+/* The ring that the reader sleeps on: a record in it wakes the reader. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -80,7 +82,7 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-/* The mode of each slot's connection, under its number: what a reader sees without a record. */
+/* The mode of each slot's connection, under its number: a reader sees it without a record. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16384);
@@ -106,7 +108,7 @@ struct counters {
 	__u64 dropped;
 	__u64 fallbacks;
 	__u64 resumed;
-	/* Decisions torn, out of date, or for nobody. */
+	/* Decisions torn, out of date, or for a connection that has ended. */
 	__u64 refused_decisions;
 	/* Slots that free_slots did not take back, see MODE_STRANDED. */
 	__u64 stranded;
@@ -116,9 +118,9 @@ struct counters {
 	__u64 numbers;
 	/* Connections that got a slot later than with their begin. */
 	__u64 regained;
-	/* Of those refused: connections of a uid that had its share (tcp_share.h). */
+	/* Refused connections of a uid that had its share (tcp_share.h). */
 	__u64 beyond_share;
-	/* All requests for a slot that were in vain, those after the begin included. */
+	/* All requests for a slot that failed, including requests after the begin. */
 	__u64 in_vain;
 };
 
@@ -155,7 +157,7 @@ static __always_inline __u64 *shown_mode(const struct flow *flow)
 	return flow->slot ? bpf_map_lookup_elem(&modes, &index) : 0;
 }
 
-/* Whether it has a slot, and nobody has taken that back (Datapath::take_back). */
+/* Whether it has a slot, and the reader has not taken that back (Datapath::take_back). */
 static __always_inline bool has_slot(const struct flow *flow)
 {
 	__u64 *shown = shown_mode(flow);
@@ -163,8 +165,8 @@ static __always_inline bool has_slot(const struct flow *flow)
 	return shown && *(volatile __u64 *)shown >> 32 == flow->generation;
 }
 
-/* Shows that a connection under `flow->mode` goes to the next; false: it has no slot, or that was taken
- * back, perhaps just now. */
+/* Shows that a connection goes from `flow->mode` to the next; false: it has no slot, or the reader has
+ * taken that back, perhaps just now. */
 static __always_inline bool show_next(const struct flow *flow, __u8 next)
 {
 	__u64 *shown = shown_mode(flow), generation = (__u64)flow->generation << 32;
@@ -178,7 +180,7 @@ static __always_inline void set_mode(struct flow *flow, __u8 mode)
 	flow->mode = mode;
 }
 
-/* Answers to reports up to now do not know what has just happened to the window. */
+/* Marks an event of the window: answers to earlier reports do not know of it. */
 static __always_inline void happened(struct flow *flow, __u16 event)
 {
 	flow->events |= event;

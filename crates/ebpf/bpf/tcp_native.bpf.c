@@ -24,7 +24,7 @@ enum call {
 	CALL_SSTHRESH,
 	CALL_SET_STATE,
 	CALL_UNDO_CWND,
-	/* No call: what one at the segment that ended it would have told. */
+	/* No call: reports a pause as a call at the segment that ended it would have. */
 	CALL_PAUSE,
 };
 
@@ -69,7 +69,7 @@ static __always_inline struct native *native_of(struct sock *sk)
 	return (struct native *)tcp_sk(sk)->inet_conn.icsk_ca_priv;
 }
 
-/* Replaces threshold and window that no program gave, in the state that stands or begins. */
+/* Replaces threshold and window that no program gave; `state` is in force or begins. */
 static __noinline void mend(struct sock *sk, __u8 state)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -95,12 +95,13 @@ static __always_inline void make_up(struct sock *sk, __u8 state)
 		mend(sk, state);
 }
 
-/* Linux's Cubic is told at each segment that leaves where nothing is in flight (cwnd_event), which where
- * every acknowledgement comes before the next segment is as often as it is told of those. What acknowledges
- * the segment tells as much: when it left. */
+/* The kernel calls Linux's Cubic (cwnd_event) for each segment that leaves while nothing is in flight.
+ * If every acknowledgement comes before the next segment, that is as often as it calls it for
+ * acknowledgements. The acknowledgement of the segment is enough: it gives the time when the segment
+ * left. */
 static __always_inline void note_pause(struct tcp_sock *tp, struct native *native)
 {
-	/* Of the newest segment acknowledged. */
+	/* When the newest acknowledged segment was sent. */
 	__u64 sent_us = tp->first_tx_mstamp, idle_us;
 
 	if (native->drained_us && sent_us > native->drained_us) {

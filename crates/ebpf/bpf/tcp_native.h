@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Reno and Cubic of the kernel alone, in numbers: what tcp_native.bpf.c does with them. Reno is core's
- * newreno (tcp_window.h); Cubic is core's with linux_growth (tcp_cubic.h), so that it is Linux's. Below
- * cong_avoid recovery, pacing rate and idle restart are the kernel's own, as for its own two. Reno
+ * The arithmetic of tcp_native.bpf.c: Reno and Cubic in the kernel alone. Reno is core's newreno
+ * (tcp_window.h); Cubic is core's with linux_growth (tcp_cubic.h), so that it is Linux's. Below
+ * cong_avoid, recovery, pacing rate and idle restart are the kernel's own, as for its own two. Reno
  * leaves slow start at a loss, Cubic by HyStart (tcp_law.h) too.
  */
 #ifndef FOREBAY_TCP_NATIVE_H
@@ -46,7 +46,7 @@ static __always_inline void native_avoid(__u32 kind, struct native *native, stru
 		window->cwnd = at_most(cwnd, at_least(window->cwnd, SEGMENTS_MAX));
 }
 
-/* An acknowledgement outside of a recovery. `slow_start` is what ends it. */
+/* An acknowledgement outside of a recovery. `slow_start`: the method that ends slow start. */
 static __always_inline void native_on_ack(__u32 kind, __u32 slow_start, struct native *native,
 					  struct window *window, const struct ack *ack,
 					  __u64 now_us, __u32 mss)
@@ -87,7 +87,7 @@ static __always_inline void native_on_rto(__u32 kind, struct native *native, __u
 	native->hystart = hystart_from(nxt, now_us);
 }
 
-/* Something left where nothing was in flight, so long after the last segment. */
+/* A segment left while nothing was in flight, `idle_us` after the last segment. */
 static __always_inline void native_on_resume(__u32 kind, struct native *native, __u64 idle_us,
 					     __u64 now_us)
 {

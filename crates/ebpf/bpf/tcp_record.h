@@ -10,7 +10,7 @@
 #define TRIES_MAX 4
 /* How far the last event may lie behind, in reports. */
 #define BARRIER_LAG_MAX 0x4000
-/* Why a record is written, and nothing that happened. */
+/* Reasons to write a record; they are no events of the connection. */
 #define EVENTS_OF_REPORT (EVENT_ROUND | EVENT_TIMER)
 /* Among the events of a connection, never of a record: the last record found its half full. */
 #define EVENT_UNTOLD EVENT_OPEN
@@ -105,18 +105,19 @@ static __always_inline void begin_record(struct flow *flow, __u32 now)
 		flow->barrier = flow->seq - BARRIER_LAG_MAX;
 }
 
-/* What a record is written to: 0 if its half is full. */
+/* The place that a record is written to: 0 if its half is full. */
 struct claim {
 	union record *record;
 	/* The reader has taken all before it. */
 	bool is_first;
-	/* The reader sleeps, of which it is told once. */
+	/* The reader sleeps; the claim wakes it once. */
 	bool wakes;
 };
 
-/* Takes the place of the next record. The addition's result is used, so it is a barrier: a reader that
- * did not see the record has its is_asleep seen here. A place that comes of a half which the reader
- * has exchanged twice meanwhile, as it may if that half was full, lies beyond every half. */
+/* Takes the place of the next record. The addition's result is used, so it is a barrier: if a reader
+ * did not see the record, its is_asleep is seen here. A place may belong to a half that the reader has
+ * exchanged twice meanwhile, which can happen if that half was full. Such a place lies beyond every
+ * half. */
 static __always_inline struct claim claim_record(void)
 {
 	struct claim claim = {};
@@ -144,7 +145,7 @@ static __always_inline struct claim claim_record(void)
 	return claim;
 }
 
-/* From here on the record is the reader's, who gives it back with generation 0. */
+/* From here on the record belongs to the reader, which gives it back with generation 0. */
 static __always_inline void publish(union record *record, __u32 generation)
 {
 	asm volatile("" : : : "memory");
@@ -187,7 +188,7 @@ static __noinline bool announce(struct sock *sk)
 	return true;
 }
 
-/* Keeps what a full half did not take for the next record. */
+/* Keeps the events for the next record when the half is full. */
 static __always_inline void keep_events(struct flow *flow, __u16 events)
 {
 	flow->events |= (events & ~EVENTS_OF_REPORT) | EVENT_UNTOLD;
@@ -233,7 +234,7 @@ static __always_inline void begin_interval(struct flow *flow, struct tcp_sock *t
 	flow->bits &= ~(FLOW_APP_LIMITED | FLOW_FILLED);
 }
 
-/* Writes a record and begins the next interval. What a full half did not take is told by the next. A
+/* Writes a record and begins the next interval. If the half is full, the next record has the events. A
  * connection whose slot was taken back goes on as one that found none. */
 static __noinline void report(struct sock *sk, const struct rate_sample *rs, __u16 events, __u8 state)
 {

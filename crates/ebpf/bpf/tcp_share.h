@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Who may take a slot. Slots are the machine's, and any user can open connections: a user (uid) gets
- * another one while it holds less than SHARE_OF_FREE times what is free, the dynamic threshold of shared
- * packet memory (Choudhury and Hahne, 1998). So whoever is alone may have three quarters, and however
- * many take all they can, something is left for the next. Of what is free some is kept for root.
+ * Who may take a slot. Slots are the machine's, and any user can open connections. A user (uid) gets
+ * another one while it holds less than SHARE_OF_FREE times the free slots: the dynamic threshold of
+ * shared packet memory (Choudhury and Hahne, 1998). So a lone user may have three quarters, and however
+ * many users take all they can, some slots are left for the next. Part of the free slots is kept for
+ * root.
  *
- * Slots are counted where they are taken and given back, in words of uid and count that change as one:
- * no acknowledgement comes here, and what a slot was counted in is kept beside it (owners).
+ * Slots are counted where they are taken and given back, in words of uid and count that change as one. No
+ * acknowledgement comes here, and `owners` keeps the cell that each slot was counted in.
  */
 #ifndef FOREBAY_TCP_SHARE_H
 #define FOREBAY_TCP_SHARE_H
@@ -17,18 +18,18 @@
 #define HOLDERS_OF_SET 16
 /* In the low half of an owner: its slot is counted in no cell. */
 #define UNCOUNTED 0xffffffffU
-/* Not owners, whose low half is never 0: nothing is left, or nothing for this uid. */
+/* Results that are no owners, whose low half is never 0: nothing is left, or nothing for this uid. */
 #define NONE_LEFT 0
 #define BEYOND_SHARE (1ULL << 32)
 
 /* The first entry of holders, written by the loader but for `used`. */
 struct shares {
-	/* Slots that are taken, and those about which is being decided. */
+	/* Slots that are taken, and slots that are being decided on. */
 	__u64 used;
-	/* All slots, and those of them that are root's alone. */
+	/* All slots, and the slots that are root's alone. */
 	__u64 slots;
 	__u64 reserve;
-	/* An odd number that nobody knows, by which uids find their sets, and 64 less the bits of those. */
+	/* A secret odd number that maps uids to their sets, and 64 less the bits of a set's number. */
 	__u64 hash;
 	__u64 shift;
 	__u64 unused[11];
@@ -54,7 +55,7 @@ struct {
 	__type(value, union holders);
 } holders SEC(".maps");
 
-/* Of each slot that is taken: the uid (high half) and the number of its cell. */
+/* For each taken slot: the uid (high half) and the number of its cell. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16384);
@@ -67,12 +68,12 @@ struct {
 struct holding {
 	struct holder_set *set;
 	__u32 uid;
-	/* What it holds with this one; 0: it is not counted. */
+	/* Slots that it holds with this one; 0: it is not counted. */
 	__u32 held;
 	__u32 cell;
 };
 
-/* Counts in the cell that the uid has. A cell may become another's meanwhile. */
+/* Counts in the cell that the uid has. Another uid may take the cell meanwhile. */
 static long join_cell(__u64 number, struct holding *holding)
 {
 	__u64 *cell = &holding->set->cells[number % HOLDERS_OF_SET], word = *(volatile __u64 *)cell;
@@ -126,14 +127,14 @@ static __noinline void free_share(__u64 owner)
 		__sync_fetch_and_sub(&set->cells[cell % HOLDERS_OF_SET], 1);
 }
 
-/* Whether a connection is one that root has opened or taken in hand. What comes to a socket on which root
- * listens is opened by whoever likes, and no process has it yet when it begins. */
+/* Whether root has opened or taken over the connection. Anyone may open a connection to a socket on which
+ * root listens, and no process has it yet when it begins. */
 static __always_inline bool is_roots(struct sock *sk)
 {
 	return !sk->sk_uid.val && sk->sk_socket;
 }
 
-/* Counts a slot for the owner of a connection, who is returned; or says why there is none. */
+/* Counts a slot for the owner of a connection and returns the owner, or the reason for a refusal. */
 static __noinline __u64 claim_share(struct sock *sk)
 {
 	struct shares *shares = all_shares();
@@ -160,7 +161,7 @@ static __noinline __u64 claim_share(struct sock *sk)
 		free_share(owner);
 		return NONE_LEFT;
 	}
-	/* Where all cells of its set are others' nobody knows what it holds. */
+	/* If other uids have all cells of its set, its count is unknown. */
 	if (!is_root && (!holding.held || holding.held > (limit - used) * SHARE_OF_FREE)) {
 		free_share(owner);
 		return BEYOND_SHARE;

@@ -52,14 +52,14 @@ static __noinline __u64 take_slot(struct sock *sk)
 	owner_of = bpf_map_lookup_elem(&owners, &index);
 	if (owner_of)
 		*owner_of = owner;
-	/* What stands there was decided for the connection before. */
+	/* The decision there was made for the previous connection. */
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (slot)
 		flow->slot_count = slot->count;
 	return owner;
 }
 
-/* Shows a connection in the slot that it has just taken, and has its number with it. */
+/* Shows a connection under its number in the slot that it has just taken. */
 static __always_inline void show(const struct flow *flow)
 {
 	__u64 *shown = shown_mode(flow);
@@ -68,14 +68,14 @@ static __always_inline void show(const struct flow *flow)
 		*(volatile __u64 *)shown = (__u64)flow->generation << 32 | flow->mode;
 }
 
-/* A connection without a slot asks for one from time to time, with an acknowledgement. One whose slot was
- * taken back while it was silent need not wait. */
+/* A connection without a slot asks for one from time to time, with an acknowledgement. If its slot was
+ * taken back while it was silent, it need not wait. */
 static __always_inline bool may_ask_again(const struct flow *flow, struct tcp_sock *tp)
 {
 	return now_of(tp) - flow->reported_us >= ASK_AGAIN_US;
 }
 
-/* Until the agent has answered it stays under the kernel's law. */
+/* Until the agent has answered, the connection stays under the kernel's algorithm. */
 static __noinline void ask_again(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -87,14 +87,14 @@ static __noinline void ask_again(struct sock *sk)
 	flow->generation = next_number();
 	show(flow);
 	COUNT(regained);
-	/* What has happened so far was nobody's to hear. */
+	/* No reader could hear of the events so far. */
 	flow->events = 0;
 	flow->idle_timeouts = 0;
 	announce(sk);
 	begin_interval(flow, tp);
 }
 
-/* A queue may refuse for a moment. What it does not take at all the loader gives back. */
+/* A queue may refuse for a moment. If it does not take a slot at all, the loader gives the slot back. */
 static __always_inline void give_back(__u32 index)
 {
 	__u64 *owner_of = bpf_map_lookup_elem(&owners, &index), owner, *shown;

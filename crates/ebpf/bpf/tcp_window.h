@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The growth of Reno and Cubic above ssthresh, in bytes and in integers as crates/core/src/cc has it
- * (window.rs, newreno.rs, cubic/mod.rs): the law in the kernel where nobody decides, and the Reno that
- * runs there alone. crates/ebpf/src/tcp/tests/arithmetic.rs compares it with core's.
+ * The growth of Reno and Cubic above ssthresh, in bytes and in integers as in crates/core/src/cc
+ * (window.rs, newreno.rs, cubic/mod.rs). Used by the fallback of the datapath, and by the Reno that
+ * runs in the kernel alone. crates/ebpf/src/tcp/tests/arithmetic.rs compares it with core's.
  *
- * The Cubic of that law is RFC 9438's and not Linux's (tcp_cubic.h): it takes connections over in the
- * middle and does not know whether they have lost anything, so it must not grow them by 5 % a window as
- * Linux does before any loss. Nor has a connection of the datapath room for Linux's state.
+ * The fallback's Cubic is RFC 9438's and not Linux's (tcp_cubic.h). The fallback takes connections over
+ * in the middle and does not know whether they have lost anything. So it must not grow them by 5 % a
+ * window, as Linux does before any loss. Nor has a connection of the datapath room for Linux's state.
  *
  *   W(t)    C (t - K)^3 + W_max                     C = 0.4 segments / s^3     (RFC 9438, 4.2)
  *   K       cbrt((W_max - W_epoch) / C)
@@ -14,7 +14,8 @@
  *   W_est   += a mss a window; a = 9/17 until it reaches the window of the last loss, then 1   (4.3)
  *   loss    W_max = cwnd, or 0.85 cwnd where cwnd < W_max; ssthresh = 0.7 cwnd (4.6, 4.7)
  *
- * Growth is constant over an acknowledgement; core splits those of more than a sixteenth of a window.
+ * Growth is constant over an acknowledgement; core splits acknowledgements of more than a sixteenth of
+ * a window.
  * t in 1/1024 s, up to 17 minutes from K; W_est in 1/256 byte; windows below 2 GiB.
  */
 #ifndef FOREBAY_TCP_WINDOW_H

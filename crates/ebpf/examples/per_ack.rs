@@ -1,12 +1,13 @@
-//! What an acknowledgement takes over an empty program, within a minute and roughly: to compare two
-//! versions, run both in turn. What counts is `forebay platforms --what cpu`.
+//! Time of an acknowledgement beyond an empty program, within a minute and roughly: to compare two
+//! versions, run both in turn. The decisive measurement is `forebay platforms --what cpu`.
 //!
 //! ```text
 //! cargo run --release -p forebay-ebpf --example per_ack -- [ROUNDS [MILLISECONDS]]
 //! ```
 //! Both ends, the agent and the kernel's work on a connection over the loopback device share the last
-//! processor: two segments a write, as many acknowledgements a second as kernel Cubic's score is taken
-//! at. Needs root. Prints the median over the rounds, of all calls of a round (ns), and each round's.
+//! processor. A write has two segments, and acknowledgements come at the rate of kernel Cubic's score.
+//! Needs root. Prints the median over the rounds of the mean time of a round's calls (ns), and each
+//! round's.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_core::cc::law::{Beta, SlowStart};
-use forebay_core::cc::{Law, SendLimits};
+use forebay_core::cc::interim::{Beta, SlowStart};
+use forebay_core::cc::{Interim, SendLimits};
 use forebay_core::units::ByteCount;
 use forebay_ebpf::tcp::{
     Cadence, Datapath, Decision, Empty, Native, NativeKind, Options, Record, Reporting, RunTimes,
@@ -137,20 +138,20 @@ fn call_ns(control: Control, time: Duration) -> Outcome<f64> {
     }
 }
 
-/// Answers what there is, the newest record of the connection.
+/// Answers the newest record of the connection.
 fn decide(datapath: &mut Datapath, cadence: Cadence) {
     let mut newest = None;
     let mut take = |record: Record| newest = Some(*record.head());
     datapath.drain(&mut take).expect("the maps are there");
-    let law = Law {
+    let interim = Interim {
         growth: ByteCount::new(SEGMENT as u64),
         slow_start: SlowStart::HyStart,
         beta: Some(Beta::of(7, 10)),
-        ..Law::HOLD
+        ..Interim::HOLD
     };
     if let Some(head) = newest {
         let reporting = Reporting { cadence, wake: false };
-        let decision = Decision::new(&SendLimits::default(), &law, head.mss, reporting);
+        let decision = Decision::new(&SendLimits::default(), &interim, head.mss, reporting);
         datapath.decide(&head, &decision);
     }
 }

@@ -1,4 +1,4 @@
-//! Attaching XDP programs, and those at tc and at tracepoints, through BPF links.
+//! Attaches programs for XDP, tc and tracepoints through BPF links.
 
 use std::ffi::CStr;
 use std::io;
@@ -35,12 +35,12 @@ impl XdpLink {
     /// Attaches `program` to the device, natively where the driver can.
     pub(crate) fn attach(program: BorrowedFd<'_>, ifindex: u32) -> Result<Self, Error> {
         let device = device_name(ifindex)?;
-        // Asked again once the driver has refused: somebody may have been faster.
+        // Asked again once the driver has refused: another process may have been faster.
         Self::attach_unless(program, &device, ifindex, || refuse_foreign(&device, ifindex))
     }
 
-    /// Attaches to a device that has taken the place of one that was deleted, by bpf(2) alone: the
-    /// caller may have given up all else. A link never replaces a program.
+    /// Attaches to a device that has replaced a deleted one, by bpf(2) alone: the caller may have given up
+    /// all other rights. A link never replaces a program.
     pub(crate) fn attach_anew(
         program: BorrowedFd<'_>,
         device: &str,
@@ -81,9 +81,9 @@ impl XdpLink {
 /// Where at tc a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcxSide {
-    /// On what has come in, behind what merges packets.
+    /// On packets that have come in, after the kernel has merged them.
     Ingress,
-    /// On what goes out, in front of the qdisc.
+    /// On packets that go out, in front of the qdisc.
     Egress,
 }
 
@@ -95,7 +95,8 @@ impl TcxSide {
         }
     }
 
-    /// What sees packets on their way out must stand in front of those whose word on a packet is the last.
+    /// A program that sees packets on their way out must run in front of programs whose verdict on a packet
+    /// is final.
     const fn flags(self) -> u32 {
         match self {
             Self::Ingress => 0,
@@ -104,8 +105,8 @@ impl TcxSide {
     }
 }
 
-/// A program at tc, behind those that are there already at a way in, and in front of them at a way out; dropping it
-/// detaches.
+/// A program at tc. At a way in it runs behind the programs that are there already, at a way out before
+/// these. Dropping it detaches.
 #[derive(Debug)]
 pub(crate) struct TcxLink {
     _fd: OwnedFd,
@@ -121,7 +122,7 @@ impl TcxLink {
         Self::attach_anew(program, &device_name(ifindex)?, ifindex, side)
     }
 
-    /// As [`TcxLink::attach`], by bpf(2) alone: the caller may have given up all else.
+    /// As [`TcxLink::attach`], by bpf(2) alone: the caller may have given up all other rights.
     pub(crate) fn attach_anew(
         program: BorrowedFd<'_>,
         device: &str,
@@ -139,14 +140,14 @@ impl TcxLink {
     }
 }
 
-/// A program at a tracepoint of the kernel, of which it says itself; dropping it detaches.
+/// A program at a tracepoint of the kernel, which the program names; dropping it detaches.
 #[derive(Debug)]
 pub(crate) struct TracepointLink {
     _fd: OwnedFd,
 }
 
 impl TracepointLink {
-    /// Attaches a program, one of those called `name` in errors.
+    /// Attaches a program, which is called `name` in errors.
     pub(crate) fn attach(program: BorrowedFd<'_>, name: &'static str) -> Result<Self, Error> {
         match link_create(program, 0, libbpf_sys::BPF_TRACE_RAW_TP, 0) {
             Ok(fd) => Ok(Self { _fd: fd }),
@@ -194,8 +195,8 @@ fn refuse_foreign(device: &str, ifindex: u32) -> Result<(), Error> {
     }
 }
 
-/// Whether programs stand at a device's way in or out (tcx), of the current network namespace: its
-/// filters since Linux 6.6. Needs `CAP_NET_ADMIN`.
+/// Whether a device of the current network namespace has programs at its way in or out (tcx): its filters
+/// since Linux 6.6. Needs `CAP_NET_ADMIN`.
 pub fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
     Ok(!tcx_ids(ifindex, is_egress)?.is_empty())
 }
@@ -206,7 +207,7 @@ pub fn tcx_programs(ifindex: u32, is_egress: bool) -> io::Result<Vec<String>> {
     tcx_ids(ifindex, is_egress)?.into_iter().map(name_of).collect()
 }
 
-/// Numbers of these programs, which the machine has for each of its own.
+/// Numbers of these programs; the kernel gives each program of the machine its own.
 pub(crate) fn tcx_ids(ifindex: u32, is_egress: bool) -> io::Result<Vec<u32>> {
     let side = if is_egress { TcxSide::Egress } else { TcxSide::Ingress };
     let mut ids = vec![0; TCX_MAX];

@@ -45,7 +45,7 @@ pub enum CaptureOptions {
     },
 }
 
-/// What became of the frames that the program saw, since it was loaded.
+/// Outcomes of the frames that the program saw, since it was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
     /// Handed to a socket, whose ring may still have been full.
@@ -63,7 +63,7 @@ pub struct CaptureCounters {
     pub own_mac: u64,
     /// Passed: outside every bundle's prefixes.
     pub outside: u64,
-    /// Passed: towards a bundle, in a frame longer than the longest.
+    /// Passed: towards a bundle, in a frame longer than [`Capture::set_longest_frame`] allows.
     pub long: u64,
     /// Passed: the process has not beaten for too long.
     pub stale: u64,
@@ -71,7 +71,7 @@ pub struct CaptureCounters {
     pub no_socket: u64,
     /// Passed: all frames are wanted, and the driver has no room for the time of arrival.
     pub no_stamp: u64,
-    /// Passed: towards a bundle, in a VLAN that is not among those of [`Capture::set_kept_vlans`].
+    /// Passed: towards a bundle, in a VLAN that [`Capture::set_kept_vlans`] does not keep.
     pub vlan: u64,
     /// Passed: MPLS, whatever is in it.
     pub mpls: u64,
@@ -181,26 +181,29 @@ impl Capture {
         self.destinations.delete(prefix_key(prefix)?.as_bytes()).map_err(Error::map("destinations"))
     }
 
-    /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them,
-    /// and to no others given before. Of more than [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES) only as many, with an error.
+    /// Lets packets to these addresses pass from now on, the box's own, though a prefix may hold them;
+    /// addresses given before no longer count. If there are more than
+    /// [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES), sets only as many and returns an error.
     pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
         self.own.set(addresses.iter().map(key).collect())
     }
 
-    /// Lets messages of the boxes pass from now on: UDP packets with these ends, and with no others given before.
+    /// Lets messages of the boxes pass from now on: UDP packets with these ends; ends given before no longer
+    /// count.
     pub fn set_messages(&mut self, ends: &BTreeSet<MessageEnd>) -> Result<(), Error> {
         self.messages.set(ends.iter().map(MessageEnd::key).collect())
     }
 
-    /// Lets frames to these Ethernet addresses pass from now on, those of the box's own devices, and
-    /// to no others given before. Of more than 1024 only as many, with an error.
+    /// Lets frames to these Ethernet addresses of the box's own devices pass from now on; addresses given
+    /// before no longer count. If there are more than 1024, sets only as many and returns an error.
     pub fn set_own_macs(&mut self, macs: &BTreeSet<[u8; 6]>) -> Result<(), Error> {
         self.own_macs.set(macs.iter().map(|mac| mac_key(*mac).as_bytes().to_vec()).collect())
     }
 
-    /// Lets frames pass from now on that are in other VLANs than these, which a bridge sends on; 0 stands for frames
-    /// without a tag of IEEE 802.1Q, and [`NO_VLAN`] for those with one of no VLAN. `None`: no frame passes for its VLAN.
+    /// Lets frames pass from now on whose VLAN is not in `kept`, the VLANs whose frames a bridge sends on. 0
+    /// stands for frames without a tag of IEEE 802.1Q, and [`NO_VLAN`] for frames with a tag of no VLAN.
+    /// `None`: no frame passes for its VLAN.
     pub fn set_kept_vlans(&self, kept: Option<&BTreeSet<u16>>) {
         for (word, first) in self.kept_vlans.words().iter().zip((0..VLANS as u16).step_by(64)) {
             let bit = |vlan: u16| kept.is_none_or(|kept| kept.contains(&vlan));
@@ -210,16 +213,16 @@ impl Capture {
         }
     }
 
-    /// Lets frames of more than `bytes` pass from now on (Ethernet header to payload, without FCS):
-    /// what neither the socket nor the process could take. Without it none is too long.
+    /// Lets frames of more than `bytes` pass from now on (Ethernet header to payload, without FCS), since
+    /// neither the socket nor the process could take them. Without it none is too long.
     pub fn set_longest_frame(&self, bytes: usize) {
         self.longest_frame.words()[0].store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Says that the process makes progress: call it after the port was read, in each round of
-    /// the packet loop and at least every few tens of milliseconds, never from a timer of its own, and not while
-    /// rounds have come late. Then a loop that hangs, no longer empties its ring, or gets too little processor
-    /// time loses the traffic to the kernel.
+    /// Says that the process makes progress. Call it after the port was read, in each round of the packet
+    /// loop and at least every few tens of milliseconds. Never call it from a timer of its own, or while
+    /// rounds have come late. Then a loop that hangs, no longer empties its ring, or gets too little
+    /// processor time loses the traffic to the kernel.
     pub fn beat(&self) {
         // Relaxed: the word carries no other data with it.
         self.heartbeat.words()[0].store(monotonic_now().as_nanos(), Ordering::Relaxed);
@@ -231,7 +234,7 @@ impl Capture {
         self.heartbeat.words()[0].store(0, Ordering::Relaxed);
     }
 
-    /// What became of the frames so far, over all CPUs.
+    /// Outcomes of the frames so far, over all CPUs.
     pub fn counters(&self) -> Result<CaptureCounters, Error> {
         let count = |fate: u32| program::per_cpu_sum("fates", &self.fates, fate);
         // The order of `enum fate`.
@@ -294,7 +297,7 @@ mod tests {
         frame
     }
 
-    /// An IPv6 frame of a protocol with a payload of 8 bytes, the first of them `first`.
+    /// An IPv6 frame of a protocol with a payload of 8 bytes, which begins with `first`.
     fn v6(destination: &str, protocol: u8, first: u8) -> Vec<u8> {
         let destination: std::net::Ipv6Addr = destination.parse().unwrap();
         let mut frame = vec![0; 14 + 40 + 8];
@@ -307,7 +310,7 @@ mod tests {
         frame
     }
 
-    /// An IPv4 frame behind so many tags, the outermost of VLAN 5.
+    /// An IPv4 frame behind `tags` tags, the outermost of VLAN 5.
     fn tagged(destination: [u8; 4], tags: usize) -> Vec<u8> {
         let mut frame = v4(destination);
         for vlan in (0..tags).rev() {
@@ -455,7 +458,7 @@ mod tests {
         pass(&capture, &v4([10, 2, 0, 1]));
         assert_eq!(capture.counters().unwrap().own, 1);
         capture.set_own_addresses(&some(base + 2, full)).unwrap();
-        // An emulated machine takes longer for so many than the process may be silent.
+        // On an emulated machine, setting all addresses takes longer than the process may be silent.
         capture.beat();
         pass(&capture, &v4([10, 2, 0, 1]));
         pass(&capture, &v4([10, 2, 64, 1]));
@@ -523,7 +526,7 @@ mod tests {
         let sent = |bytes: usize| {
             let mut frame = v4([10, 2, 0, 1]);
             frame.resize(bytes, 0);
-            // The packet ends with the last piece: it is whole only for who sees all of them.
+            // The packet ends with the last piece: it is whole only for a program that sees all pieces.
             frame[16..18].copy_from_slice(&(bytes as u16 - 14).to_be_bytes());
             pass(&capture, &frame);
             let counters = capture.counters().unwrap();

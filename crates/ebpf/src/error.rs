@@ -22,7 +22,7 @@ pub enum Error {
     Kernel {
         /// Program name.
         program: &'static str,
-        /// What libbpf and the verifier said.
+        /// Messages of libbpf and the verifier.
         reason: String,
     },
     /// There is no such network device in this network namespace.
@@ -31,7 +31,7 @@ pub enum Error {
         /// Interface index.
         ifindex: u32,
     },
-    /// Somebody else's XDP program is attached, which is never replaced.
+    /// Another owner's XDP program is attached, which is never replaced.
     #[error(
         "{device} already runs the XDP program with id {program_id}, which is not ours: stop its \
          owner or detach it with `ip link set dev {device} xdp off`"
@@ -42,14 +42,14 @@ pub enum Error {
         /// Kernel id of the attached program, as `bpftool prog` shows it.
         program_id: u32,
     },
-    /// The device does not take a program, an XDP program neither in its driver nor generically.
+    /// The device takes no such program; an XDP program neither in its driver nor generically.
     #[error("{device} refuses {program}: {source}")]
     Attach {
         /// Device name.
         device: String,
-        /// What kind of program it is.
+        /// The kind of program.
         program: &'static str,
-        /// What the kernel said, of an XDP program in generic mode.
+        /// The kernel's error, for an XDP program in generic mode.
         source: io::Error,
     },
     /// A congestion control cannot have this name.
@@ -78,7 +78,7 @@ pub enum Error {
     Register {
         /// The name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's message.
         reason: String,
     },
     /// Something could not be pinned.
@@ -86,7 +86,7 @@ pub enum Error {
     Pin {
         /// File or directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another process has registered with the same pins.
@@ -118,15 +118,15 @@ pub enum Error {
     Map {
         /// Map name.
         map: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// More is to be held than there is room for.
+    /// There are more entries than there is room for.
     #[error("BPF map {map}: {count} entries: allowed are {max}")]
     Full {
         /// Map name.
         map: &'static str,
-        /// How many there are to be.
+        /// Number of the entries.
         count: usize,
         /// How many there may be.
         max: usize,
@@ -168,8 +168,8 @@ impl Error {
         move |error| Self::Map { map, source: io::Error::other(error) }
     }
 
-    /// An error while opening or loading `program`. "Permission denied" is what the kernel mostly says
-    /// of a program that its verifier refuses, too.
+    /// An error while opening or loading `program`. The kernel mostly answers "Permission denied" for
+    /// a program that its verifier refuses, too.
     pub(crate) fn load(program: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Self {
         move |error| {
             let verdict = verdict();

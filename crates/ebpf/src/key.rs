@@ -42,7 +42,7 @@ pub(crate) fn prefix_length(prefix: IpNet) -> u32 {
     FAMILY_BITS + u32::from(prefix.prefix_len())
 }
 
-/// Refuses prefixes of IPv4 addresses in IPv6 form, of which no packet is.
+/// Refuses prefixes of IPv4 addresses in IPv6 form, which no packet carries.
 pub(crate) fn prefix_key(net: IpNet) -> Result<prefix, Error> {
     refuse_mapped(net)?;
     Ok(prefix { length: prefix_length(net), address: address_key(net.network()) })

@@ -1,18 +1,17 @@
 //! The BPF programs of forebay and their loaders, behind a safe API.
 //!
-//! The programs are in `bpf/` and are compiled into the binary. They are attached through BPF
-//! links: when the process that holds a loader ends, for whatever reason, the kernel detaches its
-//! program and frees its maps. A program that somebody else attached is never replaced.
+//! The programs are in `bpf/` and are compiled into the binary. They are attached through BPF links: when the
+//! process that holds a loader ends, for whatever reason, the kernel detaches its program and frees its maps.
+//! A program of another owner is never replaced.
 //!
 //! [`tcp`] registers congestion controls, which needs Linux 6.4.
 //!
-//! Needs Linux 5.15, and `CAP_BPF` plus `CAP_NET_ADMIN` (which root has) to load and attach. What
-//! goes through memory ([`Capture::beat`], [`Sampler::set_epoch_size`], [`Sampler::consume`]) needs
-//! neither later on; the other methods do before Linux 5.19, unless
-//! `kernel.unprivileged_bpf_disabled` is 0.
+//! Needs Linux 5.15, and `CAP_BPF` plus `CAP_NET_ADMIN` (which root has) to load and attach. Operations
+//! through memory ([`Capture::beat`], [`Sampler::set_epoch_size`], [`Sampler::consume`]) need neither later
+//! on. The other methods do before Linux 5.19, unless `kernel.unprivileged_bpf_disabled` is 0.
 //!
-//! Without the feature `programs` there are the limits, errors and types alone, for a box that has no programs: that
-//! takes neither clang nor libelf.
+//! Without the feature `programs` the crate has the limits, errors and types alone, for a box that has no
+//! programs, and needs neither clang nor libelf.
 
 #[cfg(feature = "programs")]
 mod attach;

@@ -13,10 +13,10 @@ use crate::watched::SamplerBundle;
 /// Bundles that one sampler watches; as in `bpf/bundles.h`.
 pub const MAX_BUNDLES: usize = 1024;
 
-/// Destination prefixes that the tables of the programs hold, those of all bundles; as in `bpf/bundles.h`.
+/// Destination prefixes of all bundles that the tables of the programs hold; as in `bpf/bundles.h`.
 pub const MAX_PREFIXES: usize = 16_384;
 
-/// Pairs of a destination and a source prefix of one bundle that they hold; as in `bpf/bundles.h`.
+/// Pairs of a destination and a source prefix of one bundle that the tables hold; as in `bpf/bundles.h`.
 pub const MAX_PAIRS: usize = 65_536;
 
 /// Addresses of the box and of its peers that the programs have room for; as in `bpf/packet.h`.
@@ -47,7 +47,7 @@ impl Sites {
     }
 }
 
-/// Which bundle a packet belongs to, found without a BPF program. It refuses what the tries would refuse.
+/// Finds the bundle of a packet without a BPF program. Refuses bundles that the tries would refuse.
 #[derive(Clone, Debug)]
 pub struct Membership {
     bundles: BTreeMap<BundleId, Sites>,
@@ -65,8 +65,8 @@ impl Default for Membership {
 }
 
 impl Membership {
-    /// Forgets the bundles `gone`, and takes or changes those of `set`: all at once, so that prefixes may go from one
-    /// bundle to another.
+    /// Forgets the bundles `gone`, and takes or changes the bundles in `set`: all at once, so that prefixes
+    /// may go from one bundle to another.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ pub(crate) fn changed<'a>(
     all
 }
 
-/// Whether these bundles can be watched together; where two conflict, those named first have come later.
+/// Whether these bundles can be watched together; if two conflict, the one that came later is named first.
 pub(crate) fn check(all: &[(BundleId, Sites)]) -> Result<(), Error> {
     if all.len() > MAX_BUNDLES {
         return Err(Error::TooManyBundles { max: MAX_BUNDLES });
@@ -137,7 +137,7 @@ pub(crate) fn check(all: &[(BundleId, Sites)]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses prefixes of IPv4 addresses in IPv6 form, of which no packet is.
+/// Refuses prefixes of IPv4 addresses in IPv6 form, which no packet carries.
 pub(crate) fn refuse_mapped(net: IpNet) -> Result<(), Error> {
     match net {
         IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.network().to_ipv4_mapped().is_some() => {
@@ -150,8 +150,8 @@ pub(crate) fn refuse_mapped(net: IpNet) -> Result<(), Error> {
 /// A source prefix, and the place and the number of the bundle that lists it.
 type Listed = (IpNet, (usize, BundleId));
 
-/// A destination prefix that two bundles list though the source of a packet may be in both, and the two, of which the
-/// one that comes later among `bundles` is the first.
+/// A destination prefix that two bundles list although the source of a packet may be in both, and the two
+/// bundles. The first is the one that comes later among `bundles`.
 pub(crate) fn conflict<'a>(
     bundles: impl Iterator<Item = (BundleId, &'a Sites)>,
 ) -> Option<([BundleId; 2], IpNet)> {
@@ -165,7 +165,7 @@ pub(crate) fn conflict<'a>(
         sources.sort();
         let mut found = None;
         walk(&sources, |around, (_, own)| {
-            // Those further out are of the same bundle as this one, or were found before.
+            // Prefixes further out are of the same bundle as this one, or were found before.
             let other = around.last().map(|(_, other)| *other).filter(|other| other.1 != own.1);
             found = found.or(other.map(|other| [own.max(other).1, own.min(other).1]));
         });
@@ -183,7 +183,8 @@ pub(crate) fn nesting<'a>(prefixes: impl Iterator<Item = &'a IpNet>) -> usize {
     deepest
 }
 
-/// Visits prefixes, sorted by address and then by length, each with those around it, the innermost last.
+/// Visits prefixes, sorted by address and then by length, each with the prefixes around it, the innermost
+/// last.
 fn walk<T: Copy>(sorted: &[(IpNet, T)], mut visit: impl FnMut(&[(IpNet, T)], (IpNet, T))) {
     let mut around: Vec<(IpNet, T)> = Vec::new();
     for &(prefix, value) in sorted {
@@ -231,7 +232,7 @@ mod tests {
             .map(|site| sites(&format!("10.{}.{}.0/24", site / 250, site % 250), "192.0.2.0/24"))
             .collect();
         assert_eq!(conflict_of(&bundles), None);
-        // Prefixes of one bundle may lie inside each other, and others beside them.
+        // Prefixes of one bundle may lie inside each other, and prefixes of another bundle next to them.
         bundles[500].source.extend(prefixes("10.2.0.128/25 10.99.0.0/16 10.99.3.0/24"));
         assert_eq!(conflict_of(&bundles), None);
         bundles[7].source.extend(prefixes("10.99.3.128/25"));

@@ -1,4 +1,4 @@
-//! What the loaders share: descriptors and counters that outlive the skeleton.
+//! Parts that the loaders share: descriptors and counters that outlive the skeleton.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use libbpf_rs::{Map, MapCore, MapFlags, MapHandle, PrintLevel, libbpf_sys};
 use crate::Error;
 
 thread_local! {
-    /// What libbpf has printed in this thread since it was last asked.
+    /// Text that libbpf has printed in this thread since [`quiet_libbpf`] was last called.
     static PRINTED: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -32,11 +32,11 @@ impl KeySet {
         Ok(Self { name, map: handle(name, map)?, held: BTreeSet::new() })
     }
 
-    /// Holds the keys `wanted` and no others from now on. What stays is never missing in between.
+    /// Holds the keys `wanted`, and only these, from now on. A key that stays is never missing in between.
     ///
     /// # Errors
     ///
-    /// That there is not room for all: the first of them are held.
+    /// There is not room for all keys: the first ones are held.
     pub(crate) fn set(&mut self, wanted: BTreeSet<Vec<u8>>) -> Result<(), Error> {
         let (count, max) = (wanted.len(), self.map.max_entries() as usize);
         let wanted: BTreeSet<Vec<u8>> = wanted.into_iter().take(max).collect();
@@ -68,8 +68,8 @@ pub(crate) fn quiet_libbpf() {
             });
         }
         libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
-        // libbpf reads a file of sysfs for it and remembers: a box that is confined later may not. A failure
-        // shows where it matters, as one to read counters.
+        // libbpf reads a file of sysfs for this and remembers it: a box that is confined later may not read
+        // it. A failure shows where it matters, such as when counters are read.
         let _ = libbpf_rs::num_possible_cpus();
     });
     PRINTED.with_borrow_mut(String::clear);
@@ -85,8 +85,8 @@ pub(crate) fn verdict() -> Option<String> {
     })
 }
 
-/// Whether this process has what loading any of our programs needs: CAP_BPF, CAP_PERFMON and
-/// CAP_NET_ADMIN, and not in a user namespace, where they count for nothing here.
+/// Whether this process has the rights to load any of our programs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN.
+/// In a user namespace these count for nothing here.
 pub(crate) fn may_load() -> bool {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let users = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -112,7 +112,7 @@ pub(crate) fn descriptor(name: &'static str, fd: BorrowedFd<'_>) -> Result<Owned
         .map_err(|error: io::Error| Error::Kernel { program: name, reason: error.to_string() })
 }
 
-/// What the kernel says of a program.
+/// The kernel's information about a program.
 pub(crate) fn info(program: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_prog_info> {
     // SAFETY: plain numbers, for which zero is valid.
     let mut info: libbpf_sys::bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -140,9 +140,9 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// What a program did with a frame.
+    /// Outcome of a program's run on a frame.
     pub(crate) struct Run {
-        /// XDP action, or that of tc.
+        /// XDP action, or action of tc.
         pub(crate) action: u32,
         /// Mean duration of one run, in ns.
         pub(crate) duration_ns: u32,
@@ -204,8 +204,8 @@ pub(crate) mod tests {
         run_with(program, frame, repeat, None)
     }
 
-    /// Runs a program at tc on a frame, which the kernel has in a buffer that says so, and says then what it
-    /// has become.
+    /// Runs a program at tc on a frame. `buffer` describes the buffer that the kernel has it in, before the
+    /// run and after.
     pub(crate) fn run_at_tc(
         program: BorrowedFd<'_>,
         frame: &[u8],

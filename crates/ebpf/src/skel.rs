@@ -1,8 +1,9 @@
-//! What build.rs generates of the BPF programs, and the structures that are shared with them.
+//! Skeletons of the BPF programs that build.rs generates, and the structures that are shared with the
+//! programs.
 //!
-//! A structure that C and Rust share is declared in C alone; the skeleton has it if BTF does: as the key or
-//! the value of a map, as part of a global, or as the argument of a function that is not inlined.
-//! Enumerators and macros are not in it, so that Rust repeats the few that it needs.
+//! A structure that C and Rust share is declared in C alone. The skeleton has it if BTF does: as the key or
+//! the value of a map, as part of a global, or as the argument of a function that is not inlined. BTF has
+//! no enumerators and macros, so Rust repeats the few that it needs.
 
 macro_rules! skeletons {
     ($($(#[$attribute:meta])* $program:ident)*) => {$(

@@ -1,4 +1,4 @@
-//! What a receivebox is told to watch, and what is seen of it.
+//! The bundles that a receivebox watches, and the packets that it sees of each.
 
 use std::net::IpAddr;
 
@@ -30,11 +30,12 @@ pub struct SamplerBundle {
 pub struct Boundary {
     /// Bundle of the packet.
     pub bundle: BundleId,
-    /// The packet, when it was seen (CLOCK_MONOTONIC), and what had come until then.
+    /// The packet, when it was seen (CLOCK_MONOTONIC), and the counts until then.
     pub report: Report,
-    /// [`SampleBlock::identity`](forebay_core::bundle::SampleBlock::identity); 0 by XDP, where nobody asks for it.
+    /// [`SampleBlock::identity`](forebay_core::bundle::SampleBlock::identity); 0 from XDP, where no reader
+    /// needs it.
     pub identity: u64,
-    /// Bytes on the wire of what was in front of the packet in a super-packet, which is seen as a whole.
+    /// Bytes on the wire in front of the packet in its super-packet, which is seen as a whole.
     pub ahead: ByteCount,
 }
 
@@ -53,7 +54,7 @@ pub struct BundleCounters {
 /// Where the boxes' messages go, or come from: UDP packets that are in no bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MessageEnd {
-    /// Of a box.
+    /// Address of a box.
     pub address: IpAddr,
     /// UDP port.
     pub port: u16,

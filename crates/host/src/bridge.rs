@@ -1,7 +1,7 @@
-//! Which bridge a network device is a port of, and whether that bridge forwards.
+//! The bridge that a network device belongs to, and whether that bridge forwards.
 //!
-//! The kernel is asked over rtnetlink(7): sysfs shows the devices of the network namespace in which
-//! it was mounted, which need not be ours.
+//! The state comes over rtnetlink(7). sysfs would show the devices of the network namespace in which it
+//! was mounted, which may be another one.
 
 mod vlans;
 
@@ -9,14 +9,20 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{
+    BridgePortState, InfoBridge, InfoBridgePort, InfoData, InfoPortData, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage, VlanProtocol,
+};
+use netlink_packet_route::neighbour::NeighbourAttribute;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
 pub use self::vlans::Vlans;
 use crate::fix::Fix;
 use crate::fix::lifelines::Lifelines;
-use crate::netlink::{self, HEADER, attribute};
+use crate::rtnetlink::{self, first};
 
-/// Why the kernel would not carry frames between two devices on its own.
+/// Why the kernel alone would not forward frames between two devices.
 #[derive(Debug, thiserror::Error)]
 pub enum BridgeError {
     /// The devices are not ports of one bridge.
@@ -26,37 +32,37 @@ pub enum BridgeError {
         .0.found(),
         .0.fix().offered(&Lifelines::here(&[]))
     )]
-    Apart(Apart),
+    Apart(SeparatePorts),
     /// Their bridge does not forward between them.
     #[error(
         "{}: the bridge could not carry the traffic while the sendbox does not; {}",
         .0.found(),
         .0.fix()
     )]
-    Idle(Idle),
-    /// The kernel did not say.
+    Idle(IdleReason),
+    /// The kernel refused the request.
     #[error("asking for the bridge of {device}: {source}")]
     Os {
         /// The device.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Two devices, each with the bridge that it is a port of, if any; not the same.
+/// Two devices that are not ports of one bridge, each with its bridge, if any.
 #[derive(Debug)]
-pub struct Apart([(String, Option<String>); 2]);
+pub struct SeparatePorts([(String, Option<String>); 2]);
 
-impl Apart {
-    /// What each is a port of.
+impl SeparatePorts {
+    /// A text that names the bridge of each device.
     pub fn found(&self) -> String {
         let [(lan, lan_bridge), (wan, wan_bridge)] = &self.0;
         let name = |bridge: &Option<String>| bridge.clone().unwrap_or("no bridge".into());
         format!("{lan} is a port of {}, {wan} of {}", name(lan_bridge), name(wan_bridge))
     }
 
-    /// The commands that make both ports of one bridge, of the one that is there if any is.
+    /// The commands that make both devices ports of one bridge, of an existing one if possible.
     pub fn fix(&self) -> Fix {
         let existing = self.0.iter().find_map(|(_, bridge)| bridge.as_deref());
         let bridge = existing.unwrap_or("br0");
@@ -73,29 +79,29 @@ impl Apart {
 
 /// Why a bridge does not forward between two of its ports.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Idle {
+pub enum IdleReason {
     /// The devices, bridge or ports, that are switched off.
     Down(Vec<String>),
     /// Nothing is connected to this port.
     NoCarrier(String),
-    /// This port is held in another state than forwarding.
-    Held(String, PortState),
+    /// The bridge holds this port in a state other than forwarding.
+    Held(String, BridgePortState),
 }
 
-impl Idle {
-    /// What keeps the bridge from forwarding.
+impl IdleReason {
+    /// A text that says why the bridge does not forward.
     pub fn found(&self) -> String {
         match self {
             Self::Down(devices) if devices.len() == 1 => format!("{} is down", devices[0]),
             Self::Down(devices) => format!("{} are down", devices.join(" and ")),
             Self::NoCarrier(port) => format!("{port} has no carrier"),
             Self::Held(port, state) => {
-                format!("the bridge holds its port {port} in the state {}", state.name())
+                format!("the bridge holds its port {port} in the state {state}")
             }
         }
     }
 
-    /// What to do about it.
+    /// The remedy, as text for the operator.
     pub fn fix(&self) -> String {
         match self {
             Self::Down(devices) => {
@@ -110,34 +116,14 @@ impl Idle {
     }
 }
 
-/// State of a port of a bridge (`BR_STATE_*` in include/uapi/linux/if_bridge.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortState(u8);
-
-impl PortState {
-    const FORWARDING: Self = Self(3);
-
-    /// The name that bridge(8) shows.
-    pub const fn name(self) -> &'static str {
-        match self.0 {
-            0 => "disabled",
-            1 => "listening",
-            2 => "learning",
-            3 => "forwarding",
-            4 => "blocking",
-            _ => "unknown",
-        }
-    }
-}
-
-/// The bridge of two devices of the current network namespace, which must be ports of the same and
-/// forwarding.
+/// Returns the bridge of two devices of the current network namespace. Both must be ports of the same
+/// bridge, and forwarding.
 pub fn check(lan: &str, wan: &str) -> Result<String, BridgeError> {
     let os = |device: &str| {
         let device = device.to_string();
         move |source| BridgeError::Os { device, source }
     };
-    let links = [Link::of(lan).map_err(os(lan))?, Link::of(wan).map_err(os(wan))?];
+    let links = [BridgeLink::of(lan).map_err(os(lan))?, BridgeLink::of(wan).map_err(os(wan))?];
     let [lan_bridge, wan_bridge] = [links[0].bridge, links[1].bridge];
     let name = |device: &str, bridge: Option<u32>| {
         bridge.map(|index| bridge_name(index).map_err(os(device))).transpose()
@@ -146,10 +132,13 @@ pub fn check(lan: &str, wan: &str) -> Result<String, BridgeError> {
     let bridge = match names {
         [Some(bridge), Some(other)] if bridge == other => bridge,
         [at_lan, at_wan] => {
-            return Err(BridgeError::Apart(Apart([(lan.into(), at_lan), (wan.into(), at_wan)])));
+            return Err(BridgeError::Apart(SeparatePorts([
+                (lan.into(), at_lan),
+                (wan.into(), at_wan),
+            ])));
         }
     };
-    let own = Link::of(&bridge).map_err(os(&bridge))?;
+    let own = BridgeLink::of(&bridge).map_err(os(&bridge))?;
     let [lan_link, wan_link] = links;
     match idle([(&bridge, own), (lan, lan_link), (wan, wan_link)]) {
         Some(idle) => Err(BridgeError::Idle(idle)),
@@ -157,11 +146,11 @@ pub fn check(lan: &str, wan: &str) -> Result<String, BridgeError> {
     }
 }
 
-/// A bridge that was just put up forwards soon: the kernel tells it of its ports' carrier up to a
-/// second later (net/core/link_watch.c).
+/// Time for a bridge that was just put up: the kernel notices the carrier of its ports up to a second
+/// later (net/core/link_watch.c).
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// As [`check`], but waits up to 2 s for a bridge that does not forward yet.
+/// As [`check`], but waits up to 2 s until the bridge forwards.
 pub fn await_forwarding(lan: &str, wan: &str) -> Result<String, BridgeError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -174,153 +163,107 @@ pub fn await_forwarding(lan: &str, wan: &str) -> Result<String, BridgeError> {
     }
 }
 
-/// What keeps a bridge, named first, from forwarding between two of its ports.
-fn idle(links: [(&str, Link); 3]) -> Option<Idle> {
-    let down = links.iter().filter(|(_, link)| !link.has(IFF_UP));
+/// Why a bridge, named first, does not forward between two of its ports.
+fn idle(links: [(&str, BridgeLink); 3]) -> Option<IdleReason> {
+    let down = links.iter().filter(|(_, link)| !link.flags.contains(LinkFlags::Up));
     let down: Vec<String> = down.map(|(device, _)| (*device).to_string()).collect();
     if !down.is_empty() {
-        return Some(Idle::Down(down));
+        return Some(IdleReason::Down(down));
     }
     let [_, ports @ ..] = links;
-    if let Some((port, _)) = ports.iter().find(|(_, link)| !link.has(IFF_LOWER_UP)) {
-        return Some(Idle::NoCarrier((*port).to_string()));
+    if let Some((port, _)) = ports.iter().find(|(_, link)| !link.flags.contains(LinkFlags::LowerUp))
+    {
+        return Some(IdleReason::NoCarrier((*port).to_string()));
     }
     let held = ports.iter().find_map(|(port, link)| Some((*port, link.held()?)));
-    held.map(|(port, state)| Idle::Held(port.to_string(), state))
+    held.map(|(port, state)| IdleReason::Held(port.to_string(), state))
 }
 
 fn bridge_name(index: u32) -> io::Result<String> {
     Ok(if_indextoname(index)?.to_string_lossy().into_owned())
 }
 
-// include/uapi/linux/rtnetlink.h, if.h, if_link.h
-const RTM_GETLINK: u16 = 18;
-const IFLA_MASTER: u16 = 10;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_SLAVE_KIND: u16 = 4;
-const IFLA_INFO_SLAVE_DATA: u16 = 5;
-const IFLA_INFO_DATA: u16 = 2;
-const IFLA_BRPORT_STATE: u16 = 1;
-const IFLA_BRPORT_ISOLATED: u16 = 33;
-const IFLA_BRPORT_LOCKED: u16 = 39;
-const IFLA_BR_VLAN_FILTERING: u16 = 7;
-const IFLA_BR_VLAN_PROTOCOL: u16 = 8;
-const ETH_P_8021Q: u16 = 0x8100;
-const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
-const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
-const IFF_UP: u32 = 1;
-const IFF_LOWER_UP: u32 = 1 << 16;
-/// `struct ifinfomsg`, behind the header.
-const LINK_HEADER: usize = 16;
-
-/// The kernel's message about a link.
-fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
-    let mut link = [0; LINK_HEADER];
-    link[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-    netlink::ask(RTM_GETLINK, &link)
-}
-
-/// What matters here of a link.
+/// The properties of a link that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Link {
-    /// Flags of the link (`IFF_*`).
-    flags: u32,
-    /// Index of the bridge that it is a port of.
+struct BridgeLink {
+    flags: LinkFlags,
+    /// Index of the bridge, if this link is a port of one.
     bridge: Option<u32>,
     /// State of the port in that bridge.
-    state: Option<PortState>,
-    /// No other isolated port may reach it, or it them.
+    state: Option<BridgePortState>,
+    /// No other isolated port exchanges frames with this port.
     is_isolated: bool,
-    /// The port takes frames of known stations only (802.1X).
+    /// The port accepts frames of known stations only (802.1X).
     is_locked: bool,
-    /// Itself a bridge: the kind of tags by which it heeds VLANs, if it does (an EtherType).
-    heeds_vlans: Option<u16>,
-    /// Itself a bridge: iptables sees what it forwards.
+    /// If this is a bridge with VLAN filtering: the kind of tags that it filters by.
+    heeds_vlans: Option<VlanProtocol>,
+    /// If this is a bridge: whether iptables sees the forwarded frames.
     calls_iptables: bool,
 }
 
-impl Link {
+impl BridgeLink {
     fn of(device: &str) -> io::Result<Self> {
-        Self::parse(&ask(if_nametoindex(device)?)?)
+        Self::at(if_nametoindex(device)?)
     }
 
-    fn has(&self, flag: u32) -> bool {
-        self.flags & flag != 0
+    fn at(index: u32) -> io::Result<Self> {
+        rtnetlink::link(index).map(|link| Self::read(&link))
     }
 
-    /// State of the port, unless it forwards or the kernel does not say.
-    fn held(&self) -> Option<PortState> {
-        self.state.filter(|state| *state != PortState::FORWARDING)
+    /// State of the port, unless the port forwards or the kernel reports no state.
+    fn held(&self) -> Option<BridgePortState> {
+        self.state.filter(|state| *state != BridgePortState::Forwarding)
     }
 
-    /// Reads the kernel's message about a link.
-    fn parse(message: &[u8]) -> io::Result<Self> {
-        netlink::refusal(message)?;
-        // Behind family, type and index.
-        let flags = message.get(HEADER + 8..HEADER + 12).and_then(|flags| flags.try_into().ok());
-        let flags = u32::from_ne_bytes(flags.ok_or(io::ErrorKind::InvalidData)?);
-        let link = message.get(HEADER + LINK_HEADER..).unwrap_or_default();
-        let info = attribute(link, IFLA_LINKINFO).unwrap_or_default();
-        let own = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
-        let is_set = |of: &[u8], kind| attribute(of, kind).is_some_and(|value| value == [1]);
-        let is_bridge = attribute(info, IFLA_INFO_KIND).is_some_and(|kind| kind == b"bridge\0");
-        let alone = Self {
-            flags,
-            bridge: None,
-            state: None,
-            is_isolated: false,
-            is_locked: false,
-            heeds_vlans: (is_bridge && is_set(own, IFLA_BR_VLAN_FILTERING)).then(|| {
-                let protocol = attribute(own, IFLA_BR_VLAN_PROTOCOL);
-                protocol.and_then(|it| it.try_into().ok()).map_or(ETH_P_8021Q, u16::from_be_bytes)
-            }),
-            calls_iptables: is_bridge
-                && [IFLA_BR_NF_CALL_IPTABLES, IFLA_BR_NF_CALL_IP6TABLES]
-                    .iter()
-                    .any(|kind| is_set(own, *kind)),
+    fn read(link: &LinkMessage) -> Self {
+        let info = rtnetlink::info(link);
+        let own = match first!(info, LinkInfo::Data) {
+            Some(InfoData::Bridge(own)) => own.as_slice(),
+            _ => &[],
         };
-        // Bonds and the like are masters too.
-        let kind = attribute(info, IFLA_INFO_SLAVE_KIND);
-        if kind.is_none_or(|kind| !kind.starts_with(b"bridge\0")) {
-            return Ok(alone);
+        // Bonds and similar devices are masters too.
+        let port = match first!(info, LinkInfo::PortData) {
+            Some(InfoPortData::BridgePort(port)) => Some(port.as_slice()),
+            _ => None,
+        };
+        let says = |wanted| port.is_some_and(|port| port.contains(&wanted));
+        let protocol = first!(own, InfoBridge::VlanProtocol).copied().unwrap_or_default();
+        Self {
+            flags: link.header.flags,
+            bridge: port.and_then(|_| first!(link.attributes, LinkAttribute::Controller).copied()),
+            state: port.and_then(|port| first!(port, InfoBridgePort::State).copied()),
+            is_isolated: says(InfoBridgePort::Isolated(true)),
+            is_locked: says(InfoBridgePort::Locked(true)),
+            heeds_vlans: own.contains(&InfoBridge::VlanFiltering(true)).then_some(protocol),
+            calls_iptables: own.contains(&InfoBridge::NfCallIpTables(true))
+                || own.contains(&InfoBridge::NfCallIp6Tables(true)),
         }
-        let master = attribute(link, IFLA_MASTER).and_then(|index| index.try_into().ok());
-        let port = attribute(info, IFLA_INFO_SLAVE_DATA).unwrap_or_default();
-        let state = attribute(port, IFLA_BRPORT_STATE).and_then(|state| state.first().copied());
-        Ok(Self {
-            bridge: master.map(u32::from_ne_bytes),
-            state: state.map(PortState),
-            is_isolated: is_set(port, IFLA_BRPORT_ISOLATED),
-            is_locked: is_set(port, IFLA_BRPORT_LOCKED),
-            ..alone
-        })
     }
 }
 
-/// What a bridge lets pass between two of its ports, beside their states.
+/// Rules of a bridge for frames between two of its ports, besides the states of the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// Both ports are isolated: nothing passes between them.
     pub is_isolated: bool,
-    /// The first port takes frames of known stations only (802.1X).
+    /// The first port accepts frames of known stations only (802.1X).
     pub is_locked: bool,
-    /// Frames without a tag would leave with that of this VLAN, or not at all.
+    /// Frames without a tag would leave with the tag of this VLAN, or not at all.
     pub other_vlan: Option<u16>,
-    /// What becomes of tags; `None`: all leave as they come.
+    /// Treatment of tags; `None`: all tags leave as they came.
     pub vlans: Option<Vlans>,
-    /// The bridge heeds tags of this kind (an EtherType) and not those of IEEE 802.1Q.
+    /// The bridge filters by tags of this kind (an EtherType) and not by tags of IEEE 802.1Q.
     pub other_tags: Option<u16>,
-    /// iptables may see what passes.
+    /// iptables may see the forwarded frames.
     pub calls_iptables: bool,
 }
 
 /// The passage from `lan` to `wan`, ports of one bridge.
 pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
     let (lan_index, wan_index) = (if_nametoindex(lan)?, if_nametoindex(wan)?);
-    let links = [Link::parse(&ask(lan_index)?)?, Link::parse(&ask(wan_index)?)?];
+    let links = [BridgeLink::at(lan_index)?, BridgeLink::at(wan_index)?];
     let bridge = links[0].bridge.ok_or(io::ErrorKind::NotFound)?;
-    let bridge = Link::parse(&ask(bridge)?)?;
+    let bridge = BridgeLink::at(bridge)?;
     let (mut other_vlan, mut vlans) = (None, None);
     if bridge.heeds_vlans.is_some() {
         let [of_lan, of_wan] = [vlans::of(lan_index)?, vlans::of(wan_index)?];
@@ -333,40 +276,34 @@ pub fn passage(lan: &str, wan: &str) -> io::Result<Passage> {
         is_locked: links[0].is_locked,
         other_vlan,
         vlans,
-        other_tags: bridge.heeds_vlans.filter(|kind| *kind != ETH_P_8021Q),
+        other_tags: bridge
+            .heeds_vlans
+            .filter(|kind| *kind != VlanProtocol::Ieee8021Q)
+            .map(u16::from),
         calls_iptables: bridge.calls_iptables,
     })
 }
 
-/// The Ethernet addresses of at most `limit` stations that the bridge of `lan` and `wan` knows at further
-/// ports.
+/// The Ethernet addresses of at most `limit` stations that the bridge of `lan` and `wan` has learned on
+/// its other ports.
 pub fn stations_elsewhere(lan: &str, wan: &str, limit: usize) -> io::Result<BTreeSet<[u8; 6]>> {
     let own = [if_nametoindex(lan)?, if_nametoindex(wan)?];
-    let Some(bridge) = Link::parse(&ask(own[0])?)?.bridge else { return Ok(BTreeSet::new()) };
-    let mut body = [0; NEIGHBOUR_HEADER];
-    body[0] = libc::AF_BRIDGE as u8;
-    let messages = netlink::dump(RTM_GETNEIGH, &body)?;
-    let station = |message: &Vec<u8>| {
-        let port = u32::from_ne_bytes(message.get(HEADER + 4..HEADER + 8)?.try_into().ok()?);
-        let entry = message.get(HEADER + NEIGHBOUR_HEADER..)?;
-        let is_ours = attribute(entry, NDA_MASTER)? == bridge.to_ne_bytes();
-        let address = attribute(entry, NDA_LLADDR)?.try_into().ok()?;
-        (is_ours && !own.contains(&port)).then_some(address)
-    };
-    Ok(messages.iter().filter_map(station).take(limit).collect())
+    let Some(bridge) = BridgeLink::at(own[0])?.bridge else { return Ok(BTreeSet::new()) };
+    let mut stations = BTreeSet::new();
+    for entry in rtnetlink::neighbours(AddressFamily::Bridge)? {
+        let is_ours = entry.attributes.contains(&NeighbourAttribute::Controller(bridge));
+        let address = first!(entry.attributes, NeighbourAttribute::LinkLayerAddress);
+        let address = address.and_then(|address| <[u8; 6]>::try_from(&address[..]).ok());
+        if is_ours && !own.contains(&entry.header.ifindex) && stations.len() < limit {
+            stations.extend(address);
+        }
+    }
+    Ok(stations)
 }
-
-// include/uapi/linux/rtnetlink.h, neighbour.h
-const RTM_GETNEIGH: u16 = 30;
-/// `struct ndmsg`, behind the header.
-const NEIGHBOUR_HEADER: usize = 12;
-const NDA_LLADDR: u16 = 2;
-const NDA_MASTER: u16 = 9;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::attribute_of;
     use crate::port::tests::{on_a_veth_pair, run};
 
     #[test]
@@ -450,42 +387,14 @@ mod tests {
 
     #[test]
     fn a_master_that_is_no_bridge_does_not_count() {
-        let message = |kind: &[u8]| {
-            let info = attribute_of(IFLA_INFO_SLAVE_KIND, kind);
-            let link =
-                [attribute_of(3, b"left\0"), attribute_of(IFLA_MASTER, &7_u32.to_ne_bytes())];
-            [vec![0; HEADER + LINK_HEADER], link.concat(), attribute_of(IFLA_LINKINFO, &info)]
-                .concat()
+        let bridge_of = |data| {
+            let info = LinkAttribute::LinkInfo(vec![LinkInfo::PortData(data)]);
+            let link = rtnetlink::about_link(1, vec![LinkAttribute::Controller(7), info]);
+            BridgeLink::read(&link).bridge
         };
-        let bridge_index = |message: &[u8]| Link::parse(message).unwrap().bridge;
-        assert_eq!(bridge_index(&message(b"bridge\0")), Some(7));
-        for kind in [&b"bond\0"[..], b"bridge2\0", b""] {
-            assert_eq!(bridge_index(&message(kind)), None);
-        }
-        let mut endless = message(b"bridge\0");
-        endless[HEADER + LINK_HEADER..][..2].fill(0);
-        assert_eq!(bridge_index(&endless), None, "an attribute of no length");
+        assert_eq!(bridge_of(InfoPortData::BridgePort(Vec::new())), Some(7));
+        assert_eq!(bridge_of(InfoPortData::BondPort(Vec::new())), None);
+        assert_eq!(BridgeLink::read(&rtnetlink::about_link(1, Vec::new())).bridge, None);
         assert!(matches!(check("no-such-left", "lo"), Err(BridgeError::Os { .. })));
-    }
-
-    #[test]
-    fn a_message_that_ends_early_names_no_other_bridge() {
-        on_a_veth_pair(|| {
-            run("ip link add br0 type bridge");
-            run("ip link set dev left master br0");
-            let answer = ask(if_nametoindex("left").unwrap()).unwrap();
-            let bridge = if_nametoindex("br0").unwrap();
-            let whole = Link::parse(&answer).unwrap();
-            assert_eq!(
-                (whole.bridge, whole.held().map(PortState::name)),
-                (Some(bridge), Some("disabled"))
-            );
-            for len in 0..answer.len() {
-                let Ok(found) = Link::parse(&answer[..len]) else { continue };
-                assert!(found.bridge.is_none_or(|found| found == bridge), "cut at {len}");
-                assert!(found.state.is_none() || found.state == whole.state, "cut at {len}");
-            }
-            assert!(Link::parse(&ask(9999).unwrap()).is_err(), "no such device");
-        });
     }
 }

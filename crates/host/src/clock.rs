@@ -8,7 +8,8 @@ pub fn now() -> Timestamp {
     Timestamp::from_nanos(nanos(ClockId::CLOCK_MONOTONIC))
 }
 
-/// The time of day, since 1970, when [`now`] was 0; 0 where the clock of the day is behind that.
+/// The time of day, since 1970, at which [`now`] was 0. Returns 0 if the clock is set to before
+/// that.
 pub fn time_of_day() -> Duration {
     let since_zero = nanos(ClockId::CLOCK_REALTIME).saturating_sub(now().as_nanos());
     Duration::from_nanos(since_zero)

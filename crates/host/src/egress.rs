@@ -1,8 +1,8 @@
-//! The qdisc that the kernel has at a device's way out.
+//! The qdisc at the egress of a device.
 //!
-//! What an AF_XDP socket sends goes straight to the driver (`__dev_direct_xmit` in net/core/dev.c),
-//! past the qdisc of the device. If an operator shapes there, a sendbox would silently undo it while
-//! it lives: such a device is refused.
+//! Frames from an AF_XDP socket go straight to the driver (`__dev_direct_xmit` in net/core/dev.c),
+//! past the qdisc of the device. If an operator shapes there, a running sendbox would silently
+//! bypass that shaper, so it refuses such a device.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use nix::net::if_::if_nametoindex;
 
 use crate::netlink::{self, HEADER, attribute};
 
-/// Why a device is not fit to be sent through past its qdisc.
+/// Why a sendbox must not bypass the qdisc of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
-    /// Somebody has put a qdisc there.
+    /// The operator, or a program, has installed a qdisc there.
     #[error(
         "{device} has the qdisc {kind}, which somebody put there and packets of bundles would not \
          pass; run `{}`, or shape elsewhere",
@@ -26,18 +26,18 @@ pub enum EgressError {
         /// Kind of the qdisc, such as `htb`.
         kind: String,
     },
-    /// The kernel did not say.
+    /// The kernel refused the request.
     #[error("asking for the qdisc of {device}: {source}")]
     Os {
         /// Device name.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl EgressError {
-    /// What was found.
+    /// A text that names the device and its qdisc.
     pub fn found(&self) -> String {
         match self {
             Self::Foreign { device, kind } => {
@@ -48,7 +48,7 @@ impl EgressError {
     }
 }
 
-/// The command that gives a device the kernel's own qdisc again.
+/// The command that restores the kernel's own qdisc of a device.
 pub fn fix(device: &str) -> String {
     format!("tc qdisc del dev {device} root")
 }
@@ -56,22 +56,21 @@ pub fn fix(device: &str) -> String {
 /// A qdisc at the root of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootQdisc {
-    /// Such as `htb`.
+    /// Kind of the qdisc, such as `htb`.
     pub kind: String,
     handle: u32,
 }
 
 impl RootQdisc {
-    /// Whether somebody put it there: only a qdisc that the kernel chose itself
+    /// Whether an operator or a program has installed it. Only a qdisc that the kernel chose itself
     /// (`net.core.default_qdisc`, `mq`, `noqueue`) has no handle (sch_generic.c, sch_api.c).
     pub fn is_foreign(&self) -> bool {
-        // It holds nothing back, whoever asked for it.
+        // A `noqueue` that an operator has set holds nothing back either.
         self.handle != 0 && self.kind != "noqueue"
     }
 }
 
-/// The root qdisc of `device`, in the current network namespace; `None` before it was
-/// ever up.
+/// The root qdisc of `device`, in the current network namespace; `None` if the device was never up.
 pub fn root_qdisc(device: &str) -> Result<Option<RootQdisc>, EgressError> {
     let os = |source| EgressError::Os { device: device.into(), source };
     let ifindex = if_nametoindex(device).map_err(|error| os(error.into()))?;
@@ -79,7 +78,7 @@ pub fn root_qdisc(device: &str) -> Result<Option<RootQdisc>, EgressError> {
     Ok(root.map(|qdisc| RootQdisc { kind: qdisc.kind, handle: qdisc.handle }))
 }
 
-/// A qdisc and what it hangs below.
+/// A qdisc and the handle of its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Qdisc {
     pub kind: String,
@@ -89,12 +88,12 @@ pub(crate) struct Qdisc {
 
 /// All qdiscs of a device.
 pub(crate) fn qdiscs(ifindex: u32) -> io::Result<Vec<Qdisc>> {
-    // Kernels differ in whether they heed the device: those of all may come.
+    // Some kernels ignore the device in the request, and list the qdiscs of all devices.
     let messages = netlink::dump(RTM_GETQDISC, &about(ifindex, 0))?;
     Ok(messages.iter().filter_map(|message| qdisc_of(message, ifindex)).collect())
 }
 
-/// The qdisc at the root of a device, which the kernel tells first: there may be thousands below it.
+/// The qdisc at the root of a device, which the kernel lists first: there may be thousands below it.
 pub(crate) fn root(ifindex: u32) -> io::Result<Option<Qdisc>> {
     let is_root = |qdisc: &Qdisc| qdisc.parent == TC_H_ROOT;
     netlink::find(RTM_GETQDISC, &about(ifindex, 0), |message| {
@@ -102,14 +101,14 @@ pub(crate) fn root(ifindex: u32) -> io::Result<Option<Qdisc>> {
     })
 }
 
-/// Bytes that wait at the way out of a device, in the qdisc at its root and all below that.
+/// Bytes queued at the egress of a device: in its root qdisc and all qdiscs below.
 pub fn backlog(ifindex: u32) -> io::Result<ByteCount> {
     let at_root = |message: &[u8]| root_backlog(message, ifindex);
     let bytes = netlink::find(RTM_GETQDISC, &about(ifindex, 0), at_root)?;
     Ok(ByteCount::new(bytes.unwrap_or(0).into()))
 }
 
-/// `struct tcmsg`: a question about what hangs below `parent` at a device.
+/// `struct tcmsg`: a request for the qdiscs below `parent` at a device.
 pub(crate) fn about(ifindex: u32, parent: u32) -> [u8; QDISC_HEADER] {
     let mut body = [0; QDISC_HEADER];
     body[4..8].copy_from_slice(&ifindex.to_ne_bytes());
@@ -117,7 +116,7 @@ pub(crate) fn about(ifindex: u32, parent: u32) -> [u8; QDISC_HEADER] {
     body
 }
 
-/// Refuses a `device` whose root qdisc somebody put there.
+/// Refuses a `device` whose root qdisc an operator or a program has installed.
 pub fn check(device: &str) -> Result<(), EgressError> {
     match root_qdisc(device)? {
         Some(qdisc) if qdisc.is_foreign() => {
@@ -131,13 +130,13 @@ pub fn check(device: &str) -> Result<(), EgressError> {
 pub(crate) const RTM_GETQDISC: u16 = 38;
 const TCA_KIND: u16 = 1;
 const TCA_STATS2: u16 = 7;
-// include/uapi/linux/gen_stats.h; `struct gnet_stats_queue` begins with packets and bytes that wait.
+// include/uapi/linux/gen_stats.h; `struct gnet_stats_queue` begins with queued packets and bytes.
 const TCA_STATS_QUEUE: u16 = 3;
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 pub(crate) const QDISC_HEADER: usize = 20;
 
-/// The qdisc, or the class, of the kernel's message, if it is of this device.
+/// The qdisc, or the class, in the kernel's message, if it belongs to this device.
 pub(crate) fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
     let body: &[u8; QDISC_HEADER] = message.get(HEADER..)?.first_chunk()?;
     let word = |at: usize| u32::from_ne_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
@@ -149,7 +148,7 @@ pub(crate) fn qdisc_of(message: &[u8], of: u32) -> Option<Qdisc> {
     Some(Qdisc { kind, handle: word(8), parent: word(12) })
 }
 
-/// Bytes that wait in the qdisc of the kernel's message, if it is at the root of this device.
+/// Bytes queued in the qdisc of the kernel's message, if it is at the root of this device.
 fn root_backlog(message: &[u8], of: u32) -> Option<u32> {
     qdisc_of(message, of).filter(|qdisc| qdisc.parent == TC_H_ROOT)?;
     let statistics = attribute(&message[HEADER + QDISC_HEADER..], TCA_STATS2)?;

@@ -1,4 +1,4 @@
-//! Which devices carry Ethernet frames, and the Ethernet addresses that are this machine's.
+//! Devices with Ethernet frames, and the Ethernet addresses of this machine.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +7,7 @@ use nix::ifaddrs::getifaddrs;
 
 use crate::offload;
 
-/// Why a device is not fit for a box.
+/// Why a box cannot use a device.
 #[derive(Debug, thiserror::Error)]
 pub enum EthernetError {
     /// Packets of the device have another header in front, or none.
@@ -18,18 +18,18 @@ pub enum EthernetError {
         /// `ARPHRD_*` of include/uapi/linux/if_arp.h.
         hardware_type: u16,
     },
-    /// The kernel did not say.
+    /// The kernel refused the request.
     #[error("asking for the kind of {device}: {source}")]
     Os {
         /// Device name.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl EthernetError {
-    /// What is wrong with the device.
+    /// A text that says what is wrong with the device.
     pub fn found(&self) -> String {
         match self {
             Self::Other { device, hardware_type } => {
@@ -40,7 +40,7 @@ impl EthernetError {
     }
 }
 
-/// What to do about a device without Ethernet frames.
+/// The remedy for a device without Ethernet frames, as text for the operator.
 pub fn fix() -> &'static str {
     "name the Ethernet device that its packets leave through, and the tunnel's ends as the bundle's \
      `from` and `to`"
@@ -69,8 +69,8 @@ fn kind(hardware_type: u16) -> String {
     }
 }
 
-/// Refuses a `device`, of the current network namespace, without Ethernet frames. The loopback
-/// device has them.
+/// Refuses a `device`, of the current network namespace, without Ethernet frames. The loopback device has Ethernet
+/// frames.
 pub fn check(device: &str) -> Result<(), EthernetError> {
     let device = device.to_string();
     match offload::hardware_type(&device) {
@@ -80,8 +80,8 @@ pub fn check(device: &str) -> Result<(), EthernetError> {
     }
 }
 
-/// Whether packets of a `device` have no header of a link in front of them, as those of tun, WireGuard, PPP and IP
-/// tunnels: what the kernel puts there comes behind its queues.
+/// Whether packets of a `device` have no link header, as with tun, WireGuard, PPP and IP tunnels. The kernel adds
+/// the outer headers only behind the queues of the device.
 pub fn is_bare(device: &str) -> io::Result<bool> {
     let bare = [
         ARPHRD_PPP,
@@ -96,7 +96,7 @@ pub fn is_bare(device: &str) -> io::Result<bool> {
     Ok(bare.contains(&offload::hardware_type(device)?))
 }
 
-/// As [`check`], or of bare packets.
+/// As [`check`], but also accepts a device with bare packets.
 pub fn check_or_bare(device: &str) -> Result<(), EthernetError> {
     match is_bare(device) {
         Ok(true) => Ok(()),
@@ -104,8 +104,8 @@ pub fn check_or_bare(device: &str) -> Result<(), EthernetError> {
     }
 }
 
-/// The addresses of all Ethernet devices of the current network namespace. A bridge takes frames to
-/// any of its ports' for its own, as a device above it (VLAN, macvlan) does those to its own.
+/// The addresses of all Ethernet devices of the current network namespace. A bridge accepts frames to the address
+/// of any port as its own, and a device above it (VLAN, macvlan) does so for its own address.
 pub fn own_addresses() -> io::Result<BTreeSet<[u8; 6]>> {
     let interfaces = getifaddrs()?.filter_map(|interface| interface.address);
     let links = interfaces.filter_map(|address| {

@@ -1,8 +1,8 @@
-//! Packet filters on the kernel's way from one device to another.
+//! Finds packet filters in the kernel's path from one device to another.
 //!
-//! What an XDP program takes meets no filter at the way in of its device, what an AF_XDP socket sends none
-//! at the way out of its own, and neither a bridge's between the two. Whoever put a filter there must not
-//! find that a box undoes it.
+//! A packet that an XDP program takes bypasses the filters at the ingress of its device. A packet that an AF_XDP socket
+//! sends bypasses the filters at the egress. Both bypass the filters of a bridge in between. A box must not silently
+//! disable a filter that an operator has configured.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use nix::sys::socket::SockProtocol;
 use crate::egress;
 use crate::netlink::{self, HEADER, all_attributes, attribute};
 
-/// No box of such a build has a way out that filters could stand at.
+/// Build without BPF: its boxes have no egress with filters.
 #[cfg(not(feature = "bpf"))]
 fn tcx_programs(_ifindex: u32, _is_egress: bool) -> io::Result<Vec<String>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this build asks for no BPF programs"))
@@ -26,17 +26,16 @@ fn has_tcx(ifindex: u32, is_egress: bool) -> io::Result<bool> {
     tcx_programs(ifindex, is_egress).map(|names| !names.is_empty())
 }
 
-/// A filter, and how to take it away.
+/// A filter in the way of a box, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// What was found.
+    /// A text that names the filter.
     pub found: String,
-    /// What to do about it.
+    /// The remedy: a command, or a text for the operator.
     pub fix: String,
 }
 
-/// A filter of tc(8) or of tcx at the way in of `lan` or at the way out of `wan`; needs
-/// `CAP_NET_ADMIN`.
+/// A filter of tc(8) or of tcx at the ingress of `lan` or at the egress of `wan`; needs `CAP_NET_ADMIN`.
 pub fn of_tc(lan: &str, wan: &str) -> io::Result<Option<Filter>> {
     for (device, side) in [(lan, Side::Ingress), (wan, Side::Egress)] {
         let ifindex = if_nametoindex(device)?;
@@ -56,8 +55,9 @@ pub fn of_tc(lan: &str, wan: &str) -> io::Result<Option<Filter>> {
     Ok(None)
 }
 
-/// Programs at the way out of `wan` (tcx) in front of the one that puts packets into classes, if that is there: of what
-/// they have the last word on it sees nothing. Needs `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
+/// Programs at the egress of `wan` (tcx) in front of the program that puts packets into classes, if that is there. The
+/// latter does not see packets that a program in front of it accepts or drops. Needs `CAP_NET_ADMIN` and
+/// `CAP_SYS_ADMIN`.
 pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
     let names = tcx_programs(if_nametoindex(wan)?, true)?;
     let ahead = ahead_of(CLASSIFY, &names).join(", ");
@@ -72,15 +72,15 @@ pub fn ahead_of_classes(wan: &str) -> io::Result<Option<Filter>> {
     Ok(Some(Filter { found, fix: fix.into() }))
 }
 
-/// Programs of `names` that stand in front of `name`, if that is there.
+/// Programs of `names` in front of `name`, if that is there.
 fn ahead_of<'a>(name: &str, names: &'a [String]) -> &'a [String] {
-    // The last: what is behind another one of that name may be in front of the box's all the same.
+    // Take the last match: a program behind another one of that name may still be in front of the box's own.
     names.iter().rposition(|it| it == name).map_or(&[][..], |at| &names[..at])
 }
 
-/// A chain of nftables with rules, or that drops, between `lan` and `wan` of one bridge: of the bridge
-/// family, at one of the devices, or, where `calls_iptables`, for routed packets, iptables' included.
-/// Needs `CAP_NET_ADMIN`.
+/// A chain of nftables that has rules or drops by policy, between `lan` and `wan` of one bridge. The chain belongs to
+/// the bridge family or to one of the devices. If `calls_iptables`, chains for routed packets count too, with those of
+/// iptables. Needs `CAP_NET_ADMIN`.
 pub fn of_netfilter(lan: &str, wan: &str, calls_iptables: bool) -> io::Result<Option<Filter>> {
     let chains = chains()?;
     if let Some(chain) = chains.iter().find(|chain| chain.acts() && chain.is_between(lan, wan)) {
@@ -107,8 +107,8 @@ pub fn of_netfilter(lan: &str, wan: &str, calls_iptables: bool) -> io::Result<Op
     }))
 }
 
-/// What changes sources of packets that are routed, if anything may: a chain of nftables with rules, or iptables' table.
-/// Needs `CAP_NET_ADMIN`.
+/// Names a chain of nftables with NAT rules, or the NAT table of iptables, if it may change the source of routed
+/// packets. Needs `CAP_NET_ADMIN`.
 pub fn of_source_nat() -> io::Result<Option<String>> {
     let chains = chains()?;
     let is_it = |chain: &&Chain| {
@@ -124,8 +124,7 @@ pub fn of_source_nat() -> io::Result<Option<String>> {
     Ok(paths.into_iter().any(has_nat).then(|| "iptables' table nat".into()))
 }
 
-/// A chain of nftables that drops what is routed unless a rule takes it, where no rule names any of `devices`. Needs
-/// `CAP_NET_ADMIN`.
+/// A chain of nftables that drops routed packets by policy, if no rule names any of `devices`. Needs `CAP_NET_ADMIN`.
 pub fn of_forward_policy(devices: &[&str]) -> io::Result<Option<Filter>> {
     let chains = chains()?;
     let drops = |chain: &&Chain| chain.drops && chain.is_routed() && chain.hook == FORWARD;
@@ -154,7 +153,7 @@ pub fn of_forward_policy(devices: &[&str]) -> io::Result<Option<Filter>> {
     Ok(Some(Filter { found, fix }))
 }
 
-/// Whether bridges of this network namespace hand what they forward to iptables.
+/// Whether bridges of this network namespace pass forwarded frames to iptables.
 pub fn bridges_call_iptables() -> bool {
     let is_on = |key| {
         let path = format!("/proc/sys/net/bridge/bridge-nf-call-{key}");
@@ -185,7 +184,7 @@ const TC_H_CLSACT_INGRESS: u32 = 0xffff_fff2;
 const TC_H_CLSACT_EGRESS: u32 = 0xffff_fff3;
 
 fn has_tc_filter(ifindex: u32, side: Side) -> io::Result<bool> {
-    // Asked for filters at the way out, the qdisc `ingress` answers with those at the way in.
+    // For a request about the egress, the qdisc `ingress` lists the filters of its ingress.
     let is_there = egress::qdiscs(ifindex)?.iter().any(|qdisc| {
         qdisc.parent == TC_H_CLSACT
             && (qdisc.kind == "clsact" || qdisc.kind == "ingress" && side == Side::Ingress)
@@ -214,12 +213,12 @@ const NFTA_CHAIN_TYPE: u16 = 7;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_DEV: u16 = 3;
 const NFTA_HOOK_DEVS: u16 = 4;
-/// In a list of devices: all whose names begin so (Linux 6.16).
+/// In a list of devices: a prefix of device names (Linux 6.16).
 const NFTA_DEVICE_PREFIX: u16 = 2;
 const NF_DROP: u32 = 0;
 const FAMILIES: [(u8, &str); 5] =
     [(1, "inet"), (2, "ip"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
-/// Before and after forwarding and at it; the others are for what a host sends and receives itself.
+/// Hooks before, at and after forwarding. The other hooks see the traffic of the host itself.
 const HOOKS_OF_FORWARDED: [u32; 3] = [0, FORWARD, POSTROUTING];
 const FORWARD: u32 = 2;
 const POSTROUTING: u32 = 4;
@@ -227,11 +226,11 @@ const NETDEV_INGRESS: u32 = 0;
 const NETDEV_EGRESS: u32 = 1;
 const INET_INGRESS: u32 = 5;
 
-/// A chain that the kernel enters by itself.
+/// A base chain: the kernel enters it at a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chain {
     family: &'static str,
-    /// Family and table, as nft(8) takes them.
+    /// Family and table, in the syntax of nft(8).
     table: String,
     /// Family, table and the chain's own name.
     name: String,
@@ -239,19 +238,19 @@ struct Chain {
     is_nat: bool,
     hook: u32,
     devices: Vec<String>,
-    /// What names of further devices begin with.
+    /// Prefixes of the names of further devices.
     prefixes: Vec<String>,
     drops: bool,
     rules: u32,
 }
 
 impl Chain {
-    /// Whether it may do something to a packet.
+    /// Whether the chain may change or drop a packet.
     fn acts(&self) -> bool {
         self.drops || self.rules > 0
     }
 
-    /// Whether it stands between two ports of a bridge.
+    /// Whether the chain sees frames between two ports of a bridge.
     fn is_between(&self, lan: &str, wan: &str) -> bool {
         let is_of = |device: &str| {
             self.devices.iter().any(|of| of == device)
@@ -265,12 +264,12 @@ impl Chain {
         }
     }
 
-    /// Whether what is routed passes it.
+    /// Whether the chain sees routed packets.
     fn is_routed(&self) -> bool {
         ["inet", "ip", "ip6"].contains(&self.family) && HOOKS_OF_FORWARDED.contains(&self.hook)
     }
 
-    /// Reads the kernel's message; `None` of a chain that others jump to, and of what is malformed.
+    /// Reads the kernel's message. Returns `None` for a chain without a hook, and for a malformed message.
     fn parse(message: &[u8]) -> Option<Self> {
         let number = *message.get(HEADER)?;
         let (_, family) = FAMILIES.into_iter().find(|(family, _)| *family == number)?;
@@ -298,9 +297,9 @@ impl Chain {
     }
 }
 
-/// All chains that the kernel enters by itself; none where it has no nftables.
+/// All base chains of the kernel; none if it has no nftables.
 fn chains() -> io::Result<Vec<Chain>> {
-    // No family: of all.
+    // Family 0 requests the chains of all families.
     let answer =
         netlink::dump_of(SockProtocol::NetlinkNetFilter, NFT_MSG_GETCHAIN, &[0; NFT_HEADER]);
     match answer {
@@ -327,7 +326,7 @@ mod tests {
         on_a_veth_pair(|| {
             let found = || of_tc("left", "right").unwrap();
             assert_eq!(found(), None);
-            // Against the direction of the bundle.
+            // A filter in the opposite direction of the bundle does not count.
             run("tc qdisc add dev left clsact");
             run("tc qdisc add dev right clsact");
             let rule = "protocol ip u32 match u32 0 0";
@@ -342,14 +341,14 @@ mod tests {
                 run(&filter.fix);
                 assert_eq!(found(), None);
             }
-            // Of several devices together.
+            // A filter of a block, which several devices share.
             run("tc qdisc del dev left clsact");
             run("tc qdisc add dev left ingress_block 7 clsact");
             run(&format!("tc filter add block 7 {rule}"));
             assert_eq!(found().unwrap().found, "left has a tc filter at its ingress");
             run("tc filter del block 7");
             assert_eq!(found(), None);
-            // The older qdisc has the way in only.
+            // The older qdisc only has an ingress.
             for device in ["left", "right"] {
                 run(&format!("tc qdisc del dev {device} clsact"));
                 run(&format!("tc qdisc add dev {device} ingress"));
@@ -464,7 +463,7 @@ mod tests {
             let message = netlink::dump_of(protocol, NFT_MSG_GETCHAIN, &body).unwrap().remove(0);
             let whole = Chain::parse(&message).unwrap();
             assert_eq!((whole.devices.len(), whole.drops, whole.rules), (2, true, 0));
-            // The list of a newer nft(8) that was told `device "le*"`.
+            // The list that a newer nft(8) writes for `device "le*"`.
             let mut wild = message.clone();
             let at = message.windows(8).position(|bytes| bytes[4..] == *b"left").unwrap();
             wild[at + 2] = NFTA_DEVICE_PREFIX as u8;

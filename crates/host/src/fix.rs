@@ -1,17 +1,18 @@
-//! Commands that a person may run to set a machine right, and whether a box may offer them.
+//! Commands that an operator may run to fix a machine, and whether a box may offer them.
 //!
-//! A command that moves a device to a bridge or a network namespace, or takes it down, ends what runs over that device. On a
-//! remote machine that may be the only way in. So a [`Fix`] knows the devices that it touches, and [`Fix::offered`] alone
-//! makes a text of it: nothing that cuts off the default route, a peer or an SSH connection is offered ([`lifelines`]).
+//! A command that moves a device to a bridge or a network namespace, or takes it down, cuts the traffic over that
+//! device. On a remote machine that may be the only access. So a [`Fix`] records the devices that it touches, and only
+//! [`Fix::offered`] turns it into text. A command that cuts off the default route, a peer or an SSH connection is not
+//! offered ([`lifelines`]).
 
 pub mod lifelines;
 
 use self::lifelines::Lifelines;
 
-/// What a command does to a device.
+/// The effect of a command on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The device becomes a port of another, or leaves the network namespace: its addresses and routes work no more.
+    /// The device becomes a port of another, or leaves the network namespace: its addresses and routes stop working.
     Move,
     /// The device is taken down, or deleted.
     Down,
@@ -26,7 +27,7 @@ impl Effect {
     }
 }
 
-/// Commands that set something right, in this order.
+/// Commands that fix a problem, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fix {
     commands: Vec<String>,
@@ -46,18 +47,18 @@ impl Fix {
         self.then_touch(device, Effect::Move, command)
     }
 
-    /// Appends a command that does this to `device`.
+    /// Appends a command that has this effect on `device`.
     pub fn then_touch(mut self, device: &str, effect: Effect, command: String) -> Self {
         self.touched.push((device.into(), effect));
         self.then(command)
     }
 
-    /// The commands, or why they are not offered: one of them would cut off a device of `lifelines`.
+    /// The commands, or why they are not offered: a command would cut off a device of `lifelines`.
     pub fn offered(&self, lifelines: &Lifelines) -> String {
         self.withheld(lifelines).unwrap_or_else(|| self.commands.join(" && "))
     }
 
-    /// Why the commands are not offered, and the way that cuts nothing off; `None`: they are offered.
+    /// Why the commands are not offered, and the alternative that cuts nothing off; `None`: they are offered.
     pub fn withheld(&self, lifelines: &Lifelines) -> Option<String> {
         self.touched.iter().find_map(|(device, effect)| {
             let (why, doing) = (lifelines.of(device)?, effect.doing());

@@ -1,4 +1,4 @@
-//! Which kernel runs.
+//! The running kernel.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ pub fn release() -> String {
     release.trim().to_string()
 }
 
-/// Major and minor number of a release; 0 where there is none.
+/// Major and minor number of a release; 0 for a missing one.
 pub fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

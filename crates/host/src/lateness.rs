@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SUB_BITS: u32 = 4;
 const SUB: usize = 1 << SUB_BITS;
-/// Largest value told apart: 2^40 ns, 18 minutes.
+/// Largest value with its own bucket: 2^40 ns, 18 minutes.
 const MAX_BITS: u32 = 40;
 const BUCKETS: usize = SUB * (MAX_BITS - SUB_BITS + 1) as usize;
 
@@ -42,7 +42,8 @@ impl Lateness {
         [self.percentile(0.5), self.percentile(0.99), self.percentile(0.999), self.max_ns]
     }
 
-    /// The least value (ns) that at least this share, 0 to 1, of all does not exceed.
+    /// The least value (ns) such that at least this share, 0 to 1, of all values does not exceed
+    /// it.
     pub fn percentile(&self, share: f64) -> u64 {
         let rank = (self.total as f64 * share).ceil() as u64;
         let mut seen = 0;

@@ -1,8 +1,8 @@
-//! Linux user space of forebay: boxes, agent, and what they share.
+//! Linux user space of forebay: boxes, agent, and their common parts.
 //!
-//! Without the feature `bpf` no program of the kernel is loaded: what is left is the receivebox by packet socket.
+//! Without the feature `bpf` no BPF program is loaded: only the receivebox with a packet socket is left.
 
-// What boxes with programs need beside.
+// Without that feature, code of the other boxes is unused.
 #![cfg_attr(not(feature = "bpf"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "bpf")]
@@ -14,10 +14,10 @@ pub mod egress;
 pub mod ethernet;
 pub mod filters;
 pub mod fix;
+pub mod foreign_python;
 mod htb;
 pub mod kernel;
 pub mod lateness;
-pub mod live;
 pub mod log;
 mod lower;
 mod netlink;
@@ -27,6 +27,7 @@ pub mod port;
 mod prefix;
 pub mod probe;
 pub mod route;
+mod rtnetlink;
 pub mod service;
 pub mod tcp_info;
 pub mod triangle;

@@ -1,8 +1,8 @@
 //! The log of a daemon: lines on stderr, written by a thread of their own.
 //!
-//! A disk that is full, a reader that has gone and a pipe that nobody empties are of no concern to packets: a
-//! line is handed over without waiting, what cannot be written is counted ([`lost`]), and the log says so once
-//! it works again. Panics are told in the log too, for they would wait for stderr otherwise.
+//! A full disk, or a reader that has gone or does not read, must not delay packets. A line is handed over
+//! without waiting, lines that cannot be written are counted ([`lost`]), and the log reports their number once
+//! it works again. Panics are logged too, since they would otherwise wait for stderr.
 
 pub mod events;
 pub mod foreign;
@@ -19,15 +19,15 @@ use forebay_core::units::Timestamp;
 
 /// Lines that may wait for the writer: minutes of a daemon's log, and a burst of any.
 const QUEUE: usize = 1024;
-/// How long the end of a process waits for its last lines.
+/// Longest time that the end of a process waits for its last lines.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// Lines about one thing that may follow each other.
+/// Lines about one subject that may follow each other at once.
 const BURST: u32 = 6;
-/// Time after which the log may tell of that thing once more.
+/// Time after which one more line about that subject may follow.
 const REFILL: Duration = Duration::from_secs(60);
 
-/// What is lost where the log cannot be written.
+/// Name of the loss if the log cannot be written.
 pub const LOST_LINES: &str = "lines of the log";
 
 /// The queue of the process's log, once there is a writer.
@@ -36,7 +36,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 enum Message {
     Line(Vec<u8>),
-    /// Answered when all lines before it have been dealt with.
+    /// Request for an answer once all earlier lines have been handled.
     Flush(SyncSender<()>),
 }
 
@@ -45,15 +45,15 @@ pub fn lost() -> u64 {
     LOST.load(Ordering::Relaxed)
 }
 
-/// What the log may still tell of a thing that can repeat: a few lines at once, and then one a minute.
+/// Limit on log lines about a subject that can repeat: a few at once, and then one per minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allowance {
-    /// When all lines that were taken are made up for.
+    /// Time at which the allowance for lines is full again.
     settled_at: Timestamp,
 }
 
 impl Allowance {
-    /// Whether a line may come at `now`, which is counted then.
+    /// Whether a line may be logged at `now`. Counts it if so.
     pub fn takes(&mut self, now: Timestamp) -> bool {
         let settled_at = self.settled_at.max(now) + REFILL;
         let is_taken = settled_at.saturating_since(now) <= BURST * REFILL;
@@ -64,9 +64,9 @@ impl Allowance {
     }
 }
 
-/// Starts the writer of this process's log, which first does `prepare`, such as giving up its privileges. Block
-/// the signals that other threads are to handle before. Until then, and in commands that are no daemons,
-/// whoever logs writes himself.
+/// Starts the writer of this process's log, which first calls `prepare`, for example to give up its privileges.
+/// Block the signals for other threads before. Before this call, and in commands that are no daemons, each
+/// caller writes its own lines.
 pub fn start(prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     let (sender, lines) = sync_channel(QUEUE);
     let (failed, outcome) = mpsc::channel();
@@ -77,11 +77,11 @@ pub fn start(prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::R
         }
         Err(error) => drop(failed.send(error)),
     })?;
-    // Until the thread has said that it is ready, by dropping its end.
+    // Wait until the thread is ready: it then drops its end.
     if let Ok(error) = outcome.recv() {
         return Err(error);
     }
-    // A process has one log: that of a second daemon in it, as in tests, is the first one's.
+    // A process has one log. A second daemon in it, as in tests, uses the log of the first.
     let _ = LINES.set(sender);
     panic::set_hook(Box::new(|what| {
         let trace = std::backtrace::Backtrace::capture();
@@ -90,11 +90,11 @@ pub fn start(prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::R
     Ok(())
 }
 
-/// Prints `text` on stdout from a thread of its own: whoever does not read it holds nobody up.
+/// Prints `text` on stdout from a separate thread, so that a slow reader blocks nothing else.
 pub fn announce(text: String) {
     let print = move || {
         let mut stdout = io::stdout().lock();
-        // A reader that has gone changes nothing.
+        // A reader that has gone does no harm.
         let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     };
     if let Err(error) = std::thread::Builder::new().name("stdout".into()).spawn(print) {
@@ -102,11 +102,10 @@ pub fn announce(text: String) {
     }
 }
 
-/// Writes `text` as a line of its own, and waits no longer than a moment for it to be out with all that was
-/// logged before: for the end of a process.
+/// Logs `text`, and then waits a short time until all lines are written: for the end of a process.
 pub fn end(text: Option<&str>) {
     if let Some(text) = text {
-        // Counted, and nothing else can be done.
+        // A failure is counted; there is no other remedy.
         let _ = writeln!(Line, "{text}");
     }
     let Some(lines) = LINES.get() else { return };
@@ -123,7 +122,7 @@ pub fn end(text: Option<&str>) {
     let _ = all_written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Takes a line of the log at each `write`, as `tracing_subscriber` makes them; never an error.
+/// Takes one line of the log per `write`, as `tracing_subscriber` makes them. Never returns an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Line;
 
@@ -148,7 +147,7 @@ impl Write for Line {
     }
 }
 
-/// Stderr without the lock of the standard library's: a writer that waits for its reader holds nobody else up.
+/// Stderr without the lock of the standard library: a blocked writer blocks no other thread.
 struct Stderr;
 
 impl Write for Stderr {
@@ -161,12 +160,12 @@ impl Write for Stderr {
     }
 }
 
-/// What the thread of the log does.
+/// State of the writer thread.
 struct Writer<W> {
     out: W,
     /// The last line was written in part.
     is_torn: bool,
-    /// Lost lines of which the log has told.
+    /// Lost lines that the log has reported.
     told: u64,
 }
 
@@ -191,7 +190,8 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Told after the first line that came through; if the queue is full just then, after the next.
+    /// Reports losses after the first line that could be written. If the queue is full then, the report follows
+    /// a later line.
     fn tell_of_losses(&mut self) {
         let lost = lost();
         if lost > self.told {
@@ -205,7 +205,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Whether the whole line is out.
+    /// Writes a line; false if a part could not be written.
     fn write(&mut self, line: &[u8]) -> bool {
         let torn: &[u8] = if self.is_torn { b"\n" } else { b"" };
         let line = [torn, line].concat();
@@ -230,7 +230,7 @@ impl<W: Write> Writer<W> {
 mod tests {
     use super::*;
 
-    /// A disk with room for so many bytes.
+    /// A disk with room for `room` bytes.
     struct Disk {
         room: usize,
         held: Vec<u8>,

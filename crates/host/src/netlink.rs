@@ -1,4 +1,4 @@
-//! Questions to the kernel over netlink(7), most of them rtnetlink(7), in the current network namespace.
+//! Requests to the kernel over netlink(7), mostly rtnetlink(7), in the current network namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,23 +19,26 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-/// A command is to replace what is there.
+/// Flag: the command replaces an existing object.
 pub const NLM_F_REPLACE: u16 = 0x100;
-/// A command is to make what is not there yet.
+/// Flag: the command fails if the object exists.
+pub const NLM_F_EXCL: u16 = 0x200;
+/// Flag: the command creates the object if it does not exist.
 pub const NLM_F_CREATE: u16 = 0x400;
-/// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
+/// `NLM_F_ROOT | NLM_F_MATCH`: return all objects.
 const NLM_F_DUMP: u16 = 0x300;
-/// Without the flags that some kernels and families add to a type.
+/// Mask for the type of an attribute, without the flags that some kernels and families add.
 const NLA_TYPE_MASK: u16 = 0x3fff;
-/// More than the kernel puts into one datagram, and than one link without its virtual functions takes.
+/// Bytes of the receive buffer: more than the kernel puts into one datagram, and than one link without its virtual
+/// functions needs.
 const ANSWER_BYTES: usize = 1 << 16;
 
-/// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
+/// Sends the request `kind` with `body`, and returns the kernel's one message; it may be a [`refusal`].
 pub fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     receive(&request(SockProtocol::NetlinkRoute, kind, 0, body)?)
 }
 
-/// Commands to rtnetlink(7), over one socket for all. Each needs `CAP_NET_ADMIN`.
+/// Sends commands to rtnetlink(7), over one socket. Each needs `CAP_NET_ADMIN`.
 #[derive(Debug)]
 pub struct Commands(OwnedFd);
 
@@ -49,18 +52,19 @@ impl Commands {
             .map_err(io::Error::from)
     }
 
-    /// The port that the kernel gives the socket with its first command: what a command changes is told to others with it.
+    /// The port that the kernel assigns to the socket at its first command. Notifications about the changes of a
+    /// command carry it.
     pub fn port(&self) -> io::Result<u32> {
         Ok(getsockname::<NetlinkAddr>(self.0.as_raw_fd())?.pid())
     }
 
-    /// The kernel's one message in answer to `kind` about what `body` says; it may be a [`refusal`].
+    /// Sends the request `kind` with `body`, and returns the kernel's one message; it may be a [`refusal`].
     pub fn ask(&self, kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         send_request(&self.0, kind, 0, body)?;
         receive(&self.0)
     }
 
-    /// All messages of the kernel in answer to a dump of `kind`, as of [`dump`].
+    /// Returns all messages of the kernel in answer to a dump of `kind`, as [`dump`] does.
     pub fn dump(&self, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         send_request(&self.0, kind, NLM_F_DUMP, body)?;
         let mut messages = Vec::new();
@@ -71,11 +75,11 @@ impl Commands {
         Ok(messages)
     }
 
-    /// Has the kernel do what `kind` and `body` say, with the `flags` that go with it.
+    /// Sends the command `kind` with `body` and the `flags` that belong to it.
     ///
     /// # Errors
     ///
-    /// What the kernel refuses with.
+    /// The kernel's refusal.
     pub fn command(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
         send_request(&self.0, kind, flags | NLM_F_ACK, body)?;
         let answer = receive(&self.0)?;
@@ -97,16 +101,16 @@ pub fn attribute_of(kind: u16, payload: &[u8]) -> Vec<u8> {
     attribute
 }
 
-/// All messages of the kernel in answer to a dump of `kind`.
+/// Returns all messages of the kernel in answer to a dump of `kind`.
 ///
 /// # Errors
 ///
-/// What the kernel refuses with, and a message that is cut off.
+/// The kernel's refusal, or an error for a truncated message.
 pub fn dump(kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     dump_of(SockProtocol::NetlinkRoute, kind, body)
 }
 
-/// As [`dump`], of another part of the kernel.
+/// As [`dump`], for another netlink protocol.
 pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let mut messages = Vec::new();
     let keep = |message: &[u8]| {
@@ -117,11 +121,11 @@ pub fn dump_of(protocol: SockProtocol, kind: u16, body: &[u8]) -> io::Result<Vec
     Ok(messages)
 }
 
-/// What `wanted` makes of the first message that it takes, of a dump of `kind`; the kernel is not asked for the rest.
+/// Applies `wanted` to the messages of a dump of `kind` until it returns a value, and requests no more then.
 ///
 /// # Errors
 ///
-/// As of [`dump`].
+/// As for [`dump`].
 pub fn find<T>(
     kind: u16,
     body: &[u8],
@@ -139,7 +143,7 @@ fn read_dump<T>(
     read_answers(&request(protocol, kind, NLM_F_DUMP, body)?, wanted)
 }
 
-/// What `wanted` makes of the first answer to a dump that it takes; the rest is not read then.
+/// Applies `wanted` to the answers of a dump until it returns a value, and reads no more then.
 fn read_answers<T>(
     kernel: &OwnedFd,
     mut wanted: impl FnMut(&[u8]) -> Option<T>,
@@ -163,7 +167,7 @@ fn read_answers<T>(
     }
 }
 
-/// The error that a message of the kernel is, if it is one or too short for a message.
+/// Returns the error that the kernel's message carries, or one for a message that is too short.
 pub fn refusal(message: &[u8]) -> io::Result<()> {
     if kind_of(message).ok_or(io::ErrorKind::InvalidData)? != NLMSG_ERROR {
         return Ok(());
@@ -189,8 +193,7 @@ pub fn all_attributes(mut attributes: &[u8]) -> impl Iterator<Item = (u16, &[u8]
     })
 }
 
-/// A socket that is readable when something changed in one of `groups`, a bit each (the first of a
-/// family is bit 0).
+/// A socket that is readable after a change in one of `groups`, a bit each (the first group of a family is bit 0).
 pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
@@ -198,13 +201,13 @@ pub fn subscribe(protocol: SockProtocol, groups: u32) -> io::Result<OwnedFd> {
     Ok(kernel)
 }
 
-/// Takes all that a subscription has told so far, whatever it was.
+/// Discards all notifications of a subscription so far.
 pub fn drain(subscription: &OwnedFd) -> io::Result<()> {
     take(subscription, |_| ())
 }
 
-/// As [`drain`], and hands each message to `told`, or the first of several that came together: an empty one where the
-/// kernel had more to tell than there was room for.
+/// Passes each notification so far to `told`. Of several in one datagram it passes the first; if the kernel had no room
+/// for all, an empty one.
 pub fn take(subscription: &OwnedFd, mut told: impl FnMut(&[u8])) -> io::Result<()> {
     let mut message = [0; 1 << 12];
     loop {

@@ -1,61 +1,43 @@
-//! What network devices do to packets on their own, seen and set through ioctl(2) as ethtool does.
+//! Offloads of network devices, read and set through ioctl(2) as ethtool does.
 //!
-//! A box handles one frame per packet and sends what it received byte for byte. Segmentation and
-//! receive offloads would hand it several packets in one; transmit checksum offload on a veth hands
-//! over packets whose checksum is left to a device that never comes; VLAN offloads hide a tag, so
-//! that the frame would go out without it. They matter on the box's own ports and on the veth
-//! devices that feed them; a physical link delivers what its wire carries.
+//! A box handles one frame per packet and sends it byte for byte as received. Segmentation and receive offloads would
+//! give it several packets in one. With transmit checksum offload, a veth passes packets on whose checksum no hardware
+//! ever completes. VLAN offloads hide a tag, so the frame would go out without it. Offloads matter on the box's own
+//! ports and on the veth devices that feed them. A physical link delivers exactly the frames of its wire.
 //!
-//! A receivebox only watches what comes in. What its device does to frames on their way out is no
-//! matter, nor what merges packets behind the XDP program.
+//! A receivebox only watches incoming frames. Offloads at the egress of its device do not matter, and neither does
+//! merging behind the XDP program.
 
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// An offload that must be off around a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offload {
-    /// TCP segmentation.
-    Tso,
-    /// Generic segmentation.
-    Gso,
-    /// Generic receive offload.
-    Gro,
-    /// Large receive offload.
-    Lro,
-    /// Transmit checksums.
-    TxChecksum,
-    /// Insertion of VLAN tags.
-    TxVlan,
-    /// Removal of VLAN tags.
-    RxVlan,
+forebay_core::named! {
+    /// An offload that must be off around a box.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Offload {
+        /// TCP segmentation.
+        Tso => "tso",
+        /// Generic segmentation.
+        Gso => "gso",
+        /// Generic receive offload.
+        Gro => "gro",
+        /// Large receive offload.
+        Lro => "lro",
+        /// Transmit checksums.
+        TxChecksum => "tx",
+        /// Insertion of VLAN tags.
+        TxVlan => "txvlan",
+        /// Removal of VLAN tags.
+        RxVlan => "rxvlan",
+    }
 }
 
 impl Offload {
-    /// All of them, in an order in which they can be switched off: segmentation depends on
-    /// checksums.
-    pub const ALL: [Self; 7] =
-        [Self::Tso, Self::Gso, Self::Gro, Self::Lro, Self::TxChecksum, Self::TxVlan, Self::RxVlan];
-
-    /// Offloads that change what comes in before an XDP program of the driver sees it.
+    /// Offloads that change incoming frames before an XDP program of the driver sees them.
     pub const WATCHED: [Self; 2] = [Self::Lro, Self::RxVlan];
 
-    /// The name that `ethtool -K` knows.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tso => "tso",
-            Self::Gso => "gso",
-            Self::Gro => "gro",
-            Self::Lro => "lro",
-            Self::TxChecksum => "tx",
-            Self::TxVlan => "txvlan",
-            Self::RxVlan => "rxvlan",
-        }
-    }
-
-    /// The ethtool commands that read and write it, and its bit in their value
-    /// (include/uapi/linux/ethtool.h).
+    /// The ethtool commands that read and write the offload, and its bit in their value (include/uapi/linux/ethtool.h).
     const fn command(self) -> (u32, u32, u32) {
         match self {
             Self::Tso => (ETHTOOL_GTSO, ETHTOOL_STSO, 1),
@@ -75,7 +57,7 @@ impl fmt::Display for Offload {
     }
 }
 
-/// Why a device is not fit to carry a box's packets.
+/// Why a device cannot carry a box's packets.
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
     /// Some offloads are on.
@@ -109,20 +91,20 @@ pub enum OffloadError {
         /// Name of the device below.
         lower: String,
     },
-    /// The device could not be asked, or did not obey.
+    /// The system refused a request about the device.
     #[error("offload {offload} of {device}: {source}")]
     Os {
         /// Device name.
         device: String,
         /// The offload in question.
         offload: Offload,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl OffloadError {
-    /// What was found, and the command that mends it, if any does.
+    /// The finding, and the command that fixes it, if there is one.
     pub fn found_and_fix(&self) -> (String, String) {
         match self {
             Self::Active { device, active } => {
@@ -149,7 +131,7 @@ fn arguments(active: &[Offload]) -> String {
     active.iter().map(|offload| format!(" {offload} off")).collect()
 }
 
-/// The offloads of [`Offload::ALL`] that are on; one that a device does not know is off.
+/// The offloads of [`Offload::ALL`] that are on. An offload that a device does not know counts as off.
 pub fn active(device: &str) -> Result<Vec<Offload>, OffloadError> {
     active_of(device, &Offload::ALL)
 }
@@ -164,7 +146,7 @@ fn active_of(device: &str, offloads: &[Offload]) -> Result<Vec<Offload>, Offload
     Ok(active)
 }
 
-/// Whether the offload is on; one that a device does not know is off.
+/// Whether the offload is on. An offload that a device does not know counts as off.
 pub fn is_on(device: &str, offload: Offload) -> Result<bool, OffloadError> {
     let (read, _, bit) = offload.command();
     match ethtool_value(device, read, 0) {
@@ -184,8 +166,7 @@ pub fn check_watched(device: &str) -> Result<(), OffloadError> {
     check_of(device, &Offload::WATCHED)
 }
 
-/// Refuses a device, of the current network namespace, that merges packets in a way of which the kernel does not say what
-/// they were.
+/// Refuses a device, of the current network namespace, that merges packets without a record of the original ones.
 pub fn check_by_socket(device: &str) -> Result<(), OffloadError> {
     check_of(device, &[Offload::Lro])
 }
@@ -198,7 +179,7 @@ fn check_of(device: &str, offloads: &[Offload]) -> Result<(), OffloadError> {
     Err(OffloadError::Active { device: device.to_string(), active })
 }
 
-/// Switches all of [`Offload::ALL`] off; what the device cannot switch off is an error.
+/// Switches all of [`Offload::ALL`] off. An offload that cannot be switched off is an error.
 pub fn disable_all(device: &str) -> Result<(), OffloadError> {
     for offload in active(device)? {
         disable(device, offload)?;
@@ -218,15 +199,15 @@ pub fn enable(device: &str, offload: Offload) -> Result<(), OffloadError> {
 
 fn switch(device: &str, offload: Offload, on: bool) -> Result<(), OffloadError> {
     let (read, write, bit) = offload.command();
-    // The flags share a word, so that the others are kept as they are.
+    // The flags share one word: keep the other bits.
     let value = ethtool_value(device, read, 0).map_err(os_error(device, offload))?;
-    // 1 bit means a plain switch, written as 0 or 1.
+    // A mask of 1 means a plain switch, written as 0 or 1.
     let value = if on { value | bit } else { value & !bit };
     ethtool_value(device, write, value).map_err(os_error(device, offload))?;
     Ok(())
 }
 
-/// Name of the device's driver, such as `veth`; empty if the device cannot tell.
+/// Name of the device's driver, such as `veth`; empty if the device does not report it.
 pub(crate) fn driver(device: &str) -> io::Result<String> {
     // struct ethtool_drvinfo: command, then the driver's name in 32 bytes and more of 196 in all.
     let mut information = [0_u32; 49];
@@ -242,7 +223,7 @@ pub(crate) fn driver(device: &str) -> io::Result<String> {
     }
 }
 
-/// Receive queues in use; 1 if the device cannot tell.
+/// Receive queues in use; 1 if the device does not report them.
 pub(crate) fn receive_queues(device: &str) -> io::Result<u32> {
     // struct ethtool_channels: command, four maxima, then rx, tx, other and combined counts.
     let mut channels = [0_u32; 9];
@@ -293,14 +274,14 @@ fn os_error(device: &str, offload: Offload) -> impl FnOnce(io::Error) -> Offload
     move |source| OffloadError::Os { device: device.to_string(), offload, source }
 }
 
-/// `struct ethtool_value`: sends a command with `data`, returns the data that came back.
+/// `struct ethtool_value`: sends a command with `data`, and returns the data of the answer.
 fn ethtool_value(device: &str, command: u32, data: u32) -> io::Result<u32> {
     let mut value = [command, data];
     ethtool(device, &mut value)?;
     Ok(value[1])
 }
 
-/// SIOCETHTOOL with a structure of 32-bit words whose first is the command.
+/// SIOCETHTOOL with a structure of 32-bit words; the first word is the command.
 fn ethtool(device: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(device)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
@@ -327,8 +308,8 @@ fn ioctl(command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     }
     // SAFETY: the kernel just gave us this descriptor.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the request is a whole ifreq, and what it points to outlives the call and is as
-    // large as the command wants.
+    // SAFETY: the request is a whole ifreq, and the memory that it points to outlives the call and is as large as the
+    // command requires.
     if unsafe { libc::ioctl(socket.as_raw_fd(), command, request) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,12 +1,12 @@
-//! What a packet gains below a device: the headers of a tunnel, by the device's kind.
+//! Bytes that each packet gains below a device, such as the headers of a tunnel, by the kind of the device.
 
 use std::io;
 
 use crate::lower;
 
-/// Kinds of devices as the kernel names them (IFLA_INFO_KIND), and the bytes by which the Ethernet frame that leaves is
-/// longer than the packet with an Ethernet header at the device. With IPv4 around it, where that is open: 20 bytes more
-/// with IPv6, which `overhead` in the file can say.
+/// Kinds of devices as the kernel names them (IFLA_INFO_KIND), and bytes. The bytes say by how much the Ethernet frame
+/// on the wire is longer than the packet with an Ethernet header at the device. If the outer packet may be IPv4 or
+/// IPv6, the value is for IPv4. IPv6 adds 20 bytes, which `overhead` in the configuration can set.
 const KINDS: [(&str, u16); 14] = [
     // IPv4 20, UDP 8, and 16 in front of the packet and behind it (Donenfeld, NDSS 2017, section V.D).
     ("wireguard", 60),
@@ -16,7 +16,7 @@ const KINDS: [(&str, u16); 14] = [
     // GRE without key, sequence number and checksum (RFC 2784).
     ("gre", 24),
     ("ip6gre", 44),
-    // With the Ethernet header that they carry.
+    // Includes the Ethernet header that these tunnels carry.
     ("gretap", 38),
     ("ip6gretap", 58),
     // IPv4 20, UDP 8, VXLAN 8 (RFC 7348), Geneve without options 8 (RFC 8926), and the Ethernet header.
@@ -30,8 +30,8 @@ const KINDS: [(&str, u16); 14] = [
     ("vti6", 76),
 ];
 
-/// Bytes that each packet gains below a `device`, of the current network namespace, as far as its kind says: 0 of any
-/// other kind, such as tun, behind which a program does what it likes.
+/// Bytes that each packet gains below a `device`, of the current network namespace, according to its kind. Returns 0
+/// for any other kind, such as tun, where a program decides.
 pub fn of(device: &str) -> io::Result<u16> {
     let kind = lower::kind(device)?;
     Ok(by_kind(kind.as_deref().unwrap_or_default()))

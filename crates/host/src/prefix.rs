@@ -4,16 +4,15 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A prefix such as `10.1.2.0/24`, written so that no program reads another one: no number in it begins with a zero,
-/// which many take for octal.
+/// Parses a prefix such as `10.1.2.0/24`. Refuses numbers with a leading zero, which some programs read as octal.
 pub fn parse(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let is_plain = length == "0" || !length.starts_with(['0', '+']);
     IpNet::new(address.parse().ok()?, length.parse().ok().filter(|_| is_plain)?).ok()
 }
 
-/// The IPv4 prefix that an IPv6 one means of which all addresses are IPv4-mapped (RFC 4291 section 2.5.5.2): none of them
-/// is in a packet.
+/// The IPv4 equivalent of an IPv6 prefix of IPv4-mapped addresses (RFC 4291 section 2.5.5.2). Packets never carry such
+/// addresses.
 pub fn of_mapped(prefix: IpNet) -> Option<IpNet> {
     let IpNet::V6(mapped) = prefix else { return None };
     let length = mapped.prefix_len().checked_sub(96)?;

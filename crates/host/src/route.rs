@@ -1,5 +1,5 @@
-//! Where this machine routes packets, as the tables of the current network namespace say (rtnetlink(7)). Packets with a
-//! mark, or of a source that a rule names, may take another way: [`policy_rules`] names the rules.
+//! Routes of this machine in the tables of the current network namespace (rtnetlink(7)). Packets with a mark, or from a
+//! source that a rule selects, may be routed differently: [`policy_rules`] lists the rules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,74 +7,45 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteType,
+};
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use nix::net::if_::if_indextoname;
 
-use crate::netlink::{self, HEADER, all_attributes, attribute, attribute_of};
+use crate::netlink::Commands;
+use crate::rtnetlink::{self, first};
 use crate::triangle::{PLAIN_MARK, PROTOCOL};
 
-// include/uapi/linux/rtnetlink.h
-const RTM_NEWROUTE: u16 = 24;
-const RTM_GETROUTE: u16 = 26;
-const RTM_GETRULE: u16 = 34;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_MARK: u16 = 16;
-/// The answer is the entry of the table, and not what a packet would make of it.
-const RTM_F_FIB_MATCH: u32 = 0x2000;
-const RTN_UNICAST: u8 = 1;
-const RTPROT_KERNEL: u8 = 2;
-/// Bytes of `struct rtmsg` and of `struct fib_rule_hdr`.
-const ROUTE: usize = 12;
-/// Bytes of `struct rtnexthop`.
-const NEXT_HOP: usize = 8;
-// include/uapi/linux/fib_rules.h
-const FRA_DST: u16 = 1;
-const FRA_SRC: u16 = 2;
-const FRA_IIFNAME: u16 = 3;
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_TABLE: u16 = 15;
-const FRA_OIFNAME: u16 = 17;
-const FRA_PROTOCOL: u16 = 21;
-/// Rules that every network namespace begins with, and the one of VRFs, by their priorities.
+/// Priorities of the rules that every network namespace starts with, and of the rule for VRFs.
 const DEFAULT_RULES: [u32; 4] = [0, 1000, 32_766, 32_767];
 
-/// Routes that are looked through for longer prefixes: some 10 ms. A router with all of the Internet's has more, and
-/// is asked for single addresses alone.
+/// Most routes searched for longer prefixes: some 10 ms. A router with a full Internet table has more, and is only
+/// asked about single addresses.
 const ROUTES_MAX: usize = 1 << 14;
 
 /// An entry of the routing tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Length of its prefix.
+    /// Length of the prefix.
     pub prefix_len: u8,
-    /// Devices of its next hops, one for each hop; empty: packets go no further, or to this machine.
+    /// Devices of the next hops, one for each hop; empty if packets are not forwarded.
     pub devices: Vec<u32>,
 }
 
 impl Route {
-    /// `None`: the message is of no route, or is cut off.
-    fn parse(message: &[u8]) -> Option<(Option<IpAddr>, Self)> {
-        let is_route = message.get(4..6)? == RTM_NEWROUTE.to_ne_bytes();
-        let body = message.get(HEADER..).filter(|_| is_route)?;
-        let (head, attributes) = (body.get(..ROUTE)?, body.get(ROUTE..)?);
-        let (prefix_len, kind) = (head[1], head[7]);
-        let mut devices = Vec::new();
-        if kind == RTN_UNICAST {
-            devices.extend(attribute(attributes, RTA_OIF).and_then(index));
-            devices.extend(attribute(attributes, RTA_MULTIPATH).into_iter().flat_map(hops));
-        }
-        let to = attribute(attributes, RTA_DST).and_then(address);
-        Some((to, Self { prefix_len, devices }))
+    fn read(route: &RouteMessage) -> Self {
+        let is_unicast = route.header.kind == RouteType::Unicast;
+        let devices = if is_unicast { rtnetlink::devices(route) } else { Vec::new() };
+        Self { prefix_len: route.header.destination_prefix_length, devices }
     }
 
-    /// Whether all packets leave through the device, and there is one.
+    /// Whether there is a device, and all packets leave through this one.
     pub fn is_through(&self, device: u32) -> bool {
         !self.devices.is_empty() && self.devices.iter().all(|hop| *hop == device)
     }
 
-    /// Where packets go, for people.
+    /// A text with the devices or hops, for people.
     pub fn way(&self) -> String {
         let names: BTreeSet<String> = self.devices.iter().map(|index| name(*index)).collect();
         let names: Vec<String> = names.into_iter().collect();
@@ -94,55 +65,25 @@ fn name(index: u32) -> String {
         .unwrap_or_else(|| format!("device {index}"))
 }
 
-fn index(payload: &[u8]) -> Option<u32> {
-    payload.try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn address(payload: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(payload).ok().map(IpAddr::from);
-    v4.or(<[u8; 16]>::try_from(payload).ok().map(IpAddr::from))
-}
-
-/// The devices of several next hops.
-fn hops(mut rest: &[u8]) -> Vec<u32> {
-    let mut devices = Vec::new();
-    while let Some(hop) = rest.get(..NEXT_HOP) {
-        let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]]));
-        devices.extend(index(&hop[4..]));
-        rest = rest.get(len.max(NEXT_HOP).next_multiple_of(4)..).unwrap_or_default();
-    }
-    devices
-}
-
-/// The entry that packets of this machine to `to` take; `None`: there is none.
+/// The entry for packets of this machine to `to`; `None`: there is none.
 pub fn to(to: IpAddr) -> io::Result<Option<Route>> {
-    let matched = ask(to, RTM_F_FIB_MATCH)?;
+    let matched = ask(to, RouteFlags::FibMatch)?;
     match matched {
-        // Next hops that are objects of their own are not told of where `nexthop_compat_mode` is off.
-        Some(route) if route.devices.is_empty() => {
-            Ok(ask(to, 0)?
-                .map(|sent| Route { devices: sent.devices, prefix_len: route.prefix_len }))
-        }
+        // With `nexthop_compat_mode` off, the kernel does not list the devices of nexthop objects here.
+        Some(route) if route.devices.is_empty() => Ok(ask(to, RouteFlags::empty())?
+            .map(|sent| Route { devices: sent.devices, prefix_len: route.prefix_len })),
         matched => Ok(matched),
     }
 }
 
-fn ask(to: IpAddr, flags: u32) -> io::Result<Option<Route>> {
-    let (family, octets) = match to {
-        IpAddr::V4(to) => (libc::AF_INET, to.octets().to_vec()),
-        IpAddr::V6(to) => (libc::AF_INET6, to.octets().to_vec()),
-    };
-    let mut request = vec![0; ROUTE];
-    request[0] = family as u8;
-    request[1] = 8 * octets.len() as u8;
-    request[8..12].copy_from_slice(&flags.to_ne_bytes());
-    request.extend(attribute_of(RTA_DST, &octets));
-    // Past the triangle of a sendbox that takes what the machine itself sends.
-    request.extend(attribute_of(RTA_MARK, &PLAIN_MARK.to_ne_bytes()));
-    let answer = netlink::ask(RTM_GETROUTE, &request)?;
-    match netlink::refusal(&answer) {
-        Ok(()) => Ok(Route::parse(&answer).map(|(_, route)| route)),
-        // No entry, or one that refuses (fib_props, net/ipv4/fib_semantics.c), and an address that is no host's.
+/// With [`RouteFlags::FibMatch`] the answer is the table entry, and not the route of one packet.
+fn ask(to: IpAddr, flags: RouteFlags) -> io::Result<Option<Route>> {
+    // The mark avoids the triangle of a sendbox that captures the machine's own packets.
+    let mut question = rtnetlink::about_route(to, &[RouteAttribute::Mark(PLAIN_MARK)]);
+    question.header.flags = flags;
+    match rtnetlink::route(&question) {
+        Ok(route) => Ok(Some(Route::read(&route))),
+        // No entry, a refusing one (fib_props, net/ipv4/fib_semantics.c), or an address that cannot belong to a host.
         Err(error) => match error.raw_os_error() {
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(None),
             _ => Err(error),
@@ -150,7 +91,7 @@ fn ask(to: IpAddr, flags: u32) -> io::Result<Option<Route>> {
     }
 }
 
-/// The entry that packets to a prefix take but for parts of it that have entries of their own; `None`: there is none.
+/// The entry for packets to a prefix, apart from parts of it that have entries of their own; `None`: there is none.
 pub fn whole(prefix: IpNet) -> io::Result<Option<Route>> {
     let mut of_part = None;
     for sample in samples(prefix) {
@@ -162,25 +103,25 @@ pub fn whole(prefix: IpNet) -> io::Result<Option<Route>> {
     let parts = parts(&[prefix])?;
     let behind = parts.iter().filter_map(|part| after(part.prefix.broadcast()));
     for sample in behind.filter(|it| prefix.contains(it)).take(PARTS_MAX) {
-        // None is of a part that is refused, and that is no device's.
+        // Refused parts have no such address, and neither do networks of devices.
         if let Some(route) = to(sample)?.filter(|it| it.prefix_len <= prefix.prefix_len()) {
             return Ok(Some(route));
         }
     }
-    // All of it is in parts, as of a tunnel that takes 0.0.0.0/1 and 128.0.0.0/1.
+    // Parts cover the whole prefix, as with a tunnel that routes 0.0.0.0/1 and 128.0.0.0/1.
     Ok(of_part)
 }
 
-/// Parts of one prefix that are looked up, at the most.
+/// Most parts of one prefix that are looked up.
 const PARTS_MAX: usize = 64;
-/// Addresses of [`samples`].
+/// Number of addresses from [`samples`].
 const SAMPLES: usize = 3;
 
-/// Addresses of hosts that a prefix may have, from its start, its middle and its end.
+/// Possible host addresses of a prefix, from its start, its middle and its end.
 fn samples(prefix: IpNet) -> impl Iterator<Item = IpAddr> {
     let (first, last) = (number(prefix.network()), number(prefix.broadcast()));
     let is_v4 = prefix.addr().is_ipv4();
-    // What lies outside has no hosts: 0.0.0.0/8 and from 224.0.0.0 on, and all but 2000::/3 and fc00::/7.
+    // Outside these bounds there are no hosts: 0.0.0.0/8 and from 224.0.0.0 on, and all but 2000::/3 and fc00::/7.
     let (least, most) = match prefix.addr() {
         IpAddr::V4(_) => (0x0100_0000, 0xdfff_ffff),
         IpAddr::V6(_) if prefix.prefix_len() < 3 => (0x2000_u128 << 112, (0x4000_u128 << 112) - 1),
@@ -199,7 +140,7 @@ fn samples(prefix: IpNet) -> impl Iterator<Item = IpAddr> {
     inner.into_iter().take(count).map(move |number| of_number(number, is_v4))
 }
 
-/// The address after this one.
+/// The next address.
 fn after(address: IpAddr) -> Option<IpAddr> {
     let next = number(address).checked_add(1)?;
     let is_v4 = address.is_ipv4();
@@ -217,37 +158,32 @@ fn of_number(number: u128, is_v4: bool) -> IpAddr {
     if is_v4 { Ipv4Addr::from(number as u32).into() } else { Ipv6Addr::from(number).into() }
 }
 
-/// A part of a prefix that the tables have an entry for.
+/// A part of a prefix with a separate table entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The part.
+    /// Prefix of the part.
     pub prefix: IpNet,
-    /// What it is a part of.
+    /// The prefix that contains it.
     pub of: IpNet,
-    /// The network of a device of this machine, and no route of an operator or a protocol.
+    /// The part is the network of a device of this machine, not a route of an operator or a protocol.
     pub is_attached: bool,
 }
 
-/// Parts of these prefixes that the tables have entries for, in whichever table. More than `ROUTES_MAX` routes are not
-/// looked through.
+/// Parts of these prefixes with table entries, in any table. Searches at most `ROUTES_MAX` routes.
 pub fn parts(prefixes: &[IpNet]) -> io::Result<Vec<Part>> {
     let known: BTreeSet<IpNet> = prefixes.iter().copied().collect();
     let lengths: BTreeSet<u8> = prefixes.iter().map(IpNet::prefix_len).collect();
     let mut parts = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let is_asked = |prefix: &IpNet| prefix.addr().is_ipv4() == (family == libc::AF_INET);
-        if !prefixes.iter().any(is_asked) {
+    for family in rtnetlink::FAMILIES {
+        if !prefixes.iter().any(|prefix| rtnetlink::family_of(prefix) == family) {
             continue;
         }
-        let mut request = vec![0; ROUTE];
-        request[0] = family as u8;
         let mut left = ROUTES_MAX;
-        netlink::find(RTM_GETROUTE, &request, |message| {
-            let (to, route) = Route::parse(message)?;
-            let is_attached = message.get(HEADER + 5) == Some(&RTPROT_KERNEL);
-            let to = to.filter(|_| !route.devices.is_empty());
-            if let Some(prefix) = to.and_then(|to| IpNet::new(to, route.prefix_len).ok()) {
-                let shorter = lengths.iter().filter(|length| **length < route.prefix_len);
+        rtnetlink::find_route(family, |message| {
+            let is_attached = message.header.protocol == RouteProtocol::Kernel;
+            let leads_on = !Route::read(message).devices.is_empty();
+            if let Some(prefix) = rtnetlink::prefix(message).filter(|_| leads_on) {
+                let shorter = lengths.iter().filter(|length| **length < prefix.prefix_len());
                 let around = shorter.filter_map(|length| IpNet::new(prefix.addr(), *length).ok());
                 let around = around.map(|net| net.trunc()).filter(|net| known.contains(net));
                 parts.extend(around.map(|of| Part { prefix, of, is_attached }));
@@ -259,65 +195,54 @@ pub fn parts(prefixes: &[IpNet]) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Rules beside those that every network namespace begins with, for people.
+/// Rules besides the initial ones of every network namespace, as text for people.
 pub fn policy_rules() -> io::Result<Vec<String>> {
+    let kernel = Commands::open()?;
     let mut rules = BTreeSet::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let mut request = vec![0; ROUTE];
-        request[0] = family as u8;
-        let told = match netlink::dump(RTM_GETRULE, &request) {
-            Ok(told) => told,
-            // A kernel without policy routing, or without this IP version.
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => continue,
+    for family in rtnetlink::FAMILIES {
+        match kernel.rules(family) {
+            Ok(found) => rules.extend(found.iter().filter_map(rule)),
+            // The kernel lacks policy routing, or this IP version.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
             Err(error) => return Err(error),
-        };
-        rules.extend(told.iter().filter_map(|message| rule(message.get(HEADER..)?)));
+        }
     }
     Ok(rules.into_iter().map(|(_, rule)| rule).collect())
 }
 
-/// Priority and words of a rule; `None`: every network namespace begins with it.
-fn rule(body: &[u8]) -> Option<(u32, String)> {
-    let (head, attributes) = (body.get(..ROUTE)?, body.get(ROUTE..)?);
-    let [_, to_len, from_len, _, table, ..] = *head else { return None };
-    if attribute(attributes, FRA_PROTOCOL) == Some(&[PROTOCOL]) {
-        // Of the triangle of a sendbox, which leads packets back.
+/// Priority and text of a rule; `None` for an initial rule of every network namespace.
+fn rule(rule: &RuleMessage) -> Option<(u32, String)> {
+    let (header, attributes) = (&rule.header, &rule.attributes);
+    if attributes.contains(&RuleAttribute::Protocol(PROTOCOL.into())) {
+        // The rule belongs to the triangle of a sendbox, which leads packets back.
         return None;
     }
-    let word = |kind| attribute(attributes, kind).and_then(index);
-    let priority = word(FRA_PRIORITY).unwrap_or(0);
-    let table = word(FRA_TABLE).unwrap_or(table.into());
-    if DEFAULT_RULES.contains(&priority) && all_attributes(attributes).all(|(it, _)| it != FRA_SRC)
-    {
+    let priority = first!(attributes, RuleAttribute::Priority).copied().unwrap_or(0);
+    let table = first!(attributes, RuleAttribute::Table).copied().unwrap_or(header.table.into());
+    let source = first!(attributes, RuleAttribute::Source);
+    if DEFAULT_RULES.contains(&priority) && source.is_none() {
         return None;
     }
-    let prefix = |kind, len| {
-        attribute(attributes, kind).and_then(address).map(|address| format!("{address}/{len}"))
-    };
-    let text = |kind| {
-        let bytes = attribute(attributes, kind)?;
-        Some(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_string())
-    };
     let selectors = [
-        prefix(FRA_SRC, from_len).map(|it| format!(" from {it}")),
-        prefix(FRA_DST, to_len).map(|it| format!(" to {it}")),
-        text(FRA_IIFNAME).map(|it| format!(" iif {it}")),
-        text(FRA_OIFNAME).map(|it| format!(" oif {it}")),
-        word(FRA_FWMARK).map(|it| format!(" fwmark {it:#x}")),
+        source.map(|it| format!(" from {it}/{}", header.src_len)),
+        first!(attributes, RuleAttribute::Destination)
+            .map(|it| format!(" to {it}/{}", header.dst_len)),
+        first!(attributes, RuleAttribute::Iifname).map(|it| format!(" iif {it}")),
+        first!(attributes, RuleAttribute::Oifname).map(|it| format!(" oif {it}")),
+        first!(attributes, RuleAttribute::FwMark).map(|it| format!(" fwmark {it:#x}")),
     ];
     let selectors: String = selectors.into_iter().flatten().collect();
     Some((priority, format!("{priority}:{selectors} table {table}")))
 }
 
-/// Whether the machine forwards packets of an IP version that come in through `from`, or, if that is not said, through
-/// any device.
+/// Whether the machine forwards packets of an IP version that come in through `from`, or through any device if `None`.
 pub fn forwards(is_v4: bool, from: Option<&str>) -> io::Result<bool> {
     let is_set = |file: &str| Ok(fs::read_to_string(file)?.trim() != "0");
     if is_v4 {
         let device = from.unwrap_or("all");
         return is_set(&format!("/proc/sys/net/ipv4/conf/{device}/forwarding"));
     }
-    // Since Linux 6.17 a device alone may be set to forward.
+    // Since Linux 6.17 a single device may be set to forward.
     let forced = format!("/proc/sys/net/ipv6/conf/{}/force_forwarding", from.unwrap_or("all"));
     Ok(is_set("/proc/sys/net/ipv6/conf/all/forwarding")? || is_set(&forced).unwrap_or(false))
 }
@@ -346,7 +271,7 @@ mod tests {
         assert!(samples_of("224.0.0.0/4").is_empty());
     }
 
-    /// Two devices with addresses, of which both ends are here.
+    /// Two devices with addresses; both ends of each are in this namespace.
     fn on_two_devices(test: impl FnOnce() + Send + 'static) {
         on_a_veth_pair(|| {
             run("ip link add other type veth peer name rehto");
@@ -387,7 +312,7 @@ mod tests {
             run("ip route del 10.0.0.0/8");
             run("ip route add blackhole 10.0.0.0/8");
             assert_eq!(way("10.3.0.0/16"), None);
-            // A tunnel's way to have all without a default route of its own.
+            // A tunnel may take all traffic this way, without a default route.
             run("ip route add 0.0.0.0/1 dev other");
             run("ip route add 128.0.0.0/1 dev other");
             assert_eq!(way("0.0.0.0/0"), other);

@@ -42,8 +42,9 @@ fn across_a_bridge(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A port forwards once the kernel has noticed its carrier, up to a second after it came up. The
-/// last frame sent here has come when this returns, and so have all before it that ever will.
+/// A port forwards once the kernel has noticed its carrier, up to a second after the port is up.
+/// When this returns, the last frame sent here has arrived, and with it all earlier ones that
+/// arrive at all.
 fn wait_until_the_bridge_forwards() {
     let mut source = PacketPort::open("source", Direction::Transmit).unwrap();
     let mut sink = PacketPort::open("sink", Direction::Receive).unwrap();
@@ -95,7 +96,7 @@ fn frame(number: u32, host: u8, tos: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Receives until `count` of our frames have come or nothing came for a second.
+/// Receives until `count` frames of the test have come, or none has come for a second.
 fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut last = Instant::now();
@@ -148,7 +149,7 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
         let bundled = [frame(1, 1, 0, 100), frame(2, 2, 0, 1514)];
         let own = [frame(3, 9, 0, 100)];
 
-        // Nobody has beaten yet.
+        // No beat has come yet.
         send(&mut source, &bundled);
         assert_eq!(receive(sink.as_mut(), 2), bundled);
 
@@ -164,7 +165,7 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
         assert_eq!(receive(sink.as_mut(), 2), bundled);
         assert_eq!(lan.receive(1, &mut |_, _| ()).unwrap(), 0);
 
-        // It goes on.
+        // The process goes on.
         capture.beat();
         send(&mut source, &bundled);
         assert_eq!(receive(&mut lan, 2), bundled);
@@ -173,8 +174,8 @@ fn the_kernel_forwards_whatever_a_sendbox_does_not_take() {
         assert_eq!((counters.redirected, counters.own), (4, 1));
         assert_eq!((counters.stale, counters.no_socket), (4, 0));
 
-        // It is gone, first the socket, then the program. A child that another test starts holds
-        // the socket until it has become its own program.
+        // The process is gone: first the socket, then the program. A child that another test starts
+        // holds the socket until it has become its own program.
         drop(lan);
         let started = Instant::now();
         loop {

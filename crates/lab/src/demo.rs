@@ -1,24 +1,25 @@
-//! The demo: two plans in short, and what came out in words for a newcomer.
+//! The demo: two short plans, and their results in words for a newcomer.
 
 use std::fmt::Write;
 
 use crate::judge::Bound;
 use crate::output::{number, text_table};
+use crate::plan::references::{IN_NETWORK, STATUS_QUO};
 use crate::plan::{Override, Plan, PlanError};
 use crate::store::{Run, Store, StoreError};
-use crate::summary::{ArmSummary, IN_NETWORK, Requests, STATUS_QUO, summarise};
+use crate::summary::{ArmSummary, Requests, summarise};
 
 /// The arm with the boxes as operators get them.
 const BUNDLED: &str = "copa_default";
-/// The queue has moved if at least this share (%) stands at the sendbox (bound of the evaluation).
+/// Least share (%) of the queue at the sendbox for the queue to count as moved (bound of the evaluation).
 const SHARE_MOVED: Bound = Bound::at_least(85.0);
-/// The queue has moved, and not just been halved with the rate, if at most this share of it is left at the
-/// bottleneck ...
+/// Most of the former queue (%) left at the bottleneck for the queue to count as moved, and not just halved
+/// with the rate ...
 const QUEUE_LEFT: Bound = Bound::at_most(15.0);
-/// ... and at least this share of the throughput is kept: below the bound of the evaluation, as
-/// these runs are short.
+/// ... and least throughput (%) to keep: below the bound of the evaluation because these runs are short.
 const GOODPUT_KEPT: Bound = Bound::at_least(90.0);
-/// Requests gain if their median falls by this much at least (%): half of the published gain of 61 %.
+/// Least reduction of the median completion time (%) for requests to gain: half of the published gain of 61
+/// %.
 const FCT_GAINED: Bound = Bound::at_least(30.0);
 
 /// The demo's plans: `queue_shift` and `draft`, shortened so that all runs together take less than
@@ -38,17 +39,17 @@ pub fn plans(quick: bool) -> Result<[Plan; 2], PlanError> {
     ])
 }
 
-/// What the demo showed.
-pub struct Verdict {
+/// Result of the demo.
+pub struct DemoVerdict {
     /// Tables and sentences for the terminal.
     pub text: String,
-    /// Both gains are there.
+    /// Both gains are present.
     pub gained: bool,
 }
 
-/// Judges the newest attempt of every run of the demo; a rejected one is better than none here, and
-/// is said to be one.
-pub fn judge(store: &Store, runs: &[Run]) -> Result<Verdict, StoreError> {
+/// Judges the newest attempt at every run of the demo. Here a rejected run is better than none, and the text
+/// says so.
+pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
     let mut text = String::new();
     let mut newest: Vec<Run> = Vec::new();
     for run in runs {
@@ -79,7 +80,7 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<Verdict, StoreError> {
     let moved = queue_shift(&mut text, arm("queue_shift", STATUS_QUO), arm("queue_shift", BUNDLED));
     let draft = [STATUS_QUO, BUNDLED, IN_NETWORK].map(|name| arm("draft", name));
     let faster = requests(&mut text, draft);
-    Ok(Verdict { text, gained: moved && faster })
+    Ok(DemoVerdict { text, gained: moved && faster })
 }
 
 fn words(arm: &ArmSummary) -> &'static str {
@@ -94,7 +95,7 @@ fn with_unit(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".into(), |value| format!("{} {unit}", number(value)))
 }
 
-/// Adds a table of the arms with what `cells` says of each.
+/// Adds a table of the arms, with `cells` for each.
 fn show(
     text: &mut String,
     title: &str,
@@ -189,8 +190,8 @@ mod tests {
     use crate::metrics::{Evaluation, Metrics, Part};
     use crate::store::{NewRun, RunKey};
 
-    /// What the arms of queue_shift show: the mean queues in packets, that at the bottleneck without
-    /// and with the boxes, and the goodput with them for 90 Mbit/s without.
+    /// Figures of the arms of queue_shift: the mean queues in packets and the goodput. At the bottleneck
+    /// without and with the boxes, and at the sendbox; the goodput with boxes, against 90 Mbit/s without.
     #[derive(Clone, Copy)]
     struct Shown {
         without: f64,
@@ -202,7 +203,7 @@ mod tests {
     const MOVED: Shown =
         Shown { without: 1000.0, bottleneck: 100.0, sendbox: 900.0, goodput: 90.0 };
 
-    /// Stores runs of the demo that show this.
+    /// Stores runs of the demo with these figures.
     fn runs(shown: Shown, invalid: bool) -> (tempfile::TempDir, Store, Vec<Run>) {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
@@ -287,7 +288,7 @@ mod tests {
                 .flat_map(|plan| plan.arms.iter().map(move |arm| (plan, arm)))
                 .map(|(plan, arm)| {
                     let experiment = plan.experiment(arm, &plan.cells[0], 1).unwrap();
-                    // At most: every run drains in full and takes 5 s to set up and to read.
+                    // An upper bound: every run drains in full and takes 5 s to set up and to read.
                     (experiment.stop + experiment.drain).as_secs() + 5
                 })
                 .sum();

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use crate::metrics::{OF_CURVES, Part, heading};
 use crate::store::Run;
-use crate::summary::{ArmSummary, IN_NETWORK, STATUS_QUO, Spread};
+use crate::summary::{ArmSummary, Spread};
 
 impl Serialize for Run {
-    /// Wall-clock figures stand in `host` and nowhere else.
+    /// Wall-clock figures are in `host` and nowhere else.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut host = self.host.clone();
         host["attempt"] = json!(self.attempt);
@@ -45,7 +46,7 @@ impl Serialize for Run {
 /// A column of a summary table: title with unit, and how to find its number.
 pub type Column = (&'static str, fn(&ArmSummary) -> Option<f64>);
 
-/// What a summary shows of an arm; columns without a number in any arm are left out.
+/// Columns of a summary of arms; those without a number in any arm are left out.
 pub static COLUMNS: [Column; 15] = [
     ("slowdown p50", |arm| arm.metrics.get("slowdown_p50")),
     ("geometric mean", |arm| arm.metrics.get("slowdown_geomean")),
@@ -62,8 +63,7 @@ pub static COLUMNS: [Column; 15] = [
     ("sendbox queue (packets)", |arm| arm.bundles("queue_mean_packets")),
     ("drops", |arm| arm.link("forward", "drops_queue_packets")),
     ("gap closed", |arm| {
-        let other = arm.arm != STATUS_QUO && arm.arm != IN_NETWORK;
-        arm.metrics.get("gap_closed").filter(|_| other)
+        arm.metrics.get("gap_closed").filter(|_| !arm.is_baseline && !arm.is_ideal)
     }),
 ];
 
@@ -72,13 +72,14 @@ pub fn text(summaries: &[ArmSummary]) -> String {
     let mut text = String::new();
     let mut rest: Vec<&ArmSummary> = summaries.iter().collect();
     while let Some(ArmSummary { plan, cell, .. }) = rest.first() {
-        let (group, others): (Vec<_>, Vec<_>) =
+        let (group, left): (Vec<_>, Vec<_>) =
             rest.iter().partition(|arm| (&arm.plan, &arm.cell) == (plan, cell));
         text += &format!("{plan} {cell}\n");
-        for (titles, rows) in [table(&group)].into_iter().chain(figures(&group)) {
+        let others = figures(&group).into_iter().chain(curves(&group));
+        for (titles, rows) in [table(&group)].into_iter().chain(others) {
             text += &format!("{}\n", text_table(&titles, &rows));
         }
-        rest = others;
+        rest = left;
     }
     text
 }
@@ -133,8 +134,8 @@ const LINK_FIGURES: [&str; 6] = [
     "total_qdisc_drops_l2",
 ];
 
-/// What connections and their bottleneck did, arm by arm: the median of the seeds, and in
-/// parentheses the least and the greatest. `None` where no sender was looked into.
+/// Figures of connections and their bottleneck, arm by arm: the median of the seeds and, in parentheses, the
+/// least and the greatest. `None` if no sender was sampled.
 pub fn figures(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let flows = arms.first()?.flows.iter().map(|flow| format!("flow {}", flow.name));
     let of_flows = flows.flat_map(|flow| FIGURES.map(|metric| (flow.clone(), metric)));
@@ -153,6 +154,22 @@ pub fn figures(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> 
     let titles = ["of", "figure"].map(str::to_string).into_iter().chain(names).collect();
     let is_told = |arm: &&ArmSummary| arm.by_seed.keys().any(|name| name.ends_with(FIGURES[0]));
     arms.iter().any(is_told).then_some((titles, rows))
+}
+
+/// How closely the flows of each arm follow those of the baseline over time, of all seeds together; `None` where the plan
+/// has no `[curves]`.
+fn curves(arms: &[&ArmSummary]) -> Option<(Vec<String>, Vec<Vec<String>>)> {
+    let flows = || arms.iter().flat_map(|arm| arm.flows.iter().map(move |flow| (arm, flow)));
+    let several = arms.iter().any(|arm| arm.backend != arms[0].backend);
+    let of_curves = |flow: &Part| OF_CURVES.map(|metric| flow.metrics.get(metric));
+    let compared = flows().filter(|(_, flow)| of_curves(flow).iter().any(Option::is_some));
+    let row = |(arm, flow): (&&ArmSummary, &Part)| {
+        let names = [side(&arm.arm, &arm.backend, several), format!("flow {}", flow.name)];
+        names.into_iter().chain(of_curves(flow).map(cell)).collect()
+    };
+    let rows: Vec<Vec<String>> = compared.map(row).collect();
+    let titles = ["arm", "of"].map(String::from).into_iter().chain(OF_CURVES.map(heading));
+    (!rows.is_empty()).then(|| (titles.collect(), rows))
 }
 
 fn figure(spread: Spread) -> String {
@@ -195,8 +212,8 @@ pub fn number(value: f64) -> String {
 /// Longest line of a table, in characters.
 const LINE_MAX: usize = 120;
 
-/// A table as text with aligned columns; all but the first are right-aligned. Columns that do not fit into a line of
-/// 120 characters follow in another table below, which begins with the columns again that tell the rows apart.
+/// A table as text with aligned columns; all but the first are right-aligned. Columns beyond 120 characters
+/// follow in another table below, which repeats the columns that identify the rows.
 pub fn text_table(titles: &[String], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).chain(titles.get(column));
@@ -218,7 +235,7 @@ pub fn text_table(titles: &[String], rows: &[Vec<String>]) -> String {
     columns_by_line(keys(rows), &widths).iter().map(part).collect::<Vec<_>>().join("\n")
 }
 
-/// How many of the first columns no two rows have in common; one where all columns are not enough.
+/// How many of the first columns identify each row; one if all columns do not.
 fn keys(rows: &[Vec<String>]) -> usize {
     let columns = rows.iter().map(Vec::len).min().unwrap_or(1);
     let tell_apart = |keys: &usize| {
@@ -228,7 +245,7 @@ fn keys(rows: &[Vec<String>]) -> usize {
     (1..columns).find(tell_apart).unwrap_or(1)
 }
 
-/// The columns of each table: the first `keys` of them, and then as many as a line holds, at least one.
+/// The columns of each table: the first `keys` columns, then as many as fit into a line, at least one.
 fn columns_by_line(keys: usize, widths: &[usize]) -> Vec<Vec<usize>> {
     let keys: Vec<usize> = (0..keys.min(widths.len())).collect();
     let length =
@@ -236,7 +253,7 @@ fn columns_by_line(keys: usize, widths: &[usize]) -> Vec<Vec<usize>> {
     let mut tables = vec![keys.clone()];
     for (column, width) in widths.iter().enumerate().skip(keys.len()) {
         let table = tables.last_mut().expect("there is one from the start");
-        // The last column has no gap behind it.
+        // No gap follows the last column.
         if table.len() == keys.len() || length(&table[..]) + width <= LINE_MAX {
             table.push(column);
         } else {
@@ -249,7 +266,6 @@ fn columns_by_line(keys: usize, widths: &[usize]) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Part;
 
     #[test]
     fn numbers_have_three_significant_digits() {

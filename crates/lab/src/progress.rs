@@ -1,4 +1,4 @@
-//! Shows how far a plan is, on stderr: a bar at a terminal, lines otherwise.
+//! Shows the progress of a plan on stderr: a bar at a terminal, lines otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use crate::{Ending, Event, Progress, Step};
 /// Steps of the bar for each run.
 const STEPS: u64 = 1000;
 
-/// Shows a plan's progress on stderr as it is.
+/// Shows a plan's progress in the form that suits stderr.
 pub fn on_stderr() -> Box<dyn FnMut(Progress<'_>)> {
     if std::io::stderr().is_terminal() {
         let mut bar = Bar::new();
@@ -40,7 +40,7 @@ struct Bar {
     bar: ProgressBar,
     /// Runs that have ended, by their number.
     ended: BTreeSet<usize>,
-    /// How far those under way are.
+    /// Progress of the runs under way.
     running: BTreeMap<usize, u64>,
 }
 
@@ -56,7 +56,7 @@ impl Bar {
         let Progress { number, total, event, .. } = *progress;
         match event {
             Event::Begins(attempt) => {
-                // A run that is tried again counts from its beginning.
+                // Progress of a repeated run starts from 0.
                 self.ended.remove(&number);
                 self.running.insert(number, 0);
                 self.bar.set_length(total as u64 * STEPS);
@@ -109,7 +109,8 @@ impl Lines {
             }
             Event::UnderWay(_) => {}
             Event::Ended(ending) => {
-                // The line above may be that of another run, or what an algorithm prints: what is wrong is said of its run.
+                // The line above may belong to another run or come from an algorithm, so a problem is printed
+                // with the name of its run.
                 let which = match (ending, self.began.len()) {
                     (Ending::Valid, 0 | 1) => String::new(),
                     (Ending::Valid, _) => format!("[{number}/{total}] "),
@@ -125,7 +126,7 @@ impl Lines {
     }
 }
 
-/// The name of a run, with its attempt if it is another one.
+/// The name of a run, with the number of its attempt from the second one on.
 fn again(progress: &Progress<'_>, attempt: usize) -> String {
     let again = if attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
     progress.name() + &again

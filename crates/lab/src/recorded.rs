@@ -1,16 +1,16 @@
-//! The like of what boxes measured in the field, as a plan for the simulator.
+//! A plan for the simulator that approximates a bundle as boxes measured it in the field.
 
 use std::time::Duration;
 
 use forebay_core::spec::Spec;
 use forebay_core::units::{Rate, format_duration};
 
-use crate::summary::STATUS_QUO;
+use crate::plan::references::STATUS_QUO;
 
 /// The arm with the boxes as they were.
 pub const AS_RECORDED: &str = "as_recorded";
 
-/// What the plan takes for granted, since no box can tell.
+/// Assumptions of the plan about things that no box can measure.
 pub const APPROXIMATIONS: [&str; 6] = [
     "the bottleneck has one rate, the median estimate, and its buffer is a FIFO of one bandwidth-delay product",
     "the round trip of the path is the least one that was measured",
@@ -20,28 +20,28 @@ pub const APPROXIMATIONS: [&str; 6] = [
     "other traffic is answers of the sizes of CAIDA's traces, as many bytes as were sent",
 ];
 
-/// Rates of a bottleneck that are simulated (bits per second).
+/// Simulated rates of a bottleneck (bits per second).
 const RATES: std::ops::RangeInclusive<u64> = 200_000..=10_000_000_000;
-/// Round trips that are simulated.
+/// Simulated round trips.
 const RTTS: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_secs(2);
 /// Most greedy flows.
 const FLOWS_MAX: u32 = 200;
-/// Share of the bottleneck's rate that requests offer at most: more would never end.
+/// Greatest load of requests, as a share of the bottleneck's rate: more would never finish.
 const LOAD_MAX: f64 = 0.95;
 /// Bytes of a frame that a limit counts as one packet.
 const FRAME: f64 = 1514.0;
 
-/// What was sent.
+/// The traffic that was sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
-    /// So many flows that always have data.
+    /// This many flows that always have data.
     Greedy(u32),
-    /// Requests of so many bytes over time.
+    /// Requests with this mean rate.
     Offered(Rate),
 }
 
-/// What was measured of a bundle.
+/// Measurements of a bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Algorithm of the sendbox.
@@ -52,16 +52,16 @@ pub struct Measured {
     pub rate: Rate,
     /// Round trip of the empty path.
     pub rtt: Duration,
-    /// What was sent.
+    /// The traffic that was sent.
     pub load: Load,
 }
 
 impl Measured {
-    /// The plan: the bundle as it was, and the same without boxes.
+    /// The plan: the bundle as measured, and the same without boxes.
     ///
     /// # Errors
     ///
-    /// The rate or the round trip is none that is simulated: which, and what is allowed.
+    /// The rate or the round trip is outside the simulated range; the error says which, and what is allowed.
     pub fn plan(&self) -> Result<String, String> {
         let Self { cc, qdisc, rate, rtt, load } = self;
         if !RATES.contains(&rate.as_bits_per_sec()) {

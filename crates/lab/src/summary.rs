@@ -1,5 +1,6 @@
-//! Arms over their seeds: pooled metrics, and what an arm is worth against the others.
+//! Arms over their seeds: pooled metrics, and comparisons with the reference arms.
 
+mod curves;
 mod sites;
 
 use std::cell::RefCell;
@@ -11,19 +12,10 @@ use serde::{Serialize, Serializer};
 use crate::metrics::requests::{self, class};
 use crate::metrics::statistics::{Sorted, mean};
 use crate::metrics::{Address, Metrics, Outcome, Part, Pooling, describe};
+use crate::plan::references::{AGAIN, IN_NETWORK, SOLO, STATUS_QUO};
 use crate::store::{RequestKey, Run, Store, StoreError};
 
-/// The arm that others are compared with.
-pub const STATUS_QUO: &str = "status_quo";
-/// The arm that does what [`STATUS_QUO`] does, with packets that come at other times: what differs is chance.
-pub const AGAIN: &str = "status_quo_again";
-/// The arm that shows what is possible.
-pub const IN_NETWORK: &str = "in_network_fq";
-
-/// The arm in which flows run alone that compete with others in those beside it.
-pub const SOLO: &str = "solo";
-
-/// Share of its life beside others that a flow lives in [`SOLO`] at least.
+/// Least life of a flow in the arm where it runs alone, as a share of its life with competitors.
 const SOLO_LIFE: f64 = 0.9;
 
 /// One arm of a plan in one cell on one back end, its valid runs pooled.
@@ -37,6 +29,12 @@ pub struct ArmSummary {
     pub arm: String,
     /// Back end.
     pub backend: String,
+    /// This arm runs without the mechanism under study.
+    #[serde(skip)]
+    pub is_baseline: bool,
+    /// This arm shows the best possible result.
+    #[serde(skip)]
+    pub is_ideal: bool,
     /// Valid runs.
     pub runs: usize,
     /// Metrics of the whole run.
@@ -47,8 +45,8 @@ pub struct ArmSummary {
     pub links: Vec<Part>,
     /// Metrics of its bundles.
     pub bundles: Vec<Part>,
-    /// The metrics of the whole run, each of every run by itself, in the order of seeds; as JSON the [`Spread`] of
-    /// those without the name of a part.
+    /// Metrics of the whole run, one value a run, in the order of seeds. As JSON: the [`Spread`] of each
+    /// metric without the name of a part.
     #[serde(rename = "spread", serialize_with = "spreads")]
     pub by_seed: BTreeMap<String, Vec<f64>>,
 }
@@ -72,7 +70,7 @@ pub struct Spread {
 
 impl Spread {
     /// The spread of `values`; `None` without any.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub fn of(values: &[f64]) -> Option<Self> {
         let sorted = Sorted::new(values.iter().copied());
         Some(Self {
             runs: values.len(),
@@ -119,7 +117,7 @@ fn find(parts: &[Part], name: &str, metric: &str) -> Option<f64> {
     parts.iter().find(|part| part.name == name)?.metrics.get(metric)
 }
 
-/// The `runs` that count: of the attempts at one run the last valid one.
+/// The `runs` that count: the last valid attempt at each run.
 pub fn counting(runs: &[Run]) -> Vec<&Run> {
     let mut counting: Vec<&Run> = Vec::new();
     for run in runs.iter().filter(|run| run.is_valid()) {
@@ -131,13 +129,13 @@ pub fn counting(runs: &[Run]) -> Vec<&Run> {
     counting
 }
 
-/// The counted requests of a store's runs: read when they are first asked for, and then kept.
+/// The counted requests of the runs in a store, read at first use and then kept.
 pub struct Requests<'a> {
     store: &'a Store,
     known: RefCell<BTreeMap<i64, Rc<OfRun>>>,
 }
 
-/// What became of the counted requests of one run.
+/// Outcomes of the counted requests of one run.
 type OfRun = BTreeMap<RequestKey, Outcome>;
 
 impl<'a> Requests<'a> {
@@ -162,7 +160,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Pools those of `runs` that count by plan, cell, arm and back end, in the order in which they first appear.
+/// Pools the counting ones among `runs` by plan, cell, arm and back end, in the order of first appearance.
 pub fn summarise(requests: &Requests<'_>, runs: &[Run]) -> Result<Vec<ArmSummary>, StoreError> {
     let mut groups: Vec<Vec<&Run>> = Vec::new();
     for run in counting(runs) {
@@ -181,21 +179,30 @@ pub fn summarise(requests: &Requests<'_>, runs: &[Run]) -> Result<Vec<ArmSummary
         arms.push(Arm::pool(requests, group)?);
     }
     let mut summaries: Vec<ArmSummary> = arms.iter().map(|arm| arm.summary.clone()).collect();
-    for (arm, summary) in arms.iter().zip(&mut summaries) {
-        let other = |name: &str| {
-            arms.iter().find(|other| {
+    for ((arm, runs), summary) in arms.iter().zip(&groups).zip(&mut summaries) {
+        let references = requests.store().references(&summary.plan)?;
+        let (baseline, ideal, alone) =
+            (references.baseline(), references.ideal(), references.alone());
+        summary.is_baseline = summary.arm == baseline;
+        summary.is_ideal = summary.arm == ideal;
+        let place = |name: &str| {
+            arms.iter().position(|other| {
                 let (this, other) = (&arm.summary, &other.summary);
                 other.arm == name
                     && (&other.plan, &other.cell) == (&this.plan, &this.cell)
                     && other.backend == this.backend
             })
         };
-        compare(arm, other(STATUS_QUO), other(IN_NETWORK), &mut summary.metrics);
-        if let Some(without) = other(STATUS_QUO) {
+        let other = |name: &str| place(name).map(|place| &arms[place]);
+        compare(arm, other(baseline), other(ideal), &mut summary.metrics);
+        if let Some(without) = other(baseline) {
             sites::compare(summary, &without.summary, other(AGAIN).map(|it| &it.summary));
         }
-        if let Some(solo) = other(SOLO).filter(|_| arm.summary.arm != SOLO) {
+        if let Some(solo) = other(alone).filter(|_| arm.summary.arm != alone) {
             harm(summary, &solo.summary);
+        }
+        if let Some((curves, base)) = references.curves().zip(place(baseline)) {
+            curves::compare(requests.store(), &curves, [runs, &groups[base]], summary)?;
         }
     }
     Ok(summaries)
@@ -218,6 +225,8 @@ impl Arm {
             cell: key.cell.clone(),
             arm: key.arm.clone(),
             backend: key.backend.clone(),
+            is_baseline: false,
+            is_ideal: false,
             runs: runs.len(),
             metrics: pool_metrics(runs.iter().map(|run| &run.metrics)),
             flows: pool_parts(runs.iter().map(|run| &run.flows)),
@@ -238,8 +247,8 @@ impl Arm {
     }
 }
 
-/// The metrics of the run, those of its links as `link forward metric` and of its flows likewise, and the mean queue of all
-/// sendboxes as `bundles queue_mean_packets`.
+/// Metrics of the run and of its parts, by seed. Those of links are named `link forward metric`, those of
+/// flows alike. The mean queue of all sendboxes is `bundles queue_mean_packets`.
 fn by_seed_of(runs: &[&Run]) -> BTreeMap<String, Vec<f64>> {
     let mut sorted: Vec<&&Run> = runs.iter().collect();
     sorted.sort_by_key(|run| run.key.seed);
@@ -279,7 +288,8 @@ fn pool_parts<'a>(runs: impl Iterator<Item = &'a Vec<Part>>) -> Vec<Part> {
     by_name.into_iter().map(pool).collect()
 }
 
-/// Pools each metric as the catalogue says; those of requests are taken anew by the caller.
+/// Pools each metric as the catalogue says. Metrics of requests are left to the caller, who takes them from
+/// all requests.
 fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, value) in runs.flat_map(|metrics| &metrics.0) {
@@ -299,7 +309,8 @@ fn pool_metrics<'a>(runs: impl Iterator<Item = &'a Metrics>) -> Metrics {
     pooled
 }
 
-/// The arms that a metric of `compare` needs beside its own; none of others.
+/// Arms that a metric of `compare` needs in addition to its own; empty for other metrics. The names are the
+/// defaults, for plans that name no references; plans with claims are such plans.
 pub fn baselines(metric: &str) -> &'static [&'static str] {
     let name = metric.rsplit('/').next().unwrap_or(metric);
     match name {
@@ -332,14 +343,14 @@ fn compare(arm: &Arm, status_quo: Option<&Arm>, in_network: Option<&Arm>, out: &
     out.put("large_paired_ratio_geomean", status_quo.and_then(|other| paired_ratio(arm, other)));
 }
 
-/// What each flow of an arm lost to the others there: its share of what it has in the arm `solo`, or of a figure that is
-/// better the smaller it is the share that came on top of that.
+/// Harm to each flow of an arm by its competitors, relative to the arm where it runs alone. If more is
+/// better: the lost share of the figure alone. If less is better: the added share of the figure here.
 fn harm(arm: &mut ArmSummary, solo: &ArmSummary) {
     let runs = [solo.runs, arm.runs].map(|runs| runs as f64);
     for flow in &mut arm.flows {
         let Some(alone) = solo.flows.iter().find(|it| it.name == flow.name) else { continue };
         let both = |name: &str| Some([alone.metrics.get(name)?, flow.metrics.get(name)?]);
-        // One that lives shorter there is one of those that the others are alone without.
+        // Skip flows cut short in `solo`: they are the competitors that `solo` removes.
         if both("flow_completion_time_l4").is_some_and(|[alone, here]| alone < SOLO_LIFE * here) {
             continue;
         }
@@ -362,8 +373,8 @@ fn harm(arm: &mut ArmSummary, solo: &ArmSummary) {
     }
 }
 
-/// The geometric mean, over large requests, of an arm's slowdown over that of the same request
-/// with the same seed in the other arm.
+/// Ratio of the slowdowns of the same large request with the same seed in two arms: the geometric mean over
+/// all large requests.
 fn paired_ratio(arm: &Arm, other: &Arm) -> Option<f64> {
     let mut ratios = Vec::new();
     for (seed, requests) in &arm.requests {
@@ -381,6 +392,8 @@ mod tests {
     use super::*;
     use crate::metrics::evaluate;
     use crate::metrics::testing::{invented_rows, invented_run};
+    use crate::plan::Plan;
+    use crate::plan::library::Source;
     use crate::store::testing::put;
 
     /// Runs of three arms whose requests all have the slowdown given, with as many seeds.
@@ -440,6 +453,33 @@ mod tests {
         assert_eq!((copa.runs, copa.metrics.get("flows_failed")), (2, Some(7.0)));
         runs[3].invalid.push("late".into());
         assert_eq!(summarise(&Requests::new(&store), &runs).unwrap()[1].runs, 1);
+    }
+
+    #[test]
+    fn arms_are_compared_with_the_references_that_a_plan_names() {
+        let (_folder, mut store, runs) =
+            stored(&[("plain", &[2.0, 2.0]), ("copa", &[1.2, 1.2]), ("best", &[1.1, 1.1])]);
+        let gap = |store: &Store| {
+            let copa = summarise(&Requests::new(store), &runs).unwrap().remove(1);
+            assert!(!copa.is_baseline && !copa.is_ideal);
+            copa.metrics.get("gap_closed")
+        };
+        assert_eq!(gap(&store), None);
+        let text = r#"
+            name = "NAME"
+            stop = "1s"
+            baseline = "plain"
+            ideal = "best"
+            bottleneck = { rate = "96Mbit/s", rtt = "50ms", qdisc = "fifo" }
+            flow = [{ name = "bulk", traffic = { kind = "greedy" } }]
+            arm = [{ name = "plain" }, { name = "copa" }, { name = "best" }]
+        "#;
+        let text = text.replace("NAME", &runs[0].key.plan);
+        let source = Source { file: "p".into(), folder: None, text };
+        store.put_plan(&Plan::from_source(source, &[]).unwrap()).unwrap();
+        assert!((gap(&store).unwrap() - 0.8 / 0.9).abs() < 1e-5);
+        let best = summarise(&Requests::new(&store), &runs).unwrap().remove(2);
+        assert!(best.is_ideal && !best.is_baseline);
     }
 
     #[test]

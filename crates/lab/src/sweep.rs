@@ -1,26 +1,25 @@
-//! Runs that others give out, to processes and machines: listed by what they are called everywhere, made into a store
-//! without a folder wherever that is, and taken from its rows into a store that has one.
+//! Runs that an external scheduler distributes to processes and machines. Their digest identifies them
+//! everywhere. Workers make them into stores without a folder; a store with a folder then adopts the rows.
 //!
 //! ```text
-//! wanted ─► who gives them out ─► simulate ─► rows of a store ─► who keeps them ─► Store::adopt
+//! wanted ─► scheduler ─► simulate ─► rows of a store ─► collector ─► Store::adopt
 //! ```
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::slice;
-use std::sync::Arc;
 
 use forebay_core::text;
 use serde_json::json;
 
 use crate::backend::Backend;
 use crate::metrics::Evaluation;
-use crate::plan::{Experiment, Plan};
-use crate::runner::{self, Job, Options, RunError};
-use crate::store::{NewRun, RunKey, Store, StoreError};
+use crate::plan::Plan;
+use crate::run::runner::{self, Job};
+use crate::run::{Options, RunError};
+use crate::store::{NewRun, RunKey, Store};
 
-/// A run that is wanted.
+/// A run to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Digest of the key of the run, see [`RunKey::digest`].
@@ -36,7 +35,7 @@ pub struct Wanted {
 /// The runs of `plan`, in the order in which [`run`](crate::run()) makes them.
 ///
 /// # Errors
-/// What [`check`](crate::check) refuses.
+/// The errors of [`check`](crate::check).
 pub fn wanted(plan: &Plan, options: &Options) -> Result<Vec<Wanted>, RunError> {
     let backend = options.open()?;
     let jobs = runner::jobs(plan, &*backend, options)?.into_iter();
@@ -47,12 +46,13 @@ pub fn wanted(plan: &Plan, options: &Options) -> Result<Vec<Wanted>, RunError> {
     Ok(jobs.map(wanted).collect())
 }
 
-/// Makes the runs of `plan` that are `asked` for, one after the other, into a store in memory, and calls `told` many
-/// times meanwhile. A run that fails, be it by a panic with a text, is in the store with the reason, and the next one
+/// Makes the runs in `asked` of `plan` one after the other into a store in memory, and calls `told` many
+/// times on the way. A failed run is stored with its reason, also after a panic with a text, and the next one
 /// follows.
 ///
 /// # Errors
-/// `plan` has no such run here (see [`Wanted::digest`]), the back end cannot run it, or somebody asked for the end.
+/// `plan` has no such run here (see [`Wanted::digest`]), the back end cannot run it, or the caller asked for
+/// the end.
 pub fn simulate(
     plan: &Plan,
     options: &Options,
@@ -78,7 +78,7 @@ pub fn simulate(
     Ok(store)
 }
 
-/// A store in memory with the run `asked` as one that failed for `reason`, whoever tried to make it.
+/// A store in memory with the run `asked` marked as failed for `reason`, whichever worker tried it.
 ///
 /// # Errors
 /// `plan` has no such run here.
@@ -100,13 +100,14 @@ fn put_failure(
     job: &Job,
     options: &Options,
     reason: &str,
-) -> Result<(), StoreError> {
-    let (experiment, evaluation) = (&job.experiment(), &Evaluation::of_failure(reason));
+) -> Result<(), RunError> {
+    let (experiment, evaluation) = (&job.experiment()?, &Evaluation::of_failure(reason));
     let (key, commit, host) = (&job.key, options.build.commit, &json!({ "failed": reason }));
-    store.put_run(&NewRun { key, experiment, commit, attempt: 1, evaluation, host }).map(drop)
+    store.put_run(&NewRun { key, experiment, commit, attempt: 1, evaluation, host })?;
+    Ok(())
 }
 
-/// The text of a panic; what carries something else goes on its way.
+/// The text of a panic; a panic with another payload continues.
 fn text_of(panic: Box<dyn Any + Send>) -> String {
     match text::of_panic(&*panic) {
         Some(text) => text.into(),
@@ -114,7 +115,7 @@ fn text_of(panic: Box<dyn Any + Send>) -> String {
     }
 }
 
-/// The jobs of what is `asked` for. Each arm is resolved once a cell.
+/// The jobs of the runs in `asked`.
 fn jobs(
     plan: &Plan,
     options: &Options,
@@ -122,7 +123,6 @@ fn jobs(
     asked: &[Wanted],
 ) -> Result<Vec<Job>, RunError> {
     let sources = options.sources(backend);
-    let mut resolved = BTreeMap::<_, Arc<Experiment>>::new();
     let mut jobs = Vec::new();
     for Wanted { digest, arm, cell, seed } in asked {
         let other = || {
@@ -132,18 +132,10 @@ fn jobs(
             let run = runner::name(&key);
             RunError::Options(format!("{run}: another run here than where it is wanted: {allowed}"))
         };
-        let unseeded = match resolved.get(&(arm, cell)) {
-            Some(unseeded) => unseeded.clone(),
-            None => {
-                let named = plan.arms.iter().find(|it| it.name == *arm);
-                let of_cell = plan.cells.iter().find(|it| it.name == *cell);
-                let (named, of_cell) = named.zip(of_cell).ok_or_else(other)?;
-                let unseeded = Arc::new(plan.unseeded(named, of_cell)?);
-                resolved.insert((arm, cell), unseeded.clone());
-                unseeded
-            }
-        };
-        let job = Job::new(&unseeded, *seed, backend, &sources);
+        let named = plan.arms.iter().find(|it| it.name == *arm);
+        let of_cell = plan.cells.iter().find(|it| it.name == *cell);
+        let (named, of_cell) = named.zip(of_cell).ok_or_else(other)?;
+        let job = Job::new(named.run(of_cell), *seed, backend, &sources);
         if job.key.digest() != *digest {
             return Err(other());
         }

@@ -1,4 +1,4 @@
-//! Extreme values that plans and traces may have: each is run for a second of simulated time, and none panics.
+//! Extreme values of plans and traces: each runs for a second of simulated time, and none panics.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ name    = "bulk"
 traffic = { kind = "greedy" }
 "#;
 
-/// Runs the plan with these values instead of its own; `false`: they are refused.
+/// Runs the plan with these values instead of its own; `false`: the plan is refused.
 fn is_run(folder: &Path, text: &str, sets: &[String]) -> bool {
     let file = folder.join("extreme.toml");
     std::fs::write(&file, text).unwrap();
@@ -40,7 +40,7 @@ fn is_run(folder: &Path, text: &str, sets: &[String]) -> bool {
     let options =
         Options { backend: "sim".into(), out: Some(folder.join("out")), ..Options::default() };
     let mut watch = |progress: Progress<'_>| {
-        // A panic of the simulator ends its run and no more.
+        // A panic of the simulator ends its run alone.
         if let Event::Ended(ending) = progress.event {
             assert!(!ending.to_string().contains("panicked"), "{sets:?}: {ending}");
         }
@@ -53,7 +53,7 @@ fn traces_of_extreme_times_run() {
     let folder = tempfile::tempdir().unwrap();
     let text = PLAN.replace("rate  = \"2Mbit/s\"", "trace = \"extreme.trace\"");
     for (trace, is_accepted) in [
-        // One packet in five days: what carries less than a bit in a second.
+        // One packet in five days: less than a bit per second.
         ("7\n429496729\n", true),
         ("4294967295\n", true),
         ("0\n86400000\n", true),
@@ -105,6 +105,6 @@ fn plans_of_extreme_values_run() {
     ];
     let all: Vec<String> = quoted.chain(tables).collect();
     let ran = all.iter().filter(|set| is_run(folder.path(), PLAN, &[(*set).clone()])).count();
-    // What is refused needs no run; most are not.
+    // Refused plans need no run; most are accepted.
     assert!(ran > all.len() / 2, "{ran} of {}", all.len());
 }

@@ -1,4 +1,4 @@
-//! What a simulated run keeps of each packet.
+//! Memory that a simulated run keeps for each packet.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use forebay_lab::metrics::evaluate;
 use forebay_lab::plan::Plan;
 use forebay_lab::plan::library::Source;
 
-/// Counts the bytes that the calling thread has, and the most that it had.
+/// Counts the bytes that the calling thread has allocated, and their maximum.
 struct Counting;
 
 thread_local! {
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Most bytes that a run of `seconds` and its evaluation take at a time, and its packets there and back.
+/// Peak memory (bytes) of a run of `seconds` and its evaluation, and its packets in both directions.
 fn run(seconds: u32) -> (f64, f64) {
     let text = format!(
         "name = \"p\"\nstop = \"{seconds}s\"\n\

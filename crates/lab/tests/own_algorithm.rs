@@ -1,19 +1,19 @@
-//! An algorithm of somebody's own, which a process has from its start on.
+//! A user algorithm, registered when the process starts.
 
 use forebay_core::cc::{self, Algorithm};
 use forebay_core::spec::{Spec, Value};
-use forebay_lab::algorithms::{self, Own};
 use forebay_lab::plan::{Override, Plan};
 use forebay_lab::{Options, run};
+use forebay_policy::algorithms::{self, Own};
 
-/// Half of the link, whatever happens.
+/// Always half of the link's rate.
 const HALF: Algorithm = Algorithm {
     name: "half",
     build: &|_| {
         let rate = Value::Text("12Mbit/s".into());
         cc::build(&Spec::named("const").with("rate", rate), &[])
     },
-    ..cc::constant::ALGORITHM
+    ..cc::algorithms::constant::ALGORITHM
 };
 
 #[test]

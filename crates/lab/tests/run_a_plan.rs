@@ -1,4 +1,4 @@
-//! A plan is run, and what came of it is read.
+//! Runs a plan and reads its results.
 
 use forebay_lab::plan::{Override, Plan};
 use forebay_lab::{Event, Options, run};

@@ -1,4 +1,4 @@
-//! What is said of a model that is no policy.
+//! Errors of a model that is no policy.
 
 use forebay_core::cc::policy::graph::GraphError;
 
@@ -35,9 +35,9 @@ impl From<GraphError> for Refused {
 pub struct OnnxError {
     /// The model, or the node with its operator.
     pub at: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What would be accepted.
+    /// The values that would be accepted.
     pub allowed: String,
 }
 

@@ -3,10 +3,10 @@
 //! ```text
 //! file ──► wire ──► message ──► onnx ──► core::cc::policy::graph ──► core::cc::policy, with Copa behind it
 //! ```
-//! Core decides and reads no file; [`registry`] is what hosts that have files use instead of core's own
-//! registry.
+//! Core decides and reads no file. Hosts that have files use [`registry`] instead of core's own registry.
 #![forbid(unsafe_code)]
 
+pub mod algorithms;
 mod error;
 mod message;
 pub mod onnx;
@@ -23,7 +23,7 @@ use forebay_core::cc::policy::graph::Graph;
 use forebay_core::cc::policy::steering::{MIN_WINDOW_MSS, STEERS};
 use forebay_core::cc::policy::{self, NEEDS};
 use forebay_core::cc::{Algorithm, CongestionControl, Registry};
-use forebay_core::spec::{Described, Spec, SpecError, Value};
+use forebay_core::spec::{DescribedParam, Spec, SpecError, Value};
 
 pub use crate::error::OnnxError;
 
@@ -31,7 +31,7 @@ pub use crate::error::OnnxError;
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// The parameter that names the file.
-pub const FILE: Described = Described {
+pub const FILE: DescribedParam = DescribedParam {
     name: "file",
     summary: "the policy: an ONNX file with one input and one output",
     default: None,
@@ -42,12 +42,12 @@ pub const FILE: Described = Described {
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "policy",
     summary: "what was learnt, from an ONNX file; Copa takes over where it fails",
-    sources: &["this project: crates/policy, core/src/cc/policy"],
+    sources: &["this project: crates/policy, core/src/cc/algorithms/policy"],
     params: &[&FILE, &STEERS, &FLOW],
     needs: NEEDS,
     min_window_mss: MIN_WINDOW_MSS,
-    // Decisions come each round trip, however often something is measured. What is between them differs by
-    // what of it is the newest.
+    // Decisions come each round trip, however often something is measured. The measurements in between
+    // differ in which of their values is the newest.
     batch_tolerance: 0.2,
     build: &build,
 };
@@ -67,7 +67,7 @@ fn build(spec: &Spec) -> Result<Box<dyn CongestionControl>, SpecError> {
 ///
 /// # Errors
 ///
-/// Those of [`refresh`].
+/// The errors of [`refresh`].
 pub fn graph_of(spec: &Spec) -> Result<Arc<Graph>, SpecError> {
     let path = Path::new(file_of(spec)?);
     let is_known = loaded().contains_key(path);
@@ -91,20 +91,21 @@ pub fn file_of(spec: &Spec) -> Result<&str, SpecError> {
     }
 }
 
-/// Graphs by their files. What was read once stays for as long as the program runs, so that a connection
-/// that an agent takes over later has the policy that was checked, whatever became of the file.
+/// Graphs by their files. A graph that was read once stays for as long as the program runs, whatever
+/// becomes of the file. So a connection that an agent takes over later has the policy that was checked.
 static LOADED: Mutex<BTreeMap<PathBuf, Arc<Graph>>> = Mutex::new(BTreeMap::new());
 
 fn loaded() -> MutexGuard<'static, BTreeMap<PathBuf, Arc<Graph>>> {
     LOADED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads the file that `spec` names, of whatever it is built from now on. The bytes of the file.
+/// Reads the file that `spec` names: policies that are built from now on have its graph. Returns the bytes
+/// of the file.
 ///
 /// # Errors
 ///
 /// There is no such file, it cannot be read, has more than [`FILE_BYTES_MAX`] bytes, or is none that
-/// [`onnx::read`] takes: the node, and what is allowed. What was read before then stays in force.
+/// [`onnx::read`] takes: the node, and the allowed values. An earlier graph then stays in force.
 pub fn refresh(spec: &Spec) -> Result<Vec<u8>, SpecError> {
     let file = file_of(spec)?;
     let refused = |allowed: &str| SpecError::new(FILE.name, file, allowed);
@@ -119,7 +120,7 @@ pub fn refresh(spec: &Spec) -> Result<Vec<u8>, SpecError> {
     Ok(bytes)
 }
 
-/// At most one byte more than is allowed; what is no file, such as a pipe, is not waited for.
+/// Reads at most one byte more than is allowed. Does not wait for a path that is no file, such as a pipe.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(std::io::Error::other("no regular file"));

@@ -1,5 +1,4 @@
-//! The messages of ONNX (onnx.proto3 of onnx/onnx, the numbers of the fields are those there), as far as
-//! policies have them.
+//! The messages of ONNX that policies have (onnx.proto3 of onnx/onnx, which numbers the fields).
 
 use std::collections::BTreeMap;
 
@@ -95,7 +94,7 @@ impl<'a> ValueInfo<'a> {
             let field = field?;
             match field.number {
                 1 => value.name = field.text()?,
-                // TypeProto, whose field 1 is that of a tensor.
+                // TypeProto, whose field 1 describes a tensor.
                 2 => {
                     for field in Fields::of(field.bytes()?) {
                         let field = field?;
@@ -259,7 +258,7 @@ impl<'a> Node<'a> {
                 _ => {}
             }
         }
-        // By the schema of proto3, which ONNX has besides that of proto2, a zero is not written.
+        // By the schema of proto3, which ONNX also has, a zero is not written.
         match sort {
             FLOAT_ATTRIBUTE => attribute.float = attribute.float.or(Some(0.0)),
             INT_ATTRIBUTE => attribute.integer = attribute.integer.or(Some(0)),

@@ -1,5 +1,5 @@
-//! From the bytes of an ONNX model to a graph: what is not among [`OPERATORS`], or asks for what those
-//! cannot do here, is refused by its name. The bytes may be anything.
+//! From the bytes of an ONNX model to a graph. An operator that is not among [`OPERATORS`], or that
+//! needs a feature missing here, is refused by its name. The bytes may be anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -30,7 +30,7 @@ pub const OPERATORS: [&str; 17] = [
     "GRU",
 ];
 
-/// Versions of ONNX's operators in which the operators above mean what they mean here.
+/// Versions of ONNX's operators in which the operators above have the meaning they have here.
 const OPSETS: RangeInclusive<i64> = 13..=28;
 
 /// The graph of the model in `bytes`, with one input and one output of floats. A first dimension of the
@@ -38,7 +38,8 @@ const OPSETS: RangeInclusive<i64> = 13..=28;
 ///
 /// # Errors
 ///
-/// The model is broken, too large, or has what is not among [`OPERATORS`]: the node and what is allowed.
+/// The model is broken, too large, or has an operator that is not among [`OPERATORS`]: the node and the
+/// allowed values.
 pub fn read(bytes: &[u8]) -> Result<Graph, OnnxError> {
     let of_model = |refused| OnnxError::new("model", refused);
     let mut reading = Reading::begin(bytes).map_err(of_model)?;
@@ -87,7 +88,7 @@ impl<'a> Reading<'a> {
         let inputs = graph.inputs.into_iter().map(ValueInfo::read);
         let inputs: Vec<ValueInfo<'a>> = inputs.collect::<Result<_, _>>()?;
         let constants: BTreeSet<&str> = initializers.iter().map(|it| it.name).collect();
-        // Older models list what is constant among the inputs, too.
+        // Older models list constants among the inputs, too.
         let inputs: Vec<&ValueInfo<'a>> =
             inputs.iter().filter(|input| !constants.contains(input.name)).collect();
         let Some((input, more)) = inputs.split_first() else {
@@ -153,7 +154,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// What `node` makes; takes the attributes that it knows.
+    /// The result of `node`; takes the attributes that it knows.
     fn result(&mut self, node: &mut Node<'a>) -> Result<Value, Refused> {
         if node.op_type == "Constant" {
             only_inputs(node, 0)?;
@@ -330,7 +331,7 @@ fn input_shape(input: &ValueInfo<'_>) -> Result<Vec<usize>, Refused> {
     sizes.ok_or_else(|| refused("a dimension without a size"))
 }
 
-/// The attributes of a node that nobody has asked for yet.
+/// The attributes of a node that have not been read yet.
 struct Attributes<'n, 'a>(&'n mut BTreeMap<&'a str, message::Attribute<'a>>);
 
 impl Attributes<'_, '_> {

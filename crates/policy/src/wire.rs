@@ -1,10 +1,11 @@
 //! The wire format of protocol buffers, as far as ONNX needs it (protobuf.dev/programming-guides/encoding):
-//! a message is read in place, field by field, and nothing is kept of it but slices.
+//! a message is read in place, field by field, and only slices of it are kept.
 //!
-//! A crate for protocol buffers would build whole messages first, of whatever size a hostile file claims,
-//! and needs code that is generated from the schema of ONNX, of which this reader wants two dozen fields.
+//! A crate for protocol buffers would build whole messages first, of whatever size a hostile file claims.
+//! It also needs code that is generated from the schema of ONNX, while this reader wants two dozen of its
+//! fields.
 
-/// What is wrong with the bytes.
+/// Errors of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("the file ends within a field")]
@@ -63,7 +64,7 @@ impl<'a> Field<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| WireError::Text)
     }
 
-    /// Adds the numbers of a repeated field, packed or one of them.
+    /// Adds the numbers of a repeated field, packed or a single one.
     pub fn integers(self, into: &mut Vec<i64>) -> Result<(), WireError> {
         let Value::Bytes(mut bytes) = self.value else {
             into.push(self.integer()?);
@@ -75,7 +76,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Adds the numbers of a repeated field, packed or one of them.
+    /// Adds the numbers of a repeated field, packed or a single one.
     pub fn floats(self, into: &mut Vec<f32>) -> Result<(), WireError> {
         let Value::Bytes(bytes) = self.value else {
             into.push(self.float()?);

@@ -1,13 +1,14 @@
-//! Congestion control in Python: an instance of a class for each connection, called from the thread that simulates it.
+//! Congestion control in Python: each connection has an instance of a class, called from the thread that
+//! simulates it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::cc::guest::{Described, Setting, Told, Values};
+use forebay_core::cc::foreign::{Described, Setting, Told, Values};
 use forebay_core::cc::{self, CongestionControl, CongestionEvent, SendLimits, State};
 use forebay_core::spec::Value;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
-use forebay_lab::algorithms::{self, Own};
+use forebay_policy::algorithms::{self, Own};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,7 +19,7 @@ use crate::plain::plain;
 use crate::watch::{doom, raise, raise_if_doomed};
 
 plain! {
-    /// What a connection starts with.
+    /// The start of a connection.
     ///
     /// Args:
     ///     now_ns: Time in ns.
@@ -35,9 +36,10 @@ plain! {
 }
 
 plain! {
-    /// What the path did since the measurement before it; `None` is not known here.
+    /// The path since the previous measurement; `None` is not known here.
     ///
-    /// Simulator, sendbox and agent make them; for tests of a class they are made by name: `Measurement(acked_bytes=1448)`.
+    /// The simulator, a sendbox or an agent makes them. Tests of a class make them with field names:
+    /// `Measurement(acked_bytes=1448)`.
     #[derive(PartialEq)]
     Measurement: [] {
         interval_ns: u64 = 0,
@@ -90,7 +92,7 @@ impl From<Told> for Measurement {
     }
 }
 
-/// What an algorithm lets its host send; None is left to the host.
+/// Limits of an algorithm for its host; None leaves a limit to the host.
 ///
 /// Windows are kept between a segment and 4 GiB, rates at 8 kbit/s or more.
 ///
@@ -118,7 +120,7 @@ impl Limits {
         Self { cwnd_bytes, ssthresh_bytes, pacing_rate_bits_per_s }
     }
 
-    /// What pickles and copies are made from.
+    /// Arguments for pickles and copies.
     const fn __getnewargs__(&self) -> (Option<f64>, Option<f64>, Option<f64>) {
         (self.cwnd_bytes, self.ssthresh_bytes, self.pacing_rate_bits_per_s)
     }
@@ -134,25 +136,25 @@ impl Limits {
     }
 }
 
-/// What a class says of itself, the values of a dict.
+/// Description of a class, from the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Entry {
-    /// Name as plans have it.
+    /// Name in plans.
     name: String,
     /// One line.
     summary: String,
-    /// Names of the fields of a measurement that it cannot do without.
+    /// Names of the measurement fields that the algorithm requires.
     needs: Vec<String>,
-    /// How often it hears of measurements.
+    /// How often the algorithm receives measurements.
     every: String,
-    /// Longest time of a callback in seconds; 0: any.
+    /// Longest time of a callback in seconds; 0: unlimited.
     limit_s: f64,
     /// Parameters of the algorithm.
     params: Vec<Parameter>,
-    /// File, or cell of a notebook, that the class was read from.
+    /// File, or cell of a notebook, with the class.
     file: String,
-    /// Digest of all that decides.
+    /// Digest of all code that affects decisions.
     sources: String,
 }
 
@@ -167,7 +169,7 @@ pub struct Parameter {
     high: Option<f64>,
 }
 
-/// Value of a parameter. A truth value is a whole number, too, so it is looked for first.
+/// Value of a parameter. Booleans are tried first because they are also whole numbers.
 #[derive(FromPyObject)]
 enum Given {
     Bool(bool),
@@ -188,8 +190,8 @@ impl From<Parameter> for Setting {
     }
 }
 
-/// Makes the algorithm known whose instances `class_` makes. It takes the place of one of its name that was defined
-/// before; entry and class live as long as the process.
+/// Registers the algorithm whose instances `class_` makes. It replaces an earlier one of the same name. Entry
+/// and class live as long as the process.
 #[pyfunction]
 pub fn register(py: Python<'_>, entry: Entry, class_: Py<PyAny>) -> PyResult<()> {
     let Entry { name, summary, needs, every, limit_s, params, file, sources } = entry;
@@ -220,10 +222,10 @@ struct InPython {
     class: Py<PyAny>,
     /// Parameters of the algorithm.
     values: Values,
-    /// Whom it decides for.
+    /// The flow or bundle that it controls.
     owner: Arc<str>,
     seed: u64,
-    /// Made when the connection starts, so that none knows of another.
+    /// Made when the connection starts, so that instances do not share state.
     instance: Option<Py<PyAny>>,
     limits: SendLimits,
 }
@@ -233,7 +235,7 @@ impl InPython {
         Place { about: self.about.clone(), callback, owner: self.owner.clone(), now }
     }
 
-    /// Calls the instance, and takes the limits that it answers, if it answers any. An exception ends the run.
+    /// Calls the instance, and takes over the limits in its answer, if any. An exception ends the run.
     fn ask(
         &mut self,
         (callback, now): (&'static str, Timestamp),
@@ -253,7 +255,7 @@ impl InPython {
     }
 }
 
-/// Makes a call, and refuses what it answers where it had to end.
+/// Makes a call, and drops its answer if it had to end.
 fn called<T>(py: Python<'_>, place: &Place, call: impl FnOnce() -> PyResult<T>) -> Answer<T> {
     raise_if_doomed();
     match calls::called(py, place.clone(), call) {
@@ -262,10 +264,10 @@ fn called<T>(py: Python<'_>, place: &Place, call: impl FnOnce() -> PyResult<T>) 
     }
 }
 
-/// What a callback gave, unless it had to end.
+/// Result of a callback, or why it had to end.
 type Answer<T> = Result<PyResult<T>, Why>;
 
-/// What a callback answered. An exception, which is told its place, ends the run.
+/// The answer of a callback. An exception ends the run, with a note on its place.
 fn ended<T>(answer: Answer<T>, place: &Place) -> T {
     match answer {
         Ok(Ok(answer)) => answer,
@@ -273,7 +275,7 @@ fn ended<T>(answer: Answer<T>, place: &Place) -> T {
             Python::attach(|py| {
                 let is_told = error.value(py).to_string().contains(&place.to_string());
                 if !is_told {
-                    // What refuses a note is raised without one.
+                    // If the exception refuses a note, it is raised without one.
                     let _ = error.value(py).call_method1("add_note", (place.to_string(),));
                 }
             });
@@ -293,7 +295,7 @@ fn arguments<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDic
             Value::Integer(it) => arguments.set_item(name, it)?,
             Value::Float(it) => arguments.set_item(name, it)?,
             Value::Text(it) => arguments.set_item(name, it)?,
-            // Parameters are of no other kind.
+            // Parameters have no other kinds.
             _ => {}
         }
     }
@@ -307,7 +309,7 @@ fn limits(answer: &Bound<'_, PyAny>, place: &Place) -> PyResult<SendLimits> {
         .cast::<Limits>()
         .map_err(|_| wrong("allowed is forebay.Limits, or None for those in force"))?
         .get();
-    // A float that is no number would become 0.
+    // NaN would become 0.
     let whole = |number: Option<f64>| match number {
         Some(number) if number.is_nan() || number < 0.0 => {
             Err(wrong("allowed are limits of 0 or more"))

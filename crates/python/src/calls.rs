@@ -1,11 +1,11 @@
-//! Callbacks that are under way: which have to end, because somebody asked for it or they take too long.
+//! Running callbacks, and those that must end because the caller stops the run or because they take too long.
 //!
 //! ```text
 //! callback ──► slot of its thread ◄── watchdog (limit), watched (ctrl-C) ──► exception in the thread
 //! ```
-//! An exception is put into a thread while the interpreter is held, and a callback leaves its slot while it holds the
-//! interpreter. So no exception comes after its callback. One that is in C, as in `time.sleep`, gets it when it is back in
-//! Python: who waits for the thread does not wait for that.
+//! An exception is put into a thread while the interpreter is held, and a callback leaves its slot while it
+//! holds the interpreter. So no exception arrives after its callback. A callback in C, such as `time.sleep`,
+//! gets the exception when it returns to Python. A caller that waits for the thread does not wait for this.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,10 +20,11 @@ use forebay_lab::backend::Stop;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// Time between two looks for callbacks that take too long: short beside the least limit that makes sense, a second.
+/// Time between two checks for callbacks that take too long: short compared with the least sensible limit, a
+/// second.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is said of an algorithm.
+/// Description of an algorithm.
 pub struct About {
     /// Name in plans.
     pub name: String,
@@ -33,7 +34,7 @@ pub struct About {
     pub limit: Option<Duration>,
 }
 
-/// A callback: of which algorithm and flow, and when in the simulation.
+/// A callback: its algorithm and flow, and the time in the simulation.
 #[derive(Clone)]
 pub struct Place {
     pub about: Arc<About>,
@@ -55,24 +56,24 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a callback has to end.
+/// Why a callback must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Somebody asked for the end of the run.
+    /// The caller asked for the end of the run.
     Stopped,
-    /// The callback takes longer than is allowed.
+    /// The callback takes longer than its limit.
     TooLong,
 }
 
-/// A callback that is under way.
+/// A running callback.
 struct Call {
     place: Place,
     began: Instant,
-    /// What ends its run.
+    /// Ends the run of the callback.
     stop: Option<Stop>,
-    /// The thread of the callback, as the interpreter calls it.
+    /// The interpreter's id of the callback's thread.
     thread: c_long,
-    /// Why it has to end.
+    /// Why the callback must end.
     why: Option<Why>,
 }
 
@@ -108,13 +109,13 @@ fn own() -> Arc<Slot> {
     })
 }
 
-/// Does `call`, the callback at `place`, on this thread, and says whether it had to end.
+/// Does `call`, the callback at `place`, on this thread; also returns why it had to end, if it had to.
 pub fn called<T>(_py: Python<'_>, place: Place, call: impl FnOnce() -> T) -> (T, Option<Why>) {
     let slot = own();
     // SAFETY: the interpreter is held.
     let thread = unsafe { ffi::PyThread_get_thread_ident() } as c_long;
     let (began, stop) = (Instant::now(), Stop::current());
-    // A callback may run a simulation of its own, on this thread.
+    // A callback may run a simulation of its own on this thread.
     let outer = slot.call().replace(Call { place, began, stop, thread, why: None });
     let answer = call();
     let ended = std::mem::replace(&mut *slot.call(), outer);
@@ -126,8 +127,8 @@ pub fn called<T>(_py: Python<'_>, place: Place, call: impl FnOnce() -> T) -> (T,
     (answer, why)
 }
 
-/// Has the callbacks end whose run `stop` ends, for `why` unless they have to already. Gives the first of those that have
-/// to because they take too long, and how long that is.
+/// Ends the callbacks of runs that `stop` ends, for the reason `why` unless they have one already. Returns
+/// the first of these that takes too long, and for how long.
 pub fn end(py: Python<'_>, stop: &Stop, why: Option<Why>) -> Option<(Place, Duration)> {
     let is_its = |call: &Call| call.stop.as_ref().is_some_and(|it| it.is(stop));
     let exception = interrupted(py);
@@ -146,11 +147,11 @@ pub fn end(py: Python<'_>, stop: &Stop, why: Option<Why>) -> Option<(Place, Dura
     late
 }
 
-/// Starts the thread that ends callbacks which take too long, once.
+/// Starts the thread that ends callbacks over their limit; only the first call does.
 pub fn watch() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        // Without it callbacks have no limit.
+        // If the thread cannot be started, callbacks have no limit.
         drop(thread::Builder::new().name("callbacks".into()).spawn(|| {
             loop {
                 thread::sleep(LOOK);
@@ -176,16 +177,18 @@ fn end_late(py: Python<'_>) {
     }
 }
 
-/// The exception for [`interrupt`]. It is looked up before a slot is locked: an import may let the interpreter go, and
-/// threads that have it then wait for their slot.
+/// The exception for [`interrupt`]. It is looked up before a slot is locked: an import may release the
+/// interpreter, and threads that take it then wait for their slot.
 fn interrupted(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
     py.import("forebay.errors").and_then(|it| it.getattr("Interrupted")).ok()
 }
 
-/// Puts an exception into the thread of a callback, each time anew: it may have caught the one before.
+/// Puts an exception into the thread of a callback. Each call does, because the callback may have caught the
+/// previous one.
 fn interrupt(call: &Call, exception: &Option<Bound<'_, PyAny>>) {
     if let Some(exception) = exception {
-        // SAFETY: a `Bound` says that the interpreter is held, which takes a reference of its own to the class.
+        // SAFETY: a `Bound` proves that the interpreter is held; the call takes a reference of its own to the
+        // class.
         unsafe { ffi::PyThreadState_SetAsyncExc(call.thread, exception.as_ptr()) };
     }
 }

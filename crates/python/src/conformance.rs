@@ -1,4 +1,4 @@
-//! The rules of every algorithm, asked of a class.
+//! Checks the rules of every algorithm on a class.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use forebay_core::testing::cc::RULES;
 use forebay_core::text;
-use forebay_lab::algorithms;
+use forebay_policy::algorithms;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -18,15 +18,15 @@ pub fn rules() -> Vec<&'static str> {
     RULES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Asks a rule of an algorithm. Gives how the rule is broken; an exception of the class is raised, with a note of what
-/// led to it.
+/// Checks a rule on an algorithm. Returns how the rule is broken. If the class raises an exception, it is
+/// passed on with a note on the calls before it.
 #[pyfunction]
 pub fn conform(py: Python<'_>, algorithm: &str, rule: &str) -> PyResult<Option<String>> {
     let unknown = |key: &str, value: &str, names: Vec<&str>| {
         let allowed = names.join(", ");
         error::input(py, &format!("{key} = {value:?}: allowed is one of {allowed}"))
     };
-    // As the class answers, and not as its host sees it within bounds.
+    // The class's own answers, before the host clamps them.
     let own = algorithms::own();
     let named = own.iter().map(|own| &own.algorithm).find(|it| it.name == algorithm);
     let named = named.ok_or_else(|| {
@@ -53,10 +53,10 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a panic of `work` says, which nobody prints: a rule is broken again and again while the shortest way to it is
-/// looked for. Panics of other threads are printed as before.
+/// Text of a panic in `work`, which is not printed: the search for the shortest example breaks the rule many
+/// times. Panics of other threads are printed as before.
 fn quietly(work: impl FnOnce()) -> Result<(), String> {
-    // A hook is all threads': this one stays, so that none of them changes it under another.
+    // All threads share the hook. It stays, so that no thread changes it while another one needs it.
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let print = panic::take_hook();

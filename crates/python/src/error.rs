@@ -1,21 +1,21 @@
-//! What goes wrong, as exceptions of `forebay.errors`.
+//! Errors as exceptions of `forebay.errors`.
 
 use forebay_lab::RunError;
 use forebay_lab::plan::PlanError;
-use forebay_lab::rl::RlError;
 use forebay_lab::store::StoreError;
+use forebay_studies::rl::RlError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::calls::Place;
 use crate::plan::DICT;
 
-/// `InputError`: an argument is wrong, and what is allowed.
+/// `InputError`: an argument is wrong; the message names the allowed values.
 pub fn input(py: Python<'_>, message: &str) -> PyErr {
     raised(py, "InputError", (message,).into_pyobject(py))
 }
 
-/// `RunError`: the input is right, and something went wrong all the same.
+/// `RunError`: the input is right, but the run failed.
 pub fn failed(py: Python<'_>, message: &str) -> PyErr {
     raised(py, "RunError", (message,).into_pyobject(py))
 }
@@ -28,33 +28,23 @@ pub fn too_long(py: Python<'_>, place: &Place) -> PyErr {
     raised(py, "CallbackTimeout", (message,).into_pyobject(py))
 }
 
-/// `PlanError`, with the place in the plan: file, line, key, value and what is allowed, each where it is known.
+/// `PlanError`: its message has all problems of the plan. Its attributes describe the first problem, as far
+/// as known: file, line, key, value and allowed values.
 pub fn of_plan(py: Python<'_>, error: &PlanError) -> PyErr {
-    let mut message = error.to_string();
-    let (file, mut line, key, value, allowed) = match error {
-        PlanError::Syntax { at, .. } => (Some(&*at.file), at.line, None, None, None),
-        PlanError::Value { at, key, value, allowed } => {
-            (Some(&*at.file), at.line, Some(key), Some(value), Some(allowed))
-        }
-        PlanError::Missing { at, key, allowed } => {
-            (Some(&*at.file), at.line, Some(key), None, Some(allowed))
-        }
-        PlanError::Data(it) => {
-            (Some(it.file.as_str()), Some(it.line), None, Some(&it.value), Some(&it.allowed))
-        }
-        PlanError::File { file, .. } => (Some(file.as_str()), None, None, None, None),
-    };
-    // Lines of a dict are those of a text that nobody has seen.
-    if let (Some(DICT), Some(number)) = (file, line) {
-        message = message.replacen(&format!("{DICT}:{number}"), DICT, 1);
-        line = None;
+    let mut error = error.clone();
+    // The lines of a dict belong to a generated text that the user has not seen.
+    for problem in error.problems.iter_mut().filter(|problem| problem.file == DICT) {
+        problem.line = None;
     }
-    let [key, value, allowed] = [key, value, allowed].map(|it| it.map(String::as_str));
+    let message = error.to_string();
+    let first = error.problems.first();
+    let [key, value, allowed] = first.map_or([None; 3], |problem| problem.parts());
+    let (file, line) = (first.map(|it| it.file.as_str()), first.and_then(|it| it.line));
     let arguments = (message.as_str(), file, line, key, value, allowed);
     raised(py, "PlanError", arguments.into_pyobject(py))
 }
 
-/// The exception for what stopped a run.
+/// The exception for a failed run.
 pub fn of_run(py: Python<'_>, error: impl Into<RunError>) -> PyErr {
     match error.into() {
         RunError::Plan(error) => of_plan(py, &error),
@@ -64,7 +54,7 @@ pub fn of_run(py: Python<'_>, error: impl Into<RunError>) -> PyErr {
     }
 }
 
-/// The exception for why there is no episode.
+/// The exception for an episode that cannot begin or go on.
 pub fn of_rl(py: Python<'_>, error: RlError) -> PyErr {
     match error {
         RlError::Plan(error) => of_plan(py, &error),
@@ -73,7 +63,7 @@ pub fn of_rl(py: Python<'_>, error: RlError) -> PyErr {
     }
 }
 
-/// An exception of the class called `class`; where it cannot be made, why.
+/// An exception of the class `class`; if it cannot be made, the reason.
 fn raised<'py>(py: Python<'py>, class: &str, arguments: PyResult<Bound<'py, PyTuple>>) -> PyErr {
     let made = || py.import("forebay.errors")?.getattr(class)?.call1(arguments?);
     made().map_or_else(|error| error, PyErr::from_value)

@@ -1,14 +1,14 @@
-//! The module `forebay._forebay`, on which the Python package `forebay` stands: what users call, and how that is
-//! documented, is in `python/forebay`.
+//! The module `forebay._forebay` behind the Python package `forebay`. The user's interface and its
+//! documentation are in `python/forebay`.
 //!
 //! ```text
 //! python/forebay ──► plan, run, results, sweep ──► forebay_lab (errors: classes of forebay.errors)
-//!   @algorithm ────► algorithm ──► forebay_lab::algorithms, which calls back on the thread of a run
-//!   rl ────────────► rl, policy ─► forebay_lab::rl, forebay_policy
+//!   @algorithm ────► algorithm ──► forebay_policy::algorithms, which calls back on the thread of a run
+//!   rl ────────────► rl, policy ─► forebay_studies::rl, forebay_policy
 //!                    conformance: the rules of core for such a class
 //! ```
-//! What is handed over is plain: numbers, texts, JSON, columns as bytes that numpy reads, and arrays of numpy as buffers
-//! that are read and filled. The interpreter is let go while anything runs.
+//! The interface passes plain data: numbers, texts, JSON, columns as bytes that numpy reads, and numpy arrays
+//! as buffers that are read and filled. The interpreter is released while anything runs.
 
 mod algorithm;
 mod calls;
@@ -24,11 +24,11 @@ mod sweep;
 mod watch;
 
 use forebay_core::cc::policy::observation::FEATURES;
-use forebay_lab::rl::Reward;
 use forebay_lab::store::Build;
+use forebay_studies::rl::Reward;
 use pyo3::prelude::*;
 
-/// What this module was built from.
+/// Sources of this module.
 const BUILD: Build = Build {
     commit: env!("FOREBAY_COMMIT"),
     sim: env!("FOREBAY_SOURCES_SIM"),

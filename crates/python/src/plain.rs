@@ -1,6 +1,6 @@
 //! Classes of plain fields, which Python can make, compare, copy and pickle.
 
-/// A class whose fields are read in Python by their names, and given by them when it is made; each has a default.
+/// A class whose fields Python reads by name and sets when it makes an instance; each field has a default.
 macro_rules! plain {
     (
         $(#[$meta:meta])*
@@ -21,7 +21,7 @@ macro_rules! plain {
                 Self { $($field),* }
             }
 
-            /// What pickles and copies are made from.
+            /// Arguments for pickles and copies.
             fn __getnewargs_ex__<'py>(
                 &self,
                 py: Python<'py>,
@@ -31,7 +31,7 @@ macro_rules! plain {
                 Ok((pyo3::types::PyTuple::empty(py), fields))
             }
 
-            /// The fields that are known.
+            /// Shows the known fields.
             fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
                 let mut known = Vec::new();
                 $(

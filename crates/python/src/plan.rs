@@ -4,17 +4,18 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use forebay_core::cc::Registry;
-use forebay_lab::algorithms;
 use forebay_lab::plan::library::Source;
 use forebay_lab::plan::{self, Override, PlanError};
+use forebay_lab::versions;
+use forebay_policy::algorithms;
 use pyo3::prelude::*;
 
 use crate::error;
 
-/// What errors call a plan that was no file.
+/// File name in errors of a plan that was not read from a file.
 pub const DICT: &str = "dict";
 
-/// A plan as it was read, and what it was read from.
+/// A plan, and its source.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub struct Plan {
     asked: Asked,
@@ -23,16 +24,16 @@ pub struct Plan {
     plan: plan::Plan,
 }
 
-/// The text of a plan, what replaces values in it, and the first arm that was selected, if any was.
+/// The text of a plan, the overrides, and the first selected arm, if any.
 pub type Parts = (Source, Vec<Override>, Option<String>);
 
-/// What a plan is read from.
+/// The source of a plan.
 #[derive(Clone)]
 struct Asked {
     text: Text,
     /// Dotted keys and values in JSON.
     sets: Vec<(String, String)>,
-    /// The arms that are wanted; all where there are none.
+    /// The selected arms; empty: all.
     arms: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ type Packed = (String, Option<PathBuf>, Option<String>, Vec<(String, String)>, V
 #[derive(Clone)]
 enum Text {
     Own(Source),
-    /// The plan of this name with what its `as_published` sets.
+    /// The plan of this name with the settings of its `as_published`.
     Published(String),
 }
 
@@ -67,7 +68,7 @@ impl Plan {
         Ok(Self { asked, known, plan })
     }
 
-    /// The plan with the algorithms that there are now: a cell of a notebook may have defined one anew.
+    /// The plan with the current algorithms: a notebook cell may have redefined one.
     pub fn current(&self) -> Result<Cow<'_, plan::Plan>, PlanError> {
         match std::ptr::eq(self.known, algorithms::known()) {
             true => Ok(Cow::Borrowed(&self.plan)),
@@ -75,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// What the plan was made of; `None` of a plan as it was published.
+    /// The parts of the plan; `None` for a plan as it was published.
     pub fn parts(&self) -> Result<Option<Parts>, PlanError> {
         let Text::Own(source) = &self.asked.text else { return Ok(None) };
         let arm = self.asked.arms.first().cloned();
@@ -83,13 +84,13 @@ impl Plan {
     }
 }
 
-/// The text of the plan that a document in JSON is, whose relative paths start from `folder`.
+/// The text of a plan given as a JSON document; its relative paths start from `folder`.
 pub fn of_json(py: Python<'_>, document: &str, folder: PathBuf) -> PyResult<Source> {
     let written = serde_json::from_str::<toml::Table>(document).map_err(|it| it.to_string());
     let written = written.and_then(|table| {
         toml::to_string(&toml::Value::Table(table)).map_err(|error| error.to_string())
     });
-    let text = written.map_err(|reason| error::of_plan(py, &PlanError::file(DICT, reason)))?;
+    let text = written.map_err(|reason| error::of_plan(py, &PlanError::of(DICT, reason)))?;
     Ok(Source { file: DICT.into(), folder: Some(folder), text })
 }
 
@@ -115,7 +116,7 @@ impl Plan {
         Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 
-    /// The plan that `document` is, an object in JSON. Relative paths in it start from `folder`.
+    /// The plan in `document`, an object in JSON. Its relative paths start from `folder`.
     #[staticmethod]
     fn from_json(
         py: Python<'_>,
@@ -127,20 +128,20 @@ impl Plan {
         Self::new(py, Asked { text, sets, arms: Vec::new() })
     }
 
-    /// What the plan is read from, for [`Plan::unpack`] in another process: what errors call it, the folder of its relative
-    /// paths, its text, overrides and arms. Without a text, the first is the name of a published plan.
+    /// The source of the plan, for [`Plan::unpack`] in another process: name in errors, folder of relative
+    /// paths, text, overrides and arms. Without a text, the first is the name of a published plan.
     fn pack(&self) -> PyResult<Packed> {
         let Asked { text, sets, arms } = self.asked.clone();
         let (file, folder, text) = match text {
             Text::Own(Source { file, folder, text }) => (file, folder, Some(text)),
             Text::Published(reference) => (reference, None, None),
         };
-        // The other process may be in another folder.
+        // The other process may have another working directory.
         let folder = folder.map(std::path::absolute).transpose()?;
         Ok((file, folder, text, sets, arms))
     }
 
-    /// The plan that [`Plan::pack`] gave.
+    /// The plan packed by [`Plan::pack`].
     #[staticmethod]
     fn unpack(
         py: Python<'_>,
@@ -157,20 +158,19 @@ impl Plan {
         Self::new(py, Asked { text, sets, arms })
     }
 
-    /// Names of the algorithms of somebody's own that decide in runs of the plan.
+    /// Names of the user's algorithms that take part in runs of the plan.
     fn own_algorithms(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let read = || {
             let runs = self.current()?.experiments().collect::<Result<Vec<_>, PlanError>>()?;
             let is_in = |key: &String| runs.iter().any(|run| run.parameters.contains_key(key));
-            let decides =
-                |name: &&str| algorithms::version(name).is_some_and(|(key, _)| is_in(&key));
+            let decides = |name: &&str| versions::version(name).is_some_and(|(key, _)| is_in(&key));
             let names = algorithms::own().iter().map(|own| own.algorithm.name);
             Ok::<_, PlanError>(names.filter(decides).map(String::from).collect())
         };
         read().map_err(|error| error::of_plan(py, &error))
     }
 
-    /// This plan with further overrides, and of its arms only those of `arms`, in this order; all if it is empty.
+    /// This plan with further overrides and only the arms `arms`, in this order; all if it is empty.
     fn with_changes(
         &self,
         py: Python<'_>,
@@ -206,13 +206,13 @@ impl Plan {
         self.plan.arms.iter().map(|arm| (arm.name.clone(), arm.summary.clone())).collect()
     }
 
-    /// Name of each cell; a plan without a grid has one whose name is empty.
+    /// Name of each cell. A plan without a grid has one cell with an empty name.
     #[getter]
     fn cells(&self) -> Vec<String> {
         self.plan.cells.iter().map(|cell| cell.name.clone()).collect()
     }
 
-    /// First and last seed, both of which are run.
+    /// First and last seed, both included.
     #[getter]
     fn seeds(&self) -> (u64, u64) {
         (self.plan.seeds.first, self.plan.seeds.last)
@@ -228,7 +228,7 @@ fn parsed(sets: &[(String, String)]) -> Result<Vec<Override>, PlanError> {
     let read = |(key, json): &(String, String)| {
         let allowed = "a truth value, a number, a text, or a list or dict of these";
         let value: toml::Value = serde_json::from_str(json)
-            .map_err(|_| PlanError::file(key, format!("{json}: allowed is {allowed}")))?;
+            .map_err(|_| PlanError::of(key, format!("{json}: allowed is {allowed}")))?;
         Override::parse(&format!("{key}={value}"))
     };
     sets.iter().map(read).collect()

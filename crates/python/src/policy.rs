@@ -1,4 +1,4 @@
-//! Policies as functions: what simulator, sendbox and agent make of an observation.
+//! Policies as functions: the action of simulator, sendbox and agent for an observation.
 
 use forebay_core::cc::policy::graph::Evaluation;
 use forebay_core::spec::{Spec, Value};
@@ -16,7 +16,7 @@ pub struct Policy {
 
 #[pymethods]
 impl Policy {
-    /// Reads `file`, an ONNX model. Plans that name this file have it from here on, too.
+    /// Reads `file`, an ONNX model. Plans that name this file use it from here on, too.
     #[staticmethod]
     fn load(py: Python<'_>, file: String) -> PyResult<Self> {
         let spec = Spec::named(ALGORITHM.name).with(FILE.name, Value::Text(file));
@@ -25,13 +25,13 @@ impl Policy {
         Ok(Self { evaluation: Evaluation::new(graph) })
     }
 
-    /// How many numbers an observation has.
+    /// Length of an observation.
     fn observation_len(&mut self) -> usize {
         self.evaluation.input().len()
     }
 
-    /// Fills `actions` with what the graph gives for each of `observations`, one behind the other: not yet brought to
-    /// -1 to 1, and NaN or infinite where the numbers lead there.
+    /// Fills `actions` with the output of the graph for each of `observations`, one after the other. The
+    /// output is not clamped to -1 to 1, and may be NaN or infinite.
     fn run(
         &mut self,
         py: Python<'_>,

@@ -1,10 +1,11 @@
-//! What folders of results hold: runs and summaries as JSON, tables as columns, figures as Vega-Lite documents.
+//! Contents of folders of results: runs and summaries as JSON, tables as columns, figures as Vega-Lite
+//! documents.
 
 use std::path::PathBuf;
 
 use forebay_lab::RunError;
-use forebay_lab::compare::{self as lab, Options, Side};
-use forebay_lab::report::page::Figure;
+use forebay_lab::compare::{self as lab, CompareOptions, ComparedSide};
+use forebay_lab::report::page::Chart;
 use forebay_lab::report::{drawn, newest_runs};
 use forebay_lab::store::{Cell, ColumnKind, Store, StoreError, TABLES};
 use forebay_lab::summary::{Requests, summarise};
@@ -14,7 +15,7 @@ use serde_json::json;
 
 use crate::error;
 
-/// The newest runs in `folder` and what they come to, as `forebay run --json` prints them.
+/// The newest runs in `folder` and their summary, as `forebay run --json` prints them.
 #[pyfunction]
 pub fn read(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     let read = || {
@@ -26,7 +27,7 @@ pub fn read(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     py.detach(read).map_err(|error| error::of_run(py, error))
 }
 
-/// A column: its name, the type that numpy calls so (`<i8` or `<f8`), or none for text, and the values as bytes of that
+/// A column: its name; its numpy type (`<i8` or `<f8`), `None` for text; and the values as bytes of that
 /// type, or as a list of texts and `None`.
 pub type Column<'py> = (String, Option<&'static str>, Bound<'py, PyAny>);
 
@@ -57,7 +58,7 @@ pub fn columns(store: &Store, table: &str) -> Result<Vec<(String, Values)>, Stor
 /// The values of a column.
 pub enum Values {
     Integer(Vec<i64>),
-    /// Numbers with a point, and whole ones of a column in which some are missing.
+    /// Floating-point numbers, or whole numbers if some are missing.
     Real(Vec<f64>),
     Text(Vec<Option<String>>),
 }
@@ -106,8 +107,8 @@ fn reals(py: Python<'_>, all: impl IntoIterator<Item = f64>) -> Bound<'_, PyAny>
     PyBytes::new(py, &bytes).into_any()
 }
 
-/// Times in seconds and values of one quantity of the run `id` in `folder`, each as bytes of `<f8`; both are empty
-/// where the run has none of that name.
+/// Times in seconds and values of one quantity of the run `id` in `folder`, each as bytes of `<f8`. Both are
+/// empty if the run has no such quantity.
 #[pyfunction]
 pub fn series<'py>(
     py: Python<'py>,
@@ -129,14 +130,14 @@ pub fn figures(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
     let read = || {
         let store = Store::open(&folder)?;
         let drawn = drawn(&Requests::new(&store))?;
-        let figure = |(section, it): (String, Figure)| json!({ "section": section, "caption": it.caption, "spec": it.spec });
+        let figure = |(section, it): (String, Chart)| json!({ "section": section, "caption": it.caption, "spec": it.spec });
         let figures: Vec<_> = drawn.into_iter().map(figure).collect();
         Ok::<_, StoreError>(json!(figures).to_string())
     };
     py.detach(read).map_err(|error| error::of_run(py, error))
 }
 
-/// Sets two folders of results beside each other. Gives what `forebay compare --json` prints, whether nothing differs,
+/// Compares two folders of results. Returns the output of `forebay compare --json`, whether nothing differs,
 /// and a sentence.
 #[pyfunction]
 pub fn compare(
@@ -153,9 +154,9 @@ pub fn compare(
             return Err(error::input(py, &format!("{key} = {value}: {allowed}")));
         }
     }
-    let options = Options { level, above, metric };
+    let options = CompareOptions { level, above, metric };
     let compared = py.detach(|| {
-        let (old, new) = (Side::read(&old)?, Side::read(&new)?);
+        let (old, new) = (ComparedSide::read(&old)?, ComparedSide::read(&new)?);
         Ok::<_, RunError>(lab::compare(old, new, &options))
     });
     let found = compared.map_err(|error| error::of_run(py, error))?;

@@ -1,11 +1,12 @@
-//! Environments in which congestion control is learnt. What `forebay.rl` has of Gymnasium and PettingZoo is in Python.
+//! Environments for learning congestion control. The interfaces of Gymnasium and PettingZoo in `forebay.rl`
+//! are written in Python.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_core::cc::policy::observation;
 use forebay_core::units::{ByteCount, Duration};
-use forebay_lab::rl::{self, Batch, Range, Reward, Settings};
+use forebay_studies::rl::{self, Batch, Range, Reward, Settings};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
@@ -14,7 +15,8 @@ use crate::plain::plain;
 use crate::plan::{Parts, Plan, named, of_json, overrides};
 use crate::watch::detached;
 
-/// What one thread has at a time, as PyO3 sees to where methods take `&mut self`: nobody ever waits for the lock.
+/// A value that one thread uses at a time. PyO3 ensures this for methods with `&mut self`, so no thread ever
+/// waits for the lock.
 struct Alone<T>(Mutex<T>);
 
 impl<T> Alone<T> {
@@ -30,9 +32,9 @@ impl<T> Alone<T> {
 /// The plan of a scenario.
 #[derive(FromPyObject)]
 pub enum Given<'py> {
-    /// A plan that can be run, too.
+    /// A plan that can also be run.
     Plan(Bound<'py, Plan>),
-    /// An object in JSON, and the folder from which relative paths in it start.
+    /// An object in JSON, and the folder for its relative paths.
     Document(String, PathBuf),
     /// A path or a name.
     Named(String),
@@ -54,7 +56,7 @@ impl Given<'_> {
     }
 }
 
-/// What is asked of a scenario besides its plan, the values of a dict.
+/// Options of a scenario besides its plan, from the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Asked {
@@ -70,7 +72,7 @@ pub struct Asked {
     reward: String,
 }
 
-/// A plan whose episodes differ by what is drawn.
+/// A plan whose episodes differ by random draws.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub struct Scenario {
     inner: Arc<rl::Scenario>,
@@ -97,7 +99,7 @@ impl Scenario {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Names of those who decide.
+    /// Names of the agents.
     #[getter]
     fn agents(&self) -> Vec<String> {
         self.inner.agents().to_vec()
@@ -111,7 +113,7 @@ impl Scenario {
 }
 
 plain! {
-    /// What happened from one decision of an agent to the next; `None` is not known.
+    /// Events between two decisions of an agent; `None` is not known.
     #[derive(PartialEq, Eq, Hash)]
     Outcome: [hash] {
         interval_ns: u64 = 0,
@@ -152,7 +154,8 @@ fn finite(py: Python<'_>, action: f32) -> PyResult<f32> {
     Err(error::input(py, &format!("action = {action}: {allowed}")))
 }
 
-/// Episodes of a scenario, one after the other. Agents are told by their places among [`Scenario::agents`].
+/// Episodes of a scenario, one after the other. Agents are identified by their places among
+/// [`Scenario::agents`].
 #[pyclass(module = "forebay._forebay")]
 pub struct Environment {
     inner: Alone<rl::Environment>,
@@ -166,26 +169,26 @@ impl Environment {
         Self { inner: Alone::new(rl::Environment::new(scenario.get().inner.clone())) }
     }
 
-    /// Begins the episode of `seed`, and goes on to the first decision.
+    /// Begins the episode of `seed`, and advances to the first decision.
     fn reset(&mut self, py: Python<'_>, seed: u64) -> PyResult<()> {
         let environment = self.inner.get();
         let begun = detached(py, || environment.reset(seed))?;
         begun.map_err(|error| error::of_rl(py, error))
     }
 
-    /// Takes the action of an agent that has to decide.
+    /// Takes the action of an agent that must decide.
     fn act(&mut self, py: Python<'_>, agent: usize, action: f32) -> PyResult<()> {
         self.inner.get().act(agent, finite(py, action)?);
         Ok(())
     }
 
-    /// Goes on to the next decision of anybody; false where the episode ends instead.
+    /// Advances to the next decision of any agent; false if the episode ends first.
     fn advance(&mut self, py: Python<'_>) -> PyResult<bool> {
         let environment = self.inner.get();
         detached(py, || environment.advance())
     }
 
-    /// The agents that have to decide now.
+    /// The agents that must decide now.
     fn waiting(&mut self) -> Vec<usize> {
         self.inner.get().waiting().to_vec()
     }
@@ -198,12 +201,12 @@ impl Environment {
         into.copy_from_slice(py, &observation)
     }
 
-    /// The reward of an agent for what happened since its last decision.
+    /// The reward of an agent since its last decision.
     fn reward(&mut self, agent: usize) -> f64 {
         self.inner.get().reward(agent)
     }
 
-    /// What happened since the last decision of an agent.
+    /// Events since the last decision of an agent.
     fn outcome(&mut self, agent: usize) -> Outcome {
         self.inner.get().outcome(agent).into()
     }
@@ -213,7 +216,8 @@ impl Environment {
         nanos(self.inner.get().now())
     }
 
-    /// The parameters of the episode's experiment by dotted keys, with what was drawn for it; none before the first.
+    /// The parameters of the episode's experiment by dotted keys, with the drawn values; empty before the
+    /// first episode.
     fn parameters(&mut self) -> Vec<(String, String)> {
         let experiment = self.inner.get().experiment();
         let parameters = experiment.into_iter().flat_map(|it| &it.parameters);
@@ -235,7 +239,7 @@ impl Arrays {
     }
 }
 
-/// Environments of one scenario with one agent each, on threads that stay.
+/// Environments of one scenario with one agent each, on permanent threads.
 #[pyclass(module = "forebay._forebay")]
 pub struct Vector {
     /// Always there, until it is dropped.
@@ -243,7 +247,7 @@ pub struct Vector {
 }
 
 impl Drop for Vector {
-    /// Waits for the threads with the interpreter let go: a callback of one may still want it.
+    /// Waits for the threads with the interpreter released: a callback on one may still need it.
     fn drop(&mut self) {
         let inner = self.inner.take();
         Python::attach(|py| py.detach(move || drop(inner)));
@@ -258,7 +262,7 @@ impl Vector {
 
 #[pymethods]
 impl Vector {
-    /// So many environments on at most so many threads.
+    /// This many environments on at most `threads` threads.
     #[staticmethod]
     fn of(
         py: Python<'_>,
@@ -271,14 +275,14 @@ impl Vector {
         Ok(Self { inner: Some(Alone::new(vector)) })
     }
 
-    /// Begins an episode in every environment, by a seed for each.
+    /// Begins an episode in every environment, with a seed for each.
     fn reset(&mut self, py: Python<'_>, seeds: Vec<u64>, into: Arrays) -> PyResult<()> {
         let vector = self.get();
         let batch = detached(py, move || vector.reset(&seeds))?;
         into.fill(py, batch.map_err(|error| error::of_rl(py, error))?)
     }
 
-    /// What happened in every environment before the last decision.
+    /// Events in every environment before the last decision.
     fn outcomes(&mut self) -> Vec<Outcome> {
         self.get().last().outcomes.iter().map(|it| Outcome::from(*it)).collect()
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_lab::backend::Stop;
-use forebay_lab::bench::{Request, Suite};
 use forebay_lab::plan::Seeds;
-use forebay_lab::search::{self as lab, Budget, Objective, Space, check_algorithm};
 use forebay_lab::{Event, Options, Progress, RunError, Step};
+use forebay_studies::bench::{BenchRequest, Suite};
+use forebay_studies::search::{self as lab, Budget, Objective, Space, check_algorithm};
 use pyo3::prelude::*;
 
 use crate::plan::{Plan, overrides};
@@ -17,24 +17,24 @@ use crate::{BUILD, error};
 /// The back end: the module is built without real kernels.
 const BACKEND: &str = "sim";
 
-/// How something is run, the values of a dict.
+/// Options of a run, from the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct How {
     /// Folder of the results.
     out: Option<PathBuf>,
-    /// Seeds as plans have them.
+    /// Seeds, written as in plans.
     seeds: Option<String>,
-    /// Runs at a time.
+    /// Parallel runs.
     jobs: usize,
-    /// Run again what the folder has.
+    /// Repeat runs that the folder has.
     force: bool,
-    /// Called with what [`Told`] says, as arguments in its order.
+    /// Called with the fields of [`Told`] as arguments.
     progress: Option<Py<PyAny>>,
 }
 
-/// How far a call is: what goes on, its number and of how many, its share that is done, 0 to 1, and how it ended if it
-/// has.
+/// Progress of a call: the current step, its number and the number of steps, its share done, 0 to 1, and how
+/// it ended, if it has.
 type Told = (String, usize, usize, f64, Option<String>);
 
 impl How {
@@ -43,13 +43,13 @@ impl How {
         Ok(Options { out: self.out.clone(), jobs: self.jobs, force: self.force, ..options })
     }
 
-    /// Hands what is told to the callback.
+    /// Passes progress to the callback.
     fn tell(&self, py: Python<'_>, told: Told) -> PyResult<()> {
         self.progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, told).map(drop))
     }
 }
 
-/// The options of simulations with these seeds, as plans have them.
+/// The options of simulations with these seeds, written as in plans.
 pub fn options(py: Python<'_>, seeds: Option<&str>) -> PyResult<Options> {
     let seeds = seeds.map(str::parse::<Seeds>).transpose();
     Ok(Options {
@@ -70,7 +70,7 @@ fn told(progress: &Progress<'_>) -> Told {
     (progress.name(), progress.number, progress.total, share, ending)
 }
 
-/// Runs `plan`. Gives the results as JSON, whether every run is valid, and the path of the report.
+/// Runs `plan`. Returns the results as JSON, whether every run is valid, and the path of the report.
 #[pyfunction]
 pub fn run(py: Python<'_>, plan: &Bound<'_, Plan>, how: How) -> PyResult<(String, bool, PathBuf)> {
     let options = how.options(py)?;
@@ -85,7 +85,7 @@ pub fn run(py: Python<'_>, plan: &Bound<'_, Plan>, how: How) -> PyResult<(String
     watched(py, None, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
 }
 
-/// What is put through a benchmark, the values of a dict.
+/// Input of a benchmark, from the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Bench {
@@ -93,25 +93,25 @@ pub struct Bench {
     algorithms: Vec<String>,
     /// Name of the suite.
     suite: String,
-    /// Names of plans; all of the suite if it is empty.
+    /// Names of plans; empty: all of the suite.
     only: Vec<String>,
-    /// With the settings of whoever published the experiments.
+    /// Use the settings of the published experiments.
     as_published: bool,
     /// Dotted keys and values in JSON.
     sets: Vec<(String, String)>,
-    /// Width of intervals at which no more seeds are added.
+    /// Add seeds until the intervals are no wider than this.
     until: Option<f64>,
 }
 
-/// What [`bench`] gives: JSON, whether all is fine, the report, and the folder of each plan's results.
+/// Result of [`bench`]: JSON, whether all runs are fine, the report, and the folder of each plan's results.
 type Found = (String, bool, PathBuf, Vec<(String, PathBuf)>);
 
-/// Puts algorithms through a benchmark.
+/// Runs algorithms through a benchmark.
 #[pyfunction]
 pub fn bench(py: Python<'_>, bench: Bench, how: How) -> PyResult<Found> {
     let options = how.options(py)?;
     let suite = bench.suite.parse::<Suite>();
-    let request = Request {
+    let request = BenchRequest {
         suite: suite.map_err(|allowed| {
             error::input(py, &format!("suite = {:?}: {allowed}", bench.suite))
         })?,
@@ -124,7 +124,7 @@ pub fn bench(py: Python<'_>, bench: Bench, how: How) -> PyResult<Found> {
     let work = move |stop: &Stop, tell: &mut dyn FnMut(Told)| {
         let options = Options { stop: stop.clone(), ..options };
         let mut plan = String::new();
-        let found = forebay_lab::bench::bench(&request, &options, &mut |step| match step {
+        let found = forebay_studies::bench::bench(&request, &options, &mut |step| match step {
             Step::Begins(begins, ..) => plan.clone_from(&begins.name),
             Step::UnderWay(progress) => tell(told(&progress)),
             Step::Failed(reason) => tell((plan.clone(), 1, 1, 1.0, Some(reason.to_string()))),
@@ -138,25 +138,25 @@ pub fn bench(py: Python<'_>, bench: Bench, how: How) -> PyResult<Found> {
     watched(py, None, work, |told| how.tell(py, told))?.map_err(|error| error::of_run(py, error))
 }
 
-/// What is searched for, the values of a dict.
+/// Input of a search, from the values of a dict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Search {
     /// Name of the algorithm.
     algorithm: String,
-    /// Name of the figure that is to be worst.
+    /// Name of the figure to make as bad as possible.
     metric: String,
     /// Name or file of the space.
     space: String,
     /// Simulated runs.
     runs: u64,
-    /// Seconds instead of a number of runs.
+    /// Time limit in seconds, instead of a number of runs.
     budget_s: Option<f64>,
-    /// Seed of all that is drawn.
+    /// Seed of all random draws.
     seed: u64,
 }
 
-/// Searches the case in which an algorithm is worst; what `forebay search --json` prints.
+/// Searches for the case in which an algorithm performs worst; returns the output of `forebay search --json`.
 #[pyfunction]
 pub fn search(py: Python<'_>, search: Search, how: How) -> PyResult<String> {
     let wrong = |key: &str, reason: String| error::input(py, &format!("{key}: {reason}"));
@@ -165,7 +165,7 @@ pub fn search(py: Python<'_>, search: Search, how: How) -> PyResult<String> {
         let time = Duration::try_from_secs_f64(seconds).map(Budget::Time);
         time.map_err(|error| wrong("budget_s", error.to_string()))
     });
-    let request = lab::Request {
+    let request = lab::SearchRequest {
         objective: Objective::named(&search.metric).map_err(|error| wrong("metric", error))?,
         space: Space::load(&search.space).map_err(|error| error::of_plan(py, &error))?,
         algorithm: search.algorithm,
@@ -177,7 +177,7 @@ pub fn search(py: Python<'_>, search: Search, how: How) -> PyResult<String> {
         stop: Stop::default(),
     };
     let work = move |stop: &Stop, tell: &mut dyn FnMut(Told)| {
-        let request = lab::Request { stop: stop.clone(), ..request };
+        let request = lab::SearchRequest { stop: stop.clone(), ..request };
         let found = lab::search(&request, &mut |progress| {
             tell((progress.to_string(), 1, 1, progress.done, None));
         })?;

@@ -1,5 +1,5 @@
-//! What sweeps are made of. Who gives runs out to threads, processes and machines, and keeps their rows, is
-//! `forebay.sweeps`.
+//! Building blocks of sweeps. `forebay.sweeps` distributes runs to threads, processes and machines, and keeps
+//! their rows.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::results::{Column, Values, columns};
 use crate::run::options;
 use crate::watch::watched;
 
-/// Ends simulations from whichever thread asks.
+/// Ends simulations from any thread.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub struct Stop(backend::Stop);
 
@@ -31,14 +31,14 @@ impl Stop {
     }
 }
 
-/// A run that is wanted: its digest, arm, cell and seed.
+/// A run to make: its digest, arm, cell and seed.
 type Job = (String, String, String, u64);
 
 fn wanted((digest, arm, cell, seed): Job) -> Wanted {
     Wanted { digest, arm, cell, seed }
 }
 
-/// The runs of `plan`, with its own seeds where none are asked for.
+/// The runs of `plan`; without `seeds`, with the plan's own.
 #[pyfunction]
 pub fn jobs(py: Python<'_>, plan: &Bound<'_, Plan>, seeds: Option<String>) -> PyResult<Vec<Job>> {
     let options = options(py, seeds.as_deref())?;
@@ -48,11 +48,11 @@ pub fn jobs(py: Python<'_>, plan: &Bound<'_, Plan>, seeds: Option<String>) -> Py
     Ok(jobs.map(|Wanted { digest, arm, cell, seed }| (digest, arm, cell, seed)).collect())
 }
 
-/// The rows of the tables of runs, each as its columns.
+/// The rows of the tables of runs, as columns.
 type Tables<'py> = Vec<(&'static str, Vec<Column<'py>>)>;
 
-/// Makes these runs until `stop` is asked, and gives their rows, with those of what was measured over time if they are
-/// wanted.
+/// Makes these runs until `stop` is set, and returns their rows; with `over_time`, also their samples over
+/// time.
 #[pyfunction]
 pub fn simulate<'py>(
     py: Python<'py>,
@@ -73,7 +73,7 @@ pub fn simulate<'py>(
     in_python(py, ended.map_err(|error| error::of_run(py, error))?)
 }
 
-/// The rows of this run as one that failed for `reason`.
+/// The rows of this run marked as failed for `reason`.
 #[pyfunction]
 pub fn failed<'py>(
     py: Python<'py>,
@@ -88,7 +88,7 @@ pub fn failed<'py>(
     in_python(py, rows.map_err(|error| error::of_run(py, error))?)
 }
 
-/// The columns of each of some tables.
+/// The columns of several tables.
 type Rows = Vec<(&'static str, Vec<(String, Values)>)>;
 
 fn rows(store: &Store, over_time: bool) -> Result<Rows, StoreError> {
@@ -110,8 +110,8 @@ fn in_python(py: Python<'_>, tables: Rows) -> PyResult<Tables<'_>> {
 /// Name and kind of each column of a table.
 type Kinds = Vec<(String, &'static str)>;
 
-/// The tables of runs, those of what was measured over time last, and name and kind (`integer`, `real` or `text`) of
-/// each of their columns.
+/// The tables of runs, tables of samples last, with the name and kind (`integer`, `real` or `text`) of each
+/// column.
 #[pyfunction]
 pub fn schema(py: Python<'_>) -> PyResult<Vec<(&'static str, Kinds)>> {
     let kind = |kind| match kind {
@@ -138,8 +138,8 @@ pub enum Value {
     Text(String),
 }
 
-/// Takes rows into the store of `folder`, which learns what `plan` says of itself. `tables` has the columns of each
-/// table as [`schema`] has them, all of one length. Gives how many runs are new.
+/// Adds rows to the store of `folder`, with the title, description and arms of `plan`. `tables` has the
+/// columns of each table as in [`schema`], all of one length. Returns the number of new runs.
 #[pyfunction]
 pub fn adopt(
     py: Python<'_>,

@@ -1,4 +1,4 @@
-//! Work on a thread of its own, while the thread that called shows how far it is and hears of ctrl-C.
+//! Work on its own thread, while the calling thread shows the progress and handles ctrl-C.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,36 +14,36 @@ use pyo3::prelude::*;
 use crate::calls::{self, Why};
 use crate::error;
 
-/// Time between two looks for signals: ctrl-C acts at once, as far as people can tell.
+/// Time between two checks for signals: people see ctrl-C act at once.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a thread is waited for whose callback has to end. In Python it ends at once; in C it may sleep for long, and
-/// then the thread is left behind. With a look it is below the second that ctrl-C may take.
+/// Longest wait for a thread whose callback must end. In Python it ends at once. In C it may sleep for long;
+/// the thread is then left behind. This and [`LOOK`] together stay below the second that ctrl-C may take.
 const GRACE: Duration = Duration::from_millis(600);
 
-/// An exception that a callback raised, on its way as a panic through the simulation that it ends.
+/// An exception of a callback. It passes as a panic through the simulation that it ends.
 struct Raised(PyErr);
 
 thread_local! {
-    /// The newest exception of a callback on this thread, for who cannot see what a panic carries.
+    /// The newest exception of a callback on this thread, for callers that cannot see the payload of a panic.
     static NEWEST: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// Why no further callback of this thread is made.
+    /// Why this thread makes no further callbacks.
     static DOOM: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Ends what this thread does by the exception of a callback.
+/// Ends the work of this thread with the exception of a callback.
 pub fn raise(error: PyErr) -> ! {
     let newest = Python::attach(|py| error.clone_ref(py));
     NEWEST.set(Some(newest));
     resume_unwind(Box::new(Raised(error)))
 }
 
-/// Ends what this thread does, and each callback of it that somebody tries nevertheless, until [`take_raised`] is called.
+/// Ends the work of this thread, and each later callback on it, until [`take_raised`] is called.
 pub fn doom(error: PyErr) -> ! {
     DOOM.set(Some(Python::attach(|py| error.clone_ref(py))));
     raise(error)
 }
 
-/// Ends what this thread does if [`doom`] has.
+/// Ends the work of this thread after [`doom`].
 pub fn raise_if_doomed() {
     let doom =
         DOOM.with_borrow(|doom| doom.as_ref().map(|it| Python::attach(|py| it.clone_ref(py))));
@@ -52,17 +52,18 @@ pub fn raise_if_doomed() {
     }
 }
 
-/// The newest exception that callbacks have raised on this thread since the last call.
+/// The newest exception of callbacks on this thread since the last call.
 pub fn take_raised() -> Option<PyErr> {
     DOOM.set(None);
     NEWEST.take()
 }
 
-/// Does `work`, which looks at a [`Stop`] and tells how far it is, and calls `told` with what it tells.
+/// Does `work`, which checks a [`Stop`] and reports progress, and calls `told` with each report.
 ///
-/// The interpreter is let go but for `told`. What that raises, what ctrl-C does, and what `asked` is asked for, asks for the
-/// stop and is the result; an exception in a callback of `work` is the result, too. A panic becomes an exception. A callback
-/// that does not end when it has to is left behind with the thread of `work`.
+/// The interpreter is released except during `told`. An exception from `told`, ctrl-C, and a request through
+/// `asked` each stop the work and are the result. An exception in a callback of `work` is the result, too. A
+/// panic becomes an exception. If a callback does not end when it must, it is left behind with the thread of
+/// `work`.
 pub fn watched<T: Send + 'static, M: Send + 'static>(
     py: Python<'_>,
     asked: Option<&Stop>,
@@ -73,11 +74,11 @@ pub fn watched<T: Send + 'static, M: Send + 'static>(
     let (tell, mut heard) = channel();
     let stopped = stop.clone();
     let worker = thread::spawn(move || {
-        // Attached once for all, a thread need not be made known to the interpreter for each callback.
+        // The thread is attached once, so that the interpreter need not register it for each callback.
         Python::attach(|py| {
             py.detach(move || {
                 work(&stopped, &mut |message| {
-                    // Nobody listens any more where this thread was left behind.
+                    // If the caller has left this thread behind, nothing receives messages.
                     let _ = tell.send(message);
                 })
             })
@@ -113,7 +114,7 @@ pub fn watched<T: Send + 'static, M: Send + 'static>(
             (raised, left) = (None, None);
         }
     }
-    // Callbacks may still want the interpreter, so it is not held while the thread ends.
+    // Callbacks may still need the interpreter, so it is released while the thread ends.
     let ended = py.detach(|| worker.join());
     match (raised, ended) {
         (Some(error), _) => Err(error),
@@ -122,7 +123,7 @@ pub fn watched<T: Send + 'static, M: Send + 'static>(
     }
 }
 
-/// Does `work`, which is soon done, on this thread with the interpreter let go. An exception in a callback of `work` is
+/// Does short `work` on this thread with the interpreter released. An exception in a callback of `work` is
 /// the result, and a panic becomes an exception.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let ended = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
@@ -130,7 +131,7 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyR
     ended.map_err(|panic| of_panic(py, panic))
 }
 
-/// Only one thread may have a receiver at a time, which a reference that can be written through says.
+/// Receives a message. The exclusive reference ensures that a single thread uses the receiver.
 fn next<M>(heard: &mut Receiver<M>) -> Result<M, RecvTimeoutError> {
     heard.recv_timeout(LOOK)
 }

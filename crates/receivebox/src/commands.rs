@@ -1,4 +1,4 @@
-//! What the program can be told to do.
+//! The subcommands of the program.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forebay_host::daemon::config::{Config, Role};
-use forebay_host::daemon::observer::{self, names};
+use forebay_host::daemon::helpers::Helper;
 use forebay_host::daemon::status::Status;
 use forebay_host::daemon::{DaemonError, keys, receivebox};
 use forebay_host::service::control::{self, Answer, Request};
-use forebay_host::service::privileges::Account;
 
-/// Where boxes have their control sockets.
+/// Folder with the control sockets of running boxes.
 const SOCKETS: &str = "/run/forebay";
 
 /// The subcommands, in the order of the help text.
@@ -55,66 +54,22 @@ pub enum Command {
         #[arg(long, value_name = "PATH")]
         socket: Option<PathBuf>,
     },
-    /// Watch the devices of a box.
-    #[command(hide = true)]
-    Observe {
-        /// The devices to observe, and the box that they are of (JSON).
-        devices: String,
-        #[command(flatten)]
-        account: As,
-    },
-    /// Look names of other boxes up for a box.
-    #[command(hide = true)]
-    LookUp {
-        #[command(flatten)]
-        account: As,
-    },
-    /// Read the key files of a box.
-    #[command(hide = true)]
-    ReadKeys {
-        /// The user of the box.
-        #[arg(long)]
-        uid: u32,
-        /// Group of that user.
-        #[arg(long)]
-        gid: u32,
-        /// The name of the box, of those of the configuration file.
-        #[arg(long = "box", value_name = "NAME")]
-        name: String,
-        /// The configuration file of the box, which names the key files.
-        #[arg(last = true)]
-        file: PathBuf,
-    },
+    /// A process that a box starts out of its own program.
+    #[command(flatten)]
+    Helper(Helper),
 }
 
-/// Another user of this machine, whom a process becomes.
-#[derive(clap::Args)]
-pub struct As {
-    /// The user.
-    #[arg(long, requires = "gid")]
-    uid: Option<u32>,
-    /// Group of that user.
-    #[arg(long, requires = "uid")]
-    gid: Option<u32>,
-}
-
-impl As {
-    fn account(&self) -> Option<Account> {
-        Some(Account::of(self.uid?, self.gid?))
-    }
-}
-
-/// Why the program ends without having done what it was told.
+/// Why the program ends without having run its command.
 #[derive(Debug)]
 pub enum Failure {
-    /// What it was told is wrong.
+    /// A wrong argument or configuration.
     Input(String),
-    /// The machine, or what runs on it.
+    /// A failure of the machine, or of the box that runs on it.
     Run(String),
 }
 
 impl Failure {
-    /// What the program exits with.
+    /// Exit code of the program: 2 for wrong input, else 1.
     pub fn code(&self) -> ExitCode {
         match self {
             Self::Input(_) => ExitCode::from(2),
@@ -163,16 +118,7 @@ impl Command {
             }
             Self::Status { socket, json } => status(&socket_of(socket)?, json),
             Self::Reload { socket } => reload(&socket_of(socket)?),
-            Self::Observe { devices, account } => {
-                let devices = serde_json::from_str(&devices);
-                let devices =
-                    devices.map_err(|error| Failure::Input(format!("devices: {error}")))?;
-                observer::run(&devices, account.account().as_ref()).map_err(Failure::run)
-            }
-            Self::LookUp { account } => names::serve(account.account()).map_err(Failure::run),
-            Self::ReadKeys { uid, gid, name, file } => {
-                keys::reader::serve(&file, &name, uid, gid).map_err(Failure::run)
-            }
+            Self::Helper(helper) => helper.execute().map_err(Failure::run),
         }
     }
 }
@@ -191,7 +137,7 @@ fn check_config(file: &Path) -> Result<(), Failure> {
     print(&text)
 }
 
-/// The control socket that is named, or the only one.
+/// The control socket given on the command line, or the only one in /run/forebay.
 fn socket_of(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
     if let Some(socket) = named {
         return Ok(socket);
@@ -239,7 +185,7 @@ fn another() -> Failure {
     Failure::Run("the daemon answered another question".into())
 }
 
-/// Prints on stdout. A reader that has seen enough, such as `head`, is no failure.
+/// Prints on stdout. A reader that closes the pipe early, such as `head`, causes no failure.
 fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

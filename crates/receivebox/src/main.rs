@@ -1,6 +1,6 @@
 //! `forebay-receivebox`: a receivebox for small routers, as one static program that loads no BPF program.
 //!
-//! Its commands are those of `forebay`, with the same files, and may be called so there.
+//! The commands and files are the same as for `forebay`.
 
 // A closed pipe makes this macro panic; see `commands::print`.
 #![deny(clippy::print_stdout)]
@@ -38,7 +38,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// Lines as `FOREBAY_LOG` and `FOREBAY_LOG_FORMAT` ask for; a daemon's log waits for no reader.
+/// Writes lines as `FOREBAY_LOG` and `FOREBAY_LOG_FORMAT` request. The log of a daemon never blocks on
+/// its reader.
 fn start_log() -> Result<(), commands::Failure> {
     let lines = log::format::Lines::of_environment().map_err(commands::Failure::Input)?;
     let asked = std::env::var("FOREBAY_LOG").ok().and_then(|text| text.parse::<Targets>().ok());

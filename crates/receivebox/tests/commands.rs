@@ -1,4 +1,4 @@
-//! The program reads the files of `forebay`, and refuses what that refuses.
+//! The program accepts the configuration files of `forebay`, and refuses the same mistakes.
 
 use std::fs;
 use std::path::Path;
@@ -6,20 +6,7 @@ use std::process::{Command, Output};
 
 use forebay_host::daemon::Config;
 
-const FILE: &str = r#"
-[box]
-role = "receivebox"
-wan = "wan0"
-listen = "198.51.100.2"
-
-[[bundle]]
-name = "berlin"
-id = 1
-peer = "192.0.2.2"
-to = ["198.51.100.0/24"]
-from = ["192.0.2.0/24"]
-key_file = "bundle.key"
-"#;
+const FILE: &str = include_str!("box.toml");
 
 fn run(arguments: &[&str], folder: &Path) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_forebay-receivebox"));
@@ -43,7 +30,7 @@ fn files_of_receiveboxes_are_checked_with_their_keys() {
     assert_eq!(again.status.code(), Some(2), "{again:?}");
     let checked = run(&["check-config", "box.toml"], folder);
     assert!(checked.status.success(), "{checked:?}");
-    assert_eq!(text(&checked.stdout), "box.toml: receivebox watches wan0 for berlin\n");
+    assert_eq!(text(&checked.stdout), "box.toml: receivebox watches wan0 for b\n");
 }
 
 #[test]
@@ -54,7 +41,7 @@ fn refusals_are_those_of_forebay() {
         ("id = 1", "id = 70000"),
         ("role = \"receivebox\"", "role = \"sendbox\""),
         ("wan = ", "wlan = "),
-        ("192.0.2.0/24", "192.0.2.0/33"),
+        ("10.1.1.0/24", "10.1.1.0/33"),
     ] {
         let file = folder.join("box.toml");
         fs::write(&file, FILE.replace(key, value)).unwrap();
@@ -74,8 +61,7 @@ fn sendboxes_are_refused() {
     let folder = folder.path();
     let sendbox = FILE
         .replace("role = \"receivebox\"", "role = \"sendbox\"\nlan = \"lan0\"")
-        .replace("198.51.100.0/24", "192.0.2.0/24")
-        .replace("from = [\"192.0.2.0/24\"]", "cc = \"copa\"");
+        .replace("from = [\"10.1.1.0/24\"]", "cc = \"copa\"");
     fs::write(folder.join("box.toml"), sendbox).unwrap();
     for command in [&["check-config", "box.toml"][..], &["receivebox", "--config", "box.toml"]] {
         let refused = run(command, folder);

@@ -1,4 +1,5 @@
-//! Prints what the control laws do at one bottleneck: `control_table [SECTION..]`, all without arguments.
+//! Prints figures of the bundle algorithms at one bottleneck: `control_table [SECTION..]`, all sections
+//! without arguments.
 //!
 //! Run with `cargo run --release -p forebay-sim --example control_table`.
 //! Each figure is the worst of the seeds of its section.
@@ -38,7 +39,7 @@ fn main() {
     }
 }
 
-/// The runs of `network` with seeds from 1 on, side by side.
+/// Runs of `network` with seeds from 1 on, in parallel.
 fn over_seeds(seeds: u64, network: &Network) -> Vec<Trace> {
     thread::scope(|scope| {
         let of = |seed| move || Trace::of(&Network { seed, ..network.clone() });
@@ -55,7 +56,7 @@ fn least(traces: &[Trace], figure: impl Fn(&Trace) -> f64) -> f64 {
     traces.iter().map(figure).fold(f64::INFINITY, f64::min)
 }
 
-/// Packets in the bottleneck's queue each 10 ms, in order of size.
+/// Packets in the bottleneck's queue every 10 ms, sorted by size.
 fn queues(trace: &Trace, from_s: f64, to_s: f64) -> Vec<f64> {
     let mut queues: Vec<f64> =
         trace.parts(from_s, to_s, 0.01).map(|(_, part)| part.queue).collect();
@@ -142,7 +143,7 @@ fn shift() {
     }
 }
 
-/// How long it takes from `from_s` on until 0.1 s are used by 90 %.
+/// Time from `from_s` on until 90 % of a span of 0.1 s are used.
 fn used_in(trace: &Trace, from_s: f64) -> String {
     let end_s = trace.network.stop.as_secs_f64();
     let used = trace.parts(from_s, end_s, 0.1).find(|(_, part)| part.used >= 0.9);
@@ -238,8 +239,8 @@ fn reports() {
         ("10 % of the messages lost", |network| lose_messages(network, 0.1)),
         ("50 % of the messages lost", |network| lose_messages(network, 0.5)),
         ("way back: sine of 50 ms in 10 s", |network| with_sine(network, 50 * MS)),
-        ("each 0-52 ms late", |network| network.bundles[0].report_jitter = 52 * MS),
-        ("receive stamps 0-2 ms late", |network| network.bundles[0].timestamp_jitter = 2 * MS),
+        ("each 0-52 ms late", |network| network.bundles[0].of.report_jitter = 52 * MS),
+        ("receive stamps 0-2 ms late", |network| network.bundles[0].of.timestamp_jitter = 2 * MS),
         ("sendbox 0.1 ms late", |network| network.bundles[0].wake_delay = MS / 10),
         ("1 % of the packets lost", |network| lose(network, 0.0, 0.01)),
     ];

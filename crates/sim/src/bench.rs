@@ -1,4 +1,4 @@
-//! Parts of the simulator that are not public, in loops for the benches.
+//! Loops over private parts of the simulator, for the benches.
 
 use forebay_core::random::{Stream, Streams};
 use forebay_core::units::Timestamp;
@@ -7,8 +7,8 @@ use crate::event::{Event, Events};
 use crate::packet::Range;
 use crate::tcp::scoreboard::{Scoreboard, Sent};
 
-/// The hold model of event queues: the first event is taken and planned anew, up to twice the mean
-/// delay away, with a constant number pending (Jones, CACM 1986).
+/// The hold model of event queues. Each step takes the first event and plans it again up to twice the mean
+/// delay ahead, with a constant number pending (Jones, CACM 1986).
 pub struct Hold {
     events: Events,
     random: Stream,
@@ -17,7 +17,7 @@ pub struct Hold {
 impl Hold {
     const LONGEST_NS: u64 = 40_000_000;
 
-    /// With `pending` events.
+    /// A model with `pending` events.
     pub fn new(pending: u32) -> Self {
         let mut hold = Self { events: Events::default(), random: Streams::new(1).stream("hold") };
         for index in 0..pending {
@@ -31,7 +31,7 @@ impl Hold {
         self.events.add(Timestamp::from_nanos(now.as_nanos() + delay_ns), event);
     }
 
-    /// Takes an event and plans it anew; returns its time.
+    /// Takes an event and plans it again; returns its time.
     pub fn step(&mut self) -> u64 {
         let Some((now, event)) = self.events.pop(Timestamp::MAX) else { return 0 };
         self.plan(now, event);
@@ -39,7 +39,7 @@ impl Hold {
     }
 }
 
-/// A window of segments of which some are lost, sent again and acknowledged.
+/// A window of segments with losses, retransmissions and acknowledgements.
 pub struct Window {
     board: Scoreboard,
     segments: u32,
@@ -47,13 +47,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// Of `segments`; the first of each `lost_of` is lost, none for 0.
+    /// A window of `segments` segments; the first of every `lost_of` is lost, none for 0.
     pub fn new(segments: u32, lost_of: u32) -> Self {
         Self { board: Scoreboard::new(false), segments, lost_of }
     }
 
-    /// Sends a window, takes an acknowledgement for each segment that arrives, repairs what is lost
-    /// and takes acknowledgements for the repairs. Returns the segments told to be delivered.
+    /// Sends a window, takes an acknowledgement for each arriving segment, repairs losses and takes the
+    /// acknowledgements of the repairs. Returns the number of segments reported delivered.
     pub fn cycle(&mut self) -> u32 {
         let base = self.board.next();
         let end = base + self.segments;

@@ -1,17 +1,19 @@
-//! A bundle in the run: what both boxes' hosts do around the logic of `core::bundle`.
+//! Both boxes of a bundle in the run: the host code around the logic of `core::bundle`.
 //!
 //! ```text
 //!  packets ──► qdisc, shaper ──► path of the bundle ──► receivebox counts, samples ──►
 //!                 ▲    control ◄── reports, keepalives ◄── way back ◄──┤
 //!                 └──────┘  notices, keepalives ──► path of the bundle ┘
 //! ```
-//! As in the daemons: messages are sealed datagrams of a session that has to be opened first, bypass the
-//! bundle's queue and are not sampled. Only time is ideal: unless told otherwise a box acts at the very
+//! As in the daemons, messages are sealed datagrams of a session that the boxes must open first. They bypass
+//! the bundle's queue and are not sampled. Only time is ideal: unless configured otherwise, a box acts at the
 //! instant at which something is due.
+
+use std::sync::Arc;
 
 use forebay_core::bundle::keys::{KeyRing, PresharedKey};
 use forebay_core::bundle::receivebox::{self, Seen};
-use forebay_core::bundle::sendbox::{self, Ceiling, Load, SUPPLIED, SendboxConfig};
+use forebay_core::bundle::sendbox::{self, BundleLoad, Ceiling, SUPPLIED, SendboxConfig};
 use forebay_core::bundle::{BoundaryMark, BundleId, DepartureCounters, EpochSize, SamplingKey};
 use forebay_core::cc::Registry;
 use forebay_core::packet::{Ecn, Packet as _};
@@ -46,7 +48,7 @@ pub(crate) struct Sendbox {
     log: Option<Box<BundleLog>>,
     process: Process<Packet>,
     wakes: Wakes,
-    /// What its predecessors did.
+    /// Counts of earlier processes of this sendbox.
     past: BundleMetrics,
 }
 
@@ -61,16 +63,16 @@ pub(crate) struct Receivebox {
     bytes: u64,
     packets: u64,
     ce: u64,
-    /// Packets with a lower hash of their identity pass unseen.
+    /// Packets whose identity has a lower hash pass unseen.
     unseen_below: u64,
     is_unreported: bool,
     foreign: Rate,
-    /// Since when it is that, and what was foreign before.
+    /// Time since which `foreign` has this rate, and the foreign bytes counted before.
     foreign_since: Timestamp,
     foreign_before: ByteCount,
     process: Process<Seen>,
     machine: Machine,
-    /// What its predecessors reported and gave up.
+    /// Boundaries reported and reports given up by earlier processes of this receivebox.
     past: [u64; 2],
 }
 
@@ -93,30 +95,30 @@ impl Sampling {
         }
     }
 
-    /// Uniform, and the same at both boxes.
+    /// A uniform hash; both boxes compute the same.
     fn hash(&self, identity: u64) -> u64 {
         mix(self.words[0] ^ mix(identity ^ self.words[1]))
     }
 }
 
-/// What a sendbox did in a run.
+/// Results of a bundle over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BundleMetrics {
-    /// Packets in the sendbox's queue.
+    /// Mean number of packets in the sendbox's queue.
     pub mean_queue_packets: f64,
-    /// Most packets that ever stood in it.
+    /// Largest number of packets in that queue.
     pub max_queue_packets: u64,
-    /// What its trace would have; nothing leaves late.
+    /// The counters that the sendbox's trace would have; nothing leaves late.
     pub counters: BundleCounters,
-    /// Reports of boundaries that the sendbox did not know.
+    /// Reports of boundaries unknown to the sendbox.
     pub reports_unmatched: u64,
     /// Boundaries that the receivebox reported.
     pub reports: u64,
-    /// Reports that it gave up, since too many waited.
+    /// Reports that the receivebox gave up because too many waited.
     pub reports_dropped: u64,
 }
 
-/// The key that follows from `streams`.
+/// The key drawn from `streams`.
 pub(crate) fn key(streams: &Streams) -> PresharedKey {
     draw_key(&mut streams.stream("session"))
 }
@@ -127,11 +129,11 @@ fn draw_key(random: &mut Stream) -> PresharedKey {
     PresharedKey::new(key)
 }
 
-/// Both boxes of `bundle`, which know nothing of each other yet, with `key` or one of their own; the
-/// receivebox on `machine`. The sendbox's algorithm is one of `algorithms`.
+/// Both boxes of `bundle`, with no session open yet. Without `key` they draw one from `streams`. The
+/// receivebox runs on `machine`. The sendbox's algorithm is one of `algorithms`.
 pub(crate) fn boxes(
     index: u32,
-    bundle: &network::Bundle,
+    bundle: &network::RoutedBundle,
     streams: &Streams,
     key: Option<PresharedKey>,
     machine: Machine,
@@ -142,18 +144,19 @@ pub(crate) fn boxes(
     let drawn = draw_key(&mut random);
     let keys = KeyRing::new(key.unwrap_or(drawn), None);
     let id = BundleId(index as u16);
-    let spec = qdisc::seeded(&bundle.qdisc, streams.stream("qdisc").bits() >> 1);
+    let spec = qdisc::seeded(&bundle.of.qdisc, streams.stream("qdisc").bits() >> 1);
     let config = SendboxConfig {
-        min_rate: bundle.min_rate,
-        max_rate: bundle.max_rate,
+        min_rate: bundle.of.min_rate,
+        max_rate: bundle.of.max_rate,
         dry_run: bundle.dry_run,
-        supervised: bundle.supervised,
+        supervised: bundle.of.supervised,
         time_of_day: Duration::ZERO,
         seed: streams.stream("control").bits(),
+        tuning: Arc::new(bundle.of.tuning),
     };
     let session = [random.bits(), random.bits()];
-    let mut cc = algorithms.build(&bundle.cc, SUPPLIED)?;
-    cc.set_owner(&format!("bundle {}", bundle.name));
+    let mut cc = algorithms.build(&bundle.of.cc, SUPPLIED)?;
+    cc.set_owner(&format!("bundle {}", bundle.of.name));
     let control = sendbox::Sendbox::new(config, cc, id, &keys, session, now);
     let mut sendbox = Sendbox {
         index,
@@ -185,7 +188,7 @@ pub(crate) fn boxes(
         bytes: 0,
         packets: 0,
         ce: 0,
-        unseen_below: unseen_below(bundle.unseen),
+        unseen_below: unseen_below(bundle.of.unseen),
         is_unreported: false,
         foreign: bundle.foreign,
         foreign_since: now,
@@ -202,8 +205,8 @@ fn unseen_below(share: Ratio) -> u64 {
 }
 
 impl Sendbox {
-    /// Takes a packet of the bundle, and then ask [`Sendbox::dequeue`]; gives back what the kernel is to
-    /// forward.
+    /// Takes a packet of the bundle; then call [`Sendbox::dequeue`]. Returns the packet if the kernel is to
+    /// forward it.
     #[inline]
     pub fn take(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
         if self.process.is_running() {
@@ -213,7 +216,7 @@ impl Sendbox {
         self.leave(now, packet)
     }
 
-    /// A packet for a process that is not running.
+    /// Handles a packet for a process that is not running.
     #[cold]
     fn leave(&mut self, now: Timestamp, packet: Packet) -> Option<Packet> {
         if !self.process.beats(now) {
@@ -240,7 +243,7 @@ impl Sendbox {
         }
     }
 
-    /// The next packet that may leave; call until there is none, and then [`Sendbox::plan`].
+    /// The next packet that may leave. Call until it returns `None`, then call [`Sendbox::plan`].
     pub fn dequeue(&mut self, now: Timestamp) -> Option<Packet> {
         let is_due = self.shaper.next_timer().is_some_and(|at| at <= now);
         if !is_due || !self.wakes.is_awake(now) || !self.process.is_running() {
@@ -279,7 +282,7 @@ impl Sendbox {
         self.timer.plan(events, Event::Sendbox(self.index));
     }
 
-    /// The event has fired: true if something is due, and then it is done but for packets and messages.
+    /// Handles the event. True if something was due; the caller then still moves packets and messages.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
         let is_due = self.timer.fired(now, events, Event::Sendbox(self.index));
         if !is_due || !self.process.is_running() {
@@ -290,7 +293,7 @@ impl Sendbox {
         true
     }
 
-    /// Enforces what the control loop says.
+    /// Applies the rate and the path RTT of the control loop to the shaper.
     fn decide(&mut self, now: Timestamp) {
         let rate = self.control.rate();
         if rate != self.shaper.rate() {
@@ -308,12 +311,12 @@ impl Sendbox {
         }
     }
 
-    /// What the bundle has sent and would send.
-    pub fn load(&self) -> Load {
+    /// Bytes that the bundle has sent and would send, for the uplink.
+    pub fn load(&self) -> BundleLoad {
         self.control.load(self.shaper.backlog())
     }
 
-    /// The bundle's share of an uplink from now on; then [`Sendbox::plan`].
+    /// Sets the bundle's share of an uplink from now on; then call [`Sendbox::plan`].
     pub fn set_ceiling(&mut self, now: Timestamp, ceiling: Ceiling) {
         if self.process.is_running() {
             self.control.set_ceiling(now, Some(ceiling));
@@ -321,13 +324,13 @@ impl Sendbox {
         }
     }
 
-    /// Takes a datagram of the peer; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
+    /// Takes a datagram from the peer; then call [`Sendbox::poll`] and [`Sendbox::dequeue`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
         if !self.process.is_running() {
             return self.process.leave_datagram(datagram);
         }
         let random = &mut self.random;
-        // What is rejected is counted there.
+        // The control logic counts the datagrams that it rejects.
         let _ = self.control.on_datagram(now, datagram, &mut || random.bits());
         self.sampling.follow(self.control.sampling_key());
         while let Some(epoch) = self.control.take_epoch() {
@@ -335,24 +338,27 @@ impl Sendbox {
                 log.on_epoch(now, epoch);
             }
         }
+        if let Some(log) = &mut self.log {
+            log.on_spans(self.control.path_spans());
+        }
         self.decide(now);
     }
 
-    /// Replaces `out` by the next datagram that is due; call until there is none.
+    /// Replaces `out` by the next datagram that is due; call until it returns false.
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
         self.process.is_running() && self.control.poll(now, out)
     }
 
-    /// The process stands still.
+    /// Suspends the process.
     pub fn stop(&mut self, now: Timestamp) {
         self.process.stop(now);
     }
 
-    /// The process goes on; then ask [`Sendbox::poll`] and [`Sendbox::dequeue`].
+    /// Resumes the process; then call [`Sendbox::poll`] and [`Sendbox::dequeue`].
     pub fn go_on(&mut self, now: Timestamp) {
         let (ring, datagrams) = self.process.go_on();
         for packet in ring {
-            // It has been counted.
+            // `leave` has counted the packet already.
             self.offered -= 1;
             self.enqueue(now, packet);
         }
@@ -361,7 +367,7 @@ impl Sendbox {
         self.decide(now);
     }
 
-    /// The process ends, and what it holds with it.
+    /// Ends the process; the packets that it holds are lost.
     pub fn kill(&mut self, now: Timestamp) {
         self.log_queue(now);
         for packet in self.process.kill() {
@@ -374,7 +380,7 @@ impl Sendbox {
         self.length.set(now, 0);
     }
 
-    /// A new process begins after a kill: its state is that of `fresh`, its figures go on.
+    /// Starts a new process after a kill, with the state of `fresh`; the counts go on.
     pub fn replace(&mut self, fresh: Self) {
         self.past = self.metrics(Timestamp::ZERO);
         let Self { shaper, control, departed, sampling, random, process, .. } = fresh;
@@ -395,19 +401,19 @@ impl Sendbox {
         self.log.as_deref()
     }
 
-    /// Packets that came, those that the queue dropped, and those in it.
+    /// Packets that arrived, packets that the queue dropped, and packets inside.
     #[cfg(debug_assertions)]
     pub fn balance(&self) -> [u64; 3] {
         let inside = self.shaper.backlog().packets + self.process.waiting();
         [self.offered, self.ended.dropped.total(), inside]
     }
 
-    /// What remains of dropped packets.
+    /// Remains of dropped packets.
     pub fn ended(&mut self) -> &mut Ended {
         &mut self.ended
     }
 
-    /// What the sendbox did.
+    /// Results of the sendbox up to `now`.
     pub fn metrics(&self, now: Timestamp) -> BundleMetrics {
         let mut counters = BundleCounters::of(&self.control, 0);
         counters += self.past.counters;
@@ -424,7 +430,7 @@ impl Sendbox {
 }
 
 impl Receivebox {
-    /// Sees a packet of the bundle; true if it is a boundary, and then ask [`Receivebox::poll`].
+    /// Sees a packet of the bundle. True if it is a boundary to report; then call [`Receivebox::poll`].
     pub fn on_packet(&mut self, now: Timestamp, packet: &Packet) -> bool {
         let is_blind = self.process.is_dead() || self.machine.is_asleep();
         if is_blind || mix(!packet.identity()) < self.unseen_below {
@@ -445,7 +451,7 @@ impl Receivebox {
             received_ce: self.ce,
         };
         if !self.process.is_running() {
-            // The sampler works in the kernel; a boundary for which its ring has no room is lost.
+            // The sampler works in the kernel; it loses a boundary if its ring is full.
             self.process.leave(seen);
             return false;
         }
@@ -459,28 +465,28 @@ impl Receivebox {
         self.foreign_before + since
     }
 
-    /// So much comes in the bundle's name from now on.
+    /// Sets the rate of foreign traffic that carries the bundle's name from now on.
     pub fn set_foreign(&mut self, now: Timestamp, foreign: Rate) {
         self.foreign_before = self.foreign_bytes(now);
         (self.foreign, self.foreign_since) = (foreign, now);
     }
 
-    /// This share of the packets passes unseen from now on.
+    /// Sets the share of packets that pass unseen from now on.
     pub fn set_unseen(&mut self, share: Ratio) {
         self.unseen_below = unseen_below(share);
     }
 
-    /// Boundaries go unreported from now on, or no longer.
+    /// From now on boundaries go unreported, or are reported again.
     pub fn set_unreported(&mut self, is_unreported: bool) {
         self.is_unreported = is_unreported;
     }
 
-    /// The process stands still.
+    /// Suspends the process.
     pub fn stop(&mut self, now: Timestamp) {
         self.process.stop(now);
     }
 
-    /// The process goes on; then ask [`Receivebox::poll`].
+    /// Resumes the process; then call [`Receivebox::poll`].
     pub fn go_on(&mut self, now: Timestamp) {
         let (ring, datagrams) = self.process.go_on();
         let time = self.machine.time(now);
@@ -488,13 +494,13 @@ impl Receivebox {
         datagrams.iter().for_each(|datagram| self.on_datagram(now, datagram));
     }
 
-    /// The process ends, and its sampler with it.
+    /// Ends the process and its sampler.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// A new process begins after a kill: its state is that of `fresh`, its figures go on, and it sees
-    /// what its predecessor would.
+    /// Starts a new process after a kill, with the state of `fresh`. The totals go on, and the settings for
+    /// unseen, foreign and unreported packets stay.
     pub fn replace(&mut self, now: Timestamp, fresh: Self) {
         let counters = self.control.counters();
         self.past = [self.past[0] + counters.reports, self.past[1] + counters.dropped];
@@ -506,12 +512,12 @@ impl Receivebox {
         (self.foreign_since, self.foreign_before) = (now, ByteCount::ZERO);
     }
 
-    /// The machine, for a process that begins on it.
+    /// The machine, for a new process on it.
     pub fn machine(&self) -> Machine {
         self.machine.renewed()
     }
 
-    /// The machine sleeps from now on, or no longer; then ask [`Receivebox::poll`].
+    /// Suspends the machine, or wakes it; then call [`Receivebox::poll`].
     pub fn set_suspended(&mut self, now: Timestamp, is_suspended: bool) {
         match is_suspended {
             true => self.machine.sleep(now),
@@ -523,7 +529,7 @@ impl Receivebox {
         self.process.is_running() && !self.machine.is_asleep()
     }
 
-    /// Takes a datagram of the peer; then ask [`Receivebox::poll`].
+    /// Takes a datagram from the peer; then call [`Receivebox::poll`].
     pub fn on_datagram(&mut self, now: Timestamp, datagram: &[u8]) {
         if self.machine.is_asleep() {
             return;
@@ -538,7 +544,7 @@ impl Receivebox {
         }
     }
 
-    /// Replaces `out` by the next datagram that is due; call until there is none, and then
+    /// Replaces `out` by the next datagram that is due. Call until it returns false, then call
     /// [`Receivebox::plan`].
     pub fn poll(&mut self, now: Timestamp, out: &mut Vec<u8>) -> bool {
         if !self.is_active() {
@@ -564,13 +570,13 @@ impl Receivebox {
         self.timer.plan(events, Event::Receivebox(self.index));
     }
 
-    /// The event has fired: true if something is due.
+    /// Handles the event; true if something is due.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
         let is_due = self.timer.fired(now, events, Event::Receivebox(self.index));
         is_due && self.is_active()
     }
 
-    /// Adds what the receivebox counted.
+    /// `metrics` with the receivebox's counts added.
     pub fn add_metrics(&self, metrics: BundleMetrics) -> BundleMetrics {
         let counters = self.control.counters();
         let [reports, dropped] = self.past;

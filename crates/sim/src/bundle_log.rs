@@ -1,12 +1,13 @@
-//! What a sendbox measured and decided, for those who ask for it.
+//! Optional log of a sendbox's measurements and decisions.
 
 use forebay_core::bundle::decision::{Decision, DecisionRows};
-use forebay_core::bundle::sendbox::Epoch;
+use forebay_core::bundle::sendbox::{Epoch, PathSpan};
 use forebay_core::bundle::waits::WaitSecond;
 use forebay_core::qdisc::Backlog;
+use forebay_core::record::PathRecord;
 use forebay_core::units::{Duration, Timestamp};
 
-/// Spacing of the samples of the queue.
+/// Interval between samples of the queue.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
 
 /// The log of a bundle.
@@ -17,6 +18,7 @@ pub struct BundleLog {
     queue: Vec<(Timestamp, Backlog)>,
     decisions: Vec<(Timestamp, Decision)>,
     waits: Vec<WaitSecond>,
+    path: Vec<PathRecord>,
     rows: DecisionRows,
     next_sample: Timestamp,
 }
@@ -27,7 +29,7 @@ impl BundleLog {
         &self.boundaries
     }
 
-    /// Matched boundaries, and when their reports came.
+    /// Matched boundaries, and the arrival times of their reports.
     pub fn epochs(&self) -> &[(Timestamp, Epoch)] {
         &self.epochs
     }
@@ -47,6 +49,21 @@ impl BundleLog {
         &self.waits
     }
 
+    /// What the path carried, in spans of 100 ms.
+    pub fn path(&self) -> &[PathRecord] {
+        &self.path
+    }
+
+    /// These are the newest spans, oldest first.
+    pub(crate) fn on_spans<'a>(&mut self, spans: impl IntoIterator<Item = &'a PathSpan>) {
+        for record in spans.into_iter().map(PathRecord::of) {
+            // After a shorter round trip a span may end before the one that was kept.
+            if self.path.last().is_none_or(|before| record.at_ns > before.at_ns) {
+                self.path.push(record);
+            }
+        }
+    }
+
     pub(crate) fn on_boundary(&mut self, identity: u64) {
         self.boundaries.push(identity);
     }
@@ -55,7 +72,7 @@ impl BundleLog {
         self.epochs.push((now, epoch));
     }
 
-    /// The queue has been `backlog` up to `now`.
+    /// The queue was `backlog` up to `now`.
     pub(crate) fn close_samples(&mut self, now: Timestamp, backlog: Backlog) {
         while self.next_sample <= now {
             self.queue.push((self.next_sample, backlog));

@@ -1,8 +1,8 @@
-//! Classes of packets: what the rules of each queue make of each flow, worked out before the run.
+//! Packet classes: each queue's rules are applied to each flow before the run.
 //!
-//! Rules look at headers, and those of a flow stay the same. So a packet takes its class from a table on its
-//! way to a queue that has rules, and on its way to any other nothing is asked. Packets here have a
-//! protocol and a DSCP; rules about addresses and ports are refused.
+//! Rules look at headers, and the headers of a flow stay the same. So a packet gets its class from a table on
+//! its way to a queue with rules. Other queues need no look-up. Packets here have a protocol and a DSCP;
+//! rules about addresses and ports are refused.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -20,18 +20,18 @@ use crate::packet_log::Owner;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What happens to packets on their way to one queue, which has classes or whose link clears the ECN field.
+/// Changes to packets on their way to one queue that has classes, or whose link clears the ECN field.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    /// By flow of the network.
+    /// Class of each flow of the network.
     of_flows: Vec<u8>,
     of_messages: u8,
     clears_ecn: bool,
 }
 
 impl Classes {
-    /// What `qdisc` makes of the flows of `network`; `None` where all packets are of class 0 without being
-    /// asked, and none is changed.
+    /// The classes that `qdisc` gives the flows of `network`. `None` if the qdisc has no rules and the link
+    /// changes no packet.
     pub fn new(
         qdisc: &Spec,
         clears_ecn: bool,
@@ -48,7 +48,7 @@ impl Classes {
         Ok(Some(Self { of_flows, of_messages, clears_ecn }))
     }
 
-    /// `packet` of `owner` as it comes to the queue.
+    /// `packet` of `owner` as the queue receives it.
     pub fn prepare(&self, owner: Owner, packet: Packet) -> Packet {
         let class = match owner {
             Owner::Flow(flow) => self.of_flows[flow],
@@ -66,7 +66,7 @@ fn protocol(traffic: &Traffic) -> u8 {
     }
 }
 
-/// Headers of which no rule looks at more than protocol and DSCP.
+/// Headers with a protocol and a DSCP, the only fields that rules here may use.
 fn headers(protocol: u8, dscp: u8) -> Headers {
     let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Headers {

@@ -1,4 +1,4 @@
-//! Packets that come no further, and what they leave behind.
+//! Packets that go no further, and the storage to free for them.
 
 use forebay_core::qdisc::{ByReason, DropReason, DropSink};
 use forebay_core::record::Fate;
@@ -6,21 +6,21 @@ use forebay_core::record::Fate;
 use crate::packet::{Kind, Packet, SackHandle};
 use crate::packet_log::PacketLog;
 
-/// What remains of packets that ended at a queue or on a wire.
+/// Counts and remains of packets that ended at a queue or on a wire.
 #[derive(Default)]
 pub(crate) struct Ended {
-    /// Dropped by the qdisc.
+    /// Packets that the qdisc dropped.
     pub dropped: ByReason,
-    /// Packets that the qdisc marked instead; they go on.
+    /// Packets that the qdisc marked; they continue.
     pub marked: ByReason,
-    /// The log that they stand in, if there is one.
+    /// The log with their rows, if there is one.
     pub log: Option<PacketLog>,
-    /// Packets that carried more than themselves: it is to be freed.
+    /// Packets whose side storage is still to be freed.
     pub orphans: Vec<Packet>,
 }
 
 impl Ended {
-    /// `packet` comes no further.
+    /// `packet` goes no further.
     #[inline]
     pub fn add(&mut self, packet: &Packet, fate: Fate) {
         if packet.sack() != SackHandle::NONE || packet.kind() == Kind::Message {

@@ -2,13 +2,14 @@
 //! disciplines of `forebay-core`.
 //!
 //! Time is integer nanoseconds and events have a total order, so a run depends on its
-//! [`network::Network`] alone; a [`Dumbbell`] becomes one. Nothing here reads a clock, starts a thread
-//! or touches a file.
+//! [`forebay_scenario::Scenario`] alone. A [`Setup`] turns a scenario into a [`network::Network`]. Nothing
+//! here reads a clock, starts a thread or touches a file.
 //!
 //! ```text
+//!  setup                     a scenario as links with routes over them, and clients
 //!  simulation ── event      (time, insertion number)
 //!      ├── tcp/              sender and receiver, one mechanism a file
-//!      ├── route, classes    what follows what and who is served first, worked out before the run
+//!      ├── route, classes    next steps and priority classes, compiled before the run
 //!      ├── link, server      qdisc of core, device, loss; rate or trace
 //!      ├── line              propagation
 //!      ├── bundle            sendbox and receivebox of core with their shaper, sessions and messages
@@ -35,12 +36,11 @@ mod reorder;
 mod requests;
 mod route;
 mod server;
-mod shapes;
+mod setup;
 mod simulation;
 mod tcp;
 mod topology;
 mod video;
-mod walk;
 mod written;
 
 pub use self::bundle::BundleMetrics;
@@ -48,7 +48,7 @@ pub use self::bundle_log::BundleLog;
 pub use self::metrics::{BIN_NS, Bin, FlowMeter, FlowMetrics, Integral, LinkMetrics, Observed};
 pub use self::packet_log::Owner;
 pub use self::requests::{Halves, INTERVAL_NS, Outcome, Requests};
-pub use self::shapes::Balance;
+pub use self::setup::{FORWARD, LINGER, OTHERS, Place, Setup, Unsupported};
 pub use self::simulation::{
     Conversation, PING_FRAME_BYTES, Pings, REQUEST_BYTES, Read, Received, Seen, Segment, Sent,
     Simulation, Slots, flags,

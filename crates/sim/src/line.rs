@@ -1,4 +1,4 @@
-//! A delay line: packets in the order in which they come out, with one pending event.
+//! A delay line: packets in the order of their exit, with one pending event.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::packet::{Kind, Packet};
 use crate::route::Step;
 use crate::tcp::stack::Device;
 
-/// What an acknowledgement takes on the access links, in nanoseconds ([`Device::ack_access_ps`]).
+/// Time that an acknowledgement takes on the access links, in nanoseconds ([`Device::ack_access_ps`]).
 #[inline]
 fn access_ns(packet: &Packet, ps_per_byte: u32) -> u64 {
     if packet.kind() == Kind::Ack {
@@ -22,27 +22,27 @@ fn access_ns(packet: &Packet, ps_per_byte: u32) -> u64 {
 /// The delay line.
 #[derive(Debug)]
 pub(crate) struct Line {
-    /// Each with the time at which it comes out as [`Packet::queued`].
+    /// Packets, each with its exit time in [`Packet::queued`].
     packets: VecDeque<Packet>,
     event: Event,
     /// Time of the pending event that counts.
     planned: Timestamp,
     delay_ns: u64,
-    /// Of the delay what does not change with its link's.
+    /// Part of the delay that does not follow the link's delay.
     extra_ns: u64,
-    /// Of an acknowledgement beside the delay, picoseconds a byte.
+    /// Extra time of an acknowledgement, in picoseconds per byte.
     ack_access_ps: u32,
     /// After a decrease of the delay, later packets come out before earlier ones.
     overtakes: bool,
-    /// When the last of them comes out.
+    /// Latest exit time of all packets so far.
     latest: Timestamp,
-    /// Where its packets go.
+    /// Next step of the packets.
     pub next: Step,
 }
 
 impl Line {
-    /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link,
-    /// as `device` has it.
+    /// An empty line whose packets come out with `event`, after `extra_ns` and the delay of its link.
+    /// `device` sets overtaking and the access links.
     pub fn new(event: Event, extra_ns: u64, device: &Device, next: Step) -> Self {
         Self {
             packets: VecDeque::new(),
@@ -57,18 +57,24 @@ impl Line {
         }
     }
 
-    /// The delay of its link, for packets that come from now on.
+    /// Sets the delay of its link, for later packets.
     pub fn set_delay(&mut self, delay_ns: u64) {
         self.delay_ns = delay_ns.saturating_add(self.extra_ns);
     }
 
-    /// Takes a packet; returns when it comes to the end of the link.
+    /// Sets whether later packets may come out before earlier ones; `None` keeps the device's default.
+    pub fn set_overtaking(&mut self, overtakes: Option<bool>) {
+        self.overtakes = overtakes.unwrap_or(self.overtakes);
+    }
+
+    /// Adds a packet; returns its arrival time at the end of the link.
     #[inline]
     pub fn push(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Timestamp {
         self.push_late(now, 0, packet, events)
     }
 
-    /// Takes a packet that takes `late_ns` longer than the delay.
+    /// Adds a packet that takes `late_ns` longer than the delay; returns its arrival time at the end of the
+    /// link.
     pub fn push_late(
         &mut self,
         now: Timestamp,
@@ -100,7 +106,7 @@ impl Line {
         self.packets.insert(place, packet);
     }
 
-    /// The packet whose event has fired; `None` for an event that was overtaken.
+    /// Removes the packet for the fired event; `None` for an event that is no longer current.
     pub fn pop(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
         if self.planned != now {
             return None;
@@ -130,10 +136,11 @@ mod tests {
         Packet::new(Kind::Data, 0, number, 1, Timestamp::ZERO)
     }
 
-    /// Pushes packets at these times with these delays; when and in which order they come out.
-    fn run(device: &Device, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
+    /// Pushes packets at these times with these delays; returns their exit times and numbers in order.
+    fn run(device: &Device, overtakes: Option<bool>, pushes: &[(u64, u64)]) -> Vec<(u64, u32)> {
         let mut events = Events::default();
         let mut line = Line::new(Event::Line(0), 0, device, Step::Deliver);
+        line.set_overtaking(overtakes);
         for (number, (at, delay_ns)) in pushes.iter().enumerate() {
             line.set_delay(*delay_ns);
             line.push(Timestamp::from_nanos(*at), packet(number as u32), &mut events);
@@ -149,11 +156,14 @@ mod tests {
     #[test]
     fn after_a_decrease_later_packets_overtake_or_wait() {
         let pushes = [(0, 100), (10, 100), (11, 39), (12, 98), (21, 99)];
-        assert_eq!(run(&Device::NS3, &pushes), [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)]);
-        assert_eq!(
-            run(&Device::LINUX, &pushes),
-            [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)]
-        );
+        let overtaking = [(50, 2), (100, 0), (110, 1), (110, 3), (120, 4)];
+        let waiting = [(100, 0), (110, 1), (110, 2), (110, 3), (120, 4)];
+        for (device, own, other) in
+            [(Device::NS3, overtaking, waiting), (Device::LINUX, waiting, overtaking)]
+        {
+            assert_eq!(run(&device, None, &pushes), own);
+            assert_eq!(run(&device, Some(!device.packets_overtake), &pushes), other);
+        }
     }
 
     #[test]

@@ -1,19 +1,19 @@
-//! A link: losses, a qdisc, the device below it, a server; the delay line behind is another file.
+//! A link: losses, a qdisc, the device below it and a server; `line` holds the delay line behind it.
 //!
 //! ```text
 //!  offer ──► loss (a) ──► qdisc ──► device (n packets) ──► server (1 packet) ──► loss (b) ──► depart
 //! ```
-//! `ns3`: one packet in the device and losses at (b), and its figures count the qdisc alone. `linux`: the
-//! emulator's link, without a device and with losses at (a). A packet leaves the qdisc as soon as the
-//! device has room and is sent at the rate in force when its transmission begins. The emulator's
-//! code is no part of this: it has neither device nor overtaking, and works departures out when it is
-//! polled, where a simulator has an event at each of them anyway.
+//! `ns3` has one packet in the device and losses at (b), and its figures count the qdisc alone. `linux` is
+//! the emulator's link, without a device and with losses at (a). A packet leaves the qdisc as soon as the
+//! device has room. It is sent at the rate in force when its transmission begins. The emulator's code is not
+//! used here: it has neither device nor overtaking. It computes departures when polled, but a simulator needs
+//! an event for each departure anyway.
 //!
-//! A packet that comes at the very instant of a departure finds the qdisc as it was before: ns-3 asks it
-//! for its next packet (QueueDisc::Run) by an event of its own, behind those of the instant. The second
-//! packet of a burst comes later by what the first takes on the access link, which is no time here: where
-//! there is a device, it finds the departure done. The acknowledgements of a full pipe are spaced by just
-//! the service time, so this decides about losses again and again.
+//! A packet that arrives at the instant of a departure finds the qdisc as it was before. In ns-3 a separate
+//! event, behind those of the instant, asks the qdisc for its next packet (QueueDisc::Run). The second packet
+//! of a burst arrives later by the first one's time on the access link, which is zero here. On a link with a
+//! device it therefore finds the departure done. The acknowledgements of a full pipe are exactly one service
+//! time apart, so this order often decides about losses.
 
 use std::collections::VecDeque;
 
@@ -24,21 +24,21 @@ use forebay_core::random::{Stream, Streams};
 use forebay_core::record::Fate;
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Ratio, Timestamp};
+use forebay_scenario as scenario;
 
 use crate::ended::Ended;
 use crate::event::{Event, Events, Timer, nanos_between};
 use crate::metrics::{Integral, LinkMetrics, mbit_per_s, ratio};
-use crate::network;
 use crate::packet::{Kind, Packet};
 use crate::packet_log::PacketLog;
 use crate::reorder::Reorder;
 use crate::server::Server;
 use crate::tcp::stack::Stack;
 
-/// First in, first out is what most runs have: it costs no call through a table.
+/// The queue of a link. Most runs use first in, first out, which therefore avoids a call through a table.
 enum Queue {
     Fifo(Fifo<Packet>),
-    /// An acknowledgement takes the place of one that it makes needless.
+    /// An acknowledgement replaces an earlier one that it makes needless.
     Filtering(Fifo<Packet>),
     Other(Box<dyn Qdisc<Packet> + Send>),
 }
@@ -84,7 +84,7 @@ impl Queue {
     }
 }
 
-/// Random losses of a link; draws nothing where there are none in the whole run.
+/// Random losses of a link; draws nothing if the run has no losses.
 struct Losses {
     is_possible: bool,
     share: f64,
@@ -92,24 +92,24 @@ struct Losses {
 }
 
 impl Losses {
-    /// Drawn for every packet: the n-th meets the same fate whatever the share was before.
+    /// Draws for every packet: the n-th packet has the same fate whatever the share was before.
     #[inline]
     fn is_lost(&mut self) -> bool {
         self.is_possible && self.stream.chance(self.share)
     }
 }
 
-/// Jitter of a link: it makes packets late, and those behind them wait.
+/// Jitter of a link: it delays packets, and later packets wait behind them.
 struct InOrder {
     jitter: Jitter,
-    /// When the last packet begins the delay proper.
+    /// Time at which the last packet begins the delay proper.
     latest: Timestamp,
 }
 
 impl InOrder {
-    /// As `config` says; `None` if it has none.
-    fn new(config: &forebay_core::link::Config, streams: &Streams) -> Option<Self> {
-        let jitter = Jitter::new(config, streams);
+    /// The jitter of `link`; `None` if it has none.
+    fn new(link: &scenario::Link, streams: &Streams) -> Option<Self> {
+        let jitter = Jitter::new(link.jitter, link.batch, streams);
         jitter.is_possible().then_some(Self { jitter, latest: Timestamp::ZERO })
     }
 
@@ -119,10 +119,10 @@ impl InOrder {
     }
 }
 
-/// What happened on a link so far.
+/// Counts of a link so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// Packets that came.
+    /// Packets that arrived.
     pub offered: u64,
     /// Packets that the server has sent.
     pub departed: u64,
@@ -132,13 +132,13 @@ pub(crate) struct Counters {
     pub lost_behind: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets that left the qdisc, and their time in it.
+    /// Packets that left the qdisc, and their total time in it.
     dequeued: u64,
     sojourns_ns: u64,
 }
 
 /// A link.
-pub(crate) struct Link {
+pub(crate) struct LinkState {
     index: u32,
     queue: Queue,
     queue_timer: Timer,
@@ -147,7 +147,7 @@ pub(crate) struct Link {
     server: Server,
     serving: Option<Packet>,
     departs_at: Timestamp,
-    /// Has been sent, though the event of its departure is still to come in this instant.
+    /// A sent packet whose departure event is still to come in this instant.
     finished: Option<Packet>,
     offered_at: Option<Timestamp>,
     is_loss_before: bool,
@@ -162,21 +162,23 @@ pub(crate) struct Link {
     counters: Counters,
 }
 
-impl Link {
-    /// An idle link. `changes` are all that will happen to it, walks included.
+impl LinkState {
+    /// An idle link. `changes` holds all its changes, including walks. With `is_logged` it keeps a record of
+    /// every packet.
     pub fn new(
         index: u32,
-        link: &network::Link,
+        link: &scenario::Link,
+        is_logged: bool,
         stack: &Stack,
-        changes: &[forebay_core::link::Change],
+        changes: &[scenario::Change],
         streams: &Streams,
     ) -> Result<Self, SpecError> {
-        let config = &link.config;
-        let spec = qdisc::seeded(&stack.qdisc(&link.qdisc), streams.stream("qdisc").bits() >> 1);
-        if config.service.rate().is_none() {
+        let spec =
+            qdisc::seeded(&stack.with_defaults(&link.qdisc), streams.stream("qdisc").bits() >> 1);
+        if link.service.rate().is_none() {
             qdisc::check_without_rate(&spec)?;
         }
-        let other = qdisc::build(&spec)?;
+        let other = stack.qdisc(&spec)?;
         let mut queue = match Fifo::from_spec(&spec)? {
             Some(fifo) if link.ack_filter => Queue::Filtering(fifo),
             Some(fifo) => Queue::Fifo(fifo),
@@ -186,10 +188,10 @@ impl Link {
             }
             None => Queue::Other(other),
         };
-        queue.set_service_rate(config.service.rate());
+        queue.set_service_rate(link.service.rate());
         let losses = Losses {
-            is_possible: config.loss > Ratio::ZERO || changes.iter().any(|it| it.loss.is_some()),
-            share: config.loss.as_f64(),
+            is_possible: link.loss > Ratio::ZERO || changes.iter().any(|it| it.loss.is_some()),
+            share: link.loss.as_f64(),
             stream: streams.stream("loss"),
         };
         let message_losses = Losses {
@@ -203,7 +205,7 @@ impl Link {
             queue_timer: Timer::STOPPED,
             device: VecDeque::with_capacity(stack.device.packets),
             device_packets: stack.device.packets,
-            server: Server::new(&config.service),
+            server: Server::new(&link.service),
             serving: None,
             departs_at: Timestamp::ZERO,
             finished: None,
@@ -211,9 +213,9 @@ impl Link {
             is_loss_before: stack.device.loses_before_queue,
             losses,
             message_losses,
-            reorder: Reorder::new(config, Event::Held(index), streams).map(Box::new),
-            jitter: InOrder::new(config, streams).map(Box::new),
-            ended: Ended { log: link.log.then(PacketLog::default), ..Ended::default() },
+            reorder: Reorder::new(link, Event::Held(index), streams).map(Box::new),
+            jitter: InOrder::new(link, streams).map(Box::new),
+            ended: Ended { log: is_logged.then(PacketLog::default), ..Ended::default() },
             length: Integral::NONE,
             max_length: 0,
             sojourn: Integral::NONE,
@@ -223,7 +225,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Takes a packet; gives it back if it has left at once.
+    /// Takes a packet; returns it if it leaves at once.
     #[inline]
     pub fn offer(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
         self.counters.offered += 1;
@@ -241,8 +243,8 @@ impl Link {
             return self.leave(now, packet.queued_at(queued));
         }
         self.finish_before_second(now, events);
-        // A packet for which there is room goes from the registers into the queue. One that is handed to
-        // a function is written first: shared with that, it would be read back at once, see `Packet`.
+        // If there is room, the packet goes from the registers into the queue. A packet passed to a function
+        // would be written to memory and read back at once, see `Packet`.
         match &mut self.queue {
             Queue::Fifo(fifo) if fifo.has_room(packet.len()) => fifo.push(packet.queued_at(queued)),
             queue => queue.enqueue(now, packet.queued_at(queued), &mut self.ended),
@@ -255,7 +257,7 @@ impl Link {
         None
     }
 
-    /// The second packet that comes at the instant of a departure finds it done.
+    /// If a second packet arrives at the instant of a departure, completes the departure first.
     #[inline]
     fn finish_before_second(&mut self, now: Timestamp, events: &mut Events) {
         let is_second = self.offered_at.replace(now) == Some(now);
@@ -265,10 +267,10 @@ impl Link {
         }
     }
 
-    /// The server has sent its packet; `None` if that was lost on the wire.
+    /// Completes the server's packet; returns `None` if it was lost on the wire.
     #[inline]
     pub fn depart(&mut self, now: Timestamp, events: &mut Events) -> Option<Packet> {
-        // Not by `take`, which copies the padding of `None`, too: see `Kind`.
+        // Not with `take`, which also copies the padding of `None`: see `Kind`.
         if let Some(packet) = self.finished {
             self.finished = None;
             return self.leave(now, packet);
@@ -293,24 +295,24 @@ impl Link {
         Some(packet)
     }
 
-    /// `packet`, which has departed, comes to the far end at `at`.
+    /// `packet`, which has departed, reaches the far end at `at`.
     pub fn on_release(&mut self, packet: &Packet, at: Timestamp) {
         if let Some(log) = &mut self.ended.log {
             log.on_release(packet.queued, at);
         }
     }
 
-    /// What departs goes through [`Link::reorder`] and [`Link::on_release`].
+    /// Whether departed packets pass through [`LinkState::reorder`] and [`LinkState::on_release`].
     pub fn is_watched(&self) -> bool {
         self.reorder.is_some() || self.jitter.is_some() || self.ended.log.is_some()
     }
 
-    /// How much longer than the delay a packet takes that begins its way at `now` (ns).
+    /// Jitter in nanoseconds, added to the delay of a packet that begins its way at `now`.
     pub fn jitter_ns(&mut self, now: Timestamp) -> u64 {
         self.jitter.as_mut().map_or(0, |jitter| jitter.draw_ns(now))
     }
 
-    /// Where packets that have departed are held back, if they are.
+    /// The store that holds departed packets back, if the link reorders.
     pub fn reorder(&mut self) -> Option<&mut Reorder> {
         self.reorder.as_deref_mut()
     }
@@ -322,19 +324,19 @@ impl Link {
         }
     }
 
-    /// The next packet, and each after it, is sent at `rate`; zero stops the server.
+    /// Sets the rate for the next packet and all later ones; zero stops the server.
     pub fn set_rate(&mut self, now: Timestamp, rate: Rate, events: &mut Events) {
         self.server.set_rate(rate);
         self.queue.set_service_rate(Some(rate));
         self.fill(now, events);
     }
 
-    /// Share of the packets lost from now on.
+    /// Sets the share of packets lost from now on.
     pub fn set_loss(&mut self, loss: Ratio) {
         self.losses.share = loss.as_f64();
     }
 
-    /// Moves packets down as far as there is room.
+    /// Moves packets towards the server as far as there is room.
     fn fill(&mut self, now: Timestamp, events: &mut Events) {
         loop {
             let is_free = self.serving.is_none() && self.is_ready(now);
@@ -365,7 +367,7 @@ impl Link {
         }
     }
 
-    /// A packet that waits may be sent now. A trace is asked only if one waits.
+    /// Whether a waiting packet may be sent now. Queries a trace only if a packet waits.
     #[inline]
     fn is_ready(&mut self, now: Timestamp) -> bool {
         match &self.server {
@@ -395,7 +397,7 @@ impl Link {
         events.add(self.departs_at, Event::Departure(self.index));
     }
 
-    /// A qdisc that holds packets back is asked again when it says so.
+    /// Plans the time at which a qdisc that holds packets back is to be called again.
     fn plan_queue(&mut self, now: Timestamp, events: &mut Events) {
         if let Queue::Other(other) = &self.queue
             && let Some(at) = other.next_timer().filter(|at| *at > now)
@@ -405,7 +407,7 @@ impl Link {
         }
     }
 
-    /// What happened so far.
+    /// Counts so far.
     #[cfg(debug_assertions)]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -417,7 +419,7 @@ impl Link {
         self.ended.dropped.total()
     }
 
-    /// What remains of packets that went no further.
+    /// Remains of packets that were dropped or lost.
     pub fn ended(&mut self) -> &mut Ended {
         &mut self.ended
     }
@@ -434,7 +436,7 @@ impl Link {
         self.queue.backlog().packets + self.device.len() as u64 + sending
     }
 
-    /// Packets held back on purpose.
+    /// Packets that the link holds back to reorder them.
     #[cfg(debug_assertions)]
     pub fn held_packets(&self) -> u64 {
         self.reorder.as_ref().map_or(0, |reorder| reorder.len())
@@ -466,7 +468,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::link::{Config, Service, Trace};
+    use forebay_core::link::{Service, Trace};
     use forebay_core::spec::{Spec, Value};
     use forebay_core::units::Duration;
     use std::sync::Arc;
@@ -475,16 +477,16 @@ mod tests {
 
     const RATE: Rate = Rate::from_mbit_per_sec(16);
 
-    fn link_of(device_packets: usize, change: impl Fn(&mut network::Link)) -> Link {
+    fn link_of(device_packets: usize, change: impl Fn(&mut scenario::Link)) -> LinkState {
         let spec = Spec::named("fifo").with("limit", Value::Text("20p".into()));
-        let mut link = network::Link::new("l", Config::at_rate(RATE, Duration::ZERO), spec);
+        let mut link = scenario::Link::at_rate("l", RATE, Duration::ZERO, spec);
         change(&mut link);
         let device = Device { packets: device_packets, ..Device::NS3 };
         let stack = Stack { device, ..Stack::NS3 };
-        Link::new(0, &link, &stack, &[], &Streams::new(1)).unwrap()
+        LinkState::new(0, &link, false, &stack, &[], &Streams::new(1)).unwrap()
     }
 
-    fn link(device_packets: usize) -> Link {
+    fn link(device_packets: usize) -> LinkState {
         link_of(device_packets, |_| {})
     }
 
@@ -518,7 +520,7 @@ mod tests {
                 link.depart(now, &mut events);
             }
         }
-        // The server idles never: the next pair comes at the instant of the last departure.
+        // The server never idles: the next pair arrives at the instant of the last departure.
         let exact = (link.counters.bytes * 8) as f64 / 7_000_003.0 * 1e9;
         assert!((now.as_nanos() as f64 - exact).abs() < 1.0, "{now:?} {exact}");
     }
@@ -547,7 +549,7 @@ mod tests {
         assert_eq!((link.dropped(), link.queued_packets()), (1, 22));
         link.offer(now, packet(1502), &mut events);
         assert_eq!((link.dropped(), link.queued_packets()), (1, 23));
-        // Each departs once, a service time apart.
+        // Each departs once, one service time apart.
         for (at_ns, left) in [(751_000, 22), (1_502_000, 21)] {
             let at = events.pop(Timestamp::MAX).unwrap().0;
             assert_eq!(at.as_nanos(), at_ns);
@@ -570,7 +572,7 @@ mod tests {
     fn a_backlogged_trace_carries_a_packet_an_opportunity() {
         let trace = Trace::parse("t", "2\n2\n5\n10\n").unwrap();
         let service = Service::Trace(Arc::new(trace));
-        let mut link = link_of(0, |link| link.config.service = service.clone());
+        let mut link = link_of(0, |link| link.service = service.clone());
         let mut events = Events::default();
         for _ in 0..7 {
             link.offer(Timestamp::ZERO, packet(1514), &mut events);

@@ -1,14 +1,13 @@
-//! The machine of a receivebox: its clock, how late it is, and whether it sleeps.
+//! The machine of a receivebox: its clock, its delays, and whether it sleeps.
 
 use std::collections::VecDeque;
 
 use forebay_core::clock::Clock;
 use forebay_core::random::{Stream, Streams};
 use forebay_core::units::{Duration, Timestamp};
+use forebay_scenario::Bundle;
 
-use crate::network::Bundle;
-
-/// What its clock reads at the start of the run: a step back stays above zero.
+/// Reading of its clock at the start of the run, 10^6 s: large enough that a step back stays above zero.
 const ORIGIN: Timestamp = Timestamp::from_nanos(1_000_000_000_000_000);
 
 /// A machine with a receivebox.
@@ -20,9 +19,9 @@ pub(crate) struct Machine {
     report_jitter: Duration,
     random: Stream,
     asleep_since: Option<Timestamp>,
-    /// What its clock has stood still.
+    /// Time for which its clock has stood still.
     slept: Duration,
-    /// Messages that are late, in the order in which they leave.
+    /// Late messages, in the order of their departure.
     late: VecDeque<(Timestamp, Vec<u8>)>,
 }
 
@@ -41,23 +40,23 @@ impl Machine {
         }
     }
 
-    /// This machine for a new process, of which nothing is late yet.
+    /// A copy of this machine for a new process, without late messages.
     pub fn renewed(&self) -> Self {
         Self { late: VecDeque::new(), ..self.clone() }
     }
 
-    /// What its timers go by.
+    /// Time that the machine's timers use.
     pub fn time(&self, now: Timestamp) -> Timestamp {
         self.timers.read(now, ORIGIN) - self.slept
     }
 
-    /// What it stamps a packet with.
+    /// Timestamp that the machine gives a packet.
     pub fn stamp(&mut self, now: Timestamp) -> Timestamp {
         let late = uniform(&mut self.random, self.timestamp_jitter);
         self.clock.read(now + late, ORIGIN) - self.slept
     }
 
-    /// When its timers say `time`, at the soonest `now`.
+    /// Time at which its timers read `time`, at the earliest `now`.
     pub fn when(&self, now: Timestamp, time: Timestamp) -> Timestamp {
         if time == Timestamp::MAX {
             return time;
@@ -70,7 +69,7 @@ impl Machine {
         self.report_jitter.is_zero()
     }
 
-    /// A message leaves late; others may overtake it.
+    /// Delays a message; later ones may overtake it.
     pub fn delay(&mut self, now: Timestamp, message: &[u8]) {
         let at = now + uniform(&mut self.random, self.report_jitter);
         let place = self.late.partition_point(|(other, _)| *other <= at);
@@ -107,7 +106,7 @@ impl Machine {
     }
 }
 
-/// From zero to `max`; draws nothing for zero.
+/// A uniform duration from zero to `max`; zero draws nothing from `random`.
 fn uniform(random: &mut Stream, max: Duration) -> Duration {
     if max.is_zero() { max } else { max.mul_f64(random.unit()) }
 }

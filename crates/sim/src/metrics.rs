@@ -1,19 +1,19 @@
-//! Metrics as integrals over time, brought up to date when a value changes, and what is made of them
-//! at the end. Names and definitions are those of ccperf's tables: `<statistic>_<quantity>_<layer>`.
+//! Metrics as integrals over time, updated when a value changes, and the results computed at the end. Names
+//! and definitions follow ccperf's tables: `<statistic>_<quantity>_<layer>`.
 //!
 //! ```text
 //! mean_x = integral of x dt / time, each value held until the next       (integers: exact, no drift)
 //! cov_x  = sqrt(mean of x² − mean²) / mean
 //! ```
-//! Rates by bins of [`BIN_NS`]: covariance of the throughput, network power and utility are means over
-//! bins; empty bins are left out of the logarithm and of the reciprocal.
+//! Bins of [`BIN_NS`] give rates. The coefficient of variation of the throughput, the mean network power
+//! and the mean utility are taken over bins. Empty bins are left out of the logarithm and of the reciprocal.
 
 use forebay_core::qdisc::ByReason;
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
 use crate::event::{after, nanos_between};
 
-/// Width of the bins: ccperf's own lies between 15 and 50 ms.
+/// Width of the bins, 50 ms: ccperf's own lies between 15 and 50 ms.
 pub const BIN_NS: u64 = 50_000_000;
 /// Weight of the newest gap in the mean of inter-departure times, as a shift: 1/8.
 const GAP_SHIFT: u32 = 3;
@@ -31,7 +31,7 @@ impl Integral {
     /// No value yet.
     pub const NONE: Self = Self { value: 0, first: Timestamp::MAX, since: Timestamp::MAX, sum: 0 };
 
-    /// The value from `now` on.
+    /// Sets the value that holds from `now` on.
     #[inline]
     pub fn set(&mut self, now: Timestamp, value: u64) {
         if value == self.value && self.first != Timestamp::MAX {
@@ -42,13 +42,13 @@ impl Integral {
         (self.value, self.since) = (value, now);
     }
 
-    /// The value in force.
+    /// The current value.
     #[cfg(test)]
     pub fn at(&self) -> f64 {
         self.value as f64
     }
 
-    /// The mean up to `now`, 0 where there was no time.
+    /// The mean up to `now`; 0 if no time has passed.
     pub fn mean(&self, now: Timestamp) -> f64 {
         let held = u128::from(self.value) * u128::from(nanos_between(self.since, now));
         match nanos_between(self.first, now) {
@@ -67,7 +67,7 @@ struct Windows {
     since: Timestamp,
     cwnd_sum: u128,
     in_flight_sum: u128,
-    /// Of the squares of the bytes in flight.
+    /// Integral of the squared bytes in flight.
     squares_sum: u128,
 }
 
@@ -82,7 +82,7 @@ impl Windows {
         squares_sum: 0,
     };
 
-    /// The values from `now` on.
+    /// Sets the values that hold from `now` on.
     #[inline]
     fn set(&mut self, now: Timestamp, cwnd: u64, in_flight: u64) {
         if (cwnd, in_flight) != (self.cwnd, self.in_flight) || self.first == Timestamp::MAX {
@@ -102,7 +102,7 @@ impl Windows {
         self.since = now;
     }
 
-    /// The means of all three up to `now`, 0 where there was no time.
+    /// The three means up to `now`; 0 if no time has passed.
     fn means(mut self, now: Timestamp) -> [f64; 3] {
         if self.first == Timestamp::MAX {
             return [0.0; 3];
@@ -114,16 +114,16 @@ impl Windows {
     }
 }
 
-/// What arrived in a bin, and the smoothed round-trip time at its end.
+/// Payload that arrived in a bin, and the smoothed round-trip time at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bin {
     /// Payload bytes.
     pub bytes: u32,
-    /// Microseconds, 0 before the first sample.
+    /// Smoothed round-trip time in microseconds, 0 before the first sample.
     pub srtt_us: u32,
 }
 
-/// What is measured of one connection while it runs, told in order of time.
+/// Measurements of one connection during the run; calls must come in order of time.
 #[derive(Debug)]
 pub struct FlowMeter {
     start: Timestamp,
@@ -139,14 +139,14 @@ pub struct FlowMeter {
     completed: Option<Timestamp>,
 }
 
-/// State of a sender, as the meter takes it.
+/// State of a sender that the meter reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed {
     /// Window in bytes.
     pub cwnd: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Smoothed round-trip time, 0 for none.
+    /// Smoothed round-trip time in nanoseconds, 0 for none.
     pub srtt_ns: u64,
 }
 
@@ -215,7 +215,7 @@ impl FlowMeter {
         }
     }
 
-    /// The metrics at `now`; those of the sender's own counts are added by the caller.
+    /// The metrics at `now`; the caller adds the sender's own counts.
     pub fn metrics(&mut self, now: Timestamp, mss: u64) -> FlowMetrics {
         self.close_bins(now);
         let life = now.saturating_since(self.start);
@@ -257,12 +257,12 @@ impl FlowMeter {
 
 const BIN: Duration = Duration::from_nanos(BIN_NS);
 
-/// 10^6 bits per second, 0 over no time.
+/// `bytes` over `time` in Mbit/s (10^6 bits per second); 0 over no time.
 pub(crate) fn mbit_per_s(bytes: u64, time: Duration) -> f64 {
     ByteCount::new(bytes).per(time).map_or(0.0, |rate| rate.as_mbit_per_sec_f64())
 }
 
-/// `share` / `whole`, 0 for a whole of 0.
+/// `share` / `whole`; 0 if `whole` is 0.
 pub(crate) fn ratio(share: f64, whole: f64) -> f64 {
     if whole > 0.0 { share / whole } else { 0.0 }
 }
@@ -293,30 +293,30 @@ impl Spread {
     }
 }
 
-/// What one connection did: means from its start to its stop, or to the end of the run, and counts to the end of the
-/// run.
+/// Results of one connection. Means run from its start to its stop, or to the end of the run; counts run to
+/// the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlowMetrics {
     /// Window, segments.
     pub mean_cwnd_l4: f64,
-    /// Outstanding and not SACKed or lost, segments.
+    /// Segments outstanding and neither SACKed nor lost.
     pub mean_in_flight_l4: f64,
-    /// Standard deviation / mean of the same.
+    /// Standard deviation / mean of the bytes in flight.
     pub cov_in_flight_l4: f64,
     /// Smoothed round-trip time, ms.
     pub mean_srtt_l4: f64,
-    /// From the write to the read of a byte, its wait in the send buffer included, ms; only where
-    /// [`crate::Simulation::watch_writing`] asked for it.
+    /// Time from the write to the read of a byte, including the wait in the send buffer, ms. `None` without
+    /// [`crate::Simulation::watch_writing`].
     pub mean_one_way_delay_l7: Option<f64>,
     /// Moving mean (weight 1/8) of the time between departures, ms.
     pub mean_idt_ewma_l4: f64,
     /// New payload at the receiver, Mbit/s.
     pub mean_throughput_l4: f64,
-    /// Standard deviation / mean of the same, in bins.
+    /// Standard deviation / mean of the throughput, over bins.
     pub cov_throughput_l4: f64,
-    /// Payload sent, repairs included, Mbit/s.
+    /// Payload sent, including retransmissions, Mbit/s.
     pub mean_sending_rate_l4: f64,
-    /// Payload that the application wrote, the full send buffer included, Mbit/s.
+    /// Payload that the application wrote, including a full send buffer, Mbit/s.
     pub mean_sending_rate_l7: f64,
     /// Throughput / smoothed round-trip time, Mbit/s per s.
     pub mean_network_power_l4: f64,
@@ -330,34 +330,33 @@ pub struct FlowMetrics {
     pub recovery_episodes: u64,
     /// Segments sent again.
     pub total_retransmissions_l4: u64,
-    /// Segments sent again that arrived beside the original.
+    /// Retransmitted segments that arrived in addition to the original.
     pub total_spurious_retransmissions_l4: u64,
     /// Retransmission timeouts.
     pub total_rtos_l4: u64,
-    /// How often limits of the algorithm were brought within bounds.
+    /// How often the algorithm set limits out of range, which were then clamped.
     pub limits_clamped: u64,
-    /// Segments below the newest one that the receiver acknowledged though they never came; of one that
-    /// hides losses.
+    /// Segments acknowledged below the newest one that never arrived. Only for a receiver that hides losses.
     pub total_unreceived_l4: Option<u64>,
-    /// Probes of a window that was shut; of a receiver that reads at a rate.
+    /// Probes of a closed window. Only for a receiver that reads at a rate.
     pub total_window_probes_l4: Option<u64>,
-    /// Share of the time in which the receiver's window alone kept something from being sent; of one that
-    /// reads at a rate.
+    /// Share of the time in which only the receiver's window kept data from being sent. Only for a receiver
+    /// that reads at a rate.
     pub rwnd_limited_l4: Option<f64>,
-    /// Segments sent, repairs included.
+    /// Segments sent, including retransmissions.
     pub data_packets_sent: u64,
     /// New payload at the receiver, bytes.
     pub received_bytes: u64,
-    /// When the last byte was read.
+    /// Time at which the receiver read the last byte.
     pub completed: Option<Timestamp>,
 }
 
-/// What the bottleneck did in a run.
+/// Results of the bottleneck over a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkMetrics {
-    /// Packets in the qdisc, without those in the device.
+    /// Mean number of packets in the qdisc, without the device's.
     pub mean_qdisc_length_l2: f64,
-    /// Time in the qdisc of the packet that left it last, ms.
+    /// Time in the qdisc of the packet that left it last, mean over time, ms.
     pub mean_qdisc_delay_l2: f64,
     /// Mean time in the qdisc of all packets that left it, ms.
     pub mean_qdisc_delay_l2_per_packet: f64,
@@ -367,15 +366,15 @@ pub struct LinkMetrics {
     pub total_qdisc_drops_l2: u64,
     /// Packets that the qdisc marked congestion experienced.
     pub total_qdisc_marks_l2: u64,
-    /// The dropped ones by reason.
+    /// Dropped packets by reason.
     pub drops: ByReason,
-    /// The marked ones by reason.
+    /// Marked packets by reason.
     pub marks: ByReason,
     /// Packets lost on the wire.
     pub total_loss_drops: u64,
     /// Packets that left.
     pub packets: u64,
-    /// Most packets that ever stood in the qdisc.
+    /// Largest number of packets in the qdisc.
     pub max_qdisc_length_l2: u64,
 }
 

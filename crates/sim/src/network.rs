@@ -1,25 +1,25 @@
-//! What is simulated: links, and flows whose packets take routes over them.
+//! The simulated network: links, and flows with routes over them.
 //!
 //! ```text
 //!  sender ──► hop ──► hop ──► receiver        data route of a flow, its packets
 //!     ▲                          │
 //!     └──────── hop ◄────────────┘            route back, its acknowledgements
 //! ```
-//! Access links that are much faster than the rest are no hops: their propagation is a [`Hop::Delay`],
-//! their serialization is left out (at 100 times the rate of the bottleneck a hundredth of a packet).
+//! Access links much faster than the rest are not hops. Their propagation is a [`Hop::Delay`]. Their
+//! serialization is left out: at 100 times the bottleneck's rate it is a hundredth of a packet.
 
 use std::collections::BTreeSet;
 
-use forebay_core::bundle::uplink::{self, UplinkConfig};
-use forebay_core::clock::Clock;
-use forebay_core::link;
+use forebay_core::bundle::uplink;
+use forebay_core::link::Service;
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::traffic::{Conduct, Receiving, Source};
 use forebay_core::units::{Duration, Rate, Ratio, format_duration};
+use forebay_scenario::{Bundle, Change, Link, Property, Uplink};
 
 use crate::tcp::stack::Stack;
 
-/// A network and what happens in it.
+/// A network and the traffic and changes in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// End of the run.
@@ -28,192 +28,100 @@ pub struct Network {
     pub seed: u64,
     /// TCP preset of all connections, and the model of all links.
     pub stack: Stack,
-    /// The links.
+    /// The links. A link without a rate, losses, reordering or a log is a mere delay. It costs no event of
+    /// its own, and its metrics stay 0.
     pub links: Vec<Link>,
+    /// Indices of the links that keep a record of every packet.
+    pub logged: BTreeSet<usize>,
     /// The bundles.
-    pub bundles: Vec<Bundle>,
+    pub bundles: Vec<RoutedBundle>,
     /// The sendboxes that share a line among several bundles.
     pub uplinks: Vec<Uplink>,
     /// The flows.
     pub flows: Vec<Flow>,
 }
 
-/// A sendbox of several bundles, which share the line of their site.
+/// A bundle and its routes. A flow whose route contains it as a [`Hop`] belongs to it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Uplink {
-    /// The shares, a bundle for each of `bundles`.
-    pub shares: UplinkConfig,
-    /// Indices of the bundles, each in one uplink at the most.
-    pub bundles: Vec<usize>,
-}
-
-/// A bundle: a sendbox, a receivebox and the path between. Flows whose routes have it as a [`Hop`]
-/// belong to it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bundle {
-    /// Name of the bundle, unique in a network: its random numbers follow from it and the seed alone.
-    pub name: String,
-    /// Algorithm of the sendbox.
-    pub cc: Spec,
-    /// Queue of the sendbox.
-    pub qdisc: Spec,
-    /// The shaper is never slower; `None`: that follows from what the path carries.
-    pub min_rate: Option<Rate>,
-    /// The shaper is never faster, in whatever state.
-    pub max_rate: Option<Rate>,
-    /// From the sendbox to the receivebox; no bundles.
+pub struct RoutedBundle {
+    /// The scenario's settings of its boxes.
+    pub of: Bundle,
+    /// Route from the sendbox to the receivebox, without bundles.
     pub path: Vec<Hop>,
-    /// From the receivebox to the sendbox, for messages; no bundles.
+    /// Route of messages from the receivebox to the sendbox, without bundles.
     pub back: Vec<Hop>,
-    /// Share of the packets that the receivebox does not see, though they arrive: a second uplink,
-    /// other prefixes.
-    pub unseen: Ratio,
-    /// What the receivebox counts in the bundle's name though no sendbox has sent it.
+    /// Rate of traffic that the receivebox counts for the bundle although no sendbox sent it.
     pub foreign: Rate,
-    /// The clock of the receivebox's machine, ahead of the run's by what it reads.
-    pub clock: Clock,
-    /// Messages of the receivebox leave late by 0 to this, each by a draw of its own.
-    pub report_jitter: Duration,
-    /// Packets of the bundle are stamped late by 0 to this.
-    pub timestamp_jitter: Duration,
-    /// The sendbox wakes up late for each departure by an exponential time of this mean.
+    /// Mean of the exponential time by which the sendbox wakes up late for each departure.
     pub wake_delay: Duration,
-    /// The sendbox only says which rate it would set.
+    /// The sendbox only reports the rate that it would set.
     pub dry_run: bool,
-    /// The sendbox enforces limits only while it measures that they pay.
-    pub supervised: bool,
-    /// What happens to the boxes during the run, in order of time.
+    /// Changes to the boxes during the run, in order of time.
     pub changes: Vec<BundleChange>,
-    /// Keeps epochs, decisions and samples of the queue.
+    /// Whether the sendbox keeps epochs, decisions and samples of the queue.
     pub log: bool,
 }
 
-impl Bundle {
-    /// A bundle over `path` with the daemons' defaults.
-    pub fn new(name: &str, cc: Spec, qdisc: Spec, path: Vec<Hop>, back: Vec<Hop>) -> Self {
+impl RoutedBundle {
+    /// The bundle `of` over `path`, without changes.
+    pub fn new(of: Bundle, path: Vec<Hop>, back: Vec<Hop>) -> Self {
         Self {
-            name: name.into(),
-            cc,
-            qdisc,
-            min_rate: None,
-            max_rate: None,
+            of,
             path,
             back,
-            unseen: Ratio::ZERO,
             foreign: Rate::ZERO,
-            clock: Clock::default(),
-            report_jitter: Duration::ZERO,
-            timestamp_jitter: Duration::ZERO,
             wake_delay: Duration::ZERO,
             dry_run: false,
-            supervised: true,
             changes: Vec::new(),
             log: false,
         }
     }
 }
 
-/// Something that happens to the boxes of a bundle.
+/// A change to the boxes of a bundle at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BundleChange {
-    /// When, since the start of the run.
+    /// Time since the start of the run.
     pub at: Duration,
-    /// What happens.
+    /// The change.
     pub what: Upset,
 }
 
-/// What happens to the boxes of a bundle.
+/// A change to the boxes of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Upset {
     /// From now on this share of the packets is [`Bundle::unseen`].
     Unseen(Ratio),
-    /// From now on so much is [`Bundle::foreign`].
+    /// From now on this rate is [`RoutedBundle::foreign`].
     Foreign(Rate),
-    /// The receivebox reports no boundary from now on, or again; it counts, and lives to the sendbox.
+    /// The receivebox reports no boundary from now on, or reports again. It still counts, and the sendbox
+    /// sees it alive.
     Unreported(bool),
-    /// The receivebox's machine sleeps from now on, or no longer: meanwhile its clock stands still, and
+    /// The receivebox's machine sleeps from now on, or wakes. During sleep its clock stands still, and
     /// packets and messages pass it unseen.
     Suspended(bool),
-    /// To the process of the sendbox.
+    /// A signal to the sendbox's process.
     Sendbox(Signal),
-    /// To the process of the receivebox.
+    /// A signal to the receivebox's process.
     Receivebox(Signal),
 }
 
-/// What happens to the process of a box.
+/// A signal to the process of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// The process ends without a farewell, and what it holds is lost. From then on the kernel forwards.
+    /// The process ends without a farewell and loses its contents. From then on the kernel forwards.
     Kill,
-    /// The process stands still. What comes waits in its rings until the heartbeat is too old.
+    /// The process stands still. Arrivals wait in its rings until its heartbeat is too old.
     Stop,
-    /// After a stop it goes on with what it finds.
+    /// After a stop, the process continues with the items in its rings.
     Continue,
-    /// After a kill it starts anew.
+    /// After a kill, the process starts again.
     Restart,
-    /// The process starts anew with a key that the peer has not.
+    /// The process starts again with a key unknown to the peer.
     RestartOtherKey,
 }
 
-/// A one-way link.
-///
-/// One without a rate, losses, reordering or a log is a mere delay: it costs no event of its own, and
-/// its metrics stay 0.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Name of the link, unique in a network: its random numbers follow from it and the seed alone.
-    pub name: String,
-    /// Rate or trace, one-way propagation delay behind the server, loss, reordering, changes.
-    pub config: link::Config,
-    /// Share of the boxes' messages that is lost, beside the loss of all packets.
-    pub message_loss: Ratio,
-    /// Queue of the link; has no effect on a link without a rate.
-    pub qdisc: Spec,
-    /// An acknowledgement that waits here goes when a later one of the same connection comes that tells all
-    /// that it does; with a first in, first out queue without marks alone.
-    pub ack_filter: bool,
-    /// Packets come to the queue as not ECN-capable: through a tunnel in compatibility mode (RFC 6040
-    /// section 4.1), or over a path that clears the field. None is marked, and no mark from before is kept.
-    pub clears_ecn: bool,
-    /// Random walks of its properties.
-    pub walks: Vec<Walk>,
-    /// Keeps a record of every packet.
-    pub log: bool,
-}
-
-/// A random walk of a property x of a link:
-///
-/// ```text
-/// d ← correlation · d + N(0, deviation²),   x ← min(max(x + d, min), max)      every interval
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Walk {
-    /// What walks.
-    pub property: Property,
-    /// Time between steps, above zero.
-    pub interval: Duration,
-    /// Correlation of steps, -1 to 1.
-    pub correlation: f64,
-    /// Standard deviation of the noise, in the unit of the property.
-    pub deviation: f64,
-    /// Least value.
-    pub min: f64,
-    /// Greatest value.
-    pub max: f64,
-}
-
-/// A property of a link and its unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Property {
-    /// Bits per second.
-    Rate,
-    /// Delay in seconds.
-    Delay,
-    /// Share of the packets, 0 to 1.
-    Loss,
-}
-
-/// Most segments of a connection: the numbers of those in flight must not wrap either.
+/// Most segments of a connection. The margin of 2^24 keeps the numbers of segments in flight from wrapping.
 const MOST_SEGMENTS: u128 = (u32::MAX - (1 << 24)) as u128;
 
 /// A part of a route.
@@ -221,76 +129,76 @@ const MOST_SEGMENTS: u128 = (u32::MAX - (1 << 24)) as u128;
 pub enum Hop {
     /// The link of this index.
     Link(usize),
-    /// Propagation over something that never delays by a queue.
+    /// Propagation over a path without a queue.
     Delay(Duration),
     /// The bundle of this index: its sendbox, its path and its receivebox.
     Bundle(usize),
-    /// The sendbox of the bundle of this index alone: what follows is the way of packets that its
-    /// receivebox never sees, because they die before it.
+    /// Only the sendbox of the bundle of this index. The route of packets that expire before the receivebox
+    /// follows.
     Sendbox(usize),
-    /// The packets of all flows with this route take these in turn.
+    /// The packets of all flows with this route take these routes in turn.
     Spread(Vec<Vec<Hop>>),
-    /// Each flow keeps to one of these, which the seed and its number choose (ECMP), also on the path of
-    /// a bundle, whose messages are a flow each way.
+    /// Each flow keeps to one of these routes, chosen by the seed and the flow's number (ECMP). On the path
+    /// of a bundle, the messages of each direction are one flow.
     Hashed(Vec<Vec<Hop>>),
 }
 
-/// What a flow sends.
+/// The traffic of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// A greedy source is a TCP connection, any other sends datagrams as long on the wire as it says.
+    /// A greedy source is a TCP connection. Any other source sends datagrams; it gives their length on the
+    /// wire.
     Source(Source),
-    /// A TCP connection that sends what [`crate::Simulation::write`] writes to it.
+    /// A TCP connection that sends the bytes which [`crate::Simulation::write`] writes to it.
     Written,
-    /// A TCP connection for each message that [`crate::Simulation::open`] sends: handshake, data, end.
-    /// Its memory serves the next one.
+    /// A TCP connection for each message that [`crate::Simulation::open`] sends: handshake, data, end. The
+    /// next connection reuses its memory.
     Messages(Opener),
-    /// Datagrams of [`crate::PING_FRAME_BYTES`], each answered by one of the same size; the next is sent
-    /// when the answer is there, or after a second.
+    /// Datagrams of [`crate::PING_FRAME_BYTES`], each answered by one of the same size. The client sends the
+    /// next when the answer arrives, or after a second.
     Ping,
 }
 
-/// Which end of a connection asks for it.
+/// The end that opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opener {
-    /// The one that sends.
+    /// The end that sends data.
     Sender,
-    /// The one that receives: it asks for the data once the connection is open.
+    /// The end that receives data: it asks for the data once the connection is open.
     Receiver,
 }
 
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// For messages; without one the place among the flows is told.
+    /// Name in messages to the user; if empty, they give the flow's index.
     pub name: String,
     /// Congestion control of a TCP connection; datagrams have none.
     pub cc: Spec,
-    /// What it sends.
+    /// The traffic that it sends.
     pub traffic: Traffic,
-    /// When it starts: a TCP connection with its handshake.
+    /// Start of the flow; a TCP connection starts with its handshake.
     pub start: Duration,
-    /// The connection has been open since before the run, with a handshake that took this long: it
-    /// starts with data.
+    /// Round-trip time of a handshake before the run; the connection then starts with data.
     pub opened: Option<Duration>,
-    /// When it ends: no datagram and no new segment is sent from then on. Messages are sent whole.
+    /// End of the flow: it sends no datagram and no new segment from then on. Messages are sent whole.
     pub stop: Option<Duration>,
-    /// DSCP of all its packets, both ways, 0 to 63: for queues with rules about it.
+    /// DSCP of all its packets in both directions, 0 to 63, for queues with rules about it.
     pub dscp: u8,
-    /// Segments that a TCP connection sends before the first acknowledgement; `None`: as the stack does.
+    /// Segments that a TCP connection sends before the first acknowledgement; `None`: the stack's default.
     pub initial_window: Option<u32>,
-    /// How the receivers of TCP connections read and acknowledge. Only those of greedy sources are other than
-    /// honest or read at a rate.
+    /// Reading and acknowledging by the receivers of TCP connections. Only an endless greedy source may have
+    /// a dishonest receiver, or one that reads at a rate.
     pub receiving: Receiving,
-    /// From the sender to the receiver.
+    /// Route from the sender to the receiver.
     pub data: Vec<Hop>,
-    /// From the receiver to the sender; unused by datagrams, but the way of the answers to pings.
+    /// Route from the receiver to the sender. Datagrams do not use it; answers to pings do.
     pub back: Vec<Hop>,
 }
 
 impl Flow {
-    /// Refuses receivers that are not honest, or read at a rate, of what somebody waits for: it might never be
-    /// whole.
+    /// Refuses a dishonest receiver, or one that reads at a rate, except for an endless greedy source:
+    /// another transfer might never complete.
     fn check_receiving(&self) -> Result<(), SpecError> {
         let Receiving { conduct, read_rate, .. } = self.receiving;
         let is_endless = self.traffic == Traffic::Source(Source::Greedy { bytes: None });
@@ -317,100 +225,15 @@ impl Hop {
     }
 }
 
-impl Link {
-    /// A link with the queue `qdisc` and nothing else.
-    pub fn new(name: &str, config: link::Config, qdisc: Spec) -> Self {
-        Self {
-            name: name.into(),
-            config,
-            message_loss: Ratio::ZERO,
-            qdisc,
-            ack_filter: false,
-            clears_ecn: false,
-            walks: Vec::new(),
-            log: false,
-        }
-    }
-
-    /// A link without a rate, loss or queue.
-    pub fn delay(name: &str, delay: Duration) -> Self {
-        let config = link::Config {
-            service: link::Service::Unlimited,
-            ..link::Config::at_rate(Rate::ZERO, delay)
-        };
-        Self::new(name, config, Spec::named("fifo"))
-    }
-
-    /// Whether the link does nothing but delay.
-    pub(crate) fn is_delay(&self) -> bool {
-        let config = &self.config;
-        let is_lossless = config.loss == Ratio::ZERO && self.message_loss == Ratio::ZERO;
-        let sets_more = |change: &link::Change| change.rate.is_some() || change.loss.is_some();
-        config.service == link::Service::Unlimited
-            && is_lossless
-            && config.reorder == Ratio::ZERO
-            && config.jitter.is_zero()
-            && config.batch.is_zero()
-            && !self.log
-            && !self.clears_ecn
-            && !config.changes.iter().any(sets_more)
-            && self.walks.iter().all(|walk| walk.property == Property::Delay)
-    }
-
-    /// Whether the link's delay never changes.
-    pub(crate) fn is_constant(&self) -> bool {
-        self.walks.iter().all(|walk| walk.property != Property::Delay)
-            && self.config.changes.iter().all(|change| change.delay.is_none())
-    }
-
-    /// Bits per second at its fastest, changes and walks included; a trace by its mean.
-    fn fastest(&self) -> Option<u128> {
-        let first = match &self.config.service {
-            link::Service::Unlimited => return None,
-            link::Service::Rate(rate) => *rate,
-            link::Service::Trace(trace) => trace.mean_rate(),
-        };
-        let changed = self.config.changes.iter().filter_map(|change| change.rate);
-        let walked = self.walks.iter().filter(|walk| walk.property == Property::Rate);
-        let rates = changed.chain([first]).map(|rate| u128::from(rate.as_bits_per_sec()));
-        rates.chain(walked.map(|walk| walk.max as u128)).max()
-    }
-
-    fn check(&self) -> Result<(), SpecError> {
-        self.config.check()?;
-        let is_trace = matches!(self.config.service, link::Service::Trace(_));
-        for walk in &self.walks {
-            let refused = |name: &str, value: f64, allowed: &str| {
-                Err(SpecError::new(name, &value.to_string(), allowed))
-            };
-            if is_trace && walk.property == Property::Rate {
-                return refused("walk", walk.max, "no walk of the rate on a link with a trace");
-            }
-            if walk.interval.is_zero() {
-                return refused("interval", 0.0, "more than 0s");
-            }
-            if !(-1.0..=1.0).contains(&walk.correlation) {
-                return refused("correlation", walk.correlation, "-1 to 1");
-            }
-            if !(walk.deviation >= 0.0 && walk.deviation.is_finite()) {
-                return refused("deviation", walk.deviation, "a finite number from 0");
-            }
-            let top = if walk.property == Property::Loss { 1.0 } else { 1e15 };
-            if !(walk.min >= 0.0 && walk.min <= walk.max && walk.max <= top) {
-                return refused(
-                    "max",
-                    walk.max,
-                    "at least min, which is at least 0; of a loss at most 1",
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Network {
-    /// Refuses links or bundles of equal names, changes out of order, routes over links that do not exist or over
-    /// one twice, shares that do not fit, and sources that cannot send.
+    /// A network of `links` without flows.
+    pub fn of_links(stop: Duration, seed: u64, stack: Stack, links: Vec<Link>) -> Self {
+        let (logged, bundles, uplinks, flows) = Default::default();
+        Self { stop, seed, stack, links, logged, bundles, uplinks, flows }
+    }
+
+    /// Refuses links or bundles of equal names and changes out of order. Refuses routes over unknown links or
+    /// twice over one link, shares that do not fit, and sources that cannot send.
     pub(crate) fn check(&self) -> Result<(), SpecError> {
         let mut names = BTreeSet::new();
         for link in &self.links {
@@ -420,9 +243,9 @@ impl Network {
             }
         }
         for bundle in &self.bundles {
-            if !names.insert(&bundle.name) {
+            if !names.insert(&bundle.of.name) {
                 let allowed = "each name once among links and bundles";
-                return Err(SpecError::new("name", &bundle.name, allowed));
+                return Err(SpecError::new("name", &bundle.of.name, allowed));
             }
             if let Some(late) = bundle.changes.windows(2).find(|pair| pair[1].at < pair[0].at) {
                 let at = format_duration(late[1].at);
@@ -430,7 +253,7 @@ impl Network {
             }
             if bundle.path.iter().chain(&bundle.back).any(Hop::has_bundle) {
                 let allowed = "no bundle on the path of a bundle";
-                return Err(SpecError::new("path", &bundle.name, allowed));
+                return Err(SpecError::new("path", &bundle.of.name, allowed));
             }
             self.check_route(&bundle.path, &mut BTreeSet::new())?;
             self.check_route(&bundle.back, &mut BTreeSet::new())?;
@@ -458,9 +281,11 @@ impl Network {
             }
             uplink::Uplink::new(shares).map_err(|refused| {
                 let of = match refused.place {
-                    uplink::Place::Uplink => "uplink".into(),
-                    uplink::Place::Group(group) => format!("group {group}"),
-                    uplink::Place::Bundle(place) => self.bundles[bundles[place]].name.clone(),
+                    uplink::UplinkPart::Uplink => "uplink".into(),
+                    uplink::UplinkPart::Group(group) => format!("group {group}"),
+                    uplink::UplinkPart::Bundle(place) => {
+                        self.bundles[bundles[place]].of.name.clone()
+                    }
                 };
                 refused.error.within(&of)
             })?;
@@ -468,15 +293,15 @@ impl Network {
         Ok(())
     }
 
-    /// Segments have numbers of 32 bits that never wrap: refuses a run in which a connection could use
-    /// them up.
+    /// Segment numbers have 32 bits and never wrap: refuses a run in which a connection could use all of
+    /// them.
     fn check_numbers(&self, source: &Source, route: &[Hop]) -> Result<(), SpecError> {
         let Source::Greedy { bytes } = source else { return Ok(()) };
         let mss = u128::from(self.stack.tcp.mss);
         let segments = match (bytes, self.fastest(route)) {
             (Some(bytes), _) => u128::from(bytes.as_u64()) / mss,
             (None, Some(bits_per_s)) => bits_per_s * self.stop.as_nanos() / (8_000_000_000 * mss),
-            // Windows bound it, as well as anything can be told before the run.
+            // Windows limit such a connection; nothing more is known before the run.
             (None, None) => return Ok(()),
         };
         if segments <= MOST_SEGMENTS {
@@ -486,10 +311,10 @@ impl Network {
         Err(SpecError::new("segments", &segments.to_string(), &allowed))
     }
 
-    /// Bits per second that a route lets pass at most at any time; `None` where nothing bounds it.
+    /// Highest rate of a route at any time, in bits per second; `None` if nothing limits it.
     fn fastest(&self, route: &[Hop]) -> Option<u128> {
         let of = |hop: &Hop| match hop {
-            Hop::Link(link) => self.links.get(*link)?.fastest(),
+            Hop::Link(link) => fastest(self.links.get(*link)?),
             Hop::Delay(_) | Hop::Sendbox(_) => None,
             Hop::Bundle(bundle) => self.fastest(&self.bundles.get(*bundle)?.path),
             Hop::Spread(routes) => routes.iter().map(|route| self.fastest(route)).sum(),
@@ -499,6 +324,23 @@ impl Network {
             }
         };
         route.iter().filter_map(of).min()
+    }
+
+    /// Whether link `index` does nothing but delay.
+    pub(crate) fn is_delay(&self, index: usize) -> bool {
+        let link = &self.links[index];
+        let is_lossless = link.loss == Ratio::ZERO && link.message_loss == Ratio::ZERO;
+        let sets_more = |change: &Change| change.rate.is_some() || change.loss.is_some();
+        link.service == Service::Unlimited
+            && is_lossless
+            && link.reorder == Ratio::ZERO
+            && link.jitter.is_zero()
+            && link.batch.is_zero()
+            && !self.logged.contains(&index)
+            && !link.clears_ecn
+            && !link.changes.iter().any(sets_more)
+            && link.walks.iter().all(|walk| walk.property == Property::Delay)
+            && ![Property::Rate, Property::Loss].into_iter().any(|it| link.replays(it))
     }
 
     fn check_route(&self, route: &[Hop], links: &mut BTreeSet<usize>) -> Result<(), SpecError> {
@@ -533,6 +375,17 @@ impl Network {
     }
 }
 
+/// Highest rate of a link in bits per second, including changes, walks and traces. A trace of opportunities
+/// counts with its mean.
+fn fastest(link: &Link) -> Option<u128> {
+    let changed = link.changes.iter().filter_map(|change| change.rate);
+    let walked = link.walks.iter().filter(|walk| walk.property == Property::Rate);
+    let replayed = link.traces.iter().filter_map(|replay| replay.trace.highest_rate());
+    let rates = changed.chain(replayed).chain([link.nominal_rate()?]);
+    let rates = rates.map(|it| it.as_bits_per_sec().into());
+    rates.chain(walked.map(|walk| walk.max as u128)).max()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -541,14 +394,23 @@ mod tests {
     fn a_run_in_which_segment_numbers_would_wrap_is_refused() {
         let check = |gbit_per_s: u64, seconds: u64| {
             let rate = Rate::from_mbit_per_sec(gbit_per_s * 1000);
-            let link = Link::new(
-                "a",
-                link::Config::at_rate(rate, Duration::from_millis(1)),
-                Spec::named("fifo"),
-            );
+            let link = Link::at_rate("a", rate, Duration::from_millis(1), Spec::named("fifo"));
             let stop = Duration::from_secs(seconds);
-            let cc = Spec::named("newreno");
-            Network::parking_lot(stop, 1, Stack::LINUX, vec![link], &cc).check()
+            let mut network = Network::of_links(stop, 1, Stack::LINUX, vec![link]);
+            network.flows.push(Flow {
+                name: String::new(),
+                cc: Spec::named("newreno"),
+                traffic: Traffic::Source(Source::Greedy { bytes: None }),
+                start: Duration::ZERO,
+                opened: None,
+                stop: None,
+                dscp: 0,
+                initial_window: None,
+                receiving: Receiving::default(),
+                data: vec![Hop::Link(0)],
+                back: vec![Hop::Delay(Duration::from_millis(1))],
+            });
+            network.check()
         };
         // 400 Gbit/s of 1448 bytes use up 2^32 in 124 s.
         assert!(check(400, 120).is_ok());

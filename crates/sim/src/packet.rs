@@ -1,10 +1,10 @@
-//! Packets: 32 bytes by value, payload never exists. What few acknowledgements carry, SACK blocks,
-//! stands in a side array.
+//! Packets: 32 bytes by value, without payload. Data that few acknowledgements carry, such as SACK blocks, is
+//! in a side array.
 
 use forebay_core::packet::{Ecn, Packet as QueuedPacket};
 use forebay_core::units::{ByteCount, Timestamp};
 
-/// What a packet is: a byte of one of its words, and so a number and no enum.
+/// Kind of a packet. It is one byte of a packet's word, and therefore a number instead of an enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Kind(u8);
@@ -23,17 +23,17 @@ impl Kind {
     pub const Datagram: Self = Self(4);
     /// A message between the boxes of a bundle; its number is its place in a [`MessageTable`].
     pub const Message: Self = Self(5);
-    /// A datagram that is answered.
+    /// A datagram that the far end answers.
     pub const Ping: Self = Self(6);
-    /// The answer.
+    /// The answer to a ping.
     pub const Pong: Self = Self(7);
-    /// Of a short connection: the receiving end asks for it.
+    /// The receiving end of a short connection opens it.
     pub const PeerSyn: Self = Self(8);
-    /// The answer of the sending end.
+    /// The sending end's answer to [`Kind::PeerSyn`].
     pub const PeerSynAck: Self = Self(9);
     /// The receiving end asks for data.
     pub const Ask: Self = Self(10);
-    /// The end of the receiving end; its number is that of an acknowledgement.
+    /// The receiving end closes; its number is an acknowledgement number.
     pub const Fin: Self = Self(11);
     /// The sending end confirms a handshake or, with number 1, an end.
     pub const Confirm: Self = Self(12);
@@ -57,60 +57,60 @@ impl Marks {
     const ECE: u8 = 4;
     const CWR: u8 = 8;
 
-    /// With congestion experienced.
+    /// These marks with congestion experienced.
     pub const fn with_ce(self) -> Self {
         Self(self.0 | Ecn::Ce as u8)
     }
 
-    /// With CWR.
+    /// These marks with CWR.
     pub const fn with_cwr(self) -> Self {
         Self(self.0 | Self::CWR)
     }
 
-    /// Of an acknowledgement, which is not ECN-capable.
+    /// The marks of an acknowledgement, which is not ECN-capable.
     pub const fn of_ack(is_ece: bool) -> Self {
         Self(if is_ece { Self::ECE } else { 0 })
     }
 
-    /// Congestion was experienced.
+    /// Whether the packet experienced congestion.
     pub fn is_ce(self) -> bool {
         Ecn::from_bits(self.0) == Ecn::Ce
     }
 
-    /// A packet of L4S without a mark.
+    /// Whether it is a packet of L4S without a mark.
     pub fn is_ect1(self) -> bool {
         Ecn::from_bits(self.0) == Ecn::Ect1
     }
 
-    /// ECE is set.
+    /// Whether ECE is set.
     pub const fn is_ece(self) -> bool {
         self.0 & Self::ECE != 0
     }
 
-    /// CWR is set.
+    /// Whether CWR is set.
     pub const fn is_cwr(self) -> bool {
         self.0 & Self::CWR != 0
     }
 
-    /// These marks in a packet that is not ECN-capable; the flags of TCP stay.
+    /// These marks for a packet that is not ECN-capable; the TCP flags stay.
     pub const fn without_ecn(self) -> Self {
         Self(self.0 & (Self::ECE | Self::CWR))
     }
 }
 
-/// A packet on its way: four words, each made before it is written. Parts of a word written one by one
-/// and then read as a whole would stall that read until all earlier writes are done: 3 to 30 % of a
-/// run, as fast as the machine is.
+/// A packet on its way: four words, each built before it is written. If code wrote parts of a word and then
+/// read the whole word, the read would stall until all earlier writes are done. That costs 3 to 30 % of a
+/// run, depending on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// When it was sent; in an acknowledgement the send time that it echoes (RFC 7323 section 4).
+    /// Send time; in an acknowledgement, the send time that it echoes (RFC 7323 section 4).
     pub sent: Timestamp,
-    /// When it came to the queue it stands in, in nanoseconds; on a link with a log its row there; on
-    /// a delay line when it comes out.
+    /// Arrival time at its current queue, in nanoseconds. On a link with a log, its row there; on a delay
+    /// line, the time at which it comes out.
     pub queued: u64,
-    /// Number, bytes, kind, marks and class, the lowest bits first.
+    /// Number, bytes, kind, marks and class, from the lowest bits up.
     head: u64,
-    /// Flow and place of SACK blocks.
+    /// Flow, and place of the SACK blocks.
     tail: u64,
 }
 
@@ -150,13 +150,13 @@ impl Packet {
         Self { head: self.head & !(0xff << 48) | u64::from(kind.0) << 48, ..self }
     }
 
-    /// This packet, come to a queue at `queued`, see [`Packet::queued`].
+    /// This packet with arrival at a queue at `queued`, see [`Packet::queued`].
     #[inline]
     pub fn queued_at(self, queued: u64) -> Self {
         Self { queued, ..self }
     }
 
-    /// Number of the segment; in an acknowledgement of the next one expected.
+    /// Number of the segment; in an acknowledgement, the number of the next segment expected.
     #[inline]
     pub fn number(&self) -> u32 {
         self.head as u32
@@ -168,13 +168,13 @@ impl Packet {
         (self.head >> 32) as u16
     }
 
-    /// What it is.
+    /// Kind of the packet.
     #[inline]
     pub fn kind(&self) -> Kind {
         Kind((self.head >> 48) as u8)
     }
 
-    /// Marks of the packet.
+    /// ECN field and TCP flags of the packet.
     #[inline]
     pub fn marks(&self) -> Marks {
         Marks((self.head >> 56) as u8 & 0xf)
@@ -192,8 +192,8 @@ impl Packet {
         SackHandle((self.tail >> 32) as u32)
     }
 
-    /// Whether this acknowledgement tells all that `earlier`, one before it, does. What carries SACK blocks,
-    /// counts or another ECE is not given up (Linux, cake_ack_filter).
+    /// Whether this acknowledgement makes `earlier`, one before it, needless. An acknowledgement with SACK
+    /// blocks, counts or a different ECE flag is kept (Linux, cake_ack_filter).
     pub fn supersedes(&self, earlier: &Self) -> bool {
         let are_acks = self.kind() == Kind::Ack && earlier.kind() == Kind::Ack;
         let is_same = self.flow() == earlier.flow() && self.marks() == earlier.marks();
@@ -201,7 +201,7 @@ impl Packet {
         are_acks && is_same && is_bare && self.number() > earlier.number()
     }
 
-    /// A number of its flow: connections, datagrams, messages and pings are counted apart.
+    /// A number of its flow: connections, datagrams, messages and pings are numbered separately.
     fn owner(&self) -> u64 {
         let space = match self.kind() {
             Kind::Datagram => 1,
@@ -212,8 +212,8 @@ impl Packet {
         u64::from(self.flow()) | space << 32
     }
 
-    /// A hash of what is the same all along the route and differs between packets: a segment that is
-    /// sent again has another send time, and acknowledgements of the same number other SACK blocks.
+    /// A hash that stays the same along the route and differs between packets. A segment sent again has
+    /// another send time, and acknowledgements of the same number have other SACK blocks.
     pub fn identity(&self) -> u64 {
         let number = u64::from(self.number()) << 32 | u64::from(self.sack().0);
         mix(self.sent.as_nanos()
@@ -250,35 +250,36 @@ pub(crate) fn mix(value: u64) -> u64 {
 /// Segments `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// The first.
+    /// The first segment.
     pub start: u32,
-    /// Behind the last.
+    /// The segment after the last.
     pub end: u32,
 }
 
-/// Blocks that fit beside a timestamp: 4 + 8 n bytes in the 28 that are left (RFC 2018 section 3).
+/// Blocks that fit next to a timestamp: 4 + 8 n bytes in the remaining 28 (RFC 2018 section 3).
 pub(crate) const SACK_BLOCKS: usize = 3;
 
-/// Segments that a receiver has got since the connection began, repeated ones too, as accurate feedback tells
-/// them (RFC 9768 section 3.2: r.cep, and r.e1b in segments, both from zero, where section 3.2.1 begins at 5 and 1).
+/// Segments that a receiver has got since the connection began, including repeated ones, as accurate ECN
+/// feedback reports them. RFC 9768 section 3.2 names them r.cep and r.e1b; here both count segments from
+/// zero, where section 3.2.1 begins at 5 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MarkCounts {
-    /// With congestion experienced.
+    /// Segments with congestion experienced.
     pub ce: u32,
-    /// With ECT(1).
+    /// Segments with ECT(1).
     pub ect1: u32,
 }
 
-/// The SACK option of one acknowledgement, most recent block first (RFC 2018 section 4), what its
-/// timestamp tells beside the echo, the counts of accurate feedback, and a window that changes.
+/// Options of one acknowledgement: the SACK option, most recent block first (RFC 2018 section 4), and the
+/// counts of accurate feedback. A timestamp may also give a one-way delay, and the window may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SackBlocks {
     blocks: [Range; SACK_BLOCKS],
-    /// [`u32::MAX`] where nobody asks.
+    /// One-way delay in milliseconds; [`u32::MAX`] if the sender does not use it.
     one_way_ms: u32,
-    /// Zeros where nobody asks.
+    /// Zeros if the sender does not use them.
     counts: MarkCounts,
-    /// Segments; [`NO_WINDOW`] of a receiver whose window never changes.
+    /// Window in segments; [`NO_WINDOW`] for a receiver whose window never changes.
     window: u16,
     len: u8,
 }
@@ -297,7 +298,7 @@ impl SackBlocks {
         len: 0,
     };
 
-    /// Adds a block; more than [`SACK_BLOCKS`] are left out.
+    /// Adds a block, unless there are [`SACK_BLOCKS`] already.
     pub fn push(&mut self, block: Range) {
         if let Some(place) = self.blocks.get_mut(usize::from(self.len)) {
             *place = block;
@@ -305,34 +306,34 @@ impl SackBlocks {
         }
     }
 
-    /// The echoed segment was on its way for this long.
+    /// Sets the time that the echoed segment was on its way.
     pub fn tell_one_way(&mut self, millis: u32) {
         self.one_way_ms = millis;
     }
 
-    /// How long the echoed segment was on its way, in milliseconds; `None` where nobody asks.
+    /// Time that the echoed segment was on its way, in milliseconds; `None` if the sender does not use it.
     pub fn one_way_ms(&self) -> Option<u32> {
         Some(self.one_way_ms).filter(|millis| *millis != u32::MAX)
     }
 
-    /// The receiver has got so much.
+    /// Sets the counts of segments that the receiver has got.
     pub fn tell_counts(&mut self, counts: MarkCounts) {
         self.counts = counts;
     }
 
-    /// What the receiver has got; zeros where nobody asks.
+    /// Counts of segments that the receiver has got; zeros if the sender does not use them.
     pub fn counts(&self) -> MarkCounts {
         self.counts
     }
 
-    /// The receiver has room for so many segments from the number of the acknowledgement on; more than 65,534
-    /// count as that.
+    /// Sets the window: room for this many segments from the number of the acknowledgement on. More than
+    /// 65,534 count as 65,534.
     pub fn tell_window(&mut self, segments: u32) {
         self.window =
             u16::try_from(segments).map_or(NO_WINDOW - 1, |window| window.min(NO_WINDOW - 1));
     }
 
-    /// The receiver's window in segments; `None` of one whose window never changes.
+    /// The receiver's window in segments; `None` if it never changes.
     #[inline]
     pub fn window(&self) -> Option<u32> {
         (self.window != NO_WINDOW).then_some(self.window.into())
@@ -353,7 +354,7 @@ impl SackHandle {
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// The SACK blocks of all acknowledgements on their way.
+/// The options of all acknowledgements on their way.
 #[derive(Debug, Default)]
 pub(crate) struct SackTable {
     entries: Vec<SackBlocks>,
@@ -361,8 +362,8 @@ pub(crate) struct SackTable {
 }
 
 impl SackTable {
-    /// A place for what an acknowledgement carries, and that, which is nothing yet: it is written where
-    /// it stands, a copy would be read before all of it is there.
+    /// Returns a new place and its empty options. The caller fills them in place: a copy would be read back
+    /// before its writes are done.
     pub fn add(&mut self) -> (SackHandle, &mut SackBlocks) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(SackBlocks::NONE);
@@ -374,17 +375,17 @@ impl SackTable {
         (SackHandle(index), blocks)
     }
 
-    /// The next blocks need a new place.
+    /// Whether the next options need new memory.
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// Frees the place of a packet that will not come.
+    /// Frees the place of a packet that was lost or dropped.
     pub fn reclaim(&mut self, handle: SackHandle) {
         self.free.push(handle.0);
     }
 
-    /// What stands at `handle`, which is good until it is freed.
+    /// The options at `handle`, which stays valid until it is freed.
     #[inline]
     pub fn get(&self, handle: SackHandle) -> &SackBlocks {
         if handle == SackHandle::NONE {
@@ -394,7 +395,7 @@ impl SackTable {
         }
     }
 
-    /// Frees the place of an acknowledgement that has been read.
+    /// Frees the place of an acknowledgement that the sender has read.
     #[inline]
     pub fn free(&mut self, handle: SackHandle) {
         if handle != SackHandle::NONE {
@@ -423,7 +424,7 @@ impl MessageTable {
         place
     }
 
-    /// Takes the message at `place`, which is free once it comes back by [`MessageTable::give_back`].
+    /// Takes the message at `place`, which becomes free with [`MessageTable::give_back`].
     pub fn take(&mut self, place: u32) -> Vec<u8> {
         std::mem::take(&mut self.entries[place as usize])
     }
@@ -434,12 +435,12 @@ impl MessageTable {
         self.free.push(place);
     }
 
-    /// Frees the place of a packet that will not come.
+    /// Frees the place of a packet that was lost or dropped.
     pub fn reclaim(&mut self, place: u32) {
         self.free.push(place);
     }
 
-    /// The next message needs a new place.
+    /// Whether the next message needs new memory.
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A record of every packet of a link, for those who ask for it.
+//! Optional record of every packet of a link.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use forebay_core::units::Timestamp;
 
 use crate::packet::{Kind, Packet};
 
-/// The sender that a packet is of.
+/// The sender of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Of the flow of this index, in either direction.
+    /// The flow of this index, in either direction.
     Flow(usize),
     /// A message between the boxes of the bundle of this index, in either direction.
     Bundle(usize),
@@ -31,18 +31,18 @@ struct Row {
     ecn: Ecn,
 }
 
-/// The log of a link. A packet on the link carries the number of its row, counted from the first that
-/// ever came.
+/// The log of a link. A packet on the link carries the number of its row, counted from the first packet of
+/// the run.
 #[derive(Debug, Default)]
 pub(crate) struct PacketLog {
     rows: VecDeque<Row>,
-    /// Rows that were taken out.
+    /// Number of rows taken out.
     taken: u64,
 }
 
 impl PacketLog {
-    /// A packet comes; returns its row. By value, as below: a packet that is lent out stands in memory
-    /// on links without a log, too.
+    /// A packet arrives; returns its row. The packet is passed by value: a borrowed one would have to be in
+    /// memory even on links without a log.
     #[inline(never)]
     pub fn on_arrival(&mut self, now: Timestamp, packet: Packet) -> u64 {
         let (departed, released) = (Timestamp::MAX, Timestamp::MAX);
@@ -69,19 +69,19 @@ impl PacketLog {
         &mut self.rows[(number - self.taken) as usize]
     }
 
-    /// The queue after the arrival of the last packet.
+    /// Sets the queue length after the arrival of the last packet.
     pub fn set_queue(&mut self, packets: u64) {
         if let Some(row) = self.rows.back_mut() {
             row.queue_packets = u32::try_from(packets).unwrap_or(u32::MAX);
         }
     }
 
-    /// When the packet of `row` arrived.
+    /// Arrival time of the packet of `row`.
     pub fn arrived(&self, row: u64) -> Timestamp {
         self.rows[(row - self.taken) as usize].arrived
     }
 
-    /// The packet of `row` comes no further.
+    /// The packet of `row` goes no further.
     pub fn on_end(&mut self, row: u64, fate: Fate) {
         self.row(row).fate = fate;
     }
@@ -92,7 +92,7 @@ impl PacketLog {
         let row = self.row(packet.queued);
         row.departed = now;
         let is_marked = packet.ecn() == Ecn::Ce && row.ecn != Ecn::Ce;
-        // From here on only this is of interest.
+        // From here on only the mark matters.
         row.ecn = if is_marked { Ecn::Ce } else { Ecn::NotEct };
     }
 
@@ -102,8 +102,8 @@ impl PacketLog {
         (row.released, row.fate) = (at, Fate::Delivered);
     }
 
-    /// The records as they stand at `now`, of a network that knows no pairs of sites; `owner` says whose a packet of
-    /// a flow number is.
+    /// The records at `now`, for a network without site pairs; `owner` gives the owner of a packet by its
+    /// flow number.
     pub fn records(
         &self,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl PacketLog {
         self.rows.iter().map(move |row| (owner(row.kind, row.flow), row.record(now)))
     }
 
-    /// Takes out the first row if at `now` nothing can happen to its packet any more.
+    /// Takes out the first row if nothing can happen to its packet after `now`.
     pub fn take_settled(
         &mut self,
         now: Timestamp,

@@ -1,19 +1,19 @@
-//! Whether the process of a box is there and awake, and what waits for one that stands still.
+//! State of a box's process, and the items that wait while it stands still.
 
 use std::collections::VecDeque;
 
 use forebay_core::random::Stream;
 use forebay_core::units::{Duration, Timestamp, stretched};
 
-/// A sendbox whose heartbeat is older gets no more packets: the kernel forwards them.
+/// Age of a heartbeat at which the kernel stops handing packets to the sendbox and forwards them itself.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// What waits for a process at the most: the frames of a sendbox's receive ring, and the boundaries in the
-/// ring of a receivebox's sampler.
+/// Most items that wait for a process: frames in a sendbox's receive ring, or boundaries in the ring of a
+/// receivebox's sampler.
 const RING: usize = 4096;
-/// Datagrams in the socket of a process, some 200 kB.
+/// Most datagrams in the socket of a process, some 200 kB.
 const DATAGRAMS: usize = 256;
 
-/// The process of a box; `T` is what the kernel leaves in a ring for it.
+/// The process of a box; the kernel leaves items of type `T` in a ring for it.
 #[derive(Debug)]
 pub(crate) struct Process<T> {
     state: State,
@@ -43,7 +43,7 @@ impl<T> Process<T> {
         self.state == State::Dead
     }
 
-    /// The kernel still hands over what comes.
+    /// Whether the kernel still hands packets to the process.
     pub fn beats(&self, now: Timestamp) -> bool {
         match self.state {
             State::Running => true,
@@ -58,14 +58,14 @@ impl<T> Process<T> {
         }
     }
 
-    /// The process ends; what waited for it is left to the caller.
+    /// Ends the process and returns the items that waited for it.
     pub fn kill(&mut self) -> VecDeque<T> {
         self.state = State::Dead;
         self.datagrams.clear();
         std::mem::take(&mut self.ring)
     }
 
-    /// The process goes on with what has waited for it.
+    /// Resumes the process and returns the items that waited for it.
     pub fn go_on(&mut self) -> (VecDeque<T>, VecDeque<Vec<u8>>) {
         if let State::Stopped { .. } = self.state {
             self.state = State::Running;
@@ -73,7 +73,7 @@ impl<T> Process<T> {
         (std::mem::take(&mut self.ring), std::mem::take(&mut self.datagrams))
     }
 
-    /// Leaves something in the ring; gives it back if that is full.
+    /// Leaves an item in the ring; returns it if the ring is full.
     pub fn leave(&mut self, item: T) -> Option<T> {
         if self.ring.len() == RING {
             return Some(item);
@@ -82,45 +82,46 @@ impl<T> Process<T> {
         None
     }
 
-    /// Leaves a datagram in the socket of a process that stands still; what finds no room is lost.
+    /// Leaves a datagram in the socket of a suspended process; a datagram without room is lost.
     pub fn leave_datagram(&mut self, datagram: &[u8]) {
         if !self.is_dead() && self.datagrams.len() < DATAGRAMS {
             self.datagrams.push_back(datagram.to_vec());
         }
     }
 
-    /// What waits in the ring.
+    /// Number of items in the ring.
     #[cfg(debug_assertions)]
     pub fn waiting(&self) -> u64 {
         self.ring.len() as u64
     }
 }
 
-/// How late a process wakes up for what it has to send.
+/// Delay with which a process wakes up to send.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     delay: Duration,
     random: Stream,
-    /// What the process sleeps until.
+    /// Time until which the process sleeps.
     due: Timestamp,
-    /// From then on it is awake; without a delay always.
+    /// Time from which the process is awake; without a delay, always.
     at: Timestamp,
 }
 
 impl Wakes {
-    /// Late by an exponential time whose mean is `delay`.
+    /// Wakes that are late by an exponential time with mean `delay`.
     pub fn new(delay: Duration, random: Stream) -> Self {
         let at = if delay.is_zero() { Timestamp::ZERO } else { Timestamp::MAX };
         Self { delay, random, due: Timestamp::MAX, at }
     }
 
-    /// The process may send what is due.
+    /// Whether the process is awake, so that it may send due packets.
     #[inline]
     pub fn is_awake(&self, now: Timestamp) -> bool {
         self.at <= now
     }
 
-    /// When the process wakes up for what is `due`, all of which it has sent that was due up to `now`.
+    /// Time at which the process wakes up for the packet `due`, given that it has sent all that was due up to
+    /// `now`.
     #[inline]
     pub fn plan(&mut self, now: Timestamp, due: Option<Timestamp>) -> Timestamp {
         let due = due.map_or(Timestamp::MAX, |due| due.max(now));

@@ -1,50 +1,51 @@
-//! Packets held back behind a link's server until others have overtaken them.
+//! Packets held back behind a link's server until later packets have overtaken them.
 
 use std::collections::VecDeque;
 
-use forebay_core::link::{Config, MAX_HOLD};
+use forebay_core::link::MAX_HOLD;
 use forebay_core::random::{Stream, Streams};
 use forebay_core::units::{Ratio, Timestamp};
+use forebay_scenario::Link;
 
 use crate::event::{Event, Events, Timer};
 use crate::packet::Packet;
 
-/// A packet that is held back, and until when.
+/// A packet held back, with the limits of its hold.
 struct Held {
     packet: Packet,
     until_passed: u64,
     until: Timestamp,
 }
 
-/// The place where packets are held back.
+/// Store of a link for packets held back.
 pub(crate) struct Reorder {
     event: Event,
     share: f64,
     stream: Stream,
     overtakers: u64,
-    /// In order of entry, so in order of both limits.
+    /// In order of entry, and therefore in order of both limits.
     held: VecDeque<Held>,
-    /// Packets that were not held.
+    /// Number of packets that were not held.
     passed: u64,
     timer: Timer,
 }
 
 impl Reorder {
-    /// As `config` says, waking up with `event`; `None` if it holds nothing back.
-    pub fn new(config: &Config, event: Event, streams: &Streams) -> Option<Self> {
-        let is_wanted = config.reorder > Ratio::ZERO && config.reorder_packets > 0;
+    /// The reordering of `link`, woken with `event`; `None` if the link holds nothing back.
+    pub fn new(link: &Link, event: Event, streams: &Streams) -> Option<Self> {
+        let is_wanted = link.reorder > Ratio::ZERO && link.reorder_packets > 0;
         is_wanted.then(|| Self {
             event,
-            share: config.reorder.as_f64(),
+            share: link.reorder.as_f64(),
             stream: streams.stream("reorder"),
-            overtakers: u64::from(config.reorder_packets),
+            overtakers: u64::from(link.reorder_packets),
             held: VecDeque::new(),
             passed: 0,
             timer: Timer::STOPPED,
         })
     }
 
-    /// Holds a packet back, or gives it back; then ask [`Reorder::release`].
+    /// Holds a packet back, or returns it; then call [`Reorder::release`].
     pub fn hold(&mut self, now: Timestamp, packet: Packet, events: &mut Events) -> Option<Packet> {
         if !self.stream.chance(self.share) {
             self.passed += 1;
@@ -59,14 +60,14 @@ impl Reorder {
         None
     }
 
-    /// The next packet that has been overtaken or has waited long enough.
+    /// The next packet that was overtaken or has waited long enough.
     pub fn release(&mut self, now: Timestamp) -> Option<Packet> {
         let passed = self.passed;
         let is_over = |held: &mut Held| held.until_passed <= passed || held.until <= now;
         self.held.pop_front_if(is_over).map(|held| held.packet)
     }
 
-    /// The event has fired; true if packets may have waited long enough.
+    /// Handles the event; true if packets may have waited long enough.
     pub fn on_timer(&mut self, now: Timestamp, events: &mut Events) -> bool {
         let has_fired = self.timer.fired(now, events, self.event);
         let left = self.held.iter().find(|held| held.until > now);
@@ -88,7 +89,7 @@ impl Reorder {
 mod tests {
     use super::*;
     use crate::packet::Kind;
-    use forebay_core::units::{Duration, Rate};
+    use forebay_core::units::Duration;
 
     fn packet(len: u16) -> Packet {
         Packet::new(Kind::Data, 0, 0, len, Timestamp::ZERO)
@@ -96,13 +97,10 @@ mod tests {
 
     #[test]
     fn a_held_packet_goes_behind_those_that_overtake_it_or_after_a_while() {
-        let config = Config {
-            reorder: Ratio::ONE,
-            reorder_packets: 2,
-            ..Config::at_rate(Rate::ZERO, Duration::ZERO)
-        };
+        let mut link = Link::delay("l", Duration::ZERO);
+        (link.reorder, link.reorder_packets) = (Ratio::ONE, 2);
         let mut events = Events::default();
-        let mut reorder = Reorder::new(&config, Event::Held(0), &Streams::new(1)).unwrap();
+        let mut reorder = Reorder::new(&link, Event::Held(0), &Streams::new(1)).unwrap();
         let now = Timestamp::from_nanos(5);
         assert_eq!(reorder.hold(now, packet(1), &mut events), None);
         reorder.share = 0.0;

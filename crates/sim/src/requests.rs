@@ -1,21 +1,21 @@
-//! Requests over TCP connections: the client at B asks at scheduled times whatever the state of its
-//! connections (open loop), the server at A answers with as many bytes as were asked for. Connections are
-//! persistent, or there is one for each request.
+//! Requests over TCP connections. The client at B asks at scheduled times, whatever the state of its
+//! connections (open loop). The server at A answers each request with the requested number of bytes.
+//! Connections are persistent, or each request opens its own.
 //!
 //! ```text
 //!  client ── 16 bytes, half connection B to A ──► server
 //!     └◄──────── the answer, half connection A to B ───┘
 //! ```
-//! Requests on one connection are answered in order, each as soon as it has arrived: an answer that
-//! waits behind another waits in the send buffer. Each half is a flow of [`Traffic::Written`] with a
-//! sender and a receiver of its own, and keeps its state between requests.
+//! The server answers the requests on one connection in order, each as soon as it has arrived. An answer
+//! behind another one waits in the send buffer. Each half is a flow of [`Traffic::Written`] with its own
+//! sender and receiver, and keeps its state between requests.
 //!
-//! With a connection for each request nothing waits for another request, but a handshake comes first; all
-//! of them are one flow of [`Traffic::Messages`].
+//! With a connection for each request, no request waits for another one, but each begins with a handshake.
+//! All these connections are one flow of [`Traffic::Messages`].
 //!
-//! A client that plays a video asks the same way, when its buffer has room.
+//! A client that plays a video asks in the same way whenever its buffer has room.
 //!
-//! This stands outside of the network and drives it: what it does next follows from what was read.
+//! This module drives the network from outside: its next action follows from the data that were read.
 //!
 //! [`Traffic::Written`]: crate::network::Traffic::Written
 //! [`Traffic::Messages`]: crate::network::Traffic::Messages
@@ -30,10 +30,10 @@ use forebay_core::units::{Duration, Timestamp};
 use crate::simulation::{REQUEST_BYTES, Read, Simulation};
 use crate::video::Watching;
 
-/// Length of the intervals in which what was read is counted, in nanoseconds.
+/// Length of the intervals in which answered bytes are counted, in nanoseconds.
 pub const INTERVAL_NS: u64 = 100_000_000;
 
-/// The flows of a network that are the two halves of a connection.
+/// The two flows of a network that form one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Halves {
     /// From the client to the server.
@@ -42,14 +42,14 @@ pub struct Halves {
     pub answers: usize,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it was written; `None`: not yet.
+    /// Time at which the client wrote the request; `None`: not yet.
     pub sent: Option<Timestamp>,
-    /// Another was unfinished on its connection then.
+    /// Whether another request on its connection was unfinished at that time.
     pub queued_behind: bool,
-    /// When the last byte of its answer was read.
+    /// Time at which the client read the last byte of the answer.
     pub finished: Option<Timestamp>,
 }
 
@@ -58,11 +58,11 @@ pub struct Outcome {
 struct Workload {
     start: Timestamp,
     schedule: Vec<Request>,
-    /// Requests that were written.
+    /// Number of requests already written.
     asked: usize,
-    /// Persistent ones.
+    /// The persistent connections.
     connections: Vec<Connection>,
-    /// The flow whose messages are the answers, where each has a connection.
+    /// The flow of messages that carries the answers, if each request has its own connection.
     messages: Option<usize>,
     outcomes: Vec<Outcome>,
     finished: usize,
@@ -75,9 +75,9 @@ struct Connection {
     halves: Halves,
     /// Requests on their way to the server, in order.
     asked: VecDeque<Message>,
-    /// Requests that are being answered, with their answers.
+    /// Requests that the server is answering, with their answers.
     answering: VecDeque<Message>,
-    /// Where the answer before the first of them ends.
+    /// Segment number at the end of the answer before the first in `answering`.
     answered: u32,
     /// Bytes of the first answer that the client has read.
     read: u64,
@@ -88,7 +88,7 @@ struct Connection {
 struct Message {
     /// Place of the request in the schedule.
     place: u32,
-    /// The number of segments at whose end it ends.
+    /// Segments of its half read once it is read whole.
     end: u32,
 }
 
@@ -108,7 +108,8 @@ impl Workload {
         self.schedule.get(self.asked).map(|request| self.start + request.at)
     }
 
-    /// Writes the next request by `write`, which takes a flow and bytes and gives where they end.
+    /// Writes the next request with `write`, which takes a flow and bytes and returns the segment number at
+    /// their end.
     fn ask(&mut self, now: Timestamp, write: impl FnOnce(usize, u64) -> u32) {
         let place = self.asked;
         let connection = &mut self.connections[self.schedule[place].connection as usize];
@@ -119,8 +120,8 @@ impl Workload {
         self.asked += 1;
     }
 
-    /// Opens a connection for the next request by `open`, which takes a flow and bytes. Messages are
-    /// numbered as requests are.
+    /// Opens a connection for the next request with `open`, which takes a flow and bytes. Messages and
+    /// requests have the same numbers.
     fn open(&mut self, now: Timestamp, flow: usize, open: impl FnOnce(usize, u64) -> Option<u32>) {
         let place = self.asked;
         let number = open(flow, self.schedule[place].size.as_u64());
@@ -134,7 +135,7 @@ impl Workload {
         self.finished += 1;
     }
 
-    /// The server has read `segments` of requests on connection `number`, and answers by `write`.
+    /// The server has read `segments` of requests on connection `number`, and answers with `write`.
     fn hear(&mut self, number: usize, segments: u32, mut write: impl FnMut(usize, u64) -> u32) {
         let connection = &mut self.connections[number];
         while let Some(request) = connection.asked.pop_front_if(|it| it.end <= segments) {
@@ -154,7 +155,7 @@ impl Workload {
         while let Some(Message { place, end }) = connection.answering.front().copied() {
             let size = self.schedule[place as usize].size.as_u64();
             let (whole, part) = (end - connection.answered, segments - connection.answered);
-            // Of an answer on its way the share of its segments; whole ones are exact.
+            // An answer on its way counts with its share of segments; a whole answer counts exactly.
             let read = if part >= whole { size } else { size * u64::from(part) / u64::from(whole) };
             self.intervals[interval] += read - connection.read;
             connection.read = read;
@@ -169,21 +170,21 @@ impl Workload {
     }
 }
 
-/// Who asks next.
+/// The client that sends the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asker {
     Workload(usize),
     Video(usize),
 }
 
-/// What a flow of the network is to a workload or a video, told by the number of that.
+/// Role of a flow of the network, with the number of its workload or video.
 #[derive(Clone, Copy, Debug)]
 enum Role {
     /// The half of a persistent connection that carries requests.
     Asks { workload: usize, connection: usize },
     /// The half of a persistent connection that carries answers.
     Answers { workload: usize, connection: usize },
-    /// All answers, each over a connection of its own.
+    /// All answers of the workload with this number, each over a connection of its own.
     Messages(usize),
     /// The half that carries requests for segments.
     VideoAsks(usize),
@@ -196,13 +197,13 @@ enum Role {
 pub struct Requests {
     workloads: Vec<Workload>,
     videos: Vec<Watching>,
-    /// By flow of the network.
+    /// Role of each flow of the network.
     roles: Vec<Option<Role>>,
 }
 
 impl Requests {
     /// Adds requests at the times of `schedule`, in order and counted from `start`; each names one of
-    /// `connections`. Gives the number of the workload. Panics on a connection that does not exist.
+    /// `connections`. Returns the number of the workload. Panics on a connection that does not exist.
     pub fn add(
         &mut self,
         start: Duration,
@@ -220,16 +221,16 @@ impl Requests {
         self.add_workload(start, schedule, connections, None)
     }
 
-    /// Adds requests at the times of `schedule`, in order and counted from `start`, each over a connection
-    /// of its own: the answers are the messages of flow `flow`, which nobody else opens. Gives the number of
-    /// the workload.
+    /// Adds requests at the times of `schedule`, in order and counted from `start`, each over its own
+    /// connection. The answers are the messages of flow `flow`, which no other caller may open. Returns the
+    /// number of the workload.
     pub fn add_messages(&mut self, start: Duration, schedule: Vec<Request>, flow: usize) -> usize {
         self.take(flow, Role::Messages(self.workloads.len()));
         self.add_workload(start, schedule, Vec::new(), Some(flow))
     }
 
-    /// Adds a client that plays `video`, which its `check` lets pass, over `connection` from the first of `times`
-    /// to the second.
+    /// Adds a client that plays `video` over `connection` from the first of `times` to the second. The video
+    /// must pass its own `check`.
     pub fn add_video(&mut self, times: [Duration; 2], video: Video, connection: Halves) {
         self.take(connection.asks, Role::VideoAsks(self.videos.len()));
         self.take(connection.answers, Role::VideoAnswers(self.videos.len()));
@@ -265,7 +266,7 @@ impl Requests {
         self.workloads.len() - 1
     }
 
-    /// Runs `simulation` to `until`, at most to its end, and asks what is due until then.
+    /// Runs `simulation` to `until`, at most to its end, and sends the requests due until then.
     pub fn run_until(&mut self, simulation: &mut Simulation, until: Timestamp) {
         loop {
             let workloads = self.workloads.iter().enumerate();
@@ -315,7 +316,8 @@ impl Requests {
         }
     }
 
-    /// What the client saw whose video comes over flow `flow`, until it stopped; `None` if that is no such flow.
+    /// Record of the video client on flow `flow`, until the client stopped; `None` if the flow carries no
+    /// video.
     pub fn video(&self, flow: usize) -> Option<VideoRecord> {
         match self.roles.get(flow).copied().flatten()? {
             Role::VideoAnswers(video) => Some(self.videos[video].record()),
@@ -323,19 +325,20 @@ impl Requests {
         }
     }
 
-    /// Requests of schedules that are not finished.
+    /// Number of scheduled requests that are not finished.
     pub fn unfinished(&self) -> usize {
         self.workloads.iter().map(|it| it.schedule.len() - it.finished).sum()
     }
 
-    /// What became of the requests of `workload`, in the order of its schedule. Panics if there is no
-    /// such workload.
+    /// Outcomes of the requests of `workload`, in the order of its schedule. Panics if there is no such
+    /// workload.
     pub fn outcomes(&self, workload: usize) -> &[Outcome] {
         &self.workloads[workload].outcomes
     }
 
-    /// Bytes of answers that the clients of `workload` read in each [`INTERVAL_NS`] since the start of
-    /// the run; nothing where each has a connection, see [`Simulation::flow_bins`]. Panics if there is no such workload.
+    /// Bytes of answers that the clients of `workload` read in each [`INTERVAL_NS`] since the start of the
+    /// run. Empty if each request has its own connection, see [`Simulation::flow_bins`]. Panics if there is
+    /// no such workload.
     pub fn intervals(&self, workload: usize) -> &[u64] {
         &self.workloads[workload].intervals
     }

@@ -1,14 +1,15 @@
-//! Routes worked out before the run: what follows each element for each packet, with as few delay lines
-//! and look-ups as can be.
+//! Routes compiled before the run: the next step after each element for each packet, with the fewest delay
+//! lines and look-ups.
 //!
-//! Delays that follow each other are one line, and so is the delay of a link with what follows it. Packets
-//! that come to a line all go the same way behind it, so a line costs no look-up; a link does only where
-//! its packets part ways.
+//! Consecutive delays form one line, and the delay of a link joins the delays after it. All packets on a line
+//! have the same next step, so a line needs no look-up. A link needs one only if its packets part ways.
 
 use std::collections::BTreeMap;
 
+use forebay_core::link::Service;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Duration;
+use forebay_scenario::{Link, Property};
 
 use crate::classes::Classes;
 use crate::event::Event;
@@ -16,7 +17,7 @@ use crate::line::Line;
 use crate::network::{Hop, Network};
 use crate::packet::mix;
 
-/// Where a packet goes next.
+/// The next step of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// To the end of its route.
@@ -35,7 +36,7 @@ pub(crate) enum Step {
     Receivebox(u32),
 }
 
-/// The number that a link or a box has as an element of routes.
+/// Numbering of links and boxes as elements of routes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Elements {
     links: u32,
@@ -56,35 +57,35 @@ impl Elements {
     }
 }
 
-/// What follows an element.
+/// The step after an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// One step for all packets.
     Always(Step),
-    /// What [`Routes::after`] says.
+    /// The step that [`Routes::after`] returns for the packet's route.
     ByRoute,
     /// One step for all packets of a link that keeps a log or holds packets back.
     Watched,
 }
 
-/// Steps of which a packet takes one.
+/// A set of steps; each packet takes one.
 #[derive(Debug)]
 pub(crate) struct Spread {
     steps: Vec<Step>,
     choice: Choice,
 }
 
-/// Which of the steps.
+/// Rule for the choice of the step.
 #[derive(Debug)]
 enum Choice {
-    /// The steps take turns, and this is the next one's.
+    /// The steps take turns; the next is this one.
     Turn(usize),
-    /// By a hash of the packet's flow, with this salt.
+    /// A hash of the packet's flow with this salt decides.
     Flow(u64),
 }
 
 impl Spread {
-    /// The step of the next packet, which is of `flow`.
+    /// The step for the next packet, which belongs to `flow`.
     pub fn take(&mut self, flow: u64) -> Step {
         let count = self.steps.len();
         match &mut self.choice {
@@ -103,29 +104,30 @@ impl Spread {
 pub(crate) struct Routes {
     /// The numbers of the elements.
     pub elements: Elements,
-    /// What follows the elements on each route.
+    /// For each route, the steps after its elements.
     after: Vec<Vec<(u32, Step)>>,
     first: Vec<Step>,
     numbers: BTreeMap<Vec<Hop>, u32>,
     line_numbers: BTreeMap<(Option<u32>, u64, Step), u32>,
     /// The delay lines.
     pub lines: Vec<Line>,
-    /// The lines whose delay is that of each link.
+    /// For each link, the lines that have its delay.
     pub lines_of: Vec<Vec<u32>>,
-    /// The places where packets or flows part.
+    /// The points at which packets or flows part.
     pub spreads: Vec<Spread>,
     /// The queues that have classes, or whose link clears the ECN field.
     pub classes: Vec<(Step, Classes)>,
 }
 
 impl Routes {
-    /// No routes yet. Refuses classes that packets here cannot be given.
+    /// An empty set of routes. Refuses classes that the simulator's packets cannot have.
     pub fn new(network: &Network) -> Result<Self, SpecError> {
         let elements =
             Elements { links: network.links.len() as u32, bundles: network.bundles.len() as u32 };
         let links = network.links.iter().map(|link| (&link.name, &link.qdisc, link.clears_ecn));
         let links = (0..).map(Step::Link).zip(links);
-        let bundles = network.bundles.iter().map(|bundle| (&bundle.name, &bundle.qdisc, false));
+        let bundles =
+            network.bundles.iter().map(|bundle| (&bundle.of.name, &bundle.of.qdisc, false));
         let bundles = (0..).map(Step::Sendbox).zip(bundles);
         let mut classes = Vec::new();
         for (queue, (name, qdisc, clears_ecn)) in links.chain(bundles) {
@@ -137,7 +139,7 @@ impl Routes {
         Ok(Self { elements, lines_of, classes, ..Self::default() })
     }
 
-    /// The number of the route `hops`; equal ones have the same.
+    /// The number of the route `hops`; equal routes have the same number.
     pub fn add(&mut self, network: &Network, hops: &[Hop]) -> u32 {
         if let Some(number) = self.numbers.get(hops) {
             return *number;
@@ -151,18 +153,18 @@ impl Routes {
         number
     }
 
-    /// The first step of a route. It never delivers at once: what is sent arrives in another event.
+    /// The first step of a route. It never delivers at once: a sent packet arrives in another event.
     pub fn first(&self, route: u32) -> Step {
         self.first[route as usize]
     }
 
-    /// What follows `element` on `route`.
+    /// The step after `element` on `route`.
     pub fn after(&self, route: u32, element: u32) -> Step {
         let after = &self.after[route as usize];
         after.iter().find(|entry| entry.0 == element).map_or(Step::Deliver, |entry| entry.1)
     }
 
-    /// What follows each element.
+    /// The step after each element.
     pub fn after_elements(&self) -> Vec<After> {
         let mut all = vec![None; (self.elements.links + 2 * self.elements.bundles) as usize];
         for (element, step) in self.after.iter().flatten() {
@@ -176,7 +178,7 @@ impl Routes {
         all.into_iter().map(|after| after.unwrap_or(After::Always(Step::Deliver))).collect()
     }
 
-    /// Works a route out from its end, which is followed by `step`.
+    /// Compiles a route backwards from its end, after which comes `step`.
     fn compile(
         &mut self,
         network: &Network,
@@ -184,28 +186,28 @@ impl Routes {
         mut step: Step,
         after: &mut Vec<(u32, Step)>,
     ) -> Step {
-        // Delay before `step` that stands in no line yet.
+        // Delay before `step` that no line contains yet.
         let mut extra_ns = 0;
         for hop in hops.iter().rev() {
             match hop {
                 Hop::Delay(delay) => extra_ns += nanos(*delay),
                 Hop::Link(index) => {
                     let (link, number) = (&network.links[*index], *index as u32);
-                    let delay_ns = nanos(link.config.delay);
-                    if link.is_delay() && link.is_constant() {
+                    let delay_ns = nanos(link.delay);
+                    let (is_delay, has_one_delay) = (network.is_delay(*index), has_one_delay(link));
+                    if is_delay && has_one_delay {
                         extra_ns += delay_ns;
                         continue;
                     }
-                    let is_unlimited =
-                        link.config.service == forebay_core::link::Service::Unlimited;
-                    let is_punctual = link.config.jitter.is_zero() && link.config.batch.is_zero();
-                    let is_constant = link.is_constant() && is_punctual;
+                    let is_unlimited = link.service == Service::Unlimited;
+                    let is_punctual = link.jitter.is_zero() && link.batch.is_zero();
+                    let is_constant = has_one_delay && is_punctual;
                     let is_instant = extra_ns == 0 && delay_ns == 0 && is_constant;
                     if is_unlimited || !is_instant {
                         step = self.line(network, Some(number), extra_ns, step);
                     }
                     extra_ns = 0;
-                    if !link.is_delay() {
+                    if !is_delay {
                         after.push((self.elements.link(number), step));
                         step = self.to_queue(Step::Link(number));
                     }
@@ -255,7 +257,7 @@ impl Routes {
         step
     }
 
-    /// The step to `queue`, over its classes where it has some.
+    /// The step to `queue`, through its classes if it has some.
     fn to_queue(&self, queue: Step) -> Step {
         let found = self.classes.iter().position(|(known, _)| *known == queue);
         found.map_or(queue, |number| Step::Classify(number as u32))
@@ -267,13 +269,22 @@ impl Routes {
         if found == number {
             let mut line = Line::new(Event::Line(number), extra_ns, &network.stack.device, next);
             if let Some(link) = link {
-                line.set_delay(nanos(network.links[link as usize].config.delay));
+                let of = &network.links[link as usize];
+                line.set_delay(nanos(of.delay));
+                line.set_overtaking(of.overtakes);
                 self.lines_of[link as usize].push(number);
             }
             self.lines.push(line);
         }
         Step::Line(found)
     }
+}
+
+/// Whether the delay of `link` never changes.
+fn has_one_delay(link: &Link) -> bool {
+    link.walks.iter().all(|walk| walk.property != Property::Delay)
+        && link.changes.iter().all(|change| change.delay.is_none())
+        && !link.replays(Property::Delay)
 }
 
 /// `duration` in nanoseconds, at most 584 years.

@@ -1,4 +1,4 @@
-//! What a link sends at. A constant rate is worked out here, a trace by core.
+//! The transmitter of a link: a constant rate is computed here, a trace in core.
 
 use forebay_core::link;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
@@ -8,11 +8,11 @@ use crate::event::after;
 /// The transmitter of a link.
 #[derive(Debug)]
 pub(crate) enum Server {
-    /// A rate; zero stops it.
+    /// A constant rate; zero stops it.
     Rate(RateServer),
     /// The opportunities of a trace.
     Trace(TraceServer),
-    /// Every packet has left at once.
+    /// No limit: every packet leaves at once.
     Unlimited,
 }
 
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// The packet that waits may be taken at `now`; none is being sent.
+    /// Whether the waiting packet may be taken at `now`, given that none is being sent.
     #[inline]
     pub fn is_ready(&mut self, now: Timestamp) -> bool {
         match self {
@@ -39,7 +39,7 @@ impl Server {
         }
     }
 
-    /// When a packet of `len` bytes taken at `now` has left. The server is ready.
+    /// Departure time of a packet of `len` bytes taken at `now`. The server must be ready.
     #[inline]
     pub fn send(&mut self, now: Timestamp, len: u16) -> Timestamp {
         match self {
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Packets are sent at `rate` from now on; the one being sent is not affected.
+    /// Sends packets at `rate` from now on; the packet in transmission is not affected.
     pub fn set_rate(&mut self, rate: Rate) {
         *self = Self::Rate(RateServer::new(rate));
     }
@@ -62,18 +62,18 @@ impl Server {
 #[derive(Debug)]
 pub(crate) struct TraceServer {
     server: Box<link::Server>,
-    /// When the packet that waits may be taken: asked once for each.
+    /// Time at which the waiting packet may be taken; computed once for each.
     ready_at: Option<Timestamp>,
 }
 
 impl TraceServer {
-    /// When the packet that waits at `now` may be taken.
+    /// Time at which a packet that waits at `now` may be taken.
     pub fn ready_at(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.ready_at = self.ready_at.or_else(|| self.server.ready_at(now));
         self.ready_at
     }
 
-    /// No packet waits: what is left of an opportunity is lost.
+    /// No packet waits: the rest of an opportunity is lost.
     pub fn idle(&mut self) {
         self.server.idle();
         self.ready_at = None;
@@ -82,16 +82,16 @@ impl TraceServer {
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so a
-/// busy one keeps its rate.
+/// A transmitter of constant rate. Service times are whole nanoseconds with the remainder carried, so that a
+/// busy server keeps its rate.
 #[derive(Debug)]
 pub(crate) struct RateServer {
     rate: Rate,
-    /// Part of a nanosecond still owed, in bit nanoseconds per second, below the rate.
+    /// Carried part of a nanosecond, in bit nanoseconds per second, below the rate.
     carry: u64,
     /// Last departure.
     free_at: Timestamp,
-    /// Service time and remainder of packets of `len`: most have the same length.
+    /// Service time and remainder for packets of `len`: most have the same length.
     len: u16,
     service_ns: u64,
     remainder: u64,
@@ -108,7 +108,8 @@ impl RateServer {
             self.carry = 0;
         }
         if len != self.len {
-            // As `ByteCount::time_at_carrying`, in 64 bits: short connections change it all the time.
+            // Like `ByteCount::time_at_carrying`, but in 64 bits: short connections change the length all the
+            // time.
             let (work, rate) = (u64::from(len) * 8 * NANOS_PER_SEC, self.rate.as_bits_per_sec());
             self.len = len;
             self.service_ns = work.checked_div(rate).unwrap_or(u64::MAX);

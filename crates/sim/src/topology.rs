@@ -4,15 +4,15 @@
 //!  senders ──► bottleneck ── rtt/2 ──► receivers
 //!     └◄──────────── rtt/2, any rate ──────┘
 //! ```
-//! The access links are so fast that they are no delay; all propagation lies behind the bottleneck and
-//! on the way back. Acknowledgements meet neither a queue nor a loss.
+//! The access links are so fast that they add no delay. All propagation lies behind the bottleneck and on the
+//! way back. Acknowledgements meet neither a queue nor a loss.
 
-use forebay_core::link;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_scenario::{self as scenario, Link};
 
-use crate::network::{self, Hop, Link, Network, Traffic};
+use crate::network::{self, Hop, Network, Traffic};
 use crate::tcp::stack::Stack;
 
 /// A dumbbell.
@@ -34,19 +34,19 @@ pub struct Dumbbell {
     pub qdisc: Spec,
     /// Changes of the bottleneck, in order of time.
     pub changes: Vec<Change>,
-    /// The flows; a greedy source is a TCP connection, any other sends datagrams.
+    /// The flows; a greedy source is a TCP connection, any other source sends datagrams.
     pub flows: Vec<Flow>,
 }
 
 /// A change of the bottleneck; `None` leaves the value as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Change {
-    /// When, since the start of the run.
+    /// Time since the start of the run.
     pub at: Duration,
     /// New rate, from the next packet on.
     pub rate: Option<Rate>,
-    /// New two-way propagation delay of flows without their own, of packets that leave from then on;
-    /// after a decrease they overtake those before them.
+    /// New two-way propagation delay for flows without their own, for packets that leave from then on. After
+    /// a decrease, they overtake earlier packets.
     pub rtt: Option<Duration>,
     /// New share of packets lost.
     pub loss: Option<Ratio>,
@@ -55,11 +55,11 @@ pub struct Change {
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Congestion control of a greedy source; others have none.
+    /// Congestion control of a greedy source; other sources have none.
     pub cc: Spec,
-    /// What it sends. Packets of datagram sources are as long on the wire as they say.
+    /// Traffic that it sends. Datagram sources give the packet length on the wire.
     pub source: Source,
-    /// When it starts.
+    /// Start of the flow.
     pub start: Duration,
     /// Two-way propagation delay of the flow alone.
     pub rtt: Option<Duration>,
@@ -71,23 +71,24 @@ impl From<&Network> for Network {
     }
 }
 
-/// Link 0 is the bottleneck; the propagation of flows without their own is two links more.
+/// Link 0 is the bottleneck; the two other links are the propagation of flows without their own.
 impl From<&Dumbbell> for Network {
     fn from(dumbbell: &Dumbbell) -> Self {
         let half = dumbbell.rtt / 2;
-        let mut bottleneck = link::Config::at_rate(dumbbell.rate, Duration::ZERO);
+        let qdisc = dumbbell.qdisc.clone();
+        let mut bottleneck = Link::at_rate("bottleneck", dumbbell.rate, Duration::ZERO, qdisc);
         bottleneck.loss = dumbbell.loss;
         let mut out = Link::delay("out", half);
         let mut back = Link::delay("back", dumbbell.rtt - half);
         for Change { at, rate, rtt, loss } in &dumbbell.changes {
-            let change = link::Change { at: *at, ..link::Change::default() };
+            let change = scenario::Change { at: *at, ..scenario::Change::default() };
             if rate.is_some() || loss.is_some() {
-                bottleneck.changes.push(link::Change { rate: *rate, loss: *loss, ..change });
+                bottleneck.changes.push(scenario::Change { rate: *rate, loss: *loss, ..change });
             }
             if let Some(rtt) = *rtt {
                 let delays = [rtt / 2, rtt - rtt / 2];
                 for (link, delay) in [&mut out, &mut back].into_iter().zip(delays) {
-                    link.config.changes.push(link::Change { delay: Some(delay), ..change });
+                    link.changes.push(scenario::Change { delay: Some(delay), ..change });
                 }
             }
         }
@@ -110,14 +111,8 @@ impl From<&Dumbbell> for Network {
                 back: vec![back],
             }
         });
-        Self {
-            stop: dumbbell.stop,
-            seed: dumbbell.seed,
-            stack: dumbbell.stack,
-            links: vec![Link::new("bottleneck", bottleneck, dumbbell.qdisc.clone()), out, back],
-            bundles: Vec::new(),
-            uplinks: Vec::new(),
-            flows: flows.collect(),
-        }
+        let links = vec![bottleneck, out, back];
+        let network = Self::of_links(dumbbell.stop, dumbbell.seed, dumbbell.stack, links);
+        Self { flows: flows.collect(), ..network }
     }
 }

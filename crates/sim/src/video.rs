@@ -16,12 +16,12 @@ pub(crate) struct Watching {
     under_way: Option<UnderWay>,
 }
 
-/// How far the segment is that the client waits for.
+/// State of the segment that the client waits for.
 #[derive(Clone, Copy, Debug)]
 enum UnderWay {
-    /// The request for so many bytes is read with this segment of its half.
+    /// The server has read the request for `bytes` bytes once it has read `end` segments of its half.
     Asked { bytes: u64, end: u32 },
-    /// The answer is read with this segment of its half.
+    /// The client has read the answer once it has read `end` segments of its half.
     Answered { end: u32 },
 }
 
@@ -32,19 +32,20 @@ impl Watching {
         Self { player: Player::new(video, start), halves, stop, under_way: None }
     }
 
-    /// When the next segment is to be asked for.
+    /// Time at which the next segment is to be requested.
     pub fn due(&self) -> Option<Timestamp> {
         self.player.due().filter(|due| *due < self.stop)
     }
 
-    /// Asks for the next segment by `write`, which takes a flow and bytes and gives where they end.
+    /// Requests the next segment with `write`, which takes a flow and bytes and returns the segment number at
+    /// their end.
     pub fn ask(&mut self, now: Timestamp, mut write: impl FnMut(usize, u64) -> u32) {
         let bytes = self.player.ask(now).as_u64();
         let end = write(self.halves.asks, REQUEST_BYTES);
         self.under_way = Some(UnderWay::Asked { bytes, end });
     }
 
-    /// The server has read `segments` of requests, and answers by `write`.
+    /// The server has read `segments` of requests, and answers with `write`.
     pub fn hear(&mut self, segments: u32, mut write: impl FnMut(usize, u64) -> u32) {
         if let Some(UnderWay::Asked { bytes, end }) = self.under_way
             && end <= segments
@@ -65,7 +66,7 @@ impl Watching {
         }
     }
 
-    /// What the client saw until it stopped.
+    /// The client's record until it stopped.
     pub fn record(&self) -> VideoRecord {
         self.player.record(self.stop)
     }

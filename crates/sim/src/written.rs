@@ -1,12 +1,12 @@
-//! How long a byte takes from the application that writes it to the one that reads it.
+//! Time that a byte takes from the writing application to the reading application.
 //!
 //! ```text
 //! written   where the send buffer has room: byte k once SND.UNA is beyond k - buffer, the first ones
 //!           when the connection opens
 //! delay     of the byte read last, held until more is read; its mean is one over time
 //! ```
-//! For applications that always have more. ccperf's mean_one_way_delay_l7 is that: most of it is the
-//! wait in the send buffer.
+//! This is for applications that always have more to send. It is mean_one_way_delay_l7 of ccperf; most of it
+//! is the wait in the send buffer.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,24 @@ use forebay_core::units::Timestamp;
 use crate::event::nanos_between;
 use crate::metrics::Integral;
 
-/// When what has not been read was written. All numbers count segments.
+/// Write times of the data not read yet. All numbers count segments.
 #[derive(Debug)]
 pub(crate) struct WriteLog {
     buffered: u32,
     opened: Option<Timestamp>,
-    /// SND.UNA and since when; what has been read needs none before the first.
+    /// Values of SND.UNA and the times since when they hold; entries that reading no longer needs are
+    /// dropped.
     acked: VecDeque<(u32, Timestamp)>,
     delay_ns: Integral,
 }
 
 impl WriteLog {
-    /// Of a connection whose send buffer holds so many segments.
+    /// A log for a connection with a send buffer of `buffered` segments.
     pub fn new(buffered: u32) -> Self {
         Self { buffered, opened: None, acked: VecDeque::new(), delay_ns: Integral::NONE }
     }
 
-    /// The sender's SND.UNA is `una`; the connection is open.
+    /// The sender's SND.UNA is now `una`; the connection is open.
     pub fn on_ack(&mut self, now: Timestamp, una: u32) {
         self.opened.get_or_insert(now);
         if self.acked.back().is_none_or(|(last, _)| *last < una) {
@@ -39,7 +40,7 @@ impl WriteLog {
         }
     }
 
-    /// All before segment `next` has been read.
+    /// The receiver has read all segments before `next`.
     pub fn on_read(&mut self, now: Timestamp, next: u32) {
         let needed = next.saturating_sub(self.buffered);
         while self.acked.front().is_some_and(|(una, _)| *una < needed) {
@@ -54,7 +55,7 @@ impl WriteLog {
         }
     }
 
-    /// The mean up to `now` in milliseconds.
+    /// Mean delay up to `now` in milliseconds.
     pub fn mean_ms(&self, now: Timestamp) -> f64 {
         self.delay_ns.mean(now) * 1e-6
     }

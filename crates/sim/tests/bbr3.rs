@@ -1,4 +1,5 @@
-//! What BBR version 3 is said to do, and version 1 not, over 48 Mbit/s and 40 ms: 158 packets fill the path.
+//! Published properties of BBR version 3 that version 1 lacks, over 48 Mbit/s and 40 ms: 158 packets fill
+//! the path.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
@@ -16,7 +17,7 @@ fn flow(cc: &str, start_s: u64) -> Flow {
     Flow { cc: Spec::named(cc), source, start: seconds(start_s), rtt: None }
 }
 
-/// A path with a buffer of so many packets.
+/// A path with a buffer of `packets` packets.
 fn path(packets: u32, stop_s: u64, flows: Vec<Flow>) -> Dumbbell {
     let limit = Value::Text(format!("{packets}p"));
     Dumbbell {
@@ -32,7 +33,7 @@ fn path(packets: u32, stop_s: u64, flows: Vec<Flow>) -> Dumbbell {
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 struct Run {
     link: LinkMetrics,
     /// Throughput of each flow from its start on, Mbit/s in each second.
@@ -51,7 +52,7 @@ impl Run {
         Self { rates: rates.collect(), link: simulation.link_metrics(0) }
     }
 
-    /// Throughput of a flow in its last seconds, Mbit/s.
+    /// Throughput of a flow in its last seconds (Mbit/s).
     fn last(&self, flow: usize, seconds: usize) -> f64 {
         let rates = &self.rates[flow];
         rates[rates.len() - seconds..].iter().sum::<f64>() / seconds as f64
@@ -65,7 +66,7 @@ impl Run {
 
 #[test]
 fn one_flow_fills_the_path_behind_any_buffer() {
-    // A fifth of the product, one product, and five.
+    // A fifth of the bandwidth-delay product, one product, and five.
     for (packets, queue, dropped) in [(32, 4.0, 0.005), (158, 20.0, 0.001), (790, 20.0, 0.0)] {
         let run = Run::of(&path(packets, 30, vec![flow("bbr3", 0)]));
         let rate = run.last(0, 25);

@@ -1,12 +1,12 @@
-//! Queues with classes: what their rules put first goes first.
+//! Queues with classes: packets that the rules put first leave first.
 
 use std::collections::BTreeMap;
 
-use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::{Bundle, Link};
+use forebay_sim::network::{Flow, Hop, Network, Opener, RoutedBundle, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
 const STOP: Duration = Duration::from_secs(10);
@@ -15,7 +15,7 @@ fn mbit(mbit: u64) -> Rate {
     Rate::from_mbit_per_sec(mbit)
 }
 
-/// A strict priority of two bands, whose rules are conditions and the class of what meets them.
+/// A strict priority queue with two bands. Each rule is a condition and the class of matching packets.
 fn prio(rules: &[(&str, Value, i64)]) -> Spec {
     let fifo = || Value::Spec(Spec::named("fifo").with("limit", Value::Text("50p".into())));
     let rule = |(condition, value, class): &(&str, Value, i64)| {
@@ -33,7 +33,7 @@ fn expedited_first() -> Spec {
 }
 
 fn link(name: &str, rate: Rate, qdisc: Spec) -> Link {
-    Link::new(name, link::Config::at_rate(rate, Duration::from_millis(10)), qdisc)
+    Link::at_rate(name, rate, Duration::from_millis(10), qdisc)
 }
 
 fn flow(traffic: Traffic, dscp: u8, data: &[Hop]) -> Flow {
@@ -58,18 +58,10 @@ fn cbr() -> Traffic {
 }
 
 fn network(links: Vec<Link>, flows: Vec<Flow>) -> Network {
-    Network {
-        stop: STOP,
-        seed: 1,
-        stack: Stack::LINUX,
-        links,
-        bundles: Vec::new(),
-        uplinks: Vec::new(),
-        flows,
-    }
+    Network { flows, ..Network::of_links(STOP, 1, Stack::LINUX, links) }
 }
 
-/// What each flow received (Mbit/s).
+/// Rate that each flow received (Mbit/s).
 fn received(network: &Network) -> Vec<f64> {
     let mut simulation = Simulation::new(network).unwrap();
     simulation.run();
@@ -90,7 +82,8 @@ fn on_a_link_and_in_a_sendbox_the_first_class_has_all_that_it_sends() {
         received(&network(vec![link("a", mbit(10), qdisc)], flows.into()))
     };
     assert_close(&on_link(expedited_first()), &[2.0, 8.0]);
-    // Both are of the band of all others, where of packets at the same instant the first finds room.
+    // Both flows are in the default band, where the first of two packets at the same instant finds
+    // room.
     assert_close(&on_link(prio(&[("dscp", Value::Integer(10), 0)])), &[8.0, 2.0]);
 
     let fifo = Spec::named("fifo").with("limit", Value::Text("50p".into()));
@@ -98,7 +91,7 @@ fn on_a_link_and_in_a_sendbox_the_first_class_has_all_that_it_sends() {
     let mut site = network(vec![link("a", mbit(100), fifo)], flows.into());
     let cc = Spec::named("const").with("rate", Value::Text("10Mbit/s".into()));
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Delay(Duration::from_millis(10))]);
-    site.bundles = vec![Bundle::new("b", cc, expedited_first(), path, back)];
+    site.bundles = vec![RoutedBundle::new(Bundle::new("b", cc, expedited_first()), path, back)];
     assert_close(&received(&site), &[2.0, 8.0]);
 }
 
@@ -118,7 +111,7 @@ fn each_queue_on_the_way_has_rules_of_its_own() {
     let last_first =
         prio(&[("dscp", Value::Integer(46), 1), ("protocol", Value::Text("udp".into()), 0)]);
     let links = vec![link("a", mbit(14), expedited_first()), link("b", mbit(10), last_first)];
-    // 8 and 6 Mbit/s come to the second queue, which serves the 6 first.
+    // 8 and 6 Mbit/s reach the second queue, which serves the 6 first.
     assert_close(&received(&network(links, flows.into())), &[6.0, 4.0]);
 }
 

@@ -1,21 +1,22 @@
-//! Hashes of the event stream of short runs, each of which takes another way through the simulator:
-//! a change that is only to make it faster changes none. Equal in debug and release builds. Plain
-//! figures of the bottleneck stand beside each hash, so that a change that is meant says what it did.
+//! Hashes of the event stream of short runs, each along another path through the simulator. A change that
+//! only makes it faster changes none of the hashes. They are equal in debug and release builds. The
+//! bottleneck's plain figures next to each hash show the effect of an intended change.
 
 use std::sync::Arc;
 
 use forebay_core::cc::ALGORITHMS;
-use forebay_core::link::{self, Service, Trace};
+use forebay_core::link::{Service, Trace};
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::{self as scenario, Bundle, Link};
+use forebay_sim::network::{Flow, Hop, Network, Opener, RoutedBundle, Traffic};
 use forebay_sim::{Requests, SUPPLIED, Simulation, Stack};
 
-/// A run a line: its name, its stack, the packets that were sent, what left the link `out`, the mean
-/// number of packets in the queue of that link, what this queue dropped, and the hash.
+/// One run per line: name, stack, packets sent, packets that left the link `out`, mean number of packets in
+/// that link's queue, its drops, and the hash.
 const KNOWN: &str = include_str!("golden.txt");
 const MS: Duration = Duration::from_millis(1);
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
@@ -41,17 +42,17 @@ fn flow(cc: &str, traffic: Traffic) -> Flow {
     }
 }
 
-/// 2 s of 16 Mbit/s, from half of them on 8 Mbit/s, 15 ms and 20 packets.
+/// 2 s over 16 Mbit/s, 15 ms and 20 packets; 8 Mbit/s in the second half.
 fn network(stack: Stack, flows: Vec<Flow>) -> Network {
-    let mut config = link::Config::at_rate(Rate::from_mbit_per_sec(16), 7 * MS);
+    let rate = Rate::from_mbit_per_sec(16);
+    let mut out = Link::at_rate("out", rate, 7 * MS, queue("fifo", "20p"));
     let rate = Some(Rate::from_mbit_per_sec(8));
-    config.changes = vec![link::Change { at: 1000 * MS, rate, ..link::Change::default() }];
-    let links = vec![Link::new("out", config, queue("fifo", "20p")), Link::delay("back", 8 * MS)];
-    let (stop, bundles) = (Duration::from_secs(2), Vec::new());
-    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows }
+    out.changes = vec![scenario::Change { at: 1000 * MS, rate, ..scenario::Change::default() }];
+    let links = vec![out, Link::delay("back", 8 * MS)];
+    Network { flows, ..Network::of_links(Duration::from_secs(2), 1, stack, links) }
 }
 
-/// A short flow, one that answers marks, and one that has been open since before the run.
+/// A short flow, a flow that responds to marks, and a flow that was open before the run.
 fn mixed() -> Vec<Flow> {
     let bytes = Some(ByteCount::new(200_000));
     let mut open = flow("newreno", GREEDY);
@@ -64,7 +65,8 @@ fn mixed() -> Vec<Flow> {
     ]
 }
 
-/// One algorithm; `None` for one that does without a sender's fields or its defaults.
+/// One algorithm; `None` if it needs a field that the sender does not supply, or a parameter without a
+/// default.
 fn of_algorithm(stack: Stack, name: &str) -> Option<Network> {
     let mut flow = flow(name, GREEDY);
     if name == "const" {
@@ -92,37 +94,37 @@ fn of_discipline(stack: Stack, name: &str) -> Network {
     network
 }
 
-/// What a link can do to a packet beside delaying it.
+/// Effects of a link on a packet besides delay.
 fn of_link(stack: Stack, name: &str) -> Network {
     let mut network = network(stack, mixed());
-    let config = &mut network.links[0].config;
+    let link = &mut network.links[0];
     match name {
-        "loss" => config.loss = Ratio::new(0.02).unwrap(),
+        "loss" => link.loss = Ratio::new(0.02).unwrap(),
         "reorder" => {
-            config.reorder = Ratio::new(0.03).unwrap();
-            config.reorder_packets = 4;
+            link.reorder = Ratio::new(0.03).unwrap();
+            link.reorder_packets = 4;
         }
         "overtake" => {
-            let delay = |at, delay| link::Change {
+            let delay = |at, delay| scenario::Change {
                 at: at * MS,
                 delay: Some(delay * MS),
-                ..link::Change::default()
+                ..scenario::Change::default()
             };
-            config.changes = vec![delay(300, 40), delay(500, 3), delay(900, 30), delay(1300, 10)];
+            link.changes = vec![delay(300, 40), delay(500, 3), delay(900, 30), delay(1300, 10)];
         }
         "trace" => {
             let trace = Trace::parse("t", "1\n1\n2\n7\n8\n8\n8\n20\n").unwrap();
-            (config.service, config.changes) = (Service::Trace(Arc::new(trace)), Vec::new());
+            (link.service, link.changes) = (Service::Trace(Arc::new(trace)), Vec::new());
         }
-        "log" => network.links[0].log = true,
+        "log" => drop(network.logged.insert(0)),
         "slow_back" => {
-            let config = link::Config::at_rate(Rate::from_bits_per_sec(200_000), 8 * MS);
-            network.links[1] = Link::new("back", config, queue("fifo", "10p"));
+            let rate = Rate::from_bits_per_sec(200_000);
+            network.links[1] = Link::at_rate("back", rate, 8 * MS, queue("fifo", "10p"));
         }
         // A window of a few hundred packets meets a queue of a few.
         "overshoot" => {
-            config.service = Service::Rate(Rate::from_mbit_per_sec(200));
-            config.changes.clear();
+            link.service = Service::Rate(Rate::from_mbit_per_sec(200));
+            link.changes.clear();
             network.flows = vec![flow("cubic", GREEDY)];
         }
         _ => unreachable!("{name}"),
@@ -130,7 +132,7 @@ fn of_link(stack: Stack, name: &str) -> Network {
     network
 }
 
-/// Datagrams of each kind over two paths in turn.
+/// Datagrams of each kind, over two paths in turn.
 fn of_sources(stack: Stack) -> Network {
     let (rate, packet) = (Rate::from_mbit_per_sec(4), ByteCount::new(900));
     let on_off = Source::OnOff { rate, packet, on: 50 * MS, off: 30 * MS };
@@ -139,8 +141,8 @@ fn of_sources(stack: Stack) -> Network {
         sources.into_iter().map(|it| flow("cubic", Traffic::Source(it))).collect();
     flows.push(flow("cubic", GREEDY));
     let mut network = network(stack, flows);
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(5), 12 * MS);
-    network.links.push(Link::new("other", config, queue("fifo", "30p")));
+    let rate = Rate::from_mbit_per_sec(5);
+    network.links.push(Link::at_rate("other", rate, 12 * MS, queue("fifo", "30p")));
     for flow in &mut network.flows {
         flow.data = vec![Hop::Spread(vec![vec![Hop::Link(0)], vec![Hop::Link(2)]])];
     }
@@ -150,7 +152,7 @@ fn of_sources(stack: Stack) -> Network {
 fn of_messages(stack: Stack, name: &str) -> Network {
     let opener = if name == "by_sender" { Opener::Sender } else { Opener::Receiver };
     let mut network = network(stack, vec![flow("cubic", Traffic::Messages(opener))]);
-    network.links[0].config.loss = Ratio::new(0.01).unwrap();
+    network.links[0].loss = Ratio::new(0.01).unwrap();
     network
 }
 
@@ -164,12 +166,13 @@ fn schedule() -> Vec<Request> {
     (0..250).map(request).collect()
 }
 
-/// Flows of a bundle and one beside it. Its limits always hold: in so short a time a supervisor would hardly enforce any.
+/// Flows of a bundle, and one outside. Its limits always hold: in so short a run a supervisor would hardly
+/// enforce any.
 fn of_bundle(stack: Stack, law: &str) -> Network {
     let mut network = network(stack, mixed());
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let bundle = Bundle::new("b", Spec::named(law), queue("sfq", "200p"), path, back);
-    network.bundles = vec![Bundle { supervised: false, ..bundle }];
+    let bundle = Bundle::new("b", Spec::named(law), queue("sfq", "200p"));
+    network.bundles = vec![RoutedBundle::new(Bundle { supervised: false, ..bundle }, path, back)];
     network.links[0].qdisc = queue("fifo", "200p");
     for flow in &mut network.flows[1..] {
         flow.data = vec![Hop::Bundle(0)];
@@ -177,7 +180,7 @@ fn of_bundle(stack: Stack, law: &str) -> Network {
     network
 }
 
-/// What the table says of a run after its name and its stack.
+/// Columns of the table for a run, after its name and stack.
 fn outcome(network: &Network) -> String {
     let mut simulation = Simulation::new(network).unwrap();
     if matches!(network.flows[0].traffic, Traffic::Messages(_)) {
@@ -194,7 +197,7 @@ fn outcome(network: &Network) -> String {
     format!("{packets} packets {rate:.2} Mbit/s {queue:.1} queued {drops} dropped {hash:016x}")
 }
 
-/// The table as this build makes it, in the order of the registries.
+/// The table of this build, in the order of the registries.
 fn table() -> String {
     const LINKS: [&str; 7] =
         ["loss", "reorder", "overtake", "trace", "log", "slow_back", "overshoot"];
@@ -225,8 +228,8 @@ fn table() -> String {
     text
 }
 
-/// Only what stands in the table is compared: a new algorithm needs no line. The failure prints each
-/// changed line as it was and as it is, and the table as it is to be where the change is meant.
+/// Compares only the lines in the table, so a new algorithm needs none. The failure prints each changed line,
+/// old and new. For an intended change, it also prints the complete new table.
 #[test]
 fn runs_are_what_they_were() {
     let table = table();

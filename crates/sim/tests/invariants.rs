@@ -1,4 +1,4 @@
-//! What holds in every run, whatever the algorithm.
+//! Properties of every run, whatever the algorithm.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
@@ -21,7 +21,7 @@ fn fifo(limit: &str) -> Spec {
     Spec::named("fifo").with("limit", Value::Text(limit.into()))
 }
 
-/// 16 Mbit/s, 15 ms, 20 packets: a bandwidth-delay product of 20 packets too.
+/// 16 Mbit/s, 15 ms, 20 packets of buffer; the bandwidth-delay product is also 20 packets.
 fn dumbbell(flows: Vec<Flow>) -> Dumbbell {
     Dumbbell {
         stop: Duration::from_secs(10),
@@ -170,7 +170,7 @@ fn changes_take_effect_when_they_are_due() {
         bins.iter().map(|bin| f64::from(bin.bytes) * 8e-6).sum::<f64>() * 20.0 / bins.len() as f64
     };
     let share = 1448.0 / 1514.0;
-    // Up to a packet at either end of a second: 0.1 %.
+    // Up to a packet at either end of a second is 0.1 %.
     for (rate, from, to) in [(16.0, 20, 40), (0.0, 41, 60), (8.0, 80, 100)] {
         assert!((mbit(from, to) - rate * share).abs() < 0.02, "{rate}: {}", mbit(from, to));
     }
@@ -183,7 +183,7 @@ fn a_paced_sender_keeps_its_rate_without_a_queue() {
     plan.stack.tcp.paces_first_window = true;
     let mut simulation = run(&plan);
     let metrics = simulation.flow_metrics(0).unwrap();
-    // Of payload, as algorithms measure rates.
+    // The rate of the payload, as algorithms measure rates.
     assert!((metrics.mean_throughput_l4 / 8.0 - 1.0).abs() < 0.005, "{metrics:?}");
     let link = simulation.link_metrics(0);
     assert!(link.max_qdisc_length_l2 <= 1 && link.mean_qdisc_length_l2 < 0.01, "{link:?}");
@@ -201,7 +201,7 @@ fn equal_runs_have_equal_events_and_another_seed_has_others() {
     let hash = |seed| run(&plan(seed)).event_hash();
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
-    // The same in debug and release builds and on every machine.
+    // The hash is the same in debug and release builds and on every machine.
     assert_eq!(hash(7), 1_392_200_103_970_005_001);
 }
 

@@ -1,4 +1,4 @@
-//! Prague at a bottleneck with DualPI2: beside Cubic, and beside itself.
+//! Prague at a bottleneck with DualPI2: competing with Cubic, and with itself.
 
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
@@ -6,21 +6,21 @@ use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::network::Network;
 use forebay_sim::{BIN_NS, Dumbbell, Flow, Owner, Simulation, Stack};
 
-/// What came before counts for nothing: slow start, and the way to a share. Cubic takes 10 s from one drop to the
-/// next where it has half of 120 Mbit/s.
+/// Time before the measurement: slow start, and convergence to a share. With half of 120 Mbit/s, Cubic takes
+/// 10 s from one drop to the next.
 const WARMUP: Duration = Duration::from_secs(20);
 const STOP: Duration = Duration::from_secs(100);
-/// Drops are few, so that a run depends on their draws.
+/// Drops are few, so that a run depends on its random draws.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// A flow from the end of the warm-up on, all runs together.
+/// Figures of a flow from the end of the warm-up on, over all runs.
 struct Outcome {
     mbit_per_s: f64,
-    /// 99th percentile of the times of packets in queue and server, in milliseconds.
+    /// 99th percentile of the packets' time in queue and server (ms).
     p99_ms: f64,
 }
 
-/// Flows of these laws and round trips (ms) over `mbit_per_s`.
+/// Runs flows with these algorithms and round trips (ms) over `mbit_per_s`.
 fn run<const N: usize>(mbit_per_s: u64, flows: [(&str, u64); N]) -> [Outcome; N] {
     let flow = |(cc, rtt_ms)| Flow {
         cc: Spec::named(cc),
@@ -42,7 +42,7 @@ fn run<const N: usize>(mbit_per_s: u64, flows: [(&str, u64); N]) -> [Outcome; N]
             changes: Vec::new(),
             flows: flows.map(flow).to_vec(),
         });
-        network.links[0].log = true;
+        network.logged.insert(0);
         let mut simulation = Simulation::new(&network).unwrap();
         simulation.run();
         let skipped = (WARMUP.as_nanos() / u128::from(BIN_NS)) as usize;
@@ -69,7 +69,7 @@ fn run<const N: usize>(mbit_per_s: u64, flows: [(&str, u64); N]) -> [Outcome; N]
     })
 }
 
-/// Prints what the flows came to, for those who look at it.
+/// Prints the flows' figures for manual inspection.
 fn tell(path: &str, flows: &[Outcome]) {
     for Outcome { mbit_per_s, p99_ms } in flows {
         println!("{path}: {mbit_per_s:.1} Mbit/s, p99 {p99_ms:.2} ms");
@@ -98,7 +98,7 @@ fn a_short_round_trip_gives_prague_hardly_more() {
     let flows = run(40, [("prague", 5), ("prague", 25)]);
     tell("40 Mbit/s, 5 and 25 ms", &flows);
     let [short, long] = flows;
-    // Five times as much is what rates have that grow by the round trip.
+    // Rates that grow in proportion to the round trip would give a ratio of five.
     assert!((0.8..1.5).contains(&(short.mbit_per_s / long.mbit_per_s)));
     assert!(short.mbit_per_s + long.mbit_per_s > 0.93 * 40.0);
     assert!(short.p99_ms <= 2.0 && long.p99_ms <= 2.0);

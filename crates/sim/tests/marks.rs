@@ -1,4 +1,4 @@
-//! Queues that mark, and the senders that answer.
+//! Queues that mark packets, and senders that respond.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;

@@ -1,26 +1,25 @@
-//! Messages that have a connection each, in slots that are used again.
+//! Messages with a connection each, in reused slots.
 
-use forebay_core::link;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::{self as scenario, Link};
+use forebay_sim::network::{Flow, Hop, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
 const RTT: Duration = Duration::from_millis(40);
 const RATE: Rate = Rate::from_mbit_per_sec(24);
 
-/// Nanoseconds that `bytes` take at [`RATE`].
+/// Time of `bytes` at [`RATE`] (ns).
 fn service_ns(bytes: u64) -> u64 {
     bytes * 8 * 1000 / 24
 }
 
 fn link(name: &str, loss: f64) -> Link {
-    let mut config = link::Config::at_rate(RATE, RTT / 2);
-    config.loss = Ratio::new(loss).unwrap();
     let qdisc = Spec::named("fifo").with("limit", Value::Text("100p".into()));
-    Link::new(name, config, qdisc)
+    let loss = Ratio::new(loss).unwrap();
+    Link { loss, ..Link::at_rate(name, RATE, RTT / 2, qdisc) }
 }
 
 fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
@@ -37,12 +36,12 @@ fn network(stack: Stack, opener: Opener, loss: f64) -> Network {
         data: vec![Hop::Link(0)],
         back: vec![Hop::Link(1)],
     };
-    let (stop, bundles) = (Duration::from_secs(600), Vec::new());
     let links = vec![link("there", loss), link("back", loss)];
-    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows: vec![flow] }
+    let network = Network::of_links(Duration::from_secs(600), 1, stack, links);
+    Network { flows: vec![flow], ..network }
 }
 
-/// Messages of a byte to 100 kB, 10 ms apart on the average.
+/// Messages of 1 byte to 100 kB, 10 ms apart on average.
 fn schedule(count: u64) -> Vec<Request> {
     let mut stream = Streams::new(3).stream("schedule");
     let request = |number: u64| {
@@ -71,7 +70,7 @@ const WAYS: [(Stack, Opener); 4] = [
     (Stack::LINUX, Opener::Receiver),
 ];
 
-/// In debug builds every event checks that no packet has gone missing.
+/// In debug builds, every event checks that no packet is missing.
 #[test]
 fn every_message_is_read_whole_and_every_slot_comes_back_whatever_is_lost() {
     let schedule = schedule(2000);
@@ -86,7 +85,7 @@ fn every_message_is_read_whole_and_every_slot_comes_back_whatever_is_lost() {
             assert_eq!(metrics.total_retransmissions_l4 > 100, loss > 0.0, "{metrics:?}");
             let slots = simulation.slots(0).unwrap();
             assert_eq!((slots.live, slots.opened), (0, 2000), "{stack:?} {opener:?}");
-            // Without losses a connection lives for less than a second, and 100 begin in one.
+            // Without losses a connection lives for less than a second, and 100 start per second.
             assert!(slots.all < if loss > 0.0 { 600 } else { 100 }, "{slots:?}");
             for (request, outcome) in schedule.iter().zip(requests.outcomes(0)) {
                 assert_eq!(outcome.sent, Some(Timestamp::ZERO + request.at));
@@ -98,7 +97,7 @@ fn every_message_is_read_whole_and_every_slot_comes_back_whatever_is_lost() {
 
 #[test]
 fn a_connection_costs_its_handshake_its_data_and_its_end() {
-    // 66 bytes of headers a packet; two segments, of 1448 and 552 bytes; a request of 16 bytes.
+    // 66 bytes of headers per packet; two segments, with 1448 and 552 bytes; a request of 16 bytes.
     let rtt_ns = RTT.as_nanos() as u64;
     let data_ns = service_ns(1514) + service_ns(618);
     let by_sender = rtt_ns + 2 * service_ns(66) + rtt_ns / 2 + service_ns(66) + data_ns;
@@ -107,7 +106,7 @@ fn a_connection_costs_its_handshake_its_data_and_its_end() {
     for (opener, read_ns, packets) in [
         // SYN, SYN ACK, ACK, two segments with an ACK each, FIN, ACK.
         (Opener::Sender, by_sender, 9),
-        // The same and the request.
+        // As above, plus the request.
         (Opener::Receiver, by_receiver, 10),
     ] {
         let (simulation, requests) = run(network(Stack::LINUX, opener, 0.0), &[request]);
@@ -141,15 +140,15 @@ fn what_a_connection_costs_does_not_depend_on_how_many_went_before() {
 
 #[test]
 fn packets_of_a_connection_that_has_ended_do_not_reach_the_next_one_in_its_slot() {
-    // For 100 ms packets take 1.5 s. They are repaired after a second, and the slots of their
-    // connections have others when they come; those that they overtook would be read twice.
+    // For 100 ms packets take 1.5 s. After a second they are repaired, and other connections have
+    // their slots when they arrive. The packets that they overtook would be read twice.
     let mut network = network(Stack::NS3, Opener::Sender, 0.0);
-    let change = |ms, delay_ms| link::Change {
+    let change = |ms, delay_ms| scenario::Change {
         at: Duration::from_millis(ms),
         delay: Some(Duration::from_millis(delay_ms)),
-        ..link::Change::default()
+        ..scenario::Change::default()
     };
-    network.links[0].config.changes = vec![change(4000, 1500), change(4100, 20)];
+    network.links[0].changes = vec![change(4000, 1500), change(4100, 20)];
     let schedule = schedule(1500);
     let bytes: u64 = schedule.iter().map(|request| request.size.as_u64()).sum();
     let (mut simulation, requests) = run(network, &schedule);
@@ -164,7 +163,7 @@ fn equal_runs_have_equal_events() {
     let schedule = schedule(500);
     let hash = |opener| run(network(Stack::NS3, opener, 0.02), &schedule).0.event_hash();
     assert_eq!(hash(Opener::Sender), hash(Opener::Sender));
-    // The same in debug and release builds and on every machine.
+    // The hashes are the same in debug and release builds and on every machine.
     let known = [5_631_261_155_755_772_417, 8_811_056_775_095_697_845];
     assert_eq!([hash(Opener::Sender), hash(Opener::Receiver)], known);
 }

@@ -1,13 +1,14 @@
-//! Links, routes and what meets on them.
+//! Links, routes and the traffic that meets there.
 
 use std::sync::Arc;
 
-use forebay_core::link::{self, Service};
+use forebay_core::link::{AtEnd, PathTrace, Replay, Service, Trace};
 use forebay_core::record::{Fate, PacketRecord};
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Flow, Hop, Link, Network, Property, Traffic, Walk};
+use forebay_scenario::{Link, Property, Walk};
+use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{Owner, Seen, Sent, Simulation, Stack};
 
 const MS: Duration = Duration::from_millis(1);
@@ -22,7 +23,7 @@ fn window(segments: u64) -> Spec {
 }
 
 fn link(name: &str, mbit: u64, delay: Duration, limit: &str) -> Link {
-    Link::new(name, link::Config::at_rate(Rate::from_mbit_per_sec(mbit), delay), fifo(limit))
+    Link::at_rate(name, Rate::from_mbit_per_sec(mbit), delay, fifo(limit))
 }
 
 fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
@@ -44,7 +45,7 @@ fn flow(cc: Spec, traffic: Traffic, data: &[Hop], back: &[Hop]) -> Flow {
 
 fn network(links: Vec<Link>, flows: Vec<Flow>) -> Network {
     let (stop, seed, stack) = (Duration::from_secs(10), 1, Stack::LINUX);
-    Network { stop, seed, stack, links, bundles: Vec::new(), uplinks: Vec::new(), flows }
+    Network { flows, ..Network::of_links(stop, seed, stack, links) }
 }
 
 fn run(network: &Network) -> Simulation {
@@ -66,7 +67,7 @@ fn delays_are_one_line_however_they_are_written() {
     };
     let bare = |delay| {
         let mut bottleneck = bottleneck();
-        bottleneck.config.delay = delay;
+        bottleneck.delay = delay;
         vec![bottleneck, Link::delay("out", 3 * MS), Link::delay("back", 8 * MS)]
     };
     let (one, packets) =
@@ -82,11 +83,11 @@ fn delays_are_one_line_however_they_are_written() {
 
 #[test]
 fn acknowledgements_wait_in_the_queue_of_the_way_back() {
-    // The way back carries 66 bytes an acknowledgement, of two segments each: 0.2 Mbit/s are 379 of
-    // them a second, and so 8.78 Mbit/s of payload, less than the way out has.
+    // The way back carries 66 bytes per acknowledgement of two segments each. 0.2 Mbit/s carry 379
+    // acknowledgements a second, and so 8.78 Mbit/s of payload, less than the way out.
     let links = vec![link("out", 16, 10 * MS, "200p"), link("back", 0, 10 * MS, "100p")];
     let mut plan = network(links, vec![flow(window(60), GREEDY, &[Hop::Link(0)], &[Hop::Link(1)])]);
-    plan.links[1].config.service = Service::Rate(Rate::from_bits_per_sec(200_000));
+    plan.links[1].service = Service::Rate(Rate::from_bits_per_sec(200_000));
     plan.stop = Duration::from_secs(30);
     let mut simulation = run(&plan);
     let goodput = simulation.flow_metrics(0).unwrap().mean_throughput_l4;
@@ -105,7 +106,7 @@ fn means_of_a_flow_end_when_it_stops_and_counts_go_on() {
     let rate = 16.0 * 1448.0 / 1514.0;
     assert!((metrics.mean_throughput_l4 / rate - 1.0).abs() < 0.02, "{metrics:?}");
     assert!((metrics.mean_in_flight_l4 - 60.0).abs() < 1.0, "{metrics:?}");
-    // What was in flight at 4 s arrived later.
+    // Segments in flight at 4 s arrived later.
     let late =
         metrics.received_bytes as f64 / 1448.0 - metrics.mean_throughput_l4 * 3e6 / 8.0 / 1448.0;
     assert!((40.0..=60.0).contains(&late), "{late}");
@@ -122,7 +123,7 @@ fn flows_both_ways_meet_each_other_s_acknowledgements() {
     assert!(out.mean_sending_rate_l1 > 15.0 && back.mean_sending_rate_l1 > 7.2, "{out:?} {back:?}");
     let received: f64 =
         (0..2).map(|flow| simulation.flow_metrics(flow).unwrap().mean_throughput_l4).sum();
-    // Of 24 Mbit/s at most 1448/1514 are payload, less the acknowledgements of the other flow.
+    // Of 24 Mbit/s, at most 1448/1514 are payload, minus the acknowledgements of the other flow.
     assert!((20.0..22.96).contains(&received), "{received}");
 }
 
@@ -133,9 +134,9 @@ fn every_byte_arrives_once_over_links_that_lose_and_reorder() {
     for (seed, stack) in [(1, Stack::NS3), (2, Stack::LINUX)] {
         let mut links = vec![link("out", 16, 10 * MS, "50p"), link("back", 16, 10 * MS, "50p")];
         for link in &mut links {
-            link.config.loss = Ratio::new(0.02).unwrap();
-            link.config.reorder = Ratio::new(0.03).unwrap();
-            link.config.reorder_packets = 2;
+            link.loss = Ratio::new(0.02).unwrap();
+            link.reorder = Ratio::new(0.03).unwrap();
+            link.reorder_packets = 2;
         }
         let mut plan =
             network(links, vec![flow(window(20), traffic, &[Hop::Link(0)], &[Hop::Link(1)])]);
@@ -153,8 +154,7 @@ fn every_byte_arrives_once_over_links_that_lose_and_reorder() {
 #[test]
 fn the_log_of_a_link_agrees_with_its_metrics() {
     let mut bottleneck = link("bottleneck", 16, 10 * MS, "20p");
-    bottleneck.log = true;
-    bottleneck.config.loss = Ratio::new(0.01).unwrap();
+    bottleneck.loss = Ratio::new(0.01).unwrap();
     let route = [Hop::Link(0), Hop::Delay(5 * MS)];
     let datagrams = Traffic::Source(Source::Poisson {
         rate: Rate::from_mbit_per_sec(3),
@@ -165,6 +165,7 @@ fn the_log_of_a_link_agrees_with_its_metrics() {
         flow(Spec::named("const"), datagrams, &route, &[]),
     ];
     let mut plan = network(vec![bottleneck], flows);
+    plan.logged.insert(0);
     let mut simulation = run(&plan);
     let (owners, records): (Vec<Owner>, Vec<PacketRecord>) = simulation.packet_log(0).unzip();
     let link = simulation.link_metrics(0);
@@ -187,7 +188,7 @@ fn the_log_of_a_link_agrees_with_its_metrics() {
     assert!(of_datagrams.clone().all(|it| it.0.bytes == 500));
     let sent = simulation.flow_metrics(1).unwrap().data_packets_sent;
     assert_eq!(of_datagrams.count() as u64, sent);
-    // Taken out as the run goes it is the same, and holds no more than what is on the link.
+    // Taken out during the run, the log is the same and never exceeds the packets on the link.
     let mut parts = Simulation::new(&plan).unwrap();
     let mut taken = Vec::new();
     while parts.now() < simulation.now() {
@@ -197,18 +198,18 @@ fn the_log_of_a_link_agrees_with_its_metrics() {
     }
     taken.extend(parts.packet_log(0).map(|(_, record)| record));
     assert!(taken == records);
-    // A log changes nothing.
+    // A log does not change the run.
     let hash = simulation.event_hash();
-    plan.links[0].log = false;
+    plan.logged.clear();
     assert_eq!(run(&plan).event_hash(), hash);
 }
 
 #[test]
 fn a_trace_is_the_rate_of_its_link() {
-    // Opportunities of 1514 bytes, one a millisecond on the average, three in each third one.
-    let trace = link::Trace::parse("t", "3\n3\n3\n").unwrap();
+    // Opportunities of 1514 bytes, one a millisecond on average: three in every third millisecond.
+    let trace = Trace::parse("t", "3\n3\n3\n").unwrap();
     let mut bottleneck = link("bottleneck", 0, 10 * MS, "100p");
-    bottleneck.config.service = Service::Trace(Arc::new(trace));
+    bottleneck.service = Service::Trace(Arc::new(trace));
     let route = [Hop::Link(0)];
     let plan =
         network(vec![bottleneck], vec![flow(window(60), GREEDY, &route, &[Hop::Delay(10 * MS)])]);
@@ -219,6 +220,64 @@ fn a_trace_is_the_rate_of_its_link() {
     };
     let (first, last) = (received(1.0), received(10.0));
     assert_eq!((last - first) / 1448, 9000);
+}
+
+/// The packets of 100 datagrams a second over a link with this trace, by the times of departure (ms).
+fn replayed(text: &str, at_end: AtEnd, overtakes: Option<bool>) -> Vec<(u64, PacketRecord)> {
+    let mut way = link("way", 100, 10 * MS, "100p");
+    way.traces.push(Replay { trace: PathTrace::parse("t", text).unwrap().into(), at_end });
+    way.overtakes = overtakes;
+    let (rate, packet) = (Rate::from_bits_per_sec(1_200_000), ByteCount::new(1500));
+    let traffic = Traffic::Source(Source::Cbr { rate, packet });
+    let mut plan = network(vec![way], vec![flow(window(1), traffic, &[Hop::Link(0)], &[])]);
+    plan.logged.insert(0);
+    let simulation = run(&plan);
+    let records = simulation.packet_log(0).map(|(_, record)| record);
+    let mut all: Vec<_> = records.map(|it| (it.departed_ns / 1_000_000, it)).collect();
+    all.retain(|(_, record)| record.fate != Fate::Inside);
+    all
+}
+
+#[test]
+fn delay_follows_the_trace_in_order() {
+    let text = "time_s,delay_ms\n0,80\n1,5\n2,\n";
+    let delay_ms = |record: &PacketRecord| (record.released_ns - record.departed_ns) / 1_000_000;
+    for (at_end, later_ms) in [(AtEnd::Repeat, 80), (AtEnd::Hold, 5)] {
+        let all = replayed(text, at_end, Some(false));
+        assert!(all.iter().map(|(_, record)| record.released_ns).is_sorted());
+        for (at_ms, record) in &all {
+            let expected = match at_ms {
+                0..1000 => 80,
+                // Those of before are on their way up to 1080 ms.
+                1000..1080 => continue,
+                1080..2000 => 5,
+                2000..3000 => later_ms,
+                _ => continue,
+            };
+            assert_eq!(delay_ms(record), expected, "{at_ms} ms");
+        }
+    }
+    let all = replayed(text, AtEnd::Repeat, Some(true));
+    let fallen = all.iter().filter(|(at_ms, _)| (1000..2000).contains(at_ms));
+    assert!(fallen.clone().count() > 90 && fallen.clone().all(|(_, it)| delay_ms(it) == 5));
+    assert!(!all.iter().map(|(_, record)| record.released_ns).is_sorted());
+}
+
+#[test]
+fn loss_follows_the_trace() {
+    let text = "time_s,loss\n0,0\n1,1\n2,0.5\n4,0\n5,\n";
+    let lost = |all: &[(u64, PacketRecord)], from: u64, to: u64| {
+        let among = all.iter().filter(|(_, it)| (from..to).contains(&(it.arrived_ns / 1_000_000)));
+        among.filter(|(_, record)| record.fate == Fate::Lost).count()
+    };
+    let all = replayed(text, AtEnd::Repeat, None);
+    assert_eq!([(0, 1000), (1000, 2000)].map(|(from, to)| lost(&all, from, to)), [0, 100]);
+    assert_eq!([(4000, 6000), (6000, 7000)].map(|(from, to)| lost(&all, from, to)), [0, 100]);
+    // Five standard errors of 200 draws.
+    assert!((65..135).contains(&lost(&all, 2000, 4000)), "{}", lost(&all, 2000, 4000));
+    let again = replayed(text, AtEnd::Repeat, None);
+    assert!(all.iter().map(|(_, it)| it.fate).eq(again.iter().map(|(_, it)| it.fate)));
+    assert_eq!(lost(&replayed(text, AtEnd::Hold, None), 5000, 9000), 0);
 }
 
 #[test]
@@ -236,7 +295,7 @@ fn a_connection_that_is_written_to_tells_what_is_read_and_when() {
     while let Some(read) = simulation.run_until_read(seconds(2.0)) {
         reads.push((read.number, simulation.now()));
     }
-    // 1514, 618 and 166 bytes at 8 Mbit/s, and 10 ms.
+    // 1514, 618 and 166 bytes at 8 Mbit/s, plus 10 ms.
     let expected = [(1, 1.011514), (2, 1.012132), (3, 1.012298)];
     assert_eq!(reads, expected.map(|(segments, secs)| (segments, seconds(secs))));
     let end = simulation.write(0, 5_000_000);
@@ -281,7 +340,7 @@ fn packets_that_take_turns_use_both_paths_and_flows_on_one_path_do_not_notice() 
     let mut simulation = run(&plan);
     let [upper, lower] = [0, 1].map(|index| simulation.link_metrics(index).packets);
     assert!(upper.abs_diff(lower) <= 60, "{upper} {lower}");
-    // The paths are alike, so packets come out in order and both are full.
+    // The paths are alike, so packets arrive in order and both paths are full.
     assert!(simulation.flow_metrics(0).unwrap().mean_throughput_l4 > 15.0);
 }
 
@@ -308,12 +367,12 @@ fn a_link_where_flows_part_ways_sends_each_on_its_own() {
 fn a_walking_rate_is_met_by_the_flow_over_it() {
     let mut bottleneck = link("bottleneck", 16, 5 * MS, "100p");
     bottleneck.walks.push(Walk {
-        property: Property::Rate,
         interval: 100 * MS,
         correlation: 0.5,
         deviation: 1e6,
         min: 4e6,
         max: 16e6,
+        ..Walk::default()
     });
     let plan = network(
         vec![bottleneck],
@@ -347,10 +406,9 @@ fn what_cannot_be_is_refused() {
     let walk = Walk {
         property: Property::Loss,
         interval: MS,
-        correlation: 0.0,
         deviation: 0.1,
-        min: 0.0,
         max: 1.5,
+        ..Walk::default()
     };
     assert_eq!(refused(&|it| it.links[0].walks.push(walk)), Some("l.max".into()));
 }
@@ -398,7 +456,7 @@ fn who_watches_the_endpoints_changes_nothing_and_sees_every_packet() {
             if !segment.blocks.is_empty() && segment.echo.is_some())
     };
     assert!(count(is_sacking) > 100);
-    // Until the first loss the window is below no threshold that is known.
+    // Until the first loss no threshold is known.
     let first = seen.iter().find_map(|it| match it {
         Seen::State { state, .. } => Some(*state),
         _ => None,

@@ -1,16 +1,19 @@
-//! What a probe would observe of simulated paths, and whether the verdict is that of what stands at the bottleneck.
+//! Simulated observations of a probe, and whether its verdict matches the queue at the bottleneck.
 
 use std::collections::BTreeMap;
 
-use forebay_core::link;
-use forebay_core::probe::{Answer, Findings, FlowLook, Load, Observed, Phase, Ping, Reason, judge};
+use forebay_core::link::Service;
+use forebay_core::probe::{
+    Answer, Findings, FlowLook, Load, LoadPhase, Observed, Ping, Reason, judge,
+};
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Hop, Link, Network};
+use forebay_scenario::Link;
+use forebay_sim::network::{Hop, Network};
 use forebay_sim::{Change, Dumbbell, Flow, Owner, Seen, Simulation, Stack};
 
-/// Source ports of the pings, each with a ping every 40 ms.
+/// Number of source ports for pings; each sends a ping every 40 ms.
 const PORTS: usize = 8;
 const PING_INTERVAL: Duration = Duration::from_millis(40);
 const PING_BYTES: u64 = 82;
@@ -18,10 +21,10 @@ const PING_BYTES: u64 = 82;
 const FEW: u16 = 2;
 const MANY: u16 = 8;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Idle, a few connections, all of them: as a probe of 8 s.
+/// Idle, a few connections, all connections: like a probe of 8 s.
 const LOAD: Load = Load {
-    few: Phase { flows: FEW, from: at(2_500), to: at(5_200) },
-    many: Phase { flows: MANY, from: at(5_200), to: at(10_500) },
+    few: LoadPhase { flows: FEW, from: at(2_500), to: at(5_200) },
+    many: LoadPhase { flows: MANY, from: at(5_200), to: at(10_500) },
 };
 const STOP: Duration = Duration::from_millis(11_500);
 
@@ -37,7 +40,7 @@ fn since_start(time: Timestamp) -> Duration {
     time.saturating_since(Timestamp::ZERO)
 }
 
-/// A path of so many Mbit/s whose pings start one after the other; some ports have another round trip.
+/// A path of `mbit_per_sec` Mbit/s whose pings start one after the other; some ports have another round trip.
 fn path(mbit_per_sec: u64, rtt: Duration, qdisc: &str) -> Dumbbell {
     let ping = |port: usize| Flow {
         cc: Spec::named("cubic"),
@@ -66,12 +69,12 @@ fn path(mbit_per_sec: u64, rtt: Duration, qdisc: &str) -> Dumbbell {
     }
 }
 
-/// What a probe of that path would see, where the peer tells no times and routers are silent.
+/// Observations of a probe of that path if the peer reports no times and routers are silent.
 fn observed(path: &Dumbbell) -> Observed {
     observed_over(path, Network::from(path))
 }
 
-/// The like where `network`, made of `path`, was changed since.
+/// Like [`observed`], with `network` made from `path` and then changed.
 fn observed_over(path: &Dumbbell, network: Network) -> Observed {
     let mut simulation = Simulation::new(network).unwrap();
     simulation.watch_endpoints();
@@ -111,7 +114,7 @@ fn observed_over(path: &Dumbbell, network: Network) -> Observed {
     }
 }
 
-/// Pings, as if each datagram were answered at once and the way back were idle.
+/// Pings whose answers return immediately over an idle way back.
 fn pings(path: &Dumbbell, seen: &[Seen]) -> Vec<Ping> {
     let received = seen.iter().filter_map(|seen| match seen {
         Seen::Received(received) => Some((received.identity, received.at)),
@@ -139,7 +142,7 @@ fn expect(path: &Dumbbell, reason: Reason) -> Findings {
     found
 }
 
-/// `path` with so many Cubic flows of other senders, from before the load on.
+/// `path` with `count` Cubic flows of other senders, from before the load on.
 fn shared(path: Dumbbell, count: usize) -> Dumbbell {
     let source = Source::Greedy { bytes: None };
     let flow = Flow { cc: Spec::named("cubic"), source, start: Duration::ZERO, rtt: None };
@@ -147,10 +150,10 @@ fn shared(path: Dumbbell, count: usize) -> Dumbbell {
     Dumbbell { flows, ..path }
 }
 
-/// `path` where each packet takes up to `jitter` longer on the way there, in order.
+/// `path` whose packets take up to `jitter` longer on the way out, in order.
 fn jittery(path: &Dumbbell, jitter: Duration) -> Network {
     let mut network = Network::from(path);
-    network.links[1].config.jitter = jitter;
+    network.links[1].jitter = jitter;
     network
 }
 
@@ -168,7 +171,7 @@ fn a_queue_in_a_plain_buffer_is_found_and_measured() {
             let buffer = Rate::from_mbit_per_sec(rate).bytes_in(rtt * times).as_u64() / 1514;
             let longest =
                 ByteCount::new(buffer * 1514).time_at(Rate::from_mbit_per_sec(rate)).unwrap();
-            // Shorter ones are another test's.
+            // Another test covers shorter ones.
             if longest < ms(30) {
                 continue;
             }
@@ -192,7 +195,7 @@ fn a_queue_that_is_managed_is_left_alone() {
     for rtt in RTTS {
         for qdisc in ["codel", "fq_codel", "pie", "sfq(limit=400p)"] {
             expect(&path(20, rtt, qdisc), Reason::QueueManaged);
-            // So little stands there that the path may pass for one that is policed or not full: no bundle helps.
+            // The queue is so short that the path may look policed or not full: no bundle would help.
             let found = Findings::of(&observed(&path(50, rtt, qdisc)));
             assert_ne!(judge(&found, None).answer, Answer::Yes, "{qdisc} {rtt:?}: {found:?}");
         }
@@ -220,7 +223,7 @@ fn a_policer_is_told_from_loss_by_chance() {
 fn ways_of_different_lengths_are_noticed() {
     for (rate, rtt) in paths() {
         let mut path = path(rate, rtt, "fifo(limit=200p)");
-        // Every third port, and connection, goes the long way.
+        // Every third port and every third connection takes the long way.
         for flow in path.flows.iter_mut().step_by(3) {
             flow.rtt = Some(rtt + ms(15));
         }
@@ -231,7 +234,8 @@ fn ways_of_different_lengths_are_noticed() {
 
 #[test]
 fn fair_queues_are_no_several_ways() {
-    // Busy flows of other senders raise what pings wait before the load; some ports share a queue with one.
+    // Busy flows of other senders raise the wait of pings before the load; some ports share a queue with such
+    // a flow.
     for qdisc in ["sfq(limit=400p)", "drr", "fq_codel"] {
         for (rate, cross) in [(5, 4), (10, 20), (20, 20), (50, 60)] {
             let path = shared(path(rate, ms(10), qdisc), cross);
@@ -243,7 +247,7 @@ fn fair_queues_are_no_several_ways() {
             );
         }
     }
-    // Connections wait apart there, and pings of all ports alike.
+    // There connections wait separately, and pings of all ports wait equally long.
     let shared = shared(path(50, ms(100), "sfq(limit=100p)"), 1);
     expect(&shared, Reason::QueueManaged);
 }
@@ -252,10 +256,11 @@ fn fair_queues_are_no_several_ways() {
 fn ways_of_unlike_queues_are_noticed() {
     let path = path(20, ms(40), "fifo(limit=100p)");
     let mut network = Network::from(&path);
-    // Two links of half the rate, of which one has the longer buffer.
-    let half = link::Config::at_rate(Rate::from_mbit_per_sec(10), Duration::ZERO);
-    network.links[0].config = half.clone();
-    network.links.push(Link::new("other", half, "fifo(limit=20p)".parse().unwrap()));
+    // Two links of half the rate; one has the longer buffer.
+    let half = Rate::from_mbit_per_sec(10);
+    network.links[0].service = Service::Rate(half);
+    let qdisc = "fifo(limit=20p)".parse().unwrap();
+    network.links.push(Link::at_rate("other", half, Duration::ZERO, qdisc));
     let other = network.links.len() - 1;
     for flow in &mut network.flows {
         flow.data[0] = Hop::Hashed(vec![vec![Hop::Link(0)], vec![Hop::Link(other)]]);
@@ -268,7 +273,7 @@ fn ways_of_unlike_queues_are_noticed() {
 #[test]
 fn jitter_is_no_queue() {
     for jitter in [ms(5), ms(20), ms(40)] {
-        // More than anything fills, or a buffer of 7 ms; and one of 48 ms.
+        // A rate that no flow fills, or a buffer of 7 ms; below, a buffer of 48 ms.
         for (rate, qdisc) in [(2_000, "fifo(limit=1000p)"), (50, "fifo(limit=30p)")] {
             let path = path(rate, ms(40), qdisc);
             let found = Findings::of(&observed_over(&path, jittery(&path, jitter)));
@@ -304,7 +309,7 @@ fn only_queues_count_without_a_load() {
         let (reason, found) = gentle(&path, jittery(&path, jitter));
         assert_eq!(reason, Reason::NotLoaded, "{jitter:?}: {found:?}");
     }
-    // The way becomes longer, and stays so.
+    // The path becomes longer and stays so.
     let change = Change { at: ms(1_500), rtt: Some(ms(70)), ..Change::default() };
     let path = Dumbbell { changes: vec![change], ..path };
     let (reason, found) = gentle(&path, Network::from(&path));
@@ -315,7 +320,7 @@ fn only_queues_count_without_a_load() {
 #[test]
 fn rate_that_changes_leaves_the_answer_unclear() {
     let changed = |mbit_per_sec| {
-        // In the middle of the time that counts.
+        // In the middle of the evaluated time.
         let rate = Some(Rate::from_mbit_per_sec(mbit_per_sec));
         let change = Change { at: ms(8_500), rate, ..Change::default() };
         Dumbbell { changes: vec![change], ..path(20, ms(40), "fifo(limit=132p)") }

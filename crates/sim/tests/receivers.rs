@@ -1,14 +1,15 @@
-//! Receivers that misbehave, read slowly or acknowledge seldom, and what senders make of them.
+//! Receivers that misbehave, read slowly or acknowledge seldom, and the senders' responses.
 
 use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
 };
-use forebay_core::link;
+use forebay_core::link::Service;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Conduct, Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_scenario::Link;
+use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{EcnMode, FlowMetrics, Simulation, Stack, Tcp};
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,7 +17,7 @@ const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 const OUT: usize = 0;
 const BACK: usize = 1;
 
-/// A segment is acknowledged at once where nothing else is said.
+/// A receiver that acknowledges each segment at once; the default of this file.
 const EACH: Receiving = Receiving {
     conduct: Conduct::Honest,
     read_rate: None,
@@ -33,12 +34,11 @@ fn window(segments: u64) -> Spec {
     Spec::named("const").with("cwnd", Value::Text(format!("{}B", segments * 1448)))
 }
 
-/// 10 s of 16 Mbit/s and 40 ms with a queue of 100 packets, and a flow for each algorithm and receiver. The
-/// way back is fast, and counts its packets.
+/// 10 s over 16 Mbit/s and 40 ms with a queue of 100 packets, and a flow for each algorithm and receiver. The
+/// way back is fast and counts its packets.
 fn network(flows: &[(Spec, Receiving)]) -> Network {
     let link = |name, mbit, limit| {
-        let config = link::Config::at_rate(Rate::from_mbit_per_sec(mbit), 20 * MS);
-        Link::new(name, config, fifo(limit))
+        Link::at_rate(name, Rate::from_mbit_per_sec(mbit), 20 * MS, fifo(limit))
     };
     let flow = |(cc, receiving): &(Spec, Receiving)| Flow {
         cc: cc.clone(),
@@ -114,7 +114,7 @@ fn algorithms() -> Registry {
 
 #[test]
 fn pieces_of_acknowledgements_swell_the_window_of_who_counts_them_and_of_nobody_who_counts_bytes() {
-    // The answers to the first ten segments are there after two round trips, of which one is the handshake's.
+    // The answers to the first ten segments arrive after two round trips, including the handshake's.
     let cwnd = |cc: &str, conduct| {
         let network = network(&[(Spec::named(cc), Receiving { conduct, ..EACH })]);
         let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
@@ -153,7 +153,7 @@ fn repeated_acknowledgements_deceive_who_counts_duplicates_and_nobody_who_asks_f
         (metrics.total_retransmissions_l4, metrics.total_spurious_retransmissions_l4)
     };
     let copies = Conduct::Duplicating(3);
-    // The window fits into the path: nothing is lost, but for what a deceived sender sends too much.
+    // The window fits into the path: nothing is lost, except surplus packets of a deceived sender.
     assert_eq!([resent(false, Conduct::Honest), resent(true, Conduct::Honest)], [(0, 0); 2]);
     assert_eq!(resent(true, copies), (0, 0));
     let (all, spurious) = resent(false, copies);
@@ -166,26 +166,26 @@ fn an_optimistic_receiver_hides_losses_from_its_sender_and_not_from_the_figures(
         let buffer = Some(ByteCount::new(256_000));
         let receiving = Receiving { conduct, buffer, ..Receiving::default() };
         let mut network = network(&[(Spec::named("newreno"), receiving)]);
-        network.links[OUT].config.loss = Ratio::new(0.02).unwrap();
+        network.links[OUT].loss = Ratio::new(0.02).unwrap();
         metrics(network)
     };
     let (honest, optimistic) = (run(Conduct::Honest), run(Conduct::Optimistic(5)));
     assert_eq!((honest.total_unreceived_l4, optimistic.total_retransmissions_l4), (None, 0));
     assert!(honest.total_retransmissions_l4 > 20, "{honest:?}");
-    // 2.5 Mbit/s by the formula of Mathis et al., and the whole link.
+    // 2.5 Mbit/s by the formula of Mathis et al., compared with the whole link.
     assert!(honest.mean_throughput_l4 < 5.0 && optimistic.mean_throughput_l4 > 12.0);
     let (lost, received) =
         (optimistic.total_unreceived_l4.unwrap(), optimistic.received_bytes / 1448);
     assert!(lost > optimistic.data_packets_sent / 50, "{optimistic:?}");
-    // What was sent has come or is missing, but for what the path still holds.
+    // Each sent packet has arrived, is missing, or is still on the path.
     let rest = optimistic.data_packets_sent - lost - received;
     assert!(rest <= 300, "{rest}: {optimistic:?}");
 }
 
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_ignored_and_the_receiver_believed_again() {
-    // The lead is more than any window: the sender hears nothing, and the segment that it sends again, a
-    // probe of the tail, is acknowledged as it should be.
+    // The lead exceeds any window, so the sender ignores these acknowledgements. It resends a segment as a
+    // probe of the tail, and the receiver acknowledges that correctly.
     let receiving = Receiving { conduct: Conduct::Optimistic(10_000), ..EACH };
     let metrics = metrics(network(&[(window(8), receiving)]));
     assert!(metrics.total_retransmissions_l4 > 3, "{metrics:?}");
@@ -221,7 +221,7 @@ fn an_application_that_reads_slowly_limits_the_sender_without_a_queue_or_a_loss(
         let receiving = Receiving { read_rate, buffer, ..Receiving::default() };
         let mut simulation = run(network(&[(Spec::named(cc), receiving)]));
         let metrics = simulation.flow_metrics(0).unwrap();
-        // What the buffer holds arrives beside what is read.
+        // The buffer's contents arrive in addition to the bytes read.
         assert!((3.8..4.15).contains(&metrics.mean_throughput_l4), "{cc}: {metrics:?}");
         // BBR does not even fill the window.
         let limited = metrics.rwnd_limited_l4.unwrap();
@@ -248,7 +248,7 @@ fn probes_find_out_that_a_window_has_opened_though_half_of_all_that_tells_so_is_
     let buffer = Some(ByteCount::new(16_000));
     let receiving = Receiving { read_rate, buffer, ..Receiving::default() };
     let mut network = network(&[(Spec::named("cubic"), receiving)]);
-    network.links[BACK].config.loss = Ratio::new(0.5).unwrap();
+    network.links[BACK].loss = Ratio::new(0.5).unwrap();
     network.stop = Duration::from_secs(60);
     let metrics = metrics(network);
     assert!(metrics.total_window_probes_l4.unwrap() > 0, "{metrics:?}");
@@ -275,18 +275,19 @@ fn acknowledgements_are_as_seldom_as_their_receiver_wants() {
         let (ratio, _) = acks(every, None);
         assert!(ratio > least && ratio < 1.05 * least, "{every:?}: {ratio}");
     }
-    // A window at once, and nothing more until the delay is over.
+    // The receiver acknowledges a window at once, and then nothing until the delay is over.
     let (_, acks) = acks(Some(1000), Some(100 * MS));
     assert!((10_000.0 / 145.0..10_000.0 / 139.0 + 20.0).contains(&acks), "{acks}");
 }
 
 #[test]
 fn a_filter_drops_acknowledgements_that_later_ones_make_needless_and_so_frees_the_way_back() {
-    // 66 bytes an acknowledgement, of each segment: 100 kbit/s are 189 of them a second, and 2.2 Mbit/s.
+    // 66 bytes per acknowledgement of each segment: 100 kbit/s carry 189 acknowledgements a second, and so
+    // 2.2 Mbit/s.
     let run = |ack_filter| {
         let mut network = network(&[(window(60), EACH)]);
         let back = &mut network.links[BACK];
-        back.config.service = link::Service::Rate(Rate::from_bits_per_sec(100_000));
+        back.service = Service::Rate(Rate::from_bits_per_sec(100_000));
         (back.ack_filter, back.qdisc) = (ack_filter, fifo("100p"));
         let mut simulation = run(network);
         let drops = simulation.link_metrics(BACK).drops.superseded;
@@ -359,16 +360,16 @@ fn whatever_a_receiver_does_on_whatever_path_every_segment_is_accounted_for() {
         }
         network.links[BACK].ack_filter = random.chance(0.3);
         for (link, most) in [(OUT, 0.03), (BACK, 0.2)] {
-            let config = &mut network.links[link].config;
-            config.loss = Ratio::new(random.unit() * most).unwrap();
-            (config.reorder, config.reorder_packets) = (Ratio::new(0.02).unwrap(), 5);
+            let link = &mut network.links[link];
+            link.loss = Ratio::new(random.unit() * most).unwrap();
+            (link.reorder, link.reorder_packets) = (Ratio::new(0.02).unwrap(), 5);
         }
         let plan = format!("{case}: {law} {receiving:?} {:?}", network.stack.name);
         let metrics = metrics(network);
         let received = metrics.received_bytes / 1448;
         let accounted = received + metrics.total_unreceived_l4.unwrap_or(0);
         let segments = metrics.data_packets_sent - metrics.total_retransmissions_l4;
-        // What is on its way at the end, or lost and not yet sent again.
+        // Segments on their way at the end, or lost and not yet resent.
         let rest = segments.saturating_sub(accounted);
         let is_whole = received > 0 && accounted <= metrics.data_packets_sent && rest <= 300;
         assert!(is_whole, "{plan}: {rest} are missing: {metrics:?}");

@@ -1,19 +1,19 @@
-//! A law that is no algorithm of core, as a flow's and as a bundle's.
+//! A congestion control from outside core, used by a flow and by a bundle.
 
 use forebay_core::cc::{
     Algorithm, CongestionControl, CongestionEvent, Measurement, Registry, SendLimits, State,
 };
-use forebay_core::link;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::{Receiving, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::{Bundle, Link};
+use forebay_sim::network::{Flow, Hop, Network, Opener, RoutedBundle, Traffic};
 use forebay_sim::{Requests, Simulation, Stack};
 
 const MS: Duration = Duration::from_millis(1);
 const GREEDY: Traffic = Traffic::Source(Source::Greedy { bytes: None });
 
-/// A quarter of the link, whatever happens.
+/// Sends at a quarter of the link's rate, whatever happens.
 struct Quarter;
 
 impl CongestionControl for Quarter {
@@ -45,16 +45,17 @@ fn algorithms() -> Registry {
     algorithms
 }
 
-/// 10 s of 16 Mbit/s and 20 ms with one flow of `cc`, in a bundle of `law` if there is one.
+/// 10 s over 16 Mbit/s and 20 ms with one flow of `cc`, in a bundle with `law` if given.
 fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
-    let out = link::Config::at_rate(Rate::from_mbit_per_sec(16), 10 * MS);
-    let links = vec![Link::new("out", out, Spec::named("fifo")), Link::delay("back", 10 * MS)];
+    let out = Link::at_rate("out", Rate::from_mbit_per_sec(16), 10 * MS, Spec::named("fifo"));
+    let links = vec![out, Link::delay("back", 10 * MS)];
     let (path, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    let bundle = |law| Bundle {
-        supervised: false,
-        ..Bundle::new("b", Spec::named(law), Spec::named("sfq"), path.clone(), back.clone())
+    let bundle = |law| {
+        let of = Bundle::new("b", Spec::named(law), Spec::named("sfq"));
+        let of = Bundle { supervised: false, ..of };
+        RoutedBundle::new(of, path.clone(), back.clone())
     };
-    let bundles: Vec<Bundle> = law.map(bundle).into_iter().collect();
+    let bundles: Vec<RoutedBundle> = law.map(bundle).into_iter().collect();
     let data = if bundles.is_empty() { path.clone() } else { vec![Hop::Bundle(0)] };
     let (cc, start) = (Spec::named(cc), Duration::ZERO);
     let flow = Flow {
@@ -70,11 +71,11 @@ fn network(cc: &str, traffic: Traffic, law: Option<&str>) -> Network {
         data,
         back: back.clone(),
     };
-    let (stop, stack) = (Duration::from_secs(10), Stack::LINUX);
-    Network { stop, seed: 1, stack, links, bundles, uplinks: Vec::new(), flows: vec![flow] }
+    let network = Network::of_links(Duration::from_secs(10), 1, Stack::LINUX, links);
+    Network { bundles, flows: vec![flow], ..network }
 }
 
-/// Rate in Mbit/s on the link.
+/// Rate on the link (Mbit/s).
 fn rate(network: Network) -> f64 {
     let mut simulation = Simulation::with_algorithms(network, algorithms()).unwrap();
     simulation.run();

@@ -1,4 +1,4 @@
-//! How the stacks repair losses, end to end. Losses at set times come from changes of the loss rate.
+//! Loss repair of the stacks, end to end. Changes of the loss rate cause losses at set times.
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
@@ -58,8 +58,8 @@ fn a_lost_tail_costs_two_round_trips_and_not_a_timeout() {
         run(&plan)
     };
     let metrics = lose(Stack::LINUX);
-    // The last acknowledgement comes at 89.5 ms, the probe leaves 2 SRTT + 2 ms later; its answer
-    // takes a round trip, and the repair of the other two half of one.
+    // The last acknowledgement arrives at 89.5 ms, and the probe leaves 2 SRTT + 2 ms later. Its
+    // answer takes a round trip, and the repair of the other two takes half of one.
     assert_eq!((metrics.total_rtos_l4, metrics.total_retransmissions_l4), (0, 3));
     let expected_ms = 89.5 + 2.0 * 40.8 + 2.0 + 1.5 * 40.8 + 2.0;
     assert!((ms(&metrics) - expected_ms).abs() < 3.0, "{} {expected_ms}", ms(&metrics));
@@ -76,7 +76,7 @@ fn lost_retransmissions_cost_no_timeout_while_anything_is_delivered() {
         run(&plan)
     };
     let (by_time, by_count) = (lose(Stack::LINUX), lose(BY_COUNT));
-    // Every twentieth repair is lost: some 60 timeouts where nothing else tells of it.
+    // Every twentieth repair is lost: about 60 timeouts if no other signal shows it.
     assert!(by_count.total_rtos_l4 > 20, "{by_count:?}");
     assert_eq!(by_time.total_rtos_l4, 0, "{by_time:?}");
     let (faster, slower) = (by_time.received_bytes, by_count.received_bytes);
@@ -85,8 +85,8 @@ fn lost_retransmissions_cost_no_timeout_while_anything_is_delivered() {
 
 #[test]
 fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
-    // The path grows from 40 to 1000 ms: a probe and then the timer of 45 + 200 ms expire, and nothing
-    // is lost. The receiver's window of 60 segments just filled the path.
+    // The path grows from 40 to 1000 ms. A probe is sent and then the timer of 45 + 200 ms expires,
+    // although nothing is lost. The receiver's window of 60 segments just filled the path.
     let delay = |stack| {
         let mut plan = dumbbell(Spec::named("cubic"), Some(2000), stack);
         plan.stack.tcp.receive_buffer = 60 * MSS;
@@ -108,7 +108,8 @@ fn a_timeout_that_a_longer_path_provokes_is_taken_back() {
 
 #[test]
 fn reordering_within_a_quarter_of_the_round_trip_costs_no_retransmissions() {
-    // Every half second the path is shorter by 3 ms each way for a while: what is sent then overtakes.
+    // Every half second the path is 3 ms shorter each way for a while: packets sent then overtake
+    // earlier ones.
     let reorder = |stack| {
         let mut plan = dumbbell(window(60), None, stack);
         let change = |at_ms: u64, rtt_ms: u64| Change {

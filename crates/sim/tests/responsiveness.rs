@@ -1,13 +1,13 @@
-//! ccperf's published experiment #60 (`responsiveness_step`): NewReno over 64 Mbit/s that become 16 at
-//! 5 s, 15 ms, 20 packets, 15 s. The figures are ccperf's; the bounds are what ns-3 differs from
-//! itself by when immaterial settings change (start, access rate, place of the delay).
+//! ccperf's published experiment #60 (`responsiveness_step`): NewReno over 64 Mbit/s, 16 Mbit/s from 5
+//! s on, 15 ms, 20 packets, 15 s. The figures are ccperf's. The bounds are ns-3's own differences when
+//! immaterial settings change (start, access rate, place of the delay).
 
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{Change, Dumbbell, Flow, FlowMetrics, LinkMetrics, Simulation, Stack};
 
-/// The step with a start of `jitter` ninths of a round trip.
+/// Runs the step with a start delayed by `jitter` ninths of a round trip.
 fn step(jitter: u32) -> (FlowMetrics, LinkMetrics) {
     let rtt = Duration::from_millis(15);
     let source = Source::Greedy { bytes: None };
@@ -44,7 +44,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 type Metric = fn(&(FlowMetrics, LinkMetrics)) -> f64;
 
-/// Name, ccperf's figure, bound as a share of it and on top of that, ours.
+/// Name, ccperf's figure, relative bound, additional absolute bound, our figure.
 const CHECKS: [(&str, f64, f64, f64, Metric); 16] = [
     ("mean_throughput_l4", 27.72, 0.005, 0.0, |run| run.0.mean_throughput_l4),
     ("mean_sending_rate_l4", 27.80, 0.005, 0.0, |run| run.0.mean_sending_rate_l4),

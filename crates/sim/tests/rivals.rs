@@ -1,4 +1,4 @@
-//! A single flow beside one that fills the buffer.
+//! A single flow competing with a flow that fills the buffer.
 
 use forebay_core::qdisc;
 use forebay_core::spec::{Spec, Value};
@@ -6,8 +6,8 @@ use forebay_core::traffic::Source;
 use forebay_core::units::{Duration, Rate, Ratio};
 use forebay_sim::{Dumbbell, Flow, Simulation, Stack};
 
-/// Throughput in Mbit/s of a flow of this law and of one with Cubic that comes 5 s later, over 24 Mbit/s and 40 ms with
-/// a buffer of two bandwidth-delay products.
+/// Throughput (Mbit/s) of a flow with `cc` and of a Cubic flow that starts 5 s later. The path has 24 Mbit/s,
+/// 40 ms and a buffer of two bandwidth-delay products.
 fn beside_cubic(cc: Spec) -> [f64; 2] {
     let flow = |cc: Spec, start_s: u64| Flow {
         cc,
@@ -49,6 +49,6 @@ fn copa_that_switches_modes_has_its_part_beside_cubic_and_copa_that_does_not_has
 #[test]
 fn nimbus_competes_as_a_single_flow() {
     let [nimbus, beside] = beside_cubic(of_flow("nimbus"));
-    // Nothing is switched in the first 15 s, and Reno takes its time from what Cubic has left it.
+    // Nimbus does not switch in the first 15 s, and Reno then recovers slowly from Cubic's share.
     assert!((0.2..2.0).contains(&(nimbus / beside)), "{nimbus} beside {beside}");
 }

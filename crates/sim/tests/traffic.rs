@@ -1,27 +1,26 @@
-//! Requests, pings and connections that are open before the run, over a network.
+//! Requests, pings and connections opened before the run, over a network.
 
-use forebay_core::link;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_scenario::Link;
+use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{Halves, PING_FRAME_BYTES, Requests, Simulation, Stack};
 
 const RTT: Duration = Duration::from_millis(50);
 const RATE: Rate = Rate::from_mbit_per_sec(24);
 
 fn network(flows: Vec<Flow>, qdisc: &str, loss: f64) -> Network {
-    let mut config = link::Config::at_rate(RATE, RTT / 2);
-    config.loss = Ratio::new(loss).unwrap();
+    let loss = Ratio::new(loss).unwrap();
     let qdisc = Spec::named(qdisc).with("limit", Value::Text("100p".into()));
-    let links = vec![Link::new("there", config, qdisc), Link::delay("back", RTT / 2)];
-    let (stop, bundles) = (Duration::from_secs(60), Vec::new());
-    Network { stop, seed: 1, stack: Stack::LINUX, links, bundles, uplinks: Vec::new(), flows }
+    let there = Link { loss, ..Link::at_rate("there", RATE, RTT / 2, qdisc) };
+    let links = vec![there, Link::delay("back", RTT / 2)];
+    Network { flows, ..Network::of_links(Duration::from_secs(60), 1, Stack::LINUX, links) }
 }
 
 fn flow(traffic: Traffic, reversed: bool) -> Flow {
     let (there, back) = (vec![Hop::Link(0)], vec![Hop::Link(1)]);
-    // Acknowledgements of requests ride on the answers: they are no load.
+    // Acknowledgements of requests travel with the answers: they add no load.
     let (data, back) = if reversed { (back, vec![Hop::Delay(RTT / 2)]) } else { (there, back) };
     let (start, stop, opened) = (Duration::ZERO, None, Some(RTT));
     Flow {
@@ -39,7 +38,7 @@ fn flow(traffic: Traffic, reversed: bool) -> Flow {
     }
 }
 
-/// Requests of 100 bytes to 140 kB on `connections`, 3 ms apart on the average.
+/// Requests of 100 bytes to 140 kB on `connections`, 3 ms apart on average.
 fn schedule(count: u64, connections: u64) -> Vec<Request> {
     let mut stream = forebay_core::random::Streams::new(3).stream("schedule");
     let request = |number: u64| {
@@ -103,7 +102,7 @@ fn a_request_on_an_idle_path_takes_a_round_trip_and_its_packets() {
         let finished = requests.outcomes(0)[number].finished.unwrap();
         finished.as_nanos() - (10 + ms) * 1_000_000
     };
-    // 66 bytes of headers a packet, at 24 Mbit/s; the way there has no rate.
+    // 66 bytes of headers per packet, at 24 Mbit/s; the way out has no rate limit.
     assert_eq!(took(0, 0), 50_000_000 + 1514 * 8 * 1000 / 24);
     assert_eq!(took(1, 1000), 50_000_000 + (1514 + 618) * 8 * 1000 / 24);
 }
@@ -156,7 +155,7 @@ fn an_open_connection_starts_with_data() {
         });
         ms.unwrap()
     };
-    // The first packet comes 25.5 ms after it was sent.
+    // The first packet arrives 25.5 ms after it was sent.
     assert_eq!([first_read_ms(Some(RTT)), first_read_ms(None)], [26, 76]);
 }
 
@@ -169,7 +168,7 @@ fn a_law_for_bundles_carries_a_single_flow_without_flooding_its_path() {
         let mut simulation = Simulation::new(network).unwrap();
         simulation.run_until(Timestamp::ZERO + Duration::from_secs(10));
         let metrics = simulation.flow_metrics(0).unwrap();
-        // At worst what slow start doubles beyond the 100 packets of the path and the 100 of the queue.
+        // At most, slow start doubles beyond the 100 packets of the path and the 100 of the queue.
         assert!(metrics.total_retransmissions_l4 <= 200, "{law}: {metrics:?}");
         assert!(
             metrics.total_rtos_l4 == 0 && metrics.mean_throughput_l4 > 19.0,

@@ -1,14 +1,15 @@
-//! What a packet costs on a link: offered, queued, served, delayed, polled.
+//! Cost of a packet on a link: offered, queued, served, delayed, polled.
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay_core::link::{Config, Service, Trace};
+use forebay_core::link::{Service, Trace};
 use forebay_core::qdisc;
 use forebay_core::random::Streams;
 use forebay_core::spec::Spec;
 use forebay_core::testing::qdisc::TestPacket;
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
+use forebay_scenario as scenario;
 use forebay_testbed::emulator::link::Link;
 
 /// Packets per iteration: 11 ms of a link at 1.2 Gbit/s.
@@ -16,12 +17,12 @@ const PACKETS: u64 = 1000;
 
 fn link(c: &mut Criterion) {
     let rate = Rate::from_mbit_per_sec(1200);
-    let plain = Config::at_rate(rate, Duration::from_millis(10));
+    let plain = scenario::Link::at_rate("l", rate, Duration::from_millis(10), Spec::named("fifo"));
     let share = Ratio::new(0.01).expect("a share");
-    let rough = Config { loss: share, reorder: share, reorder_packets: 3, ..plain.clone() };
+    let rough = scenario::Link { loss: share, reorder: share, reorder_packets: 3, ..plain.clone() };
     let lines = "1\n".repeat(100);
     let trace = Trace::parse("bench", &lines).expect("100 packets a millisecond");
-    let traced = Config { service: Service::Trace(trace.into()), ..plain.clone() };
+    let traced = scenario::Link { service: Service::Trace(trace.into()), ..plain.clone() };
     let mut group = c.benchmark_group("link");
     group.throughput(Throughput::Elements(PACKETS));
     for (name, config) in [("rate", plain), ("loss and reordering", rough), ("trace", traced)] {
@@ -29,8 +30,7 @@ fn link(c: &mut Criterion) {
             group.bench_function(format!("{name}, {queue}"), |b| {
                 let queue = qdisc::build(&Spec::named(queue)).expect("defaults");
                 let start = Timestamp::ZERO;
-                let mut link =
-                    Link::new(config.clone(), queue, start, &Streams::new(1)).expect("checked");
+                let mut link = Link::new(&config, queue, start, &Streams::new(1)).expect("checked");
                 let mut now = start;
                 let mut discard = |gone| {
                     black_box(gone);

@@ -1,9 +1,9 @@
-//! The agent of a run: started, hit by faults, and what became of its connections then.
+//! The agent of a run: start, faults, and how its connections fared under them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_ebpf::tcp::{Events, Head};
@@ -16,22 +16,23 @@ use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
 use super::starver::Starver;
 use super::topology::step;
-use crate::scenario::{FaultAction, FaultProgram, Scenario};
 use forebay_core::record::{AgentFault, AgentRecord};
-use forebay_host::agent::recording::{self, RecordingError, Row};
+use forebay_host::agent::recording::{self, RecordingError, RecordingRow};
 use forebay_host::agent::rows::ReportRow;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::clock;
 use forebay_host::service::control::{self, Answer, Request};
+use forebay_policy::algorithms;
+use forebay_scenario::{FaultAction, FaultProgram, Platform, Scenario};
 
-/// How often an agent that starts is asked whether it is there.
+/// Interval of the checks whether a starting agent answers.
 const POLL: Duration = Duration::from_millis(10);
-/// The kernel's law has a connection so many round trips after its agent's end, or this time if it is
-/// longer.
+/// After the agent's end, the kernel's fallback takes a connection over once this many round trips have
+/// passed, or once [`PATIENCE_NS`] has passed if that is longer.
 const PATIENCE_ROUND_TRIPS: u64 = 4;
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// What faults have done to it.
+/// State of the agent after the faults so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Running,
@@ -45,7 +46,7 @@ enum Condition {
 pub(super) struct Agent<'a> {
     program: Program,
     condition: Condition,
-    /// What starves it.
+    /// Starves the agent while a fault lasts.
     starver: Option<Starver>,
     namespace: Namespace,
     start: Starter<'a>,
@@ -53,19 +54,19 @@ pub(super) struct Agent<'a> {
     control: PathBuf,
     /// Open so that the control socket has a short path.
     _dir: File,
-    /// Of the agents that were killed.
+    /// Counters of the agents that were killed.
     earlier: AgentRecord,
     earlier_cpu_ns: u64,
-    /// One for each start, where connections are to be followed through faults.
+    /// One file for each start, if connections are followed through faults.
     recordings: Vec<PathBuf>,
     is_recorded: bool,
-    /// When a fault hit it first.
+    /// When the first fault hit the agent.
     hit_ns: Option<u64>,
 }
 
 impl<'a> Agent<'a> {
-    /// Starts one that offers `offers`. One that faults will hit records; one that is started again
-    /// pins, on a file system that ends with the run.
+    /// Starts an agent that offers `offers`. If faults will hit it, it records. If a fault will restart it,
+    /// it pins its objects on a file system that ends with the run.
     pub fn start(
         scenario: &Scenario,
         offers: &[String],
@@ -109,18 +110,18 @@ impl<'a> Agent<'a> {
         Ok(agent)
     }
 
-    /// An error if it ended without a fault that explains it.
+    /// Fails if the agent ended without a fault that explains it.
     pub fn check(&mut self) -> Result<(), TestbedError> {
         if self.condition == Condition::Dead { Ok(()) } else { self.program.check() }
     }
 
-    /// Name and CPU time so far (ns), those of earlier ones included.
+    /// Name and CPU time so far (ns), earlier agents included.
     pub fn cpu_time_ns(&self) -> (String, u64) {
         let own_ns = self.program.cpu_time_ns().unwrap_or(0);
         (self.program.name.clone(), self.earlier_cpu_ns + own_ns)
     }
 
-    /// Does what a fault says.
+    /// Applies a fault.
     pub fn apply(&mut self, action: FaultAction) -> Result<(), TestbedError> {
         match action {
             FaultAction::Kill => {
@@ -153,7 +154,8 @@ impl<'a> Agent<'a> {
             FaultAction::Restart if self.condition != Condition::Dead => {
                 return Err(TestbedError::NotDead { name: self.program.name.clone() });
             }
-            // An agent has neither key nor log to fail. Nobody waits for its answer: connections do not either.
+            // An agent has no key or log that could fail. The run goes on without its answer, as connections
+            // do.
             FaultAction::Restart
             | FaultAction::RestartOtherKey
             | FaultAction::RestartFullLog
@@ -168,7 +170,7 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Ends it; answers what it counted.
+    /// Ends the agent; returns its counters.
     pub fn stop(&mut self) -> Result<AgentRecord, TestbedError> {
         let counted = self.counted();
         if self.condition != Condition::Dead {
@@ -182,7 +184,7 @@ impl<'a> Agent<'a> {
         self.hit_ns.get_or_insert(clock::now().as_nanos());
     }
 
-    /// Waits for the answer of the agent, which comes once its names are registered.
+    /// Waits until the agent answers, which it does once its names are registered.
     fn await_answer(&mut self) -> Result<(), TestbedError> {
         let started = Instant::now();
         while self.status().is_none() {
@@ -202,7 +204,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// What all agents so far have counted.
+    /// Sum of the counters of all agents so far.
     fn counted(&self) -> AgentRecord {
         let is_heard = self.condition == Condition::Running;
         let status = is_heard.then(|| self.status()).flatten();
@@ -213,11 +215,13 @@ impl<'a> Agent<'a> {
 fn arguments(scenario: &Scenario, offers: &[String]) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["agent".into()];
     arguments.extend(offers.iter().flat_map(|offer| ["--algorithm".into(), offer.into()]));
-    let files = scenario.agent.python.iter();
-    arguments.extend(files.flat_map(|file| ["--cc-python".into(), file.clone().into_os_string()]));
-    let period_us = scenario.agent.period_ns / 1_000;
+    let in_agent = scenario.flows.iter().filter(|it| it.platform == Some(Platform::Agent));
+    let files: BTreeSet<&Path> =
+        in_agent.filter_map(|flow| algorithms::python(&flow.cc.kind)).collect();
+    arguments.extend(files.into_iter().flat_map(|file| ["--cc-python".into(), file.into()]));
+    let period_us = scenario.agent.period.as_micros();
     for (option, value) in [
-        ("--report", scenario.agent.report.clone()),
+        ("--report", scenario.agent.report.to_string()),
         ("--period", format!("{period_us}us")),
         ("--seed", scenario.seed.to_string()),
     ] {
@@ -257,7 +261,7 @@ fn record(status: &AgentStatus) -> AgentRecord {
     }
 }
 
-/// Of an agent and its successor, which takes the kernel's counters over.
+/// Sum for an agent and its successor, which takes over the kernel's counters.
 fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
     AgentRecord {
         reports: earlier.reports + later.reports,
@@ -270,35 +274,37 @@ fn sum(earlier: &AgentRecord, later: &AgentRecord) -> AgentRecord {
     }
 }
 
-/// A connection of which something was heard after the fault.
+/// A connection with a record after the fault.
 struct Survivor {
-    /// From when on it must fall back in time: from the fault, or from the timeout that it was waiting for
-    /// then, or from its beginning. Who hears and sends nothing asks nobody and finds nothing out.
+    /// Start of the time within which it must fall back: the fault, the timeout for which it waited then, or
+    /// its beginning. A connection that hears and sends nothing cannot notice the fault.
     from_ns: u64,
     fallen: Option<Fallen>,
 }
 
-/// What tells that the kernel's law has taken a connection.
+/// A connection that the kernel's fallback has taken over.
 struct Fallen {
     after_ns: u64,
     late_ns: u64,
     is_resumed: bool,
 }
 
-/// What the recordings tell of connections that fell back after `hit_ns`.
+/// Connections that fell back after `hit_ns`, according to the recordings.
 fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, RecordingError> {
-    // Each agent counts its connections anew.
+    // Each agent numbers its connections from the start.
     let mut survivors: BTreeMap<(usize, u64), Survivor> = BTreeMap::new();
     for (number, path) in recordings.iter().enumerate() {
         recording::read(path, |_, row| {
             let (flow, head, heard, is_new) = match &row {
-                Row::Open(open) => {
+                RecordingRow::Open(open) => {
                     (open.flow, &open.head, open.window_us.zip(open.acks), !open.adopted)
                 }
-                Row::Report(ReportRow { flow, report }) => {
+                RecordingRow::Report(ReportRow { flow, report }) => {
                     (*flow, &report.head, Some((report.window_us, report.acks)), false)
                 }
-                Row::End { reason } => return Err(format!("it ends before the run: {reason}")),
+                RecordingRow::End { reason } => {
+                    return Err(format!("it ends before the run: {reason}"));
+                }
                 _ => return Ok(()),
             };
             if head.at.as_nanos() > hit_ns {
@@ -319,10 +325,11 @@ fn after_fault(recordings: &[PathBuf], hit_ns: u64) -> Result<AgentFault, Record
     })
 }
 
-/// Microseconds and acknowledgements that a record covers, its own included.
+/// Microseconds and acknowledgements that a record covers, including its own.
 type Heard = Option<(u32, u32)>;
 
-/// Whether at most `acks_max` acknowledgements have come from `by_ns` or earlier to a record.
+/// Whether at most `acks_max` acknowledgements came in a record's window, which reaches back to `by_ns` or
+/// earlier.
 fn is_first_sign(head: &Head, heard: Heard, acks_max: u32, by_ns: u64) -> bool {
     heard.is_some_and(|(window_us, acks)| {
         acks <= acks_max && head.at.as_nanos().saturating_sub(u64::from(window_us) * 1000) <= by_ns
@@ -340,7 +347,7 @@ impl Survivor {
         if events.contains(Events::FALLBACK) && self.fallen.is_none() {
             let round_trips_ns = PATIENCE_ROUND_TRIPS * u64::from(head.srtt_us) * 1000;
             let due_ns = self.from_ns + round_trips_ns.max(PATIENCE_NS);
-            // An acknowledgement may be the one that found out.
+            // One acknowledgement may itself have triggered the fallback.
             let is_in_time = is_first_sign(head, heard, 1, due_ns);
             let late_ns = if is_in_time { 0 } else { head.at.as_nanos().saturating_sub(due_ns) };
             let after_ns = head.at.as_nanos() - hit_ns;
@@ -363,7 +370,7 @@ mod tests {
     use forebay_core::units::Timestamp;
     use forebay_ebpf::tcp::Report;
     use forebay_host::agent::recording::{Open, SCHEMA};
-    use forebay_host::agent::status::{AlgorithmStatus, Totals};
+    use forebay_host::agent::status::{AgentTotals, AlgorithmStatus};
 
     #[test]
     fn an_agent_s_fallbacks_are_those_of_all_its_names() {
@@ -373,7 +380,7 @@ mod tests {
         };
         let status = AgentStatus {
             algorithms: vec![of_name(1), of_name(2)],
-            totals: Totals { reports: 5, stale: 4, ..Totals::default() },
+            totals: AgentTotals { reports: 5, stale: 4, ..AgentTotals::default() },
             ..AgentStatus::default()
         };
         let expected = AgentRecord { reports: 5, stale: 4, fallbacks: 3, ..AgentRecord::default() };
@@ -387,29 +394,29 @@ mod tests {
         Head { at, events, srtt_us: 50_000, ..Head::default() }
     }
 
-    fn report(flow: u64, at_ms: u64, events: Events) -> Row {
+    fn report(flow: u64, at_ms: u64, events: Events) -> RecordingRow {
         covered(flow, at_ms, events, 0, 0)
     }
 
-    fn covering(flow: u64, at_ms: u64, window_ms: u32, acks: u32) -> Row {
+    fn covering(flow: u64, at_ms: u64, window_ms: u32, acks: u32) -> RecordingRow {
         covered(flow, at_ms, Events::FALLBACK, window_ms, acks)
     }
 
-    fn covered(flow: u64, at_ms: u64, events: Events, window_ms: u32, acks: u32) -> Row {
+    fn covered(flow: u64, at_ms: u64, events: Events, window_ms: u32, acks: u32) -> RecordingRow {
         let head = head(at_ms, events);
         let window_us = window_ms * 1000;
         let report = Report { head, window_us, acks, ..Report::default() };
-        Row::Report(ReportRow { flow, report })
+        RecordingRow::Report(ReportRow { flow, report })
     }
 
-    fn write(path: &std::path::Path, rows: &[Row]) {
+    fn write(path: &std::path::Path, rows: &[RecordingRow]) {
         let start = recording::Start {
             schema: SCHEMA,
             version: "0".into(),
             kernel: "6.18".into(),
             pace: false,
         };
-        let rows = [&[Row::Start(start)], rows].concat();
+        let rows = [&[RecordingRow::Start(start)], rows].concat();
         let lines = rows.iter().map(|row| serde_json::to_string(row).unwrap() + "\n");
         fs::write(path, lines.collect::<String>()).unwrap();
     }
@@ -418,10 +425,10 @@ mod tests {
     fn connections_count_that_fell_back_after_the_fault_and_how_late_the_latest_did() {
         let folder = tempfile::tempdir().unwrap();
         let recordings = [0, 1].map(|number| folder.path().join(number.to_string()));
-        // Before the fault at 1 s nothing counts. 4 round trips are 200 ms. The third was silent from
-        // then on, the fourth was not, and the first was heard again before. The fifth waited for its
-        // timeout, after which it had its 200 ms; the sixth heard one acknowledgement, and was the latest.
-        // The seventh began later.
+        // Nothing counts before the fault at 1 s. 4 round trips are 200 ms. The third connection was silent
+        // from the fault on, the fourth was not, and the first recovered before. The fifth waited for its
+        // timeout and then had its 200 ms. The sixth heard one acknowledgement and was the latest. The
+        // seventh began later.
         write(&recordings[0], &[report(0, 900, Events::FALLBACK), report(0, 950, Events::RESUMED)]);
         let open = Open {
             flow: 0,
@@ -436,8 +443,8 @@ mod tests {
         let begun =
             Open { flow: 7, adopted: false, head: head(1400, Events::OPEN), ..open.clone() };
         let rows = [
-            Row::Open(open),
-            Row::Open(begun),
+            RecordingRow::Open(open),
+            RecordingRow::Open(begun),
             covering(7, 1600, 200, 9),
             covering(3, 1900, 800, 1),
             covering(4, 1210, 900, 2),
@@ -460,7 +467,7 @@ mod tests {
     fn a_recording_that_ended_before_the_run_is_no_proof() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("0");
-        write(&path, &[Row::End { reason: "the disk did not keep up".into() }]);
+        write(&path, &[RecordingRow::End { reason: "the disk did not keep up".into() }]);
         let error = after_fault(&[path], 0).unwrap_err().to_string();
         assert!(error.ends_with("it ends before the run: the disk did not keep up"), "{error}");
     }

@@ -1,9 +1,9 @@
-//! Congestion controls that a run brings along: an agent for those that decide in user space, and a
-//! program that holds those that run in the kernel alone.
+//! Congestion controls that a run registers: an agent for algorithms in user space, and a program
+//! that holds algorithms in the kernel.
 //!
-//! Their names are the machine's, whatever the namespace. So they are a run's own: an agent of the
-//! user, under the usual `fb_NAME`, keeps its name and its connections, and the next run does not
-//! wait until the kernel has let go of the last one's.
+//! Names of congestion controls hold for the whole machine, whatever the namespace. So a run uses
+//! its own names. An agent of the user, with the usual `fb_NAME`, keeps its name and its
+//! connections. The next run need not wait until the kernel has released the last run's names.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,11 +12,12 @@ use super::agent::Agent;
 use super::namespace::Namespace;
 use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter};
+use crate::generator::socket_cc;
 use crate::native::NativeSpec;
-use crate::scenario::{Algorithm, FaultAction, Platform, Scenario};
 use forebay_core::record::AgentRecord;
+use forebay_scenario::{FaultAction, Flow, Platform, Scenario};
 
-/// The algorithms of a run, registered.
+/// The registered algorithms of a run.
 pub(super) struct Algorithms<'a> {
     /// Key and registered name of each.
     names: Vec<(String, String)>,
@@ -25,48 +26,50 @@ pub(super) struct Algorithms<'a> {
 }
 
 impl<'a> Algorithms<'a> {
-    /// Registers what `scenario` brings along; the namespace does not matter.
+    /// Registers the algorithms of `scenario`; any namespace will do.
     pub fn start(
         scenario: &Scenario,
         namespace: &Namespace,
         start: Starter<'a>,
     ) -> Result<Self, TestbedError> {
-        let named: Vec<(&Algorithm, String)> =
-            scenario.algorithms.iter().map(|algorithm| (algorithm, own_name())).collect();
-        let native = named.iter().filter_map(|(algorithm, name)| match &algorithm.platform {
-            Platform::Bpf(kind) => Some((kind.clone(), name.clone())),
-            Platform::Agent(_) => None,
-        });
+        let mut flows: Vec<&Flow> = Vec::new();
+        for flow in scenario.flows.iter().filter(|flow| flow.is_tcp()) {
+            let is_own = matches!(flow.platform, Some(Platform::Agent | Platform::Bpf));
+            if is_own && flows.iter().all(|known| socket_cc(known) != socket_cc(flow)) {
+                flows.push(flow);
+            }
+        }
+        let named: Vec<(&Flow, String)> = flows.into_iter().map(|it| (it, own_name())).collect();
+        let on = |platform| named.iter().filter(move |(it, _)| it.platform == Some(platform));
+        let native = on(Platform::Bpf).map(|(flow, name)| (flow.cc.kind.clone(), name.clone()));
         let native = NativeSpec { algorithms: native.collect() };
         let native = (!native.algorithms.is_empty()).then(|| {
             let mut program = start.role("native", namespace, "native algorithms", &native)?;
             program.await_line("ready", READY_TIMEOUT)?;
             Ok::<_, TestbedError>(program)
         });
-        let offers = named.iter().filter_map(|(algorithm, name)| match &algorithm.platform {
-            Platform::Agent(spec) => Some(format!("{name}={spec}")),
-            Platform::Bpf(_) => None,
-        });
+        let offers = on(Platform::Agent).map(|(flow, name)| format!("{name}={}", flow.cc));
         let offers: Vec<String> = offers.collect();
         let agent = (!offers.is_empty()).then(|| Agent::start(scenario, &offers, namespace, start));
         Ok(Self {
             native: native.transpose()?,
             agent: agent.transpose()?,
-            names: named.into_iter().map(|(it, name)| (it.key.clone(), name)).collect(),
+            names: named.into_iter().map(|(flow, name)| (socket_cc(flow), name)).collect(),
         })
     }
 
-    /// The name under which sockets select `cc`: that of one of these, or its own.
+    /// The name under which sockets select `cc`: the registered name, or `cc` itself if it was not
+    /// registered here.
     pub fn name_of<'n>(&'n self, cc: &'n str) -> &'n str {
         self.names.iter().find(|(key, _)| key == cc).map_or(cc, |(_, name)| name)
     }
 
-    /// The other way round.
+    /// Key of a registered name; the reverse of [`Self::name_of`].
     pub fn key_of<'n>(&'n self, name: &'n str) -> &'n str {
         self.names.iter().find(|(_, known)| known == name).map_or(name, |(key, _)| key)
     }
 
-    /// What was registered, for the record.
+    /// The registered names, for the record.
     pub fn settings(&self) -> impl Iterator<Item = String> {
         self.names.iter().map(|(key, name)| format!("congestion control {name} = {key}"))
     }
@@ -79,18 +82,18 @@ impl<'a> Algorithms<'a> {
         self.agent.iter().map(Agent::cpu_time_ns).chain(native).collect()
     }
 
-    /// An error if one of them has ended without a fault that explains it.
+    /// Fails if a program has ended without a fault that explains it.
     pub fn check(&mut self) -> Result<(), TestbedError> {
         self.agent.as_mut().map_or(Ok(()), Agent::check)?;
         self.native.as_mut().map_or(Ok(()), Program::check)
     }
 
-    /// Does what a fault says to the agent.
+    /// Applies a fault to the agent.
     pub fn apply(&mut self, action: FaultAction) -> Result<(), TestbedError> {
         self.agent.as_mut().ok_or(TestbedError::NoAgent)?.apply(action)
     }
 
-    /// Ends them; answers what the agent counted.
+    /// Ends the programs; returns the counters of the agent.
     pub fn stop(&mut self) -> Result<Option<AgentRecord>, TestbedError> {
         let record = self.agent.as_mut().map(Agent::stop).transpose()?;
         self.native.as_mut().map_or(Ok(()), |program| program.stop(None))?;
@@ -98,12 +101,12 @@ impl<'a> Algorithms<'a> {
     }
 }
 
-/// A name that no other run has had, of at most 15 bytes: the process and a number within it. `fx`
-/// and not `fb_`, which agents of users begin with.
+/// A name that no other run has had, of at most 15 bytes: the process and a number within it. The
+/// prefix is `fx`, since agents of users begin with `fb_`.
 fn own_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    // Processes have at most 22 bits (PID_MAX_LIMIT), six digits.
+    // Process numbers have at most 22 bits (PID_MAX_LIMIT), six hexadecimal digits.
     format!("fx{:x}_{:x}", std::process::id(), number & 0xf_ffff)
 }
 

@@ -1,6 +1,7 @@
-//! The attacker of a run, beside the box that it attacks.
+//! The attacker of a run, in the namespace of the box under attack.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::TestbedError;
 use super::boxes::{Boxes, messages_at, namespace};
@@ -8,49 +9,48 @@ use super::program::Program;
 use super::run::{READY_TIMEOUT, Starter, read_json};
 use super::topology::Topology;
 use crate::generator::hostile::{self, HostileSpec};
-use crate::scenario::{Attack, FaultProgram, Scenario};
+use crate::generator::ns;
+use crate::sites::{self, FaultTarget};
 use forebay_core::record::AttackRecord;
 use forebay_host::clock;
 use forebay_host::daemon::status::MessageCounters;
+use forebay_scenario::{Attack, FaultProgram, Scenario};
 
-/// The box is asked for its counters this long (ns) before the attack: some ticks of the testbed.
+/// Time before the attack (ns) at which the testbed reads the box's counters: some ticks.
 const LOOK_NS: u64 = 500_000_000;
 
 /// A running attacker.
 pub(super) struct Attacker {
     /// The process.
     pub program: Program,
-    attack: Attack,
+    target: FaultTarget,
+    at: Duration,
     output: PathBuf,
-    /// The clock and the CPU time of the box (ns) when the attack began.
+    /// Time and CPU time of the box (ns) at the start of the attack.
     before: Option<(u64, u64)>,
-    /// What the box had counted by then.
+    /// Message counters of the box just before the attack.
     seen_before: Option<MessageCounters>,
     /// CPU time of the box during the attack, in cores.
     box_cores: Option<f64>,
 }
 
 impl Attacker {
-    /// Starts it and waits until it listens.
+    /// Starts the attacker and waits until it listens.
     pub fn start(
-        attack: Attack,
+        attack: &Attack,
         scenario: &Scenario,
         topology: &Topology,
         start: &Starter<'_>,
     ) -> Result<Self, TestbedError> {
-        let target = attack.target;
-        let bundle = scenario.pairs.get(target.pair).and_then(|pair| {
-            if target.reverse { pair.reverse_bundle.as_ref() } else { pair.forward_bundle.as_ref() }
-        });
-        bundle.ok_or(TestbedError::FaultTarget { target })?;
+        let target = sites::target(scenario, &attack.bundle, attack.end)?;
         let output = attack_output(start.dir);
         let spec = HostileSpec {
-            // Where the kernel delivers what the box's own address gets.
+            // The kernel delivers packets to the box's own address here.
             device: "br0".into(),
             target: messages_at(target, scenario.routed),
             peer: messages_at(target.peer(), scenario.routed),
-            recorded_until_ns: recorded_until_ns(&attack, scenario),
-            at_ns: attack.at_ns,
+            recorded_until_ns: ns(recorded_until(attack, scenario)),
+            at_ns: ns(attack.at),
             messages: attack.messages,
             output: output.clone(),
             seed: scenario.seed,
@@ -58,21 +58,29 @@ impl Attacker {
         let namespace = namespace(&topology.pairs[target.pair], target);
         let mut program = start.role("hostile", namespace, "attacker", &spec)?;
         program.await_line("ready", READY_TIMEOUT)?;
-        Ok(Self { program, attack, output, before: None, seen_before: None, box_cores: None })
+        Ok(Self {
+            program,
+            target,
+            at: attack.at,
+            output,
+            before: None,
+            seen_before: None,
+            box_cores: None,
+        })
     }
 
-    /// Looks after it, and notes what the attack costs the box; to be called at every tick.
+    /// Checks the attacker and records the cost of the attack to the box; call it at every tick.
     pub fn watch(&mut self, started_ns: u64, boxes: &Boxes<'_>) -> Result<(), TestbedError> {
         self.program.check()?;
         let now = clock::now().as_nanos();
-        let begins_ns = started_ns.saturating_add(self.attack.at_ns);
+        let begins_ns = started_ns.saturating_add(ns(self.at));
         if self.seen_before.is_none() && now + LOOK_NS >= begins_ns {
-            self.seen_before = boxes.messages(self.attack.target);
+            self.seen_before = boxes.messages(self.target);
         }
         if self.box_cores.is_some() || now < begins_ns {
             return Ok(());
         }
-        let Some(cpu_ns) = boxes.cpu_time_ns(self.attack.target) else { return Ok(()) };
+        let Some(cpu_ns) = boxes.cpu_time_ns(self.target) else { return Ok(()) };
         let (since, cpu_before_ns) = *self.before.get_or_insert((now, cpu_ns));
         if self.program.has_said(hostile::DONE)? {
             let elapsed_ns = now.saturating_sub(since).max(1);
@@ -82,11 +90,11 @@ impl Attacker {
         Ok(())
     }
 
-    /// Ends it, and asks the box what it made of the attack.
+    /// Ends the attacker and reads how the box counted its messages.
     pub fn finish(mut self, boxes: &Boxes<'_>) -> Result<AttackRecord, TestbedError> {
         self.program.stop(None)?;
         let sent: AttackRecord = read_json(&self.output)?;
-        let seen = boxes.messages(self.attack.target).unwrap_or_default();
+        let seen = boxes.messages(self.target).unwrap_or_default();
         let before = self.seen_before.unwrap_or_default();
         Ok(AttackRecord {
             box_cores: self.box_cores,
@@ -98,11 +106,10 @@ impl Attacker {
 }
 
 /// The recorded session ends with the first fault of the bundle.
-fn recorded_until_ns(attack: &Attack, scenario: &Scenario) -> u64 {
-    let ends = [attack.target, attack.target.peer()];
-    let is_hit = |program| matches!(program, FaultProgram::Box(target) if ends.contains(&target));
-    let faults = scenario.faults.iter().filter(|fault| is_hit(fault.program));
-    faults.map(|fault| fault.at_ns).chain([attack.at_ns]).min().unwrap_or(attack.at_ns)
+fn recorded_until(attack: &Attack, scenario: &Scenario) -> Duration {
+    let is_hit = |program: &FaultProgram| matches!(program, FaultProgram::Box { bundle, .. } if *bundle == attack.bundle);
+    let faults = scenario.faults.iter().filter(|fault| is_hit(&fault.program));
+    faults.map(|fault| fault.at).fold(attack.at, Duration::min)
 }
 
 fn attack_output(dir: &Path) -> PathBuf {

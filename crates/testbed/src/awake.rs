@@ -1,8 +1,8 @@
-//! Keeps the processors of a virtual machine from halting while it is measured.
+//! Keeps the processors of a virtual machine from halting during a measurement.
 //!
-//! An idle processor halts, which hands it back to the hypervisor; where others want it too, it
-//! comes back milliseconds after the timer that woke it. A thread under `SCHED_IDLE` (sched(7)) has
-//! the processor only when nothing else could run there, and so takes nothing but that pause.
+//! An idle processor halts, which hands it back to the hypervisor. If other machines want it too,
+//! it returns milliseconds after the timer that woke it. A thread under `SCHED_IDLE` (sched(7))
+//! runs only when the processor has nothing else to do, and so uses only that pause.
 
 use std::hint::black_box;
 use std::io;
@@ -15,13 +15,13 @@ use crate::process::{self, try_idle_priority, try_keep_to};
 /// Divisions between two looks at the stop flag: some 50 us.
 const TURN: u32 = 10_000;
 
-/// Spinning threads, until it is dropped.
+/// Spinning threads; they end when this is dropped.
 pub(super) struct Awake {
     stop: Arc<AtomicBool>,
 }
 
 impl Awake {
-    /// Begins on every processor on which this thread may run; `None` on a machine of its own.
+    /// Starts on every processor on which this thread may run; `None` on a physical machine.
     pub fn start() -> io::Result<Option<Self>> {
         if !process::is_virtual_machine()? {
             return Ok(None);
@@ -30,7 +30,7 @@ impl Awake {
         for cpu in process::processors()? {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
-                // At an ordinary priority it would take the time of those that are measured.
+                // At an ordinary priority it would take time from the measured programs.
                 if try_idle_priority() && try_keep_to(cpu) {
                     spin(&stop);
                 }
@@ -46,15 +46,15 @@ impl Drop for Awake {
     }
 }
 
-/// Each division waits for the one before, so that a processor which shares its core with this one
-/// has nearly all of the core; a pause instruction would end in the hypervisor.
+/// Each division depends on the one before. So a processor that shares its core with this one has
+/// nearly all of the core. A pause instruction would end in the hypervisor.
 fn spin(stop: &AtomicBool) {
     let mut value = u64::MAX;
     while !stop.load(Ordering::Relaxed) {
         for _ in 0..TURN {
             value = value / black_box(3) + (1 << 63);
         }
-        // Others of the same class have something to do.
+        // Other threads of the same class may have work.
         thread::yield_now();
     }
     black_box(value);

@@ -1,4 +1,4 @@
-//! The two boxes of every bundle, started as they are: real daemons with real configuration files.
+//! The two boxes of every bundle: the product's own daemons, started with configuration files.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_core::clock::Clock;
 use forebay_core::spec::Spec;
 use forebay_core::units::Rate;
+use forebay_scenario::{BoxEnd, Bundle, FaultAction, Scenario, Upset, UpsetKind};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 
@@ -24,9 +25,7 @@ use super::starver::Starver;
 use super::topology::{PairSites, Site, Topology};
 use crate::orders::Order;
 use crate::receivebox::ReceiveboxSpec;
-use crate::scenario::{
-    BoxEnd, BundleSpec, FaultAction, FaultTarget, PairSpec, Scenario, Upset, UpsetKind,
-};
+use crate::sites::{self, FaultTarget};
 use forebay_core::record::BundleRecord;
 use forebay_host::daemon::config::{DatapathKind, Role};
 use forebay_host::daemon::keys;
@@ -34,20 +33,20 @@ use forebay_host::daemon::status::{MessageCounters, Status};
 use forebay_host::daemon::trace;
 use forebay_host::service::control::{self, Answer, Request};
 
-/// How long a box may take until it answers on its control socket and hears its peer: loading the
-/// BPF programs takes some 100 ms on an idle machine, and a handshake one round trip.
+/// Longest time until a box answers on its control socket and hears its peer. Loading the BPF programs takes
+/// about 100 ms on an idle machine, and the handshake takes one round trip.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A trace is rotated at this size; this is some hours of one bundle.
+/// A box rotates its trace at this size, which holds some hours of one bundle.
 const TRACE_LIMIT: &str = "2GB";
 
-/// One box: of one bundle, or a gateway's of all.
+/// One box: of one bundle, or a gateway for all bundles.
 struct BoxProcess<'a> {
-    /// Where it is in each of its bundles; one at least.
+    /// End and pair of sites in each of its bundles; at least one.
     targets: Vec<FaultTarget>,
-    /// Their names.
+    /// Names of its bundles.
     bundles: Vec<String>,
-    /// What it reads the time on.
+    /// The clock that the box reads.
     clock: Clock,
     binary: &'a Path,
     dir: &'a Path,
@@ -55,7 +54,7 @@ struct BoxProcess<'a> {
     files: BoxFiles,
     program: Program,
     condition: Condition,
-    /// What starves it.
+    /// Starves the box while a fault lasts.
     starver: Option<Starver>,
     /// The running incarnation was frozen at some time.
     was_frozen: bool,
@@ -64,11 +63,11 @@ struct BoxProcess<'a> {
     /// CPU time of earlier incarnations (ns).
     earlier_cpu_ns: u64,
     losses: Losses,
-    /// What of its losses the running incarnation had said when it was last asked.
+    /// Losses that the running incarnation had reported when the testbed last asked.
     told: Losses,
 }
 
-/// What faults have done to a box.
+/// State of a box after the faults so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Condition {
     Running,
@@ -90,7 +89,7 @@ struct BoxFiles {
 enum Key {
     /// The key of the box's bundle.
     Own,
-    /// One that its peer has not.
+    /// A key that the peer does not have.
     Other,
 }
 
@@ -202,7 +201,7 @@ impl<'a> Boxes<'a> {
         Ok(Self { boxes, started_ns: None, _dir: open })
     }
 
-    /// The run starts at `at_ns`: clocks that do not agree go their own way from then on.
+    /// Notes that the run starts at `at_ns`: from then on, foreign clocks differ from the machine's.
     pub fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
         self.started_ns = Some(at_ns);
         self.boxes.iter_mut().try_for_each(|one| one.begin(at_ns))
@@ -227,7 +226,7 @@ impl<'a> Boxes<'a> {
         Ok(())
     }
 
-    /// An error if a box ended without a fault that explains it.
+    /// Fails if a box ended without a fault that explains it.
     pub fn check(&mut self) -> Result<(), TestbedError> {
         for one in self.boxes.iter_mut().filter(|one| !one.is_dead()) {
             one.program.check()?;
@@ -235,10 +234,10 @@ impl<'a> Boxes<'a> {
         Ok(())
     }
 
-    /// Does `action` to the box at `target`.
+    /// Applies `action` to the box at `target`.
     pub fn apply(&mut self, target: FaultTarget, action: FaultAction) -> Result<(), TestbedError> {
         let found = self.boxes.iter_mut().find(|one| one.targets.contains(&target));
-        let one = found.ok_or(TestbedError::FaultTarget { target })?;
+        let one = found.expect("each bundle of the scenario has both boxes");
         let restart = |one: &mut BoxProcess<'_>, key, log| {
             one.restart(key, log)?;
             self.started_ns.map_or(Ok(()), |at_ns| one.begin(at_ns))
@@ -262,11 +261,11 @@ impl<'a> Boxes<'a> {
         }
     }
 
-    /// Where the clients of an upset connect: to each box of its site.
-    pub fn doors(&self, upset: &Upset) -> Vec<Door> {
+    /// Sockets that the clients of an upset at `pair` connect to: one for each box of the site.
+    pub fn doors(&self, pair: usize, upset: &Upset) -> Vec<Door> {
         let is_there = |one: &&BoxProcess<'_>| {
             let is_its =
-                |target: &FaultTarget| target.pair == upset.pair && is_left(*target) != upset.right;
+                |target: &FaultTarget| target.pair == pair && is_left(*target) != upset.at_b;
             one.targets.iter().any(is_its)
         };
         let door = |one: &BoxProcess<'_>| match upset.kind {
@@ -277,20 +276,20 @@ impl<'a> Boxes<'a> {
         self.boxes.iter().filter(is_there).filter_map(door).collect()
     }
 
-    /// What the box at `target` says of its messages since its start; nothing if it does not answer.
+    /// Message counters of the box at `target` since its start; `None` if it does not answer.
     pub fn messages(&self, target: FaultTarget) -> Option<MessageCounters> {
         let found = self.boxes.iter().find(|one| one.targets.contains(&target));
         found.and_then(BoxProcess::status).map(|status| status.messages)
     }
 
-    /// CPU time (ns) of the box at `target` since its start; nothing if it is dead.
+    /// CPU time (ns) of the box at `target` since its start; `None` if it is dead.
     pub fn cpu_time_ns(&self, target: FaultTarget) -> Option<u64> {
         let mut alive = self.boxes.iter().filter(|one| !one.is_dead());
         let found = alive.find(|one| one.targets.contains(&target));
         found.and_then(|one| one.program.cpu_time_ns())
     }
 
-    /// Name, process and CPU time so far (ns) of each box; no process for one that is dead.
+    /// Name, process and CPU time so far (ns) of each box; `None` as the process of a dead box.
     pub fn processes(&self) -> Vec<(String, Option<u32>, u64)> {
         let rows = self.boxes.iter().map(|one| {
             let pid = (!one.is_dead()).then(|| one.program.pid());
@@ -300,7 +299,7 @@ impl<'a> Boxes<'a> {
         rows.collect()
     }
 
-    /// Ends all boxes, sendboxes first: a report that finds nobody is harmless.
+    /// Ends all boxes, sendboxes first: reports to a sendbox that has ended do no harm.
     pub fn stop(&mut self) -> Result<(), TestbedError> {
         for end in [BoxEnd::Sendbox, BoxEnd::Receivebox] {
             for one in self.boxes.iter_mut().filter(|one| one.end() == end && !one.is_dead()) {
@@ -311,7 +310,7 @@ impl<'a> Boxes<'a> {
         Ok(())
     }
 
-    /// What the sendboxes wrote, by bundle; after [`Self::stop`].
+    /// Records of the sendboxes, by bundle; call after [`Self::stop`].
     pub fn collect(&self) -> Result<Vec<BundleRecord>, TestbedError> {
         let of_end = |end| self.boxes.iter().filter(move |one| one.end() == end);
         let mut records = Vec::new();
@@ -333,7 +332,7 @@ impl BoxProcess<'_> {
         self.targets[0].end
     }
 
-    /// What it says of itself; nothing while it starts or is stopped.
+    /// Status of the box; `None` while it starts or is stopped.
     fn status(&self) -> Option<Box<Status>> {
         match control::ask(&self.files.control, Request::Status) {
             Ok(Answer::Status(status)) => Some(status),
@@ -348,7 +347,7 @@ impl BoxProcess<'_> {
         self.status().is_some_and(heard)
     }
 
-    /// Tells it when the run starts, if that is anything to it.
+    /// Sends the box the start of the run if its clock differs from the machine's.
     fn begin(&mut self, at_ns: u64) -> Result<(), TestbedError> {
         if self.clock == Clock::default() {
             return Ok(());
@@ -360,7 +359,7 @@ impl BoxProcess<'_> {
         self.condition == Condition::Dead
     }
 
-    /// Adds what the box has lost since this was last done.
+    /// Adds the losses of the box since the last call.
     fn note_losses(&mut self) {
         if self.condition == Condition::Running
             && let Some(status) = self.status()
@@ -391,7 +390,7 @@ impl BoxProcess<'_> {
         Ok(())
     }
 
-    /// Lets it go on. What its rings lost meanwhile is the fault's doing.
+    /// Lets the box continue. Losses in its rings meanwhile are due to the fault and do not count.
     fn thaw(&mut self) -> Result<(), TestbedError> {
         self.starver = None;
         self.program.signal(Signal::SIGCONT)?;
@@ -407,7 +406,7 @@ impl BoxProcess<'_> {
             return Err(TestbedError::NotDead { name: self.program.name.clone() });
         }
         if let Some(trace) = &self.files.trace {
-            // A box begins its trace anew.
+            // A box starts with an empty trace file.
             let earlier = trace.with_extension(format!("trace.{}", self.earlier_traces.len()));
             fs::rename(trace, &earlier)
                 .map_err(|source| TestbedError::File { path: trace.clone(), source })?;
@@ -427,7 +426,8 @@ impl BoxProcess<'_> {
         Ok(())
     }
 
-    /// All parts of the trace as one record of each bundle. What the box lost is lost to all of them.
+    /// Joins all parts of the trace to one record for each bundle. Losses of the box count for each of its
+    /// bundles.
     fn records(&self) -> Result<Vec<BundleRecord>, TestbedError> {
         let empty = |name: &String| BundleRecord {
             name: name.clone(),
@@ -448,7 +448,7 @@ impl BoxProcess<'_> {
     }
 }
 
-/// Adds what a later incarnation of the sendbox wrote.
+/// Appends the record of a later incarnation of the sendbox.
 fn append(whole: &mut BundleRecord, part: BundleRecord) {
     whole.epochs.extend(part.epochs);
     whole.queue.extend(part.queue);
@@ -458,9 +458,9 @@ fn append(whole: &mut BundleRecord, part: BundleRecord) {
 }
 
 impl BoxFiles {
-    /// Writes configuration and keys of one box, which is at these ends of bundles.
+    /// Writes configuration and keys of one box, which sits at these ends of bundles.
     fn write_all(
-        ends: &[(FaultTarget, &BundleSpec)],
+        ends: &[(FaultTarget, &Bundle)],
         routed: bool,
         dir: &Path,
         open: &File,
@@ -489,7 +489,7 @@ impl BoxFiles {
         Ok(files)
     }
 
-    /// Writes this configuration with a key that nobody else has; the file of it.
+    /// Writes this configuration with a key that no other box has; returns the path of the file.
     fn with_other_key(&self) -> Result<PathBuf, TestbedError> {
         let failed = |path: &Path, source| TestbedError::File { path: path.to_path_buf(), source };
         let key = self.config.with_extension("other.key");
@@ -508,11 +508,11 @@ impl BoxFiles {
     }
 }
 
-/// Longest path of a Unix socket (bytes): `sun_path` less the final zero (unix(7)).
+/// Longest path of a Unix socket (bytes): `sun_path` without the final zero (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where the control socket of a program is: in the folder of the run, which may lie too deep for a socket;
-/// then it is named through our own open file.
+/// Path of a program's control socket in the folder of the run. If the path is too long for a socket, it
+/// leads through our open file of that folder.
 pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
     let name = format!("{name}.sock");
     let path = dir.join(&name);
@@ -524,7 +524,7 @@ pub(super) fn control_path(dir: &Path, open: &File, name: &str) -> PathBuf {
 
 /// The text of one box's configuration file.
 fn config(
-    ends: &[(FaultTarget, &BundleSpec)],
+    ends: &[(FaultTarget, &Bundle)],
     routed: bool,
     files: &BoxFiles,
     dir: &Path,
@@ -532,6 +532,7 @@ fn config(
 ) -> String {
     let (target, bundle) = ends[0];
     let sendbox = target.end == BoxEnd::Sendbox;
+    let datapath = if bundle.in_kernel { DatapathKind::Kernel } else { DatapathKind::User };
     let is_gateway = routed && is_left(target);
     let file = ConfigFile {
         r#box: BoxTable {
@@ -539,7 +540,7 @@ fn config(
             lan: (sendbox && !is_gateway).then_some("lan"),
             wan: if is_gateway { fabric::NIC } else { "wan" },
             forward: is_gateway.then_some("route"),
-            datapath: sendbox.then_some(bundle.datapath),
+            datapath: sendbox.then_some(datapath),
             listen: messages_at(target, routed).to_string(),
             control: &files.control,
         },
@@ -555,16 +556,15 @@ fn config(
 
 fn bundle_table<'a>(
     target: FaultTarget,
-    bundle: &'a BundleSpec,
+    bundle: &'a Bundle,
     routed: bool,
     dir: &Path,
 ) -> BundleTable<'a> {
     let FaultTarget { pair, reverse, end } = target;
     let (from, to) =
         if reverse { (Site::RightBox, Site::LeftBox) } else { (Site::LeftBox, Site::RightBox) };
-    let rate = |bps: Option<u64>| bps.map(|bps| Rate::from_bits_per_sec(bps).to_string());
-    let in_user_space = bundle.datapath == DatapathKind::User;
-    // Those of a gateway are of one box.
+    let text = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    // A gateway has the bundles of all pairs in one file, so their ids must differ.
     let id = if routed { pair as u16 + 1 } else { u16::from(reverse) + 1 };
     BundleTable {
         name: &bundle.name,
@@ -574,29 +574,29 @@ fn bundle_table<'a>(
         from: [from.host_prefix(pair)],
         key_file: key_file(dir, target),
         shaping: (end == BoxEnd::Sendbox).then(|| ShapingTable {
-            min_rate: rate(bundle.min_rate_bps),
-            max_rate: rate(bundle.max_rate_bps),
+            min_rate: text(bundle.min_rate),
+            max_rate: text(bundle.max_rate),
             supervised: bundle.supervised,
             cc: &bundle.cc,
-            qdisc: in_user_space.then_some(&bundle.qdisc),
+            qdisc: (!bundle.in_kernel).then_some(&bundle.qdisc),
         }),
     }
 }
 
-/// The key of a bundle, which both of its ends have.
+/// Key file of a bundle, shared by both ends.
 fn key_file(dir: &Path, target: FaultTarget) -> PathBuf {
     dir.join(format!("bundle-{}-{}.key", target.pair, direction(target)))
 }
 
-/// The bundles of each box, with its place in them. Receiveboxes come before the sendboxes whose first messages are to find
-/// them.
-fn of_each_box(scenario: &Scenario) -> Vec<Vec<(FaultTarget, &BundleSpec)>> {
+/// The bundles of each box, with the box's place in each. Receiveboxes come before sendboxes, so that the
+/// first messages of a sendbox find a running receivebox.
+fn of_each_box(scenario: &Scenario) -> Vec<Vec<(FaultTarget, &Bundle)>> {
     let mut boxes = Vec::new();
     let mut gateway = Vec::new();
-    for (pair, spec) in scenario.pairs.iter().enumerate() {
-        for (reverse, bundle) in bundles(spec) {
+    for pair in 0..scenario.pairs.len() {
+        for bundle in sites::bundles(scenario, pair) {
             for end in [BoxEnd::Receivebox, BoxEnd::Sendbox] {
-                let target = FaultTarget { pair, reverse, end };
+                let target = FaultTarget { pair, reverse: bundle.reversed, end };
                 if scenario.routed && is_left(target) {
                     gateway.push((target, bundle));
                 } else {
@@ -609,7 +609,7 @@ fn of_each_box(scenario: &Scenario) -> Vec<Vec<(FaultTarget, &BundleSpec)>> {
     boxes
 }
 
-/// Starts a box, as a role where its clock does not agree: no option of a daemon makes it disagree.
+/// Starts a box: as a daemon, or as a role if its clock differs. No option of a daemon changes its clock.
 fn launch(
     target: FaultTarget,
     start: Starter<'_>,
@@ -632,17 +632,12 @@ fn launch(
     Program::start_with(&name, start.binary, &arguments, namespace, start.dir, log)
 }
 
-/// A sendbox has the machine's.
-fn clock_of(target: FaultTarget, bundle: &BundleSpec) -> Clock {
+/// The clock of a box: a sendbox reads the machine's, a receivebox the bundle's.
+fn clock_of(target: FaultTarget, bundle: &Bundle) -> Clock {
     match target.end {
         BoxEnd::Sendbox => Clock::default(),
         BoxEnd::Receivebox => bundle.clock.clone(),
     }
-}
-
-fn bundles(pair: &PairSpec) -> impl Iterator<Item = (bool, &BundleSpec)> {
-    let forward = pair.forward_bundle.iter().map(|bundle| (false, bundle));
-    forward.chain(pair.reverse_bundle.iter().map(|bundle| (true, bundle)))
 }
 
 /// The namespace of a box.
@@ -650,7 +645,8 @@ pub(super) fn namespace(sites: &PairSites, target: FaultTarget) -> &Namespace {
     if is_left(target) { &sites.left_box } else { &sites.right_box }
 }
 
-/// Where a box takes messages; `routed`: a gateway has those of all pairs on the left.
+/// Address and port of a box for messages. With `routed`, one gateway receives the messages of all pairs on
+/// the left.
 pub(super) fn messages_at(target: FaultTarget, routed: bool) -> SocketAddrV4 {
     let (site, pair) = match is_left(target) {
         true if routed => (Site::LeftBox, 0),
@@ -660,12 +656,12 @@ pub(super) fn messages_at(target: FaultTarget, routed: bool) -> SocketAddrV4 {
     SocketAddrV4::new(site.address(pair), role(target.end).default_port())
 }
 
-/// Where a box serves its metrics: on the loopback device of its namespace, at the role's own port.
+/// Address of a box's metrics: the loopback device of its namespace, at the role's own port.
 fn metrics_of(target: FaultTarget) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, role(target.end).metrics_port())
 }
 
-/// Whether a run asks for the metrics of its boxes.
+/// Whether a run needs the metrics of its boxes.
 fn metrics(scenario: &Scenario) -> bool {
     scenario.upsets.iter().any(|upset| matches!(upset.kind, UpsetKind::MetricsClients(_)))
 }
@@ -681,7 +677,7 @@ fn is_left(target: FaultTarget) -> bool {
     (target.end == BoxEnd::Sendbox) != target.reverse
 }
 
-/// Whether a program of this name is a box, or the agent: what is tested, and not what tests it.
+/// Whether a program of this name is a box or the agent: under test, and not part of the testbed.
 pub(super) fn is_box(name: &str) -> bool {
     name == "agent" || ["sendbox-", "receivebox-"].iter().any(|end| name.starts_with(end))
 }
@@ -703,20 +699,11 @@ mod tests {
     use super::*;
     use forebay_host::daemon::config::Config;
 
-    fn bundle() -> BundleSpec {
+    fn bundle() -> Bundle {
         let qdisc =
             Spec::named("fifo").with("limit", forebay_core::spec::Value::Text("1200p".into()));
-        BundleSpec {
-            name: "b".into(),
-            cc: Spec::named("const"),
-            qdisc,
-            datapath: DatapathKind::User,
-            supervised: true,
-            min_rate_bps: Some(2_000_000),
-            max_rate_bps: None,
-            unseen: 0.0,
-            clock: Clock::default(),
-        }
+        let min_rate = Some(Rate::from_mbit_per_sec(2));
+        Bundle { min_rate, ..Bundle::new("b", Spec::named("const"), qdisc) }
     }
 
     #[test]

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use super::namespace::Namespace;
 
-/// How often clients whose connection was closed connect again.
+/// Interval after which clients whose connection was closed connect again.
 const AGAIN_EVERY: Duration = Duration::from_millis(20);
-/// How long a connection over TCP may take.
+/// Longest time until a connection over TCP is open.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Where clients connect.
+/// Address for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Door {
     /// A Unix socket.
@@ -25,7 +25,7 @@ pub(super) enum Door {
     Port(SocketAddr),
 }
 
-/// A connection that says nothing.
+/// A silent connection.
 enum Client {
     Unix(UnixStream),
     Tcp(TcpStream),
@@ -61,7 +61,7 @@ impl Client {
     }
 }
 
-/// Silent clients of one door; they go when this is dropped.
+/// Silent clients of one door; they disconnect when this is dropped.
 #[derive(Debug)]
 pub(super) struct Crowd {
     door: Door,
@@ -71,7 +71,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Clients in `namespace` for `door`, none at first. Where no program listens they try again.
+    /// Clients in `namespace` for `door`, none at first. If no program listens, they retry.
     ///
     /// # Errors
     ///
@@ -104,12 +104,12 @@ impl Crowd {
         Ok(Self { door, clients, is_over, thread: Some(thread) })
     }
 
-    /// Where they connect.
+    /// Address to which the clients connect.
     pub fn door(&self) -> &Door {
         &self.door
     }
 
-    /// From now on there are so many.
+    /// Sets the number of clients.
     pub fn set(&self, clients: u32) {
         self.clients.store(clients, Ordering::Relaxed);
     }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(first.len(), 3);
         drop(first);
         assert_eq!(accept(3).len(), 3);
-        // A door without a listener is tried until there is one again.
+        // Clients retry a door without a listener until it has one again.
         crowd.set(0);
         assert_eq!(crowd.door(), &Door::Socket(path));
     }

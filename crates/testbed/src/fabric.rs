@@ -1,4 +1,5 @@
-//! One gateway with one NIC for all sites on the left, as in a cloud: the fabric hands it what they send.
+//! One gateway with one NIC for all sites on the left, as in a cloud: the fabric passes their packets to
+//! it.
 //!
 //! ```text
 //!  left hosts 0 ── hosts0 ┐                    ┌ link0 ── emulator ── right box 0 ── right hosts 0
@@ -7,8 +8,8 @@
 //!                               │ one cable
 //!                            gateway: eth0 with a /32, which forwards
 //! ```
-//! What comes back goes from the fabric to the hosts without the gateway. Neighbours are fixed as in
-//! [`topology`](super::topology); the hosts find all others at the fabric.
+//! Returning packets go from the fabric to the hosts without the gateway. Neighbours are fixed as in
+//! [`topology`](super::topology); the hosts reach all other addresses through the fabric.
 
 use super::TestbedError;
 use super::namespace::Namespace;
@@ -19,15 +20,15 @@ use super::topology::{PairSites, STEERING, Site, ip, plain, second_byte, set, st
 pub(crate) const NIC: &str = "eth0";
 /// The fabric's port towards it.
 pub(crate) const GATEWAY_PORT: &str = "gateway";
-/// What the gateway sends everything to.
+/// Next hop of all packets from the gateway.
 const ROUTER: &str = "10.255.255.254";
-/// Layer-2 addresses at the cable between gateway and fabric.
+/// Layer-2 addresses of the cable between gateway and fabric.
 const GATEWAY_MAC: &str = "02:01:ff:00:00:01";
 const ROUTER_MAC: &str = "02:01:ff:00:00:02";
-/// The table of what comes from hosts.
+/// Routing table for packets from hosts.
 const TABLE: u32 = 100;
 
-/// Settings of gateway and fabric: they forward, and send nobody another way.
+/// Settings of gateway and fabric: both forward and send no redirects.
 const FORWARDING: [(&str, &str); 3] = [
     ("net/ipv4/ip_forward", "1"),
     ("net/ipv4/conf/all/send_redirects", "0"),
@@ -44,7 +45,7 @@ pub(crate) fn link_port(pair: usize) -> String {
     format!("link{pair}")
 }
 
-/// The site whose address the gateway has: that of the first pair's box.
+/// The site whose address the gateway has: the box of the first pair.
 const GATEWAY: Site = Site::LeftBox;
 
 /// Makes the gateway, which takes the place of the boxes on the left, and the fabric.
@@ -87,7 +88,7 @@ fn forwarding(place: &'static str, settings: &[(&str, &str)]) -> Result<Namespac
     Ok(namespace)
 }
 
-/// Moves the cables of a box on the left into the fabric, and has their other ends know them there.
+/// Moves the cables of a box on the left into the fabric, and updates the neighbours at their other ends.
 fn join(pair: usize, sites: &PairSites, fabric: &Namespace) -> Result<(), TestbedError> {
     let [hosts_mac, link_mac] =
         [1, 2].map(|port| format!("02:01:0a:{:02x}:00:{port:02x}", second_byte(pair)));
@@ -188,7 +189,7 @@ mod tests {
             to.send_to(b"back", source).unwrap();
             from.recv_from(&mut bytes).unwrap();
             assert_eq!(forwarded(&topology) - before, 1, "there, and not back");
-            // The boxes find each other, too.
+            // The boxes reach each other, too.
             let right =
                 sites.right_box.within(|| UdpSocket::bind((Site::RightBox.address(pair), 7001)));
             let right = right.unwrap();

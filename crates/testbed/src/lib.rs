@@ -1,8 +1,8 @@
-//! One emulated experiment on real kernel TCP: namespaces, cables, programs, and what they saw.
+//! One emulated experiment on real kernel TCP: namespaces, cables, programs and their results.
 //!
-//! Everything a run makes belongs to the process that runs it: namespaces have no name and vanish
-//! with their last user, and programs are killed when their parent dies. So nothing is left
-//! behind, also after `kill -9`.
+//! All objects of a run belong to the process that runs it. Namespaces have no name and vanish with their
+//! last user, and the kernel kills the programs when their parent dies. So nothing stays behind, even after
+//! `kill -9`.
 
 mod agent;
 mod algorithms;
@@ -14,7 +14,7 @@ mod crowd;
 pub mod emulator;
 mod fabric;
 pub mod forwarding;
-pub mod generator;
+mod generator;
 mod lock;
 mod losses;
 pub mod namespace;
@@ -29,7 +29,7 @@ pub mod roles;
 
 pub mod routing;
 mod run;
-pub mod scenario;
+mod sites;
 mod starver;
 pub mod topology;
 mod upsets;
@@ -40,23 +40,25 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::scenario::{FaultTarget, Scenario};
 use forebay_core::record::RunRecord;
+use forebay_core::spec::SpecError;
 use forebay_host::agent::recording::RecordingError;
-use forebay_host::daemon::config::DatapathKind;
 use forebay_host::daemon::trace::TraceError;
 use forebay_host::offload::OffloadError;
+use forebay_scenario::Scenario;
 use processors::Processors;
-use run::Run;
+use run::{Parts, Run};
 use topology::{Site, Topology};
+
+pub use generator::kernel_name;
 
 /// How often the programs are checked and progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is going on.
+    /// Current phase.
     pub phase: Phase,
     /// Time since the start of the run (ns).
     pub elapsed_ns: u64,
@@ -64,21 +66,21 @@ pub struct Progress {
     pub total_ns: u64,
 }
 
-/// What is going on in a run.
+/// A phase of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Another emulation has the machine.
+    /// Another emulation uses the machine.
     Waiting {
-        /// Who has the machine.
+        /// Process and command line of that emulation.
         holder: String,
     },
-    /// Namespaces, programs and connections are made.
+    /// The testbed makes namespaces, programs and connections.
     Preparing,
     /// Traffic flows.
     Running,
-    /// The last answers are awaited.
+    /// The testbed waits for the last answers.
     Draining,
-    /// Results are read.
+    /// The testbed reads the results.
     Collecting,
 }
 
@@ -129,18 +131,24 @@ pub enum TestbedError {
     #[error("{name}: {signal}: {source}")]
     Signal { name: String, signal: Signal, source: io::Error },
     /// An upset at a pair of sites that does not exist.
-    #[error("upset at pair {pair} of {pairs}: no such pair")]
-    UpsetPair { pair: usize, pairs: usize },
-    /// An upset that only a simulator has.
+    #[error("upset at {pair}: no such pair")]
+    UpsetPair { pair: String },
+    /// An upset that only a simulator supports.
     #[error("upset: no machine of the testbed falls asleep")]
     Asleep,
     /// A fault or an attack for a box that does not exist.
-    #[error("fault or attack: {target:?}: the pair has no such bundle")]
-    FaultTarget { target: FaultTarget },
-    /// A fault of an agent that the run has not.
+    #[error("fault or attack: {bundle}: no such bundle")]
+    FaultTarget { bundle: String },
+    /// A flow or bundle that the testbed cannot run.
+    #[error("{name}: {source}")]
+    Scenario { name: String, source: SpecError },
+    /// A socket whose congestion control differs from the flow's would show the behaviour of another.
+    #[error("flow {flow}: a socket ended under {used} and not under {wanted}")]
+    OtherAlgorithm { flow: String, used: String, wanted: String },
+    /// A fault of an agent in a run without one.
     #[error("fault: the run has no agent")]
     NoAgent,
-    /// What an agent recorded cannot be read.
+    /// An agent's recording cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
     /// A restart of a running program.
@@ -149,7 +157,7 @@ pub enum TestbedError {
     /// A file of the run.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// A file of the run is not what it should be.
+    /// A file of the run has other contents than expected.
     #[error("{}: {source}", path.display())]
     Json { path: PathBuf, source: serde_json::Error },
     /// A sendbox's trace.
@@ -161,8 +169,7 @@ pub enum TestbedError {
 }
 
 impl TestbedError {
-    /// Whether a box ended by itself, or did not end when it was told to: the fault of the box, and not of
-    /// the testbed.
+    /// Whether a box ended by itself or did not end on request: an error of the box and not of the testbed.
     pub fn is_of_a_box(&self) -> bool {
         match self {
             Self::Died { name, .. } | Self::Hung { name, .. } => boxes::is_box(name),
@@ -171,17 +178,21 @@ impl TestbedError {
     }
 }
 
-/// Runs `scenario` with this program's own binary; everything it writes goes below `dir`.
+/// Runs `scenario` with this program's own binary; all files go below `dir`. With `keeps_headers`, the
+/// emulator keeps the first bytes of each frame
+/// ([`EmulatorSpec::keeps_headers`](emulator::EmulatorSpec::keeps_headers)). The record refers to flows by
+/// their places in the scenario.
 ///
 /// The calling thread must not end before this returns: the programs die with it.
 pub fn run(
     scenario: &Scenario,
+    keeps_headers: bool,
     dir: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RunRecord, TestbedError> {
     let binary = std::env::current_exe()
         .map_err(|source| TestbedError::Start { name: "forebay".into(), source })?;
-    run_with(&binary, scenario, dir, progress)
+    run_as(&binary, scenario, keeps_headers, dir, progress)
 }
 
 /// [`run`] with the `forebay` at `binary`, for programs that are not `forebay` themselves.
@@ -191,10 +202,21 @@ pub fn run_with(
     dir: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<RunRecord, TestbedError> {
+    run_as(binary, scenario, false, dir, progress)
+}
+
+fn run_as(
+    binary: &Path,
+    scenario: &Scenario,
+    keeps_headers: bool,
+    dir: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<RunRecord, TestbedError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(TestbedError::NotRoot);
     }
-    let total_ns = scenario.stop_ns;
+    let scenario = &sites::with_files(scenario)?;
+    let total_ns = generator::ns(scenario.stop);
     let _lock = lock::take(&mut |holder| {
         progress(Progress { phase: Phase::Waiting { holder }, elapsed_ns: 0, total_ns });
     })?;
@@ -203,39 +225,44 @@ pub fn run_with(
         .canonicalize()
         .map_err(|source| TestbedError::File { path: dir.to_path_buf(), source })?;
     let processors = Processors::split().map_err(TestbedError::Proc)?;
-    let mut topology = Topology::build(scenario.pairs.len(), processors.as_ref())?;
-    if scenario.routed {
-        topology.route(processors.as_ref())?;
-    }
-    for pair in (0..scenario.pairs.len()).filter(|pair| scenario.unseen(*pair).is_some()) {
-        topology.add_way_beside(pair)?;
-    }
-    if scenario.ecn {
-        topology.use_ecn()?;
-    }
-    let (left, right) = (Site::LeftHosts, Site::RightHosts);
-    for (pair, spec) in scenario.pairs.iter().enumerate() {
-        for (ends, segments) in [[left, right], [right, left]].into_iter().zip(spec.initial_windows)
-        {
-            if let Some(segments) = segments {
-                topology.set_initial_window(pair, ends, segments)?;
-            }
-        }
-        for (bundle, hosts) in [(&spec.forward_bundle, left), (&spec.reverse_bundle, right)] {
-            if bundle.as_ref().is_some_and(|it| it.datapath == DatapathKind::Kernel) {
-                topology.hand_over_super_packets(pair, hosts)?;
-            }
-        }
-    }
-    let mut run = Run::prepare(scenario, &topology, processors.as_ref(), binary, &dir)?;
+    let topology = build(scenario, processors.as_ref())?;
+    let parts = Parts { scenario, keeps_headers, processors: processors.as_ref() };
+    let mut run = Run::prepare(&parts, &topology, binary, &dir)?;
     run.go(progress)?;
     progress(Progress { phase: Phase::Collecting, elapsed_ns: total_ns, total_ns });
     run.finish()
 }
 
+/// The namespaces and devices for `scenario`.
+fn build(scenario: &Scenario, processors: Option<&Processors>) -> Result<Topology, TestbedError> {
+    let mut topology = Topology::build(scenario.pairs.len(), processors)?;
+    if scenario.routed {
+        topology.route(processors)?;
+    }
+    for pair in (0..scenario.pairs.len()).filter(|it| sites::unseen(scenario, *it).is_some()) {
+        topology.add_way_beside(pair)?;
+    }
+    if scenario.ecn {
+        topology.use_ecn()?;
+    }
+    for pair in 0..scenario.pairs.len() {
+        let (left, right) = (Site::LeftHosts, Site::RightHosts);
+        for (reversed, ends) in [(false, [left, right]), (true, [right, left])] {
+            if let Some(segments) = sites::initial_window(scenario, pair, reversed) {
+                topology.set_initial_window(pair, ends, segments)?;
+            }
+        }
+        for bundle in sites::bundles(scenario, pair).filter(|bundle| bundle.in_kernel) {
+            let hosts = if bundle.reversed { right } else { left };
+            topology.hand_over_super_packets(pair, hosts)?;
+        }
+    }
+    Ok(topology)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    /// True, with a note, where the tests of namespaces cannot run.
+    /// Returns true, and prints a note, if the tests of namespaces cannot run here.
     pub(crate) fn skip_without_root() -> bool {
         forebay_skips::skip_without(forebay_skips::Need::Root)
     }

@@ -10,30 +10,30 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::{TICK, TestbedError};
 
-/// How long another emulation on this machine is waited for: longer than any plan's run.
+/// Longest wait for another emulation on this machine: longer than any plan's run.
 const TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Where the lock is, in order of preference: `/run` is wiped at boot, but not everywhere
-/// writable.
+/// Places of the lock, in order of preference: `/run` is wiped at boot, but not writable
+/// everywhere.
 const FILES: [&str; 2] = ["/run/forebay-testbed.lock", "/tmp/forebay-testbed.lock"];
 
-/// Held while the emulation runs; the kernel releases it with the process, whatever ends it.
+/// Held while the emulation runs; the kernel releases it when the process ends, for any reason.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: Flock<File>,
 }
 
-/// What came of an attempt to take the lock.
+/// Result of an attempt to take the lock.
 #[derive(Debug)]
 enum Attempt {
-    /// The lock is ours.
+    /// This process has the lock.
     Taken(Lock),
-    /// Who holds it, as they wrote it down: process and command line.
+    /// Process and command line of the holder, as it wrote them to the file.
     HeldBy(String),
 }
 
-/// Takes the machine's lock. While somebody else has it, `waiting` is told who, ten times a second,
-/// for at most 15 minutes.
+/// Takes the machine's lock. While another process has it, `waiting` gets the holder's name, ten
+/// times a second, for at most 15 minutes.
 pub(crate) fn take(waiting: &mut dyn FnMut(String)) -> Result<Lock, TestbedError> {
     let start = Instant::now();
     loop {

@@ -1,8 +1,8 @@
-//! What the boxes of a run lost themselves, by their own counters.
+//! Losses of a run's boxes, from their own counters.
 
 use forebay_host::daemon::status::Status;
 
-/// What a box lost itself, and no fault explains.
+/// Losses of a box that no fault explains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     /// Rows of the trace.
@@ -11,12 +11,12 @@ pub(super) struct Losses {
     pub packets: u64,
     /// Boundaries, between the receivebox's program and its process.
     pub boundaries: u64,
-    /// Times that it left its traffic to the kernel, since it did not keep up.
+    /// Times that the box handed its traffic back to the kernel because it could not keep up.
     pub hand_backs: u64,
 }
 
 impl Losses {
-    /// What the box says it has lost since its start.
+    /// Losses that the box has reported since its start.
     pub fn said_by(status: &Status) -> Self {
         let counters = || status.ports.iter().flat_map(|port| &port.counters);
         let sum = |wanted: &str| -> u64 {
@@ -30,13 +30,13 @@ impl Losses {
         }
     }
 
-    /// These losses for a box that was frozen and goes on. What it finds in its rings then may make it
-    /// leave its traffic to the kernel once more, at no time that could be told.
+    /// These losses for a box that was frozen and continues. The packets in its rings may make it hand
+    /// its traffic back to the kernel once more, at an unpredictable time.
     pub fn explained_by_a_freeze(self) -> Self {
         Self { hand_backs: 0, ..self }
     }
 
-    /// Adds what came between two answers of a box.
+    /// Adds the losses between two answers of a box.
     pub fn add_since(&mut self, before: Self, after: Self) {
         self.rows += after.rows.saturating_sub(before.rows);
         self.packets += after.packets.saturating_sub(before.packets);
@@ -84,7 +84,7 @@ mod tests {
         let said = |packets| Losses { packets, ..Losses::default() };
         let mut losses = Losses::default();
         losses.add_since(said(0), said(2));
-        // Frozen at 2, 900 when it goes on.
+        // Frozen at 2; 900 when it continues.
         losses.add_since(said(900), said(901));
         assert_eq!(losses, said(3));
     }

@@ -1,4 +1,4 @@
-//! Network namespaces without a name: the kernel removes them, with their devices, when the last
+//! Network namespaces without a name: the kernel removes them and their devices once the last
 //! process and the last open file are gone, also after `kill -9`.
 
 use std::fs::File;
@@ -18,20 +18,20 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// A network namespace held open by this process, where asked for with a file system for pins.
+/// A network namespace held open by this process, if requested with a BPF file system for pins.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
-    /// Shared, since programs know it by its number.
+    /// Shared, since programs find it by its number.
     bpffs: Option<Arc<OwnedFd>>,
 }
 
 impl Namespace {
-    /// Makes a namespace with nothing in it but a loopback device that is down.
+    /// Makes a namespace with only a loopback device, which is down.
     ///
     /// Needs `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Self> {
-        // The thread is there to be moved: the caller stays where it is.
+        // Only the extra thread moves; the caller stays in its namespace.
         on_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(Self { file: File::open("/proc/thread-self/ns/net")?.into(), bpffs: None })
@@ -43,9 +43,9 @@ impl Namespace {
         Ok(Self { file: self.file.try_clone()?, bpffs: self.bpffs.clone() })
     }
 
-    /// This network with a BPF file system, and the path by which programs inside find it. It is
-    /// mounted nowhere (Linux 5.2), so what is pinned there goes with the last user of what is
-    /// returned, in whatever root that lives.
+    /// This network with a BPF file system, and the path by which programs inside find it. The file
+    /// system is not mounted anywhere (Linux 5.2). Its pins vanish with the last user of the
+    /// returned namespace, in any mount namespace.
     ///
     /// Needs `CAP_SYS_ADMIN`.
     pub fn with_bpffs(&self) -> io::Result<(Self, PathBuf)> {
@@ -62,7 +62,7 @@ impl Namespace {
         format!("/proc/{}/fd/{}", getpid(), self.file.as_raw_fd()).into()
     }
 
-    /// Runs `work` inside, on a thread of its own.
+    /// Runs `work` inside the namespace, on a thread of its own.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_thread(|| {
             setns(&self.file, CloneFlags::CLONE_NEWNET)?;
@@ -70,14 +70,14 @@ impl Namespace {
         })
     }
 
-    /// Makes `command` start inside and die with the thread that spawns it.
+    /// Makes `command` start inside the namespace and die with the thread that spawns it.
     pub fn host(&self, command: &mut Command) -> io::Result<()> {
         let file = self.file.try_clone()?;
         let bpffs = self.bpffs.clone();
         let enter = move || {
             setns(&file, CloneFlags::CLONE_NEWNET)?;
             if let Some(bpffs) = &bpffs {
-                // Its program is to inherit it.
+                // The started program must inherit the file.
                 fcntl(bpffs, FcntlArg::F_SETFD(FdFlag::empty()))?;
             }
             Ok(())
@@ -89,7 +89,7 @@ impl Namespace {
     }
 }
 
-/// Makes the kernel kill what `command` starts when the thread that spawned it ends.
+/// Makes the kernel kill the process of `command` when the thread that spawned it ends.
 pub(super) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
@@ -130,7 +130,7 @@ mod tests {
         assert_ne!(inside, own);
         assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), own);
         let path = namespace.path();
-        // While it is open, no other test's namespace gets its number.
+        // While the file is open, no namespace of another test gets its number.
         let _held = File::open(&path).unwrap();
         drop(namespace);
         assert_ne!(fs::read_link(&path).ok(), Some(inside));

@@ -1,4 +1,5 @@
-//! Algorithms that run in the kernel alone, registered under names of a run: a role of the testbed.
+//! Algorithms that run in the kernel alone, registered under a run's own names: a role of the
+//! testbed.
 
 use std::io::{self, Read};
 
@@ -9,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders;
 
-/// What is registered.
+/// Algorithms to register.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NativeSpec {
     /// Kind, such as `reno` or `vegas`, and the name under which sockets select it.
     pub algorithms: Vec<(String, String)>,
 }
 
-/// Registers them and holds them until stdin ends.
+/// Registers the algorithms and holds them until stdin ends.
 pub fn run(spec: &NativeSpec) -> Result<(), AgentError> {
     agent::check()?;
     let register = |(kind_name, name): &(String, String)| {
-        let kind = native::Kind::named(kind_name).map_err(|allowed| {
+        let kind = native::KernelAlgorithm::named(kind_name).map_err(|allowed| {
             let text = format!("algorithm {kind_name:?}: this program has {allowed}");
             AgentError::SetUp(io::Error::new(io::ErrorKind::InvalidInput, text))
         })?;

@@ -1,4 +1,4 @@
-//! How a testbed and the programs that it starts talk, by lines:
+//! Protocol between a testbed and its programs, line by line:
 //!
 //! | stdout of the program | stdin of the program |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | `ready`: traffic may start | `start NS`: the run starts at `NS` on `CLOCK_MONOTONIC` |
 //! | `drained` (hosts only): nothing is left to wait for | `finish` (hosts only): write the results |
 //! | `attacked` (hostile only): all messages are sent | |
-//! | `finished` (hosts only): they are written | end of file: write the results and exit 0 |
+//! | `finished` (hosts only): the results are written | end of file: write the results and exit 0 |
 //!
-//! The end of stdin also covers a testbed that died. Logs and errors go to stderr.
+//! Stdin also ends if the testbed dies. Logs and errors go to stderr.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,13 +16,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Tells the testbed `line`. A testbed that is gone is noticed at the end of stdin instead.
+/// Sends `line` to the testbed. If the testbed is gone, the end of stdin shows it.
 pub fn tell(line: &str) {
     let mut stdout = io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// What the testbed told a role.
+/// An order of the testbed to a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Open the connections.
@@ -34,7 +34,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Parses one line without its end; `None` if it is no order.
+    /// Parses one line without its line end; `None` if it is no order.
     pub fn parse(line: &str) -> Option<Self> {
         match line.split_once(' ') {
             None if line == "connect" => Some(Self::Connect),
@@ -55,29 +55,29 @@ impl std::fmt::Display for Order {
     }
 }
 
-/// Longest order: `start` and 20 digits, with room to spare.
+/// Longest order (bytes): `start` and 20 digits, with room to spare.
 const ORDER_BYTES_MAX: usize = 256;
 
-/// What comes from the testbed, without waiting for it.
+/// Orders from the testbed, read without blocking.
 #[derive(Debug)]
 pub struct Orders {
     source: File,
     heard: Vec<u8>,
 }
 
-/// What [`Orders`] have for who asks.
+/// Result of [`Orders::hear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Nothing new.
     Nothing,
     /// An order; there may be more.
     Order(Order),
-    /// Their end, or nothing that is an order.
+    /// The orders have ended, or a line was no order.
     End,
 }
 
 impl Orders {
-    /// Orders from `source`, a pipe or socket, which no longer blocks from now on.
+    /// Reads orders from `source`, a pipe or socket, and makes it nonblocking.
     pub fn from(source: &impl AsFd) -> io::Result<Self> {
         let source: OwnedFd = source.as_fd().try_clone_to_owned()?;
         let flags = OFlag::from_bits_retain(fcntl(&source, FcntlArg::F_GETFL)?);
@@ -85,7 +85,7 @@ impl Orders {
         Ok(Self { source: source.into(), heard: Vec::new() })
     }
 
-    /// What was told since the last call; one order at a time.
+    /// The next order that has arrived since the last call.
     pub fn hear(&mut self) -> Heard {
         let mut chunk = [0; ORDER_BYTES_MAX];
         match self.source.read(&mut chunk) {

@@ -1,9 +1,10 @@
-//! Whether all processors ran all the time.
+//! Detects whether all processors ran all the time.
 //!
-//! A hypervisor may take one away for tens of milliseconds, and a kernel may keep interrupts off for
-//! one (as when somebody reads the statistics of many memory cgroups). Whatever stands there then
-//! leaves in one burst, which a shallow buffer drops, and the emulator's lateness does not show it:
-//! nothing may have been due, and a program on another processor may have gone on.
+//! A hypervisor may take a processor away for tens of milliseconds. A kernel may keep interrupts off
+//! for as long as one millisecond, for instance while a program reads the statistics of many memory
+//! cgroups. Packets that wait there then leave in one burst, which a shallow buffer drops. The
+//! emulator's lateness does not show this: perhaps nothing was due, and a program on another
+//! processor may have continued.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +15,13 @@ use crate::process::{self, try_keep_to, try_realtime};
 use forebay_host::clock;
 use forebay_host::lateness::Lateness;
 
-/// Time between two looks at the clock.
+/// Interval of the reads of the clock.
 const PERIOD: Duration = Duration::from_millis(2);
-/// Above all programs of a run: their own work is no pause, and a look takes microseconds.
+/// Above all programs of a run: their own work is no pause, and a read of the clock takes
+/// microseconds.
 const REALTIME_PRIORITY: i32 = 20;
 
-/// A look at the clock of each processor, again and again, until it is finished or dropped.
+/// Reads the clock on each processor repeatedly, until it is finished or dropped.
 pub struct PauseWatch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Lateness>>,
@@ -37,8 +39,8 @@ impl PauseWatch {
         Ok(Self { stop, threads })
     }
 
-    /// How late a processor ran what was due (ns): p50, p99, p99.9 and the maximum, each the worst
-    /// of all processors.
+    /// Lateness of due work on a processor (ns): p50, p99, p99.9 and the maximum, each the worst of
+    /// all processors.
     pub fn finish(mut self) -> [u64; 4] {
         self.stop.store(true, Ordering::Relaxed);
         let threads = std::mem::take(&mut self.threads).into_iter();
@@ -57,7 +59,7 @@ impl Drop for PauseWatch {
 }
 
 fn lateness(cpu: usize, stop: &AtomicBool) -> Lateness {
-    // Where neither is allowed, it measures the waits of an ordinary program: never less.
+    // If neither is allowed, it measures the waits of an ordinary program, which are never shorter.
     let _ = (try_keep_to(cpu), try_realtime(REALTIME_PRIORITY));
     let mut lateness = Lateness::default();
     while !stop.load(Ordering::Relaxed) {
@@ -77,7 +79,7 @@ mod tests {
         let watch = PauseWatch::start().unwrap();
         assert_eq!(watch.threads.len(), process::processors().unwrap().len());
         thread::sleep(10 * PERIOD);
-        // A sleep never ends early, and timers are not that exact.
+        // A sleep never ends early, and no timer is exact to the nanosecond.
         let percentiles = watch.finish();
         assert!(percentiles[0] > 0 && percentiles.is_sorted(), "{percentiles:?}");
     }

@@ -1,4 +1,4 @@
-//! What the kernel says about processes: CPU time, scheduling, load and stolen time.
+//! Process figures from the kernel: CPU time, scheduling, load and stolen time.
 
 use std::fs;
 use std::io;
@@ -8,9 +8,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-/// Puts the calling thread under `SCHED_FIFO` with `priority` (1 to 99); false if not allowed.
+/// Puts the calling thread under `SCHED_FIFO` with `priority` (1 to 99); false if this is not allowed.
 pub fn try_realtime(priority: i32) -> bool {
-    // SAFETY: all fields of sched_param are integers, for which zero is a value.
+    // SAFETY: all fields of sched_param are integers, for which zero is a valid value.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     parameter.sched_priority = priority;
     // SAFETY: the parameter lives through the call; 0 is the calling thread.
@@ -31,7 +31,7 @@ pub fn try_nice(nice: i32) -> bool {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
 }
 
-/// Whether a hypervisor runs this machine, as the flags of its x86 processors say (`hypervisor`,
+/// Whether a hypervisor runs this machine, according to the flags of its x86 processors (`hypervisor`,
 /// bit 31 of ECX of CPUID leaf 1); false on other architectures.
 pub fn is_virtual_machine() -> io::Result<bool> {
     Ok(has_hypervisor(&fs::read_to_string("/proc/cpuinfo")?))
@@ -42,19 +42,19 @@ fn has_hypervisor(cpuinfo: &str) -> bool {
     flags.is_some_and(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// Keeps the calling thread on the processor `cpu`; false if that is not allowed.
+/// Keeps the calling thread on the processor `cpu`; false if this is not allowed.
 pub fn try_keep_to(cpu: usize) -> bool {
     try_keep_among(&[cpu])
 }
 
-/// Keeps the calling thread on these processors, at least one; false if that is not allowed.
+/// Keeps the calling thread on these processors, at least one; false if this is not allowed.
 pub fn try_keep_among(cpus: &[usize]) -> bool {
     let mut only = CpuSet::new();
     let are_set = cpus.iter().all(|cpu| only.set(*cpu).is_ok());
     are_set && sched_setaffinity(Pid::from_raw(0), &only).is_ok()
 }
 
-/// Keeps the calling thread away from the processor `cpu`, unless there is no other; false if that is
+/// Keeps the calling thread away from the processor `cpu`, unless it is the only one; false if this is
 /// not allowed.
 pub fn try_keep_off(cpu: usize) -> bool {
     let mut others = CpuSet::new();
@@ -68,21 +68,21 @@ pub fn try_keep_off(cpu: usize) -> bool {
     is_alone || sched_setaffinity(Pid::from_raw(0), &others).is_ok()
 }
 
-/// Allows this process as many open files as it may allow itself.
+/// Raises this process's limit of open files to its hard limit.
 pub fn raise_file_limit() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
-/// CPU time of process `pid` with all its threads (ns), as its CPU clock has it: to the nanosecond,
-/// where [`cpu_time_ns`] counts ticks. It includes and leaves out the same.
+/// CPU time of process `pid` with all its threads (ns), read from its CPU clock. It is exact to the
+/// nanosecond, where [`cpu_time_ns`] counts ticks. Both include the same work.
 pub fn cpu_clock_ns(pid: u32) -> io::Result<u64> {
     let time = clock_gettime(clock_getcpuclockid(Pid::from_raw(pid.cast_signed()))?)?;
     Ok(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-/// The kernel's thread that does the packet work of the processor `cpu` which nobody's context got done
-/// (`ksoftirqd`); `None` if none is to be seen, as from within another PID namespace.
+/// The kernel thread for left-over packet work of the processor `cpu` (`ksoftirqd`). `None` if it is
+/// not visible, as from another PID namespace.
 pub fn ksoftirqd(cpu: usize) -> io::Result<Option<u32>> {
     let wanted = format!("ksoftirqd/{cpu}");
     for entry in fs::read_dir("/proc")? {
@@ -90,7 +90,7 @@ pub fn ksoftirqd(cpu: usize) -> io::Result<Option<u32>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        // It may have ended meanwhile. Only threads of the kernel have no command line.
+        // The process may have ended meanwhile. Only kernel threads have no command line.
         let read = |file| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
         if read("comm").trim_end() == wanted && read("cmdline").is_empty() {
             return Ok(Some(pid));
@@ -105,8 +105,8 @@ pub fn processors() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).collect())
 }
 
-/// User and system time of process `pid` with all its threads (ns). It includes the packet work
-/// (softirq) that ran in its context, also for others, and not what ran in kernel threads.
+/// User and system time of process `pid` with all its threads (ns). It includes packet work (softirq)
+/// that ran in its context, even for other processes. It excludes work in kernel threads.
 pub fn cpu_time_ns(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let ticks = field(&stat, UTIME)? + field(&stat, STIME)?;
@@ -144,7 +144,7 @@ impl MachineTime {
         Self::parse(&fs::read_to_string("/proc/stat")?).ok_or_else(malformed)
     }
 
-    /// The share of time stolen by the hypervisor since `earlier`.
+    /// Share of time that the hypervisor stole since `earlier`.
     pub fn steal_since(self, earlier: Self) -> f64 {
         let total = self.total.saturating_sub(earlier.total);
         let steal = self.steal.saturating_sub(earlier.steal);
@@ -157,17 +157,17 @@ impl MachineTime {
     }
 }
 
-/// Where the time of one processor went so far, in ticks of `/proc/stat`.
+/// Use of one processor's time so far, from the ticks of `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
-    /// Nothing to do.
+    /// Idle time.
     pub idle_ns: u64,
-    /// Packet and timer work of the kernel. The CPU time of the process in whose context it ran has
-    /// it, too, unless the kernel was built with `CONFIG_IRQ_TIME_ACCOUNTING`.
+    /// Packet and timer work of the kernel. The CPU time of the interrupted process includes it too,
+    /// unless the kernel was built with `CONFIG_IRQ_TIME_ACCOUNTING`.
     pub softirq_ns: u64,
     /// Stolen by the hypervisor.
     pub steal_ns: u64,
-    /// All of it.
+    /// Sum of all times.
     pub total_ns: u64,
 }
 
@@ -178,7 +178,7 @@ impl ProcessorTime {
         Self::parse(&fs::read_to_string("/proc/stat")?, cpu, tick_ns).ok_or_else(malformed)
     }
 
-    /// What came since `earlier`.
+    /// Differences from `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             idle_ns: self.idle_ns.saturating_sub(earlier.idle_ns),
@@ -200,7 +200,7 @@ impl ProcessorTime {
     }
 }
 
-/// user nice system idle iowait irq softirq steal (proc_stat(5)); guest and guest_nice, which follow,
+/// user nice system idle iowait irq softirq steal (proc_stat(5)). guest and guest_nice, which follow,
 /// are part of the first two.
 fn times(line: &str) -> Option<[u64; 8]> {
     let times: Vec<u64> =
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_kernel_s_thread_of_a_processor_is_found_by_its_name() {
-        // Containers may not show it.
+        // In containers it may be hidden.
         if let Some(pid) = ksoftirqd(0).unwrap() {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
             assert_eq!(name.trim_end(), "ksoftirqd/0");
@@ -288,14 +288,14 @@ mod tests {
         while cpu_time_ns(pid).unwrap() < before + 30_000_000 {
             sum = (0..100_000).fold(sum, |sum, i| std::hint::black_box(sum ^ i));
         }
-        // A tick may have begun before, and one may have been charged that was hardly used.
+        // A tick may have begun before, and the kernel may have charged a tick that was hardly used.
         assert!(cpu_clock_ns(pid).unwrap() >= exactly + 10_000_000);
         assert!(load_average().unwrap() >= 0.0);
     }
 
     #[test]
     fn a_usual_process_is_not_realtime() {
-        // Threads of other tests here may be.
+        // Threads of other tests in this process may be.
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let is = is_realtime(other.id());
         other.kill().unwrap();

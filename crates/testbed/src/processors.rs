@@ -1,23 +1,23 @@
-//! Which processors do which part of a run's work.
+//! Assigns processors to the parts of a run's work.
 //!
-//! A frame that the emulator hands to a device is received at the other end within the same call:
-//! bridged, taken by the TCP of its host and answered, all before the emulator's next frame. Behind
-//! two full directions acknowledgements come in bursts, and one burst held it up for 1-2 ms. Receive
-//! packet steering (Documentation/networking/scaling.rst of the kernel) at the devices of the boxes
-//! moves that work to other processors. It goes before any process there, of whatever priority, so
-//! the emulator keeps to the one that is left out.
+//! When the emulator hands a frame to a device, the kernel receives it at the other end within the
+//! same call. It bridges the frame, passes it to TCP and answers it, all before the emulator's next
+//! frame. With both directions full, acknowledgements come in bursts, and one burst held the
+//! emulator up for 1-2 ms. Receive packet steering (Documentation/networking/scaling.rst of the
+//! kernel) at the devices of the boxes moves that work to other processors. There it runs before any
+//! process, regardless of priority. So the emulator keeps to the processor that is left out.
 
 use std::fmt::Write as _;
 use std::io;
 
 use crate::process;
 
-/// The parts.
+/// Processors by part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processors {
-    /// Where the emulator runs.
+    /// Processor of the emulator.
     pub emulator: usize,
-    /// The others, as the kernel reads a set: hexadecimal, in groups of 32 bits.
+    /// All other processors, in the kernel's notation of a set: hexadecimal, in groups of 32 bits.
     pub others: String,
 }
 
@@ -28,7 +28,7 @@ impl Processors {
     }
 
     fn of(allowed: &[usize]) -> Option<Self> {
-        // The first one has the machine's own interrupts.
+        // The machine's own interrupts run on the first one.
         let (emulator, others) = allowed.split_last().filter(|(_, others)| !others.is_empty())?;
         Some(Self { emulator: *emulator, others: mask(others) })
     }

@@ -1,4 +1,5 @@
-//! One program of a run: started in a namespace, heard on stdout, its stderr kept in a file.
+//! One program of a run: started in a namespace, with stdout read by the testbed and stderr kept in
+//! a file.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -19,11 +20,11 @@ use super::TestbedError;
 use super::namespace::Namespace;
 use crate::process;
 
-/// How long a program may take to end after it was told to. Results of a long run are some 100 MB
-/// that go to disk first.
+/// Longest time from the request to end until a program ends. It first writes its results to disk,
+/// some 100 MB after a long run.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much of a dead program's stderr an error quotes (bytes).
+/// Most bytes of a dead program's stderr that an error quotes.
 const TAIL_BYTES: usize = 2000;
 
 /// A running program; dropping it kills it.
@@ -42,19 +43,19 @@ pub(crate) struct Program {
     ended: bool,
 }
 
-/// Where the stderr of a program goes.
+/// Destination of a program's stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// Appended to `DIR/NAME.log`.
     File,
     /// To a device that is always full (full(4)).
     Full,
-    /// Into a full pipe that nobody reads.
+    /// Into a full pipe whose reader never reads.
     Blocked,
 }
 
 impl Log {
-    /// The file, and the other end of a pipe.
+    /// The file for stderr, and the other end of a pipe.
     fn open(self, path: &Path) -> io::Result<(OwnedFd, Option<PipeReader>)> {
         let append = |path: &Path| File::options().append(true).create(true).open(path);
         match self {
@@ -63,7 +64,7 @@ impl Log {
             Self::Blocked => {
                 let (reader, mut writer) = io::pipe()?;
                 fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-                // A pipe holds whole pages: what is left of the last is less than a byte more.
+                // A pipe stores whole pages: single bytes fill the last one.
                 for length in [4096, 1] {
                     while writer.write(&vec![b'.'; length]).is_ok() {}
                 }
@@ -75,8 +76,8 @@ impl Log {
 }
 
 impl Program {
-    /// Starts `binary` with `arguments` inside `namespace`; its stderr is appended to
-    /// `DIR/NAME.log`. It dies with the calling thread.
+    /// Starts `binary` with `arguments` inside `namespace`; appends its stderr to `DIR/NAME.log`.
+    /// The program dies with the calling thread.
     pub fn start(
         name: &str,
         binary: &Path,
@@ -87,7 +88,7 @@ impl Program {
         Self::start_with(name, binary, arguments, namespace, dir, Log::File)
     }
 
-    /// Starts a program with its stderr elsewhere.
+    /// Starts a program with another destination of its stderr.
     pub fn start_with(
         name: &str,
         binary: &Path,
@@ -101,7 +102,8 @@ impl Program {
             let (stderr, unread) = log.open(&path)?;
             let mut command = Command::new(binary);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
-            // An interrupt from the terminal is for the testbed, which ends its programs in order.
+            // An interrupt from the terminal must reach only the testbed, which ends its programs
+            // in order.
             command.process_group(0);
             namespace.host(&mut command)?;
             let mut child = command.spawn()?;
@@ -159,13 +161,13 @@ impl Program {
         Ok(())
     }
 
-    /// The error of a program that has not printed `line` for `waited`.
+    /// The error for a program that has not printed `line` for `waited`.
     pub fn silent(&self, line: &str, waited: Duration) -> TestbedError {
         let (name, line) = (self.name.clone(), line.to_string());
         TestbedError::Silent { name, line, seconds: waited.as_secs(), tail: self.tail() }
     }
 
-    /// Whether `line` was among the lines printed since the last call that found one.
+    /// Whether the program has printed `line` since the last call that found a line.
     pub fn has_said(&mut self, line: &str) -> Result<bool, TestbedError> {
         let open = self.listen();
         while let Some(said) = self.lines.pop_front() {
@@ -176,9 +178,9 @@ impl Program {
         if open { Ok(false) } else { Err(self.death()) }
     }
 
-    /// An error if the program has ended, which nobody asked it to.
+    /// Fails if the program has ended without a request.
     pub fn check(&mut self) -> Result<(), TestbedError> {
-        // Nobody else reads its output: a full pipe would block it.
+        // Only this process reads the program's output: a full pipe would block it.
         self.listen();
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -193,7 +195,7 @@ impl Program {
         })
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the program and waits for its end.
     pub fn kill(&mut self) {
         if !self.ended {
             let _ = self.child.kill();
@@ -202,7 +204,7 @@ impl Program {
         }
     }
 
-    /// Asks it to end, by the end of stdin and if `signal` is given by that, and waits.
+    /// Requests the end of the program by closing stdin, and with `signal` if given, and waits.
     pub fn stop(&mut self, signal: Option<Signal>) -> Result<(), TestbedError> {
         if self.ended {
             return Ok(());
@@ -230,7 +232,7 @@ impl Program {
         Err(TestbedError::Hung { name: self.name.clone(), seconds, tail: self.tail() })
     }
 
-    /// Takes what was printed; false at the end.
+    /// Reads the program's output; false at its end.
     fn listen(&mut self) -> bool {
         let mut chunk = [0; 4096];
         let open = loop {
@@ -249,9 +251,9 @@ impl Program {
         open
     }
 
-    /// The error of a program that ended by itself.
+    /// The error for a program that ended by itself.
     fn death(&mut self) -> TestbedError {
-        // Its stdout closed: it has ended or is about to.
+        // Stdout is closed: the program has ended or is about to.
         let deadline = Instant::now() + Duration::from_secs(1);
         let mut status: Option<ExitStatus> = None;
         while status.is_none() && Instant::now() < deadline {
@@ -263,7 +265,7 @@ impl Program {
         TestbedError::Died { name: self.name.clone(), status, tail: self.tail() }
     }
 
-    /// The end of its stderr.
+    /// The last bytes of the program's stderr.
     pub fn tail(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let tail = &log[log.len().saturating_sub(TAIL_BYTES)..];
@@ -289,7 +291,7 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         let (blocked, unread) = Log::Blocked.open(nowhere).unwrap();
         assert!(unread.is_some());
-        // A writer that waits would wait for ever.
+        // A writer that blocks would wait for ever.
         let flags = OFlag::from_bits_retain(fcntl(&blocked, FcntlArg::F_GETFL).unwrap());
         assert!(!flags.contains(OFlag::O_NONBLOCK));
         fcntl(&blocked, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();

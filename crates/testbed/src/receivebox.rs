@@ -1,5 +1,5 @@
-//! A clock of a receivebox that does not agree with its sendbox's, for tests alone: all programs of a testbed
-//! read the clock of one machine. No option of a daemon leads here, only `forebay role receivebox`.
+//! A receivebox whose clock differs from its sendbox's, for tests only, since all programs of a testbed read
+//! the clock of one machine. No option of a daemon leads here, only `forebay role receivebox`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders::{Heard, Order, Orders};
 
-/// What a testbed tells its receivebox at the start.
+/// Specification of a receivebox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReceiveboxSpec {
     /// Configuration file of the receivebox.
     pub config: PathBuf,
-    /// What it reads the time on.
+    /// The clock that the receivebox reads.
     pub clock: Clock,
 }
 
-/// Runs the daemon, whose clock agrees until the run starts; orders come on stdin.
+/// Runs the daemon with the machine's clock until the run starts; orders come on stdin.
 pub fn run(spec: &ReceiveboxSpec) -> Result<(), DaemonError> {
     let config = Config::load(&spec.config)?;
     let clock = ForeignClock::new(&spec.clock, &io::stdin()).map_err(DaemonError::SetUp)?;
@@ -34,12 +34,13 @@ struct ForeignClock {
     clock: Clock,
     timers: Clock,
     orders: Orders,
-    /// Until then it agrees.
+    /// Until then it equals the machine's clock.
     start: Timestamp,
 }
 
 impl ForeignClock {
-    /// Ahead by `clock` from the start of the run on, which comes as an order from `orders`.
+    /// Differs from the machine's clock by `clock` from the start of the run on, which an order from `orders`
+    /// gives.
     fn new(clock: &Clock, orders: &impl AsFd) -> io::Result<Self> {
         let (timers, orders) = (clock.without_steps(), Orders::from(orders)?);
         Ok(Self { clock: clock.clone(), timers, orders, start: Timestamp::MAX })
@@ -54,7 +55,7 @@ impl ForeignClock {
 }
 
 impl BoxClock for ForeignClock {
-    /// Hears when the run starts: half a second after the order.
+    /// Reads the start of the run, which comes half a second after the order.
     fn listen(&mut self) {
         if self.start == Timestamp::MAX
             && let Heard::Order(Order::Start(at_ns)) = self.orders.hear()

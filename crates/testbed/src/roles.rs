@@ -1,5 +1,6 @@
-//! The programs that a testbed starts out of its own binary: `forebay role NAME --spec FILE`. A role reads its
-//! specification (JSON) from the file, and then talks to the testbed as `orders.rs` says.
+//! Programs that a testbed starts from its own binary: `forebay-experiments role NAME --spec FILE`. A role
+//! reads its specification (JSON) from the file and then exchanges lines with the testbed as `orders.rs`
+//! describes.
 
 use std::fs;
 use std::io;
@@ -30,7 +31,7 @@ pub enum RoleError {
         /// Why the file cannot be read.
         source: io::Error,
     },
-    /// The specification is not what the role expects.
+    /// The specification has other contents than the role expects.
     #[error("{}: {source}", path.display())]
     Spec {
         /// The file.

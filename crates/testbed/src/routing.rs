@@ -1,12 +1,13 @@
-//! What a sendbox costs that stays in the kernel of a machine that routes, without a rate limit: packets and bits a second beside
-//! plain routing.
+//! Cost of a sendbox that stays in the kernel of a routing machine, without a rate limit. Result: packets and
+//! bits a second, compared with plain routing.
 //!
 //! ```text
 //!  hosts              router                    far side
 //!  eth0 ───────────── lan  routes, sendbox  wan ── eth0, receivebox
 //! ```
-//! All offloads are on. The receivebox runs in both arms, which take turns. TCP fills super-packets; datagrams are for an address
-//! that nobody has, so that they end at the far side's device, whose counter is read.
+//! All offloads are on. The receivebox runs in both arms, which take turns. TCP fills super-packets.
+//! Datagrams go to an address that no machine has. They end at the far side's device, and the measurement
+//! reads its counter.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -37,30 +38,30 @@ use crate::topology::{ip, plain, set, step};
 pub const FLOWS: [usize; 2] = [1, 100];
 /// Payload of a datagram: 106 bytes on the wire, without FCS.
 const DATAGRAM_BYTES: usize = 64;
-/// What a TCP socket is given at once.
+/// Bytes handed to a TCP socket in one call.
 const CHUNK: usize = 256 << 10;
-/// Until the first bytes of all flows have come.
+/// Time until the first bytes of all flows have arrived.
 const LEAD: Duration = Duration::from_millis(300);
-/// How long boxes may take to hear each other.
+/// Longest time until the boxes hear each other.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 const OFFLOADS: [Offload; 4] = [Offload::TxChecksum, Offload::Gso, Offload::Tso, Offload::Gro];
-/// The far side, ...
+/// Address of the far side.
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 30, 2, 1);
-/// ... and an address there that nobody has.
+/// Address in the far side's network that no machine has.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 30, 2, 9);
 const PORT: u16 = 7000;
 
-/// Who carries.
+/// Forwards the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub enum RoutingArm {
     /// The kernel's routing alone.
     Plain,
     /// A sendbox that routes.
     Sendbox,
 }
 
-/// What is sent.
+/// Kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -72,31 +73,31 @@ pub enum Kind {
 
 /// A block of full load.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Load {
-    /// What was sent.
+pub struct RoutingLoad {
+    /// Traffic of the block.
     pub kind: Kind,
-    /// Over how many flows.
+    /// Number of flows.
     pub flows: usize,
-    /// Datagrams that arrived, or bits of payload, a second.
+    /// Arrived datagrams or bits of payload a second.
     pub rate: f64,
-    /// Processors that all of the machine took, hosts and far side among it.
+    /// Processors in use by the whole machine, hosts and far side included.
     pub cores: f64,
 }
 
 /// One turn of an arm.
 #[derive(Clone, Debug, Serialize)]
-pub struct Turn {
+pub struct RoutingTurn {
     /// Counted from 0.
     pub round: u32,
-    /// Who carried.
-    pub arm: Arm,
-    /// TCP and datagrams, each over as many flows as [`FLOWS`] says.
-    pub loads: Vec<Load>,
-    /// Packets of the bundle that the sendbox counted; 0 of plain routing.
+    /// Arm of this turn.
+    pub arm: RoutingArm,
+    /// TCP and datagrams, each with the numbers of flows in [`FLOWS`].
+    pub loads: Vec<RoutingLoad>,
+    /// Packets of the bundle that the sendbox counted; 0 for plain routing.
     pub packets: u64,
 }
 
-/// Has both arms carry in turn; `told` is told of each turn as it ends. Namespaces and programs go with the calling thread.
+/// Runs both arms in turn; calls `told` after each turn. Namespaces and programs end with the calling thread.
 ///
 /// # Errors
 ///
@@ -106,8 +107,8 @@ pub fn measure(
     dir: &Path,
     rounds: u32,
     duration: Duration,
-    told: &mut dyn FnMut(&Turn),
-) -> Result<Vec<Turn>, TestbedError> {
+    told: &mut dyn FnMut(&RoutingTurn),
+) -> Result<Vec<RoutingTurn>, TestbedError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(TestbedError::NotRoot);
     }
@@ -115,7 +116,7 @@ pub fn measure(
     let scene = Scene::build(binary, dir)?;
     let mut turns = Vec::new();
     for round in 0..rounds {
-        let mut arms = [Arm::Plain, Arm::Sendbox];
+        let mut arms = [RoutingArm::Plain, RoutingArm::Sendbox];
         if round % 2 == 1 {
             arms.reverse();
         }
@@ -175,6 +176,10 @@ impl<'a> Scene<'a> {
             let on = namespace.within(on).map_err(step("switch offloads on", place))?;
             on.map_err(|source| TestbedError::Offload { place, source })?;
         }
+        // A receivebox reads VLAN tags in the packets themselves.
+        let off = far.within(|| Ok(offload::disable("eth0", Offload::RxVlan)));
+        let off = off.map_err(step("switch an offload off", "far"))?;
+        off.map_err(|source| TestbedError::Offload { place: "far", source })?;
         let file = |path: PathBuf| move |source: io::Error| TestbedError::File { path, source };
         let key = dir.join("bundle.key");
         keys::generate(&key)
@@ -199,8 +204,13 @@ impl<'a> Scene<'a> {
         Ok(Self { start, hosts, router, far, receivebox })
     }
 
-    fn turn(&self, round: u32, arm: Arm, duration: Duration) -> Result<Turn, TestbedError> {
-        let mut sendbox = (arm == Arm::Sendbox).then(|| self.sendbox()).transpose()?;
+    fn turn(
+        &self,
+        round: u32,
+        arm: RoutingArm,
+        duration: Duration,
+    ) -> Result<RoutingTurn, TestbedError> {
+        let mut sendbox = (arm == RoutingArm::Sendbox).then(|| self.sendbox()).transpose()?;
         let mut loads = Vec::new();
         for flows in FLOWS {
             loads.push(self.tcp(flows, duration)?);
@@ -212,17 +222,18 @@ impl<'a> Scene<'a> {
             packets = self.status().map_or(0, |status| status.bundles[0].packets);
             sendbox.stop(Some(Signal::SIGTERM))?;
         }
-        Ok(Turn { round, arm, loads, packets })
+        Ok(RoutingTurn { round, arm, loads, packets })
     }
 
-    /// Starts a sendbox, and waits until it hears the receivebox.
+    /// Starts a sendbox and waits until it hears the receivebox.
     fn sendbox(&self) -> Result<Program, TestbedError> {
         let config = self.start.dir.join("sendbox.toml");
         let arguments = ["sendbox".into(), "--config".into(), config.into_os_string()];
         let mut sendbox = self.start.program("sendbox", &self.router, &arguments)?;
         let deadline = Instant::now() + PEER_TIMEOUT;
-        let hears =
-            |status: Status| status.bundles[0].peer.state == "alive" && status.void.is_empty();
+        let hears = |status: Status| {
+            status.bundles[0].peer.state == "alive" && status.failed_conditions.is_empty()
+        };
         while !self.status().is_some_and(hears) {
             sendbox.check()?;
             if Instant::now() > deadline {
@@ -241,8 +252,8 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Bits a second of so many TCP connections.
-    fn tcp(&self, flows: usize, duration: Duration) -> Result<Load, TestbedError> {
+    /// Bits a second of `flows` TCP connections.
+    fn tcp(&self, flows: usize, duration: Duration) -> Result<RoutingLoad, TestbedError> {
         let listener = self.far.within(|| TcpListener::bind((FAR, PORT)));
         let listener = listener.map_err(step("listen", "far"))?;
         let (over, received) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
@@ -263,11 +274,11 @@ impl<'a> Scene<'a> {
             let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             ended.map_err(step("carry", "hosts"))?;
         }
-        Ok(Load { kind: Kind::Tcp, flows, rate: 8.0 * bytes, cores })
+        Ok(RoutingLoad { kind: Kind::Tcp, flows, rate: 8.0 * bytes, cores })
     }
 
-    /// Datagrams a second of so many sockets.
-    fn datagrams(&self, flows: usize, duration: Duration) -> Result<Load, TestbedError> {
+    /// Datagrams a second of `flows` sockets.
+    fn datagrams(&self, flows: usize, duration: Duration) -> Result<RoutingLoad, TestbedError> {
         let open = || -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind("0.0.0.0:0")?;
             socket.connect((NOBODY, PORT))?;
@@ -282,7 +293,7 @@ impl<'a> Scene<'a> {
             let payload = [7; DATAGRAM_BYTES];
             while !ending.load(Ordering::Relaxed) {
                 for socket in &sockets {
-                    // A full queue is no error: what does not arrive is not counted.
+                    // A full queue is no error: datagrams that do not arrive are not counted.
                     let _ = socket.send(&payload);
                 }
             }
@@ -294,7 +305,7 @@ impl<'a> Scene<'a> {
         over.store(true, Ordering::Relaxed);
         sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (rate, cores) = counted?;
-        Ok(Load { kind: Kind::Datagrams, flows, rate, cores })
+        Ok(RoutingLoad { kind: Kind::Datagrams, flows, rate, cores })
     }
 
     fn stop(mut self) -> Result<(), TestbedError> {
@@ -302,7 +313,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// By how much `count` grows a second, and the processors that the machine takes meanwhile.
+/// Growth of `count` a second, and the processors that the machine used meanwhile.
 fn measured(
     duration: Duration,
     count: impl Fn() -> io::Result<u64>,
@@ -340,7 +351,7 @@ fn receive(mut socket: TcpStream, received: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// Packets that `eth0` has received, by a table of devices.
+/// Packets that `eth0` has received, from a table of devices.
 fn arrived(table: &str) -> Option<u64> {
     let row = table.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"))?;
     row.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! One run: the programs in their order, and what they saw put together.
+//! One run: starts the programs in their order and merges their results.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,30 +20,42 @@ use super::topology::{Site, Topology, beside_port, left_port, right_port};
 use super::upsets::Upsets;
 use super::{Phase, Progress, TICK, TestbedError};
 use crate::emulator::{Beside, DevicePair, EmulatorSpec, LINKS_FILE};
-use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side};
+use crate::generator::{HostPair, HostsOutput, HostsSpec, Sender, Side, Workload, ns, socket_cc};
 use crate::orders::Order;
 use crate::process::{self, MachineTime};
-use crate::scenario::{Fault, FaultProgram, Scenario, Upset, UpsetKind, Workload};
+use crate::sites;
 use forebay_core::record::{HostRecord, LinkRecord, RunRecord};
+use forebay_core::units::Timestamp;
 use forebay_host::clock;
+use forebay_scenario::{Fault, FaultProgram, OwnLink, Scenario, Upset, UpsetKind};
 
-/// How long a program may take to get ready; it covers retransmitted handshakes on a slow link.
+/// Longest time until a program is ready; it covers retransmitted handshakes on a slow link.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The run starts this long after everything is ready (ns): the order to start has arrived
-/// everywhere by then, and the handshakes' last packets have left the link.
+/// Time from everything ready to the start of the run (ns). The order to start has arrived everywhere by
+/// then, and the last handshake packets have left the link.
 const LEAD_NS: u64 = 500_000_000;
 
-/// The hosts may take so much longer than the longest drain (ns): they look at the clock every
-/// 100 ms, and pings and paced datagrams are awaited for 1 s.
+/// Time that the hosts may take beyond the longest drain (ns). They read the clock every 100 ms, and pings
+/// and paced datagrams are awaited for 1 s.
 const DRAIN_SLACK_NS: u64 = 5_000_000_000;
 
-/// How often programs are asked whether they are ready: nothing to wait for, nothing to burn.
+/// Interval of the checks whether programs are ready: short enough to lose no time, long enough to save CPU
+/// time.
 const POLL: Duration = Duration::from_millis(5);
+
+/// Inputs of a run, besides namespaces and devices.
+pub(super) struct Parts<'a> {
+    pub scenario: &'a Scenario,
+    pub keeps_headers: bool,
+    pub processors: Option<&'a Processors>,
+}
 
 /// A prepared run.
 pub(super) struct Run<'a> {
     scenario: &'a Scenario,
+    /// By pair of sites.
+    workloads: Vec<Vec<Workload>>,
     dir: &'a Path,
     emulator: Program,
     boxes: Boxes<'a>,
@@ -75,23 +87,22 @@ struct Snapshot {
 impl<'a> Run<'a> {
     /// Starts everything and waits until traffic may flow.
     pub fn prepare(
-        scenario: &'a Scenario,
+        parts: &Parts<'a>,
         topology: &'a Topology,
-        processors: Option<&Processors>,
         binary: &'a Path,
         dir: &'a Path,
     ) -> Result<Self, TestbedError> {
+        let Parts { scenario, processors, .. } = *parts;
+        let workloads = Workload::all(scenario)
+            .map_err(|(name, source)| TestbedError::Scenario { name, source })?;
         let start = Starter { binary, dir };
-        let mut emulator = start.role(
-            "emulator",
-            &topology.emulator,
-            "emulator",
-            &emulator_spec(scenario, processors, dir),
-        )?;
+        let mut emulator =
+            start.role("emulator", &topology.emulator, "emulator", &emulator_spec(parts, dir))?;
         emulator.await_line("ready", READY_TIMEOUT)?;
-        // Before the boxes: it records their first handshake too.
+        // Before the boxes, so that it records their first handshake too.
         let attacker = scenario
             .attack
+            .as_ref()
             .map(|attack| Attacker::start(attack, scenario, topology, &start))
             .transpose()?;
         let mut boxes = Boxes::start(scenario, topology, binary, dir)?;
@@ -106,7 +117,11 @@ impl<'a> Run<'a> {
                 Side::Left => &topology.pairs[0].left_hosts,
                 Side::Right => &topology.pairs[0].right_hosts,
             };
-            let spec = hosts_spec(side, scenario, topology, &algorithms, dir);
+            let named = |it: &Workload| Workload {
+                socket_cc: algorithms.name_of(&it.socket_cc).to_string(),
+                ..it.clone()
+            };
+            let spec = hosts_spec(side, scenario, topology, &workloads, named, dir);
             start.role("hosts", namespace, name, &spec)
         };
         let mut left = hosts(Side::Left, "left hosts")?;
@@ -116,24 +131,15 @@ impl<'a> Run<'a> {
             side.tell(&Order::Connect.to_string())?;
         }
         await_both([&mut left, &mut right], "ready")?;
-        // What failed meanwhile is the better explanation of a run that fails later.
+        // If a program failed meanwhile, its error explains more than a later one.
         emulator.check()?;
         boxes.check()?;
         algorithms.check()?;
         let mut faults = scenario.faults.clone();
-        faults.sort_by_key(|fault| fault.at_ns);
-        let mut upsets_to_come = scenario.upsets.clone();
-        upsets_to_come.sort_by_key(|upset| upset.at_ns);
-        let pairs = topology.pairs.len();
-        if let Some(Upset { pair, .. }) = upsets_to_come.iter().find(|upset| upset.pair >= pairs) {
-            return Err(TestbedError::UpsetPair { pair: *pair, pairs });
-        }
-        let is_asleep = |kind| matches!(kind, UpsetKind::Suspend | UpsetKind::Resume);
-        if upsets_to_come.iter().any(|upset| is_asleep(upset.kind)) {
-            return Err(TestbedError::Asleep);
-        }
+        faults.sort_by_key(|fault| fault.at);
         Ok(Self {
             scenario,
+            workloads,
             dir,
             emulator,
             boxes,
@@ -142,7 +148,7 @@ impl<'a> Run<'a> {
             left,
             right,
             faults,
-            upsets_to_come,
+            upsets_to_come: upsets(scenario)?,
             upsets: Upsets::new(topology),
             started_ns: 0,
             finished_ns: 0,
@@ -184,12 +190,10 @@ impl<'a> Run<'a> {
                 *drained |= side.has_said("drained")?;
             }
             let elapsed_ns = clock::now().as_nanos().saturating_sub(self.started_ns);
-            let total_ns = self.scenario.stop_ns;
+            let total_ns = ns(self.scenario.stop);
             let phase = if elapsed_ns < total_ns { Phase::Running } else { Phase::Draining };
             progress(Progress { phase, elapsed_ns, total_ns });
-            if elapsed_ns
-                > total_ns.saturating_add(self.scenario.drain_ns).saturating_add(DRAIN_SLACK_NS)
-            {
+            if elapsed_ns > ns(self.scenario.stop + self.scenario.drain) + DRAIN_SLACK_NS {
                 let late = if drained[0] { &self.right } else { &self.left };
                 return Err(late.silent("drained", Duration::from_nanos(elapsed_ns)));
             }
@@ -201,7 +205,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Ends the programs and puts together what they saw.
+    /// Ends the programs and merges their results.
     pub fn finish(mut self) -> Result<RunRecord, TestbedError> {
         self.note_costs()?;
         for side in [&mut self.left, &mut self.right] {
@@ -232,30 +236,35 @@ impl<'a> Run<'a> {
         for cc in record.flows.iter_mut().filter_map(|flow| flow.cc.as_mut()) {
             *cc = self.algorithms.key_of(cc).to_string();
         }
+        by_flow(&mut record, self.scenario, &self.workloads.concat())?;
         Ok(record)
     }
 
-    /// Sleeps until the next tick; a fault or upset that falls due before is done at its time.
+    /// Sleeps until the next tick; applies faults and upsets that fall due before it at their time.
     fn wait_for_tick(&mut self) -> Result<(), TestbedError> {
         let tick = clock::now().as_nanos() + TICK.as_nanos() as u64;
-        let due = |at_ns: u64| self.started_ns.saturating_add(at_ns);
+        let started = Timestamp::from_nanos(self.started_ns);
+        let due = |at: Duration| (started + at).as_nanos();
         loop {
-            let fault = self.faults.first().copied();
-            let fault = fault.filter(|fault| due(fault.at_ns) <= tick);
-            let upset = self.upsets_to_come.first().copied();
-            let upset = upset.filter(|upset| due(upset.at_ns) <= tick);
+            let fault = self.faults.first().filter(|fault| due(fault.at) <= tick);
+            let upset = self.upsets_to_come.first().filter(|upset| due(upset.at) <= tick);
             match (fault, upset) {
-                (Some(fault), upset) if upset.is_none_or(|it| fault.at_ns <= it.at_ns) => {
-                    sleep_until(due(fault.at_ns));
-                    match fault.program {
-                        FaultProgram::Box(target) => self.boxes.apply(target, fault.action)?,
+                (Some(fault), upset) if upset.is_none_or(|it| fault.at <= it.at) => {
+                    sleep_until(due(fault.at));
+                    match &fault.program {
+                        FaultProgram::Box { bundle, end } => {
+                            let target = sites::target(self.scenario, bundle, *end)?;
+                            self.boxes.apply(target, fault.action)?;
+                        }
                         FaultProgram::Agent => self.algorithms.apply(fault.action)?,
                     }
                     self.faults.remove(0);
                 }
                 (_, Some(upset)) => {
-                    sleep_until(due(upset.at_ns));
-                    self.upsets.apply(&upset, self.boxes.doors(&upset))?;
+                    sleep_until(due(upset.at));
+                    let pair =
+                        sites::pair(self.scenario, &upset.pair).expect("checked at the start");
+                    self.upsets.apply(pair, upset, self.boxes.doors(pair, upset))?;
                     self.upsets_to_come.remove(0);
                 }
                 (_, None) => break,
@@ -275,7 +284,7 @@ impl<'a> Run<'a> {
         Ok(Snapshot { cpu_ns: own.chain(boxes).collect(), machine: Some(machine) })
     }
 
-    /// Notes what the run cost, while the programs still live.
+    /// Records the cost of the run while the programs are alive.
     fn note_costs(&mut self) -> Result<(), TestbedError> {
         let after = self.snapshot()?;
         let run_ns = (self.finished_ns - self.started_ns).max(1) as f64;
@@ -302,17 +311,32 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What all programs have in common.
+/// The upsets of a run, in order of time; rejects upsets that no testbed supports.
+fn upsets(scenario: &Scenario) -> Result<Vec<Upset>, TestbedError> {
+    let mut upsets = scenario.upsets.clone();
+    upsets.sort_by_key(|upset| upset.at);
+    let is_lost = |upset: &&Upset| sites::pair(scenario, &upset.pair).is_none();
+    if let Some(Upset { pair, .. }) = upsets.iter().find(is_lost) {
+        return Err(TestbedError::UpsetPair { pair: pair.clone() });
+    }
+    let is_asleep = |kind| matches!(kind, UpsetKind::Suspend | UpsetKind::Resume);
+    match upsets.iter().any(|upset| is_asleep(upset.kind)) {
+        true => Err(TestbedError::Asleep),
+        false => Ok(upsets),
+    }
+}
+
+/// Common inputs of all programs.
 #[derive(Clone, Copy)]
 pub(crate) struct Starter<'a> {
-    /// The `forebay` they are roles of.
+    /// The `forebay` binary that runs the roles.
     pub binary: &'a Path,
     /// The folder of the run.
     pub dir: &'a Path,
 }
 
 impl Starter<'_> {
-    /// Starts `forebay role ROLE` under `name` with its specification in the folder of the run.
+    /// Starts `forebay role ROLE` under `name`; writes its specification to the folder of the run.
     pub fn role(
         &self,
         role: &str,
@@ -323,7 +347,7 @@ impl Starter<'_> {
         self.program(name, namespace, &self.role_arguments(role, name, spec)?)
     }
 
-    /// The arguments of `forebay role ROLE`, its specification written.
+    /// Writes the specification; returns the arguments of `forebay role ROLE`.
     pub fn role_arguments(
         &self,
         role: &str,
@@ -348,7 +372,7 @@ impl Starter<'_> {
     }
 }
 
-/// Waits until both programs have printed `line`; the death of either ends it.
+/// Waits until both programs have printed `line`; fails if either ends before.
 fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), TestbedError> {
     let start = Instant::now();
     let mut said = [false; 2];
@@ -364,9 +388,14 @@ fn await_both(mut programs: [&mut Program; 2], line: &str) -> Result<(), Testbed
     Ok(())
 }
 
-fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Path) -> EmulatorSpec {
+fn emulator_spec(parts: &Parts<'_>, dir: &Path) -> EmulatorSpec {
+    let scenario = parts.scenario;
+    let own = scenario.own_links.iter();
+    let pair =
+        |own: &OwnLink| sites::pair(scenario, &own.pair).expect("every link's pair is listed");
+    let own = own.map(|own| (pair(own), own.clone()));
     let devices = |pair| {
-        let ways = scenario.unseen(pair);
+        let ways = sites::unseen(scenario, pair);
         let beside =
             ways.map(|(share, changes)| Beside { device: beside_port(pair), share, changes });
         DevicePair { left: left_port(pair), right: right_port(pair), beside }
@@ -376,10 +405,10 @@ fn emulator_spec(scenario: &Scenario, processors: Option<&Processors>, dir: &Pat
         pairs: (0..scenario.pairs.len()).map(devices).collect(),
         forward: scenario.forward.clone(),
         reverse: scenario.reverse.clone(),
-        own: scenario.own_links.clone(),
+        own: own.collect(),
         out: Some(dir.to_path_buf()),
-        keeps_headers: scenario.keeps_headers,
-        cpu: processors.map(|processors| processors.emulator),
+        keeps_headers: parts.keeps_headers,
+        cpu: parts.processors.map(|processors| processors.emulator),
         routed: true,
     }
 }
@@ -388,15 +417,12 @@ fn hosts_spec(
     side: Side,
     scenario: &Scenario,
     topology: &Topology,
-    algorithms: &Algorithms<'_>,
+    workloads: &[Vec<Workload>],
+    named: impl Fn(&Workload) -> Workload,
     dir: &Path,
 ) -> HostsSpec {
-    let named = |workload: &Workload| {
-        let cc = algorithms.name_of(&workload.cc).to_string();
-        Workload { cc, ..workload.clone() }
-    };
-    let pairs = scenario.pairs.iter().zip(&topology.pairs).enumerate();
-    let pairs = pairs.map(|(pair, (spec, sites))| {
+    let pairs = workloads.iter().zip(&topology.pairs).enumerate();
+    let pairs = pairs.map(|(pair, (workloads, sites))| {
         let left = (&sites.left_hosts, Site::LeftHosts.address(pair));
         let right = (&sites.right_hosts, Site::RightHosts.address(pair));
         let (own, other) = if side == Side::Left { (left, right) } else { (right, left) };
@@ -404,14 +430,14 @@ fn hosts_spec(
             namespace: own.0.path(),
             local: own.1,
             remote: other.1,
-            workloads: spec.workloads.iter().map(named).collect(),
+            workloads: workloads.iter().map(&named).collect(),
         }
     });
     HostsSpec {
         side,
         pairs: pairs.collect(),
-        stop_ns: scenario.stop_ns,
-        drain_ns: scenario.drain_ns,
+        stop_ns: ns(scenario.stop),
+        drain_ns: ns(scenario.drain),
         ecn: scenario.ecn,
         output: hosts_output(dir, side),
     }
@@ -437,7 +463,7 @@ fn describe_host(
     })
 }
 
-/// Adds what both sides saw, and what only both together know.
+/// Adds the observations of both sides, and the results that need both.
 fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
     let mut lateness_ns = Vec::new();
     let [mut sent, mut received, mut failures] = [const { Vec::new() }; 3];
@@ -469,7 +495,29 @@ fn merge(record: &mut RunRecord, sides: [HostsOutput; 2]) {
     record.host.generator_lateness_ns = quantiles(lateness_ns);
 }
 
-/// p50, p99, p99.9 and maximum; zeros of nothing.
+/// Replaces places of `workloads` by the places of their flows. The error names a flow that ran under another
+/// congestion control.
+fn by_flow(
+    record: &mut RunRecord,
+    scenario: &Scenario,
+    workloads: &[Workload],
+) -> Result<(), TestbedError> {
+    for request in &mut record.requests {
+        request.flow = workloads[request.flow].place;
+    }
+    for seen in &mut record.flows {
+        let Workload { place, first, .. } = &workloads[seen.flow];
+        (seen.flow, seen.index) = (*place, first + seen.index);
+        let flow = &scenario.flows[*place];
+        let wanted = socket_cc(flow);
+        if let Some(used) = seen.cc.clone().filter(|used| *used != wanted) {
+            return Err(TestbedError::OtherAlgorithm { flow: flow.name.clone(), used, wanted });
+        }
+    }
+    Ok(())
+}
+
+/// p50, p99, p99.9 and maximum; zeros if there are no values.
 fn quantiles(mut values: Vec<u64>) -> [u64; 4] {
     values.sort_unstable();
     let Some(last) = values.len().checked_sub(1) else { return [0; 4] };

@@ -1,4 +1,4 @@
-//! A program that gets too little of a processor: stopped and continued in turn.
+//! A program with too little of a processor: stopped and continued in turn.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long the program runs in each turn.
+/// Time that the program runs in each turn.
 const RUNS: Duration = Duration::from_millis(50);
-/// How long it is stopped in each turn.
+/// Time that the program is stopped in each turn.
 const STOPPED: Duration = Duration::from_millis(450);
 
-/// Starves a process until it is dropped; then the process runs.
+/// Starves a process until it is dropped; then the process runs freely.
 #[derive(Debug)]
 pub(crate) struct Starver {
     over: Option<Sender<()>>,
@@ -21,7 +21,7 @@ pub(crate) struct Starver {
 }
 
 impl Starver {
-    /// Starves the process `pid`, which must outlive what is returned.
+    /// Starves the process `pid`, which must outlive the returned value.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ mod tests {
         while started.elapsed() < 4 * (RUNS + STOPPED) {
             thread::sleep(Duration::from_millis(20));
         }
-        // Two seconds with four turns of 50 ms, and what the clock of the counter rounds.
+        // Two seconds with four turns of 50 ms, plus rounding of the counter's clock.
         let starved_ms = cpu_ms();
         drop(starver);
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -8,8 +8,8 @@
 //!  └────────┘       │    .3.1    │      │  left1 .. │      │    .3.2    │       └────────┘
 //!                   └────────────┘      └───────────┘      └────────────┘
 //! ```
-//! A pair is one layer-2 segment, `10.<pair + 1>.0.0/16`. It looks the same with and without a
-//! bundle: the bridges carry the traffic of every arm, so that arms differ in their daemons only.
+//! A pair is one layer-2 segment, `10.<pair + 1>.0.0/16`, with or without a bundle. The bridges carry the
+//! traffic of every arm, so arms differ in their daemons only.
 
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
@@ -30,8 +30,8 @@ const SEGMENT_BITS: u8 = 16;
 
 /// Settings of every namespace, as paths below `/proc/sys` and values.
 const SETTINGS: [(&str, &str); 6] = [
-    // No neighbour discovery or router solicitation on the links under test. The first holds for
-    // devices that exist, the second for those to come.
+    // No neighbour discovery or router solicitation on the links under test. The first line covers existing
+    // devices, the second later ones.
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
     // The bridges must not call the packet filter.
@@ -43,38 +43,39 @@ const SETTINGS: [(&str, &str); 6] = [
 
 /// Settings of the hosts.
 pub(crate) const HOST_SETTINGS: [(&str, &str); 10] = [
-    // One connection must not inherit what another learnt about the path.
+    // A connection must not inherit path metrics from an earlier one.
     ("net/ipv4/tcp_no_metrics_save", "1"),
     // Persistent connections restart from the initial window, like new ones.
     ("net/ipv4/tcp_slow_start_after_idle", "1"),
     ("net/ipv4/tcp_ecn", "0"),
-    // A connection that is to be ECN-capable does not give that up for a lost SYN (RFC 3168, 6.1.1.1).
+    // A connection meant to be ECN-capable stays so after a lost SYN (RFC 3168, 6.1.1.1).
     ("net/ipv4/tcp_ecn_fallback", "0"),
     ("net/ipv4/tcp_sack", "1"),
     ("net/ipv4/tcp_timestamps", "1"),
     ("net/ipv4/tcp_window_scaling", "1"),
-    // Clients close first, and the port of a connection that has ended serves the next one a second later
-    // instead of a minute: 28,000 ephemeral ports would be used up at 470 connections a second.
+    // Clients close first. The port of an ended connection serves the next one after a second instead of a
+    // minute. Otherwise 470 connections a second would use up the 28,000 ephemeral ports.
     ("net/ipv4/tcp_tw_reuse", "1"),
-    // Least, initial and most bytes. The most must hold the path and a queue of 1200 packets at
-    // the kernel's bookkeeping of 2 to 3 bytes per byte: 12 MB; 32 MB leave it to the path.
+    // Minimum, initial and maximum bytes. The maximum must hold the path and a queue of 1200 packets. At 2 to
+    // 3 bytes of kernel memory per byte that queue takes 12 MB; 32 MB leave the rest to the path.
     ("net/ipv4/tcp_rmem", "4096\t131072\t33554432"),
     ("net/ipv4/tcp_wmem", "4096\t131072\t33554432"),
 ];
 
-/// Connections ask for ECN and agree to it (RFC 3168); 3 would ask for the accurate counting of RFC 9768.
+/// Connections request and accept ECN (RFC 3168); 3 would request the accurate counting of RFC 9768.
 const CLASSIC_ECN: (&str, &str) = ("net/ipv4/tcp_ecn", "1");
 
-/// Bytes that a receive buffer begins with, as in [`HOST_SETTINGS`].
+/// Initial size of a receive buffer (bytes), as in [`HOST_SETTINGS`].
 const RECEIVE_BYTES: u64 = 131_072;
 
-/// A full Ethernet frame without FCS.
+/// A full Ethernet frame (bytes, without FCS).
 const FRAME_BYTES: u64 = 1514;
 
-/// What hosts that hand over super-packets need, and the port of their box, in an order in which it can be switched on.
+/// Offloads of hosts that send super-packets, and of their box's port, in an order in which the kernel
+/// accepts them.
 const WHOLE: [Offload; 4] = [Offload::TxChecksum, Offload::Gso, Offload::Tso, Offload::Gro];
 
-/// Processors that take up what comes in at the devices made after it, in hexadecimal.
+/// Mask (hexadecimal) of the processors that receive packets from devices made after it is set.
 pub(crate) const STEERING: &str = "net/core/rps_default_mask";
 
 /// One endpoint of a pair's segment.
@@ -104,7 +105,7 @@ impl Site {
         Ipv4Addr::new(10, second_byte(pair), third, fourth)
     }
 
-    /// The layer-2 address that owns it: locally administered, readable in a capture.
+    /// The site's layer-2 address: locally administered, readable in a capture.
     pub fn mac_bytes(self, pair: usize) -> [u8; 6] {
         let [first, second, third, fourth] = self.address(pair).octets();
         [0x02, 0, first, second, third, fourth]
@@ -114,7 +115,7 @@ impl Site {
         self.mac_bytes(pair).map(|byte| format!("{byte:02x}")).join(":")
     }
 
-    /// The prefix of the hosts beside it.
+    /// The prefix of the hosts on this side.
     pub fn host_prefix(self, pair: usize) -> String {
         let third = if matches!(self, Self::LeftHosts | Self::LeftBox) { 1 } else { 2 };
         format!("10.{}.{third}.0/24", second_byte(pair))
@@ -128,15 +129,15 @@ pub(crate) fn second_byte(pair: usize) -> u8 {
 /// The namespaces of one run.
 #[derive(Debug)]
 pub struct Topology {
-    /// Between all pairs.
+    /// The emulator's, shared by all pairs.
     pub emulator: Namespace,
-    /// The rest.
+    /// Namespaces of each pair of sites.
     pub pairs: Vec<PairSites>,
     /// Pairs with a second way into the site on the right.
     beside: Vec<usize>,
-    /// Hosts that hand super-packets to their box.
+    /// Hosts that send super-packets to their box.
     whole: Vec<(usize, Site)>,
-    /// What is between hosts, gateway and emulator where one gateway routes for all sites on the left.
+    /// The namespace between hosts, gateway and emulator, if one gateway routes for all sites on the left.
     fabric: Option<Namespace>,
 }
 
@@ -163,14 +164,14 @@ pub fn right_port(pair: usize) -> String {
     format!("right{pair}")
 }
 
-/// The emulator's second port towards that box, where there is one.
+/// The emulator's second port towards the right box of `pair`, if the pair has one.
 pub fn beside_port(pair: usize) -> String {
     format!("beside{pair}")
 }
 
 impl Topology {
-    /// Builds everything for `pairs` pairs of sites; dropping it removes everything.
-    /// With `processors` they have their parts of the work.
+    /// Builds everything for `pairs` pairs of sites; dropping it removes everything. With `processors`, each
+    /// part of the work has its own processors.
     pub fn build(pairs: usize, processors: Option<&Processors>) -> Result<Self, TestbedError> {
         if pairs == 0 || pairs > PAIRS_MAX {
             return Err(TestbedError::Pairs { pairs });
@@ -189,8 +190,8 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Makes a second way from the emulator into the right site of `pair`: device `wan2`, a port of the
-    /// box's bridge like `wan`, where the bridge sends nothing out.
+    /// Makes a second way from the emulator into the right site of `pair`: device `wan2`. Like `wan`, it is a
+    /// port of the box's bridge, but the bridge sends nothing out through it.
     pub fn add_way_beside(&mut self, pair: usize) -> Result<(), TestbedError> {
         let port = beside_port(pair);
         let lines = format!(
@@ -207,21 +208,21 @@ impl Topology {
         self.set_offloads()
     }
 
-    /// Lets the hosts of `pair` at `site` hand super-packets to their box, which cuts up what leaves by `wan` behind the
-    /// queue there: the emulator sees one frame a packet as ever.
+    /// Lets the hosts of `pair` at `site` send super-packets to their box. The box segments them behind the
+    /// queue of `wan`, so the emulator still sees single packets.
     pub fn hand_over_super_packets(&mut self, pair: usize, site: Site) -> Result<(), TestbedError> {
         self.whole.push((pair, site));
         self.set_offloads()
     }
 
-    /// Has one gateway with one NIC route what all sites on the left send, in the place of their boxes, see
+    /// Makes one gateway with one NIC route the traffic of all sites on the left, instead of their boxes; see
     /// `fabric`.
     pub fn route(&mut self, processors: Option<&Processors>) -> Result<(), TestbedError> {
         self.fabric = Some(fabric::weave(&mut self.pairs, processors)?);
         self.set_offloads()
     }
 
-    /// TCP connections made from now on are ECN-capable; an error where this kernel cannot.
+    /// Makes new TCP connections ECN-capable; fails if this kernel cannot.
     pub fn use_ecn(&self) -> Result<(), TestbedError> {
         let (key, value) = CLASSIC_ECN;
         let hosts = self.pairs.iter().flat_map(|pair| {
@@ -230,7 +231,7 @@ impl Topology {
         for (place, hosts) in hosts {
             let written = hosts.within(|| {
                 set(key, value)?;
-                // `set` passes over what a kernel does not have.
+                // `set` ignores settings that a kernel does not have.
                 get(key).map(drop)
             });
             written.map_err(step("switch ECN on", place))?;
@@ -238,9 +239,9 @@ impl Topology {
         Ok(())
     }
 
-    /// TCP connections of `pair` made from now on begin with `segments` in flight of what is sent at `from`: so says
-    /// the route (initcwnd of ip-route(8)), since the kernel has no option of a socket for it. The buffers at
-    /// `to` announce as much from the start.
+    /// Makes new TCP connections of `pair` start with `segments` in flight in the direction that sends at
+    /// `from`. The route sets this (initcwnd of ip-route(8)), since no socket option exists. The buffers at
+    /// `to` announce enough window from the start.
     pub fn set_initial_window(
         &self,
         pair: usize,
@@ -250,29 +251,30 @@ impl Topology {
         let (place, hosts) = self.pairs[pair].at(from);
         let route = format!("route add {}/32 dev eth0 initcwnd {segments}\n", to.address(pair));
         ip(place, hosts, &route)?;
-        // Half of a buffer is announced (tcp_win_from_space in include/net/tcp.h).
+        // The kernel announces half of a buffer (tcp_win_from_space in include/net/tcp.h).
         let bytes = (2 * FRAME_BYTES * u64::from(segments)).max(RECEIVE_BYTES);
         let (place, hosts) = self.pairs[pair].at(to);
-        // What is left out, the most, stays.
+        // The third value, the maximum, stays as it is.
         hosts
             .within(|| set("net/ipv4/tcp_rmem", &format!("4096\t{bytes}")))
             .map_err(step("widen receive buffers", place))
     }
 
-    /// The settings of hosts and boxes, as read back from the first pair's left side: all have the
+    /// The settings of hosts and boxes, read back from the left side of the first pair: all pairs have the
     /// same.
     pub fn settings(&self) -> Result<Vec<String>, TestbedError> {
         let PairSites { left_hosts, left_box, .. } = &self.pairs[0];
         let hosts = || HOST_SETTINGS.iter().map(|(key, _)| get(key)).collect::<io::Result<_>>();
         let mut settings: Vec<String> =
             left_hosts.within(hosts).map_err(step("read settings", "left hosts"))?;
-        // A kernel before 6.3 has none.
+        // Kernels before 6.3 lack this setting.
         let steering = left_box.within(|| Ok(get(STEERING).ok()));
         settings.extend(steering.map_err(step("read settings", "left box"))?);
         Ok(settings)
     }
 
-    /// Makes the cable between the hosts of `pair` and their box again, which was removed: other devices of the same names.
+    /// Makes the removed cable between the hosts of `pair` and their box again: new devices with the same
+    /// names.
     pub fn make_lan(&self, pair: usize, right: bool) -> Result<(), TestbedError> {
         let sites = &self.pairs[pair];
         let [place, hosts] = match right {
@@ -286,14 +288,14 @@ impl Topology {
         self.set_offloads()
     }
 
-    /// Switches all offloads off but those of devices that hand over super-packets, again where programs have been
-    /// attached since: attaching one to a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
+    /// Switches off all offloads except on devices that send super-packets. Call it again after programs were
+    /// attached: attaching one to a veth may switch GRO on (`veth_enable_xdp` in drivers/net/veth.c).
     pub fn set_offloads(&self) -> Result<(), TestbedError> {
         self.devices().iter().try_for_each(Device::set_offloads)
     }
 
-    /// Offloads of all devices, as read back: `device: feature=off ..`; an error if one is on of a device that is to have
-    /// none.
+    /// Offloads of all devices, read back: `device: feature=off ..`. Fails if an offload is on at a device
+    /// that must have none.
     pub fn offloads(&self) -> Result<Vec<String>, TestbedError> {
         self.devices().iter().map(Device::offloads).collect()
     }
@@ -343,7 +345,7 @@ struct Device<'a> {
     place: &'static str,
     namespace: &'a Namespace,
     name: String,
-    /// Whether it hands over super-packets.
+    /// The device sends super-packets.
     is_whole: bool,
 }
 
@@ -385,7 +387,7 @@ impl Device<'_> {
 }
 
 impl PairSites {
-    /// The namespace of `site`, with what errors call it.
+    /// The namespace of `site`, and its name in errors.
     fn at(&self, site: Site) -> (&'static str, &Namespace) {
         match site {
             Site::LeftHosts => ("left hosts", &self.left_hosts),
@@ -507,7 +509,7 @@ fn get(key: &str) -> io::Result<String> {
 
 pub(crate) fn set(key: &str, value: &str) -> io::Result<()> {
     match std::fs::write(format!("/proc/sys/{key}"), value) {
-        // No such feature in this kernel: nothing to switch off.
+        // This kernel has no such feature: nothing to switch off.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io::Error::new(error.kind(), format!("{key}: {error}"))),
         Ok(()) => Ok(()),
@@ -526,7 +528,7 @@ pub(crate) fn ip(
 }
 
 /// Runs a tool inside `namespace` with `input` on stdin.
-fn run(
+pub(crate) fn run(
     place: &'static str,
     namespace: &Namespace,
     mut command: Command,
@@ -537,7 +539,7 @@ fn run(
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         namespace.host(&mut command)?;
         let mut child = command.spawn()?;
-        // A tool that ends early says why on stderr; the broken pipe would hide it.
+        // A tool that ends early reports why on stderr; the broken pipe would hide it.
         let mut stdin = child.stdin.take().expect("piped");
         let written = stdin.write_all(input.as_bytes());
         drop(stdin);

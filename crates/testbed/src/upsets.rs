@@ -1,4 +1,5 @@
-//! Changes of the sites' devices during a run, what is forged in a bundle's name, and clients that keep boxes busy.
+//! Changes of the sites' devices during a run, forged packets in a bundle's name, and clients that keep boxes
+//! busy.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -11,15 +12,15 @@ use std::time::Duration;
 use super::TestbedError;
 use super::crowd::{Crowd, Door};
 use super::namespace::Namespace;
-use super::topology::{PairSites, Site, Topology, ip, right_port, step};
-use crate::scenario::{Upset, UpsetKind};
+use super::topology::{PairSites, Site, Topology, ip, right_port, run, step};
 use forebay_core::units::Rate;
 use forebay_host::clock;
 use forebay_host::offload::{self, Offload};
 use forebay_host::port::{Direction, PacketPort, Port};
+use forebay_scenario::{Upset, UpsetKind};
 
-/// What [`UpsetKind::OffloadsOn`] switches on: what a veth can. Towards the link there is no checksum offload: the
-/// emulator is a wire, and would carry what a network card finishes as it is.
+/// Offloads that [`UpsetKind::OffloadsOn`] switches on: those of a veth. Towards the link there is no
+/// checksum offload: the emulator is a wire and would carry unfinished packets as they are.
 const OFFLOADS: [(&str, Offload); 7] = [
     ("lan", Offload::TxChecksum),
     ("lan", Offload::Gso),
@@ -34,10 +35,10 @@ const FORGED_BYTES: usize = 1000;
 /// How often forged frames are sent.
 const FORGED_EVERY: Duration = Duration::from_millis(1);
 
-/// Does what the upsets of a run say.
+/// Applies the upsets of a run.
 pub(super) struct Upsets<'a> {
     topology: &'a Topology,
-    /// By pair of sites, those in whose name something is or was forged.
+    /// Forgers by pair of sites, also those at rate 0.
     forgers: Vec<(usize, Forger)>,
     /// Silent clients of boxes.
     crowds: Vec<Crowd>,
@@ -48,26 +49,31 @@ impl<'a> Upsets<'a> {
         Self { topology, forgers: Vec::new(), crowds: Vec::new() }
     }
 
-    /// Does what `upset` says; clients connect to `doors`. A change that the kernel refuses, as it may while a box runs, is none:
-    /// that stands in the log.
-    pub fn apply(&mut self, upset: &Upset, doors: Vec<Door>) -> Result<(), TestbedError> {
-        let sites = &self.topology.pairs[upset.pair];
+    /// Applies `upset` at `pair`; clients connect to `doors`. The kernel may refuse a change, for instance
+    /// while a box runs. Then nothing changes, and the log says so.
+    pub fn apply(
+        &mut self,
+        pair: usize,
+        upset: &Upset,
+        doors: Vec<Door>,
+    ) -> Result<(), TestbedError> {
+        let sites = &self.topology.pairs[pair];
         match upset.kind {
-            UpsetKind::Forged(rate) => return self.forge(upset.pair, rate.as_bits_per_sec()),
-            // The emulator does that by itself, as its specification says.
+            UpsetKind::Forged(rate) => return self.forge(pair, rate.as_bits_per_sec()),
+            // The emulator changes this itself, according to its specification.
             UpsetKind::Unseen(_) => return Ok(()),
             UpsetKind::OffloadsOn | UpsetKind::OffloadsOff => {
-                return offloads(sites, upset.right, upset.kind == UpsetKind::OffloadsOn);
+                return offloads(sites, upset.at_b, upset.kind == UpsetKind::OffloadsOn);
             }
-            UpsetKind::MakeLan => return self.topology.make_lan(upset.pair, upset.right),
-            UpsetKind::ForeignTc(rate) => return foreign_tc(sites, upset.right, rate),
+            UpsetKind::MakeLan => return self.topology.make_lan(pair, upset.at_b),
+            UpsetKind::ForeignTc(rate) => return foreign_tc(sites, upset.at_b, rate),
             UpsetKind::StatusClients(clients) | UpsetKind::MetricsClients(clients) => {
-                return self.crowd(upset, doors, clients);
+                return self.crowd(pair, upset, doors, clients);
             }
             _ => {}
         }
-        let (place, namespace) = box_of(sites, upset.right);
-        for line in lines(upset) {
+        let (place, namespace) = box_of(sites, upset.at_b);
+        for line in lines(pair, upset) {
             match ip(place, namespace, &line) {
                 Err(TestbedError::Refused { message, .. }) => {
                     let line = line.trim_end();
@@ -79,9 +85,15 @@ impl<'a> Upsets<'a> {
         Ok(())
     }
 
-    /// From now on there are so many silent clients at each of `doors`.
-    fn crowd(&mut self, upset: &Upset, doors: Vec<Door>, clients: u32) -> Result<(), TestbedError> {
-        let (place, namespace) = box_of(&self.topology.pairs[upset.pair], upset.right);
+    /// Sets the number of silent clients at each of `doors`.
+    fn crowd(
+        &mut self,
+        pair: usize,
+        upset: &Upset,
+        doors: Vec<Door>,
+        clients: u32,
+    ) -> Result<(), TestbedError> {
+        let (place, namespace) = box_of(&self.topology.pairs[pair], upset.at_b);
         for door in doors {
             let known = self.crowds.iter().position(|crowd| *crowd.door() == door);
             let index = match known {
@@ -115,11 +127,11 @@ fn box_of(sites: &PairSites, right: bool) -> (&'static str, &Namespace) {
     if right { ("right box", &sites.right_box) } else { ("left box", &sites.left_box) }
 }
 
-/// Lines for `ip -batch`, each a change by itself.
-fn lines(upset: &Upset) -> Vec<String> {
-    let site = if upset.right { Site::RightHosts } else { Site::LeftHosts };
-    let [first, second, third, _] = site.address(upset.pair).octets();
-    // Among the hosts of the site, and nobody's.
+/// Lines for `ip -batch`, one for each change.
+fn lines(pair: usize, upset: &Upset) -> Vec<String> {
+    let site = if upset.at_b { Site::RightHosts } else { Site::LeftHosts };
+    let [first, second, third, _] = site.address(pair).octets();
+    // An address in the site's network that no host has.
     let address = Ipv4Addr::new(first, second, third, 77);
     match upset.kind {
         UpsetKind::Down => vec!["link set dev wan down\n".into()],
@@ -145,27 +157,27 @@ fn lines(upset: &Upset) -> Vec<String> {
     }
 }
 
-/// What another program does that sets the rate of each TBF below the root of the box's WAN device; a device without any
-/// stays as it is.
+/// Acts as another program that sets the rate of each TBF below the root of the box's WAN device. A device
+/// without a TBF stays as it is.
 fn foreign_tc(sites: &PairSites, right: bool, rate: Rate) -> Result<(), TestbedError> {
     let (place, namespace) = box_of(sites, right);
-    let changed = namespace.within(|| {
-        let shown = Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output()?.stdout;
-        let shown = String::from_utf8_lossy(&shown).into_owned();
-        for (handle, parent) in token_buckets(&shown) {
-            let rate = format!("{}bit", rate.as_bits_per_sec());
-            let mut change = Command::new("tc");
-            change
-                .args(["qdisc", "change", "dev", "wan", "parent", parent, "handle", handle, "tbf"]);
-            let done = change.args(["rate", &rate, "burst", "2000", "limit", "30000"]).output()?;
-            if !done.status.success() {
-                let message = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                tracing::warn!(target: "upset", place, message, "refused");
-            }
-        }
-        Ok(())
+    let show = || Command::new("tc").args(["qdisc", "show", "dev", "wan"]).output();
+    let shown = namespace.within(show).map_err(step("see the qdiscs", place))?.stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    let rate = rate.as_bits_per_sec();
+    let change = |(handle, parent)| {
+        format!(
+            "qdisc change dev wan parent {parent} handle {handle} tbf rate {rate}bit burst 2000 limit 30000\n"
+        )
+    };
+    let changes: String = token_buckets(&shown).into_iter().map(change).collect();
+    // One process for all changes: there may be a thousand.
+    let mut tc = Command::new("tc");
+    tc.args(["-force", "-batch", "-"]);
+    run(place, namespace, tc, &changes).unwrap_or_else(|error| {
+        tracing::warn!(target: "upset", place, %error, "refused");
     });
-    changed.map_err(step("change the qdiscs of another program", place))
+    Ok(())
 }
 
 /// Handle and parent of each TBF that is not the root, as `tc qdisc show` prints them.
@@ -198,8 +210,8 @@ fn offloads(sites: &PairSites, right: bool, on: bool) -> Result<(), TestbedError
     switched.map_err(step("offloads", place))
 }
 
-/// A thread that sends frames to the box on the right in the name of the hosts on the left, past the
-/// link; it ends when this is dropped.
+/// A thread that sends frames to the box on the right in the name of the hosts on the left, bypassing the
+/// link. It ends when this is dropped.
 struct Forger {
     /// Bits per second of frames.
     rate_bps: Arc<AtomicU64>,
@@ -254,7 +266,7 @@ const ETHERNET: usize = 14;
 /// Bytes of the IPv4 header.
 const IPV4: usize = 20;
 
-/// A UDP datagram from the left hosts to the discard port of the right ones, without a checksum of UDP.
+/// A UDP datagram from the left hosts to the discard port of the right hosts, without a UDP checksum.
 fn forged_frame(pair: usize) -> Vec<u8> {
     let (from, to) = (Site::LeftHosts, Site::RightHosts);
     let mut frame = Vec::with_capacity(FORGED_BYTES);
@@ -264,7 +276,7 @@ fn forged_frame(pair: usize) -> Vec<u8> {
     let length = (FORGED_BYTES - ETHERNET) as u16;
     frame.extend([0x45, 0]);
     frame.extend(length.to_be_bytes());
-    // Identification, no fragment; 64 hops, UDP; the checksum is set with the number.
+    // Identification, no fragment; 64 hops, UDP; `set_number` fills in the checksum.
     frame.extend([0, 0, 0, 0, 64, 17, 0, 0]);
     frame.extend(from.address(pair).octets());
     frame.extend(to.address(pair).octets());
@@ -275,7 +287,7 @@ fn forged_frame(pair: usize) -> Vec<u8> {
     frame
 }
 
-/// Numbers the datagram, so that each is another packet, and finishes its IPv4 header.
+/// Numbers the datagram, so that each packet differs, and completes its IPv4 header.
 fn set_number(frame: &mut [u8], number: u16) {
     let header = &mut frame[ETHERNET..ETHERNET + IPV4];
     header[4..6].copy_from_slice(&number.to_be_bytes());
@@ -293,6 +305,10 @@ mod tests {
     use super::*;
     use crate::tests::skip_without_root;
 
+    fn upset(at_b: bool, kind: UpsetKind) -> Upset {
+        Upset { at: Duration::ZERO, bundle: "b".into(), pair: "site".into(), at_b, kind }
+    }
+
     #[test]
     fn a_forged_frame_is_a_whole_datagram_in_the_name_of_the_hosts() {
         let mut frame = forged_frame(0);
@@ -300,7 +316,7 @@ mod tests {
         assert_eq!(frame.len(), FORGED_BYTES);
         let header = &frame[ETHERNET..ETHERNET + IPV4];
         assert_eq!(header[12..], [10, 1, 1, 1, 10, 1, 2, 1]);
-        // A header with its checksum sums up to all ones.
+        // The 16-bit words of a header with its checksum sum up to all ones.
         let words = header.chunks_exact(2).map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])));
         let sum: u32 = words.sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
@@ -329,27 +345,26 @@ mod tests {
             shown.unwrap()
         };
         let before = state();
+        let upset = |kind| upset(true, kind);
         for (there, back, sign) in [
             (UpsetKind::Down, UpsetKind::Up, "<BROADCAST,MULTICAST>"),
             (UpsetKind::Mtu(1400), UpsetKind::Mtu(1500), "mtu 1400"),
             (UpsetKind::Address, UpsetKind::NoAddress, "10.1.2.77/32"),
             (UpsetKind::OffloadsOn, UpsetKind::OffloadsOff, "Gso"),
         ] {
-            let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
-            upsets.apply(&upset(there), Vec::new()).unwrap();
+            upsets.apply(0, &upset(there), Vec::new()).unwrap();
             assert!(state().contains(sign), "{there:?}: {}", state());
-            upsets.apply(&upset(back), Vec::new()).unwrap();
+            upsets.apply(0, &upset(back), Vec::new()).unwrap();
             assert!(!state().contains(sign), "{back:?}: {}", state());
         }
-        let upset = |kind| Upset { at_ns: 0, pair: 0, right: true, kind };
-        upsets.apply(&upset(UpsetKind::LeaveBridge), Vec::new()).unwrap();
+        upsets.apply(0, &upset(UpsetKind::LeaveBridge), Vec::new()).unwrap();
         let left = state();
         assert_eq!(left.matches("master br0").count() + 1, before.matches("master br0").count());
-        upsets.apply(&upset(UpsetKind::JoinBridge), Vec::new()).unwrap();
+        upsets.apply(0, &upset(UpsetKind::JoinBridge), Vec::new()).unwrap();
         assert_eq!(state().matches("master br0").count(), before.matches("master br0").count());
-        upsets.apply(&upset(UpsetKind::RemoveLan), Vec::new()).unwrap();
+        upsets.apply(0, &upset(UpsetKind::RemoveLan), Vec::new()).unwrap();
         assert!(!state().contains(" lan@"), "{}", state());
-        upsets.apply(&upset(UpsetKind::MakeLan), Vec::new()).unwrap();
+        upsets.apply(0, &upset(UpsetKind::MakeLan), Vec::new()).unwrap();
         let made = state();
         assert!(made.contains(" lan@") && !made.contains("Gso"), "{made}");
         assert_eq!(made.matches("master br0").count(), before.matches("master br0").count());
@@ -373,8 +388,7 @@ mod tests {
         tc("class add dev wan parent 1: classid 1:2 htb rate 10mbit");
         tc("qdisc add dev wan parent 1:2 handle 402: tbf rate 10gbit burst 20000 limit 30000");
         let kind = UpsetKind::ForeignTc(Rate::from_bits_per_sec(64_000));
-        let upset = Upset { at_ns: 0, pair: 0, right: false, kind };
-        Upsets::new(&topology).apply(&upset, Vec::new()).unwrap();
+        Upsets::new(&topology).apply(0, &upset(false, kind), Vec::new()).unwrap();
         let after = tc("qdisc show dev wan");
         assert!(after.contains("tbf 402: parent 1:2 rate 64Kbit"), "{after}");
     }

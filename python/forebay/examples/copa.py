@@ -9,7 +9,7 @@
     base      least round trip; measured anew every 10 s, with a window below what fills the path
     mu        largest delivery rate of the last ten round trips, a second at least
 
-The departures from the paper are those of ``crates/core/src/cc/copa.rs``, where their reasons stand: a target that follows
+The departures from the paper are those of ``crates/core/src/cc/algorithms/copa.rs``, where their reasons stand: a target that follows
 the rate, half of its steps, the least of four measurements, and no competitive mode. That algorithm, ``copa`` in plans, also
 tells others' queues from its own, which this one does not: its base grows by what others have standing.
 """
@@ -62,11 +62,12 @@ class Copa:
         self.last_s = None
         self.queue_s = 0.0
         self.restart()
-        # When the next drain is due and this one began, the rate before it, and the least round trip since it has settled.
+        # When the next drain is due and when this one began, the rate before it, and the least round trip
+        # since the drain has settled.
         self.drain_due_s = self.drain_began_s = None
         self.drain_rate = 0.0
         self.drained_s = None
-        # How long more than four targets have stood.
+        # How long more than four targets have been queued.
         self.queued_s = 0.0
 
     def restart(self):
@@ -110,7 +111,7 @@ class Copa:
         target = max(TARGET_PACKETS * self.mss, TARGET_S * bottleneck)
         self.queue_s = min(self.rtts) - self.base_s
         targets = self.queue_s * bottleneck / target
-        # Where a queue stands it is not for want of anything to send.
+        # With a standing queue the sender is not idle.
         is_idle = is_idle and targets <= 4
         if self.drain_began_s is not None:
             self.drain(now_s, loop_s, rtt_s, target)
@@ -130,7 +131,7 @@ class Copa:
             return
         rate = bits_per_s / 8
         self.rates.append((now_s, rate))
-        # What an idle sender delivers says nothing about the path, so nothing is forgotten for it.
+        # The rate of an idle sender says nothing about the path, so an idle time drops no old rate.
         oldest_s = now_s - max(10 * loop_s, 1.0)
         while not is_idle and self.rates[0][0] < oldest_s:
             self.rates.popleft()

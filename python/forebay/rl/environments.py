@@ -44,7 +44,7 @@ class Env(gymnasium.Env[_Floats, _Floats]):
     ) -> tuple[_Floats, _Info]:
         """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
         super().reset(seed=seed)
-        # Of an episode in which something is raised there is no more.
+        # An episode ends if an exception is raised in it.
         self._goes_on = False
         self._native.reset(int(self.np_random.integers(_SEEDS)))
         self._goes_on = True
@@ -150,5 +150,5 @@ class VectorEnv(gymnasium.vector.VectorEnv[_Floats, _Floats, np.ndarray[Any, Any
 def _buffers(
     observations: _Floats, rewards: np.ndarray[Any, Any], truncated: np.ndarray[Any, Any]
 ) -> tuple[_Floats, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    # Truth values are bytes to whoever fills them.
+    # The native side fills booleans as bytes.
     return observations, rewards, truncated.view(np.uint8)

@@ -74,7 +74,7 @@ def evolve(
         members = mean + _SIGMA * np.concatenate([noise, -noise])
         rewards = _rewards(environments, network, members, _seeds(draw, pairs) * 2, steps)
         gains = rewards[:pairs] - rewards[pairs:]
-        # Paths differ in what can be gained on them by far more than members do.
+        # Rewards differ much more between paths than between members, so gains are scaled and clipped.
         gains = np.clip(gains / (gains.std() + _EPSILON), -_OUTLIER, _OUTLIER)
         share_left = 1 - (generation - 1) / generations
         mean = mean + share_left * adam.step(gains @ noise / pairs)
@@ -103,7 +103,7 @@ def _rewards(
     for _ in range(steps):
         actions = network.actions(layers, observations)
         observations, rewards, _, truncated, _ = environments.step(actions)
-        # With a step that begins an episode nothing was decided.
+        # A step that begins an episode takes no decision.
         total += rewards
         decisions += ~begins
         begins = truncated

@@ -54,7 +54,7 @@ class ParallelEnv(pettingzoo.ParallelEnv[str, _Floats, _Floats]):  # type: ignor
         """Begins an episode, drawn by ``seed`` or else by what the last seed leads to; there are no options."""
         if seed is not None:
             self._seeds = np.random.default_rng(seed)
-        # Of an episode in which something is raised there is no more.
+        # An episode ends if an exception is raised in it.
         self.agents = []
         self._native.reset(int(self._seeds.integers(2**63)))
         self.agents = list(self.possible_agents)

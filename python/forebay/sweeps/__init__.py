@@ -126,7 +126,7 @@ class Sweep:
 
         connection = duckdb.connect()
         connection.register("stored", self._stored.dataset())
-        # The same run may be in two batches, of callers that did not know of each other.
+        # The same run may be in two batches if two callers made it independently.
         columns = {"key": list(self._kept), "batch": [it.batch for it in self._kept.values()]}
         connection.register("chosen", pa.table(columns))
         whole = "stored JOIN chosen USING (key, batch)"
@@ -163,7 +163,7 @@ class Sweep:
         Args:
             folder: As of ``store``.
         """
-        # The classes are those that the sweep has run.
+        # Use the classes that the sweep has run.
         return simulated(self.plan, how_of(self.store(folder), self._seeds, 1, False, False))
 
     def __repr__(self) -> str:

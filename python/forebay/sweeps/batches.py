@@ -68,7 +68,7 @@ class Batches:
             RunError: Workers end one after the other, whatever they run.
         """
         self._in_a_row += 1
-        # With a machine all of its workers end.
+        # If a machine fails, all of its workers end.
         if self._in_a_row > _IN_A_ROW_MAX + self._workers:
             raise RunError(f"{self._in_a_row} workers in a row have ended, the last: {reason}")
         half = len(batch.jobs) // 2

@@ -27,7 +27,7 @@ def drive(
     """Makes what ``out`` lacks of the runs that are wanted; gives the place, and where in it each run is, by key."""
     check(on)
     jobs = [Job(*job) for job in wanted]
-    # A worker may be in another folder.
+    # A worker may have another working directory.
     out = out if "://" in out else os.path.abspath(out)
     stored = Stored(out)
     stored.remove_stale()

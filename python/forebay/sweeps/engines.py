@@ -63,7 +63,7 @@ def opened(on: str, work: Work, jobs: int | None) -> Engine:
 class Threads:
     """Threads of this process."""
 
-    # A thread that ends by a fault takes all of the process with it.
+    # A thread that crashes takes the whole process with it.
     lost: tuple[type[BaseException], ...] = ()
 
     def __init__(self, work: Work, workers: int) -> None:
@@ -99,7 +99,7 @@ class Processes:
         try:
             future = pool.submit(run_packed, self._packed, batch.jobs)
         except BrokenProcessPool:
-            # It ended while it had nothing to do.
+            # The process ended while it was idle.
             pool = _started()
             future = pool.submit(run_packed, self._packed, batch.jobs)
         self._busy[future] = pool
@@ -114,14 +114,14 @@ class Processes:
 
     def close(self) -> None:
         for pool in [*self._free, *self._busy.values()]:
-            # `shutdown` waits for what is under way.
+            # `shutdown` would wait for running batches.
             for process in list((pool._processes or {}).values()):
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _started() -> ProcessPoolExecutor:
-    # A fork would have locks that other threads hold just now.
+    # A fork would copy locks that other threads hold at that moment.
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, mp_context=context, initializer=_begin)
 
@@ -133,7 +133,7 @@ def _begin() -> None:
         parent.join()
         os._exit(1)
 
-    # Ctrl-C is for the other process, which ends this one.
+    # The parent process handles ctrl-C and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=watch, args=(parent,), daemon=True).start()
@@ -165,14 +165,14 @@ class Ray:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
         elif self._is_ours:
             ray.init(on)
-        # Whether a lost batch is made again is decided here.
+        # The sweep decides whether to repeat a lost batch, not Ray.
         self._task = ray.remote(num_cpus=1, max_retries=0)(run_packed)
         self._packed = ray.put(packed)
         self._under_way: dict[Future[Made], Any] = {}
 
     @property
     def workers(self) -> int:
-        # Machines come and go.
+        # Machines may join and leave.
         processors = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         return min(processors, self._jobs or processors)
 

@@ -98,7 +98,7 @@ class Stored:
         path = self._path(batch)
         try:
             if self.folder is None:
-                # An object of a bucket is there once it is whole.
+                # An object in a bucket appears only when it is complete.
                 with self._filesystem.open_output_stream(path) as stream:
                     stream.write(buffer.getvalue())
             else:
@@ -120,7 +120,7 @@ class Stored:
         if self.folder is None:
             return
         for partial in Path(self._root).glob("*.parquet.*.partial"):
-            # Another sweep may be faster, and what is somebody else's harms nobody.
+            # Another sweep may remove the file first; files of another user may stay.
             with contextlib.suppress(OSError):
                 if time.time() - partial.lstat().st_mtime > _STALE_S:
                     partial.unlink()
@@ -175,7 +175,7 @@ class Stored:
 
 def _write(path: Path, content: Any) -> None:
     """Makes a file that is there whole or not at all, also after the power has failed."""
-    # A file is there as soon as it is begun, so it has another name until it is whole.
+    # A file is visible as soon as it is created, so it has another name until it is complete.
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with partial.open("xb") as file:
@@ -203,7 +203,7 @@ def _sync(folder: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems have this for files alone.
+        # Some network file systems can sync files only.
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
@@ -232,7 +232,7 @@ def _types() -> dict[str, dict[str, pa.DataType]]:
 def _list_of(it: pa.DataType) -> pa.DataType:
     import pyarrow as pa
 
-    # Parquet calls an element so, whatever it was called before.
+    # Parquet uses this name for elements, whatever their name was before.
     return pa.list_(pa.field("element", it))
 
 
@@ -244,7 +244,7 @@ def _schema() -> pa.Schema:
     types = _types()
     samples = types.pop("samples")
     for table, columns in types.items():
-        # What ties rows together is where they are.
+        # The position of rows links them, so the id columns are left out.
         of_table = [pa.field(name, it) for name, it in columns.items() if name not in ("id", "run")]
         if table == "series":
             of_table += [pa.field(name, _list_of(samples[name])) for name in ("at_s", "value")]
@@ -260,7 +260,7 @@ def _nested(jobs: Sequence[Job], batch: str, tables: Sequence[tuple[str, Columns
     schema, types = _schema(), _types()
     arrays: dict[str, dict[str, pa.Array]] = {}
     for table, given in tables:
-        # Whole numbers some of which are missing come as floats, with NaN there. No sample is missing.
+        # Whole numbers with missing values come as floats, with NaN for missing. No sample is missing.
         missing = table != "samples"
         of = types[table]
         arrays[table] = {name: _array(kind, it, missing).cast(of[name]) for name, kind, it in given}

@@ -68,7 +68,7 @@ class Work:
         import cloudpickle
 
         named = {name: defined[name] for name in self._plan._native.own_algorithms()}
-        # The module of a class is not on every machine, and may have changed since it was imported.
+        # Not every machine has the module of a class, and it may have changed since it was imported.
         modules = {cls.__module__ for cls, _ in named.values()} & set(sys.modules)
         modules -= {"__main__"} | cloudpickle.list_registry_pickle_by_value()
         for name in modules:
@@ -87,7 +87,7 @@ def run_packed(packed: bytes, jobs: Sequence[Job]) -> Made:
     return _unpacked(packed).run(jobs, _forebay.Stop())
 
 
-# Algorithms of another work may have the same names, so that only the last one is ready.
+# Algorithms of different works may have the same names, so only the last work stays registered.
 @functools.lru_cache(maxsize=1)
 def _unpacked(packed: bytes) -> Work:
     commit, sources, algorithms, inner = pickle.loads(packed)
@@ -97,5 +97,5 @@ def _unpacked(packed: bytes) -> Work:
     for name, (cls, entry) in pickle.loads(algorithms).items():
         _forebay.register(entry, cls)
         defined[name] = (cls, entry)
-    # Plans look algorithms up when they are read.
+    # Plans look algorithms up when they are read, so registration comes first.
     return Work(*pickle.loads(inner))

@@ -1,4 +1,5 @@
-//! The program as a package: `.deb`, or an archive, `.rpm` or OCI image. A crate that needs none of forebay's: with those of the other chores cargo would build the program once more, in debug.
+//! The programs as packages: `.deb`, or an archive, `.rpm` or OCI image. This crate depends on no crate of forebay:
+//! otherwise cargo would build the programs once more, in debug.
 
 mod sbom;
 mod small;
@@ -12,34 +13,47 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use small::small;
 
-/// What is built, and how.
+/// Product and way of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The profile of cargo.
     profile: String,
-    /// What it is to be.
+    /// Kind of the package.
     kind: Kind,
-    /// The version of the package; `None`: that of the commit.
+    /// The version of the package; `None`: the one of the commit.
     version: Option<String>,
 }
 
-/// What a package is.
+/// Kind of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// For Debian.
+    /// For Debian, one for each program.
     Deb,
-    /// What `make install` would install, with a program that needs no shared libraries.
+    /// The files of `make install`, with programs that need no shared libraries.
     Archive,
-    /// For Fedora and its like, with that program.
+    /// For Fedora and similar systems, with such a `forebay`.
     Rpm,
-    /// An OCI image: a Debian with the program.
+    /// An OCI image: a Debian with `forebay`.
     Image,
 }
+
+/// Name of the program that boxes and agents need.
+const FOREBAY: &str = "forebay";
+/// Name of the laboratory's program.
+const EXPERIMENTS: &str = "forebay-experiments";
 
 impl Kind {
     /// Whether glibc, libelf and zlib become part of the program.
     fn is_static(self) -> bool {
         matches!(self, Self::Archive | Self::Rpm)
+    }
+
+    /// The packages of cargo whose programs the package has.
+    fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::Deb | Self::Archive => &[FOREBAY, EXPERIMENTS],
+            Self::Rpm | Self::Image => &[FOREBAY],
+        }
     }
 }
 
@@ -65,12 +79,12 @@ impl Options {
     }
 }
 
-/// What a chore was called with is not allowed.
+/// Error for arguments that a chore does not allow.
 #[derive(Debug)]
 pub struct Misuse(anyhow::Error);
 
 impl Misuse {
-    /// The error that says so.
+    /// Wraps an error as a misuse.
     pub fn of(error: anyhow::Error) -> anyhow::Error {
         Self(error).into()
     }
@@ -103,46 +117,51 @@ pub fn repository() -> PathBuf {
     root.expect("this crate lies in the repository").into()
 }
 
-/// Makes a package in `target/package`.
+/// Makes packages in `target/package`.
 pub fn package(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments).map_err(Misuse::of)?;
     let made = Sources::of(repository(), options)?.make()?;
-    println!("{}", made.display());
+    made.iter().for_each(|package| println!("{}", package.display()));
     Ok(())
 }
 
-/// Makes the `.deb` of a version by a profile of cargo.
-pub fn deb(profile: &str, version: &str) -> Result<PathBuf> {
+/// Makes each `.deb` of a version by a profile of cargo, the boxes' package first.
+pub fn debs(profile: &str, version: &str) -> Result<Vec<PathBuf>> {
     let version = Some(version.into());
     let options = Options { profile: profile.into(), kind: Kind::Deb, version };
     Sources::of(repository(), options)?.make()
 }
 
-/// Makes a package twice, each time from a clean clone of the commit that is checked out, and fails
-/// where the two differ.
+/// Makes packages twice, from clean clones of the current commit in two folders, and fails where the packages differ.
 pub fn reproducible(arguments: &[String]) -> Result<()> {
     let options = Options::parse(arguments).map_err(Misuse::of)?;
     let folder = repository().join("target/reproducible");
-    let clone = folder.join("source");
     let mut made = Vec::new();
     for number in ["first", "second"] {
         remove(&folder.join(number))?;
+        let clone = folder.join(format!("{number}-source"));
         remove(&clone)?;
         run(Command::new("git").args(["clone", "--quiet"]).arg(repository()).arg(&clone))?;
-        let package = Sources::of(clone.clone(), options.clone())?.make()?;
-        let kept = folder.join(number).join(package.file_name().context("a package has a name")?);
         std::fs::create_dir_all(folder.join(number))?;
-        std::fs::rename(&package, &kept)?;
-        made.push(kept);
+        let mut all = Vec::new();
+        for package in Sources::of(clone.clone(), options.clone())?.make()? {
+            let name = package.file_name().context("a package has a name")?;
+            let kept = folder.join(number).join(name);
+            std::fs::rename(&package, &kept)?;
+            all.push(kept);
+        }
+        made.push(all);
+        remove(&clone)?;
     }
-    remove(&clone)?;
-    let is_same = std::fs::read(&made[0])? == std::fs::read(&made[1])?;
-    print!("{}", text_of(Command::new("sha256sum").args(&made))?);
-    ensure!(is_same, "two builds of one commit differ (`diffoscope` says in what)");
+    print!("{}", text_of(Command::new("sha256sum").args(made.concat()))?);
+    for (one, other) in made[0].iter().zip(&made[1]) {
+        let is_same = std::fs::read(one)? == std::fs::read(other)?;
+        ensure!(is_same, "two builds of one commit differ (`diffoscope` says in what)");
+    }
     Ok(())
 }
 
-/// A repository, and what a package of it is to be.
+/// A repository, and the kind of package to make from it.
 struct Sources {
     repository: PathBuf,
     options: Options,
@@ -167,38 +186,43 @@ impl Sources {
         Ok(Self { repository, options, version, epoch })
     }
 
-    /// Where all that belongs to packages is made.
+    /// Folder for all intermediate files and packages.
     fn folder(&self) -> PathBuf {
         self.repository.join("target/package")
     }
 
-    /// Builds the program and packs it.
-    fn make(&self) -> Result<PathBuf> {
-        let binary = self.build()?;
-        let sbom = self.folder().join("sbom.cdx.json");
-        std::fs::write(&sbom, sbom::of(&self.repository, &triple(), &self.version)?)?;
+    /// Builds the programs and packs them.
+    fn make(&self) -> Result<Vec<PathBuf>> {
+        let built = self.build()?;
+        for program in self.options.kind.programs() {
+            let sbom = sbom::of(&self.repository, program, &triple(), &self.version)?;
+            std::fs::write(built.join(sbom_of(program)), sbom)?;
+        }
         match self.options.kind {
-            Kind::Deb => self.deb(&binary, &sbom),
-            Kind::Archive => self.archive(&binary, &sbom),
-            Kind::Rpm => self.rpm(&binary, &sbom),
-            Kind::Image => self.image(&binary),
+            Kind::Deb => self.deb(&built),
+            Kind::Archive => Ok(vec![self.archive(&built)?]),
+            Kind::Rpm => Ok(vec![self.rpm(&built)?]),
+            Kind::Image => Ok(vec![self.image(&built)?]),
         }
     }
 
-    /// In a folder of its own, since these flags would have cargo build anew what it has for others.
+    /// Builds the programs and returns their folder. It has its own folder, because with these flags cargo would
+    /// rebuild all that other chores have built.
     fn build(&self) -> Result<PathBuf> {
         let Options { profile, kind, .. } = &self.options;
         let (triple, target) = (triple(), self.folder().join("build"));
         let mut flags = mapped_flags(&self.repository, "--remap-path-prefix")?.to_vec();
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(&self.repository);
-        cargo.args(["build", "--locked", "--package", "forebay", "--profile", profile]);
-        // With a target that is named, build scripts and macros are not built with these flags.
+        cargo.args(["build", "--locked", "--profile", profile]);
+        cargo.args(kind.programs().iter().flat_map(|program| ["--package", program]));
+        // With an explicit target, cargo builds build scripts and macros without these flags.
         cargo.args(["--target", &triple, "--target-dir"]).arg(&target);
         if kind.is_static() {
-            cargo.args(["--features", "static"]);
+            let features = kind.programs().iter().map(|program| format!("{program}/static"));
+            cargo.args(features.flat_map(|feature| ["--features".into(), feature]));
             flags.push("-Ctarget-feature=+crt-static".into());
-            // Where cargo does not look for archives by itself.
+            // Cargo does not look for archives there by itself.
             let libelf = text_of(Command::new("cc").arg("-print-file-name=libelf.a"))?;
             let folder = Path::new(libelf.trim()).parent().filter(|it| it.is_absolute());
             let folder = folder.context("no libelf.a: `make packages` installs libelf-dev")?;
@@ -209,11 +233,11 @@ impl Sources {
         cargo.env("SOURCE_DATE_EPOCH", &self.epoch);
         run(&mut cargo)?;
         let folder = if profile == "dev" { "debug" } else { profile };
-        Ok(target.join(triple).join(folder).join("forebay"))
+        Ok(target.join(triple).join(folder))
     }
 
-    /// Packs a `.deb` by `packaging/debian`.
-    fn deb(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+    /// Packs a `.deb` for each program in `built` by `packaging/debian`.
+    fn deb(&self, built: &Path) -> Result<Vec<PathBuf>> {
         let stage = self.folder().join("deb");
         remove(&stage)?;
         std::fs::create_dir_all(&stage)?;
@@ -230,28 +254,34 @@ impl Sources {
         std::fs::write(stage.join("debian/changelog"), changelog)?;
         let mut make = Command::new("make");
         make.current_dir(&stage).args(["--silent", "-f", "debian/rules", "binary"]);
-        make.env("REPOSITORY", &self.repository).env("BINARY", binary).env("SBOM", sbom);
+        make.env("REPOSITORY", &self.repository).env("PROGRAMS", built);
         make.env("SOURCE_DATE_EPOCH", &self.epoch).env("DEB_RULES_REQUIRES_ROOT", "no");
         make.env("DEB_BUILD_OPTIONS", "noautodbgsym").env_remove("MAKEFLAGS");
-        // What it prints is its own list of steps.
+        // `make` prints only debhelper's own list of steps.
         run(make.stdout(Stdio::null())).context("debhelper (`make package` installs it)")?;
         let architecture = text_of(Command::new("dpkg").arg("--print-architecture"))?;
-        Ok(self.folder().join(format!("forebay_{version}_{}.deb", architecture.trim())))
+        let name = |program| format!("{program}_{version}_{}.deb", architecture.trim());
+        let programs = self.options.kind.programs().iter();
+        Ok(programs.map(|program| self.folder().join(name(program))).collect())
     }
 
     /// Packs what `make install` would install below `/usr/local`.
-    fn archive(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+    fn archive(&self, built: &Path) -> Result<PathBuf> {
         let name = format!("forebay-{}-{}-static", self.version, std::env::consts::ARCH);
         let stage = self.folder().join("static");
         remove(&stage)?;
         let root = stage.join(&name);
         std::fs::create_dir_all(&root)?;
         let script = self.repository.join("packaging/install.sh");
-        run(Command::new("sh").arg(script).arg(binary).arg("/usr/local").arg(&root))?;
-        run(Command::new("strip").arg(root.join("usr/local/bin/forebay")))?;
-        std::fs::copy(sbom, root.join("sbom.cdx.json"))?;
+        let mut install = Command::new("sh");
+        install.arg(script).arg(built.join(FOREBAY)).arg("/usr/local").arg(&root);
+        run(install.arg(built.join(EXPERIMENTS)))?;
+        for (program, place) in [(FOREBAY, "bin"), (EXPERIMENTS, "libexec/forebay")] {
+            run(Command::new("strip").arg(root.join("usr/local").join(place).join(program)))?;
+            std::fs::copy(built.join(sbom_of(program)), root.join(sbom_of(program)))?;
+        }
         let packed = self.folder().join(format!("{name}.tar.gz"));
-        // Nothing of this machine: neither times nor owners nor the order of its folders.
+        // The archive contains nothing of this machine: neither times nor owners nor the order of its folders.
         run(Command::new("tar")
             .args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=gnu"])
             .arg(format!("--mtime=@{}", self.epoch))
@@ -264,7 +294,7 @@ impl Sources {
     }
 
     /// Packs a `.rpm` by `packaging/rpm/forebay.spec`.
-    fn rpm(&self, binary: &Path, sbom: &Path) -> Result<PathBuf> {
+    fn rpm(&self, built: &Path) -> Result<PathBuf> {
         let stage = self.folder().join("rpm");
         remove(&stage)?;
         std::fs::create_dir_all(&stage)?;
@@ -278,8 +308,8 @@ impl Sources {
             ("_rpmfilename", Path::new("%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm")),
             ("VERSION", Path::new(&version)),
             ("REPOSITORY", self.repository.as_path()),
-            ("BINARY", binary),
-            ("SBOM", sbom),
+            ("BINARY", built.join(FOREBAY).as_path()),
+            ("SBOM", built.join(sbom_of(FOREBAY)).as_path()),
         ] {
             build.arg("--define").arg(format!("{name} {}", value.display()));
         }
@@ -290,22 +320,28 @@ impl Sources {
         Ok(self.folder().join(format!("forebay-{version}-1.{architecture}.rpm")))
     }
 
-    /// Packs an OCI image: Debian 12's essential packages, what the program is linked with, and the program.
-    fn image(&self, binary: &Path) -> Result<PathBuf> {
+    /// Packs an OCI image: Debian 12's essential packages, the libraries that the program is linked with, and the
+    /// program.
+    fn image(&self, built: &Path) -> Result<PathBuf> {
         let script = self.repository.join("packaging/image/build.sh");
         let architecture = std::env::consts::ARCH;
         // A tag of an image has no `~`.
         let version = self.version.replace(['~', '+'], "_");
         let made = self.folder().join(format!("forebay-{version}-{architecture}.oci.tar"));
         let mut build = Command::new("sh");
-        build.arg(script).arg(binary).arg(&version).arg(&made);
+        build.arg(script).arg(built.join(FOREBAY)).arg(&version).arg(&made);
         build.current_dir(&self.repository).env("SOURCE_DATE_EPOCH", &self.epoch);
         run(&mut build).context("mmdebstrap, buildah (`make image` installs them)")?;
         Ok(made)
     }
 }
 
-/// Flags of a compiler that leave no path of this machine in a program; `flag` is the one that replaces a path.
+/// Name of the bill of materials of a program.
+fn sbom_of(program: &str) -> String {
+    format!("{program}.cdx.json")
+}
+
+/// Compiler flags that keep paths of this machine out of a program; `flag` is the one that replaces a path.
 fn mapped_flags(repository: &Path, flag: &str) -> Result<[String; 2]> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
@@ -314,16 +350,16 @@ fn mapped_flags(repository: &Path, flag: &str) -> Result<[String; 2]> {
     Ok(places.map(|(from, to)| format!("{flag}={}={to}", from.display())))
 }
 
-/// Who answers for the packages; as in `packaging/debian/control`.
+/// Maintainer of the packages; as in `packaging/debian/control`.
 const MAINTAINER: &str = "The forebay authors <authors@forebay.invalid>";
 
-/// The machine that is built for, which is this one.
+/// The target of the build, which is this machine.
 fn triple() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// The version of the workspace where its tag is checked out, and else one that is older than that and
-/// grows with each commit.
+/// The version of the workspace if its tag is checked out. Otherwise a version that is older than this and grows with
+/// each commit.
 fn version_of(repository: &Path) -> Result<String> {
     let manifest = std::fs::read_to_string(repository.join("Cargo.toml"))?;
     let manifest: toml::Table = manifest.parse()?;
@@ -348,8 +384,8 @@ fn git(repository: &Path, arguments: &[&str]) -> Result<String> {
     Ok(text.trim().into())
 }
 
-/// What a command prints.
-fn text_of(command: &mut Command) -> Result<String> {
+/// Output of a command.
+pub fn text_of(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);
@@ -423,6 +459,27 @@ mod tests {
         let needed = text_of(cargo.args(["--prefix", "none"])).unwrap();
         let own = needed.lines().filter(|line| line.starts_with("forebay"));
         assert_eq!(own.count(), 1, "{needed}");
+    }
+
+    #[test]
+    fn rpm_packs_every_installed_file() {
+        // A program that writes a page if called for manual pages, and nothing as completions.
+        let script = r#"
+            set -f; root=$(mktemp -d); trap 'rm -r "$root"' EXIT
+            printf '#!/bin/sh\n[ "$1" = completions ] || { mkdir -p "$3"; : >"$3/forebay.1"; }\n' >"$root/program"
+            chmod +x "$root/program"
+            sh packaging/install.sh "$root/program" /usr "$root/made"
+            packed=$(sed -n '/^%files/,/^$/s,^/,/,p' packaging/rpm/forebay.spec)
+            for file in $(cd "$root/made" && find . -type f | cut -c 2-); do
+                is_packed=
+                for pattern in $packed; do
+                    case $file in $pattern | $pattern/*) is_packed=yes ;; esac
+                done
+                [ "$is_packed" ] || echo "$file"
+            done"#;
+        let mut sh = Command::new("sh");
+        let missing = text_of(sh.current_dir(repository()).args(["-eu", "-c", script])).unwrap();
+        assert_eq!(missing, "", "installed, and not in packaging/rpm/forebay.spec");
     }
 
     #[test]

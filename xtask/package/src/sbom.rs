@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-/// The bill of materials of `forebay` in its version `version`, built for `triple` from a repository, as JSON.
-pub fn of(repository: &Path, triple: &str, version: &str) -> Result<String> {
+/// The bill of materials of a `program` in its version `version`, built for `triple` from a repository, as JSON.
+pub fn of(repository: &Path, program: &str, triple: &str, version: &str) -> Result<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(repository)
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", triple])
@@ -17,12 +17,12 @@ pub fn of(repository: &Path, triple: &str, version: &str) -> Result<String> {
     ensure!(output.status.success(), "cargo metadata ended with {}", output.status);
     let metadata: Value = serde_json::from_slice(&output.stdout)?;
     let lock = std::fs::read_to_string(repository.join("Cargo.lock"))?;
-    let bill = bill(&metadata, &lock.parse()?, version)?;
+    let bill = bill(&metadata, &lock.parse()?, program, version)?;
     Ok(format!("{bill:#}\n"))
 }
 
-/// Puts it together of what cargo tells and of the checksums in `Cargo.lock`.
-fn bill(metadata: &Value, lock: &toml::Table, version: &str) -> Result<Value> {
+/// Combines cargo's metadata with the checksums in `Cargo.lock`.
+fn bill(metadata: &Value, lock: &toml::Table, program: &str, version: &str) -> Result<Value> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
     let packages: BTreeMap<String, Value> =
@@ -30,15 +30,15 @@ fn bill(metadata: &Value, lock: &toml::Table, version: &str) -> Result<Value> {
     let edges: BTreeMap<String, BTreeSet<String>> = list(&metadata["resolve"]["nodes"])
         .iter()
         .map(|node| {
-            // What builds or tests the program is no part of it.
+            // Crates that build or test the program are no part of it.
             let is_part =
                 |it: &Value| list(&it["dep_kinds"]).iter().any(|kind| kind["kind"].is_null());
             let parts = list(&node["deps"]).into_iter().filter(is_part);
             (text(&node["id"]), parts.map(|it| text(&it["pkg"])).collect())
         })
         .collect();
-    let root = packages.iter().find(|(_, it)| it["name"] == "forebay").map(|(id, _)| id);
-    let root = root.context("cargo tells of no package forebay")?;
+    let root = packages.iter().find(|(_, it)| it["name"] == program).map(|(id, _)| id);
+    let root = root.with_context(|| format!("cargo tells of no package {program}"))?;
     let mut parts = BTreeSet::from([root.clone()]);
     let mut open = vec![root];
     while let Some(id) = open.pop() {
@@ -83,7 +83,7 @@ fn bill(metadata: &Value, lock: &toml::Table, version: &str) -> Result<Value> {
     }))
 }
 
-/// The SHA-256 of a crate's archive; `None`: it lies in this repository.
+/// The SHA-256 of a crate's archive; `None`: the crate is in this repository.
 fn checksum(lock: &toml::Table, name: &str, version: &str) -> Option<String> {
     let packages = lock.get("package")?.as_array()?;
     let is_it = |it: &&toml::Value| {
@@ -117,7 +117,7 @@ mod tests {
             ] },
         });
         let lock = "[[package]]\nname = \"b\"\nversion = \"1.0.0\"\nchecksum = \"c0ffee\"\n";
-        let bill = bill(&metadata, &lock.parse().unwrap(), "1.0.0~1").unwrap();
+        let bill = bill(&metadata, &lock.parse().unwrap(), "forebay", "1.0.0~1").unwrap();
         let component = |place: usize| &bill["components"][place];
         assert_eq!(bill["components"].as_array().unwrap().len(), 2, "{bill:#}");
         assert_eq!(component(0)["purl"], "pkg:cargo/a@1.0.0");

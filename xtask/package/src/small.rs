@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{Misuse, mapped_flags, repository, run};
 
-/// What is built for: those of musl, whose parts come with the toolchain.
+/// Targets of the build: those with musl, because the toolchain includes its parts.
 const TARGETS: [&str; 2] = ["aarch64-unknown-linux-musl", "x86_64-unknown-linux-musl"];
-/// Bytes that a program may have: OpenWrt runs from 16 MB of flash, of which it leaves half.
+/// Largest size of a program in bytes: OpenWrt runs from 16 MB of flash, and leaves half of that free.
 const BYTES_MAX: u64 = 4_000_000;
 const NAME: &str = "forebay-receivebox";
 
@@ -33,7 +33,7 @@ pub fn small(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The program for a target. The toolchain's own linker does for both, so that no other compiler is needed.
+/// Builds the program for a target. The toolchain's own linker links both, so no other compiler is needed.
 fn build(target: &str) -> Result<PathBuf> {
     let folder = repository().join("target/package/build");
     let mut cargo = Command::new(env!("CARGO"));

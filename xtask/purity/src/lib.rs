@@ -1,8 +1,8 @@
 //! A static library over `forebay-core` with its own panic handler and allocator.
 //!
-//! If anything below core's default features depended on std, std's panic handler would come in
-//! beside this one and the build would fail. Built with the profile `purity`, which aborts on
-//! panic; under any other profile this crate is empty.
+//! If anything below core's default features depended on std, std's panic handler would conflict
+//! with this one and the build would fail. Built with the profile `purity`, which aborts on panic;
+//! under any other profile this crate is empty.
 #![cfg_attr(panic = "abort", no_std)]
 
 #[cfg(panic = "abort")]
@@ -12,7 +12,7 @@ mod proof {
     extern crate std;
 
     use alloc::alloc::{GlobalAlloc, Layout};
-    // The crate must be linked, not only compiled beside.
+    // The crate must be linked, not only compiled.
     use forebay_core as _;
 
     struct NoMemory;

@@ -1,7 +1,8 @@
-//! What a test needs of its machine, and a record of the tests that were skipped for want of it.
+//! A test's needs of its machine, and a record of the tests that were skipped because a need was not
+//! met.
 //!
-//! Whether something is missing is found out here and never by the programs under test: an agent that
-//! wrongly refuses to start must not look like a machine that cannot carry one.
+//! This crate tests for a missing feature itself, never through the programs under test: an agent
+//! that wrongly refuses to start must not look like a machine that cannot carry one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ pub const RECORD: &str = "FOREBAY_SKIPS";
 const NS3_MODULES: [&str; 5] =
     ["ns3-core", "ns3-network", "ns3-internet", "ns3-point-to-point", "ns3-traffic-control"];
 
-/// Something that a test may need of its machine.
+/// A feature that a test may need of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Root, to load BPF programs and to make network namespaces.
@@ -33,7 +34,7 @@ pub enum Need {
     StructOpsLinks,
     /// Links of programs at tc (tcx).
     Tcx,
-    /// Programs behind a qdisc that may read what lies in several pieces of a packet.
+    /// Programs after a qdisc that may read bytes in the fragments of a packet buffer.
     QueueSampling,
     /// AF_XDP frames that are longer than a page.
     FramesInPieces,
@@ -74,7 +75,7 @@ impl Need {
         Self::NoAccount,
     ];
 
-    /// Why a test is skipped that needs it.
+    /// Reason for skipping a test that needs it.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Root => "no root",
@@ -96,7 +97,7 @@ impl Need {
         }
     }
 
-    /// Whether a machine on which root has run `make test-packages` may still be without it.
+    /// Whether it may be missing on a machine where root has run `make test-packages`.
     pub fn may_be_missing_for_root(self) -> bool {
         match self {
             Self::Root | Self::Chromium | Self::Tshark | Self::SystemdAnalyze | Self::WireGuard => {
@@ -116,7 +117,7 @@ impl Need {
         }
     }
 
-    /// Whether it is here.
+    /// Whether this machine has it.
     pub fn is_met(self) -> bool {
         match self {
             Self::Root => nix::unistd::geteuid().is_root(),
@@ -144,7 +145,7 @@ impl Need {
             }
             Self::Tun => OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::VlanBridges => {
-                // Without them the kernel refuses the second.
+                // A kernel without VLAN filtering refuses the second command.
                 is_done_apart("ip link add b type bridge && bridge vlan add dev b vid 2 self")
             }
             Self::Steering => Path::new("/proc/sys/net/core/rps_default_mask").exists(),
@@ -157,7 +158,7 @@ impl Need {
     }
 }
 
-/// Whether a shell can do this in a network namespace of its own.
+/// Whether a shell can run these commands in a network namespace of its own.
 fn is_done_apart(commands: &str) -> bool {
     let tried = Command::new("unshare").args(["-n", "sh", "-c", commands]).output();
     tried.is_ok_and(|tried| tried.status.success())
@@ -173,16 +174,16 @@ fn version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Of a kernel of this release that tells these types (BTF). Before 6.4 it may have them from its
-/// distributor, where forebay does not look for them.
+/// Whether a kernel of this release, with these types (BTF), has links of struct_ops. A kernel before
+/// 6.4 may have them from its distributor, but forebay does not look for them there.
 fn has_struct_ops_links(release: &str, types: &[u8]) -> bool {
     let name = b"\0bpf_struct_ops_link\0";
     version(release) >= (6, 4) && types.windows(name.len()).any(|part| part == name)
 }
 
-/// True where `need` is not met: the calling test then returns. This is printed, and recorded in the
-/// file that [`RECORD`] names, if it names one. To be called in the thread of the test, whose name is
-/// that of the test. Panics where that file cannot be written.
+/// Returns true where `need` is not met: the calling test then returns. The skip is printed, and
+/// recorded in the file that [`RECORD`] names, if it names one. Call this in the test's own thread,
+/// whose name is the test's. Panics where that file cannot be written.
 pub fn skip_without(need: Need) -> bool {
     if need.is_met() {
         return false;
@@ -208,7 +209,7 @@ fn record(path: &Path, need: Need, test: &str) -> io::Result<()> {
     file.write_all(format!("{}\t{test}\n", need.reason()).as_bytes())
 }
 
-/// The record's tests that were skipped for want of `need`, each once and in order.
+/// The record's tests that were skipped because `need` was not met, each once and in order.
 pub fn skipped_without(need: Need, record: &str) -> Vec<&str> {
     let rows = record.lines().filter_map(|line| line.split_once('\t'));
     let mut tests: Vec<&str> =

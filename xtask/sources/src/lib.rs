@@ -1,5 +1,5 @@
-//! A digest of the sources that can influence a run: a part of the key of its result, so that runs of two programs
-//! are never taken for one another, and a change of anything else costs no run.
+//! A digest of the sources that can influence a run. The digest is a part of the key of its result, so that runs of two
+//! programs are never taken for one another. A change of any other file invalidates no run.
 
 mod told;
 
@@ -13,67 +13,61 @@ pub use told::tell;
 
 /// Characters of a digest: 64 bits.
 const LENGTH: usize = 16;
-/// What the compiler reads beside the crates: versions, profiles, and data that crates include.
+/// Further inputs of the compiler, outside the crates: versions, profiles, and data that crates include.
 const BESIDE: [&str; 4] = ["Cargo.lock", "Cargo.toml", "rust-toolchain.toml", "traces"];
 /// The crates that a simulation consists of.
-const SIMULATOR: [&str; 6] = [
+const SIMULATOR: [&str; 8] = [
     "crates/capi/",
     "crates/core/",
     "crates/policy/",
+    "crates/reader/",
+    "crates/scenario/",
     "crates/sim/",
     "crates/lab/",
     "crates/python/src/algorithm.rs",
 ];
-/// The module for Python: a simulation may pass its algorithms, and runs of a testbed or of ns-3 pass nothing of it.
+/// The module for Python: a simulation may execute its algorithms, and runs of a testbed or of ns-3 execute nothing of
+/// it.
 const PYTHON: &str = "crates/python/";
-/// Sources that no simulation passes.
+/// Sources that no simulation executes.
 const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
-/// Sources that runs of ns-3 alone pass.
+/// Sources that only runs of ns-3 execute.
 const ORACLE: &str = "crates/lab/src/backend/ns3/";
-/// What runs of ns-3 pass of the simulator: its meters, the values that its TCP begins with, and how walks of links are
-/// drawn.
-const OF_ORACLE: [&str; 3] =
-    ["crates/sim/src/metrics.rs", "crates/sim/src/tcp/stack.rs", "crates/sim/src/walk.rs"];
-/// What they do not pass of core: ns-3 has laws of its own. Its queues have the default parameters of core's.
+/// Parts of the simulator that runs of ns-3 use: its meters, and the initial values of its TCP.
+const OF_ORACLE: [&str; 2] = ["crates/sim/src/metrics.rs", "crates/sim/src/tcp/stack.rs"];
+/// Parts of core that runs of ns-3 do not use: ns-3 has its own congestion control. Its queues have the default
+/// parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
-/// What reads results after they have been stored, and what shows them.
-const READERS: [&str; 20] = [
+/// Sources that read stored results, or show them.
+const READERS: [&str; 13] = [
     "crates/lab/assets/",
-    "crates/lab/src/bench/",
     "crates/lab/src/capture/",
-    "crates/lab/src/chaos/",
     "crates/lab/src/compare/",
     "crates/lab/src/demo.rs",
     "crates/lab/src/export/",
-    "crates/lab/src/json_lines.rs",
     "crates/lab/src/judge/",
     "crates/lab/src/output.rs",
-    "crates/lab/src/parallel.rs",
     "crates/lab/src/progress.rs",
     "crates/lab/src/recorded.rs",
-    "crates/lab/src/regret/",
     "crates/lab/src/report/",
-    "crates/lab/src/reproduce/",
-    "crates/lab/src/rl/",
-    "crates/lab/src/search/",
     "crates/lab/src/summary.rs",
     "crates/lab/src/summary/",
+    "crates/studies/",
 ];
-/// Folders and files that hold tests, or what tests, examples and other programs alone use.
+/// Folders and files of tests, or that only tests, examples and other programs use.
 const TESTS: [&str; 7] =
     ["tests", "tests.rs", "testing", "testing.rs", "examples", "benches", "templates"];
-/// What lies in the folder of a crate and is none of its sources: what cargo writes, and results where nothing else is
-/// asked for.
+/// Entries in the folder of a crate that are no sources: files that cargo writes, and results with the default folder.
 const BESIDE_CRATE: [&str; 3] = ["target", "Cargo.lock", "out"];
-/// Files by which a folder of results is known, of runs and of cases that a search tried.
+/// Files that identify a folder of results, of runs and of cases that a search tried.
 const STORES: [&str; 2] = ["results.sqlite", "cases.jsonl"];
-/// The report over several folders of results, which lies beside them.
+/// The report over several folders of results, in the folder above these.
 const REPORT: &str = "report.html";
 /// Ends of the names of sources and data, which an editor's copies do not have.
-const ENDS: [&str; 10] = ["rs", "toml", "lock", "c", "cc", "h", "o", "sql", "cdf", "trace"];
+const ENDS: [&str; 11] = ["rs", "toml", "lock", "c", "cc", "h", "o", "sql", "cdf", "trace", "csv"];
 
-/// The digest, in hex, of what can influence a run of the back end `sim`, `emu` or `ns3`, from the files below
-/// `repository`. Fails where a file cannot be read.
+/// The digest, in hex, of all sources that can influence a run of the back end `sim`, `emu` or `ns3`, from the files
+/// below `repository`. Fails where a file cannot be read.
 pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
     let is_meant = match backend {
         "sim" => reaches_simulator,
@@ -87,9 +81,9 @@ pub fn digest(repository: &Path, backend: &str) -> io::Result<String> {
     hash(repository, files)
 }
 
-/// The digest, in hex, of a crate outside the repository: of all files below `folder` but for hidden ones, notes,
-/// what cargo writes there, and results: with those in it, every run would make the crate another. Fails where a file
-/// cannot be read.
+/// The digest, in hex, of a crate outside the repository. It covers all files below `folder` except hidden ones, notes,
+/// files that cargo writes there, and results: with results in the digest, every run would change the crate. Fails
+/// where a file cannot be read.
 pub fn of_crate(folder: &Path) -> io::Result<String> {
     let is_meant = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -131,7 +125,7 @@ fn hash(folder: &Path, mut files: Vec<String>) -> io::Result<String> {
     Ok(hex)
 }
 
-/// Adds the paths of the files at or below `path` that are meant, relative to `repository`.
+/// Adds the paths of the files at or below `path` that `is_meant` accepts, relative to `repository`.
 fn collect(
     repository: &Path,
     path: &str,
@@ -151,17 +145,17 @@ fn collect(
     Ok(())
 }
 
-/// Whether the file at `path` is in the program, and is passed by a run of our own or by a trial of `forebay platforms`.
+/// Whether the file at `path` is in the program, and a run of our own or a trial of `forebay platforms` uses it.
 fn reaches_testbed(path: &str) -> bool {
     is_of_ours(path) && !path.starts_with(PYTHON)
 }
 
-/// Whether the file at `path` is passed by any run of our own.
+/// Whether any run of our own uses the file at `path`.
 fn is_of_ours(path: &str) -> bool {
     is_passed(path) && !path.starts_with(ORACLE)
 }
 
-/// Whether the file at `path` is in the program, and any run passes it.
+/// Whether the file at `path` is in the program, and any run uses it.
 fn is_passed(path: &str) -> bool {
     let is_test = || path.split('/').any(|part| TESTS.contains(&part));
     let is_reader = || READERS.iter().any(|reader| path.starts_with(reader));
@@ -176,7 +170,7 @@ fn reaches_simulator(path: &str) -> bool {
     is_of_ours(path) && (!is_crate || is_simulated() && !is_of_testbed())
 }
 
-/// A change of the simulator makes no run of ns-3 another.
+/// Whether a run of ns-3 uses the file at `path`. A change of the simulator invalidates no such run.
 fn reaches_oracle(path: &str) -> bool {
     let is_beside = BESIDE_ORACLE.iter().any(|beside| path.starts_with(beside))
         || path.starts_with(PYTHON)
@@ -197,7 +191,7 @@ mod tests {
         for path in [
             "Cargo.lock",
             "traces/caida.cdf",
-            "crates/core/src/cc/copa.rs",
+            "crates/core/src/cc/algorithms/copa.rs",
             "crates/sim/Cargo.toml",
             "crates/lab/src/metrics/links/mod.rs",
         ] {
@@ -208,7 +202,7 @@ mod tests {
             "crates/host/src/port/xdp.rs",
             "crates/lab/src/backend/emu/scenario.rs",
             "crates/lab/src/platforms/measure.rs",
-            "crates/app/src/commands/role.rs",
+            "crates/experiments/src/commands/role.rs",
         ] {
             assert!(!reaches_simulator(path) && reaches_testbed(path), "{path}");
         }
@@ -222,7 +216,7 @@ mod tests {
             "crates/core/src/qdisc/codel/tests.rs",
             "crates/core/src/testing/cc.rs",
             "crates/sim/examples/speed.rs",
-            "crates/app/templates/rust/lib.rs",
+            "crates/experiments/templates/rust/lib.rs",
             "crates/sim/src/line.rs~",
         ] {
             assert!(!reaches_simulator(path) && !reaches_testbed(path), "{path}");
@@ -242,7 +236,7 @@ mod tests {
         }
         let driver = "crates/lab/src/backend/ns3/cpp/driver.cc";
         assert!(reaches_oracle(driver) && !reaches_simulator(driver) && !reaches_testbed(driver));
-        for path in ["crates/core/src/cc/cubic/mod.rs", "crates/sim/src/link.rs"] {
+        for path in ["crates/core/src/cc/algorithms/cubic/mod.rs", "crates/sim/src/link.rs"] {
             assert!(!reaches_oracle(path) && reaches_simulator(path), "{path}");
         }
         assert!(reaches_oracle("crates/sim/src/metrics.rs"));

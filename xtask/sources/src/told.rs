@@ -1,4 +1,4 @@
-//! What a build script tells its crate: the commit, and the sources that runs pass.
+//! Variables that a build script sets for its crate: the commit, and digests of the sources that runs use.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -8,14 +8,14 @@ use std::process::Command;
 
 use crate::digest;
 
-/// Tells the crate whose build script asks what it is built from, for every row of results: the commit in
-/// `FOREBAY_COMMIT`, or `version` where git knows none, and the digests of the back ends in `FOREBAY_SOURCES_SIM`,
-/// `FOREBAY_SOURCES_EMU` and `FOREBAY_SOURCES_NS3`. The way to `repository` begins at the folder of the crate.
+/// Sets variables for the crate of the calling build script, for every row of results. `FOREBAY_COMMIT` is the
+/// commit, or `version` where git knows none. `FOREBAY_SOURCES_SIM`, `FOREBAY_SOURCES_EMU` and
+/// `FOREBAY_SOURCES_NS3` are the digests of the back ends. The path `repository` is relative to the folder of the
+/// crate.
 ///
-/// # Errors
-/// A source cannot be read.
+/// # Errors A source cannot be read.
 pub fn tell(repository: &Path, version: &str) -> io::Result<()> {
-    // Any change of a source or of the index may change what is told.
+    // Any change of a source or of the index may change these variables.
     for path in ["crates", "traces", "Cargo.lock", "Cargo.toml", "rust-toolchain.toml"] {
         println!("cargo:rerun-if-changed={}", repository.join(path).display());
     }

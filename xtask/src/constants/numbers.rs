@@ -1,9 +1,9 @@
-//! The numbers in a Rust source that somebody chose.
+//! The chosen numbers in a Rust source.
 //!
 //! ```text
 //! const A: f64 = 0.5;                          one of A, as in every item that is const or static
 //! const B: [(u8, f64); 2] = [(1, 0.1), ..];    each number of a table, a struct, a range or a call
-//! const C: u64 = 3 * A + 1;                    of arithmetic only what bare numbers count
+//! const C: u64 = 3 * A + 1;                    of arithmetic only those that count as bare numbers
 //! const D: u64 = 1 << 16;                      yet one, unless it names another constant
 //! x > 3.0 && matches!(y, 4..=9)                each bare number
 //! x.max(1.0), x * 1e9, x << 5, x & 0x1f        none: small ones, units, shifts, masks
@@ -20,18 +20,19 @@ use syn::{
     Type,
 };
 
-/// Numbers that say nothing by themselves, and the nanosecond that keeps divisors above zero.
+/// Numbers without a meaning of their own, and the nanosecond that keeps divisors above zero.
 const SMALL: [f64; 4] = [0.0, 1.0, 2.0, 1e-9];
 /// Factors and divisors between units: of seconds from nano to giga, and of bits per second.
 const UNITS: [f64; 6] = [1e-9, 1e-6, 1e-3, 1e3, 1e6, 1e9];
 
-/// One number, and where it stands.
+/// One number and its place.
 pub struct Number {
     /// Line of the source, from 1 on.
     line: usize,
     /// The constant that has the number; `None`: bare.
     pub name: Option<String>,
-    /// The number as written. Of a constant with no other number, the call or the arithmetic that has it.
+    /// The number as written. For a constant without another number, the call or the arithmetic that has
+    /// it.
     text: String,
 }
 
@@ -78,7 +79,7 @@ impl Reader {
         self.found.push(Number { line, name: self.name.clone(), text: text(expression) });
     }
 
-    /// Numbers among what is handed to a macro that takes no list of expressions.
+    /// Reads numbers in the arguments of a macro that takes no list of expressions.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut dots = 0;
         for token in tokens {
@@ -198,7 +199,7 @@ impl<'a> Visit<'a> for Reader {
     fn visit_variant(&mut self, _: &'a syn::Variant) {}
 }
 
-/// What arithmetic consists of.
+/// Kinds of operands in an arithmetic expression.
 #[derive(Default)]
 struct Content {
     has_number: bool,
@@ -284,7 +285,7 @@ mod tests {
         of(source).unwrap().iter().map(Number::to_string).collect()
     }
 
-    /// What is bare in a function with this body.
+    /// The bare numbers in a function with this body.
     fn bare(body: &str) -> Vec<String> {
         let found = shown(&format!("fn f() {{ {body} }}"));
         found.iter().map(|it| it.replacen("1  bare ", "", 1)).collect()

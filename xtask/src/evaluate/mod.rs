@@ -1,4 +1,4 @@
-//! Runs what the claims are about, part by part, and says which claims hold: `lab::judge` does.
+//! Runs the experiments behind the claims, part by part, and shows which claims hold; `lab::judge` decides that.
 
 mod part;
 mod plan;
@@ -21,24 +21,27 @@ use platforms::PlatformsPart;
 
 /// Every claim of `docs/evaluation.md`, as bounds on metrics.
 const CLAIMS: &str = "docs/claims.toml";
-/// Where results go; runs of the same sources that are there already are not repeated.
+/// Folder of results; runs of the same sources in it are not repeated.
 const OUT: &str = "out/evaluate";
-/// What came of it, for readers.
-const TABLE: &str = "docs/evaluation-table.md";
+/// Results: each claim in a row, and a page that counts and filters them.
+const RESULTS: &str = "docs/evidence/results.csv";
+const PAGE: &str = "docs/evidence/README.md";
+/// Template of the page; the chore fills in the gaps.
+const TEMPLATE: &str = include_str!("page.md");
 const FOREBAY: &str = "target/release/forebay";
-/// How often a plan is taken up again behind a run that failed.
+/// Number of times that a plan continues after a failed run.
 const ATTEMPTS: usize = 3;
 /// A week.
 const MINUTES_MAX: f64 = 10_080.0;
-/// The exit code where something is left to run.
+/// Exit code if work is left.
 const LEFT: u8 = 3;
 
-/// What was asked for.
+/// Arguments of the chore.
 #[derive(Debug, Default, PartialEq)]
 struct Arguments {
-    /// Only parts that are called so; all if it is empty.
+    /// Only parts with these names; all if it is empty.
     only: Vec<String>,
-    /// Say what there is to do instead of doing it.
+    /// List the work instead of doing it.
     list: bool,
     /// How long it may take (min).
     minutes: Option<f64>,
@@ -65,7 +68,7 @@ impl Arguments {
     }
 }
 
-/// How long work may go on. What would not end in time is not begun, unless it is the first.
+/// Limits the time for work. Work that would not end in time does not begin, unless it is the first.
 struct Clock {
     until: Option<Instant>,
     has_begun: bool,
@@ -77,7 +80,7 @@ impl Clock {
         Self { until, has_begun: false }
     }
 
-    /// Whether work of so many minutes may begin.
+    /// Whether work of this many minutes may begin.
     fn allows(&mut self, minutes: f64) -> bool {
         let ends = |until: Instant, work: Duration| Instant::now() + work <= until;
         let is_allowed = self.until.is_none_or(|until| match self.has_begun {
@@ -89,8 +92,8 @@ impl Clock {
     }
 }
 
-/// Runs what `arguments` ask for, and writes the table of all claims after each part. Exit code 1 unless every claim
-/// that was asked for is met, 2 where it cannot be asked for, 3 if something is left: another call goes on.
+/// Runs the parts that `arguments` select, and writes the results of all claims after each part. Exit code 1 unless
+/// every selected claim is met, 2 if the arguments are wrong, 3 if work is left: another call continues it.
 pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let arguments = match Arguments::parse(arguments) {
         Ok(arguments) => arguments,
@@ -120,24 +123,24 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     }
     let mut clock = Clock::of(arguments.minutes);
     let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(&parts)).collect();
-    write_table(&judged)?;
+    write_results(&judged)?;
     for place in 0..parts.len() {
         if is_wanted(&parts[place]) && parts[place].left().runs > 0 {
             eprintln!("== {}", parts[place].name());
             parts[place].advance(&mut |minutes| clock.allows(minutes))?;
-            // On the plan's other back end, too, there may be claims about these runs.
+            // Claims about these runs may also exist on the plan's other back end.
             for (part, judged) in parts.iter().zip(&mut judged) {
                 if part.is_called(parts[place].subject()) {
                     *judged = part.judge(&parts);
                 }
             }
-            write_table(&judged)?;
+            write_results(&judged)?;
         }
     }
     let wanted = || parts.iter().zip(&judged).filter(|(part, _)| is_wanted(part));
     let found = || wanted().flat_map(|(_, judged)| judged);
     found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
-    println!("{} ({TABLE})", table::counts(found()));
+    println!("{} ({RESULTS})", table::counts(found()));
     if wanted().any(|(part, _)| part.left().runs > 0) {
         println!("left is\n{}", listed(wanted().map(|(part, _)| part)));
         return Ok(ExitCode::from(LEFT));
@@ -151,7 +154,7 @@ fn refused(refusal: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Plans in the order of the claims, each in the simulator first, beside which the testbed is judged.
+/// Plans in the order of the claims. The simulator comes first, because the testbed is compared with it.
 fn all_parts(plans: &[PlanClaims]) -> Result<Vec<Part<'_>>> {
     let mut parts = Vec::new();
     for plan in plans {
@@ -165,7 +168,7 @@ fn all_parts(plans: &[PlanClaims]) -> Result<Vec<Part<'_>>> {
     Ok(parts)
 }
 
-/// What is left of some parts, with all of it together.
+/// Remaining work of some parts, and the total.
 fn listed<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> String {
     let (mut rows, mut all) = (Vec::new(), Left::default());
     let row = |name: String, left: &Left| {
@@ -181,27 +184,24 @@ fn listed<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> String {
     text_table(&["part", "runs left at most", "minutes"].map(String::from), &rows)
 }
 
-fn write_table(judged: &[Vec<Judged>]) -> Result<()> {
+fn write_results(judged: &[Vec<Judged>]) -> Result<()> {
     let date = Command::new("date").args(["-u", "+%F"]).output()?.stdout;
-    let text = format!(
-        "# What `make evaluate` found\n\n\
-         Written by `cargo xtask evaluate` on {} from runs of the sources {} (simulator) and {} (testbed). \
-         [evaluation.md](evaluation.md) says how claims are judged. Under *runs* stand the seeds that count of those \
-         that were wanted, how often each arm was run, and how many of these runs were rejected.\n\n{}",
-        String::from_utf8_lossy(&date).trim(),
-        sources("sim")?,
-        sources("emu")?,
-        table::markdown(judged.iter().flatten())
-    );
-    std::fs::write(TABLE, text).context(TABLE)
+    let (date, claims) = (String::from_utf8_lossy(&date), judged.iter().flatten());
+    let page = TEMPLATE
+        .replace("{date}", date.trim())
+        .replace("{sim}", &sources("sim")?)
+        .replace("{emu}", &sources("emu")?)
+        .replace("{counts}", &table::counts_by_folder(claims.clone()));
+    std::fs::write(RESULTS, table::csv(claims)).context(RESULTS)?;
+    std::fs::write(PAGE, page).context(PAGE)
 }
 
-/// The digest that results of `backend` have where the program is of these sources.
+/// The digest in results of `backend` from a program with these sources.
 fn sources(backend: &str) -> Result<String> {
     forebay_sources::digest(&crate::repository(), backend).context("the sources")
 }
 
-/// The document that `forebay` printed for `name`; `Null` if it refuses this or keeps printing none.
+/// The document that `forebay` printed for `name`; `Null` if it refuses the arguments or keeps printing none.
 fn printed(name: &str, arguments: &[&str], out: &Path) -> Result<Value> {
     for _ in 0..ATTEMPTS {
         let output = Command::new(FOREBAY)
@@ -251,5 +251,24 @@ mod tests {
         assert!(!clock.allows(11.0));
         assert!(!Clock::of(Some(0.0)).allows(0.1), "no time at all");
         assert!(Clock::of(None).allows(1e6));
+    }
+
+    #[test]
+    fn page_counts_the_rows_of_results() {
+        let read = |path| std::fs::read_to_string(crate::repository().join(path)).unwrap();
+        let (results, page) = (read(RESULTS), read(PAGE));
+        let rows = results.strip_prefix(&table::csv(iter::empty())).expect("the head of today");
+        let words = [",met,", ",failed,", ",open,", ",not shown: ", ",reported,"];
+        // The first verdict in a row counts; a verdict from an earlier run may follow.
+        let of =
+            |row: &str| (0..words.len()).min_by_key(|it| row.find(words[*it]).unwrap_or(row.len()));
+        let verdicts =
+            [0, 1, 2, 3, 4].map(|it| rows.lines().filter(|row| of(row) == Some(it)).count());
+        let all = rows.lines().count();
+        assert!(all > 0 && verdicts.iter().sum::<usize>() == all, "{verdicts:?} of {all}");
+        let counts = verdicts.map(|count| count.to_string()).join(" | ");
+        let (_, counted) = TEMPLATE.split_once("{counts}").unwrap();
+        let end = format!("| all | {counts} | {all} |\n{counted}");
+        assert!(page.ends_with(&end), "make evaluate writes {PAGE}: {end}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is run and judged by itself.
+//! A part: the unit that is run and judged by itself.
 
 use anyhow::Result;
 use forebay_lab::judge::Judged;
@@ -12,12 +12,12 @@ pub enum Part<'a> {
     Platforms(PlatformsPart),
 }
 
-/// What is still to be done of a part.
+/// Remaining work of a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Left {
-    /// Runs, at most: claims may have decided before. What `forebay platforms` measures counts as one.
+    /// Runs, at most: claims may be decided earlier. A measurement of `forebay platforms` counts as one.
     pub runs: usize,
-    /// How long they take (min), as runs of the plan took or else by the length of a run.
+    /// Time for these (min), from earlier runs of the plan or else from the length of a run.
     pub minutes: f64,
 }
 
@@ -30,7 +30,7 @@ impl Part<'_> {
         }
     }
 
-    /// Name of the plan or part of `forebay platforms`, whatever the back end.
+    /// Name of the plan or part of `forebay platforms`, without the back end.
     pub fn subject(&self) -> &str {
         match self {
             Self::Plan(plan) => plan.subject(),
@@ -38,12 +38,12 @@ impl Part<'_> {
         }
     }
 
-    /// Whether `name` is that of the part, of its plan on any back end, or of a folder that the part is in.
+    /// Whether `name` is the name of the part, of its plan on any back end, or of a folder that the part is in.
     pub fn is_called(&self, name: &str) -> bool {
         is_called(&self.name(), name)
     }
 
-    /// Runs what is missing as far as `may_begin` allows, which is told how long the next step takes (min).
+    /// Makes missing runs as long as `may_begin` allows; its argument is the duration of the next step (min).
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         match self {
             Self::Plan(plan) => plan.advance(may_begin),
@@ -51,7 +51,7 @@ impl Part<'_> {
         }
     }
 
-    /// What is still to be done.
+    /// Remaining work.
     pub fn left(&self) -> &Left {
         match self {
             Self::Plan(plan) => &plan.left,
@@ -59,7 +59,8 @@ impl Part<'_> {
         }
     }
 
-    /// The claims; those that compare two back ends find the other among `parts`. One row says that nothing was run.
+    /// The claims; those that compare two back ends find the other among `parts`. If nothing was run, one row says
+    /// that.
     pub fn judge(&self, parts: &[Self]) -> Vec<Judged> {
         let plans = parts.iter().filter_map(|part| match part {
             Self::Plan(plan) => Some(&**plan),
@@ -76,7 +77,7 @@ impl Part<'_> {
     }
 }
 
-/// Whole words between strokes: neither `queue_shift` nor `shift_both` calls `bundler/queue_shift_both`.
+/// Compares whole words between slashes: neither `queue_shift` nor `shift_both` matches `bundler/queue_shift_both`.
 fn is_called(part: &str, name: &str) -> bool {
     let plan = part.split('@').next().unwrap_or(part);
     let is_within = |whole: &str| format!("/{whole}/").contains(&format!("/{name}/"));

@@ -1,22 +1,22 @@
-//! A plan on a back end: its runs, seed by seed, until its claims have decided.
+//! A plan on a back end: its runs, seed by seed, until its claims are decided.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use forebay_lab::is_left_to_try;
-use forebay_lab::judge::{Judged, PlanClaims, Results};
+use forebay_lab::judge::{ClaimResults, Judged, PlanClaims};
 use forebay_lab::plan::{Plan, Seeds};
 use forebay_lab::store::{FILE, RunKey, Store};
 
 use super::part::Left;
 use super::{OUT, printed, sources};
 
-/// What a run on the testbed takes beside its emulated seconds (s): namespaces, waiting for quiet, logs. So
-/// much it was of `bundler/main`.
+/// Time of a run on the testbed in addition to its emulated seconds (s): namespaces, waiting for quiet, logs.
+/// Measured with `bundler/main`.
 const EMU_EXTRA_S: f64 = 4.6;
-/// Simulated seconds in a second of one core: 180 to 220 of six plans with up to 25 flows over 96 Mbit/s, and 34 of
-/// `bundler/elastic_cross`.
+/// Simulated seconds in a second of one core. Six plans with up to 25 flows over 96 Mbit/s reached 180 to 220, and
+/// `bundler/elastic_cross` 34.
 const SIM_SPEED: f64 = 200.0;
 
 /// A plan on a back end.
@@ -28,16 +28,16 @@ pub struct PlanPart<'a> {
     seeds: Seeds,
     folder: PathBuf,
     sources: String,
-    results: Results,
-    /// What is still to be done.
+    results: ClaimResults,
+    /// Remaining work.
     pub left: Left,
 }
 
 impl<'a> PlanPart<'a> {
-    /// The plan of `claims` on `backend` with `seeds` at most; [`Self::advance`] looks what is known of it.
+    /// The plan of `claims` on `backend` with `seeds` at most; [`Self::advance`] looks for earlier results.
     pub fn new(claims: &'a PlanClaims, backend: &'a str, seeds: Seeds) -> Result<Self> {
         let plan = claims.plan(backend)?;
-        let results = Results::none(&plan, seeds);
+        let results = ClaimResults::none(&plan, seeds);
         let folder = Path::new(OUT).join(claims.part(backend).replace('/', "-"));
         let (sources, left) = (sources(backend)?, Left::default());
         Ok(Self { claims, plan, backend, seeds, folder, sources, results, left })
@@ -53,14 +53,14 @@ impl<'a> PlanPart<'a> {
         self.claims.part(self.backend)
     }
 
-    /// Runs what is missing, seed by seed, until the claims have decided or `may_begin` refuses the next seed.
+    /// Makes missing runs, seed by seed, until the claims are decided or `may_begin` refuses the next seed.
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         let minutes = self.minutes_a_run()?;
         let Seeds { first, last } = self.seeds;
         let (mut is_decided, mut reached) = (false, first);
         for seed in self.seeds.iter() {
             let missing = self.missing(seed)?;
-            // A run that was made counts, also behind the seed that decided.
+            // An existing run counts, even if its seed follows the one that decided.
             if missing > 0 && is_decided {
                 break;
             }
@@ -78,14 +78,14 @@ impl<'a> PlanPart<'a> {
         self.reckon(first..=reached, minutes)
     }
 
-    /// Reckons what is left of some seeds.
+    /// Estimates the remaining work for some seeds.
     fn reckon(&mut self, mut seeds: RangeInclusive<u64>, minutes_a_run: f64) -> Result<()> {
         let runs = seeds.try_fold(0, |runs, seed| anyhow::Ok(runs + self.missing(seed)?))?;
         self.left = Left { runs, minutes: minutes_a_run * runs as f64 };
         Ok(())
     }
 
-    /// The claims; those about the simulator, too, find it among `parts`. None before the first run.
+    /// The claims. Those that also concern the simulator find it among `parts`. None before the first run.
     pub fn judge<'b>(&self, mut parts: impl Iterator<Item = &'b PlanPart<'b>>) -> Vec<Judged> {
         if self.results.is_empty() {
             return Vec::new();
@@ -97,7 +97,7 @@ impl<'a> PlanPart<'a> {
         self.claims.judge(self.backend, &self.results, there)
     }
 
-    /// Runs what the store lacks of a seed.
+    /// Makes the runs of a seed that the store lacks.
     fn run(&self, seed: u64) -> Result<()> {
         let (name, seed) = (self.name(), seed.to_string());
         // An emulation needs the machine for itself.
@@ -124,14 +124,16 @@ impl<'a> PlanPart<'a> {
         Ok(exists.then(|| Store::open(&self.folder)).transpose()?)
     }
 
-    fn read(&self, seeds: Seeds) -> Result<Results> {
+    fn read(&self, seeds: Seeds) -> Result<ClaimResults> {
         match self.store()? {
-            Some(store) => Results::read(&store, &self.plan, self.backend, &self.sources, seeds),
-            None => Ok(Results::none(&self.plan, seeds)),
+            Some(store) => {
+                ClaimResults::read(&store, &self.plan, self.backend, &self.sources, seeds)
+            }
+            None => Ok(ClaimResults::none(&self.plan, seeds)),
         }
     }
 
-    /// Runs of a seed that the store has not, and that another call of `forebay run` tries.
+    /// Number of runs of a seed that the store lacks and another call of `forebay run` would try.
     fn missing(&self, seed: u64) -> Result<usize> {
         let Some(store) = self.store()? else { return Ok(self.runs_a_seed()) };
         let mut missing = 0;
@@ -150,7 +152,7 @@ impl<'a> PlanPart<'a> {
         self.plan.arms.len() * self.plan.cells.len()
     }
 
-    /// How long a run takes, several at a time where that can be.
+    /// Duration of a run, with parallel runs taken into account (min).
     fn minutes_a_run(&self) -> Result<f64> {
         let seen = match self.store()? {
             Some(store) => store.wall_s(&self.plan.name, self.backend)?,
@@ -164,7 +166,7 @@ impl<'a> PlanPart<'a> {
         Ok(seconds / jobs / 60.0)
     }
 
-    /// How long a run takes by its length (s): the mean of arms and cells.
+    /// Estimate of a run's duration from its length (s): the mean of arms and cells.
     fn expected_s(&self) -> Result<f64> {
         let mut stops = 0.0;
         for experiment in self.plan.experiments() {
@@ -188,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A claim about the goodput of `copa_sfq`, of nine seeds at most.
+    /// A claim about the goodput of `copa_sfq`, with nine seeds at most.
     fn claims() -> PlanClaims {
         let claim = json!({ "text": "t", "arms": ["copa_sfq"], "value": ["goodput_mbps"],
                             "at_least": 48.0 });
@@ -203,7 +205,7 @@ mod tests {
         PlanPart { folder: folder.into(), ..part }
     }
 
-    /// Puts a run of `copa_sfq` with this goodput, or one that was rejected.
+    /// Stores a run of `copa_sfq` with this goodput, or a rejected one.
     fn put(part: &PlanPart<'_>, seed: u64, goodput: Option<f64>) {
         let mut store = Store::create(&part.folder).unwrap();
         let plan = &part.plan;
@@ -217,7 +219,7 @@ mod tests {
         store.put_run(&run).unwrap();
     }
 
-    /// What is left, and the minutes for which `part` asked in vain.
+    /// The remaining work, and the minutes for which `part` asked `may_begin`, which refused.
     fn left_and_asked(part: &mut PlanPart<'_>) -> (Left, Vec<f64>) {
         let mut asked = Vec::new();
         part.advance(&mut |minutes| {
@@ -241,7 +243,7 @@ mod tests {
         };
         let decided = [90.0, 91.0, 92.0, 93.0, 94.0, 95.0];
         assert_eq!(advance(&decided), (Left::default(), vec![]));
-        // What is left is told at most, and a minute is what a run took.
+        // The remaining runs are an upper bound, and a run took a minute.
         assert_eq!(advance(&decided[..2]), (Left { runs: 7, minutes: 7.0 }, vec![1.0]));
         let open = [40.0, 91.0, 42.0, 93.0, 44.0, 95.0];
         assert_eq!(advance(&open), (Left { runs: 3, minutes: 3.0 }, vec![1.0]));

@@ -10,12 +10,11 @@ use super::part::Left;
 use super::{OUT, printed, sources};
 
 /// The parts, how `forebay platforms` is called for each, and how long it takes (min): up to 22 blocks, two more than
-/// are judged at least, of eight platforms at five settings, three rounds each, and 160 runs of 15 s.
-const PARTS: [(&str, &[&str], f64); 4] = [
+/// are judged at least, of eight platforms at five settings, and three rounds each.
+const PARTS: [(&str, &[&str], f64); 3] = [
     ("platforms/cpu", &["--what", "cpu", "--max-trials", "22", "--duration", "2s"], 46.0),
     ("platforms/latency", &["--what", "latency", "--duration", "2s"], 1.0),
     ("platforms/scale", &["--what", "scale", "--duration", "3s"], 3.0),
-    ("platforms/behaviour", &["--what", "behaviour", "--arms", "native,agent_round"], 53.0),
 ];
 
 /// A part of `forebay platforms`.
@@ -24,16 +23,16 @@ pub struct PlatformsPart {
     pub name: &'static str,
     arguments: &'static [&'static str],
     minutes: f64,
-    /// What the program has printed; of these sources.
+    /// File with the output of the program, built from these sources.
     document: PathBuf,
-    /// None before it was run.
+    /// Empty before the first run.
     pub claims: Vec<Judged>,
-    /// What is still to be done.
+    /// Remaining work.
     pub left: Left,
 }
 
 impl PlatformsPart {
-    /// All of them.
+    /// All parts of `forebay platforms`.
     pub fn all() -> Result<impl Iterator<Item = Self>> {
         let sources = sources("emu")?;
         let part = move |(name, arguments, minutes): (&'static str, _, _)| {
@@ -43,8 +42,8 @@ impl PlatformsPart {
         Ok(PARTS.into_iter().map(part))
     }
 
-    /// Measures what is missing if `may_begin` allows; what was broken off goes on where it was, and so does what has a
-    /// claim that is not shown.
+    /// Makes missing measurements if `may_begin` allows it. Interrupted measurements continue where they stopped, and
+    /// so do those with a claim that is not shown.
     pub fn advance(&mut self, may_begin: &mut dyn FnMut(f64) -> bool) -> Result<()> {
         let text = std::fs::read_to_string(&self.document).unwrap_or_default();
         let mut document = serde_json::from_str(&text).unwrap_or_default();
@@ -66,7 +65,7 @@ impl PlatformsPart {
     }
 }
 
-/// What `forebay platforms` says of its claims.
+/// The claims in a document of `forebay platforms`.
 fn claims(document: &Value) -> Vec<Judged> {
     serde_json::from_value(document["claims"].clone()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A container with a systemd of its own, on the kernel that runs here: one boot of it, and what it printed.
+//! A container with a systemd of its own, on the kernel that runs here: one boot and its output.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -13,12 +13,12 @@ use super::guest;
 pub const LOG: &str = "/trial/log";
 /// Longest boot.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// What the machine mounts is no matter: systemd-nspawn wants a /run that goes with the memory, and one hierarchy of
-/// control groups.
+/// Mounts for systemd-nspawn, independent of the machine's. It wants a /run on a tmpfs, and one hierarchy of control
+/// groups.
 const MOUNTS: &str = "mount --make-rprivate / && mount -t tmpfs run /run && umount -R /sys/fs/cgroup && \
                       mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec systemd-nspawn \"$@\"";
 
-/// Boots `root` until it powers off; what its service printed stands in `log` too.
+/// Boots `root` until it powers off; `log` gets its service's output, too.
 pub fn run(root: &Path, log: &Path) -> Result<String> {
     let mut child = Command::new("unshare")
         .args(["--mount", "sh", "-c", MOUNTS, "sh", "--quiet", "--boot", "--console=pipe", "-D"])
@@ -26,7 +26,7 @@ pub fn run(root: &Path, log: &Path) -> Result<String> {
         .args(["--private-network", "--capability=all", "--register=no", "--keep-unit"])
         .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
         .env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "1")
-        // Else there is no bpf(2).
+        // Without this, systemd's filter blocks bpf(2).
         .env("SYSTEMD_SECCOMP", "0")
         .stdin(Stdio::null())
         .stdout(File::create(log)?)
@@ -41,6 +41,6 @@ pub fn run(root: &Path, log: &Path) -> Result<String> {
     );
     let text = String::from_utf8_lossy(&fs::read(printed)?).into_owned();
     fs::write(log, &text)?;
-    // As a guest's console has it.
+    // Line ends as on a guest's console.
     Ok(text.replace('\n', "\r\n"))
 }

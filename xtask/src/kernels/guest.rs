@@ -1,4 +1,4 @@
-//! A guest: one run of qemu, and what it printed.
+//! A guest: one run of qemu, and its output.
 
 use std::fs::File;
 use std::io;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Longest run: emulation takes ten to twenty times as long.
+/// Longest run: emulation is ten to twenty times as slow.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// Boots `kernel` with `initramfs` until it powers off; what it printed stands in `log` too. It is emulated unless
+/// Boots `kernel` with `initramfs` until it powers off; `log` gets its output, too. The guest is emulated unless
 /// it `has_kvm`. It has one processor: several wait for each other where a map is updated, and emulated ones do so
-/// for long.
+/// for a long time.
 pub fn run(kernel: &Path, initramfs: &Path, log: &Path, has_kvm: bool) -> Result<String> {
     let mut child = Command::new("qemu-system-x86_64")
         .args(["-accel", if has_kvm { "kvm" } else { "tcg" }])
-        // A virtual machine that runs this one need not let it have all registers of its processor.
+        // The host of a virtual machine may deny it some registers of its processor.
         .args(["-cpu", "max,arch-capabilities=off", "-smp", "1", "-m", "3G"])
         .args(["-nographic", "-monitor", "none", "-no-reboot", "-nic", "none"])
         .args(["-append", "console=ttyS0 loglevel=1 panic=-1 rdinit=/init systemd.show_status=0"])
@@ -33,7 +33,7 @@ pub fn run(kernel: &Path, initramfs: &Path, log: &Path, has_kvm: bool) -> Result
     Ok(String::from_utf8_lossy(&std::fs::read(log)?).into_owned())
 }
 
-/// Waits until a machine is off, or ends it after `patience`: what it has printed until then is judged.
+/// Waits until a machine is off, or ends it after `patience`: its output until then is judged.
 pub fn await_end(machine: &mut Child, patience: Duration) -> io::Result<()> {
     let started = Instant::now();
     while machine.try_wait()?.is_none() {
@@ -45,10 +45,10 @@ pub fn await_end(machine: &mut Child, patience: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// What a check printed and how it ended.
+/// The output of a check and its exit code.
 pub struct Outcome<'a> {
     pub text: &'a str,
-    /// `None`: it did not.
+    /// `None`: it did not end.
     pub exit: Option<i32>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// Finds a check in what a guest has printed.
+/// Finds a check in a guest's output.
 pub fn outcome<'a>(text: &'a str, name: &str) -> Option<Outcome<'a>> {
     let begin = format!("@@ {name}\r\n");
     let (_, rest) = text.split_once(begin.as_str())?;

@@ -1,4 +1,4 @@
-//! What a guest is booted with: a kernel of Debian's, and an initramfs with our programs.
+//! Boot files of a guest: a Debian kernel, and an initramfs with our programs.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -30,9 +30,9 @@ const MODULES: [&str; 14] = [
     "sch_ingress",
     "tun",
 ];
-/// Programs of this machine that the tests need: busybox, whose shell prefers a `tc` of its own, has other ones.
+/// Programs of this machine that the tests need: busybox has different ones, and its shell prefers its own `tc`.
 const TOOLS: [&str; 5] = ["ip", "sh", "ss", "tc", "unshare"];
-/// Where the modules of a kernel lie that anything here may ask for, below its own folder.
+/// Folders of the modules that any check may need, below the kernel's own folder.
 const MODULE_FOLDERS: [&str; 7] = [
     "drivers/net/tun.ko*",
     "drivers/net/veth.ko*",
@@ -45,9 +45,9 @@ const MODULE_FOLDERS: [&str; 7] = [
 
 /// A fetched kernel.
 pub struct Image {
-    /// As `uname -r` has it.
+    /// Release as `uname -r` prints it.
     pub release: String,
-    /// What is booted.
+    /// The kernel image.
     pub kernel: PathBuf,
     /// The folder of its modules.
     pub modules: PathBuf,
@@ -56,7 +56,7 @@ pub struct Image {
 /// Our programs, by their names in the guest.
 pub struct Programs {
     all: Vec<(&'static str, PathBuf)>,
-    /// Where the tests of the app look for it.
+    /// The path at which the tests of the app look for it.
     forebay: PathBuf,
 }
 
@@ -105,7 +105,7 @@ fn built(arguments: &[&str]) -> Result<Vec<(String, bool, PathBuf)>> {
     Ok(executables)
 }
 
-/// The kernel that `linux-image-amd64` of `suite` stands for, fetched once. apt checks signatures.
+/// Fetches once the kernel that `linux-image-amd64` of `suite` depends on. apt checks signatures.
 pub fn fetch(root: &Path, name: &str, suite: &str) -> Result<Image> {
     let target = root.join(name);
     if let Ok(image) = Image::at(&target) {
@@ -118,7 +118,7 @@ pub fn fetch(root: &Path, name: &str, suite: &str) -> Result<Image> {
     run(apt.command("apt-get").arg("download").arg(&package).current_dir(&debs))?;
     let deb = std::fs::read_dir(&debs)?.next().context("apt-get download left nothing")??;
     let wanted = MODULE_FOLDERS.map(|folder| format!("*/kernel/{folder}"));
-    // tar ends with an error where a pattern fits nothing: a module can be in the kernel itself.
+    // tar fails if a pattern matches no file: a module can be in the kernel itself.
     run(Command::new("sh")
         .args(["-ec", "dpkg-deb --fsys-tarfile \"$0\" | tar -x --wildcards -C \"$@\" || true"])
         .arg(deb.path())
@@ -142,7 +142,7 @@ impl Image {
         let name = kernel.file_name().and_then(|name| name.to_str());
         let release = name.and_then(|name| name.strip_prefix("vmlinuz-"));
         let release = release.context("no kernel")?.to_string();
-        // One of the two is a link to the other on a merged system.
+        // On a merged system one of the two is a link to the other.
         let modules = ["lib", "usr/lib"].map(|lib| root.join(lib).join("modules").join(&release));
         // An earlier version of this program fetched less.
         let is_whole = |it: &PathBuf| {
@@ -185,7 +185,7 @@ impl Apt {
             "Dir::Etc::SourceParts=/dev/null".into(),
             format!("Dir::State::Lists={}", above(&lists).display()),
             format!("Dir::Cache={}", above(&above(&cache)).display()),
-            // It may not read what is downloaded here.
+            // apt's sandbox user may not read files downloaded here.
             "APT::Sandbox::User=root".into(),
         ]);
         run(apt.command("apt-get").args(["update", "-qq"]))?;
@@ -204,7 +204,7 @@ impl Apt {
     fn kernel_package(&self, suite: &str) -> Result<String> {
         let mut command = self.command("apt-cache");
         command.args(["show", "--no-all-versions"]);
-        // The newest without backports, security updates among them, is what is installed.
+        // Without backports, apt installs the newest version, including security updates.
         command.arg(match suite {
             "bookworm" => "linux-image-amd64".into(),
             suite => format!("linux-image-amd64/{suite}"),
@@ -264,7 +264,7 @@ fn pack_modules(tree: &Path, image: &Image) -> Result<()> {
             .arg(&image.modules)
             .args(["-name", &format!("{name}.ko")])
             .output()?;
-        // What is not there is in the kernel itself, or a check will tell.
+        // A module without a file is in the kernel itself. If not, a check will fail.
         if let Some(path) = String::from_utf8(found.stdout)?.lines().next() {
             copy(Path::new(path), &tree.join(format!("modules/{number:02}-{name}.ko")))?;
         }

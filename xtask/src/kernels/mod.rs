@@ -1,6 +1,6 @@
-//! The BPF programs and the package on the kernels of Debian 12, which this machine need not run: in qemu, which
-//! emulates unless it is told of KVM: in a virtual machine KVM may be slower than that. The package also on the kernel
-//! that runs here, in a container, where times are those of a machine.
+//! The BPF programs and the package on Debian 12 kernels, which this machine need not run. The kernels run in qemu.
+//! Without `--kvm` it emulates, because in a virtual machine KVM may be slower than emulation. The package also runs
+//! on this machine's kernel, in a container, where times are realistic.
 
 mod container;
 mod guest;
@@ -21,29 +21,29 @@ struct Kernel {
     name: &'static str,
     /// The suite whose `linux-image-amd64` it is.
     suite: &'static str,
-    /// What it is too old for; a test that needs it may be skipped.
+    /// Features that it is too old for; a test that needs one may be skipped.
     lacks: &'static [Need],
     checks: &'static [Check],
-    /// What is tried of the package.
+    /// Checks of the package.
     trials: &'static [Check],
 }
 
-/// Something that is run in the guest.
+/// A command that the guest runs, and its expected result.
 struct Check {
     name: &'static str,
-    /// For a shell.
+    /// The command, for a shell.
     command: &'static str,
-    /// The exit code that is right.
+    /// The expected exit code.
     exit: i32,
-    /// What is printed then.
+    /// The expected output.
     says: &'static str,
 }
 
 const DOCTOR: Check =
     Check { name: "doctor", command: "forebay doctor", exit: 0, says: "a program was attached" };
 const PASSED: &str = "test result: ok";
-/// The programs of both boxes, on frames that the tests hand them. One test loads fifty pairs, which
-/// takes an emulated verifier minutes.
+/// The programs of both boxes, on frames from the tests. One test loads fifty pairs, which takes an emulated verifier
+/// minutes.
 const BOXES: Check = Check {
     name: "programs of the boxes",
     command: "ebpf capture:: sampler:: --skip prefixes_nest",
@@ -52,15 +52,15 @@ const BOXES: Check = Check {
 };
 const TRAFFIC: Check =
     Check { name: "the boxes on a bridge", command: "datapath", exit: 0, says: PASSED };
-/// Packets of a bundle that stay in the kernel, in queues of flows that not every kernel has.
+/// Packets of a bundle that stay in the kernel, in flow queues that not every kernel has.
 const QDISCS: Check = Check {
     name: "qdiscs of the kernel",
     command: "host htb:: packets_may_wait_in packets_leave_at_the_rate",
     exit: 0,
     says: PASSED,
 };
-/// Without the tests of very many connections, decisions, reports or wakes, here and below, and those
-/// of a path in user space: an emulated machine is too slow for them.
+/// Excludes, here and below, the tests of very many connections, decisions, reports or wakes, and those of a path in
+/// user space: an emulated machine is too slow for them.
 const TCP: Check = Check {
     name: "congestion control",
     command: "ebpf tcp:: --skip ten_thousand --skip no_decision --skip however_many \
@@ -107,13 +107,13 @@ static KERNELS: [Kernel; 2] = [
     },
 ];
 
-/// Boots the kernels named by `--kernel NAME` (those of Debian without one) and prints what ran. Images and logs
-/// stand in `target/kernels`; images are fetched once.
+/// Boots the kernels named by `--kernel NAME` (all Debian kernels without one) and prints the checks that ran. Images
+/// and logs are kept in `target/kernels`; images are fetched once.
 pub fn test_kernels(arguments: &[String]) -> Result<()> {
     test(arguments, true)
 }
 
-/// As [`test_kernels`], of the package alone.
+/// As [`test_kernels`], for the package alone.
 pub fn test_package(arguments: &[String]) -> Result<()> {
     test(arguments, false)
 }
@@ -158,7 +158,7 @@ fn test(arguments: &[String], with_programs: bool) -> Result<()> {
     Ok(())
 }
 
-/// Prints a row for each check of a kernel's log; answers which failed.
+/// Prints a row for each check of a kernel's log; returns the failed checks.
 fn judge_all(
     kernel: &str,
     text: &str,
@@ -178,10 +178,10 @@ fn judge_all(
     failed
 }
 
-/// What is to be tried.
+/// Kernels and package to test.
 struct Wanted {
     kernels: Vec<&'static Kernel>,
-    /// Also the kernel that runs here, of the package alone.
+    /// Whether to test the kernel that runs here, too, with the package alone.
     is_here: bool,
     /// The profile of cargo that the package is built with.
     profile: String,
@@ -217,7 +217,7 @@ fn parse(arguments: &[String]) -> Result<Wanted> {
     Ok(wanted)
 }
 
-/// The checks for the guest's shell, each between two lines that are looked for again.
+/// The checks for the guest's shell, each between two marker lines, by which `guest::outcome` finds it.
 fn script(checks: &[Check]) -> String {
     let one = |check: &Check| {
         let Check { name, command, .. } = check;
@@ -226,7 +226,7 @@ fn script(checks: &[Check]) -> String {
     checks.iter().map(one).collect()
 }
 
-/// What a table says of a check on a kernel that lacks this; an error where it is not as it should be.
+/// The table's entry for a check on a kernel without these features; an error if the result is unexpected.
 fn judge(check: &Check, outcome: Option<Outcome<'_>>, lacks: &[Need]) -> Result<String, String> {
     let Some(outcome) = outcome else { return Err("was not reached".into()) };
     let Some(exit) = outcome.exit else { return Err("did not end".into()) };
@@ -244,7 +244,7 @@ fn judge(check: &Check, outcome: Option<Outcome<'_>>, lacks: &[Need]) -> Result<
     let counts = outcome.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
     let passed: Option<u32> =
         counts.map(|line| line.split(' ').next().and_then(|count| count.parse::<u32>().ok())).sum();
-    // What a check tells to be kept.
+    // Lines that a check marks for the table.
     let told: Vec<&str> = outcome.lines().filter_map(|line| line.strip_prefix("=> ")).collect();
     match passed {
         Some(0) if check.says == PASSED => Err("ran no test".into()),
@@ -261,12 +261,12 @@ fn judge(check: &Check, outcome: Option<Outcome<'_>>, lacks: &[Need]) -> Result<
     }
 }
 
-/// Why a test was skipped, if the line says so.
+/// The reason for skipping a test, if the line reports a skip.
 fn skipped(line: &str) -> Option<&str> {
     line.split_once("skipped: ").map(|(_, reason)| reason.trim())
 }
 
-/// A folder of this chore's that exists.
+/// Creates a folder of this chore and returns it.
 fn folder(path: PathBuf) -> Result<PathBuf> {
     std::fs::create_dir_all(&path)?;
     Ok(path)
@@ -285,7 +285,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What a guest prints on its console.
+    /// A guest's output on its console.
     const LOG: &str = "SeaBIOS\r\n@@ doctor\r\nok    XDP  a program was attached\r\n@@ ended with 0\r\n\
         @@ agent\r\nrunning 2 tests\r\ntest a ... ok\r\n\
         test result: ok. 2 passed; 0 failed; 0 ignored\r\n@@ ended with 0\r\n\

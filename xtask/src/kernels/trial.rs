@@ -1,11 +1,11 @@
-//! The package as an operator has it: installed in a Debian 12 under systemd, between two sites, and exchanged under
-//! traffic, taken back and removed without a trace. The steps are functions of `trial.sh`.
+//! The package as an operator uses it: installed in a Debian 12 under systemd, between two sites. It is upgraded and
+//! rolled back under traffic, and removed without a trace. The steps are functions of `trial.sh`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use forebay_package::{deb, remove};
+use forebay_package::{debs, remove};
 use tempfile::TempDir;
 
 use super::image::{self, Image};
@@ -16,7 +16,7 @@ use crate::run;
 const STEPS: &str = include_str!("trial.sh");
 /// The first program of the guest.
 const INIT: &str = include_str!("debian.sh");
-/// Beside systemd in the guest: what the steps and the package ask for.
+/// Packages in the guest that the steps and the package need, in addition to systemd.
 const PACKAGES: [&str; 11] = [
     "systemd-sysv",
     "bpftool",
@@ -30,15 +30,15 @@ const PACKAGES: [&str; 11] = [
     "procps",
     "zlib1g",
 ];
-/// What of Debian's files is left out: nothing asks for it.
+/// Folders of Debian that are left out, because no step needs them.
 const LEFT_OUT: [&str; 6] =
     ["usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache", "var/lib/apt", "boot"];
 
-/// The service that runs the steps; it lacks where their output goes.
+/// The service that runs the steps; the caller appends the target of the output.
 const SERVICE: &str = "[Unit]\nAfter=basic.target\nSuccessAction=poweroff-immediate\nFailureAction=poweroff-immediate\n\
     [Service]\nType=oneshot\nEnvironment=HOME=/root\nExecStart=/bin/sh /trial/run\nTimeoutStartSec=infinity\n\
     StandardError=inherit\n";
-/// What a guest boots for.
+/// The boot target of a guest.
 const TARGET: &str =
     "[Unit]\nRequires=basic.target trial.service\nAfter=basic.target\nAllowIsolate=yes\n";
 /// The console of a guest.
@@ -49,6 +49,7 @@ const fn step(name: &'static str, command: &'static str, says: &'static str) -> 
 }
 
 const INSTALLED: Check = step("installed", "installed", "nothing runs");
+const LABORATORY: Check = step("laboratory", "laboratory", "a package of its own");
 const SANDBOXED: Check = step("units under their sandbox", "started", "both boxes run");
 const SHAPED: Check = step("traffic is shaped", "shaped", "shaping");
 const RELOADED: Check = step("reload", "reloaded", "same process");
@@ -62,14 +63,15 @@ const AGENT: Check = step("unit of the agent", "agent", "fb_cubic");
 const REMOVED: Check = step("removed under traffic", "removed", "the kernel forwards");
 const PURGED: Check = step("purged", "purged", "as before");
 
-/// What is tried on a kernel on which no agent can run.
-pub(super) const WITHOUT_AGENT: [Check; 12] = steps(NO_AGENT);
-/// What is tried on others.
-pub(super) const WITH_AGENT: [Check; 12] = steps(AGENT);
+/// Steps on a kernel on which no agent can run.
+pub(super) const WITHOUT_AGENT: [Check; 13] = steps(NO_AGENT);
+/// Steps on kernels with agents.
+pub(super) const WITH_AGENT: [Check; 13] = steps(AGENT);
 
-const fn steps(agent: Check) -> [Check; 12] {
+const fn steps(agent: Check) -> [Check; 13] {
     [
         INSTALLED,
+        LABORATORY,
         SANDBOXED,
         SHAPED,
         RELOADED,
@@ -84,23 +86,23 @@ const fn steps(agent: Check) -> [Check; 12] {
     ]
 }
 
-/// What is the same on every kernel: Debian's files, and the packages of two versions.
+/// The common part of all kernels: Debian's files, and the packages of two versions, the boxes' package first.
 pub struct Trial {
     debian: PathBuf,
-    packages: [PathBuf; 2],
+    packages: [Vec<PathBuf>; 2],
 }
 
 impl Trial {
     /// Builds packages by this profile of cargo, and makes a Debian in `folder`.
     pub fn prepare(folder: &Path, profile: &str) -> Result<Self> {
-        let packages = [deb(profile, "1.0.1")?, deb(profile, "1.0.2")?];
+        let packages = [debs(profile, "1.0.1")?, debs(profile, "1.0.2")?];
         Ok(Self { debian: debian(folder)?, packages })
     }
 
-    /// Has Debian's own checker judge a package, and Ansible the role that brings it to machines.
+    /// Checks the packages of a version with Debian's checker, and their Ansible role with Ansible.
     pub fn lint(&self) -> Result<()> {
         let mut lintian = Command::new("lintian");
-        run(lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(&self.packages[0]))
+        run(lintian.args(["--allow-root", "--fail-on", "error,warning"]).args(&self.packages[0]))
             .context("lintian (`make test-package` installs it)")?;
         let mut playbook = Command::new("ansible-playbook");
         playbook.current_dir(crate::repository().join("packaging/ansible"));
@@ -144,19 +146,20 @@ impl Trial {
         Ok(root)
     }
 
-    /// Adds the steps, both packages, and the units that run `script`, whose output goes there.
+    /// Adds the steps, both versions of the boxes, a laboratory, and the units that run `script` with this `output`.
     fn add(&self, root: &Path, output: &str, script: &str) -> Result<()> {
         let (trial, units) = (root.join("trial"), root.join("etc/systemd/system"));
         for folder in [&trial, &units] {
             std::fs::create_dir_all(folder)?;
         }
         std::fs::write(trial.join("run"), format!("{STEPS}\n{script}"))?;
-        for (number, package) in (1..).zip(&self.packages) {
-            std::fs::copy(package, trial.join(format!("{number}.deb")))?;
+        let [first, second] = &self.packages;
+        for (name, package) in [("1", &first[0]), ("2", &second[0]), ("laboratory", &first[1])] {
+            std::fs::copy(package, trial.join(format!("{name}.deb")))?;
         }
         std::fs::write(units.join("trial.service"), format!("{SERVICE}{output}"))?;
         std::fs::write(units.join("default.target"), TARGET)?;
-        // Else systemd asks questions as at the first boot of a machine.
+        // Otherwise systemd asks the questions of a machine's first boot.
         std::fs::write(root.join("etc/machine-id"), "0123456789abcdef0123456789abcdef\n")?;
         Ok(())
     }

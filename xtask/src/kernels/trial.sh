@@ -46,7 +46,7 @@ now_ms() { date +%s%3N; }
 
 # Whether a sendbox in state $1 holds its bundle to what the path carries: a box that drains or has little to send does,
 # and an emulated machine is asked too seldom to find it in one state among these.
-holds() { case $1 in '' | null | silent | measuring | competing | passing | trying) false ;; esac }
+holds() { case $1 in '' | null | no_peer | no_reports | unsteady | measuring | competing | passing | trying) false ;; esac }
 
 # Waits until a sendbox other than that of process $1 shapes; answers for how long nobody did (ms).
 await_shaping() {
@@ -122,8 +122,24 @@ END
     getent passwd forebay
     [ "$(stat -c %U:%G:%a /run/forebay)" = root:forebay:775 ] || wrong "$(stat /run/forebay)"
     forebay --version
+    packed=$(find /usr/share/doc/forebay/docs -name '*.gz')
+    [ -z "$packed" ] || wrong "documents refer to each other by name: $packed"
     systemd-analyze verify --man=no "$SENDBOX.service" "$RECEIVEBOX.service" forebay-agent@cubic.service
     [ -z "$(systemctl list-units --plain --no-legend 'forebay-*')" ] && echo "nothing runs"
+)
+
+# The package that has the experiments, which comes and goes by itself.
+laboratory() (
+    set -e
+    said=$(forebay run bundler/main 2>&1) && wrong "it runs without its package"
+    echo "$said" | grep -q 'needs the package forebay-experiments' || wrong "$said"
+    dpkg -i /trial/laboratory.deb
+    forebay list plans | grep -qx bundler/main || wrong "it does not run"
+    [ "$(dpkg-deb -f /trial/laboratory.deb Depends | grep -c 'forebay (= 1.0.1)')" = 1 ] || wrong "of any version"
+    ! dpkg -L forebay-experiments | grep systemd || wrong "it has units"
+    dpkg -P forebay-experiments
+    [ ! -e /usr/libexec/forebay ] || wrong "something is left"
+    echo "a package of its own"
 )
 
 started() (

@@ -1,10 +1,12 @@
-//! `ns3-runs`: runs of a file anew, or runs that a seed draws, compared at once, before anybody has seen them.
+//! `ns3-runs`: repeats runs of a file, or makes runs that a seed draws. Drawn runs are compared immediately, before
+//! anyone has looked at them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use forebay_lab::backend::ns3::Driver;
+use forebay_lab::compare::ns3::{Simulated, Totals, Truths};
 use serde_json::{Value, json};
 
 use super::runs::{self, CHOSEN};
@@ -15,7 +17,7 @@ use crate::Misuse;
 const CLASSES: [(&str, f64); 4] =
     [("tight", 0.95), ("loose", 0.95), ("loss", 0.95), ("unstable", 0.0)];
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug, Default, PartialEq)]
 struct Options {
     install: bool,
@@ -25,12 +27,12 @@ struct Options {
     file: Option<PathBuf>,
     /// Folders of the `ns3-core.pc` of other versions of ns-3.
     also: Vec<PathBuf>,
-    /// Parts of the names of the runs that are made anew; none: all.
+    /// Parts of the names of the runs to make again; empty: all.
     names: Vec<String>,
 }
 
-/// Makes the runs that the command line names, as the help says. Fails without ns-3 and, of runs that a seed draws, where
-/// fewer than 95 % of the pairs of a class hold.
+/// Makes the runs that the command line names, as the help describes. Fails without ns-3. For runs that a seed draws,
+/// also fails where fewer than 95 % of the pairs of a class hold.
 pub fn make(arguments: &[String]) -> Result<()> {
     let options = parse(arguments).map_err(Misuse::of)?;
     if options.install {
@@ -91,7 +93,7 @@ fn parse(arguments: &[String]) -> Result<Options> {
             "--count" => options.count = number(value()?, 1000)?,
             "--jobs" => options.jobs = number(value()?, 1024)?,
             "--file" => options.file = Some(value()?.into()),
-            // The files have room for two.
+            // The files have room for two versions.
             "--also" if options.also.is_empty() => options.also.push(value()?.into()),
             flag if flag.starts_with('-') => bail!(
                 "{flag}: allowed is --install, --seed S, --count N, --jobs N, --file FILE, --also DIR \
@@ -112,7 +114,7 @@ fn places(file: &Value, is_wanted: impl Fn(&Value) -> bool) -> Vec<usize> {
     runs.filter(|(_, run)| is_wanted(run)).map(|(place, _)| place).collect()
 }
 
-/// The runs that `seed` draws, with what the file at `path` has of them, to be made by these `versions` of ns-3.
+/// The runs that `seed` draws, with results in the file at `path` reused, to be made by these `versions` of ns-3.
 fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> {
     let about = format!(
         "Dumbbell runs of {versions} that seed {seed} draws from the space of xtask/src/ns3/space.rs: params, least \
@@ -136,7 +138,7 @@ fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> 
     }
     let known = there["runs"].as_array().map_or(0, Vec::len);
     let has_look = !there["first_look"].is_null();
-    // A look at these and others would be no first look, and runs that were made are not thrown away.
+    // A look at these and further runs would be no first look, and existing runs are not thrown away.
     let is_allowed = if has_look { count == known } else { count >= known };
     let allowed =
         if has_look { "of which there was a look: allowed is" } else { "allowed is at least" };
@@ -151,16 +153,14 @@ fn drawn(path: &Path, seed: u64, count: usize, versions: &str) -> Result<Value> 
     Ok(file)
 }
 
-/// What holds of the file in the simulator as it is.
+/// The pairs of the file that hold in the current simulator.
 fn look(root: &Path, path: &Path) -> Result<Value> {
-    let example = ["--release", "--locked", "-p", "forebay-sim", "--example", "ns3_ground_truth"];
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(root).arg("run").args(example).args(["--", "--json", "--file"]).arg(path);
-    let output = command.output().context("cargo run")?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let mut found: Value =
-        serde_json::from_str(&told).with_context(|| format!("ns3_ground_truth: {told}{errors}"))?;
+    let truths = Truths::read(path).map_err(anyhow::Error::msg)?;
+    let mut totals = Totals::default();
+    for truth in &truths.runs {
+        totals.count(truth.class, Simulated::new(truth).ok().as_ref());
+    }
+    let mut found = totals.json(truths.runs.len());
     let git = ["describe", "--always", "--dirty", "--exclude=*"];
     let output = Command::new("git").current_dir(root).args(git).output().context("git")?;
     found["commit"] = String::from_utf8_lossy(&output.stdout).trim().into();
@@ -172,7 +172,7 @@ fn pairs(look: &Value, class: &str) -> (u64, u64) {
     (of(0), of(1))
 }
 
-/// The classes of which too few pairs hold.
+/// The classes with too few holding pairs.
 fn missed(look: &Value) -> impl Iterator<Item = &'static str> {
     let is_missed = move |(class, share): &(&'static str, f64)| {
         let (holding, all) = pairs(look, class);

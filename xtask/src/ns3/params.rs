@@ -1,11 +1,12 @@
-//! The parameters of a run of ns-3, as the files of runs have them, and the network that they stand for.
+//! The parameters of a run of ns-3, as in the files of runs, and the network that they describe.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use forebay_core::link::Change;
+use forebay_core::spec::Spec;
 use forebay_core::units::{Rate, Ratio};
-use forebay_lab::backend::ns3::{ALGORITHMS, Flow, Link, Network, Qdisc, Traffic};
+use forebay_lab::backend::ns3::{ALGORITHMS, Network, PlacedFlow, PlacedLink, Qdisc};
+use forebay_scenario::{Change, Flow, Link, Traffic};
 use serde_json::{Map, Value};
 
 /// Parameters that are attributes of ns-3's TCP, with the unit of their values.
@@ -18,15 +19,15 @@ const ATTRIBUTES: [(&str, &str, &str); 7] = [
     ("timestamps", "ns3::TcpSocketBase::Timestamp", ""),
     ("min_rto_s", "ns3::TcpSocketBase::MinRto", "s"),
 ];
-/// Parameters that have one value here: how hosts and devices are made.
+/// Parameters that have one value here: the settings of hosts and devices.
 const FIXED: [(&str, &str); 4] =
     [("devq", "1p"), ("access_mbps", "10000"), ("reverse_rate", "same"), ("short_load_mbps", "0")];
-/// Rate of a link that does nothing but delay.
+/// Rate of a link that only delays packets.
 const PATH: Rate = Rate::from_mbit_per_sec(10_000);
 /// The queue of a link where nothing waits.
 const UNNOTICED: &str = "1000000p";
 
-/// What is set in a run.
+/// Parameters of a run.
 pub struct Params<'a>(&'a Map<String, Value>);
 
 impl<'a> Params<'a> {
@@ -62,7 +63,7 @@ impl<'a> Params<'a> {
         Ok(self.numbers("loss_series")?.iter().any(|loss| *loss > 0.0))
     }
 
-    /// The run in ns-3, its flows later by `late`, with the random numbers of run `number`.
+    /// The run in ns-3 with its flows delayed by `late`, and with the random numbers of run `number`.
     pub fn network(&self, late: Duration, number: u64) -> Result<Network> {
         for (name, value) in FIXED {
             let text = self.text(name)?;
@@ -96,8 +97,8 @@ impl<'a> Params<'a> {
         Ok(all)
     }
 
-    /// The bottleneck, the way back, and what delays them; and the ways over these.
-    fn links(&self, base_ms: f64) -> Result<(Vec<Link>, [Vec<usize>; 2])> {
+    /// The bottleneck, the way back, and the links that add delay; and the routes over these.
+    fn links(&self, base_ms: f64) -> Result<(Vec<PlacedLink>, [Vec<usize>; 2])> {
         let [rates, losses, times] =
             [self.numbers("rates_mbps")?, self.numbers("loss_series")?, self.numbers("times_s")?];
         let rtts = match self.numbers("rtt_series_ms")? {
@@ -112,14 +113,13 @@ impl<'a> Params<'a> {
                 loss: losses.get(index).filter(|_| has_loss).and_then(|loss| Ratio::new(*loss)),
             };
             let first = at(0);
-            Link {
-                ends,
-                rate: first.rate.or(Some(PATH)),
-                delay: first.delay.unwrap_or_default(),
+            let (rate, delay) = (first.rate.unwrap_or(PATH), first.delay.unwrap_or_default());
+            let of = Link {
                 loss: first.loss.unwrap_or(Ratio::ZERO),
-                qdisc,
                 changes: (1..times.len()).map(at).collect(),
-            }
+                ..Link::at_rate("", rate, delay, Spec::named("fifo"))
+            };
+            PlacedLink { ends, of, qdisc }
         };
         let unnoticed = || Qdisc::fifo(UNNOTICED);
         match self.text("delay_place")?.as_str() {
@@ -174,27 +174,31 @@ impl<'a> Params<'a> {
         rtts_ms: &[f64],
         base_ms: f64,
         ways: &[Vec<usize>; 2],
-    ) -> Result<Vec<Flow>> {
+    ) -> Result<Vec<PlacedFlow>> {
         let (names, starts) = (self.text("cca")?, self.numbers("starts_s")?);
         let names: Vec<&str> = names.split(',').collect();
         let stop = seconds(self.number("stop_s")?);
         let initial_window = self.number("initial_cwnd")? as u32;
         let flow = |index: usize| {
-            // A list of one is that of all.
+            // A list with one entry applies to all flows.
             let name = names.get(index).or(names.first()).context("no cca")?;
             let start_s = starts.get(index).or(starts.first()).context("no starts_s")?;
             let rtt_ms = rtts_ms.get(index).or(rtts_ms.first()).context("no rtts_ms")?;
-            let is_it = |known: &&str| known.strip_prefix("ns3::") == Some(*name);
-            let known = ALGORITHMS.iter().map(|(_, type_name)| *type_name).find(is_it);
-            let algorithm = known.with_context(|| format!("cca = {name}: ns-3 has none"))?;
-            let start = seconds(*start_s) + late;
-            Ok(Flow {
+            let is_it = |known: &&(&str, &str)| known.1.strip_prefix("ns3::") == Some(*name);
+            let known = ALGORITHMS.iter().find(is_it);
+            let (cc, algorithm) = known.with_context(|| format!("cca = {name}: ns-3 has none"))?;
+            let greedy = Traffic::Greedy { flows: 1 };
+            Ok(PlacedFlow {
+                of: Flow {
+                    start: seconds(*start_s) + late,
+                    initial_window,
+                    ..Flow::new("", Spec::named(cc), stop, greedy)
+                },
+                algorithm,
                 pair: 0,
-                stop,
                 access: [milliseconds(rtt_ms - base_ms) / 2; 2],
                 ways: ways.clone(),
-                tos: 0,
-                traffic: Traffic::Greedy { start, algorithm, initial_window },
+                schedule: Vec::new(),
             })
         };
         (0..self.number("n_flows")? as usize).map(flow).collect()

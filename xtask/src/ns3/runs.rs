@@ -1,4 +1,4 @@
-//! Runs of ns-3 as data, which `--example ns3_ground_truth` of forebay-sim compares with.
+//! Runs of ns-3 as data, with which `forebay compare-ns3` compares the simulator.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,20 +10,20 @@ use serde_json::{Map, Value, json};
 
 use super::params::Params;
 
-/// Runs that were chosen, each with all that is set in it.
+/// Runs that were chosen, each with all its parameters.
 pub const CHOSEN: &str = "traces/ns3/more_runs.json";
-/// When the flow of a run starts, in round trips: what changes with this is chance.
+/// Start of a run's flow, in round trips: differences between these starts are chance.
 const STARTS: [f64; 5] = [0.0, 0.1, 0.25, 0.5, 0.75];
-/// How often a run with random losses is made, whose means are compared.
+/// Number of times that a run with random losses is made; means are compared.
 const SEEDS: u64 = 10;
-/// Largest half range of the throughput, as a share of its median, of runs that are tight and loose.
+/// Largest half range of the throughput, as a share of its median, for tight and loose runs.
 const CLASSES: [(&str, f64); 3] = [("tight", 0.02), ("loose", 0.08), ("unstable", f64::INFINITY)];
-/// What runs with random losses have of each version of ns-3, the first being 3.37.
+/// Keys of the results of runs with random losses for each version of ns-3, the first one for 3.37.
 const BY_SEEDS: [&str; 2] = ["seeds_1_10", "seeds_1_10_ns3_44"];
-/// Figures have so many parts of one.
+/// Resolution of figures: parts of one.
 const PARTS: f64 = 1e4;
 
-/// What one start of a run came to.
+/// Results of one start of a run.
 struct Figures {
     /// Metrics of each flow.
     flows: Vec<Map<String, Value>>,
@@ -31,8 +31,8 @@ struct Figures {
     link: Map<String, Value>,
 }
 
-/// Makes the runs at the places `wanted` of `file` in the ns-3 of each of `drivers`, `jobs` at a time, and writes least
-/// and greatest value of each metric into them: into the file at `path`, too, after each run.
+/// Makes the runs at the places `wanted` of `file` in the ns-3 of each of `drivers`, `jobs` at a time. Writes the least
+/// and greatest value of each metric into these runs, and after each run also into the file at `path`.
 pub fn make(
     path: &Path,
     file: &mut Value,
@@ -48,7 +48,7 @@ pub fn make(
             let next = queue.lock().ok().and_then(|mut queue| queue.next().copied());
             let Some(place) = next else { return Ok(()) };
             let run = complete(runs[place].clone(), drivers)?;
-            // Another thread that panics ends all.
+            // If another thread has panicked, this one ends, too.
             let Ok(mut made) = made.lock() else { return Ok(()) };
             made.1 += 1;
             println!("{} of {}: {}", made.1, wanted.len(), run["name"]);
@@ -63,7 +63,7 @@ pub fn make(
     })
 }
 
-/// `run` with what its starts come to.
+/// `run` with the results of its starts.
 fn complete(mut run: Value, drivers: &[Driver]) -> Result<Value> {
     let name = run["name"].to_string();
     let params = Params::of(&run).context(name.clone())?;
@@ -90,7 +90,7 @@ fn complete(mut run: Value, drivers: &[Driver]) -> Result<Value> {
     for (key, seeds) in BY_SEEDS.into_iter().zip(&versions) {
         run[key] = by_seed(seeds);
     }
-    // It is judged by its means.
+    // A lossy run is judged by its means.
     run["stability"] = json!({ "class": "loss" });
     Ok(run)
 }
@@ -135,7 +135,7 @@ fn by_seed(seeds: &[Figures]) -> Value {
     Value::Object(values)
 }
 
-/// Writes into a run what its starts came to with each version of ns-3.
+/// Writes into a run the results of its starts with each version of ns-3.
 fn put(run: &mut Value, versions: &[Vec<Figures>]) -> Result<()> {
     let all: Vec<&Figures> = versions.iter().flatten().collect();
     let first: Vec<&Figures> = versions.iter().take(1).flatten().collect();
@@ -153,7 +153,7 @@ fn put(run: &mut Value, versions: &[Vec<Figures>]) -> Result<()> {
     Ok(())
 }
 
-/// Half of what the throughput differs by between starts, over its median, of the flow where that is most.
+/// Half the range of the throughput over starts, divided by its median, for the flow with the largest value.
 fn half_range(starts: &[&Figures]) -> Result<f64> {
     let of = |flow| {
         let rates = of_flow(starts, flow)?;
@@ -164,7 +164,7 @@ fn half_range(starts: &[&Figures]) -> Result<f64> {
     let count = starts.first().context("no start")?.flows.len();
     let all = (0..count).map(of).collect::<Result<Vec<f64>>>()?;
     let most = all.into_iter().reduce(f64::max).context("no flow")?;
-    // Digits beyond are not read back as they were written.
+    // More digits would not be read back as they were written.
     Ok((most * 1e9).round() / 1e9)
 }
 
@@ -203,14 +203,14 @@ pub fn read(path: &Path) -> Result<Value> {
     Ok(file)
 }
 
-/// Writes a file of runs, all of it or nothing.
+/// Writes a file of runs completely or not at all.
 pub fn write(path: &Path, file: &Value) -> Result<()> {
     let half = path.with_extension("part");
     std::fs::write(&half, text(file)?).with_context(|| half.display().to_string())?;
     std::fs::rename(&half, path).with_context(|| path.display().to_string())
 }
 
-/// The file: what it is about, and a run a line.
+/// The text of the file: its description, and a run on each line.
 fn text(file: &Value) -> Result<String> {
     let runs = file["runs"].as_array().context("no runs")?;
     let lines: Vec<String> = runs.iter().map(Value::to_string).collect();

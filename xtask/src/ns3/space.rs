@@ -1,8 +1,9 @@
-//! Runs of ns-3 that nobody chose: drawn from a stated space by a seed, for a comparison that nothing was fitted to.
+//! Runs of ns-3 without choice by a person: drawn from a stated space by a seed, for a comparison that nothing was
+//! fitted to.
 //!
 //! | drawn | from |
 //! |---|---|
-//! | what happens | in 3 of 12 nothing, in 3 a step of the rate, in 2 one of the round trip, in 1 random losses, in |
+//! | event | in 3 of 12 nothing, in 3 a step of the rate, in 2 one of the round trip, in 1 random losses, in |
 //! | | 2 a second flow of the same algorithm, in 1 one of another |
 //! | rate | 4, 8, 12, 16, 24, 32, 48 or 64 Mbit/s; after a step a quarter, half, twice or four times that |
 //! | round trip | 10, 15, 20, 30, 40, 60, 80 or 100 ms; after a step half or twice that |
@@ -33,7 +34,7 @@ struct Case {
     /// The algorithm of each flow, by the name of its type.
     algorithms: Vec<&'static str>,
     starts_s: Vec<f64>,
-    /// One for each of the times 0 and [`STEP_S`], or for 0 alone.
+    /// One rate for each of the times 0 and [`STEP_S`], or for 0 alone.
     rates_mbps: Vec<f64>,
     rtts_ms: Vec<f64>,
     loss: f64,
@@ -41,8 +42,8 @@ struct Case {
     packets: u64,
 }
 
-/// The first `count` runs of the space with this `seed`, name and params; each is the same whatever the count is. They
-/// are to be made by these `versions` of ns-3.
+/// Draws the first `count` runs of the space with this `seed`, name and params; each is the same for any count.
+/// `versions` are the versions of ns-3 that make the runs.
 pub fn draw(seed: u64, count: usize, versions: &str) -> Vec<Value> {
     let run = |case: &Case| json!({ "name": case.name(), "params": case.params(versions) });
     cases(seed, count).iter().map(run).collect()
@@ -105,7 +106,7 @@ impl Case {
         }
     }
 
-    /// What the run is called: its number, what happens, and who sends.
+    /// Name of the run: its number, event, algorithms and queue.
     fn name(&self) -> String {
         let Self { number, happens, qdisc, .. } = self;
         let names = self.names().map(|name| name.trim_start_matches("Tcp"));
@@ -117,7 +118,7 @@ impl Case {
         self.algorithms.iter().map(|name| name.trim_start_matches("ns3::"))
     }
 
-    /// Everything that is set, by ns-3's names as in the other files of runs.
+    /// All parameters, by ns-3's names as in the other files of runs.
     fn params(&self, versions: &str) -> Value {
         let times = [0.0, STEP_S];
         let losses = vec![self.loss; self.rates_mbps.len()];

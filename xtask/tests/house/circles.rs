@@ -6,22 +6,19 @@ use std::path::{Path, PathBuf};
 use crate::repository;
 use crate::sources::{Modules, Way};
 
-/// Needs that close a circle, by crate and module, and why each stands. Only ever shorter.
-const KNOWN: &[(&str, &str, &str, &str)] = &[(
-    "lab",
-    "rows",
-    "metrics::links",
-    "the simulator's packets become what metrics make of them while the run goes, and are not kept",
-)];
+/// Needs that close a circle, by crate and module, and the reason for each. The list may only become
+/// shorter.
+const KNOWN: &[(&str, &str, &str, &str)] = &[];
 
-/// Needs between modules that lie side by side, each with the two files that one such need is between.
+/// Needs between modules of the same parent, each with the two files of one such need.
 type Needs<'a> = BTreeMap<&'a [String], BTreeMap<&'a [String], (&'a Way, &'a Way)>>;
 
-/// What of `modules` needs what, but for needs in `known`.
+/// Which of `modules` need which, except for needs in `known`.
 ///
-/// A file needs another if it names something that the other defines, by `use` or by a path, through
-/// whatever re-export. A module and what lies below it are one room, in which anybody may need anybody;
-/// what counts between two files is the two rooms, side by side in the same module, that they lie in.
+/// A file needs another if it names something that the other defines, by `use` or by a path, through any
+/// re-export. A module and all modules below it are one room; within a room any file may need any other. A
+/// need between two files counts for the two rooms of their nearest common module that contain one file
+/// each.
 fn needs<'a>(modules: &'a Modules, known: &BTreeSet<(Way, Way)>) -> Needs<'a> {
     let mut needs = Needs::new();
     for (from, to) in modules.needs() {
@@ -34,7 +31,7 @@ fn needs<'a>(modules: &'a Modules, known: &BTreeSet<(Way, Way)>) -> Needs<'a> {
     needs
 }
 
-/// All that `room` needs, and what that needs, and so on.
+/// The rooms that `room` needs, directly or indirectly.
 fn reach<'a>(needs: &Needs<'a>, room: &'a [String]) -> BTreeSet<&'a [String]> {
     let mut reached = BTreeSet::new();
     let mut next = vec![room];
@@ -45,8 +42,8 @@ fn reach<'a>(needs: &Needs<'a>, room: &'a [String]) -> BTreeSet<&'a [String]> {
     reached
 }
 
-/// The needs of which circles consist: of two or more rooms in the same module, one of them a folder. Files
-/// of one folder may need each other.
+/// The needs that form circles of two or more rooms in the same module, one of them a folder. Files of one
+/// folder may need each other.
 fn circles(modules: &Modules, known: &BTreeSet<(Way, Way)>) -> Vec<String> {
     let needs = needs(modules, known);
     let mut found = Vec::new();

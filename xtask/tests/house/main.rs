@@ -2,6 +2,9 @@
 
 mod circles;
 mod events;
+mod idioms;
+mod lines;
+mod pipeline;
 mod sources;
 mod words;
 
@@ -33,29 +36,74 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Who may know whom: `docs/architecture.md`. Development dependencies are free.
-const ARROWS: [(&str, &[&str]); 18] = [
+/// Allowed dependencies between crates: `docs/architecture.md`. Development dependencies are free.
+const ARROWS: [(&str, &[&str]); 22] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),
     ("forebay-bpf-algorithms", &["forebay-core"]),
     ("forebay-ebpf", &["forebay-core"]),
-    ("forebay-sim", &["forebay-core"]),
+    ("forebay-scenario", &["forebay-core"]),
+    ("forebay-sim", &["forebay-core", "forebay-scenario"]),
     ("forebay-policy", &["forebay-core"]),
-    ("forebay-host", &["forebay-core", "forebay-ebpf", "forebay-policy"]),
+    ("forebay-reader", &["forebay-core"]),
+    ("forebay-host", &["forebay-core", "forebay-ebpf", "forebay-policy", "forebay-reader"]),
     ("forebay-receivebox", &["forebay-host"]),
-    ("forebay-testbed", &["forebay-core", "forebay-ebpf", "forebay-host"]),
+    (
+        "forebay-testbed",
+        &["forebay-core", "forebay-ebpf", "forebay-host", "forebay-policy", "forebay-scenario"],
+    ),
     (
         "forebay-lab",
-        &["forebay-core", "forebay-host", "forebay-policy", "forebay-sim", "forebay-testbed"],
+        &[
+            "forebay-core",
+            "forebay-host",
+            "forebay-policy",
+            "forebay-reader",
+            "forebay-scenario",
+            "forebay-sim",
+            "forebay-testbed",
+        ],
     ),
     (
-        "forebay",
-        &["forebay-core", "forebay-host", "forebay-lab", "forebay-sources", "forebay-testbed"],
+        "forebay-studies",
+        &[
+            "forebay-core",
+            "forebay-lab",
+            "forebay-policy",
+            "forebay-reader",
+            "forebay-scenario",
+            "forebay-sim",
+        ],
     ),
-    ("forebay-python", &["forebay-core", "forebay-lab", "forebay-policy", "forebay-sources"]),
+    ("forebay", &["forebay-core", "forebay-host", "forebay-policy", "forebay-sources"]),
+    (
+        "forebay-experiments",
+        &[
+            "forebay",
+            "forebay-core",
+            "forebay-host",
+            "forebay-lab",
+            "forebay-policy",
+            "forebay-scenario",
+            "forebay-sources",
+            "forebay-studies",
+            "forebay-testbed",
+        ],
+    ),
+    (
+        "forebay-python",
+        &["forebay-core", "forebay-lab", "forebay-policy", "forebay-sources", "forebay-studies"],
+    ),
     (
         "forebay-fuzz",
-        &["forebay-core", "forebay-ebpf", "forebay-host", "forebay-lab", "forebay-policy"],
+        &[
+            "forebay-core",
+            "forebay-ebpf",
+            "forebay-host",
+            "forebay-lab",
+            "forebay-policy",
+            "forebay-reader",
+        ],
     ),
     ("forebay-purity", &["forebay-core"]),
     ("forebay-package", &[]),
@@ -68,6 +116,9 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "forebay-host",
             "forebay-lab",
             "forebay-package",
+            "forebay-policy",
+            "forebay-reader",
+            "forebay-scenario",
             "forebay-skips",
             "forebay-sources",
         ],
@@ -93,33 +144,65 @@ fn crates_know_only_whom_they_may() {
     }
 }
 
-/// What of `core::bundle` other crates may name: its endpoints, and the plain types that go into them and come out.
-const OF_A_BUNDLE: [&str; 14] = [
-    "decision",
-    "keys",
-    "mtu",
-    "paths",
-    "peer",
-    "receivebox",
-    "sample",
-    "scope",
-    "segments",
-    "sendbox",
-    "table",
-    "uplink",
-    "waits",
-    "wire",
+/// Crates that no daemon contains: the laboratory and its parts.
+const OF_THE_LABORATORY: [&str; 8] = [
+    "forebay-experiments",
+    "forebay-lab",
+    "forebay-sim",
+    "forebay-studies",
+    "forebay-testbed",
+    "libsqlite3-sys",
+    "parquet",
+    "rusqlite",
 ];
 
-/// Who runs the conformance suites: fuzz targets, and the package for Python on classes.
+#[test]
+fn the_daemon_carries_no_laboratory() {
+    let tree = |package: &str| {
+        let cargo = cargo(&["tree", "-p", package, "-e", "normal,build", "--prefix", "none"]);
+        let output = { cargo }.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let names = text.lines().filter_map(|line| line.split(' ').next());
+        names.map(String::from).collect::<BTreeSet<String>>()
+    };
+    let (forebay, experiments) = (tree("forebay"), tree("forebay-experiments"));
+    assert!(forebay.contains("forebay-host") && forebay.contains("libbpf-rs"), "{forebay:?}");
+    for name in OF_THE_LABORATORY {
+        assert!(!forebay.contains(name), "forebay is built with {name}");
+        assert!(experiments.contains(name), "the laboratory has no {name}: what is it called now?");
+    }
+    // Its charts are drawn by Vega, which is a script and no crate.
+    let assets = ["-rlE", "include_(str|bytes)!\\(.*(vega|assets)", "crates/app", "crates/host"];
+    let found = Command::new("grep").current_dir(repository()).args(assets).output().unwrap();
+    assert_eq!(found.status.code(), Some(1), "{}", String::from_utf8_lossy(&found.stdout));
+}
+
+/// Items of `core::bundle` that other crates may name: its endpoints, and the plain types of their inputs and
+/// outputs.
+const OF_A_BUNDLE: [&str; 10] = [
+    "mod receivebox",
+    "mod sendbox",
+    "mod table",
+    "mod tuning",
+    "mod waits",
+    "use self::control::{decision, uplink}",
+    "use self::path::sample::nat::Nat",
+    "use self::path::sample::{BlockVersion, BlockVersions, SampleBlock, SamplingKey}",
+    "use self::path::{sample, segments, spans}",
+    "use self::protocol::{endpoint, keys, mtu, paths, peer, scope, wire}",
+];
+
+/// Crates that run the conformance suites: fuzz targets, and the package for Python on classes.
 const ASK_THE_RULES: [&str; 2] = ["forebay-fuzz", "forebay-python"];
 
-/// So that no simulator and no daemon puts a box together anew from the parts.
+/// Prevents simulators and daemons from building their own box out of the parts.
 #[test]
 fn a_bundle_is_driven_through_its_endpoints_alone() {
     let text = std::fs::read_to_string(repository().join("crates/core/src/bundle/mod.rs")).unwrap();
-    let modules = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    assert_eq!(modules.collect::<Vec<_>>(), OF_A_BUNDLE);
+    let public = text.lines().filter_map(|line| line.strip_prefix("pub ")?.strip_suffix(';'));
+    let named = public.filter(|it| it.starts_with("mod ") || it.starts_with("use "));
+    assert_eq!(named.collect::<Vec<_>>(), OF_A_BUNDLE);
     for package in packages() {
         for dependency in package["dependencies"].as_array().unwrap() {
             let features = dependency["features"].as_array().unwrap();
@@ -146,8 +229,8 @@ fn core_is_pure() {
     assert!(stderr(&leaking).contains("panic_impl"), "{}", stderr(&leaking));
 }
 
-/// Only what a Rust build without C needs beyond cargo: a linker and an archiver. The bundled
-/// SQLite wants a C compiler, but not clang.
+/// Tools that a Rust build without C needs in addition to cargo: a linker and an archiver. The bundled SQLite wants
+/// a C compiler, but not clang.
 const TOOLS: [&str; 6] = ["cc", "gcc", "ld", "ar", "as", "git"];
 
 #[test]
@@ -162,10 +245,17 @@ fn the_simulator_side_builds_without_clang() {
     }
     let rust = Path::new(env!("CARGO")).parent().unwrap();
     let narrow = std::env::join_paths([tools.path(), rust]).unwrap();
-    // Elsewhere than the binary with `host`, which other tests expect, and than what was built with clang.
+    // A separate folder: other tests expect the binary with `host`, and other builds use clang.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without-host");
-    let without_host =
-        ["build", "--quiet", "-p", "forebay", "--no-default-features", "--profile", "purity"];
+    let without_host = [
+        "build",
+        "--quiet",
+        "-p",
+        "forebay-experiments",
+        "--no-default-features",
+        "--profile",
+        "purity",
+    ];
     let output = cargo(&without_host)
         .env("PATH", &narrow)
         .env("CARGO_TARGET_DIR", &target)
@@ -180,13 +270,23 @@ fn the_simulator_side_builds_without_clang() {
         &["agent", "--algorithm", "cubic"],
         &["platforms"],
     ] {
-        let output = Command::new(target.join("purity/forebay")).args(arguments).output().unwrap();
+        let output = Command::new(target.join("purity/forebay-experiments"))
+            .args(arguments)
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
         assert!(stderr(&output).contains("--no-default-features"), "{}", stderr(&output));
     }
-    let tree = cargo(&["tree", "-p", "forebay", "--no-default-features", "-e", "normal,build"])
-        .output()
-        .unwrap();
+    let tree = cargo(&[
+        "tree",
+        "-p",
+        "forebay-experiments",
+        "--no-default-features",
+        "-e",
+        "normal,build",
+    ])
+    .output()
+    .unwrap();
     let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
     assert!(tree.contains("forebay-lab"), "{tree}");
     for needs_clang in ["libbpf", "forebay-ebpf", "forebay-host", "forebay-testbed"] {
@@ -194,7 +294,8 @@ fn the_simulator_side_builds_without_clang() {
     }
 }
 
-/// Minutes of rustdoc for a few examples: each is a test in a file, which the documentation includes.
+/// Documentation tests would cost minutes of rustdoc for a few examples. Each example is a test in a file
+/// instead, which the documentation includes.
 #[test]
 fn no_library_has_tests_in_its_documentation() {
     for package in packages() {
@@ -210,7 +311,7 @@ fn no_library_has_tests_in_its_documentation() {
     let search = ["-rnE", "--include=*.rs", r"^\s*//[/!] ```(.+)?$", "crates", "xtask", "fuzz"];
     let found = Command::new("grep").current_dir(repository()).args(search).output().unwrap();
     assert!(found.status.success(), "{}", stderr(&found));
-    // What opens is followed by what closes.
+    // Opening and closing fences alternate.
     for opening in String::from_utf8_lossy(&found.stdout).lines().step_by(2) {
         assert!(
             !opening.ends_with("```"),

@@ -1,4 +1,4 @@
-//! The modules of a crate, found as the compiler finds them, and what each names of the others.
+//! The modules of a crate, found as the compiler finds these, and the modules that each one names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, Macro, UseTree, VisRestricted};
 
-/// The way to a module or to what stands in it, from the root of a crate or from another module.
+/// The path to a module or to an item in it, from the root of a crate or from another module.
 pub type Way = Vec<String>;
 
 /// The modules of one crate, tests left out, by the way to each from the root.
@@ -17,9 +17,9 @@ pub struct Modules(BTreeMap<Way, Module>);
 #[derive(Default)]
 struct Module {
     is_file: bool,
-    /// Names that `use` brings, and what they stand for.
+    /// Names that `use` imports, and their targets.
     imports: BTreeMap<String, Way>,
-    /// What its code names by a path.
+    /// Items that its code names by a path.
     named: BTreeSet<Way>,
 }
 
@@ -42,7 +42,10 @@ impl Modules {
     fn read_items(&mut self, items: &[Item], is_file: bool, folder: &Path, way: Way) {
         let mut reader = Reader::default();
         items.iter().for_each(|item| reader.visit_item(item));
-        let Reader { imports, named, below } = reader;
+        let Reader { imports, named, mut below } = reader;
+        if is_file && items.iter().any(|item| matches!(item, Item::Macro(_))) {
+            below.extend(by_macro(items, folder).into_iter().map(|name| (name, None)));
+        }
         self.0.insert(way.clone(), Module { is_file, imports, named });
         for (name, items) in below {
             let folder_below = folder.join(&name);
@@ -68,7 +71,7 @@ impl Modules {
         self.files().any(|other| other.len() > way.len() && other.starts_with(way))
     }
 
-    /// Which file needs which: a pair of files for every name in one of something that another defines.
+    /// Pairs of files: the first names something that the second defines.
     pub fn needs(&self) -> BTreeSet<(&Way, &Way)> {
         let named = self.0.iter().flat_map(|(way, module)| {
             let named = module.named.iter().chain(module.imports.values());
@@ -77,13 +80,13 @@ impl Modules {
         named.filter(|(from, to)| from != to).collect()
     }
 
-    /// The file that a module stands in.
+    /// The file that contains a module.
     fn file(&self, way: &[String]) -> &Way {
         let inwards = (0..=way.len()).rev().map(|len| self.0.get_key_value(&way[..len]));
         inwards.flatten().find(|(_, module)| module.is_file).expect("the root is a file").0
     }
 
-    /// The module that defines what `within` calls `name`; `None`: none of this crate.
+    /// The module that defines the item that `within` calls `name`; `None`: no module of this crate.
     fn home(&self, within: &[String], name: &[String]) -> Option<&Way> {
         let mut base = within;
         let mut rest = name;
@@ -118,6 +121,23 @@ impl Modules {
             _ => Some(own),
         }
     }
+}
+
+/// Modules with files in `folder` that no item declares: a macro does.
+fn by_macro(items: &[Item], folder: &Path) -> Vec<String> {
+    let declares =
+        |name: &str| items.iter().any(|it| matches!(it, Item::Mod(it) if it.ident == name));
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        let is_file = path.extension().is_some_and(|it| it == "rs");
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let is_root = ["lib", "main", "mod"].contains(&name.as_str());
+        if (is_file || path.join("mod.rs").exists()) && !is_root && !declares(&name) {
+            found.push(name);
+        }
+    }
+    found
 }
 
 fn joined(way: &[String], more: &[String]) -> Way {
@@ -162,7 +182,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Paths among what is handed to a macro, which is no syntax tree.
+    /// Finds paths in the arguments of a macro, which is no syntax tree.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let mut way = Way::new();
         let mut colons = 0;
@@ -220,7 +240,7 @@ impl<'a> Visit<'a> for Reader<'a> {
         self.read_tokens(call.tokens.clone());
     }
 
-    /// Whoever may see an item is not needed by it.
+    /// A restricted visibility names modules without needing these.
     fn visit_vis_restricted(&mut self, _: &'a VisRestricted) {}
 }
 

@@ -6,11 +6,11 @@ use forebay_core::cc::ALGORITHMS;
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::traffic::RECEIVERS;
 use forebay_lab::metrics::catalogue;
-use forebay_lab::plan::schema::SECTIONS;
+use forebay_lab::plan::schema;
 
 use crate::repository;
 
-/// How no item's documentation begins: with a word for something that only a neighbour names.
+/// Forbidden openings of an item's documentation: words for something that only a neighbour names.
 const OPENINGS: [&str; 11] = [
     "And", "It", "Its", "Of them", "Of these", "Of those", "That", "The same", "They", "Those",
     "Whose",
@@ -37,7 +37,7 @@ fn opening(text: &str) -> Option<&'static str> {
     OPENINGS.into_iter().find(begins)
 }
 
-/// Whether `text` is one word. A name in backticks or brackets is said of something that defines it.
+/// Whether `text` is one word. A name in backticks or brackets refers to something that defines it.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(' ') && !text.starts_with(['`', '['])
 }
@@ -75,7 +75,9 @@ fn documentation_names_its_subject() {
 #[test]
 fn what_listings_say_of_a_name_can_be_read_without_the_others() {
     let metrics = catalogue().map(|entry| (entry.name, entry.summary));
-    let keys = SECTIONS.iter().flat_map(|section| section.keys).map(|key| (key.name, key.summary));
+    let headings = schema::headings();
+    let keys = headings.iter().flat_map(|heading| heading.section.keys);
+    let keys = keys.map(|key| (key.name, key.summary));
     let of_laws = ALGORITHMS.iter().flat_map(|it| it.params);
     let params = of_laws.chain(DISCIPLINES.iter().flat_map(|it| it.params));
     let params = params.chain(RECEIVERS.iter().flat_map(|it| it.params));

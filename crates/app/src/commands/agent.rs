@@ -10,11 +10,11 @@ use super::python::Python;
 
 /// Arguments of `forebay agent`.
 ///
-/// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME
-/// (at most 15 characters) and decides for the connections that select it, in every network
-/// namespace. Ends cleanly on SIGTERM and SIGINT; however it ends, its names go with it unless
-/// --pin keeps them, and connections that are open go on under a law in the kernel (CUBIC): until an
-/// agent takes them over where both have --pin, and as long as they live where not.
+/// Runs in the foreground and needs root. Each algorithm is registered with the kernel as fb_NAME (at most 15
+/// characters) and decides for the connections that select it, in every network namespace. Ends cleanly on
+/// SIGTERM and SIGINT. However it ends, its names go with it unless --pin keeps them. After its end, open
+/// connections are under an algorithm in the kernel (CUBIC): with --pin until an agent with --pin takes them
+/// over, and otherwise as long as they live.
 ///
 /// Exit code 1: the kernel refuses; 2: no privilege, or a kernel that lacks something.
 #[derive(clap::Args)]
@@ -36,19 +36,19 @@ pub struct Agent {
     /// PREFIX=ALGORITHM, :PORT=ALGORITHM or PREFIX:PORT=ALGORITHM. The first rule that fits counts.
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
-    /// How often the kernel reports of a connection: each round trip (but at most once a
-    /// millisecond), each ack, or each so often, 100us to 50ms (from 31ms on it may be more often:
-    /// half of the time in which a connection must notice that its agent is gone).
+    /// How often the kernel reports of a connection: each round trip (but at most once a millisecond), each
+    /// ack, or at this interval, 100us to 50ms. From 31ms on reports may be more frequent: half of the time
+    /// in which a connection must notice that its agent is gone.
     #[arg(long, default_value = "round", value_name = "round|ack|TIME")]
     report: String,
-    /// Time between two looks at the reports while there are any, 500us to 10ms (a quarter of the
-    /// shortest round trip where that is shorter, but no less than 3 ms or the time of --report), and up
-    /// to a fifth of it, or 0.6 ms, more where that spares the processor an interrupt; 0ms: each report
-    /// wakes the agent.
+    /// Time between two looks at the reports while there are any, 500us to 10ms. The agent looks after a
+    /// quarter of the shortest round trip if that is shorter, but not before 3 ms or the time of --report. It
+    /// may look up to a fifth of that time, or 0.6 ms, later if that spares the processor an interrupt. 0ms:
+    /// each report wakes the agent.
     #[arg(long, default_value = "10ms", value_parser = parse_duration, value_name = "TIME")]
     period: Duration,
-    /// Connections of each name for which the agent decides at a time, 1 to 65535; the others are under
-    /// the kernel's law. A user other than root gets no more than three times what is left free, and a
+    /// Connections of each name for which the agent decides at a time, 1 to 65535; further connections are
+    /// under the kernel's algorithm. A user other than root gets at most three times the free slots, and a
     /// sixteenth is for connections that root opens. Names kept by --pin keep their number.
     #[arg(long, default_value_t = 16_384, value_name = "N")]
     slots: u32,
@@ -59,8 +59,8 @@ pub struct Agent {
     /// the files are removed: an upgrade without a gap. The folder must be in bpffs.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/sys/fs/bpf/forebay")]
     pin: Option<PathBuf>,
-    /// Write what the kernel reports and what is decided to this file, for `forebay replay`. It must
-    /// not be there yet.
+    /// Write the kernel's reports and the decisions to this file, for `forebay replay`. The file must not
+    /// exist yet.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Largest size of that file; the recording ends there.
@@ -88,15 +88,15 @@ pub(super) use with_host::exit;
 mod with_host {
     use forebay_core::spec::SpecError;
     use forebay_host::agent::rules::{Choice, Rule, RuleError, Rules};
-    use forebay_host::agent::{self, AgentError, Cadence, Config};
+    use forebay_host::agent::{self, AgentConfig, AgentError, Cadence};
     use forebay_host::log;
-    use forebay_lab::algorithms;
+    use forebay_policy::algorithms;
 
     use super::*;
     use crate::commands::BadInput;
 
     impl Agent {
-        /// Runs until told to stop.
+        /// Runs until a signal stops it.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             self.python.know()?;
             let config = self.config()?;
@@ -107,7 +107,7 @@ mod with_host {
             Ok(ExitCode::SUCCESS)
         }
 
-        fn config(self) -> Result<Config, BadInput> {
+        fn config(self) -> Result<AgentConfig, BadInput> {
             let choices = self.algorithms.iter().map(|text| {
                 let refused = |error: SpecError| BadInput(format!("--algorithm {text}: {error}"));
                 Choice::offered(algorithms::known(), text).map_err(refused)
@@ -128,7 +128,7 @@ mod with_host {
             if !agent::SLOTS.contains(&self.slots) {
                 return Err(BadInput(format!("--slots {}: allowed is 1 to 65535", self.slots)));
             }
-            Ok(Config {
+            Ok(AgentConfig {
                 rules,
                 cadence: cadence(&self.report)?,
                 period,
@@ -189,7 +189,7 @@ mod with_host {
             agent: Agent,
         }
 
-        fn config(arguments: &str) -> Result<Config, String> {
+        fn config(arguments: &str) -> Result<AgentConfig, String> {
             let words = ["agent"].into_iter().chain(arguments.split_whitespace());
             let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
             line.agent.config().map_err(|error| error.to_string())
@@ -255,7 +255,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Agent {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self;
         Err(super::needs_host("agent"))

@@ -1,4 +1,4 @@
-//! `forebay apply`: another configuration on trial, with a way back that needs nobody.
+//! `forebay apply`: another configuration on trial; without confirmation the box goes back by itself.
 
 #[cfg(feature = "host")]
 mod unit;
@@ -10,14 +10,15 @@ use forebay_core::units::parse_duration;
 
 /// Arguments of `forebay apply`.
 ///
-/// The box that runs takes FILE in the place of its own, as `forebay reload` would, and goes back to what was
-/// before unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
-/// too, when this terminal or the way to it is gone. FILE is copied beside the box's own file, as its candidate.
-/// That file changes only with the confirmation, so a box that is started again meanwhile begins with what was
-/// before. FILE is read as though it stood in the place of the box's file, from which its paths start.
+/// The box that runs takes FILE in the place of its own, as `forebay reload` would. It goes back to its own
+/// unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
+/// too, when this terminal or the way to it is gone. FILE is copied next to the box's own file, as its
+/// candidate. The box's file changes only with the confirmation, so a box that is started again meanwhile
+/// begins with its earlier text. FILE is read as though it stood in the place of the box's file, from which
+/// its paths start.
 ///
-/// Where no box runs, and FILE is that of a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
-/// forebay-receivebox@NAME), the unit is started, and the box ends again unless that is confirmed.
+/// If no box runs, and FILE belongs to a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
+/// forebay-receivebox@NAME), the unit is started. The box ends again unless its start is confirmed.
 ///
 /// Exit code 2: FILE was refused, and nothing is changed; 1: it was not confirmed.
 #[derive(clap::Args)]
@@ -73,7 +74,7 @@ mod with_host {
     const LATENESS: Duration = Duration::from_secs(10);
 
     impl Apply {
-        /// Says of each bundle what became of it, and waits for Enter where somebody can press it.
+        /// Reports the outcome for each bundle, and waits for Enter at a terminal.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let refused = |error: forebay_host::daemon::ConfigError| BadInput(error.to_string());
             trial::check(self.confirm)
@@ -174,7 +175,7 @@ mod with_host {
             };
             let systemctl = |verb| unit::systemctl(verb, &name);
             unit::refuse_active(&name, socket, systemctl)?;
-            // What is left there of an earlier trial is not on trial now.
+            // The candidate of an earlier trial is not on trial now.
             Candidate::of(&own)?.remove()?;
             let is_on_trial = || is_on_trial(socket);
             unit::start_on_trial(&name, &config.control, self.confirm, systemctl, is_on_trial)?;
@@ -193,7 +194,7 @@ mod with_host {
             self.wait(socket, None)
         }
 
-        /// Waits for Enter as long as the trial lasts, where somebody can press it. On trial is this text at this
+        /// Waits for Enter as long as the trial lasts, if stdin is a terminal. On trial is this text at this
         /// process, or the start of a box.
         fn wait(&self, socket: &Path, what: Option<(u32, &str)>) -> anyhow::Result<ExitCode> {
             if self.json || !io::stdin().is_terminal() {
@@ -201,7 +202,7 @@ mod with_host {
             }
             print("press Enter to confirm\n")?;
             let (pressed, enter) = mpsc::channel();
-            // It ends with the process: nobody can end its read.
+            // The thread ends with the process: its read cannot be interrupted.
             thread::spawn(move || {
                 let mut line = String::new();
                 let _ = pressed.send(io::stdin().read_line(&mut line).is_ok_and(|len| len > 0));
@@ -244,7 +245,7 @@ mod with_host {
         }
     }
 
-    /// What has become of a trial.
+    /// The state of a trial.
     enum Seen {
         /// No box is there.
         Away,
@@ -265,7 +266,7 @@ mod with_host {
         }
     }
 
-    /// What has become of the trial of this text at this process, or of the start of a box.
+    /// The state of the trial of this text at this process, or of the start of a box.
     fn seen(socket: &Path, what: Option<(u32, &str)>) -> anyhow::Result<Seen> {
         let Some(status) = status_of(socket)? else { return Ok(Seen::Away) };
         let Some((pid, text)) = what else {
@@ -307,7 +308,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Apply {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.file, self.confirm, self.config, self.socket, self.json);
         Err(super::needs_host("apply"))

@@ -1,7 +1,9 @@
-//! The candidate of a box's configuration file: what `forebay apply` has on trial, and `forebay confirm` keeps.
+//! The candidate of a box's configuration file: the text that `forebay apply` has on trial, and `forebay
+//! confirm` keeps.
 //!
-//! Both commands may be root's, and the box need not be: no text and no name that a box answers is written
-//! anywhere. The box's file is the operator's word, and the text is what `forebay apply` has written beside it.
+//! Both commands may be root's, and the box need not be: no text and no name in a box's answer is written
+//! anywhere. The operator names the box's file, and the text is the candidate that `forebay apply` has
+//! written next to it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -16,8 +18,8 @@ use nix::unistd::geteuid;
 
 use super::BadInput;
 
-/// The file of a box: the one that the operator has `named`, and else the unit's. What the box says is compared
-/// with it.
+/// The file of a box: the file that the operator has `named`, and else the unit's. The box's answer is
+/// compared with it.
 pub fn file_of(status: &Status, named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let file = match named {
         Some(file) => std::path::absolute(file)?,
@@ -58,7 +60,7 @@ impl Candidate {
         Ok(Self { file: file.to_owned(), path: candidate_of(file), _lock: lock })
     }
 
-    /// Writes the candidate anew, for those who may read the file, and for nobody else to write.
+    /// Replaces the candidate: readers of the file may read it, and only its owner may write it.
     pub fn write(&self, text: &str) -> anyhow::Result<()> {
         let written = || {
             self.remove_if_there()?;
@@ -71,7 +73,7 @@ impl Candidate {
         written().with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// What the candidate says, if `forebay apply` has written it as this user or root.
+    /// Text of the candidate, if `forebay apply` has written it as this user or root.
     pub fn text(&self) -> anyhow::Result<String> {
         let cannot = || format!("cannot take {}", self.path.display());
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;

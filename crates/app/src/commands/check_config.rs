@@ -1,4 +1,4 @@
-//! `forebay check-config`: what a daemon would do with a configuration file.
+//! `forebay check-config`: shows how a daemon would use a configuration file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ pub struct CheckConfig {
     file: PathBuf,
 }
 
-/// What a group or bundle has of what stands above it.
+/// The share of a group or bundle in its group or in the uplink.
 #[cfg(feature = "host")]
 fn share(member: &Member, groups: &[String]) -> String {
     let Share { weight, guarantee, .. } = member.share;
@@ -22,7 +22,7 @@ fn share(member: &Member, groups: &[String]) -> String {
     format!(", weight {weight} in {of}{guaranteed}")
 }
 
-/// What the packets of a bundle wait in, with the value of each parameter; `qdisc`: where they wait in the box.
+/// The queues of a bundle's packets, with the value of each parameter; `qdisc`: the queues in the box.
 #[cfg(feature = "host")]
 fn queues(config: &forebay_host::daemon::Config, qdisc: &forebay_core::spec::Spec) -> String {
     use forebay_core::qdisc::written_out;
@@ -36,9 +36,9 @@ fn queues(config: &forebay_host::daemon::Config, qdisc: &forebay_core::spec::Spe
         )
     };
     match config.datapath {
-        DatapathKind::User => in_box(),
-        DatapathKind::Kernel => in_kernel(),
         DatapathKind::Auto => format!("{}, or else {}", in_kernel(), in_box()),
+        datapath if datapath.is_in_kernel() => in_kernel(),
+        _ => in_box(),
     }
 }
 
@@ -66,7 +66,7 @@ impl CheckConfig {
     }
 }
 
-/// What a box is, and a line for each bundle.
+/// Describes the box, and each bundle in a line.
 #[cfg(feature = "host")]
 fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fmt::Result {
     use std::fmt::Write as _;
@@ -121,7 +121,7 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
 
 #[cfg(not(feature = "host"))]
 impl CheckConfig {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.file;
         Err(super::needs_host("check-config"))

@@ -1,4 +1,4 @@
-//! `forebay confirm` and `forebay revert`: what is on trial stays, or goes at once.
+//! `forebay confirm` and `forebay revert`: keep a trial, or end it at once.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,11 +7,11 @@ use super::status::Target;
 
 /// Arguments of `forebay confirm`.
 ///
-/// What `forebay apply` has put on trial stays: the candidate that it has written beside the box's file becomes
-/// the text of that, and what was there before stands beside it as FILE.before. Where the start of a box is on
-/// trial, no file changes.
+/// Keeps the configuration that `forebay apply` has put on trial. The candidate becomes the text of the box's
+/// file, and the earlier text stays next to it as FILE.before. Where the start of a box is on trial, no file
+/// changes.
 ///
-/// A `forebay confirm` that was cut short can be repeated: it does what is left to do.
+/// A `forebay confirm` that was cut short can be repeated: it does the rest.
 #[derive(clap::Args)]
 pub struct Confirm {
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct Confirm {
 
 /// Arguments of `forebay revert`.
 ///
-/// What `forebay apply` has put on trial goes, without waiting for the end of its time.
+/// Ends the trial that `forebay apply` has begun, without waiting for the end of its time.
 #[derive(clap::Args)]
 pub struct Revert {
     #[command(flatten)]
@@ -51,7 +51,7 @@ mod with_host {
     use crate::commands::{BadInput, print};
 
     impl Target {
-        /// Sockets of the boxes that have something on trial, and of those that have nothing.
+        /// Sockets of the boxes with a trial, and of the boxes without one.
         fn by_trial(&self) -> anyhow::Result<[Vec<PathBuf>; 2]> {
             let (mut found, mut failed) = ([Vec::new(), Vec::new()], None);
             for socket in self.sockets()? {
@@ -86,7 +86,7 @@ mod with_host {
         "nothing is on trial: either it was confirmed, or what was before is in force again";
 
     impl Confirm {
-        /// Confirms at each box that waits for it; where none does, finishes what was cut short.
+        /// Confirms at each box that waits for it; where none does, finishes a command that was cut short.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let [on_trial, others] = self.target.by_trial()?;
             let config = self.config.as_deref();
@@ -115,8 +115,8 @@ mod with_host {
         }
     }
 
-    /// Confirms what is on trial at a box, and has the box's file, which the operator may have `named`, say the
-    /// same. The file comes first: a command that ends in between leaves a trial, or a file, that is right.
+    /// Confirms the trial at a box, and gives the box's file, which the operator may have `named`, the same
+    /// text. The file comes first: a command that ends in between leaves a trial, or a file, that is right.
     pub fn keep(socket: &Path, named: Option<&Path>) -> anyhow::Result<()> {
         let status = state(socket)?;
         let trial = status.trial.as_ref().context(NOTHING)?;
@@ -150,7 +150,7 @@ mod with_host {
         candidate.remove()
     }
 
-    /// Finishes what an earlier command has begun at a box that has nothing on trial; whether it was confirmed.
+    /// Finishes an earlier command at a box without a trial; whether the trial was confirmed.
     fn finish(socket: &Path, named: Option<&Path>) -> anyhow::Result<bool> {
         let file = match file_of(&*state(socket)?, named) {
             Ok(file) => file,
@@ -173,7 +173,8 @@ mod with_host {
         Ok(true)
     }
 
-    /// Gives a box's file its text from before, if it says what was on trial and that is not in force.
+    /// Gives a box's file its text from before, if it has the text that was on trial and that is not in
+    /// force.
     fn take_back(socket: &Path, file: &Path, on_trial: &str) -> anyhow::Result<()> {
         let in_force = told(socket, Request::Config)?;
         let failed = || format!("{} says what is not in force", file.display());
@@ -181,7 +182,7 @@ mod with_host {
             return Ok(());
         }
         let file = fs::canonicalize(file).with_context(failed)?;
-        // The text of that, which the operator has written, and not what the box answers.
+        // The earlier text, which the operator has written, and not the box's answer.
         let before = fs::read_to_string(beside(&file, ".before")).with_context(failed)?;
         if before == in_force {
             replace(&file, &before).with_context(failed)?;
@@ -191,7 +192,7 @@ mod with_host {
         anyhow::bail!(failed())
     }
 
-    /// What a box says of itself.
+    /// The status of a box.
     pub fn state(socket: &Path) -> anyhow::Result<Box<Status>> {
         let no_answer = || format!("no answer on {}", socket.display());
         match ask::<Status>(socket, Request::Status).with_context(no_answer)? {
@@ -201,7 +202,7 @@ mod with_host {
         }
     }
 
-    /// What a box says to a request.
+    /// A box's answer to a request.
     pub fn told(socket: &Path, request: Request) -> anyhow::Result<String> {
         let no_answer = || format!("no answer on {}", socket.display());
         match ask::<Status>(socket, request).with_context(no_answer)? {
@@ -211,15 +212,15 @@ mod with_host {
         }
     }
 
-    /// The file of this name with an ending more.
+    /// The file of this name with a further ending.
     fn beside(file: &Path, ending: &str) -> PathBuf {
         let mut name = file.as_os_str().to_owned();
         name.push(ending);
         name.into()
     }
 
-    /// Gives a file another text, whole, with its owner and mode, on the disk when it is answered. What was there stays
-    /// as FILE.before.
+    /// Gives a file another text, whole, with its owner and mode; the text is on the disk when this returns.
+    /// The earlier text stays as FILE.before.
     fn replace(file: &Path, text: &str) -> io::Result<()> {
         // Where it leads, if it is a link.
         let file = fs::canonicalize(file)?;
@@ -278,7 +279,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Confirm {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.target.socket, self.config);
         Err(super::needs_host("confirm"))
@@ -287,7 +288,7 @@ impl Confirm {
 
 #[cfg(not(feature = "host"))]
 impl Revert {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.target.socket;
         Err(super::needs_host("revert"))

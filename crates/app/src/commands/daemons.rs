@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 /// Arguments of `forebay sendbox`.
 ///
-/// Its two ports must be of one bridge, which forwards whatever this process does not take. Ends
-/// cleanly on SIGTERM and SIGINT: what is queued is sent and the kernel takes over. SIGHUP has it
-/// take its files as they are then, as `forebay reload` does.
+/// Its two ports must be of one bridge, which forwards all packets that this process does not take. Ends
+/// cleanly on SIGTERM and SIGINT: it sends the queued packets, and the kernel takes over. On SIGHUP it takes
+/// its files as they are then, as `forebay reload` does.
 #[derive(clap::Args)]
 pub struct Sendbox {
     /// The configuration file; check it with `forebay check-config`.
@@ -27,8 +27,8 @@ pub struct Sendbox {
 
 /// Arguments of `forebay receivebox`.
 ///
-/// It only watches: the kernel forwards, whatever becomes of this process. SIGHUP has it take its
-/// files as they are then, as `forebay reload` does.
+/// It only watches: the kernel forwards, whatever becomes of this process. On SIGHUP it takes its files as
+/// they are then, as `forebay reload` does.
 #[derive(clap::Args)]
 pub struct Receivebox {
     /// The configuration file; check it with `forebay check-config`.
@@ -57,7 +57,7 @@ mod with_host {
     }
 
     impl Sendbox {
-        /// Runs until told to stop.
+        /// Runs until a signal stops it.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let config = load(&self.config, Role::Sendbox, self.name.as_deref())?;
             daemon::sendbox::run(&config, self.dry_run, self.python.as_deref()).map_err(exit)?;
@@ -66,7 +66,7 @@ mod with_host {
     }
 
     impl Receivebox {
-        /// Runs until told to stop.
+        /// Runs until a signal stops it.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let config = load(&self.config, Role::Receivebox, self.name.as_deref())?;
             daemon::receivebox::run(&config).map_err(exit)?;
@@ -80,7 +80,7 @@ mod without_host {
     use super::*;
 
     impl Sendbox {
-        /// Says what is missing.
+        /// Refuses the command, which this build lacks.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let _ = (self.config, self.name, self.dry_run, self.python);
             Err(crate::commands::needs_host("sendbox"))
@@ -88,7 +88,7 @@ mod without_host {
     }
 
     impl Receivebox {
-        /// Says what is missing.
+        /// Refuses the command, which this build lacks.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let _ = (self.config, self.name);
             Err(crate::commands::needs_host("receivebox"))

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 /// Arguments of `forebay doctor`.
 ///
-/// Exit code 0: a box can run; 1: something must be done first. Of all that it names it does nothing itself, but for
-/// `--clean`.
+/// Exit code 0: a box can run; 1: something must be done first. It only names the steps and takes none
+/// itself, except with `--clean`.
 #[derive(clap::Args)]
 pub struct Doctor {
     /// Network devices that a box would use.
@@ -17,8 +17,8 @@ pub struct Doctor {
     /// Print one JSON document, and nothing else, on stdout.
     #[arg(long)]
     json: bool,
-    /// Examine nothing, and remove what sendboxes of routers have left behind in this network namespace (devices, policy
-    /// rules, namespaces): nothing of a box that runs.
+    /// Examine nothing. Remove the devices, policy rules and namespaces that sendboxes of routers have left
+    /// behind in this network namespace, but nothing of a box that runs.
     #[arg(long, conflicts_with_all = ["devices", "config", "json"])]
     clean: bool,
 }
@@ -68,7 +68,7 @@ impl Doctor {
 
 #[cfg(not(feature = "host"))]
 impl Doctor {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.devices, self.config, self.json, self.clean);
         Err(super::needs_host("doctor"))

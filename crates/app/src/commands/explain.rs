@@ -1,4 +1,4 @@
-//! `forebay explain`: why the rate of a bundle is what it is.
+//! `forebay explain`: the reasons for the rate of a bundle.
 
 use std::process::ExitCode;
 
@@ -6,8 +6,9 @@ use super::status::Target;
 
 /// Arguments of `forebay explain`.
 ///
-/// Says in sentences at what rate the packets of a bundle leave, what limits that rate (the path, a bound or share
-/// of the configuration, the hosts, other traffic, missing feedback), and what was measured.
+/// Says in sentences at what rate the packets of a bundle leave, and gives the measurements. Also says what
+/// limits that rate: the path, a bound or share of the configuration, the hosts, other traffic, or missing
+/// feedback.
 #[derive(clap::Args)]
 pub struct Explain {
     /// Name of the bundle.
@@ -19,7 +20,7 @@ pub struct Explain {
     json: bool,
 }
 
-/// Names of bundles that an error tells.
+/// Most names of bundles in an error.
 #[cfg(feature = "host")]
 const NAMES_SHOWN: usize = 20;
 
@@ -60,7 +61,7 @@ impl Explain {
 
 #[cfg(not(feature = "host"))]
 impl Explain {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.bundle, self.target.socket, self.json);
         Err(super::needs_host("explain"))

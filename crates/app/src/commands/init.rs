@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 /// Arguments of `forebay init`.
 ///
-/// Asks the kernel for routes, devices, MTU, offloads and qdiscs, and writes a commented configuration for this machine,
-/// with a key. It says what it saw, why it chose, and what the other site has to run. It changes nothing else on the
-/// machine, and never overwrites a file.
+/// Asks the kernel for routes, devices, MTU, offloads and qdiscs, and writes a commented configuration for
+/// this machine, with a key. It prints its findings, the reasons for its choices, and the commands for the
+/// other site. It changes nothing else on the machine, and never overwrites a file.
 ///
 /// On a machine that routes, `forward = "route"` is written: one network device will do. If the route to --to leaves
 /// through a bridge with two ports, the sendbox is placed between them. If the route leaves through a tunnel such as
@@ -40,7 +40,8 @@ struct Sendbox {
     /// Port of a bridge towards the hosts [default: as the bridge sees the next hop].
     #[arg(long, value_name = "DEVICE")]
     lan: Option<String>,
-    /// Have what this machine itself sends in the bundle, too; so it is where the machine does not forward.
+    /// Take packets that this machine itself sends into the bundle, too; the default where the machine does
+    /// not forward.
     #[arg(long)]
     own: bool,
     #[command(flatten)]
@@ -83,7 +84,7 @@ struct Common {
     /// This machine's address for messages [default: the source address of the route to the peer].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Write nothing, and print the file: whatever the kernel cannot say is a comment in it.
+    /// Write nothing, and print the file: values that the kernel cannot give are comments in it.
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON document, and nothing else, on stdout.
@@ -202,7 +203,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Init {
-    /// Lists the values that are still missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.role;
         Err(super::needs_host("init"))

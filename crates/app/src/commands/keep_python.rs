@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_host::live::keeper;
+use forebay_host::foreign_python::keeper;
 
 /// Arguments of `forebay keep-python`.
 #[derive(clap::Args)]

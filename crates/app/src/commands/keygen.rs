@@ -23,7 +23,7 @@ impl Keygen {
 
 #[cfg(not(feature = "host"))]
 impl Keygen {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self.file;
         Err(super::needs_host("keygen"))

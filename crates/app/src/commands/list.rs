@@ -1,35 +1,32 @@
-//! `forebay list`.
+//! `forebay list`: lists the names that configurations and plans accept.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::process::ExitCode;
 
 use forebay_core::qdisc::DISCIPLINES;
 use forebay_core::spec::Parameter;
 use forebay_core::traffic::RECEIVERS;
-use forebay_lab::algorithms;
-use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
-use forebay_lab::plan::Plan;
-use forebay_lab::plan::library::runnable_plans;
-use forebay_lab::plan::paths::{PATHS, Path};
+use forebay_policy::algorithms;
 use serde_json::{Value, json};
 
-use super::own::With;
-use super::{print, refuse};
+use super::foreign_rust::With;
+use super::print;
 
 /// Arguments of `forebay list`.
 #[derive(clap::Args)]
 pub struct List {
-    /// What to list.
-    what: What,
+    /// The list to print.
+    pub what: What,
     #[command(flatten)]
     with: With,
     /// As one JSON array on stdout.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
+/// The lists that can be printed.
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum What {
+pub enum What {
     /// The plans that come with the program.
     Plans,
     /// The paths that a plan can name.
@@ -38,12 +35,20 @@ enum What {
     Algorithms,
     /// The queueing disciplines.
     Qdiscs,
-    /// The receivers of TCP, those that misbehave among them.
+    /// The receivers of TCP, including receivers that misbehave.
     Receivers,
     /// The metrics of a run.
     Metrics,
     /// The quantities over time.
     Series,
+}
+
+/// An entry of a list: a name with its parameters.
+struct Kind {
+    name: &'static str,
+    summary: &'static str,
+    params: &'static [&'static dyn Parameter],
+    sources: &'static [&'static str],
 }
 
 impl List {
@@ -52,148 +57,73 @@ impl List {
         self.with.mentions()
     }
 
-    /// Prints the list on stdout.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
+    /// Prints the list on stdout, if it is none of the laboratory's.
+    pub(super) fn execute(self) -> anyhow::Result<ExitCode> {
+        let kinds = self.what.kinds();
         if self.json {
-            print(&format!("{:#}\n", self.what.as_json()?))?;
-            return Ok(ExitCode::SUCCESS);
+            print(&format!("{:#}\n", kinds.iter().map(Kind::as_json).collect::<Value>()))?;
+        } else {
+            print(&kinds.iter().map(Kind::to_string).collect::<String>())?;
         }
-        let mut list = String::new();
-        match self.what {
-            What::Plans => plans(&mut list)?,
-            What::Paths => {
-                for path in &*PATHS {
-                    let values = path.values().map(|(key, value)| format!("{key} {value}"));
-                    let values = values.collect::<Vec<_>>().join(", ");
-                    let (name, summary, source) = (&path.name, &path.summary, &path.source);
-                    writeln!(list, "{name}\n    {summary}\n    {values}\n    source: {source}")?;
-                }
-            }
-            What::Algorithms => {
-                for algorithm in algorithms::known().algorithms() {
-                    let (params, sources) = (algorithm.params, algorithm.sources);
-                    kind(&mut list, algorithm.name, algorithm.summary, params, sources)?;
-                }
-            }
-            What::Qdiscs => {
-                for discipline in DISCIPLINES {
-                    let (params, sources) = (discipline.params, discipline.sources);
-                    kind(&mut list, discipline.name, discipline.summary, params, sources)?;
-                }
-            }
-            What::Receivers => {
-                for receiver in RECEIVERS {
-                    let (params, sources) = (receiver.params, receiver.sources);
-                    kind(&mut list, receiver.name, receiver.summary, params, sources)?;
-                }
-            }
-            What::Metrics => metrics(&mut list)?,
-            What::Series => {
-                writeln!(list, "{NOTATION}\n")?;
-                for entry in SERIES {
-                    writeln!(list, "{}    of: {}", definition(entry), entry.of.replace(' ', ", "))?;
-                }
-            }
-        }
-        print(&list)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl What {
-    fn as_json(self) -> anyhow::Result<Value> {
-        Ok(match self {
-            Self::Plans => {
-                let plan = |name: &str| -> anyhow::Result<Value> {
-                    let plan = Plan::load(name, &[]).map_err(refuse)?;
-                    let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-                    let cells: Vec<&str> = plan.cells.iter().map(|it| it.name.as_str()).collect();
-                    let setup = plan.setup().map_err(refuse)?;
-                    Ok(json!({ "name": name, "title": plan.title, "setup": setup,
-                               "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells }))
-                };
-                runnable_plans().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
-            }
-            Self::Paths => {
-                let path = |path: &Path| {
-                    let values: serde_json::Map<String, Value> =
-                        path.values().map(|(key, value)| (key.into(), value.into())).collect();
-                    json!({ "name": path.name, "summary": path.summary, "source": path.source,
-                            "bottleneck": values })
-                };
-                PATHS.iter().map(path).collect()
-            }
-            Self::Algorithms => {
-                let kinds = algorithms::known().algorithms().iter();
-                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
-            }
-            Self::Qdiscs => {
-                let kinds = DISCIPLINES.iter();
-                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
-            }
-            Self::Receivers => {
-                let kinds = RECEIVERS.iter();
-                kinds.map(|it| kind_as_json(it.name, it.summary, it.params, it.sources)).collect()
-            }
-            Self::Metrics => json!(catalogue().collect::<Vec<_>>()),
-            Self::Series => json!(SERIES),
-        })
-    }
-}
-
-fn plans(list: &mut String) -> anyhow::Result<()> {
-    for name in runnable_plans() {
-        let plan = Plan::load(name, &[]).map_err(refuse)?;
-        let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
-        writeln!(list, "{name}\n    {}\n    {}", plan.title, plan.setup().map_err(refuse)?)?;
-        writeln!(list, "    seeds: {}\n    arms: {}", plan.seeds, arms.join(", "))?;
-        if plan.cells.len() > 1 {
-            writeln!(list, "    cells: {}", plan.cells.len())?;
+    /// The laboratory's command that prints this list, if the laboratory has
+    /// it.
+    pub fn is_of_laboratory(self) -> Option<&'static str> {
+        match self {
+            Self::Plans => Some("list plans"),
+            Self::Paths => Some("list paths"),
+            Self::Metrics => Some("list metrics"),
+            Self::Series => Some("list series"),
+            Self::Algorithms | Self::Qdiscs | Self::Receivers => None,
         }
     }
-    Ok(())
-}
 
-fn kind(
-    list: &mut String,
-    name: &str,
-    summary: &str,
-    params: &[&dyn Parameter],
-    sources: &[&str],
-) -> fmt::Result {
-    writeln!(list, "{name}\n    {summary}")?;
-    for param in params {
-        let (name, summary, allowed) = (param.name(), param.summary(), param.allowed());
-        let default = param.written_default().map_or(String::new(), |it| format!(" [{it}]"));
-        writeln!(list, "    {name}{default}: {summary}; {allowed}")?;
+    fn kinds(self) -> Vec<Kind> {
+        macro_rules! kinds {
+            ($all:expr) => {
+                $all.iter()
+                    .map(|it| Kind {
+                        name: it.name,
+                        summary: it.summary,
+                        params: it.params,
+                        sources: it.sources,
+                    })
+                    .collect()
+            };
+        }
+        match self {
+            Self::Algorithms => kinds!(algorithms::known().algorithms()),
+            Self::Qdiscs => kinds!(DISCIPLINES),
+            Self::Receivers => kinds!(RECEIVERS),
+            Self::Plans | Self::Paths | Self::Metrics | Self::Series => Vec::new(),
+        }
     }
-    writeln!(list, "    sources: {}", sources.join("; "))
 }
 
-fn kind_as_json(name: &str, summary: &str, params: &[&dyn Parameter], sources: &[&str]) -> Value {
-    let param = |it: &&dyn Parameter| {
-        json!({ "name": it.name(), "default": it.written_default(), "summary": it.summary(),
-                "allowed": it.allowed() })
-    };
-    let params: Vec<Value> = params.iter().map(param).collect();
-    json!({ "name": name, "summary": summary, "parameters": params, "sources": sources })
-}
-
-/// Name, unit, definition, formula and source, a line each but for the first two.
-fn definition(entry: &Entry) -> String {
-    let Entry { name, unit, summary, formula, source, .. } = entry;
-    let unit = if unit.is_empty() { String::new() } else { format!(" in {unit}") };
-    format!("{name}{unit}\n    {summary}\n    = {formula}\n    source: {source}\n")
-}
-
-fn metrics(list: &mut String) -> fmt::Result {
-    for (hole, words) in HOLES {
-        writeln!(list, "{hole} is one of {}.", words.join(", "))?;
+impl Kind {
+    fn as_json(&self) -> Value {
+        let param = |it: &&dyn Parameter| {
+            json!({ "name": it.name(), "default": it.written_default(), "summary": it.summary(),
+                    "allowed": it.allowed() })
+        };
+        let params: Vec<Value> = self.params.iter().map(param).collect();
+        json!({ "name": self.name, "summary": self.summary, "parameters": params,
+                "sources": self.sources })
     }
-    writeln!(list, "Metrics of a plan's own windows are called window.metric.\n{NOTATION}\n")?;
-    for entry in catalogue() {
-        let (of, pooling) = (entry.of.replace(' ', ", "), entry.pooling.as_str());
-        writeln!(list, "{}    of: {of}; over seeds: {pooling}", definition(entry))?;
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n    {}", self.name, self.summary)?;
+        for param in self.params {
+            let (name, summary, allowed) = (param.name(), param.summary(), param.allowed());
+            let default = param.written_default().map_or(String::new(), |it| format!(" [{it}]"));
+            writeln!(f, "    {name}{default}: {summary}; {allowed}")?;
+        }
+        writeln!(f, "    sources: {}", self.sources.join("; "))
     }
-    Ok(())
 }

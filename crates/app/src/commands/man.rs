@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 
 use super::{BadInput, print};
 
@@ -17,10 +17,10 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Prints the script on stdout.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
+    /// Prints the script for the command line `cli` on stdout.
+    pub fn execute(self, mut cli: Command) -> anyhow::Result<ExitCode> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::Cli::command(), "forebay", &mut script);
+        clap_complete::generate(self.shell, &mut cli, "forebay", &mut script);
         print(&String::from_utf8(script)?)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -29,20 +29,22 @@ impl Completions {
 /// Arguments of `forebay man`.
 #[derive(clap::Args)]
 pub struct Man {
-    /// Print the page of this command, such as `status` or `trace poisson` [default: that of forebay].
+    /// Print the page of this command, such as `status` or `trace poisson` [default: the page of
+    /// forebay].
     #[arg(value_name = "COMMAND", conflicts_with = "out")]
     command: Vec<String>,
-    /// Write the pages of all commands into this folder instead, over those that are there.
+    /// Write the pages of all commands into this folder instead, and replace pages that are
+    /// there.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 impl Man {
-    /// Prints a manual page in roff on stdout, or writes all of them.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
+    /// Prints a manual page of the command line `cli` in roff on stdout, or writes all pages.
+    pub fn execute(self, cli: Command) -> anyhow::Result<ExitCode> {
         // `help` would be a page of its own below each command.
         let without_help = |command: Command| command.disable_help_subcommand(true);
-        let mut cli = without_help(crate::Cli::command()).mut_subcommands(without_help);
+        let mut cli = without_help(cli).mut_subcommands(without_help);
         if let Some(folder) = self.out {
             let write = || clap_mangen::generate_to(cli, &folder);
             let written = fs::create_dir_all(&folder).and_then(|()| write());

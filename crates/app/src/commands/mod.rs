@@ -2,55 +2,32 @@
 
 mod agent;
 mod apply;
-mod bench;
 #[cfg(feature = "host")]
 mod candidate;
-mod capture;
-mod chaos;
 mod check_config;
-mod compare;
 mod confirm;
 mod daemons;
-mod demo;
 mod doctor;
-mod engine;
 mod explain;
-mod export;
+pub mod foreign_rust;
 mod init;
 #[cfg(feature = "host")]
 mod keep_python;
 #[cfg(feature = "host")]
 mod keep_triangle;
 mod keygen;
-mod link;
-mod list;
-#[cfg(feature = "host")]
-mod look_up;
+pub mod laboratory;
+pub mod list;
 mod man;
 mod native;
-mod new_algorithm;
-#[cfg(feature = "host")]
-mod observe;
-pub mod own;
-mod plan;
-mod platforms;
+pub mod plan;
 mod probe;
 pub mod python;
-#[cfg(feature = "host")]
-mod read_keys;
 mod record;
-mod regret;
 mod reload;
-mod replay;
-mod report;
-mod reproduce;
-#[cfg(feature = "host")]
-mod role;
-mod run;
-mod search;
+pub mod replay;
 mod status;
 mod top;
-mod trace;
 mod triangle;
 
 use std::fs::File;
@@ -60,10 +37,10 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::Context;
-use forebay_lab::RunError;
-use forebay_lab::store::StoreError;
 
-/// What the input got wrong; ends the program with exit code 2.
+use crate::{Commands, Program};
+
+/// A mistake in the input; ends the program with exit code 2.
 #[derive(Debug)]
 pub struct BadInput(pub String);
 
@@ -80,34 +57,10 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<BadInput>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// Of what stops a plan, what the user can mend ends the program with exit code 2.
-pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
-    match error.into() {
-        RunError::Store(error @ StoreError::Folder { .. }) => {
-            BadInput(format!("--out {error}")).into()
-        }
-        error if error.is_bad_input() => BadInput(error.to_string()).into(),
-        error => error.into(),
-    }
-}
-
-/// A share, 0 to 1.
-pub fn share(text: &str) -> Result<f64, String> {
-    within(text, 0.0, 1.0)
-}
-
 /// A number from `least` to `most`.
 pub fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (least..=most).contains(value));
     value.ok_or_else(|| format!("allowed is a number from {least} to {most}"))
-}
-
-/// Runs at a time where nobody says: an emulation needs the machine for itself.
-pub fn jobs(backend: &str) -> usize {
-    match backend {
-        "sim" | "ns3" => std::thread::available_parallelism().map_or(1, usize::from),
-        _ => 1,
-    }
 }
 
 /// The answer of a command that this build cannot run: the command stays visible and says why.
@@ -123,33 +76,9 @@ pub fn needs_host(command: &str) -> anyhow::Error {
 /// The subcommands, in the order of the help text.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show in minutes what a bundle is worth, on real kernel TCP.
-    Demo(demo::Demo),
-    /// Run plans and write results and a report.
-    Run(run::Run),
-    /// Put congestion-control algorithms through the benchmark, and compare them.
-    Bench(bench::Bench),
-    /// Repeat all experiments of published work, and say which of its claims hold here.
-    Reproduce(reproduce::Reproduce),
-    /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
-    Chaos(chaos::Arguments),
-    /// Compare a site with boxes and without on random paths whose rate, delay and cross traffic change.
-    Regret(regret::Arguments),
-    /// Find the path and the events on it that are worst for an algorithm, as a plan.
-    Search(search::Search),
-    /// Write the report of a folder of results.
-    Report(report::Report),
-    /// Compare two folders of results.
-    Compare(compare::Compare),
-    /// Write a crate with an algorithm of your own, for `forebay bench ./NAME`.
-    NewAlgorithm(new_algorithm::NewAlgorithm),
-    /// Write results as files for other programs.
-    Export(export::Export),
-    /// Write the packets of a run for Wireshark, and its connections for viewers of qlog.
-    Capture(capture::Capture),
     /// List plans, algorithms, queueing disciplines or metrics.
     List(list::List),
-    /// Show what a configuration would change on this machine; check plans of experiments.
+    /// Show the changes that a configuration would make on this machine; check plans of experiments.
     Plan(plan::Plan),
     /// Run a sendbox: queue, schedule and pace the traffic of bundles.
     Sendbox(daemons::Sendbox),
@@ -157,10 +86,8 @@ pub enum Command {
     Receivebox(daemons::Receivebox),
     /// Let an algorithm decide for TCP connections of this machine's kernel.
     Agent(agent::Agent),
-    /// Repeat what an agent has recorded, or tell and simulate what boxes have.
+    /// Repeat the recording of an agent, or explain and simulate the recording of boxes.
     Replay(replay::Replay),
-    /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
-    Platforms(platforms::Platforms),
     /// Give the kernel an algorithm in BPF (Reno, Cubic, or one of core), for TCP connections to select.
     Native(native::Native),
     /// Write a first configuration for this machine: ask the kernel, choose, and say why.
@@ -173,7 +100,7 @@ pub enum Command {
     Status(status::Status),
     /// Show live what bundles do: rates, queues here and beyond, delays, states and reasons.
     Top(top::Top),
-    /// Say why the rate of a bundle is what it is, and what limits it.
+    /// Explain the rate of a bundle, and what limits it.
     Explain(explain::Explain),
     /// Record what boxes do for some minutes as one file, for a bug report.
     Record(record::Record),
@@ -181,36 +108,24 @@ pub enum Command {
     Reload(reload::Reload),
     /// Have a running box take another configuration, and go back unless that is confirmed in time.
     Apply(apply::Apply),
-    /// Keep what is on trial.
+    /// Keep the configuration or the box that is on trial.
     Confirm(confirm::Confirm),
-    /// Go back from what is on trial, at once.
+    /// Go back from a trial, at once.
     Revert(confirm::Revert),
     /// Examine whether this machine can carry a box or an agent, and say what to do where it cannot.
     Doctor(doctor::Doctor),
-    /// Make or remove what brings routed packets to a sendbox's process, for its unit.
+    /// Make or remove the devices and rules that bring routed packets to a sendbox's process, for its unit.
     Triangle(triangle::Triangle),
     /// Measure whether a bundle to a peer would help, before anything is installed.
     Probe(probe::Probe),
-    /// Run a command behind an emulated link.
-    Link(link::Link),
-    /// Make a trace, which says when a link may send.
-    Trace(trace::Trace),
     /// Print a completion script for a shell.
     Completions(man::Completions),
-    /// Print a manual page, or write those of all commands.
+    /// Print a manual page, or write the pages of all commands.
     Man(man::Man),
-    /// Look names of other boxes up for a box.
+    /// A process that a box starts out of its own program.
     #[cfg(feature = "host")]
-    #[command(hide = true)]
-    LookUp(look_up::LookUp),
-    /// Watch the devices of a box.
-    #[cfg(feature = "host")]
-    #[command(hide = true)]
-    Observe(observe::Observe),
-    /// Read the key files of a box.
-    #[cfg(feature = "host")]
-    #[command(hide = true)]
-    ReadKeys(read_keys::ReadKeys),
+    #[command(flatten)]
+    Helper(forebay_host::daemon::helpers::Helper),
     /// Keep an algorithm in Python running for a sendbox or an agent.
     #[cfg(feature = "host")]
     #[command(hide = true)]
@@ -219,20 +134,11 @@ pub enum Command {
     #[cfg(feature = "host")]
     #[command(hide = true)]
     KeepTriangle(keep_triangle::KeepTriangle),
-    /// Run one program of a testbed.
-    #[cfg(feature = "host")]
-    #[command(hide = true)]
-    Role(role::Role),
 }
 
-impl Command {
-    /// The arguments that may name algorithms.
-    pub fn mentions(&mut self) -> Vec<&mut String> {
+impl Commands for Command {
+    fn mentions(&mut self) -> Vec<&mut String> {
         match self {
-            Self::Run(arguments) => arguments.mentions(),
-            Self::Bench(arguments) => arguments.mentions(),
-            Self::Search(arguments) => arguments.mentions(),
-            Self::Capture(arguments) => arguments.mentions(),
             Self::List(arguments) => arguments.mentions(),
             Self::Plan(arguments) => arguments.mentions(),
             Self::Agent(arguments) => arguments.mentions(),
@@ -241,28 +147,23 @@ impl Command {
         }
     }
 
-    /// Runs the subcommand.
-    pub fn execute(self) -> anyhow::Result<ExitCode> {
+    fn is_of_laboratory(&self) -> Option<&'static str> {
         match self {
-            Self::Demo(arguments) => arguments.execute(),
-            Self::Run(arguments) => arguments.execute(),
-            Self::Bench(arguments) => arguments.execute(),
-            Self::Reproduce(arguments) => arguments.execute(),
-            Self::Chaos(arguments) => arguments.execute(),
-            Self::Regret(arguments) => arguments.execute(),
-            Self::Search(arguments) => arguments.execute(),
-            Self::Report(arguments) => arguments.execute(),
-            Self::Compare(arguments) => arguments.execute(),
-            Self::NewAlgorithm(arguments) => arguments.execute(),
-            Self::Export(arguments) => arguments.execute(),
-            Self::Capture(arguments) => arguments.execute(),
+            Self::List(arguments) => arguments.what.is_of_laboratory(),
+            Self::Plan(arguments) => arguments.is_of_laboratory(),
+            Self::Replay(arguments) => arguments.is_of_laboratory(),
+            _ => None,
+        }
+    }
+
+    fn execute(self, program: &Program) -> anyhow::Result<ExitCode> {
+        match self {
             Self::List(arguments) => arguments.execute(),
             Self::Plan(arguments) => arguments.execute(),
             Self::Sendbox(arguments) => arguments.execute(),
             Self::Receivebox(arguments) => arguments.execute(),
             Self::Agent(arguments) => arguments.execute(),
             Self::Replay(arguments) => arguments.execute(),
-            Self::Platforms(arguments) => arguments.execute(),
             Self::Native(arguments) => arguments.execute(),
             Self::Init(arguments) => arguments.execute(),
             Self::CheckConfig(arguments) => arguments.execute(),
@@ -278,22 +179,17 @@ impl Command {
             Self::Doctor(arguments) => arguments.execute(),
             Self::Triangle(arguments) => arguments.execute(),
             Self::Probe(arguments) => arguments.execute(),
-            Self::Link(arguments) => arguments.execute(),
-            Self::Trace(arguments) => arguments.execute(),
-            Self::Completions(arguments) => arguments.execute(),
-            Self::Man(arguments) => arguments.execute(),
+            Self::Completions(arguments) => arguments.execute((program.cli)()),
+            Self::Man(arguments) => arguments.execute((program.cli)()),
             #[cfg(feature = "host")]
-            Self::LookUp(arguments) => arguments.execute(),
-            #[cfg(feature = "host")]
-            Self::Observe(arguments) => arguments.execute(),
-            #[cfg(feature = "host")]
-            Self::ReadKeys(arguments) => arguments.execute(),
+            Self::Helper(helper) => {
+                helper.execute()?;
+                Ok(ExitCode::SUCCESS)
+            }
             #[cfg(feature = "host")]
             Self::KeepPython(arguments) => arguments.execute(),
             #[cfg(feature = "host")]
             Self::KeepTriangle(arguments) => arguments.execute(),
-            #[cfg(feature = "host")]
-            Self::Role(arguments) => arguments.execute(),
         }
     }
 }
@@ -301,8 +197,8 @@ impl Command {
 /// Where [`print`] writes, once [`own_stdout`] has been called.
 static STDOUT: OnceLock<File> = OnceLock::new();
 
-/// Keeps stdout for what commands print. What an algorithm of somebody's own prints, in Rust or in C, goes to stderr from
-/// then on: it would break a document that a program reads.
+/// Keeps stdout for the output of commands. From then on the output of a user's own algorithm, in Rust or in
+/// C, goes to stderr: it would break a document that a program reads.
 ///
 /// # Errors
 ///
@@ -310,14 +206,14 @@ static STDOUT: OnceLock<File> = OnceLock::new();
 pub fn own_stdout() -> io::Result<()> {
     let kept = io::stdout().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdout(io::stderr())?;
-    // Nobody has called this before.
+    // No earlier call has set it.
     let _ = STDOUT.set(File::from(kept));
     Ok(())
 }
 
 /// Prints on stdout, for all commands. A reader that has seen enough, such as `head`, is no failure:
 /// false if it has gone.
-fn print(text: &str) -> anyhow::Result<bool> {
+pub fn print(text: &str) -> anyhow::Result<bool> {
     let written = match STDOUT.get() {
         Some(mut stdout) => stdout.write_all(text.as_bytes()),
         None => {

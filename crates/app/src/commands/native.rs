@@ -13,8 +13,8 @@ use std::process::ExitCode;
     Needs root and Linux 6.4. Exit code 2: no privilege, a kernel that lacks something, or no such \
     algorithm; 1: the kernel refuses, such as a name that is taken.")]
 pub struct Native {
-    /// Which: reno or cubic, or vegas, westwood or core:newreno, compiled from the simulator's; may be given once
-    /// for each.
+    /// An algorithm: reno or cubic, or vegas, westwood or core:newreno, compiled from the simulator's. May be
+    /// given once for each.
     #[arg(long = "algorithm", required = true, value_name = "NAME")]
     algorithms: Vec<String>,
 }
@@ -31,10 +31,10 @@ impl Native {
         let kind = |name: &String| {
             let refusal =
                 |allowed| BadInput(format!("--algorithm {name}: allowed is one of {allowed}"));
-            native::Kind::named(name).map_err(refusal)
+            native::KernelAlgorithm::named(name).map_err(refusal)
         };
         let kinds = self.algorithms.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-        let line = |kind: &native::Kind| {
+        let line = |kind: &native::KernelAlgorithm| {
             let name = kind.name();
             format!(
                 "{name} is registered: TCP_CONGESTION of a socket, congctl of a route or \
@@ -46,7 +46,7 @@ impl Native {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     #[cfg(not(feature = "host"))]
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = self;

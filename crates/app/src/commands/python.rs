@@ -24,22 +24,23 @@ mod with_host {
     use std::path::Path;
     use std::process::ExitCode;
 
-    use forebay_core::cc::{Algorithm, newreno};
+    use forebay_core::cc::Algorithm;
+    use forebay_core::cc::algorithms::newreno;
     use forebay_core::spec::SpecError;
-    use forebay_host::live::{Entry, Live, Raised};
-    use forebay_lab::algorithms::{self, Own};
+    use forebay_host::foreign_python::{Entry, Live, Raised};
+    use forebay_policy::algorithms::{self, Own};
 
     use super::Python;
     use crate::commands::BadInput;
 
     impl Python {
-        /// Makes the algorithms known that connections of this machine's kernel are decided by. NewReno decides while an
-        /// answer is late.
+        /// Makes algorithms known that decide for connections of this machine's kernel. NewReno decides while
+        /// an answer is late.
         pub fn know(&self) -> anyhow::Result<()> {
             self.know_as(|live, entry| live.algorithm(entry, newreno::ALGORITHM))
         }
 
-        /// Makes the algorithms known to plans. In simulations time stands still until there is an answer.
+        /// Makes the algorithms known to plans. In simulations time stops until the answer comes.
         pub fn know_in_plans(&self) -> anyhow::Result<()> {
             self.know_as(Live::in_step)
         }
@@ -52,7 +53,7 @@ mod with_host {
         }
     }
 
-    /// What `run` gives; an exception in Python that ends a simulation is an error.
+    /// Calls `run`; an exception in Python that ends a simulation becomes an error.
     pub fn told_as_error(
         run: impl FnOnce() -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
@@ -88,7 +89,7 @@ mod with_host {
 #[cfg(feature = "host")]
 pub use with_host::told_as_error;
 
-/// What `run` gives: without a host there are no algorithms in Python.
+/// Calls `run`: without a host there are no algorithms in Python.
 #[cfg(not(feature = "host"))]
 pub fn told_as_error(
     run: impl FnOnce() -> anyhow::Result<std::process::ExitCode>,
@@ -98,7 +99,7 @@ pub fn told_as_error(
 
 #[cfg(not(feature = "host"))]
 impl Python {
-    /// Says what is missing.
+    /// Refuses files, which this build cannot run.
     pub fn know_in_plans(&self) -> anyhow::Result<()> {
         if self.files.is_empty() { Ok(()) } else { Err(super::needs_host("run --cc-python")) }
     }

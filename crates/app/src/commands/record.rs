@@ -1,4 +1,4 @@
-//! `forebay record`: what boxes do for some minutes, as one file for a bug report.
+//! `forebay record`: records boxes for some minutes as one file for a bug report.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,9 +8,15 @@ use super::within;
 /// Arguments of `forebay record`.
 ///
 /// Looks at all boxes of this machine once a second, and then takes in their log, configuration and traces: a tar archive
-/// in gzip of at most some tens of megabytes, which `forebay replay` explains and simulates. Key files and comments
+/// in gzip of at most some tens of megabytes, which `forebay replay` explains and simulates. `forebay trace convert` makes
+/// a trace for links of the path of a bundle in it. Key files and comments
 /// stay out; addresses, prefixes and names of devices and bundles are in it.
 #[derive(clap::Args)]
+#[command(
+    after_help = "Example: what a sendbox and its path do for five minutes, and the path as a trace\n  \
+    forebay record --minutes 5 --out monday.tar.gz\n  \
+    forebay trace convert monday.tar.gz --out path.csv"
+)]
 pub struct Record {
     /// For how long: 0.05 to 60.
     #[arg(long, value_parser = |text: &str| within(text, 0.05, 60.0), default_value = "5", value_name = "N")]
@@ -42,7 +48,7 @@ mod with_host {
     use forebay_host::daemon::record::{About, FORMAT, LOG_MAX, Look, Recording, newest_lines};
 
     use super::*;
-    use crate::commands::run::BUILD;
+    use crate::COMMIT;
     use crate::commands::status::Target;
     use crate::commands::{BadInput, print};
 
@@ -62,13 +68,13 @@ mod with_host {
                 return Err(BadInput(format!("--out {out}: allowed is a new file")).into());
             }
             let target = Target::of(self.socket);
-            // Before minutes are spent: somebody has to answer.
+            // Before minutes are spent: at least one box has to answer.
             target.status()?;
             let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             let about = About {
                 format: FORMAT,
                 version: env!("CARGO_PKG_VERSION").into(),
-                commit: BUILD.commit.into(),
+                commit: COMMIT.into(),
                 kernel: kernel.trim().into(),
                 began_s,
                 ..About::default()
@@ -95,7 +101,7 @@ mod with_host {
         }
     }
 
-    /// Looks at the boxes once a second for so long, and says on stderr how far it is.
+    /// Looks at the boxes once a second for the time `span`, and reports progress on stderr.
     fn look(recording: &mut Recording, target: &Target, span: Duration) {
         let (began, span_s) = (Instant::now(), span.as_secs());
         eprintln!("recording for {span_s} s; nothing is written before the end");
@@ -120,7 +126,7 @@ mod with_host {
         recording.about.took_s = began.elapsed().as_secs_f64();
     }
 
-    /// What the journal has of the boxes' units since then (s since 1970).
+    /// The journal of the boxes' units since then (s since 1970).
     fn journal(since_s: u64) -> io::Result<String> {
         let mut command = Command::new("journalctl");
         command.args(["--quiet", "--no-pager", "--output=short-iso-precise", "--unit=forebay-*"]);
@@ -151,7 +157,7 @@ mod with_host {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if written.is_err() {
-            // What matters is the first error.
+            // The first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
         written
@@ -160,7 +166,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Record {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.minutes, self.socket, self.config, self.log, self.out);
         Err(super::needs_host("record"))

@@ -6,10 +6,11 @@ use super::status::Target;
 
 /// Arguments of `forebay reload`.
 ///
-/// Bundles that did not change are not touched: their packets, rates and sessions go on. Shares, bounds, prefixes,
-/// queueing disciplines and keys change in place; bundles with another `id`, `peer` or `cc` begin anew; others come
-/// and go. A file with a value that a box takes at its start alone (devices, sockets, accounts, the trace) is
-/// refused, and nothing of it is applied. SIGHUP does the same.
+/// Bundles that did not change are not touched: their packets, rates and sessions go on. Shares, bounds,
+/// prefixes, queueing disciplines and keys change in place. Bundles with another `id`, `peer` or `cc` start
+/// again; new bundles are added, and missing ones removed. A file with a value that a box takes at its start
+/// alone (devices, sockets, accounts, the trace) is refused, and nothing of it is applied. SIGHUP does the
+/// same.
 ///
 /// Exit code 2: a file was refused.
 #[derive(clap::Args)]
@@ -23,7 +24,7 @@ pub struct Reload {
 
 #[cfg(feature = "host")]
 impl Reload {
-    /// Says of each bundle what became of it.
+    /// Reports the outcome for each bundle.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         use forebay_host::service::control::Request;
 
@@ -61,7 +62,7 @@ impl Reload {
 
 #[cfg(not(feature = "host"))]
 impl Reload {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.target.socket, self.json);
         Err(super::needs_host("reload"))

@@ -20,7 +20,7 @@ pub struct Target {
 pub struct Status {
     #[command(flatten)]
     target: Target,
-    /// Tell only of bundles whose names contain this. All of more than 20 bundles of a box are told in a line each.
+    /// Show only bundles whose names contain this. If a box has more than 20 to show, each has one line.
     #[arg(long, value_name = "TEXT")]
     bundle: Option<String>,
     /// Print one JSON document, and nothing else, on stdout.
@@ -31,7 +31,7 @@ pub struct Status {
     schema: bool,
 }
 
-/// What is said of a daemon whose answer does not fit.
+/// Error for a daemon whose answer does not fit.
 #[cfg(feature = "host")]
 pub const ANOTHER_QUESTION: &str = "the daemon answered another question";
 
@@ -48,8 +48,8 @@ pub struct Answers {
 
 #[cfg(feature = "host")]
 impl Answers {
-    /// Leaves out bundles whose names are not `part` or, where none is, do not contain `part`; an error if that is all
-    /// of them.
+    /// Leaves out bundles whose names are not `part` or, where none is, do not contain `part`; an error if no
+    /// bundle is left.
     fn keep_bundles(&mut self, part: &str) -> anyhow::Result<()> {
         let mut names = self.boxes.iter().flat_map(|it| &it.bundles).map(|bundle| &bundle.name);
         let is_whole = names.any(|name| name == part);
@@ -70,7 +70,7 @@ impl Answers {
     }
 }
 
-/// What may answer.
+/// The state of a daemon that answers.
 #[cfg(feature = "host")]
 #[derive(Debug, PartialEq, serde::Deserialize)]
 #[serde(untagged)]
@@ -139,8 +139,8 @@ impl Target {
     }
 }
 
-/// The answers of all daemons at `sockets`. One that was killed has left its socket behind, and one
-/// that is stopped does not answer: unless it `is_named`, it is passed over while others do.
+/// The answers of all daemons at `sockets`. One that was killed has left its socket behind, and one that is
+/// stopped does not answer: unless it `is_named`, it is passed over while other daemons do.
 #[cfg(feature = "host")]
 fn ask_all(
     sockets: &[PathBuf],
@@ -194,7 +194,7 @@ impl Status {
     }
 }
 
-/// The JSON Schema (draft 2020-12) of what `--json` prints.
+/// The JSON Schema (draft 2020-12) of the output of `--json`.
 #[cfg(feature = "host")]
 fn schema() -> String {
     format!("{:#}\n", serde_json::json!(schemars::schema_for!(Answers)))
@@ -205,7 +205,7 @@ mod without_host {
     use super::*;
 
     impl Status {
-        /// Says what is missing.
+        /// Refuses the command, which this build lacks.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let _ = (self.target.socket, self.bundle, self.json, self.schema);
             Err(crate::commands::needs_host("status"))
@@ -232,7 +232,8 @@ mod tests {
         }
     }
 
-    /// What of `value` is not as `part` of `schema` says; only what the schema of the status is made of.
+    /// Places where `value` does not fit `part` of `schema`; knows only the keywords that the schema of the
+    /// status has.
     fn faults(schema: &Value, part: &Value, value: &Value, at: &str) -> Vec<String> {
         let part = resolved(schema, part);
         if let Some(choices) = part["anyOf"].as_array().or(part["oneOf"].as_array()) {
@@ -328,12 +329,12 @@ mod tests {
         let written = std::fs::read_to_string(file).unwrap_or_default();
         let renew = "forebay status --schema >docs/status.schema.json";
         let schema: Value = serde_json::from_str(&text).unwrap();
-        // The order of keys is that of whatever else is built beside it.
+        // The order of keys depends on the features of serde_json in the same build.
         let is_it = serde_json::from_str::<Value>(&written).is_ok_and(|written| written == schema);
         assert!(is_it, "docs/status.schema.json is out of date: `{renew}`");
         let document = full();
         assert_eq!(faults(&schema, &schema, &document, "$"), Vec::<String>::new());
-        // What breaks it is found.
+        // Each mistake is found.
         for (place, value, fault) in [
             ("/boxes/0/bundles/0/shaping/queue/bytes", serde_json::json!("1"), "not \"integer\""),
             ("/boxes/0/role", serde_json::json!(1), "role is integer"),

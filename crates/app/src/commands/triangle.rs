@@ -1,4 +1,4 @@
-//! `forebay triangle`: what brings routed packets to a sendbox's process, made and removed by a unit.
+//! `forebay triangle`: devices and rules that bring routed packets to a sendbox's process, for its unit.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ pub struct Triangle {
     name: Option<String>,
 }
 
-/// What to do with it.
+/// The operation on the triangle.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
-    /// Make it, if the box needs one on this machine, and remove what an earlier one has left.
+    /// Make it, if the box needs one on this machine, and remove the remains of an earlier one.
     Make,
     /// Remove it; none is no error.
     Remove,
@@ -65,7 +65,7 @@ impl Triangle {
 
 #[cfg(not(feature = "host"))]
 impl Triangle {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { what, config, name } = self;
         let _ = (what, config, name);

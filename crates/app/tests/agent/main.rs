@@ -1,4 +1,4 @@
-//! `forebay agent` and `forebay replay`: what they refuse, what a recording shows, and, as root, an
+//! `forebay agent` and `forebay replay`: refusals, the output for a recording, and, as root, an
 //! agent at work on the loopback device.
 #![cfg(feature = "host")]
 
@@ -51,7 +51,7 @@ fn without_privilege_it_ends_with_2_and_one_sentence_and_registers_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = forebay(folder.path(), &["agent", "--algorithm", "highspeed"]);
     if nix::unistd::geteuid().is_root() {
-        // nobody
+        // The user `nobody`.
         command.uid(65_534).gid(65_534);
     }
     let output = command.output().unwrap();
@@ -170,7 +170,7 @@ fn select(connection: &TcpStream, name: &str) {
     setsockopt(connection, sockopt::TcpCongestion, &OsString::from(name)).unwrap();
 }
 
-/// A connection over the loopback device that carries data until it is told to end.
+/// A connection over the loopback device that carries data until it is ended.
 struct Transfer {
     client: TcpStream,
     reader: JoinHandle<u64>,
@@ -194,7 +194,7 @@ impl Transfer {
         Self { client, reader }
     }
 
-    /// Sends so many chunks of 64 KiB, a millisecond apart.
+    /// Sends `chunks` chunks of 64 KiB, a millisecond apart.
     fn send(&mut self, chunks: usize) {
         for _ in 0..chunks {
             self.client.write_all(&[7; 1 << 16]).unwrap();
@@ -297,7 +297,7 @@ fn only_connections_of_an_algorithm_that_needs_marks_ask_for_them() {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
         assert!(up.success());
-        // The default: marks are agreed to and not asked for.
+        // The default: the kernel agrees to marks, and does not ask for them.
         fs::write("/proc/sys/net/ipv4/tcp_ecn", "2").unwrap();
         ["marks", "fb_yeah"].map(has_marks)
     });
@@ -316,7 +316,7 @@ fn a_killed_agent_leaves_no_name_and_its_connections_go_on() {
     agent.child.wait().unwrap();
     transfer.send(300);
     assert_eq!(transfer.end(), 350 << 16);
-    // The kernel frees what a dead process held in its own time.
+    // The kernel frees the objects of a dead process in its own time.
     let started = Instant::now();
     while registered().contains("fb_veno") {
         assert!(started.elapsed() < Duration::from_secs(60));

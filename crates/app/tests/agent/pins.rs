@@ -1,4 +1,4 @@
-//! What stays pinned, who may use it, and what is refused.
+//! Pins that stay, the users who may take them, and refusals.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! An agent that runs, and what it needs.
+//! An agent that runs, and its needs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -42,7 +42,7 @@ impl Running {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// What it says of itself, once `is_wanted`.
+    /// The agent's status, once `is_wanted`.
     pub fn status(&self, is_wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         let started = Instant::now();
         loop {
@@ -60,7 +60,7 @@ impl Running {
         }
     }
 
-    /// A counter of the kernel's side, as `status` tells it.
+    /// A counter of the kernel's side, from `status`.
     pub fn counter(status: &serde_json::Value, name: &str) -> u64 {
         let counters = status["algorithms"][0]["counters"].as_array().unwrap();
         let pair = counters.iter().find(|pair| pair[0] == name).unwrap();
@@ -78,7 +78,7 @@ impl Running {
     }
 }
 
-/// A test that fails leaves no name to those that come after it.
+/// A test that fails leaves no name behind for later tests.
 impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();

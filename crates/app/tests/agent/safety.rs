@@ -1,4 +1,4 @@
-//! What becomes of connections whose agent is killed or stopped, and of very many of them.
+//! Connections whose agent is killed or stopped, and very many connections.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 100;
 const FALLBACK: u64 = 1 << 14;
 const RESUMED: u64 = 1 << 15;
 
-/// Connections over the loopback device, each of which sends a little all the time.
+/// Connections over the loopback device, each sending a little all the time.
 struct Crowd {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -108,7 +108,7 @@ fn assert_none_was_left_alone(recording: &Path, from_ns: u64) {
     assert_eq!((fell.len(), resumed), (CONNECTIONS, CONNECTIONS));
     let latest = Duration::from_nanos(fell.values().max().unwrap() - from_ns);
     println!("the last of {CONNECTIONS} connections fell back after {latest:?}");
-    // 100 ms from the first report that nobody answers, which comes after a delayed acknowledgement
+    // 100 ms from the first report without an answer, which comes after a delayed acknowledgement
     // at most; and a loaded machine's pauses.
     assert!(latest < Duration::from_secs(2), "{latest:?}");
 }

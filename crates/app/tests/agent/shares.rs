@@ -1,4 +1,4 @@
-//! A user that opens connections without end, beside root and another.
+//! A user that opens connections without end, next to root and another user.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -30,7 +30,7 @@ fn as_user<T: Send>(uid: u64, body: impl FnOnce() -> T + Send) -> T {
 struct Pairs(Vec<(TcpStream, TcpStream)>);
 
 impl Pairs {
-    /// So many connections of a user, each of which has carried something.
+    /// Opens `count` connections of a user and sends data over each.
     fn open(uid: u64, name: &str, count: usize) -> Self {
         let pair = |_| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -106,7 +106,7 @@ fn a_user_without_measure_leaves_slots_to_others_and_gives_up_those_of_idle_conn
                     8 connections beyond their user's share";
     assert!(text(&table.stdout).contains(expected), "{table:?}");
 
-    // Others are decided about, and those beyond the share work.
+    // The agent decides for other users, and connections beyond the share work.
     let mut root = Pairs::open(0, name, 1);
     lead(&agent, &mut root, 0);
     let mut other = Pairs::open(DAEMON, name, 1);
@@ -149,7 +149,7 @@ fn shares_shrink_as_more_users_come() {
     let mut third = Pairs::open(BIN, "fb_bbr3", 5);
     let began = Instant::now();
     loop {
-        // None of them is idle.
+        // All are busy.
         for (pairs, count) in &mut all {
             pairs.carry(0..*count);
         }

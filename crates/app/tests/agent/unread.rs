@@ -1,4 +1,4 @@
-//! An agent whose outputs nobody takes.
+//! An agent whose outputs are never read.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Outputs that cannot be written: a full disk, a reader that has gone, a pipe that nobody empties.
+//! Outputs that cannot be written: a full disk, a reader that has gone, a pipe that is never
+//! emptied.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +11,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe};
 
-/// How soon a daemon has to end that nobody listens to.
+/// How soon a daemon has to end whose output is never read.
 const END: Duration = Duration::from_secs(2);
 
 /// Such an output.

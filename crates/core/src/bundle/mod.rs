@@ -1,49 +1,37 @@
 //! Bundles: the traffic of one site towards another, measured and paced as one.
 //!
-//! The sendbox remembers when boundary packets left and how many bytes had been sent; the
-//! receivebox reports when they arrived and how many bytes it had received. From both the sendbox
-//! knows RTT and rates, a congestion-control algorithm gives a window, and the window becomes the
-//! rate of the shaper.
+//! The sendbox remembers when boundary packets left and how many bytes had been sent. The receivebox reports
+//! when they arrived and how many bytes it had received. From both the sendbox computes the RTT and rates. A
+//! congestion-control algorithm derives a window from them, and the window becomes the rate of the shaper.
+//!
+//! ```text
+//! protocol   messages between the boxes: keys, sessions, agreements, and whether the peer is alive
+//! path       observations: boundary packets and their reports
+//! control    decisions: rate, epoch size, whether to shape at all, shares of an uplink
+//! ```
+//! The endpoints combine the three: [`sendbox`] and [`receivebox`].
 
-pub(crate) mod arrivals;
-pub(crate) mod boundary;
-pub(crate) mod clock;
 pub(crate) mod control;
-pub mod decision;
-pub(crate) mod epoch;
-pub(crate) mod exchange;
-pub(crate) mod feedback;
-pub mod keys;
-pub(crate) mod monitor;
-pub mod mtu;
-pub(crate) mod negotiation;
-pub(crate) mod order;
-pub mod paths;
-pub mod peer;
-pub(crate) mod rate;
+pub(crate) mod path;
+pub(crate) mod protocol;
 pub mod receivebox;
-pub(crate) mod replay;
-pub mod sample;
-pub mod scope;
-pub mod segments;
 pub mod sendbox;
-pub(crate) mod session;
 pub mod table;
-pub(crate) mod telling;
-pub mod uplink;
-pub(crate) mod visibility;
+pub mod tuning;
 pub mod waits;
-pub mod wire;
 
-pub use sample::nat::Nat;
-pub use sample::{BlockVersion, BlockVersions, SampleBlock, SamplingKey};
+pub use self::control::{decision, uplink};
+pub use self::path::sample::nat::Nat;
+pub use self::path::sample::{BlockVersion, BlockVersions, SampleBlock, SamplingKey};
+pub use self::path::{sample, segments, spans};
+pub use self::protocol::{endpoint, keys, mtu, paths, peer, scope, wire};
 
 use crate::units::{ByteCount, Timestamp};
 
-/// Longest name of a bundle: names stand in tables, rows and log lines.
+/// Longest name of a bundle (characters): names appear in tables, rows and log lines.
 pub const NAME_MAX: usize = 32;
 
-/// Which bundle of a pair of boxes a message is about.
+/// The bundle that a message between two boxes is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleId(pub u16);
 
@@ -78,7 +66,7 @@ impl EpochSize {
     }
 }
 
-/// What the receivebox says of one boundary packet.
+/// Report of the receivebox about one boundary packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The packet's sampling hash, which is its identity.
@@ -90,27 +78,26 @@ pub struct Report {
     pub received_bytes: ByteCount,
     /// Packets of the bundle seen since the receivebox's start, this one included.
     pub received_packets: u64,
-    /// Packets among them that were marked congestion experienced.
+    /// Packets among these that were marked congestion experienced.
     pub received_ce: u64,
     /// Epoch size in force at the receivebox.
     pub epoch_size: EpochSize,
 }
 
-/// What each packet of a bundle takes on the path beside the bytes that both boxes count: headers that are put in front of
-/// it behind the sendbox.
+/// Bytes of each packet on the path that neither box counts: headers that are added after the sendbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overhead {
-    /// Bytes of a packet.
+    /// Bytes per packet.
     pub bytes: u16,
 }
 
 impl Overhead {
-    /// So many packets with all that they take, of which the boxes count `bytes`.
+    /// Bytes on the path of `packets` packets. The boxes count `bytes` for them.
     pub const fn on(self, packets: u64, bytes: ByteCount) -> ByteCount {
         ByteCount::new(bytes.as_u64().saturating_add(self.of(packets)))
     }
 
-    /// What the boxes count of so many packets that take `bytes`.
+    /// Bytes that the boxes count of `packets` packets that take `bytes` on the path.
     pub const fn off(self, packets: u64, bytes: ByteCount) -> ByteCount {
         ByteCount::new(bytes.as_u64().saturating_sub(self.of(packets)))
     }
@@ -120,25 +107,25 @@ impl Overhead {
     }
 }
 
-/// What has left a sendbox after its shaper.
+/// Counters of the packets that have left a sendbox after its shaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departures {
-    /// When the last of it left.
+    /// When the last packet left.
     pub at: Timestamp,
-    /// Packets since the start.
+    /// When the last packet left.
     pub packets: u64,
     /// Bytes of these packets as the receivebox counts them ([`unpadded_len`](crate::packet::unpadded_len)).
     pub bytes: ByteCount,
-    /// What tells the last packet from others, if it is a boundary.
+    /// Identifies the last packet if it is a boundary.
     pub boundary: Option<BoundaryMark>,
 }
 
-/// What tells a boundary packet from others.
+/// Identifies a boundary packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundaryMark {
     /// Keyed sampling hash of the packet.
     pub hash: u64,
-    /// What the host knows the packet by; comes back in [`Epoch`](control::Epoch).
+    /// The host's own identifier of the packet; comes back in [`Epoch`](sendbox::Epoch).
     pub identity: u64,
 }
 
@@ -150,7 +137,7 @@ pub struct DepartureCounters {
 }
 
 impl DepartureCounters {
-    /// A packet of `len` bytes leaves.
+    /// Counts a departing packet of `len` bytes.
     pub fn count(
         &mut self,
         at: Timestamp,

@@ -1,23 +1,21 @@
-//! Which bundle a packet belongs to: of those with a source prefix that holds its source, the one
-//! with the longest destination prefix that holds its destination.
+//! Finds the bundle of a packet: among the bundles with a source prefix that holds its source, the one with the
+//! longest destination prefix that holds its destination.
 //!
-//! Sources come first because a receivebox may serve several sites, none of which knows the others'
-//! bundles: a longer prefix of another site must not claim a packet. The sampler's BPF program
-//! follows the same rule.
+//! Sources come first because a receivebox may serve several sites that do not know each other's bundles. A
+//! longer prefix of another site must not claim a packet. The sampler's BPF program follows the same rule.
 //!
-//! The prefixes are flattened once into disjoint address ranges in ascending order, so that the
-//! lookup of a packet is one binary search however the prefixes nest: 11 steps for 1,000 of them.
+//! The table flattens the prefixes once into disjoint address ranges in ascending order. However the prefixes
+//! nest, a lookup is one binary search: 11 steps for 1,000 prefixes.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Most prefixes of one table: as many as there are bundle ids. 65,536 IPv4 prefixes take at most
-/// 1 MiB.
+/// Largest number of prefixes in one table: the number of bundle ids. 65,536 IPv4 prefixes take at most 1 MiB.
 pub const MAX_PREFIXES: usize = 1 << 16;
 
-/// Prefixes that make no table.
+/// Invalid prefixes for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A prefix was given twice.
@@ -36,7 +34,7 @@ pub enum TableError {
     TooMany(usize),
 }
 
-/// Maps addresses to what was given with the prefixes that hold them.
+/// Maps addresses to the values of the prefixes that hold them.
 #[derive(Clone, Debug)]
 pub struct PrefixTable<T> {
     v4: Ranges<u32, T>,
@@ -50,7 +48,7 @@ impl<T: Copy> PrefixTable<T> {
             return Err(TableError::TooMany(prefixes.len()));
         }
         let mut sorted = prefixes.to_vec();
-        // By first address, then the shorter prefix first: an outer prefix before what it holds.
+        // By first address, then the shorter prefix first: an outer prefix comes before its inner ones.
         sorted.sort_by_key(|(prefix, _)| (prefix.network(), prefix.prefix_len()));
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(TableError::Duplicate(pair[0].0));
@@ -75,7 +73,7 @@ impl<T: Copy> PrefixTable<T> {
         Ok(Self { v4, v6 })
     }
 
-    /// What belongs to the prefixes that hold `destination`, the longest first.
+    /// Values of the prefixes that hold `destination`, the longest prefix first.
     pub fn lookup(&self, destination: IpAddr) -> impl Iterator<Item = T> {
         let (intervals, innermost) = match destination {
             IpAddr::V4(address) => (&self.v4.intervals, self.v4.lookup(address.to_bits())),
@@ -86,7 +84,7 @@ impl<T: Copy> PrefixTable<T> {
     }
 }
 
-/// Finds the bundle of a packet; bundles are numbered in the order in which they were given.
+/// Finds the bundle of a packet. Bundles are numbered in the order given.
 #[derive(Clone, Debug)]
 pub struct BundleTable {
     prefixes: PrefixTable<usize>,
@@ -94,7 +92,7 @@ pub struct BundleTable {
 }
 
 impl BundleTable {
-    /// From the source and destination prefixes of each bundle. No source prefixes: any source.
+    /// Builds the table from the source and destination prefixes of each bundle. No source prefixes: any source.
     pub fn new<'a>(
         bundles: impl Iterator<Item = (&'a [IpNet], &'a [IpNet])>,
     ) -> Result<Self, TableError> {
@@ -283,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Addresses and prefixes close together, so that they nest and meet.
+    /// Addresses and prefixes close together, so that they nest and touch.
     fn prefix() -> impl Strategy<Value = IpNet> {
         let v4 = (0..64_u32, 24..=32_u8)
             .prop_map(|(low, len)| Ipv4Net::new_assert(Ipv4Addr::from_bits(low), len).into());

@@ -1,14 +1,14 @@
-//! How long packets of sparse flows waited in a bundle's queue, second by second.
+//! Wait times of packets of sparse flows in a bundle's queue, per second.
 //!
-//! A packet counts whose flow had nothing else in the queue when the packet came
-//! ([`SparseWait`](crate::qdisc::SparseWait)): the first packet of a request, a ping, a packet of a voice call. The
-//! host hands over each wait; percentiles come from a histogram of fixed size.
+//! A packet counts if its flow had nothing else in the queue when it arrived
+//! ([`SparseWait`](crate::qdisc::SparseWait)): the first packet of a request, a ping, a packet of a voice call.
+//! The host reports each wait. Percentiles come from a histogram of fixed size.
 //!
 //! ```text
 //! waits below 16 us : one bucket for each microsecond
 //! longer waits      : 16 buckets for each power of two, up to 67 s
 //! ```
-//! A bucket is reported by its middle, which is at most 3.2 % (or half a microsecond) away from any wait in it.
+//! The middle of a bucket stands for its waits. It is at most 3.2 % (or half a microsecond) away from any of these.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use crate::units::{Duration, Timestamp};
 
-/// Time that is summed up (the status says "last second").
+/// Time span of one summary (the status says "last second").
 const SPAN: Duration = Duration::from_secs(1);
 /// Buckets for each power of two, as a power of two.
 const SUB_BITS: u32 = 4;
@@ -58,8 +58,7 @@ impl Waits {
         *counter = counter.saturating_add(1);
     }
 
-    /// Ends the second if it is over at `now`. Call at least a few times a second; a second that is ended late is
-    /// longer by as much.
+    /// Ends the second if it is over at `now`. Call at least a few times a second: a late call lengthens the second.
     pub fn on_time(&mut self, now: Timestamp) {
         let began = *self.began.get_or_insert(now);
         if now.saturating_since(began) < SPAN {
@@ -79,7 +78,7 @@ impl Waits {
         &self.last
     }
 
-    /// The last whole second, if it has ended since this was called last.
+    /// The last whole second, if it has ended since the last call.
     pub fn take(&mut self) -> Option<&WaitSecond> {
         core::mem::take(&mut self.is_new).then_some(&self.last)
     }
@@ -93,7 +92,7 @@ fn summary(at: Timestamp, counts: &[u32]) -> WaitSecond {
     WaitSecond { at, count, p50, p99, counts }
 }
 
-/// The least wait that `percent` of all, `total`, do not exceed.
+/// The smallest wait that at least `percent` of all `total` waits do not exceed.
 fn percentile(counts: &[(Duration, u32)], total: u64, percent: u64) -> Option<Duration> {
     let rank = (total * percent).div_ceil(100);
     let mut seen = 0;

@@ -1,4 +1,4 @@
-//! What every delay-based law needs around its steering: start, drains, loss and app-limited rules.
+//! The frame of every delay-based algorithm around its steering: start, drains, loss and app-limited rules.
 //!
 //! ```text
 //!             x > 3 xd for a full window               every 10 s, or x > 4 x* for 4 Tl
@@ -7,42 +7,41 @@
 //!     ▲                                                                                    │
 //!     └──────── releasing ◄──── a probe that found no queue, before any limit ─────────────┘
 //! ```
-//! xd is the delay of six packets or 0.75 ms, whichever is longer, where x* may be less: a shorter queue of hosts
-//! in slow start is a burst's.
+//! xd is the delay of six packets or 0.75 ms, whichever is longer, where x* may be less: a shorter queue of
+//! hosts in slow start comes from a burst.
 //!
-//! **Start.** Without limits until self-inflicted queueing is seen, or found by a drain, the probe: a
-//! box that starts under load takes the standing queue for a part of the base, and all it can see is
-//! a delivery rate that stays the same. E is the largest short-train delivery rate of the last loop
-//! time: during slow start the rate over a round trip is far below the capacity, while trains that
-//! meet a queue leave the bottleneck at its rate. A probe that finds no queue confirms the base for
-//! rates up to its own, and lets go little by little what it has held back: buffers too shallow for
-//! a queue to be seen would drop it.
+//! **Start.** Limits are off until self-inflicted queueing is seen, or found by a drain, the probe. A box
+//! that starts under load takes the standing queue for a part of the base. All it can see is a delivery rate
+//! that stays the same. E is the largest short-train delivery rate of the last loop time. During slow start
+//! the rate over a round trip is far below the capacity, while trains that meet a queue leave the bottleneck
+//! at its rate. A probe that finds no queue confirms the base for rates up to its own. It then releases the
+//! packets held back little by little: buffers too shallow for a queue to be seen would drop them.
 //!
-//! **Start of a single flow** (`flow = true`, for a TCP sender). No hosts behind it have a window of
-//! their own, so what is "without limits" for a bundle is slow start here: from the initial window,
-//! doubling each round trip. It ends as the limits of a bundle begin, or at the first loss. A timeout
-//! leaves the least window, from which slow start begins anew. A law that sets a rate gets a window
-//! besides, twice the one it steers for: a rate alone would send into a path that has stopped.
+//! **Start of a single flow** (`flow = true`, for a TCP sender). No hosts behind it have a window of their
+//! own, so "without limits" means slow start here: from the initial window, doubling each round trip. It ends
+//! as the limits of a bundle begin, or at the first loss. A timeout leaves the least window, and slow start
+//! begins again from there. An algorithm that sets a rate also gets a window of twice the one it steers for:
+//! a rate alone would send into a path that has stopped.
 //!
-//! **Drain.** The base is the least round trip ever seen, and x is relative to it, so only a window
-//! small enough to empty the queue tells whether the base still holds; see [`super::drain`]. One of
-//! another bundle refills what a shallow drain takes from a common queue: some go below the base.
+//! **Drain.** The base is the least round trip ever seen, and x is relative to it. So only a window small
+//! enough to empty the queue shows whether the base still holds; see [`super::drain`]. A drain of another
+//! bundle refills the room that a shallow drain makes in a common queue: some drains go below the base.
 //!
-//! **Competing traffic.** A queue that stands in spite of the window starts a drain, and several of them lead nowhere
-//! if the queue is that of competing traffic. A single flow may be asked to compete (`rival.rs`). The limits of a bundle
-//! hold only while they pay, which its sendbox decides (`bundle/control/supervisor.rs`).
+//! **Competing traffic.** A queue that stands in spite of the window starts a drain, and several drains lead
+//! nowhere if cross traffic makes the queue. A single flow can be set to compete (`rival.rs`). The limits of
+//! a bundle hold only while they pay, which its sendbox decides (`bundle/control/supervisor.rs`).
 //!
-//! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to what is delivered
-//! and stops growth for 4 round trips; less never lowers it.
+//! **Loss.** More than 5 % of the window for 1.5 round trips lowers the window to the delivered bytes and
+//! stops growth for 4 round trips; less never lowers it.
 //!
-//! **Shallow buffers** overflow before a queue of 3 x* can stand (see [`super::overflow`]). From the
-//! second overflow on limits hold, once a drain has confirmed the base. Each lowers the window to what
-//! the path carries and x*, and for half a minute it grows no further and the rate stays at that of the
-//! bottleneck: no law looks for more there, and what a drain has held back leaves without a burst.
+//! **Shallow buffers** overflow before a queue of 3 x* can stand (see [`super::overflow`]). From the second
+//! overflow on limits hold, once a drain has confirmed the base. Each lowers the window to the content of the
+//! path and x*. For half a minute the window grows no further and the rate stays at the bottleneck's. No
+//! algorithm looks for more there, and the packets that a drain has held back leave without a burst.
 //!
-//! **App-limited.** The window neither falls, unless queueing is plain, nor grows, unless it is
-//! nearly full; nothing is drained. It does not hold while queueing is visible, or else a bundle
-//! whose queue stands at the bottleneck would find its own queue empty and never take control again.
+//! **App-limited.** The window falls only if queueing is plain, and grows only if it is nearly full; nothing
+//! is drained. This rule does not hold while queueing is visible. A bundle with its queue at the bottleneck
+//! would otherwise find its own queue empty and never take control again.
 
 mod draining;
 mod rival;
@@ -54,9 +53,9 @@ use alloc::vec;
 
 use self::rival::Rival;
 use self::watch::{LossWatch, STEADY_SHARE, Steady};
-use super::drain::{DEEP, Drain, Release, Verdict, tolerance_s};
+use super::drain::{DEEP, Drain, DrainVerdict, Release, tolerance_s};
 use super::estimators::{Path, PathEstimator, duration};
-use super::law::{Law, Tripwires};
+use super::interim::{Interim, Tripwires};
 use super::overflow::OverflowWatch;
 use super::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::random::{Stream, Streams};
@@ -65,46 +64,46 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// A steering function around a queue of [`Path::target_bytes`].
 pub trait DelayLaw: Send {
-    /// A bundle on a slow path aims for less than six packets (see [`PathEstimator`]): of a law that finds its share
-    /// beside another bundle though the one that has less then aims for less.
+    /// A bundle on a slow path aims for less than six packets (see [`PathEstimator`]). For algorithms that
+    /// find their share next to another bundle even though the bundle with less then aims for less.
     const IS_SHORT_ON_SLOW_PATHS: bool = false;
-    /// The next window in bytes and, for laws that set one, the rate in bytes per second.
-    fn steer(&mut self, path: &Path, window: &Window) -> Steering;
+    /// The next window in bytes and, for algorithms that set one, the rate in bytes per second.
+    fn steer(&mut self, path: &Path, window: &DelayWindow) -> Steering;
     /// The window was set from outside: forget velocity and integrals.
     fn restart(&mut self, path: &Path);
-    /// Why the last decision was what it was.
+    /// Reason for the last decision.
     fn reason(&self) -> &'static str;
 }
 
-/// The window that a law steers, with the bounds it has to respect.
+/// The window that an algorithm steers, with the bounds it has to respect.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct DelayWindow {
     /// Window in force (bytes).
     pub bytes: f64,
-    /// What the window may grow to (bytes).
+    /// Largest window that growth may reach (bytes).
     pub growth_limit_bytes: f64,
-    /// What the path carries in a base, no queue included (bytes).
+    /// Bytes that the path holds in a base, no queue included (bytes).
     pub content_bytes: f64,
     /// Segment size (bytes).
     pub mss_bytes: f64,
-    /// Share of late that was lost, as long as it is too little to be taken for congestion.
+    /// Recent share of lost bytes, as long as it is too little to be taken for congestion.
     pub loss: f64,
     /// Limits have begun to hold so recently that rates still show the slow start.
     pub is_fresh: bool,
 }
 
-/// What a law decides.
+/// Decision of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steering {
     /// Window in bytes.
     pub window_bytes: f64,
     /// Rate in bytes per second; `None`: derived from the window.
     pub rate_bytes_per_s: Option<f64>,
-    /// The window binds besides the rate.
+    /// The window binds in addition to the rate.
     pub window_binds: bool,
 }
 
-/// The parameter that makes of a law for bundles one for a single flow.
+/// The parameter that fits an algorithm for bundles to a single flow.
 pub const FLOW: Param<bool> =
     Param::switch("flow", "for the sender of a single flow: slow start instead of no limits");
 
@@ -115,28 +114,28 @@ pub const MODE_SWITCHING: Param<bool> = Param::switch(
 )
 .also(", true only with flow");
 
-/// Targets of standing delay from which on limits hold.
+/// Standing delay, in targets, above which limits hold.
 const START_TARGETS: f64 = 3.0;
-/// Window of a flow over the one steered for, where a rate is what binds.
+/// Window of a flow over the one steered for, where a rate binds.
 const FLOW_WINDOW: f64 = 2.0;
 /// Jitter of that time: bundles that started together must not drain together for ever.
 const DRAIN_JITTER: f64 = 0.2;
 /// Time from the first limit to the first drain: other bundles may still be unshaped.
 const FIRST_DRAIN_S: f64 = 2.0;
-/// Least window over what was recently delivered in a base: that of a deep drain.
+/// Least window over the bytes recently delivered in a base: as in a deep drain.
 const WINDOW_FLOOR: f64 = 1.0 - DEEP;
 /// Loop times for which the first estimate of the capacity is held: one until its window shows in
 /// the delivery rate, one for the rate's span, one for the queue of the slow start to leave.
 const FIRST_LOOPS: f64 = 3.0;
-/// Largest window over what was recently delivered in a base: growth of a quarter a round trip,
-/// which is also what the ceiling of the rate allows.
+/// Largest window over the bytes recently delivered in a base: growth of a quarter a round trip, which the
+/// ceiling of the rate allows, too.
 const GROWTH: f64 = 1.25;
-/// Highest rate over that of the bottleneck while a buffer counts as shallow: hardly more must arrive
-/// there than leaves, yet new capacity must show.
+/// Highest rate over the bottleneck's while a buffer counts as shallow: hardly more must arrive there than
+/// leaves, yet new capacity must show.
 const SHALLOW_RATE: f64 = 1.05;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+enum DelayPhase {
     Measuring,
     Steering,
     Draining(Drain),
@@ -147,11 +146,11 @@ enum Phase {
 pub struct DelayControl<L> {
     law: L,
     estimator: PathEstimator,
-    phase: Phase,
+    phase: DelayPhase,
     /// When the limits began to hold.
     shaped_since_s: f64,
-    /// The capacity that trains had shown by then, or that was there before a drain; rates count from
-    /// the other time on.
+    /// The capacity that trains had shown until `known_until_s`, or the rate before a drain. After that time
+    /// measured rates count.
     known_bytes_per_s: f64,
     known_until_s: f64,
     window_bytes: f64,
@@ -163,10 +162,10 @@ pub struct DelayControl<L> {
     drains: Stream,
     now_s: f64,
     next_drain_s: f64,
-    /// The base that the last drain has left, or for which one is due.
+    /// The base after the last drain, or the base for which a drain is due.
     drained_base_s: f64,
     periodic_drains: u32,
-    /// Round trip that a deep drain took for that of a longer path.
+    /// Round trip that a deep drain took for the base of a longer path.
     longer_s: Option<f64>,
     steady: Steady,
     is_steady: bool,
@@ -174,13 +173,13 @@ pub struct DelayControl<L> {
     confirmed_bytes_per_s: f64,
     /// Time for which a queue has stood although the window is enforced.
     queueing_s: f64,
-    /// Idle, and no sample near the base, since.
+    /// Since when the bundle has been idle without a sample near the base.
     detached_since_s: Option<f64>,
     loss: LossWatch,
     /// Window before the loss that still lasts, 0 without one.
     before_loss_bytes: f64,
     overflow: OverflowWatch,
-    /// What a single flow knows of competing traffic, if it is to compete.
+    /// State of competing with cross traffic, if a single flow is to compete.
     rival: Option<Rival>,
     /// The host enforces the limits now: a drain that it does not enforce shows nothing.
     is_enforced: bool,
@@ -193,7 +192,7 @@ impl<L: DelayLaw> DelayControl<L> {
         Self {
             law,
             estimator: PathEstimator::new(ByteCount::new(1514), L::IS_SHORT_ON_SLOW_PATHS),
-            phase: Phase::Measuring,
+            phase: DelayPhase::Measuring,
             shaped_since_s: f64::INFINITY,
             known_bytes_per_s: 0.0,
             known_until_s: 0.0,
@@ -242,9 +241,9 @@ impl<L: DelayLaw> DelayControl<L> {
         seconds * (1.0 + DRAIN_JITTER * (2.0 * self.drains.unit() - 1.0))
     }
 
-    /// No limits until a queue is seen, and no probe for one before the rate has been steady.
+    /// Removes the limits until a queue is seen, and starts no probe before the rate has been steady.
     fn unlimited(&mut self) {
-        self.phase = Phase::Measuring;
+        self.phase = DelayPhase::Measuring;
         self.shaped_since_s = f64::INFINITY;
         self.steering = None;
         self.steady = Steady::default();
@@ -267,7 +266,7 @@ impl<L: DelayLaw> DelayControl<L> {
         if let Some(bytes) = &mut self.slow_start_bytes
             && is_filled
         {
-            // Twice what is delivered in a window is as fast as slow start goes.
+            // Twice the bytes delivered in a window is as fast as slow start goes.
             *bytes += measurement.acked.as_f64().min(*bytes);
         }
     }
@@ -285,14 +284,15 @@ impl<L: DelayLaw> DelayControl<L> {
             self.unlimited();
             self.slow_start_bytes = Some(self.min_window_bytes());
             self.reason = "timeout";
-        } else if self.phase == Phase::Measuring && path.bottleneck_bytes_per_s > 0.0 {
+        } else if self.phase == DelayPhase::Measuring && path.bottleneck_bytes_per_s > 0.0 {
             let delivery = path.delivery_bytes_per_s;
             self.begin(path.train_bytes_per_s.clamp(delivery, 4.0 * delivery), &path);
             self.reason = "loss in slow start";
         }
     }
 
-    /// The host enforces limits from now on. A queue stood until now, and what it left at is the path's rate.
+    /// The host enforces limits from now on. A queue stood until now, so its departure rate is the path's
+    /// rate.
     fn enforced(&mut self) {
         self.is_enforced = true;
         self.estimator.restart();
@@ -344,7 +344,7 @@ impl<L: DelayLaw> DelayControl<L> {
     fn begin(&mut self, capacity_bytes_per_s: f64, path: &Path) {
         self.known_bytes_per_s = capacity_bytes_per_s;
         self.set_window(capacity_bytes_per_s * path.base_s + path.target_bytes, path);
-        self.phase = Phase::Steering;
+        self.phase = DelayPhase::Steering;
         self.shaped_since_s = self.now_s;
         self.known_until_s = self.now_s + FIRST_LOOPS * path.loop_s;
         self.next_drain_s = self.now_s + self.jittered(FIRST_DRAIN_S.max(10.0 * path.loop_s));
@@ -354,8 +354,8 @@ impl<L: DelayLaw> DelayControl<L> {
         self.now_s < self.shaped_since_s + FIRST_LOOPS * path.loop_s
     }
 
-    /// What the path carries in a base. In the first loop times the delivery rate still shows what
-    /// the hosts sent in slow start, and after a drain what the drain let through.
+    /// Bytes that the path holds in a base. In the first loop times the delivery rate still shows the hosts'
+    /// rate in slow start, and after a drain the rate that the drain let through.
     fn content_bytes(&self, path: &Path) -> f64 {
         let known = if self.now_s < self.known_until_s { self.known_bytes_per_s } else { 0.0 };
         path.recent_bytes_per_s.max(known) * path.base_s
@@ -378,7 +378,7 @@ impl<L: DelayLaw> DelayControl<L> {
         } else {
             GROWTH * content_bytes + 2.0 * path.target_bytes
         };
-        let window = Window {
+        let window = DelayWindow {
             bytes: self.window_bytes,
             content_bytes,
             growth_limit_bytes: if may_grow { cap } else { self.window_bytes.min(cap) },
@@ -387,64 +387,64 @@ impl<L: DelayLaw> DelayControl<L> {
             is_fresh: self.is_fresh(path),
         };
         let steering = self.law.steer(path, &window);
-        // A base that is too small makes every law lower the window without end, and the delivery
-        // rate with it: below this floor a drain has to decide.
+        // With a base that is too small every algorithm lowers the window without end, and the delivery rate
+        // with it. Below this floor a drain has to decide.
         let floor = self.min_window_bytes().max(WINDOW_FLOOR * content_bytes);
         self.window_bytes = steering.window_bytes.max(floor.min(self.window_bytes));
         self.steering = Some(steering);
         self.reason = self.law.reason();
     }
 
-    /// What a path carries whose buffer holds hardly any queue.
+    /// Window for a path with a buffer that holds hardly any queue.
     fn shallow_window_bytes(&self, path: &Path) -> f64 {
         (1.0 + self.loss.random_share()) * self.content_bytes(path) + path.target_bytes
     }
 
-    /// No faster than this, so that no burst of what was held back meets the end of the buffer.
+    /// Highest rate at which the packets held back make no burst at the end of the buffer.
     fn shallow_rate(&self) -> Option<Rate> {
         let most = SHALLOW_RATE * self.estimator.path().bottleneck_bytes_per_s;
         self.overflow.is_recent(self.now_s).then(|| Rate::from_bytes_per_sec_f64(most))
     }
 
     fn yield_to_overflow(&mut self, path: &Path) {
-        if self.phase == Phase::Steering {
+        if self.phase == DelayPhase::Steering {
             self.window_bytes = self.window_bytes.min(self.shallow_window_bytes(path));
         }
     }
 
     fn yield_to_loss(&mut self, path: &Path) {
         let delivered = path.recent_bytes_per_s * (path.base_s + path.standing_s);
-        if 0.98 * delivered < self.window_bytes && self.phase == Phase::Steering {
+        if 0.98 * delivered < self.window_bytes && self.phase == DelayPhase::Steering {
             self.before_loss_bytes = self.before_loss_bytes.max(self.window_bytes);
             self.set_window(0.98 * delivered, path);
             self.reason = "sustained loss";
         }
     }
 
-    /// What was lost was no congestion: the window was right before.
+    /// The loss was no congestion: the window was right before.
     fn take_back_loss(&mut self) {
         self.loss = LossWatch::default();
         self.overflow = OverflowWatch::default();
         self.estimator.take_back_losses();
-        if self.phase == Phase::Steering && self.before_loss_bytes > self.window_bytes {
+        if self.phase == DelayPhase::Steering && self.before_loss_bytes > self.window_bytes {
             let path = *self.estimator.path();
             self.set_window(self.before_loss_bytes, &path);
         }
     }
 
-    /// What is outstanding counts the way back: the window moves with it, the queue stays.
+    /// The bytes outstanding include the way back: the window moves with it, the queue stays.
     fn shift(&mut self, by_s: f64) {
         self.estimator.shift_s(by_s);
         self.drained_base_s += by_s;
         self.longer_s = self.longer_s.map(|longer_s| longer_s + by_s);
         let by_bytes = by_s * self.estimator.path().recent_bytes_per_s;
         self.window_bytes = (self.window_bytes + by_bytes).max(self.min_window_bytes());
-        if let Phase::Draining(drain) = &mut self.phase {
+        if let DelayPhase::Draining(drain) = &mut self.phase {
             drain.shift(by_s, by_bytes);
         }
     }
 
-    /// Raises the base of a mostly idle bundle whose path has become longer: it cannot drain.
+    /// Raises the base of a mostly idle bundle on a path that has become longer: the bundle cannot drain.
     fn follow_idle_base(&mut self, path: &Path, rtt_s: f64) {
         let near_s = path.base_s + 2.0 * tolerance_s(path);
         if path.idle <= 0.3 || rtt_s <= near_s {
@@ -482,11 +482,12 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             return;
         };
         let rtt_s = measurement.rtt.map_or(path.base_s, |rtt| rtt.min.as_secs_f64());
-        // What left in the first loop time may still have met the full buffer of the slow start.
+        // Packets that left in the first loop time may still have met the full buffer of the slow start.
         let is_ours = path.sent_at_s >= shaped_since_s + path.loop_s;
         let lost_bytes = measurement.lost.filter(|_| is_ours).map_or(0.0, ByteCount::as_f64);
         let is_losing = self.loss.on_measurement(self.now_s, &path, lost_bytes);
-        // A rate that the host of an aggregate holds down is steady, whatever the path carries.
+        // The host of an aggregate may hold the rate down; such a rate is steady, whatever the capacity of
+        // the path.
         let is_held = self.slow_start_bytes.is_none() && measurement.cwnd_limited == Some(false);
         self.is_steady = self.steady.on_rate(self.now_s, &path) && !is_held;
         // The flow of a sender has its own answer to loss.
@@ -497,14 +498,14 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 self.yield_to_overflow(&path);
             }
         }
-        let competes_alone = self.phase == Phase::Steering && self.rivals(&path, rtt_s);
+        let competes_alone = self.phase == DelayPhase::Steering && self.rivals(&path, rtt_s);
         match self.phase {
-            Phase::Measuring => {
+            DelayPhase::Measuring => {
                 self.slow_start(measurement);
                 self.measure(now, &path);
             }
-            Phase::Steering if competes_alone => self.compete_alone(&path),
-            Phase::Steering => {
+            DelayPhase::Steering if competes_alone => self.compete_alone(&path),
+            DelayPhase::Steering => {
                 self.steer(&path);
                 if is_losing {
                     self.yield_to_loss(&path);
@@ -512,8 +513,8 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                     self.before_loss_bytes = 0.0;
                 }
             }
-            Phase::Draining(drain) => self.drain(drain, &path, rtt_s),
-            Phase::Releasing(release) => self.release(release, now, &path),
+            DelayPhase::Draining(drain) => self.drain(drain, &path, rtt_s),
+            DelayPhase::Releasing(release) => self.release(release, now, &path),
         }
         // Without limits a bundle looks idle, whatever waits at the bottleneck.
         if self.is_enforced {
@@ -541,7 +542,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
 
     fn next_timer(&self) -> Option<Timestamp> {
         match &self.phase {
-            Phase::Draining(drain) => Some(Timestamp::ZERO + duration(drain.ends_s())),
+            DelayPhase::Draining(drain) => Some(Timestamp::ZERO + duration(drain.ends_s())),
             _ => None,
         }
     }
@@ -549,27 +550,27 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
     fn on_timer(&mut self, now: Timestamp) {
         self.now_s = now.as_secs_f64();
         let is_due = self.next_timer().is_some_and(|at| now >= at);
-        if let Phase::Draining(drain) = self.phase
+        if let DelayPhase::Draining(drain) = self.phase
             && is_due
         {
             let path = *self.estimator.path();
-            self.finish_drain(&drain, Verdict::Unknown, &path);
+            self.finish_drain(&drain, DrainVerdict::Unknown, &path);
         }
     }
 
     fn send_limits(&self) -> SendLimits {
         let cwnd = |bytes: f64| Some(ByteCount::new(bytes as u64));
         let (cwnd, pacing_rate) = match (self.phase, self.steering) {
-            (Phase::Measuring, _) => (self.slow_start_bytes.and_then(cwnd), None),
-            (Phase::Releasing(release), _) => {
+            (DelayPhase::Measuring, _) => (self.slow_start_bytes.and_then(cwnd), None),
+            (DelayPhase::Releasing(release), _) => {
                 let rate = Rate::from_bytes_per_sec_f64(release.bytes_per_s);
                 (self.slow_start_bytes.and_then(cwnd), Some(rate))
             }
-            (Phase::Draining(drain), _) => {
+            (DelayPhase::Draining(drain), _) => {
                 (cwnd(drain.window_bytes.max(self.min_window_bytes())), None)
             }
             (
-                Phase::Steering,
+                DelayPhase::Steering,
                 Some(Steering { rate_bytes_per_s: Some(rate), window_binds, .. }),
             ) => {
                 let cwnd = if window_binds {
@@ -580,38 +581,38 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
                 let rate = Rate::from_bytes_per_sec_f64(rate);
                 (cwnd, Some(self.shallow_rate().map_or(rate, |most| rate.min(most))))
             }
-            (Phase::Steering, _) => (cwnd(self.window_bytes), self.shallow_rate()),
+            (DelayPhase::Steering, _) => (cwnd(self.window_bytes), self.shallow_rate()),
         };
         // A drain that did not bind would show nothing.
-        let is_plain = matches!(self.phase, Phase::Draining(_));
+        let is_plain = matches!(self.phase, DelayPhase::Draining(_));
         let app_limited = Some(self.estimator.path().app_limited && !is_plain);
         SendLimits { cwnd, ssthresh: None, pacing_rate, app_limited }
     }
 
-    fn law(&self) -> Law {
-        if self.phase != Phase::Measuring || self.slow_start_bytes.is_none() {
-            return Law::HOLD;
+    fn interim(&self) -> Interim {
+        if self.phase != DelayPhase::Measuring || self.slow_start_bytes.is_none() {
+            return Interim::HOLD;
         }
-        // A window that doubles once a round has doubled again before the next report tells of a queue.
+        // A window that doubles once a round has doubled again before the next report shows a queue.
         let path = self.estimator.path();
         let is_known = path.bottleneck_bytes_per_s > 0.0;
         let queued = || duration(path.base_s + START_TARGETS * path.target_s);
         let rtt = if is_known { queued() } else { Duration::MAX };
-        Law { tripwires: Tripwires { rtt, ..Tripwires::NONE }, ..Law::DOUBLING }
+        Interim { tripwires: Tripwires { rtt, ..Tripwires::NONE }, ..Interim::DOUBLING }
     }
 
     fn state(&self) -> State {
         let path = self.estimator.path();
         State {
             phase: match self.phase {
-                Phase::Measuring => "measuring",
-                Phase::Steering if self.rival.as_ref().is_some_and(Rival::is_competing) => {
+                DelayPhase::Measuring => "measuring",
+                DelayPhase::Steering if self.rival.as_ref().is_some_and(Rival::is_competing) => {
                     "competing"
                 }
-                Phase::Steering if path.app_limited => "app_limited",
-                Phase::Steering => "shaping",
-                Phase::Draining(_) => "draining",
-                Phase::Releasing(_) => "releasing",
+                DelayPhase::Steering if path.app_limited => "app_limited",
+                DelayPhase::Steering => "shaping",
+                DelayPhase::Draining(_) => "draining",
+                DelayPhase::Releasing(_) => "releasing",
             },
             reason: self.reason,
             min_rtt: self.estimator.min_rtt(),

@@ -1,58 +1,59 @@
 //! Active drains: a window small enough to empty the queue shows whether the base still holds.
 //!
 //! ```text
-//! least round trip of what left with the window enforced      verdict
+//! least round trip of packets sent with the window enforced   verdict
 //! at the base, or below it                                    confirmed
-//! above it, but the queue has become shorter                  queueing: others, or not yet drained
+//! above it, but the queue has become shorter                  queueing: cross traffic, or not yet drained
 //! as long as before, the same twice, and the delivery         longer: there is no queue, the path
 //! rate fell as well                                           itself has this round trip
 //! ```
-//! A capacity that was halved and a path that has become longer look the same in window, rate and
-//! round trip; only their reaction to a smaller window tells them apart.
+//! A capacity that was halved and a path that has become longer look the same in window, rate and round trip.
+//! Only their reaction to a smaller window distinguishes the two.
 
 use super::estimators::Path;
 
-/// A drain leaves the path short of this many packets, to go below a base that is too high.
+/// A drain keeps the path short of this many packets, to go below a base that is too high.
 const UNDERSHOOT_PACKETS: f64 = 6.0;
-/// But of no more than costs 0.2 % of the throughput, 3 loop times long and every 10 s ...
+/// The missing packets cost at most 0.2 % of the throughput, with a drain of 3 loop times every 10 s ...
 const COST_S: f64 = 0.002 * 10.0 / 3.0;
-/// ... and of a share of its content that is neither lost in noise nor starves the hosts.
+/// ... and are at least a share of the content that exceeds noise, and at most one that does not starve the
+/// hosts.
 const UNDERSHOOT_MIN: f64 = 0.03;
 const UNDERSHOOT_MAX: f64 = 0.5;
-/// Undershoot of a drain that must tell a longer path from a queue (share of the content).
+/// Undershoot of a drain that must distinguish a longer path from a queue (share of the content).
 pub const DEEP: f64 = 0.15;
-/// Undershoot of the second drain that a longer path has to withstand: who shares the bottleneck can
-/// make up for one drain by chance, when it grows just then, but not for both by the same.
+/// Undershoot of the second drain that a longer path has to withstand. Cross traffic can make up for one
+/// drain by chance, when it grows just then, but not for both drains by the same amount.
 pub const DEEPER: f64 = 0.3;
-/// As little as confirms the base.
+/// Least undershoot that confirms the base.
 pub const SHALLOW: f64 = 0.0;
 /// Samples that a drain takes the least of.
 const SAMPLES: u32 = 8;
 /// The delivery rate has followed the window of a deep drain if it fell below this share.
 const RATE_FELL: f64 = 0.93;
-/// A drain gives up after so many loop times, and not before this time.
+/// A drain gives up after this many loop times, and not before this time.
 const LOOPS_MAX: f64 = 20.0;
 const TIME_MAX_S: f64 = 2.0;
-/// A drain gives up after so many loop times without a measurement, too, and not before this time: nothing leaves then.
+/// A drain also gives up after this many loop times without a measurement, and not before this time: nothing
+/// leaves then.
 const QUIET_LOOPS: f64 = 5.0;
 const QUIET_S: f64 = 0.5;
-/// Excess of the rate of a release over that before the drain, one loop time later: nothing at first
-/// and then doubling every loop time, so that a release binds only for a moment.
+/// Excess of the rate of a release over the rate before the drain, one loop time later. It is nothing at
+/// first and then doubles every loop time, so that a release binds only for a moment.
 const RELEASE_EXCESS: f64 = 0.05;
-/// A release ends at this multiple of the rate before it: a queue that it has not emptied by then is
-/// fed by the hosts.
+/// A release ends at this multiple of the rate before it: the hosts then feed the rest of the queue.
 const RELEASE_MAX: f64 = 8.0;
 
-/// What a drain has shown.
+/// Result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
+pub enum DrainVerdict {
     /// The base holds; it has come down by this much meanwhile (seconds).
     Confirmed(f64),
     /// The path's own round trip is this (seconds).
     Longer(f64),
     /// There is still a queue.
     Queueing,
-    /// Too little was sent to tell.
+    /// Too little was sent for a verdict.
     Unknown,
 }
 
@@ -65,9 +66,9 @@ pub struct Drain {
     pub attempt: u32,
     /// Window while it lasts (bytes).
     pub window_bytes: f64,
-    /// Delivery rate of a loop time before (bytes per second).
+    /// Delivery rate one loop time before (bytes per second).
     pub rate_before: f64,
-    /// No more than this outstanding: what leaves from then on meets no queue of ours (bytes).
+    /// Bytes outstanding at most: packets that leave from then on meet no queue of ours (bytes).
     reached_bytes: f64,
     /// Ends then, with or without a verdict (seconds).
     deadline_s: f64,
@@ -90,7 +91,7 @@ pub fn noise_s(path: &Path) -> f64 {
     path.noise_s + 0.25e-3
 }
 
-/// Round trips closer than this are the same to a law (seconds).
+/// Round trips closer than this are the same to an algorithm (seconds).
 pub fn tolerance_s(path: &Path) -> f64 {
     (path.target_s / 2.0).max(noise_s(path))
 }
@@ -124,7 +125,7 @@ impl Drain {
         }
     }
 
-    /// Deep enough to tell a longer path from a queue.
+    /// Whether the drain is deep enough to distinguish a longer path from a queue.
     pub fn is_deep(&self) -> bool {
         self.undershoot >= DEEP
     }
@@ -134,8 +135,8 @@ impl Drain {
         self.deadline_s.min(self.measured_s + self.quiet_s)
     }
 
-    /// Takes a round trip; tells the verdict once it is known.
-    pub fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<Verdict> {
+    /// Takes a round trip; returns the verdict once it is known.
+    pub fn on_measurement(&mut self, now_s: f64, path: &Path, rtt_s: f64) -> Option<DrainVerdict> {
         self.measured_s = now_s;
         if path.in_flight_bytes <= self.reached_bytes {
             self.reached_s.get_or_insert(now_s);
@@ -151,37 +152,37 @@ impl Drain {
         let is_complete = self.samples >= SAMPLES && now_s >= self.first_sample_s + path.loop_s;
         if is_complete {
             match (self.verdict(path), self.longer_s) {
-                (Verdict::Longer(rtt_s), None) => self.look_again(rtt_s),
-                (Verdict::Longer(rtt_s), Some(before_s))
+                (DrainVerdict::Longer(rtt_s), None) => self.look_again(rtt_s),
+                (DrainVerdict::Longer(rtt_s), Some(before_s))
                     if libm::fabs(rtt_s - before_s) > noise_s(path) =>
                 {
-                    return Some(Verdict::Queueing);
+                    return Some(DrainVerdict::Queueing);
                 }
                 (verdict, _) => return Some(verdict),
             }
         }
-        (now_s >= self.deadline_s).then_some(Verdict::Unknown)
+        (now_s >= self.deadline_s).then_some(DrainVerdict::Unknown)
     }
 
-    /// A path has one round trip. What others queue looks as unmoved by this drain, yet it varies.
+    /// A path has one round trip. A queue of cross traffic may look as unmoved by this drain, yet it varies.
     fn look_again(&mut self, rtt_s: f64) {
         self.longer_s = Some(rtt_s);
         self.samples = 0;
         self.least_rtt_s = f64::INFINITY;
     }
 
-    fn verdict(&self, path: &Path) -> Verdict {
+    fn verdict(&self, path: &Path) -> DrainVerdict {
         let tolerance_s = tolerance_s(path);
         if self.least_rtt_s <= path.base_s + tolerance_s {
-            return Verdict::Confirmed(self.base_before_s - path.base_s);
+            return DrainVerdict::Confirmed(self.base_before_s - path.base_s);
         }
         let before_s = self.base_before_s + self.standing_before_s;
         let did_rtt_fall = self.least_rtt_s < before_s - tolerance_s;
         let did_rate_fall = self.least_rate < RATE_FELL * self.rate_before;
         if self.is_deep() && !did_rtt_fall && did_rate_fall {
-            return Verdict::Longer(self.least_rtt_s);
+            return DrainVerdict::Longer(self.least_rtt_s);
         }
-        Verdict::Queueing
+        DrainVerdict::Queueing
     }
 
     /// Round trips count as longer by `by_s`, and `by_bytes` more are outstanding.
@@ -194,7 +195,7 @@ impl Drain {
     }
 }
 
-/// The time after a drain that no limits follow: what it has held back leaves without a burst.
+/// The time after a drain that no limits follow: the packets held back leave without a burst.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Release {
     since_s: f64,
@@ -242,9 +243,9 @@ mod tests {
         }
     }
 
-    /// Runs a drain on a path of `rtt_s` without queue, of which `extra_s` is queue once more than
-    /// the content is outstanding.
-    fn run(drain: &mut Drain, mut path: Path, rtt_s: f64) -> Verdict {
+    /// Runs a drain on a path of `rtt_s` without a queue. If more than the content is outstanding, `extra_s`
+    /// of it is queue.
+    fn run(drain: &mut Drain, mut path: Path, rtt_s: f64) -> DrainVerdict {
         path.in_flight_bytes = drain.window_bytes;
         path.delivery_bytes_per_s = drain.window_bytes / rtt_s;
         let mut now_s = 0.0;
@@ -263,14 +264,14 @@ mod tests {
         let path = path(1e-3);
         let mut drain = Drain::new(0.0, &path, SHALLOW, MSS);
         assert_eq!(drain.window_bytes, 0.97 * 600_000.0);
-        assert_eq!(run(&mut drain, path, 0.05), Verdict::Confirmed(0.0));
+        assert_eq!(run(&mut drain, path, 0.05), DrainVerdict::Confirmed(0.0));
     }
 
     #[test]
     fn a_base_learnt_behind_a_queue_comes_down() {
         let path = path(0.0);
         let mut drain = Drain::new(0.0, &path, DEEP, MSS);
-        let Verdict::Confirmed(fell_s) = run(&mut drain, path, 0.0425) else { panic!() };
+        let DrainVerdict::Confirmed(fell_s) = run(&mut drain, path, 0.0425) else { panic!() };
         assert!((fell_s - 0.0075).abs() < 1e-9);
     }
 
@@ -278,11 +279,11 @@ mod tests {
     fn only_a_deep_drain_without_effect_makes_the_path_longer() {
         let path = path(0.03);
         let mut shallow = Drain::new(0.0, &path, SHALLOW, MSS);
-        assert_eq!(run(&mut shallow, path, 0.08), Verdict::Queueing);
+        assert_eq!(run(&mut shallow, path, 0.08), DrainVerdict::Queueing);
         let mut deep = Drain::new(0.0, &path, DEEP, MSS);
-        assert_eq!(run(&mut deep, path, 0.08), Verdict::Longer(0.08));
+        assert_eq!(run(&mut deep, path, 0.08), DrainVerdict::Longer(0.08));
         let mut others = Drain::new(0.0, &path, DEEP, MSS);
-        assert_eq!(run(&mut others, path, 0.06), Verdict::Queueing, "it fell by 20 ms");
+        assert_eq!(run(&mut others, path, 0.06), DrainVerdict::Queueing, "it fell by 20 ms");
     }
 
     #[test]
@@ -296,7 +297,7 @@ mod tests {
             path.sent_at_s = now_s - 0.05;
             drain.on_measurement(now_s, &path, 0.08 + 0.1 * now_s)
         });
-        assert_eq!(verdict, Some(Verdict::Queueing));
+        assert_eq!(verdict, Some(DrainVerdict::Queueing));
     }
 
     #[test]
@@ -305,7 +306,7 @@ mod tests {
         let mut drain = Drain::new(0.0, &path, SHALLOW, MSS);
         path.in_flight_bytes = 1e9;
         assert_eq!(drain.on_measurement(1.9, &path, 0.05), None);
-        assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(Verdict::Unknown));
+        assert_eq!(drain.on_measurement(2.1, &path, 0.05), Some(DrainVerdict::Unknown));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Estimators that the delay-based laws share: least round-trip time, standing delay, bottleneck
-//! rate, loop time and the queue to aim for.
+//! Estimators that the delay-based algorithms share: least round-trip time, standing delay, bottleneck rate,
+//! loop time and the queue to aim for.
 //!
 //! ```text
 //! base  least round trip, all samples; raised only by a drain (see `delay`)
@@ -10,9 +10,9 @@
 //! Q     queue to aim for: share x max(6 packets, 0.75 ms x mu); x* = Q / mu
 //!       (where it is short on slow paths at most max(2 packets, 1.5 ms x mu))
 //! ```
-//! x is a minimum and not a mean: base and x then carry the same bias from noise, which cancels up
-//! to 2/(n+1) of it, where a mean would add all of it (8 packets at 96 Mbit/s for 1 ms). All time
-//! constants are in Tl and not in base: the two differ where reports are late.
+//! x is a minimum and not a mean: base and x then carry the same bias from noise, which cancels up to 2/(n+1)
+//! of it. A mean would add all of it (8 packets at 96 Mbit/s for 1 ms). All time constants are in Tl and not
+//! in base: the two differ where reports are late.
 
 use alloc::collections::VecDeque;
 
@@ -22,12 +22,13 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 /// Queue to aim for (packets) where packets are large against the noise of time stamps: two bundles at one bottleneck
 /// find their shares by it.
 const TARGET_PACKETS: f64 = 6.0;
-/// But where it is to be short on slow paths no longer than this (seconds), one and a half times the noise assumed, as
-/// long as that is more than two packets: six are 14 ms at 5 Mbit/s, and every round trip there would wait for them.
-/// One packet shows a queue, and the second is for the one that a smaller packet's base is short of.
+/// Longest queue to aim for where it is to be short on slow paths (seconds): one and a half times the noise
+/// assumed, if that is more than two packets. Six packets are 14 ms at 5 Mbit/s, and every round trip there
+/// would wait for them. One packet shows a queue. The second makes up for a base that was measured with a
+/// smaller packet.
 const SHORT_TARGET_S: f64 = 1.5e-3;
 const SHORT_TARGET_MIN: f64 = 2.0;
-/// Queue to aim for where they are not: three quarters of the 1 ms of noise assumed.
+/// Queue to aim for where packets are small against that noise: three quarters of the 1 ms of noise assumed.
 const TARGET_S: f64 = 0.75e-3;
 /// Samples that the standing delay takes the least of, at least.
 const STANDING_SAMPLES: u64 = 4;
@@ -35,7 +36,7 @@ const STANDING_SAMPLES: u64 = 4;
 const BOTTLENECK_WINDOW_S: f64 = 1.0;
 /// Gain of the noise estimate: an average over 20 samples.
 const NOISE_GAIN: f64 = 0.05;
-/// What is left of the target after a loss, at most once a loop time (CUBIC's beta, RFC 9438).
+/// Share of the target that remains after a loss, at most once a loop time (CUBIC's beta, RFC 9438).
 const SHARE_CUT: f64 = 0.7;
 /// Smallest share of the target.
 const SHARE_MIN: f64 = 0.25;
@@ -67,7 +68,7 @@ struct Entry {
 }
 
 impl SlidingMin {
-    /// Adds `value` and forgets what is both older than `window_s` and not among the last `keep`.
+    /// Adds `value` and forgets entries both older than `window_s` and not among the last `keep`.
     pub fn push(&mut self, now_s: f64, value: f64, window_s: f64, keep: u64) {
         self.count += 1;
         while self.entries.back().is_some_and(|entry| entry.value >= value) {
@@ -84,7 +85,7 @@ impl SlidingMin {
         self.expire(now_s, window_s, keep);
     }
 
-    /// Forgets what is both older than `window_s` and not among the last `keep`.
+    /// Forgets entries both older than `window_s` and not among the last `keep`.
     pub fn expire(&mut self, now_s: f64, window_s: f64, keep: u64) {
         let (from_s, from_index) = (now_s - window_s, (self.count + 1).saturating_sub(keep));
         let is_old = |entry: &Entry| entry.at_s < from_s && entry.index < from_index;
@@ -103,7 +104,7 @@ impl SlidingMin {
         self.entries.iter_mut().for_each(|entry| entry.value += by);
     }
 
-    /// Replaces what is remembered by these times and values, in order of time.
+    /// Replaces the entries by these times and values, in order of time.
     pub fn replace(&mut self, values: impl Iterator<Item = (f64, f64)>) {
         self.entries.clear();
         for (at_s, value) in values {
@@ -131,7 +132,7 @@ impl SlidingMin {
 pub struct SlidingMax(SlidingMin);
 
 impl SlidingMax {
-    /// Adds `value` and forgets what is older than `window_s`.
+    /// Adds `value` and forgets entries older than `window_s`.
     pub fn push(&mut self, now_s: f64, value: f64, window_s: f64) {
         self.0.push(now_s, -value, window_s, 1);
     }
@@ -171,7 +172,7 @@ impl BottleneckRate {
     }
 }
 
-/// Whether the sender had too little to send to learn from it.
+/// Whether the sender had too little data for its measurement to show anything.
 pub fn is_idle(measurement: &Measurement) -> bool {
     match measurement.idle {
         Some(idle) => idle.as_f64() > IDLE_SHARE,
@@ -179,7 +180,7 @@ pub fn is_idle(measurement: &Measurement) -> bool {
     }
 }
 
-/// What a law decides from. Seconds, bytes and bytes per second.
+/// Input of an algorithm's decision. Seconds, bytes and bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Path {
     /// Time since the previous measurement, at most one loop time.
@@ -196,8 +197,8 @@ pub struct Path {
     pub target_s: f64,
     /// Queue to aim for.
     pub target_bytes: f64,
-    /// The delay of six packets or 0.75 ms, whichever is longer, in a buffer that is deep enough: what a queue of hosts
-    /// in slow start and a buffer's end are told by.
+    /// The delay of six packets or 0.75 ms, whichever is longer, in a buffer that is deep enough. It shows a
+    /// queue of hosts in slow start and the end of a buffer.
     pub deep_target_s: f64,
     /// Delivery rate over about one round trip.
     pub delivery_bytes_per_s: f64,
@@ -241,7 +242,7 @@ pub struct PathEstimator {
     trains: SlidingMax,
     mean_bytes_per_s: f64,
     noise_s: f64,
-    /// No queue is aimed for that is shorter (seconds).
+    /// Least queue to aim for (seconds).
     floor_s: f64,
     last_rtt_s: Option<f64>,
     share: f64,
@@ -252,8 +253,8 @@ pub struct PathEstimator {
 }
 
 impl PathEstimator {
-    /// For packets of `mss` bytes, and a queue to aim for that is short on slow paths or not: not of a single flow, whose
-    /// acknowledgements come in bursts.
+    /// For packets of `mss` bytes, and with a queue to aim for that is short on slow paths or not. A single
+    /// flow does not use the short one, since its acknowledgements come in bursts.
     pub fn new(mss: ByteCount, is_short_on_slow_paths: bool) -> Self {
         Self {
             mss_bytes: mss.as_f64().max(1.0),
@@ -278,9 +279,8 @@ impl PathEstimator {
         }
     }
 
-    /// Takes a measurement. `shaped_since_s`: when this sender's own limits began to hold, since
-    /// losses before that say nothing about them. `None` while the path is not known well enough
-    /// to decide anything.
+    /// Takes a measurement. `shaped_since_s` is the time from which this sender's own limits hold: earlier
+    /// losses say nothing about them. `None` while too little is known about the path for a decision.
     pub fn on_measurement(
         &mut self,
         now: Timestamp,
@@ -388,12 +388,12 @@ impl PathEstimator {
             && now.as_secs_f64() - self.first_at_s >= self.path.loop_s
     }
 
-    /// What was lost was no buffer's: it says nothing of how deep one is.
+    /// The loss was no buffer's: it says nothing about the depth of one.
     pub fn take_back_losses(&mut self) {
         self.share = 1.0;
     }
 
-    /// Replaces the least round-trip time, for what a drain has shown.
+    /// Replaces the least round-trip time by the result of a drain.
     pub fn set_base_s(&mut self, base_s: f64) {
         self.base_s = Some(base_s);
     }
@@ -412,7 +412,7 @@ impl PathEstimator {
         self.recent_rtts.value()
     }
 
-    /// Round trips vary by so much that a shorter queue cannot be told from none.
+    /// Round trips vary by `noise`, so a shorter queue cannot be distinguished from none.
     pub fn set_noise(&mut self, noise: Duration) {
         self.floor_s = noise.as_secs_f64();
     }
@@ -432,7 +432,7 @@ impl PathEstimator {
         self.base_s.map(duration)
     }
 
-    /// Forgets the queue of a time that is over, keeps what describes the path.
+    /// Forgets the queue of a time that is over, keeps the properties of the path.
     pub fn restart(&mut self) {
         self.round_trips.clear();
         self.fresh_round_trips.clear();

@@ -1,5 +1,5 @@
-//! One flow over one bottleneck, for the tests of algorithms, which are told of every acknowledgement or
-//! of many at once.
+//! One flow over one bottleneck, for the tests of algorithms. These are fed with every acknowledgement
+//! or with many at once.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -10,12 +10,12 @@ use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 pub(super) const MSS: ByteCount = ByteCount::new(1500);
-/// What a sender without a window sends at most.
+/// Most bytes that a sender without a window sends.
 const SEND_BUFFER: ByteCount = ByteCount::new(4_000_000);
 
 struct Packet {
     sent: Timestamp,
-    /// When it is acknowledged or, if it was dropped, missed.
+    /// When it is acknowledged or, if it was dropped, noticed as missing.
     known: Timestamp,
     dropped: bool,
     /// Bytes delivered when it was sent, and when that was.
@@ -30,9 +30,9 @@ pub(super) struct Flow {
     pub rtt: Duration,
     /// Packets that may wait.
     pub buffer: u32,
-    /// Least time from one measurement to the next; zero: each tells of one acknowledgement.
+    /// Least time from one measurement to the next; zero: each covers one acknowledgement.
     pub period: Duration,
-    /// What has been acknowledged since the last measurement, and when that was.
+    /// The acknowledgements since the last measurement, and the time of that measurement.
     untold: Measurement,
     told_at: Timestamp,
     free_at: Timestamp,
@@ -94,7 +94,7 @@ impl Flow {
         self.next_send = self.now + gap;
     }
 
-    /// A loss begins an episode; an acknowledgement of what was sent since ends it.
+    /// A loss begins an episode; an acknowledgement of a packet sent since then ends it.
     fn notice(&mut self, packet: &Packet) {
         let event = match self.recovering_since {
             None if packet.dropped => {

@@ -2,38 +2,37 @@
 //! Computer Networks 55(9), 2011) as Linux and ns-3 have it.
 //!
 //! ```text
-//! HyStart++   a round's least round trip, after 8 samples, at least T above that of the round
+//! HyStart++   a round's least round trip, after 8 samples, at least T above the least of the round
 //!             before: conservative slow start, a quarter of the growth (RFC 9406, 4.2)
 //! HyStart     ssthresh = cwnd where acknowledgements close to each other span half a round trip, or
 //!             a round's least round trip is an eighth above the least of all
 //! ```
-//! What judges a round is that of hosts that execute a law ([`super::law::hystart`], with the thresholds).
-//! Here a round ends when what was outstanding at its start has been acknowledged, counted in bytes;
-//! HyStart of Linux and ns-3 asks for one more. HyStart++ serves the first slow start only (RFC 9406,
-//! 4.3), HyStart one until a timeout, or until the host says that it has ended it.
+//! Hosts that execute an interim judge a round by the same code ([`super::interim::hystart`], with the
+//! thresholds). Here a round ends when the bytes outstanding at its start have been acknowledged. HyStart of
+//! Linux and ns-3 wants one byte more. HyStart++ serves the first slow start only (RFC 9406, 4.3), HyStart
+//! one until a timeout, or until the host says that it has ended it.
 //!
 //! Departures: no limit L on the bytes of one acknowledgement; see [`super::window`]. To HyStart++ a
-//! measurement of many acknowledgements counts as as many samples. What aggregated acknowledgements
-//! may be late is 1 ms at any rate, which Linux has up to 2 Gbit/s (hystart_ack_delay); nothing is
-//! taken for paced.
+//! measurement of many acknowledgements counts as that many samples. Aggregated acknowledgements may be 1 ms
+//! late at any rate, which Linux allows up to 2 Gbit/s (hystart_ack_delay). No sender is taken for paced.
 
 mod ns3;
 
 use alloc::string::String;
 
 use super::Measurement;
-use super::law::SlowStart;
-use super::law::hystart::{self as law, ACK_DELAY_MAX_US, Sample};
+use super::interim::SlowStart;
+use super::interim::hystart::{self as of_hosts, ACK_DELAY_MAX_US, HyStartSample};
 use super::window::{CWND_MAX, MinRtt, Window};
-use crate::spec::{Param, Quantity, Spec, SpecError};
+use crate::spec::{Param, Quantity};
 use crate::units::{Duration, Timestamp, duration_nanos};
 
-/// Slow start's growth over that of conservative slow start (`CSS_GROWTH_DIVISOR`).
+/// Growth in slow start over growth in conservative slow start (`CSS_GROWTH_DIVISOR`).
 const CONSERVATIVE_PARTS: u64 = 4;
 
-/// Which of them.
+/// The variant of HyStart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
-pub enum Kind {
+pub enum HyStartKind {
     /// Slow start until a loss.
     #[default]
     Off,
@@ -45,29 +44,23 @@ pub enum Kind {
     PlusPlus,
 }
 
-impl Kind {
+impl HyStartKind {
     /// The parameter.
     pub const PARAM: Param<Self> = Param::new(
         "hystart",
         "leave slow start by delay: HyStart++ (RFC 9406), or HyStart as in Linux",
     )
     .or(Self::Off);
-    /// The switch of ns-3's variant.
-    pub const NS3_PARAM: Param<bool> =
-        Param::switch("ns3_hystart", "leave slow start by HyStart with ns-3's thresholds");
-
-    /// Reads both; ns-3's variant takes precedence.
-    pub fn read(spec: &Spec) -> Result<Self, SpecError> {
-        let kind = Self::PARAM.of(spec)?;
-        Ok(if Self::NS3_PARAM.of(spec)? { Self::Ns3 } else { kind })
-    }
 }
 
-/// [`Kind::Ns3`] has a switch of its own.
-const NAMES: [(&str, Kind); 3] =
-    [("off", Kind::Off), ("plus_plus", Kind::PlusPlus), ("classic", Kind::Classic)];
+/// [`HyStartKind::Ns3`] has no name: only CUBIC as in ns-3 has it.
+const NAMES: [(&str, HyStartKind); 3] = [
+    ("off", HyStartKind::Off),
+    ("plus_plus", HyStartKind::PlusPlus),
+    ("classic", HyStartKind::Classic),
+];
 
-impl Quantity for Kind {
+impl Quantity for HyStartKind {
     const WHAT: &'static str = "off, plus_plus or classic";
     fn read(text: &str) -> Option<Self> {
         NAMES.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind)
@@ -80,11 +73,11 @@ impl Quantity for Kind {
 /// Watches slow start.
 #[derive(Clone, Debug, Default)]
 pub struct HyStart {
-    kind: Kind,
+    kind: HyStartKind,
     min_rtt: MinRtt,
     /// Bytes to be acknowledged until the round ends.
     round_left: u64,
-    watch: law::HyStart,
+    watch: of_hosts::HostHyStart,
     ns3: ns3::Round,
 }
 
@@ -94,7 +87,7 @@ fn micros(duration: Duration) -> u32 {
 
 impl HyStart {
     /// Watches as `kind` says.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: HyStartKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
@@ -102,17 +95,17 @@ impl HyStart {
     pub fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         self.min_rtt.observe(measurement);
         let is_first = window.ssthresh() == CWND_MAX;
-        let is_done = self.kind == Kind::PlusPlus && !is_first;
+        let is_done = self.kind == HyStartKind::PlusPlus && !is_first;
         let acked = measurement.acked.as_u64();
-        if self.kind == Kind::Classic && !window.in_slow_start() {
+        if self.kind == HyStartKind::Classic && !window.in_slow_start() {
             self.round_left = self.round_left.saturating_sub(acked);
         }
-        if self.kind == Kind::Off || is_done || !window.in_slow_start() || acked == 0 {
+        if self.kind == HyStartKind::Off || is_done || !window.in_slow_start() || acked == 0 {
             return;
         }
         let ends = match self.kind {
-            Kind::PlusPlus => self.plus_plus(measurement, window),
-            Kind::Ns3 => self.ns3(now, measurement, window),
+            HyStartKind::PlusPlus => self.plus_plus(measurement, window),
+            HyStartKind::Ns3 => self.ns3(now, measurement, window),
             _ => self.classic(now, measurement, window),
         };
         if ends {
@@ -120,33 +113,33 @@ impl HyStart {
         }
     }
 
-    /// What a host does that is not asked at every acknowledgement.
+    /// Slow start of a host that does not call at every acknowledgement.
     pub fn host_slow_start(&self) -> SlowStart {
         match self.kind {
-            Kind::Off => SlowStart::Standard,
-            Kind::Classic if self.watch.is_found => SlowStart::Standard,
-            Kind::Classic => SlowStart::HyStart,
-            Kind::PlusPlus => SlowStart::HyStartPlusPlus,
-            Kind::Ns3 => SlowStart::Hold,
+            HyStartKind::Off => SlowStart::Standard,
+            HyStartKind::Classic if self.watch.is_found => SlowStart::Standard,
+            HyStartKind::Classic => SlowStart::HyStart,
+            HyStartKind::PlusPlus => SlowStart::HyStartPlusPlus,
+            HyStartKind::Ns3 => SlowStart::Hold,
         }
     }
 
-    /// The host has ended slow start, as asked for.
+    /// The host has ended slow start, as the algorithm wanted.
     pub fn host_found(&mut self) {
         self.watch.is_found = true;
     }
 
-    /// What of `acked` slow start counts.
+    /// The part of `acked` that slow start counts.
     pub fn counted(&self, acked: u64) -> u64 {
         if self.is_conservative() { acked / CONSERVATIVE_PARTS } else { acked }
     }
 
-    /// A timeout: what was seen of the path is forgotten, as Linux does.
+    /// A timeout: forgets all samples of the path, as Linux does.
     pub fn restart(&mut self) {
         *self = Self::new(self.kind);
     }
 
-    /// Round trips seen before count as longer by so many nanoseconds.
+    /// Round trips seen before count as `nanos` nanoseconds longer.
     pub fn shift_rtt(&mut self, nanos: i64) {
         self.min_rtt.shift(nanos);
         (self.watch.round_min, self.watch.base, self.ns3.least) = (0, 0, None);
@@ -165,8 +158,9 @@ impl HyStart {
             return false;
         }
         self.round_left = window.in_flight().unwrap_or(window.cwnd()).max(window.mss());
-        // Not at the end of what was outstanding, but beyond it.
-        self.round_left = self.round_left.saturating_add(u64::from(self.kind != Kind::PlusPlus));
+        // Not at the end of the outstanding bytes, but beyond it.
+        self.round_left =
+            self.round_left.saturating_add(u64::from(self.kind != HyStartKind::PlusPlus));
         true
     }
 
@@ -195,7 +189,7 @@ impl HyStart {
             self.watch.begin(now_us);
         }
         self.watch.base = micros(min_rtt);
-        self.watch.finds(&Sample {
+        self.watch.finds(&HyStartSample {
             rtt_us: micros(rtt.min),
             now_us,
             cwnd: u32::try_from(window.segments()).unwrap_or(u32::MAX),
@@ -223,7 +217,7 @@ mod tests {
     use crate::cc::window::tests::{Fed, MSS};
 
     fn slow_start(kind: &'static str) -> Fed {
-        let mut fed = Fed::new(&crate::cc::cubic::ALGORITHM, &[("hystart", kind)]);
+        let mut fed = Fed::new(&crate::cc::algorithms::cubic::ALGORITHM, &[("hystart", kind)]);
         fed.gap = Duration::from_millis(3);
         fed
     }
@@ -295,12 +289,12 @@ mod tests {
         set_rtt(&mut fed, 120);
         fed.ack(60);
         let found = fed.ssthresh().expect("a round half as long again");
-        // After a pause slow start is back, and the round trip as long: up to ssthresh this time.
+        // After a pause slow start is back, and the round trip is still long: up to ssthresh this time.
         fed.event(crate::cc::CongestionEvent::IdleRestart(2));
         assert!(fed.cwnd() < found / 2);
         fed.ack(60);
         assert!(fed.cwnd() >= found, "{} of {found}", fed.cwnd());
-        // After a timeout it is looked for again, in what the path is like now.
+        // After a timeout slow start ends again, by the samples of the present path.
         fed.event(crate::cc::CongestionEvent::Rto);
         fed.event(crate::cc::CongestionEvent::RecoveryEnd);
         set_rtt(&mut fed, 80);
@@ -314,20 +308,20 @@ mod tests {
     #[test]
     fn where_the_host_has_ended_slow_start_nobody_looks_again_until_a_timeout() {
         use crate::cc::CongestionEvent;
-        let law = |fed: &Fed| fed.cc.law().slow_start;
+        let interim = |fed: &Fed| fed.cc.interim().slow_start;
         let mut fed = slow_start("classic");
         set_rtt(&mut fed, 80);
         fed.ack(20);
-        assert_eq!(law(&fed), SlowStart::HyStart);
+        assert_eq!(interim(&fed), SlowStart::HyStart);
         fed.event(CongestionEvent::SlowStartEnd(crate::units::ByteCount::new(30 * MSS)));
-        assert_eq!(law(&fed), SlowStart::Standard);
+        assert_eq!(interim(&fed), SlowStart::Standard);
         fed.event(CongestionEvent::IdleRestart(1));
         let before = fed.ssthresh();
         set_rtt(&mut fed, 200);
         fed.ack(10);
         assert_eq!(fed.ssthresh(), before);
         fed.event(CongestionEvent::Rto);
-        assert_eq!(law(&fed), SlowStart::HyStart);
+        assert_eq!(interim(&fed), SlowStart::HyStart);
     }
 
     #[test]

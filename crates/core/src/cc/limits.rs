@@ -1,4 +1,4 @@
-//! What a host derives where an algorithm sets only a window, or only a rate.
+//! Limits that a host derives where an algorithm sets only a window, or only a rate.
 //!
 //! ```text
 //! rate     gain x cwnd / RTT     gain 2 while cwnd < ssthresh / 2, 1.2 from there on
@@ -26,8 +26,8 @@ impl SendLimits {
         self.cwnd.or_else(derived)
     }
 
-    /// The rate of packets: `pacing_rate`, or that of `cwnd`. `None` where neither is set, or only a
-    /// window and no round trip is known: nothing is paced. `rtt` is the smoothed one.
+    /// The rate of packets: `pacing_rate`, or derived from `cwnd`. `None` where neither is set, or only
+    /// a window and no round trip is known: nothing is paced. `rtt` is the smoothed one.
     pub fn rate(&self, rtt: Option<Duration>) -> Option<Rate> {
         self.pacing_rate.or_else(|| {
             let cwnd = self.cwnd?;

@@ -1,49 +1,31 @@
-//! Congestion control: one trait, one file per algorithm, one registry.
+//! Congestion control: one trait, one registry, [`algorithms`] and their shared parts.
+//!
+//! Algorithms share [`window`], [`rounds`], [`hystart`], [`delay`], [`estimators`], [`drain`], [`limits`], [`overflow`]
+//! and [`pcc`].
+//! Their hosts share [`interim`], [`native`] and [`foreign`].
 
-pub mod basic_delay;
-pub mod bbr;
-pub mod bbr3;
-pub mod bic;
-pub mod constant;
-pub mod copa;
-pub mod cubic;
-pub mod dctcp;
+pub mod algorithms;
 pub mod delay;
 pub mod drain;
 pub mod estimators;
 #[cfg(test)]
 mod flow;
-pub mod guest;
-pub mod highspeed;
-pub mod htcp;
-pub mod hybla;
+pub mod foreign;
 pub mod hystart;
-pub mod illinois;
-pub mod law;
-pub mod ledbat;
+pub mod interim;
 pub mod limits;
-pub mod lp;
 pub mod native;
-pub mod newreno;
-pub mod nimbus;
-mod ns3;
 pub mod overflow;
-pub mod policy;
-pub mod prague;
+pub mod pcc;
 mod registry;
 pub mod rounds;
-pub mod scalable;
-pub mod setpoint;
-pub mod vegas;
-pub mod veno;
-pub mod westwood;
 pub mod window;
-pub mod yeah;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub use self::law::Law;
+pub use self::algorithms::{ALGORITHMS, policy};
+pub use self::interim::Interim;
 pub use self::registry::Registry;
 use crate::spec::{Parameter, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Ratio, Timestamp};
@@ -57,7 +39,7 @@ pub struct RttSample {
     pub min: Duration,
 }
 
-/// What the path did over an interval. One ACK, one kernel report and one bundle epoch are all a
+/// Behaviour of the path over an interval. One ACK, one kernel report and one bundle epoch are all a
 /// measurement. `None` means not known here; zero never means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measurement {
@@ -69,15 +51,15 @@ pub struct Measurement {
     pub lost: Option<ByteCount>,
     /// Bytes newly reported as marked congestion experienced.
     pub ecn_ce: Option<ByteCount>,
-    /// Bytes newly reported as come with ECT(1), and so without a mark (RFC 9768 section 3.2, s.e1b).
+    /// Bytes newly reported as arrived with ECT(1), and so without a mark (RFC 9768 section 3.2, s.e1b).
     pub ect1: Option<ByteCount>,
     /// Round-trip times; in a sendbox composed of the one-way delay and the window minimum of the
     /// return leg.
     pub rtt: Option<RttSample>,
     /// Age of the feedback: from the departure of the newest acknowledged packet to now.
     pub feedback_delay: Option<Duration>,
-    /// How long what is acknowledged was on its way to the other end, as the timestamps of both tell
-    /// it (RFC 7323): in their ticks, and with the offset of their clocks.
+    /// Time that the acknowledged packet took to the other end, by the timestamps of both hosts (RFC 7323):
+    /// in their ticks, and with the offset of their clocks.
     pub one_way: Option<Duration>,
     /// Rate at which the acknowledged bytes were sent.
     pub send_rate: Option<Rate>,
@@ -94,18 +76,18 @@ pub struct Measurement {
     /// `delivered` at the time the first of the newly lost packets was sent.
     pub lost_prior_delivered: Option<ByteCount>,
     /// The sender had at some time of the interval nothing to send; in TCP, when it sent the newest packet
-    /// that one of the interval's acknowledgements told of (draft-ietf-ccwg-bbr, RS.is_app_limited).
+    /// that one of the interval's acknowledgements reported (draft-ietf-ccwg-bbr, RS.is_app_limited).
     pub app_limited: bool,
-    /// What the sender had to send filled the window; at a sendbox false while its host holds the bundle below
-    /// what the window asks for. `None`: to be told from `app_limited` and `in_flight`.
+    /// The sender's data filled the window; at a sendbox false while its host holds the bundle below its
+    /// window. `None`: to be derived from `app_limited` and `in_flight`.
     pub cwnd_limited: Option<bool>,
     /// Share of the interval in which the sender had nothing to send.
     pub idle: Option<Ratio>,
-    /// Bytes that wait at a sendbox, as of its latest tick or change between empty and not.
+    /// Bytes that wait at a sendbox, at its latest tick or change between empty and not.
     pub backlog: Option<ByteCount>,
 }
 
-/// What must not wait for the next measurement.
+/// Events that must not wait for the next measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionEvent {
     /// Loss was detected; once an episode, before the measurement of the same ACK.
@@ -118,30 +100,30 @@ pub enum CongestionEvent {
     Spurious,
     /// A congestion-experienced mark arrived.
     EcnCe,
-    /// A segment leaves where nothing was in flight, so long after the one before it.
+    /// A segment leaves where nothing was in flight, this long after the one before it.
     Resume(Duration),
-    /// Sending resumes after an idle period that lasted so many timeouts, at least one.
+    /// Sending resumes after an idle period of this many timeouts, at least one.
     IdleRestart(u32),
-    /// For a timeout no more than this was used of the window.
+    /// For a timeout at most this part of the window was used.
     Underused(ByteCount),
-    /// Round trips are composed anew: those seen before count as longer by this many nanoseconds
-    /// (negative: shorter), and so does the base.
+    /// The parts of round trips change: those seen before count as longer by this many nanoseconds (negative:
+    /// shorter), and so does the base.
     RttShift(i64),
-    /// The host left slow start at this window, as the algorithm's law asked (HyStart).
+    /// The host left slow start at this window, as the algorithm wanted (HyStart).
     SlowStartEnd(ByteCount),
-    /// No feedback for so long that the host enforced no limits: what is queued now is unknown.
+    /// No feedback came for a time in which the host enforced no limits: the present queue is unknown.
     FeedbackLost,
-    /// The host enforces no limits from now on: what does not yield to them says nothing.
+    /// The host enforces no limits from now on: traffic that does not yield to them says nothing.
     Unenforced,
     /// The host enforces the limits from now on.
     Enforced,
-    /// Round trips vary by so much while the queue is short: no shorter queue can be told from none.
+    /// Round trips vary by this while the queue is short: a shorter queue cannot be distinguished from none.
     DelayNoise(Duration),
 }
 
 impl CongestionEvent {
-    /// Name and value of the event for programs in other languages. The value is in nanoseconds, in bytes, or a number of
-    /// timeouts, and 0 of an event that has none.
+    /// Name and value of the event for programs in other languages. The value is in nanoseconds, in bytes, or
+    /// a number of timeouts. Events without a value have 0.
     pub fn named(self) -> (&'static str, i64) {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -164,7 +146,7 @@ impl CongestionEvent {
     }
 }
 
-/// The limits an algorithm sets. What it leaves out, the host derives.
+/// The limits an algorithm sets. The host derives the missing ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SendLimits {
     /// Bytes that may be outstanding.
@@ -186,17 +168,18 @@ pub trait CongestionControl: Send {
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
     }
-    /// Whom it decides for, such as `flow bulk`: for messages. Comes before `init`.
+    /// The flow or bundle that the algorithm decides for, such as `flow bulk`: for messages. Comes before
+    /// `init`.
     fn set_owner(&mut self, owner: &str) {
         let _ = owner;
     }
-    /// Whether the limits follow from what the path does. A sendbox may measure whether such limits pay.
+    /// Whether the limits follow from the path's behaviour. A sendbox may measure whether such limits pay.
     fn follows_path(&self) -> bool {
         true
     }
-    /// Takes what the path did since the last call.
+    /// Takes the path's behaviour since the last call.
     fn on_measurement(&mut self, now: Timestamp, measurement: &Measurement);
-    /// Takes what could not wait.
+    /// Takes an event that could not wait.
     fn on_event(&mut self, now: Timestamp, event: CongestionEvent);
     /// Called at or after [`CongestionControl::next_timer`].
     fn on_timer(&mut self, now: Timestamp) {
@@ -208,20 +191,20 @@ pub trait CongestionControl: Send {
     }
     /// The limits in force.
     fn send_limits(&self) -> SendLimits;
-    /// What a host does with the window until it asks again, acknowledgement by acknowledgement. A host
-    /// that asks at each of them never calls this.
-    fn law(&self) -> Law {
-        Law::HOLD
+    /// The host's rules for the window until the next call, acknowledgement by acknowledgement. A host that
+    /// calls at each acknowledgement never uses this.
+    fn interim(&self) -> Interim {
+        Interim::HOLD
     }
     /// The algorithm's own state, for logs: a name of the phase and named numbers.
     fn state(&self) -> State;
-    /// How often the limits in force were brought within bounds after a call; of an algorithm of somebody's own, see
-    /// [`guest::bounded`].
+    /// How often the limits in force were brought within bounds after a call; for a user's own algorithm, see
+    /// [`foreign::bounded`].
     fn clamped(&self) -> u64 {
         0
     }
-    /// Another in the same state, for a host that needs one for each of many short connections; `None`:
-    /// the host builds it.
+    /// A copy in the same state, for a host that needs one for each of many short connections; `None`: the
+    /// host builds it.
     fn copied(&self) -> Option<Box<dyn CongestionControl>> {
         None
     }
@@ -232,7 +215,7 @@ pub trait CongestionControl: Send {
 pub struct State {
     /// Phase, such as `"slow_start"` or `"drain"`.
     pub phase: &'static str,
-    /// Why the last decision was what it was.
+    /// Reason for the last decision.
     pub reason: &'static str,
     /// Least round-trip time in force.
     pub min_rtt: Option<Duration>,
@@ -244,68 +227,38 @@ pub struct State {
     pub numbers: Vec<(&'static str, f64)>,
 }
 
-/// A field of [`Measurement`] that not every host can fill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// [`Measurement::lost`].
-    Lost,
-    /// [`Measurement::ecn_ce`].
-    EcnCe,
-    /// [`Measurement::ect1`]: for what needs it, a host sends ECT(1), and belongs to L4S (RFC 9331).
-    Ect1,
-    /// [`Measurement::rtt`].
-    Rtt,
-    /// [`Measurement::feedback_delay`].
-    FeedbackDelay,
-    /// [`Measurement::send_rate`].
-    SendRate,
-    /// [`Measurement::delivery_rate`].
-    DeliveryRate,
-    /// [`Measurement::train_rate`].
-    TrainRate,
-    /// [`Measurement::in_flight`].
-    InFlight,
-    /// [`Measurement::idle`].
-    Idle,
-    /// [`Measurement::backlog`]: known to a sendbox only, so what needs it steers bundles and no flows.
-    Backlog,
-}
-
-impl Field {
-    /// Every field.
-    pub const ALL: [Self; 11] = [
-        Self::Lost,
-        Self::EcnCe,
-        Self::Ect1,
-        Self::Rtt,
-        Self::FeedbackDelay,
-        Self::SendRate,
-        Self::DeliveryRate,
-        Self::TrainRate,
-        Self::InFlight,
-        Self::Idle,
-        Self::Backlog,
-    ];
-
-    /// The field as it is called in [`Measurement`].
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::EcnCe => "ecn_ce",
-            Self::Ect1 => "ect1",
-            Self::Rtt => "rtt",
-            Self::FeedbackDelay => "feedback_delay",
-            Self::SendRate => "send_rate",
-            Self::DeliveryRate => "delivery_rate",
-            Self::TrainRate => "train_rate",
-            Self::InFlight => "in_flight",
-            Self::Idle => "idle",
-            Self::Backlog => "backlog",
-        }
+crate::named! {
+    /// A field of [`Measurement`] that not every host can fill.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Field {
+        /// [`Measurement::lost`].
+        Lost => "lost",
+        /// [`Measurement::ecn_ce`].
+        EcnCe => "ecn_ce",
+        /// [`Measurement::ect1`]: for an algorithm that needs it, a host sends ECT(1), and belongs to L4S
+        /// (RFC 9331).
+        Ect1 => "ect1",
+        /// [`Measurement::rtt`].
+        Rtt => "rtt",
+        /// [`Measurement::feedback_delay`].
+        FeedbackDelay => "feedback_delay",
+        /// [`Measurement::send_rate`].
+        SendRate => "send_rate",
+        /// [`Measurement::delivery_rate`].
+        DeliveryRate => "delivery_rate",
+        /// [`Measurement::train_rate`].
+        TrainRate => "train_rate",
+        /// [`Measurement::in_flight`].
+        InFlight => "in_flight",
+        /// [`Measurement::idle`].
+        Idle => "idle",
+        /// [`Measurement::backlog`]: known to a sendbox only, so algorithms that need it steer bundles and no
+        /// flows.
+        Backlog => "backlog",
     }
 }
 
-/// What makes an instance of an algorithm: a function, or a closure that lives as long as the program.
+/// Makes an instance of an algorithm: a function, or a closure that lives as long as the program.
 pub type Build =
     &'static (dyn Fn(&Spec) -> Result<Box<dyn CongestionControl>, SpecError> + Send + Sync);
 
@@ -318,27 +271,27 @@ pub struct Algorithm {
     pub summary: &'static str,
     /// Papers and RFCs.
     pub sources: &'static [&'static str],
-    /// What a specification may set.
+    /// Parameters that a specification may set.
     pub params: &'static [&'static dyn Parameter],
-    /// Fields it cannot do without; all others it uses where they are known.
+    /// Fields that the algorithm cannot do without. It uses all other fields where they are known.
     pub needs: &'static [Field],
     /// Smallest window it ever sets, in segments.
     pub min_window_mss: f64,
-    /// How far its mean window may move (share of it) when it is fed once a round trip or every
-    /// 10 ms instead of once a packet: at most 0.05 without a reason in its file, never above 0.2.
+    /// Largest move of the mean window (a share of it) when the algorithm is fed once a round trip or every
+    /// 10 ms, compared with once a packet. It is at most 0.05 without a reason in its file, never above 0.2.
     pub batch_tolerance: f64,
     /// Builds an instance; refuses parameters out of range. Called by [`Algorithm::build()`] alone.
     pub build: Build,
 }
 
-/// Parameters that algorithms once had, and what to write in their place.
+/// Parameters that algorithms once had, and their replacements.
 const RETIRED: [(&str, &str); 1] = [(
     "competes",
     "nothing: `supervised = false` of the bundle has its limits hold whatever they cost",
 )];
 
 impl Algorithm {
-    /// Builds what `spec` says.
+    /// Builds an instance with the parameters in `spec`.
     ///
     /// # Errors
     ///
@@ -360,34 +313,8 @@ impl core::fmt::Debug for Algorithm {
     }
 }
 
-/// Every algorithm of this crate.
-pub const ALGORITHMS: &[Algorithm] = &[
-    basic_delay::ALGORITHM,
-    bbr::ALGORITHM,
-    bbr3::ALGORITHM,
-    bic::ALGORITHM,
-    constant::ALGORITHM,
-    copa::ALGORITHM,
-    cubic::ALGORITHM,
-    dctcp::ALGORITHM,
-    highspeed::ALGORITHM,
-    htcp::ALGORITHM,
-    hybla::ALGORITHM,
-    illinois::ALGORITHM,
-    ledbat::ALGORITHM,
-    lp::ALGORITHM,
-    newreno::ALGORITHM,
-    nimbus::ALGORITHM,
-    prague::ALGORITHM,
-    scalable::ALGORITHM,
-    setpoint::ALGORITHM,
-    vegas::ALGORITHM,
-    veno::ALGORITHM,
-    westwood::ALGORITHM,
-    yeah::ALGORITHM,
-];
-
-/// Builds what `spec` names of [`Registry::BUILTIN`], for a host that fills the fields of `supplied`.
+/// Builds the algorithm of [`Registry::BUILTIN`] that `spec` names, for a host that fills the fields of
+/// `supplied`.
 ///
 /// # Errors
 ///

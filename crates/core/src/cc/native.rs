@@ -1,26 +1,27 @@
-//! A law in Linux: a host that has the states of TCP itself, counts whole segments, and lowers the window
-//! beside the law, too (PRR, idle restart, limits of a route).
+//! An algorithm in Linux: a host that has the states of TCP itself, counts whole segments, and also lowers
+//! the window on its own (PRR, idle restart, limits of a route).
 //!
 //! ```text
 //! Begin     init
 //! Ack       cong_avoid: an acknowledgement outside of a recovery
 //! Loss      ssthresh: a loss, a mark or a timeout, the answer to which is the new ssthresh
-//! Mark      set_state to CWR: what was a Loss was a mark
+//! Mark      set_state to CWR: the previous Loss was a mark
 //! Timeout   set_state to Loss
 //! Repaired  set_state from Recovery or Loss to Open or Disorder
 //! Undo      undo_cwnd
 //! Resume    a segment left where nothing was in flight
 //! ```
-//! So all of [`super::window::WindowControl`] but its states, with the law's own code: told of the same, both
-//! have the same window to the byte. Bytes that are no whole segment stay here as long as the kernel's
-//! window has the segments of this one at the next acknowledgement or loss.
+//! So all of [`super::window::WindowControl`] but its states, with the algorithm's own code: after the same
+//! calls, both have the same window to the byte. Bytes that are no whole segment stay here as long as the
+//! kernel's window has the segments of this one at the next acknowledgement or loss.
 //!
-//! Where the kernel left out the call for an ssthresh or a restored window, Loss with Mark or Timeout, or Undo, come
-//! with the next acknowledgement.
+//! If the kernel left out the call for an ssthresh or a restored window, the next acknowledgement brings Loss
+//! with Mark or Timeout, or Undo.
 //!
-//! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in a law that runs here may panic, multiply
-//! or divide in 128 bits (as a product of 64 does that saturates), call through a pointer, use floats or memory
-//! of its own, or loop without a bound that is seen.
+//! `crates/ebpf/algorithms` compiles it to BPF. So nothing here or in an algorithm that runs here may panic,
+//! call through a pointer, or use floats or memory of its own. Multiplication and division in 128 bits are
+//! not allowed either, and a saturating product of 64 bits needs them. Each loop needs a bound that the
+//! verifier sees.
 
 use super::window::{CWND_MAX, Counting, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
 use super::{Measurement, RttSample};
@@ -35,11 +36,11 @@ pub const BEGIN: u32 = 0;
 pub const ACK: u32 = 1;
 /// [`Call::kind`]: a loss, a mark or a timeout reduces ssthresh.
 pub const LOSS: u32 = 2;
-/// [`Call::kind`]: what was told as a loss was a mark.
+/// [`Call::kind`]: the reported loss was a mark.
 pub const MARK: u32 = 3;
-/// [`Call::kind`]: a timeout; a [`LOSS`] of the same time has come before it where it reduces ssthresh.
+/// [`Call::kind`]: a timeout; if it reduces ssthresh, a [`LOSS`] of the same time has come before it.
 pub const TIMEOUT: u32 = 4;
-/// [`Call::kind`]: what was lost is repaired.
+/// [`Call::kind`]: the losses are repaired.
 pub const REPAIRED: u32 = 5;
 /// [`Call::kind`]: the last reduction was for nothing.
 pub const UNDO: u32 = 6;
@@ -49,8 +50,9 @@ pub const RESUME: u32 = 7;
 /// [`Call::kind`]: the next part of the last acknowledgement ([`Native::step`]).
 pub const GROW: u32 = 8;
 
-/// What Linux tells a congestion control. Numbers alone and no padding, as C has it in
-/// `crates/ebpf/bpf/tcp_algorithm.bpf.c`. Only `kind`, `now_us`, `cwnd` and `ssthresh` mean something in each.
+/// A call of Linux to a congestion control. Numbers alone and no padding, as C has it in
+/// `crates/ebpf/bpf/tcp_algorithm.bpf.c`. Only `kind`, `now_us`, `cwnd` and `ssthresh` mean something in
+/// each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
@@ -72,11 +74,11 @@ pub struct Call {
     pub mss: u32,
     /// The newest round trip, 0: there is none.
     pub rtt_us: u32,
-    /// Segments delivered since the last acknowledgement told of, those of a recovery among them.
+    /// Segments delivered since the last reported acknowledgement, those delivered in a recovery included.
     pub delivered: u32,
     /// Segments that the window may grow for.
     pub acked: u32,
-    /// 1: what there was to send filled the window; else 0.
+    /// 1: the sender's data filled the window; else 0.
     pub is_filled: u32,
 }
 
@@ -85,9 +87,9 @@ impl Call {
         Timestamp::from_nanos(self.now_us.wrapping_mul(1000))
     }
 
-    /// An acknowledgement as laws are told of it, in segments of `mss`. A round ends with what was sent after
-    /// its beginning: what counts as delivered is what was sent, and as delivered before that what is
-    /// acknowledged, less the last byte.
+    /// An acknowledgement in the form that algorithms get, in segments of `mss`. A round ends with data sent
+    /// after its beginning. So the bytes sent count as delivered. The bytes acknowledged, less the last one,
+    /// count as delivered before that.
     pub fn measurement(&self, mss: ByteCount) -> Measurement {
         let rtt = Duration::from_micros(self.rtt_us.into());
         Measurement {
@@ -111,19 +113,19 @@ pub struct Limits {
     pub ssthresh: u32,
 }
 
-/// A connection of Linux under the law `L`.
+/// A connection of Linux under the algorithm `L`.
 #[derive(Clone, Debug)]
 pub struct Native<L> {
     window: Window,
     law: L,
-    /// Both before the last reduction, and when that was ([`Call::now_us`]).
+    /// Window and algorithm before the last reduction, and when that was ([`Call::now_us`]).
     saved: Option<(Window, L, u64)>,
     /// Bytes of the last acknowledgement that the window has yet to grow for.
     left: u64,
 }
 
 impl<L: WindowLaw> Native<L> {
-    /// One that begins as `call` says. All segments count as its `mss` from then on.
+    /// A connection that begins as `call` says. All segments count as its `mss` from then on.
     pub fn new(mut law: L, call: &Call) -> Self {
         let mut window = Window::new(Counting::default());
         let mss = u64::from(call.mss);
@@ -143,11 +145,11 @@ impl<L: WindowLaw> Native<L> {
         }
     }
 
-    /// Takes a call, of an acknowledgement one part; the limits from now on, or `None` where `call` is to
-    /// come again as [`GROW`]. The verifier of BPF follows a loop of parts by what a step leaves in memory,
-    /// which is anything, and not turn by turn with all that it knows.
+    /// Takes a call, or one part of an acknowledgement. Returns the limits from now on, or `None` where
+    /// `call` is to come again as [`GROW`]. The verifier of BPF does not follow a loop of parts turn by turn
+    /// with all that it knows. It only knows the state that a step leaves in memory, which may be anything.
     pub fn step(&mut self, call: &Call) -> Option<Limits> {
-        // Elsewhere the kernel is on its way to what it was told, and bytes below a segment would go.
+        // At other calls the kernel still moves towards its limits, and bytes below a segment would be lost.
         if matches!(call.kind, ACK | LOSS) {
             self.follow(call.cwnd, call.ssthresh);
         }
@@ -184,7 +186,7 @@ impl<L: WindowLaw> Native<L> {
         }
     }
 
-    /// Grows for the next part of what is left.
+    /// Grows for the next part of the rest.
     fn grow(&mut self, now: Timestamp) {
         let part = self.left.min(self.window.part());
         self.left -= part;
@@ -198,7 +200,8 @@ impl<L: WindowLaw> Native<L> {
         self.window.set_cwnd(self.window.ssthresh());
     }
 
-    /// The kernel asks for ssthresh before it tells of a timeout: what the law would make of it comes too late.
+    /// The kernel asks for ssthresh before it reports a timeout, so an answer of the algorithm would come too
+    /// late.
     fn on_timeout(&mut self, call: &Call) {
         match &self.saved {
             Some((window, _, at_us)) if *at_us == call.now_us => {
@@ -226,7 +229,7 @@ impl<L: WindowLaw> Native<L> {
         }
     }
 
-    /// Takes the limits of the kernel where they are others.
+    /// Takes the limits of the kernel where they differ.
     fn follow(&mut self, cwnd: u32, ssthresh: u32) {
         let (mss, known) = (self.window.mss(), self.limits());
         if known.cwnd != cwnd {
@@ -242,17 +245,17 @@ impl<L: WindowLaw> Native<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::bic::Bic;
-    use crate::cc::newreno::NewReno;
-    use crate::cc::vegas::Vegas;
-    use crate::cc::westwood::Westwood;
+    use crate::cc::algorithms::bic::Bic;
+    use crate::cc::algorithms::newreno::NewReno;
+    use crate::cc::algorithms::vegas::Vegas;
+    use crate::cc::algorithms::westwood::Westwood;
     use crate::cc::{self, CongestionEvent};
     use crate::random::Streams;
     use crate::spec::Spec;
 
     const MSS: u32 = 1448;
 
-    /// A connection of the kernel beside what plans call `spec`, both told of the same.
+    /// Compares a connection of the kernel with the algorithm `spec` of plans, both with the same calls.
     fn compare<L: WindowLaw>(law: L, spec: &str) {
         let spec: Spec = spec.parse().unwrap();
         let mut control = cc::build(&spec, &[cc::Field::Rtt]).unwrap();
@@ -288,7 +291,7 @@ mod tests {
                     control.on_event(call.now(), event);
                     if is_timeout {
                         native.take(&Call { kind: TIMEOUT, ..call });
-                        // The kernel has a segment as window from then on, and tells of it here.
+                        // From then on the kernel's window is a segment, which it reports here.
                         let Limits { ssthresh, .. } = native.limits();
                         let ack =
                             Call { kind: ACK, cwnd: 1, ssthresh, acked: 0, delivered: 0, ..call };
@@ -329,7 +332,7 @@ mod tests {
         compare(Bic::default(), "bic");
     }
 
-    /// What a law is told of timeouts: how many reduce, and how many are in an episode.
+    /// Timeouts reported to an algorithm: how many reduce, and how many are in an episode.
     #[derive(Clone, Default)]
     struct Timeouts {
         reducing: u32,

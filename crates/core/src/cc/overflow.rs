@@ -1,29 +1,29 @@
-//! Buffers that overflow before a law can see their queue, told from random loss.
+//! Buffers that overflow before an algorithm can see their queue, distinguished from random loss.
 //!
 //! ```text
 //! loss, x*  <= x <= 4 x*, path full     evidence + 2; above 0: an overflow
 //! loss, x   <  x*                       evidence - 1
 //! x > 4 x*                              the buffer is deep: all forgotten
 //! ```
-//! Random loss does not ask for the queue, which in most samples is shorter than the one aimed for.
-//! In a buffer of 10 packets at 96 Mbit/s on real traffic, 72 % of the losses came with x > x*, and 3 %
-//! of all samples had as much.
+//! Random loss does not depend on the queue, which in most samples is shorter than the one aimed for.
+//! An example is a buffer of 10 packets at 96 Mbit/s on real traffic: 72 % of the losses came with x >
+//! x*, and 3 % of all samples had x > x*.
 
 use super::estimators::Path;
 
 /// A path counts as full at this share of its bottleneck rate.
 const FULL_SHARE: f64 = 0.9;
-/// Overflows after which a buffer counts as too shallow to show a queue: that of the slow start and
-/// another one.
+/// Overflows after which a buffer counts as too shallow to show a queue: the first one in slow start
+/// and another one.
 const OVERFLOWS: u32 = 2;
-/// Shortest time from one of them to the next: what a filling of the buffer loses counts once.
+/// Shortest time between two overflows: the losses of one filled buffer count once.
 const OVERFLOWS_APART_S: f64 = 1.0;
-/// A buffer that holds more of what is aimed for shows its queue before it overflows.
+/// A buffer that holds more targets than this shows its queue before it overflows.
 const SHALLOW_TARGETS: f64 = 4.0;
 /// Losses without a queue, less twice those with one, that are remembered.
 const EVIDENCE_MAX: i32 = 4;
-/// A buffer that has overflowed is taken for as shallow for so long: as the queue that is aimed for
-/// there needs to grow again (see [`super::estimators`]), and longer than Cubic takes to fill it.
+/// A buffer that has overflowed counts as shallow for this time: the target queue there needs as long
+/// to grow again (see [`super::estimators`]), and Cubic takes less to fill it.
 const OVERFLOW_HOLDS_S: f64 = 30.0;
 
 /// Watches for a buffer that overflows before its queue can be seen.
@@ -38,8 +38,9 @@ pub struct OverflowWatch {
 }
 
 impl OverflowWatch {
-    /// Takes a measurement of the queueing delay `queue_s`; true if the buffer has overflowed anew.
-    /// Random loss comes with any queue, that of a full buffer mostly with more than a law aims for.
+    /// Takes a measurement of the queueing delay `queue_s`; true if the buffer has overflowed again.
+    /// Random loss comes with any queue. Loss from a full buffer comes mostly with more queue than an
+    /// algorithm aims for.
     pub fn on_measurement(
         &mut self,
         now_s: f64,

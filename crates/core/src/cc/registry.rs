@@ -1,5 +1,5 @@
-//! The algorithms that a host can build, as a value: those of this crate, and any that were registered
-//! beside them.
+//! The algorithms that a host can build, as a value: this crate's, and any that were registered in
+//! addition.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::{ALGORITHMS, Algorithm, CongestionControl, Field, delay};
 use crate::spec::{Spec, SpecError, Value, one_of};
 
-/// What plans, configurations and hosts may name as an algorithm. [`Default`]: [`Registry::BUILTIN`].
+/// Algorithms that plans, configurations and hosts may name. [`Default`]: [`Registry::BUILTIN`].
 #[derive(Clone, Debug)]
 pub struct Registry(Cow<'static, [Algorithm]>);
 
@@ -30,7 +30,7 @@ impl Registry {
         Ok(())
     }
 
-    /// All of them, in the order in which they were registered.
+    /// All algorithms, in the order in which they were registered.
     pub fn algorithms(&self) -> &[Algorithm] {
         &self.0
     }
@@ -81,8 +81,8 @@ impl Registry {
         self.fit(spec, supplied)?.build(spec)
     }
 
-    /// `spec` for the sender of a single flow: an algorithm that steers aggregates as well is told so,
-    /// unless `spec` says otherwise.
+    /// `spec` for the sender of a single flow. An algorithm that also steers aggregates gets `flow =
+    /// true`, unless `spec` says otherwise.
     pub fn of_single_flow(&self, mut spec: Spec) -> Spec {
         let params = self.named(&spec.kind).map_or(&[][..], |algorithm| algorithm.params);
         if params.iter().any(|param| param.name() == delay::FLOW.name) {
@@ -111,7 +111,7 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
-    use crate::cc::{constant, newreno};
+    use crate::cc::algorithms::{constant, newreno};
 
     #[test]
     fn a_host_that_cannot_supply_what_an_algorithm_needs_is_refused() {
@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn what_is_registered_is_built_by_what_it_brings_along_and_named_in_errors() {
         let mut registry = Registry::default();
-        // As the law of another language would be: what builds it is known at run time alone.
+        // An algorithm of another language would look like this: its builder is known at run time
+        // alone.
         let window = Value::Text("30000B".to_string());
         let build = move |_: &Spec| {
             let spec = Spec::named(constant::ALGORITHM.name).with("cwnd", window.clone());
@@ -155,6 +156,17 @@ mod tests {
         let supplied = [Field::DeliveryRate, Field::Rtt];
         let error = Registry::BUILTIN.build(&spec, &supplied).err().unwrap().to_string();
         assert!(error.starts_with("competes = false: allowed is nothing: `supervised = false`"));
+    }
+
+    #[test]
+    fn a_law_for_bundles_begins_a_flow_in_slow_start() {
+        let flow = |cc: Spec| Registry::BUILTIN.of_single_flow(cc).params.get("flow").cloned();
+        for law in ["copa", "setpoint", "basic_delay"] {
+            let law = Spec::named(law);
+            assert_eq!(flow(law.clone()), Some(Value::Bool(true)));
+            assert_eq!(flow(law.with("flow", Value::Bool(false))), Some(Value::Bool(false)));
+        }
+        assert_eq!(flow(Spec::named("cubic")), None);
     }
 
     #[test]

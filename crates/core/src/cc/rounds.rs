@@ -1,7 +1,7 @@
 //! Rounds of a connection, and the round trips seen in them.
 //!
 //! A round ends with the acknowledgement of a packet that was sent after the round began: the bytes
-//! delivered at its departure (`prior_delivered`) then reach those of the round's beginning. Counted
+//! delivered at its departure (`prior_delivered`) then reach those at the round's beginning. Counted
 //! like this, rounds do not depend on how many packets an acknowledgement covers.
 
 mod max;
@@ -21,7 +21,7 @@ use crate::units::{ByteCount, duration_nanos, mul_div};
 #[cfg(test)]
 use crate::units::{Duration, Timestamp};
 
-/// Tells where a round ends.
+/// Finds where a round ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rounds {
     began: ByteCount,
@@ -42,13 +42,13 @@ impl Rounds {
         self.restart_at(measurement.delivered);
     }
 
-    /// A round begins with so many bytes delivered, whatever was before.
+    /// A round begins with `delivered` bytes delivered, whatever was before.
     pub fn restart_at(&mut self, delivered: ByteCount) {
         self.began = delivered;
     }
 }
 
-/// What a round came to.
+/// Outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// The round goes on, or nothing was measured in it.
@@ -63,16 +63,16 @@ pub enum Round {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RoundTrips {
     rounds: Rounds,
-    /// Rounds that are counted otherwise, instead.
+    /// Counts rounds in another way instead.
     outstanding: Option<Outstanding>,
     base: Option<u64>,
     current: Option<u64>,
-    /// What is measured is that of a repair.
+    /// Present samples belong to a repair.
     is_paused: bool,
 }
 
 impl RoundTrips {
-    /// In rounds that [`Outstanding`] counts.
+    /// Round trips in rounds that [`Outstanding`] counts.
     pub(super) fn by_outstanding() -> Self {
         Self { outstanding: Some(Outstanding::new()), ..Self::default() }
     }
@@ -103,7 +103,7 @@ impl RoundTrips {
         }
     }
 
-    /// A repair begins: until [`RoundTrips::resume`] rounds come to nothing.
+    /// A repair begins: until [`RoundTrips::resume`] rounds have no result.
     pub fn pause(&mut self) {
         self.is_paused = true;
     }
@@ -113,7 +113,7 @@ impl RoundTrips {
         self.is_paused = false;
     }
 
-    /// The repair is over; what was measured of this round was that of another window.
+    /// The repair is over; samples of this round were for another window.
     pub fn resume(&mut self) {
         self.is_paused = false;
         self.current = None;
@@ -145,8 +145,8 @@ pub fn least(measurement: &Measurement) -> Option<u64> {
     Some(duration_nanos(measurement.rtt?.min)).filter(|nanos| *nanos > 0)
 }
 
-/// Bytes of `window` that stand in queues when the round trip is `rtt` and would be `base` without:
-/// `window (rtt - base) / rtt`, in Vegas' words the expected minus the actual rate, times the base.
+/// Bytes of `window` in queues when the round trip is `rtt` and would be `base` without them: `window
+/// (rtt - base) / rtt`. In Vegas' words that is the expected minus the actual rate, times the base.
 pub fn queued(window: u64, base: u64, rtt: u64) -> u64 {
     mul_div(window, rtt.saturating_sub(base), rtt.max(1))
 }
@@ -161,7 +161,7 @@ pub(super) const MSS: u64 = 1000;
 pub(super) struct RoundSender {
     pub cc: Box<dyn CongestionControl>,
     pub now: Timestamp,
-    /// What else the measurements say.
+    /// Further fields of the measurements.
     pub extra: Measurement,
     delivered: ByteCount,
 }
@@ -174,6 +174,11 @@ impl RoundSender {
         cc.init(Timestamp::ZERO, ByteCount::new(MSS), ByteCount::new(10 * MSS));
         let (extra, delivered) = (Measurement::default(), ByteCount::ZERO);
         Self { cc, now: Timestamp::ZERO, extra, delivered }
+    }
+
+    /// As above, with the algorithm `name` as ns-3 has it.
+    pub fn as_ns3(name: &str) -> Self {
+        Self::new(Ok(super::algorithms::ns3::built(name, &[])))
     }
 
     pub fn cwnd(&self) -> u64 {
@@ -189,7 +194,7 @@ impl RoundSender {
         self.cwnd()
     }
 
-    /// A window is acknowledged after this round trip; the window that follows.
+    /// Acknowledges a window after this round trip; returns the window that follows.
     pub fn round(&mut self, rtt_us: u64) -> u64 {
         let rtt = Duration::from_micros(rtt_us);
         self.now += rtt;
@@ -242,7 +247,7 @@ mod tests {
             [measure(50, 20, 10, 50), measure(60, 20, 10, 50)],
             [Round::Open, Round::TooShort]
         );
-        // After a duplicate that told of no loss a round begins anew, so the next one does not end it.
+        // After a duplicate that reported no loss a new round begins, so the next one does not end it.
         assert_eq!([measure(70, 20, 10, 50), measure(70, 20, 0, 48)], [Round::Open; 2]);
         assert_eq!([measure(80, 20, 10, 60), measure(90, 20, 10, 61)], [Round::Open; 2]);
         assert_eq!(

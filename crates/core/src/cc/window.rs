@@ -1,18 +1,18 @@
-//! What window-based algorithms share: slow start, growth by bytes acknowledged, the answers to
-//! loss, timeouts, marks and idleness, and the state that a spurious loss restores. An algorithm
-//! is a [`WindowLaw`]: how the window grows above ssthresh and what ssthresh becomes at a loss.
+//! The shared part of window-based algorithms: slow start, growth by bytes acknowledged, the answers to loss,
+//! timeouts, marks and idleness, and the state that a spurious loss restores. An algorithm is a
+//! [`WindowLaw`]: how the window grows above ssthresh and the value of ssthresh after a loss.
 //!
 //! ```text
 //! slow start    cwnd < ssthresh: cwnd += bytes acknowledged, up to ssthresh     (RFC 5681, 3.1)
 //! avoidance     the law's bytes per window acknowledged, remainder carried      (RFC 3465, 2.1)
 //! Loss          ssthresh = law, at least 2 mss; cwnd = ssthresh                 (RFC 5681, 3.2)
-//! Rto           ssthresh likewise; cwnd = 1 mss; slow start                     (RFC 5681, 3.1)
+//! Rto           ssthresh as at Loss; cwnd = 1 mss; slow start                   (RFC 5681, 3.1)
 //! Spurious      cwnd = max(cwnd, saved), ssthresh and law as saved              (RFC 9438, 4.9)
 //! EcnCe         as Loss, at most once a window                                  (RFC 3168, 6.1.2)
 //! IdleRestart   cwnd halved for each timeout, down to the initial one            (RFC 2861, 3)
 //! Underused     cwnd = (cwnd + used) / 2, used being at least the initial one   (RFC 2861, 3)
 //!               both: ssthresh = max(ssthresh, 3/4 cwnd)                        (RFC 2861, 3)
-//! SlowStartEnd  cwnd = ssthresh = what the host says
+//! SlowStartEnd  cwnd = ssthresh = the host's value
 //! FeedbackLost  cwnd = min(cwnd, initial), ssthresh as above                    (RFC 5681, 4.1)
 //! ```
 //! States: open; recovery, from `Loss` to `RecoveryEnd`, without growth; loss, from `Rto` to
@@ -21,8 +21,8 @@
 //! Departures, with reasons:
 //! - Slow start has no limit L on the bytes counted per acknowledgement (RFC 3465, 2.2): one
 //!   measurement may cover many. Bursts are the host's to pace.
-//! - A timeout within an episode whose loss lowered ssthresh already leaves it, as Linux does:
-//!   the flight size of RFC 5681 is then still that of before the loss.
+//! - A timeout within an episode, if the loss has lowered ssthresh already, leaves ssthresh, as Linux does:
+//!   the flight size of RFC 5681 is then still the one from before the loss.
 //! - Bytes reported as lost without an event count as a mark does: some hosts (a sendbox) see
 //!   losses and repair none, so no event begins or ends an episode there.
 //! - A mark leaves two segments at least, as a loss does, and as in Linux. RFC 3168, 6.1.2, and RFC 9438, 4.6, go
@@ -43,19 +43,19 @@ use core::num::NonZeroU64;
 pub(super) use self::control::Steps;
 pub use self::control::WindowControl;
 use super::Measurement;
-use super::law::{Beta, Law, SlowStart};
+use super::interim::{Beta, Interim, SlowStart};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// Largest window, 4 GiB: four times what TCP can announce, 100 Gbit/s over 340 ms. Products of two
-/// windows, a sixteenth among them, then fit in 64 bits.
+/// Largest window, 4 GiB: four times the window that TCP can announce, 100 Gbit/s over 340 ms. Products of
+/// two windows, one of these a sixteenth, then fit in 64 bits.
 pub const CWND_MAX: u64 = 1 << 32;
 /// Largest segment.
 const MSS_MAX: u64 = 1 << 16;
 /// Windows acknowledged by one measurement beyond which nothing is counted.
 pub const WINDOWS_PER_MEASUREMENT: u64 = 16;
-/// Part of a window over which the growth law counts as constant.
+/// Part of a window over which the growth per window counts as constant.
 const PARTS_OF_WINDOW: u64 = 16;
-/// More of them than a measurement has, since each is above a 32nd of the window: for the verifier of BPF,
+/// More parts than a measurement has, since each is above a 32nd of the window: for the verifier of BPF,
 /// which wants to see an end.
 const PARTS_MAX: u64 = 2 * PARTS_OF_WINDOW * WINDOWS_PER_MEASUREMENT;
 /// Least ssthresh in segments (RFC 5681, equation 4).
@@ -63,18 +63,19 @@ const SSTHRESH_MIN_MSS: u64 = 2;
 /// Smallest window that these algorithms set, in segments.
 pub const MIN_WINDOW_MSS: f64 = 1.0;
 
-/// Where RFC 5681 is taken by its letter, which by default it is not.
+/// Units of growth and reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counting {
-    /// Growth counts acknowledgements (equation 3), rounded down to a byte, at least one, and not bytes
-    /// (RFC 3465); it does not ask whether the window was filled.
-    pub acknowledgements: bool,
-    /// ssthresh is a share of the bytes in flight (equation 4) and not of the window.
-    pub flight: bool,
+pub(super) enum Counting {
+    /// Growth by the bytes acknowledged (RFC 3465) of a window that was filled; ssthresh is a share of the window.
+    #[default]
+    Bytes,
+    /// RFC 5681 literally, as in ns-3: growth for each acknowledgement (equation 3), rounded down to a byte,
+    /// at least one, of any window; ssthresh is a share of the bytes in flight (equation 4).
+    Acknowledgements,
 }
 
-/// The window of a sender. All sizes in bytes. What laws divide by cannot be 0, so that no division can
-/// panic, which BPF could not do.
+/// The window of a sender. All sizes in bytes. Divisors of the algorithms cannot be 0, so that no division
+/// can panic, which BPF could not do.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     mss: NonZeroU64,
@@ -85,7 +86,7 @@ pub struct Window {
     remainder: u64,
     in_flight: Option<u64>,
     counting: Counting,
-    /// For a law that adds whole segments: what was acknowledged towards the next, in its own unit.
+    /// For an algorithm that adds whole segments: the count towards the next segment, in its own unit.
     pub(super) counted: u64,
 }
 
@@ -149,15 +150,17 @@ impl Window {
         self.in_flight
     }
 
-    /// What the window is counted by.
-    pub(super) fn counting(&self) -> Counting {
-        self.counting
+    /// Acknowledgements count, and not bytes.
+    fn counts_acknowledgements(&self) -> bool {
+        self.counting == Counting::Acknowledgements
     }
 
-    /// What ssthresh is a share of at a loss: the window, or the bytes in flight where these count and are
-    /// known.
+    /// The basis of ssthresh at a loss: the window, or the bytes in flight where these count and are known.
     pub fn at_loss(&self) -> u64 {
-        self.in_flight.filter(|_| self.counting.flight).unwrap_or(self.cwnd()).min(CWND_MAX)
+        self.in_flight
+            .filter(|_| self.counts_acknowledgements())
+            .unwrap_or(self.cwnd())
+            .min(CWND_MAX)
     }
 
     /// Sets the window, within its range.
@@ -166,14 +169,14 @@ impl Window {
         self.remainder = self.remainder.min(self.cwnd() - 1);
     }
 
-    /// Adds whole segments and drops what is left of one.
+    /// Adds whole segments and drops the rest of one.
     pub fn add_segments(&mut self, segments: u64) {
         if segments > 0 {
             self.set_cwnd((self.segments() + segments) * self.mss());
         }
     }
 
-    /// Bytes of `segments`, at least 2 of them.
+    /// Bytes of `segments`, but at least of 2 segments.
     pub fn whole_segments(&self, segments: u64) -> u64 {
         segments.max(SSTHRESH_MIN_MSS) * self.mss()
     }
@@ -183,7 +186,7 @@ impl Window {
         self.ssthresh = bytes.max(SSTHRESH_MIN_MSS * self.mss()).min(CWND_MAX);
     }
 
-    /// What a reduction that was for nothing has left becomes again what it was.
+    /// Undoes a reduction that was for nothing.
     pub(super) fn restore(&mut self, saved: &Self) {
         self.set_cwnd(self.cwnd().max(saved.cwnd()));
         self.set_ssthresh(saved.ssthresh);
@@ -192,7 +195,7 @@ impl Window {
 
     /// Slow start: grows by `acked`, up to ssthresh. Returns the bytes left for avoidance.
     pub fn slow_start(&mut self, acked: u64) -> u64 {
-        if self.counting.acknowledgements {
+        if self.counts_acknowledgements() {
             self.set_cwnd(self.cwnd() + self.mss());
             return acked.saturating_sub(self.mss());
         }
@@ -201,20 +204,21 @@ impl Window {
         acked - grown
     }
 
-    /// Bytes for which [`Window::grow`] takes a law anew: a sixteenth of the window, at least a segment.
+    /// Bytes for which [`Window::grow`] computes the growth once: a sixteenth of the window, at least a
+    /// segment.
     pub(super) fn part(&self) -> u64 {
         (self.cwnd() / PARTS_OF_WINDOW).max(self.mss())
     }
 
-    /// Avoidance: grows by `per_window(cwnd)` bytes for each window acknowledged, never faster than
-    /// slow start would. The law is taken anew for each sixteenth of a window, so that it
-    /// matters little how many acknowledgements come as one.
+    /// Avoidance: grows by `per_window(cwnd)` bytes for each window acknowledged, never faster than slow
+    /// start would. The growth is computed again for each sixteenth of a window, so that it matters little
+    /// how many acknowledgements come as one.
     pub fn grow(&mut self, acked: u64, mut per_window: impl FnMut(u64) -> u64) {
-        if self.counting.acknowledgements {
+        if self.counts_acknowledgements() {
             let bytes = self.mss() * per_window(self.cwnd()).min(self.cwnd()) / self.cwnd;
             return self.set_cwnd(self.cwnd() + bytes.max(1));
         }
-        // The first beside the loop: to a host that comes part by part, there is no loop.
+        // The first part is outside the loop: a host that comes part by part has no loop.
         let mut left = self.grow_part(acked, &mut per_window);
         for _ in 1..PARTS_MAX {
             if left == 0 {
@@ -224,7 +228,7 @@ impl Window {
         }
     }
 
-    /// Grows by the first part of `left`; what is left then.
+    /// Grows by the first part of `left`; returns the rest.
     fn grow_part(&mut self, left: u64, per_window: &mut impl FnMut(u64) -> u64) -> u64 {
         let part = left.min(self.part());
         let growth = part * per_window(self.cwnd()).min(self.cwnd()) + self.remainder;
@@ -233,7 +237,7 @@ impl Window {
         left - part
     }
 
-    /// Whether what the sender had to send filled the window.
+    /// Whether the sender's data filled the window.
     fn was_filled(&self, measurement: &Measurement) -> bool {
         if let Some(is_filled) = measurement.cwnd_limited {
             return is_filled;
@@ -265,7 +269,7 @@ impl MinRtt {
         self.0
     }
 
-    /// Counts what was seen as longer by `nanos`.
+    /// Counts earlier samples as longer by `nanos`.
     pub fn shift(&mut self, nanos: i64) {
         self.0 = self.0.map(|least| {
             let length = Duration::from_nanos(nanos.unsigned_abs());
@@ -276,15 +280,15 @@ impl MinRtt {
     }
 }
 
-/// How one algorithm steers a window. `acked` is in bytes, above 0 and at most
-/// [`WINDOWS_PER_MEASUREMENT`] windows. A clone of the law is what a spurious loss restores.
+/// How one algorithm steers a window. `acked` is in bytes, above 0 and at most [`WINDOWS_PER_MEASUREMENT`]
+/// windows. A spurious loss restores a clone of the algorithm.
 pub trait WindowLaw: Clone + Send + 'static {
     /// Begins with the first window.
     fn start(&mut self, now: Timestamp, window: &Window) {
         let _ = (now, window);
     }
-    /// Sees every measurement before the window grows, those of recovery and without anything
-    /// acknowledged among them. A delay-based law may move the window here.
+    /// Sees every measurement before the window grows, also in recovery and without anything acknowledged. A
+    /// delay-based algorithm may move the window here.
     fn observe(&mut self, now: Timestamp, measurement: &Measurement, window: &mut Window) {
         let _ = (now, measurement, window);
     }
@@ -297,24 +301,24 @@ pub trait WindowLaw: Clone + Send + 'static {
     fn avoid(&mut self, now: Timestamp, acked: u64, window: &mut Window);
     /// Loss was detected: the new ssthresh in bytes (raised to 2 mss where it is less).
     fn on_loss(&mut self, now: Timestamp, window: &Window) -> u64;
-    /// A timeout: [`WindowLaw::on_loss`] has said `ssthresh`; the new ssthresh in bytes.
+    /// A timeout: [`WindowLaw::on_loss`] has returned `ssthresh`; returns the new ssthresh in bytes.
     fn on_rto(&mut self, ssthresh: u64, window: &Window) -> u64 {
         let _ = window;
         ssthresh
     }
-    /// A timeout within an episode, whose ssthresh stands.
+    /// A timeout within an episode, which leaves ssthresh.
     fn on_rto_in_episode(&mut self) {}
     /// A mark, the first in a window, or bytes that are lost without an event: whether it counts as a loss.
     fn heeds_mark(&self) -> bool {
         true
     }
-    /// What [`WindowLaw::on_loss`] was called for was a mark: no repair follows.
+    /// [`WindowLaw::on_loss`] was called for a mark: no repair follows.
     fn on_mark(&mut self) {}
     /// The losses of the episode are repaired.
     fn on_recovery_end(&mut self, now: Timestamp, window: &mut Window) {
         let _ = (now, window);
     }
-    /// The last reduction was for nothing; `saved` is the law as it was before.
+    /// The last reduction was for nothing; `saved` is the algorithm's state before it.
     fn undo(&mut self, saved: Self) {
         *self = saved;
     }
@@ -326,25 +330,25 @@ pub trait WindowLaw: Clone + Send + 'static {
     fn on_idle_restart(&mut self, now: Timestamp, window: &Window) {
         let _ = (now, window);
     }
-    /// The host has ended slow start, as the law for it asked.
+    /// The host has ended slow start, as the algorithm wanted.
     fn on_slow_start_end(&mut self) {}
     /// Round trips seen before count as longer by this many nanoseconds.
     fn shift_rtt(&mut self, nanos: i64) {
         let _ = nanos;
     }
-    /// Pacing rate where the law sets one.
+    /// Pacing rate if the algorithm sets one.
     fn pacing_rate(&self, window: &Window) -> Option<Rate> {
         let _ = window;
         None
     }
-    /// What a host that is not asked at every acknowledgement does in between: slow start, and PRR
-    /// towards the ssthresh that the law gives. A law that grows more slowly says so; what one grows by
-    /// beyond comes with its decisions.
-    fn host_law(&self, window: &Window) -> Law {
+    /// The host's rules between calls, if it does not call at every acknowledgement: slow start, and PRR
+    /// towards the algorithm's ssthresh. An algorithm that grows more slowly says so. Growth beyond that
+    /// comes with its decisions.
+    fn interim(&self, window: &Window) -> Interim {
         let slow_start = if window.in_slow_start() { SlowStart::Standard } else { SlowStart::Hold };
-        Law { slow_start, beta: Some(Beta::ONE), ..Law::HOLD }
+        Interim { slow_start, beta: Some(Beta::ONE), ..Interim::HOLD }
     }
-    /// Why the window moves as it does, for logs.
+    /// Reason for the present growth, for logs.
     fn reason(&self) -> &'static str {
         ""
     }

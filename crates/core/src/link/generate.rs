@@ -7,13 +7,14 @@
 //! Poisson  : exponential distances of mean 1500 bytes / rate, rounded down to a millisecond; the
 //!            first opportunity at the duration or after it is the last
 //! ```
-//! A constant trace is never ahead of its rate, and behind it by less than 1 ms a period. The number of opportunities of a Poisson trace scatters by its square root; its rate
-//! has no bias, since the last distance counts whole.
+//! A constant trace is never ahead of its rate, and behind it by less than 1 ms per period. The number of
+//! opportunities of a Poisson trace varies by its square root. Its rate has no bias, since the last distance
+//! counts whole.
 //!
 //! Source: the Poisson traces of Pantheon's calibrated emulators, which ccperf replays
-//! (`0.57mbps-poisson.trace` and its like). Their last times are 60,005 to 60,027 ms, just past a
-//! duration of 60 s; their first second holds ten opportunities at equal distances, here
-//! [`PoissonTrace::cold_start`]. Their rates are 2 to 8 % below their names, which is not repeated.
+//! (`0.57mbps-poisson.trace` and similar). Their last times are 60,005 to 60,027 ms, just past a duration of
+//! 60 s. Their first second holds ten opportunities at equal distances, here [`PoissonTrace::cold_start`].
+//! Their rates are 2 to 8 % below their names; generated traces do not repeat that.
 
 use super::trace::{OPPORTUNITY_IP, Trace};
 use crate::random::Streams;
@@ -21,43 +22,42 @@ use crate::spec::SpecError;
 use crate::traffic::Source;
 use crate::units::{Duration, Rate, format_duration};
 
-/// Most opportunities of a generated trace: a minute of 10 Gbit/s, about 300 MB of text.
+/// Most opportunities of a generated trace: one minute at 10 Gbit/s, about 300 MB of text.
 pub const OPPORTUNITIES_MAX: u64 = 50_000_000;
-/// Distance of the opportunities of a cold start: ten in the first second of Pantheon's traces.
+/// Distance of the opportunities of a cold start, 100 ms: ten in the first second of Pantheon's traces.
 const COLD_START_EVERY: Duration = Duration::from_millis(100);
-/// 2^32 - 1 ms are the last time that a trace can name; Poisson traces end a little later than
-/// asked for.
+/// Longest duration, 40 days. The last time that a trace can name is 2^32 - 1 ms, and Poisson traces end a
+/// little after their duration.
 const DURATION_MAX: Duration = Duration::from_secs(40 * 86_400);
 
-/// What a Poisson trace is drawn from.
+/// Parameters of a Poisson trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoissonTrace {
     /// Mean rate in bytes of IP packets, 1500 per opportunity, above 0.
     pub rate: Rate,
-    /// Least period, 1 ms to 40 days.
+    /// Shortest period, 1 ms to 40 days.
     pub duration: Duration,
-    /// How long, from the beginning, opportunities come every 100 ms instead; at most `duration`.
+    /// Time from the beginning during which opportunities come every 100 ms instead; at most `duration`.
     pub cold_start: Duration,
 }
 
 impl Trace {
-    /// A trace of equal distances at `rate`, in bytes of IP packets, 1500 per opportunity. The
-    /// period is at most `duration`, 1 ms to 40 days. Refuses a duration with no opportunity or
-    /// more than [`OPPORTUNITIES_MAX`].
+    /// A trace of equal distances at `rate`, in bytes of IP packets, 1500 per opportunity. The period is at
+    /// most `duration`, 1 ms to 40 days. Refuses a duration with no opportunity or more than
+    /// [`OPPORTUNITIES_MAX`].
     pub fn constant(rate: Rate, duration: Duration) -> Result<Self, SpecError> {
         check(rate, duration)?;
         let source = Source::Cbr { rate, packet: OPPORTUNITY_IP };
-        // The stream is not drawn from: a constant rate leaves nothing to chance.
+        // A constant rate draws nothing from the stream.
         let times = source.send_times(&Streams::new(0)).into_iter().flatten();
-        // The first packet is sent at time 0, the opportunity for it ends a packet later.
+        // The first packet is sent at time 0; its opportunity ends one packet later.
         let times = times.skip(1).take_while(|at| *at <= duration);
         Self::from_times(times.map(|at| at.as_nanos().div_ceil(1_000_000) as u32))
             .ok_or_else(|| too_short(rate, duration))
     }
 
-    /// A trace of Poisson arrivals; it is the same for the same `streams`, from whose stream
-    /// `trace` it is drawn. Refuses what [`Trace::constant`] refuses, and a cold start that is
-    /// longer than the duration.
+    /// A trace of Poisson arrivals, drawn from the stream `trace` of `streams`; equal `streams` give equal
+    /// traces. Refuses the same values as [`Trace::constant`], and a cold start longer than the duration.
     pub fn poisson(plan: &PoissonTrace, streams: &Streams) -> Result<Self, SpecError> {
         let PoissonTrace { rate, duration, cold_start } = *plan;
         check(rate, duration)?;

@@ -1,23 +1,24 @@
-//! When a link takes the next packet from its queue, and when that packet has left.
+//! Times at which a link takes the next packet from its queue, and at which that packet has left.
 
 use alloc::sync::Arc;
 
 use super::trace::Trace;
 use crate::units::{ByteCount, Rate, Timestamp};
 
-/// What a link sends at.
+/// Service of a link: the rate or the times at which it sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Service {
     /// Every packet leaves at once.
     Unlimited,
     /// A constant rate of layer-2 frames without FCS; zero stops the link.
     Rate(Rate),
     /// The opportunities of a trace.
-    Trace(Arc<Trace>),
+    Trace(#[cfg_attr(feature = "serde", serde(with = "super::trace::as_text"))] Arc<Trace>),
 }
 
 impl Service {
-    /// The rate that is constant until it is changed, if there is one.
+    /// The constant rate of the link, until it is changed; `None` if it has none.
     pub fn rate(&self) -> Option<Rate> {
         match self {
             Self::Rate(rate) => Some(*rate),
@@ -31,8 +32,7 @@ impl Service {
 pub struct Server {
     service: Service,
     start: Timestamp,
-    /// Part of a nanosecond that the packet sent before still owes, see
-    /// [`ByteCount::time_at_carrying`].
+    /// Carried part of a nanosecond from the packet before, see [`ByteCount::time_at_carrying`].
     carry: u64,
     /// Last departure.
     free_at: Timestamp,
@@ -47,20 +47,18 @@ impl Server {
         Self { service, start, carry: 0, free_at, credit: ByteCount::ZERO }
     }
 
-    /// Moves the phase of the trace.
+    /// Sets the time from which the trace counts.
     pub fn set_start(&mut self, start: Timestamp) {
         self.start = start;
     }
 
-    /// The next packet, and every one after it, is sent at `rate`; the one being sent is not
-    /// affected.
+    /// Sets the rate for the next packet and all later ones; the packet in transmission is not affected.
     pub fn set_rate(&mut self, rate: Rate) {
         self.service = Service::Rate(rate);
         self.carry = 0;
     }
 
-    /// The earliest time from `from` at which a packet may be taken; `None` while the link is
-    /// stopped.
+    /// The earliest time from `from` on at which a packet may be taken; `None` while the link is stopped.
     pub fn ready_at(&self, from: Timestamp) -> Option<Timestamp> {
         match &self.service {
             Service::Unlimited => Some(from),
@@ -73,8 +71,8 @@ impl Server {
         }
     }
 
-    /// Sends a packet of `len` taken at `at`, a time that [`Server::ready_at`] gave; returns when
-    /// its last byte has left.
+    /// Sends a packet of `len` taken at `at`, a time that [`Server::ready_at`] returned. Returns the time at
+    /// which its last byte has left.
     pub fn send(&mut self, at: Timestamp, len: ByteCount) -> Timestamp {
         let departed = match &self.service {
             Service::Unlimited => at,
@@ -104,7 +102,7 @@ impl Server {
         departed
     }
 
-    /// The queue ran empty: what is left of the current opportunity is lost.
+    /// The queue ran empty: the rest of the current opportunity is lost.
     pub fn idle(&mut self) {
         self.credit = ByteCount::ZERO;
     }
@@ -121,7 +119,7 @@ mod tests {
         Server::new(Service::Trace(Arc::new(trace)), Timestamp::ZERO)
     }
 
-    /// When packets of these lengths have left that wait since `from_us`, in milliseconds.
+    /// Departure times in milliseconds for packets of these lengths that wait since `from_us`.
     fn departures(server: &mut Server, from_us: u64, lens: &[u64]) -> Vec<u64> {
         let from = Timestamp::from_nanos(from_us * 1_000);
         let mut send = |len: &u64| {
@@ -142,7 +140,7 @@ mod tests {
         let mut server = traced("2");
         let lens = [500, 500, 1514, 1514, 4000];
         assert_eq!(departures(&mut server, 0, &lens), [2, 2, 4, 6, 12]);
-        // What is left of the opportunity at 12 ms goes with an empty queue.
+        // The rest of the opportunity at 12 ms is lost with an empty queue.
         server.idle();
         assert_eq!(departures(&mut server, 12_000, &[100]), [14]);
     }

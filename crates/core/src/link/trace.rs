@@ -1,4 +1,4 @@
-//! Mahimahi link traces: when a link of varying rate may send.
+//! Mahimahi link traces: the times at which a link of varying rate may send.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,24 +6,24 @@ use core::fmt;
 use crate::text::{Line, TextError, data_lines};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// What one delivery opportunity carries: an IP packet of 1500 bytes and its Ethernet header, so
-/// that one line of a trace lets one full-size packet pass, as in mahimahi itself (whose slots are
-/// 1504 bytes: 1500 and the 4-byte header of its TUN device).
+/// Bytes that one delivery opportunity carries: an IP packet of 1500 bytes and its Ethernet header. So one
+/// line of a trace lets one full-size packet pass, as in mahimahi itself. Its slots are 1504 bytes: 1500 and
+/// the 4-byte header of its TUN device.
 pub const OPPORTUNITY: ByteCount = ByteCount::new(1514);
 
-/// Bytes of IP packet in an opportunity, in which rates of traces are quoted.
+/// Bytes of IP packet in an opportunity; the rates of traces count these.
 pub(super) const OPPORTUNITY_IP: ByteCount = ByteCount::new(1500);
 
 const NANOS_PER_MS: i128 = 1_000_000;
 
 /// A trace: delivery opportunities at whole milliseconds, repeated for ever.
 ///
-/// One line per opportunity, its time in milliseconds, never decreasing; several lines with one
-/// time are several opportunities. The last time is the period. Blank lines and `#` comments are
-/// allowed. What is not used of an opportunity is lost.
+/// The text has one line per opportunity with its time in milliseconds, never decreasing; several lines with
+/// one time are several opportunities. The last time is the period. Blank lines and `#` comments are allowed.
+/// The unused part of an opportunity is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Opportunities of one period: millisecond and how many.
+    /// Bursts of one period: the millisecond and the number of opportunities.
     bursts: Vec<Burst>,
     period_ms: u64,
     opportunities: u64,
@@ -36,17 +36,19 @@ struct Burst {
 }
 
 impl Trace {
-    /// Name and text of the traces that come with the program: paths with Poisson service, of the mean rates of those
-    /// that ccperf replays, and two cellular links whose rates wander.
-    pub const BUILTIN: [(&str, &str); 5] = [
+    /// Name and text of the built-in traces. There are paths with Poisson service at the mean rates of
+    /// ccperf's traces, two cellular links of varying rate, and a [`PathTrace`](super::PathTrace) of
+    /// satellites.
+    pub const BUILTIN: [(&str, &str); 6] = [
         ("0.57mbps-poisson", include_str!("../../../../traces/0.57mbps-poisson.trace")),
         ("2.64mbps-poisson", include_str!("../../../../traces/2.64mbps-poisson.trace")),
         ("3.04mbps-poisson", include_str!("../../../../traces/3.04mbps-poisson.trace")),
+        ("leo_handovers", include_str!("../../../../traces/leo_handovers.csv")),
         ("lte_outages", include_str!("../../../../traces/lte_outages.trace")),
         ("lte_poor", include_str!("../../../../traces/lte_poor.trace")),
     ];
 
-    /// Reads a trace; `file` is only named in errors.
+    /// Reads a trace; `file` only appears in errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, TextError> {
         let allowed = "a time in whole milliseconds, 0 to 4294967295, not below the line before";
         let mut bursts: Vec<Burst> = Vec::new();
@@ -54,7 +56,7 @@ impl Trace {
         for line in data_lines(text) {
             let value = line.text;
             let error = || TextError::new(file, line, value, allowed);
-            // `u32::from_str` would also take a leading plus sign.
+            // `u32::from_str` would also accept a leading plus sign.
             if !value.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(error());
             }
@@ -73,7 +75,7 @@ impl Trace {
         Self::of_bursts(bursts)
     }
 
-    /// `None` where the period would be 0.
+    /// `None` if the period would be 0.
     fn of_bursts(bursts: Vec<Burst>) -> Option<Self> {
         let period_ms = bursts.last().map(|burst| u64::from(burst.at_ms)).filter(|ms| *ms > 0)?;
         let opportunities = bursts.iter().map(|burst| u64::from(burst.count)).sum();
@@ -90,13 +92,25 @@ impl Trace {
         self.opportunities
     }
 
+    /// Opportunities in order of time: each time and the number of opportunities.
+    pub fn bursts(&self) -> impl Iterator<Item = (Duration, u32)> {
+        self.bursts.iter().map(|burst| (Duration::from_millis(burst.at_ms.into()), burst.count))
+    }
+
+    /// Longest time without an opportunity.
+    pub fn longest_gap(&self) -> Duration {
+        let mut last = Duration::ZERO;
+        let gaps = self.bursts().map(|(at, _)| at - core::mem::replace(&mut last, at));
+        gaps.max().unwrap_or_default()
+    }
+
     /// Mean rate in bytes of IP packets, 1500 per opportunity.
     pub fn mean_rate(&self) -> Rate {
         (OPPORTUNITY_IP * self.opportunities).per(self.period()).unwrap_or(Rate::ZERO)
     }
 
-    /// The first opportunities after `after` on a link that started at `start`: when, and the bytes
-    /// they carry together. The trace also extends periodically to before the start.
+    /// The first opportunities after `after` on a link that started at `start`: their time, and the bytes
+    /// that they carry together. The trace also extends periodically to before the start.
     pub(super) fn next_after(&self, start: Timestamp, after: Timestamp) -> (Timestamp, ByteCount) {
         // Signed and wide: before the first whole period the start of the current one is negative.
         let period = i128::from(self.period_ms) * NANOS_PER_MS;
@@ -116,7 +130,7 @@ impl Trace {
     }
 }
 
-/// Adds an opportunity; `None` where it comes before the last one.
+/// Adds an opportunity; `None` if it comes before the last one.
 fn append(bursts: &mut Vec<Burst>, at_ms: u32) -> Option<()> {
     match bursts.last_mut() {
         Some(burst) if burst.at_ms > at_ms => return None,
@@ -135,6 +149,26 @@ impl fmt::Display for Trace {
             }
         }
         Ok(())
+    }
+}
+
+/// A trace as the text that [`Trace::parse`] reads.
+#[cfg(feature = "serde")]
+pub(super) mod as_text {
+    use alloc::string::String;
+    use alloc::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::Trace;
+
+    pub fn serialize<S: Serializer>(trace: &Arc<Trace>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(trace)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Trace>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Trace::parse("trace", &text).map(Arc::new).map_err(D::Error::custom)
     }
 }
 
@@ -158,6 +192,7 @@ mod tests {
     fn a_trace_repeats_with_its_last_time_as_period() {
         let trace = Trace::parse("t", "# source: none\n2\n2\n5\n\n10\n").unwrap();
         assert_eq!(trace.opportunities(), 4);
+        assert_eq!(trace.longest_gap(), Duration::from_millis(5));
         assert_eq!(trace.mean_rate(), Rate::from_bits_per_sec(4_800_000));
         assert_eq!(
             times(&trace, 100, 100, 6),

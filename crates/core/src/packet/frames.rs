@@ -57,7 +57,7 @@ impl V4<'_> {
     }
 }
 
-/// The Internet checksum of `header`, whose checksum field is zero (RFC 1071).
+/// The Internet checksum of `header`, with its checksum field zero (RFC 1071).
 pub fn checksum(header: &[u8]) -> u16 {
     let mut sum: u32 = (0..header.len()).step_by(2).map(|at| u32::from(be16(header, at))).sum();
     while sum > 0xffff {

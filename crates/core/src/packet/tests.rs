@@ -175,7 +175,7 @@ fn flows_hash_apart_and_keys_reshuffle_them() {
     for port in 0..6400 {
         buckets[(headers(port).flow_hash(1) % 64) as usize] += 1;
     }
-    // 100 expected in each, standard deviation 10: six of them on either side.
+    // 100 expected in each, standard deviation 10: six deviations on either side.
     assert!(buckets.iter().all(|count| (40..160).contains(count)), "{buckets:?}");
     assert_ne!(headers(1).flow_hash(1), headers(1).flow_hash(2));
 }

@@ -1,4 +1,4 @@
-//! What a probe has found: figures of delay, rate, loss and ways.
+//! Results of a probe: figures of delay, rate, loss and ways.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -11,17 +11,18 @@ use crate::units::{ByteCount, Duration, Rate, Timestamp};
 pub struct Findings {
     /// Shortest round trip of a ping; `None`: none came back.
     pub base_rtt: Option<Duration>,
-    /// Lower quartile of the round trips while nothing of the probe's loaded the path: jitter of the path is in it, and
-    /// lateness of busy hosts is not.
+    /// Lower quartile of the round trips while the probe did not load the path. It includes jitter of the
+    /// path, but not lateness of busy hosts.
     pub idle_rtt: Duration,
-    /// Jitter: twice the median difference between the round trips of successive pings before the load, which of a
-    /// uniform jitter is about its interquartile range. A queue changes more slowly than this. Zero without a load.
+    /// Jitter: twice the median difference between the round trips of successive pings before the load. For
+    /// uniform jitter that is about its interquartile range. A queue changes more slowly than this. Zero
+    /// without a load.
     pub noise: Duration,
-    /// Pings sent meanwhile, and how many of them did not come back.
+    /// Pings sent meanwhile, and how many did not come back.
     pub idle_pings: [u64; 2],
     /// Mean queue that pings met under the load of many connections; without a load, over the base round trip.
     pub queue: Duration,
-    /// Median of the like, which single late pings do not move.
+    /// Median of these queues, which single late pings do not move.
     pub median_queue: Duration,
     /// Three quarters of the pings under load waited longer: a queue that stands, and no lateness of hosts. Without a
     /// load, the median over seconds of the shortest wait: jitter comes down to zero in each second, a queue does not.
@@ -30,19 +31,20 @@ pub struct Findings {
     pub bulk_queue: Duration,
     /// Three quarters of the looks at these connections found a longer one.
     pub standing_bulk_queue: Duration,
-    /// The third longest wait of a ping under load: what the path can hold, single accidents left out.
+    /// The third longest wait of a ping under load: the capacity of the path's buffers, without single
+    /// accidents.
     pub peak_queue: Duration,
-    /// Mean queue on the way there, where the peer tells times.
+    /// Mean queue on the way there, where the peer reports times.
     pub forward_queue: Option<Duration>,
     /// Mean queue before the last router of the site; `None`: it did not answer often enough.
     pub site_queue: Option<Duration>,
-    /// Mean time that what waited in the own qdisc takes at the measured rate.
+    /// Mean time that the backlog of the own qdisc takes at the measured rate.
     pub own_queue: Duration,
     /// Bytes acknowledged a second, with many connections.
     pub rate: Rate,
     /// Bytes acknowledged a second in the first and in the second half of that time.
     pub half_rates: [Rate; 2],
-    /// The like with few connections.
+    /// Bytes acknowledged a second, with few connections.
     pub rate_of_few: Rate,
     /// Connections: few, many.
     pub flows: [u16; 2],
@@ -50,10 +52,11 @@ pub struct Findings {
     pub loss: f64,
     /// Share of the busy time in which the peer's receive window held the connections back (0 to 1).
     pub window_limited: f64,
-    /// How much longer than the shortest way other source ports take; zero where all take about as long.
+    /// How much longer than the shortest way other source ports take; zero where all take about the same
+    /// time.
     pub detour: Duration,
-    /// How much longer some connections wait than others under the same load; zero where all wait alike, and where
-    /// pings of all ports do. A fair queue holds connections apart and lets pings pass.
+    /// How much longer some connections wait than the rest under the same load. Zero where all wait alike,
+    /// and where pings of all ports do. A fair queue holds connections apart and lets pings pass.
     pub uneven: Duration,
     /// The load was held to this.
     pub max_rate: Rate,
@@ -61,17 +64,17 @@ pub struct Findings {
     pub loaded: bool,
 }
 
-/// Ways differ if the usual shortest round trips of two ports do so by a tenth and by this: less is jitter.
+/// Ways differ if the usual shortest round trips of two ports differ by a tenth and by this: less is jitter.
 const DETOUR_MIN: Duration = Duration::from_millis(3);
 
 /// Queues differ if two connections wait longer than another by this and by half of the longest wait.
 const UNEVEN_MIN: Duration = Duration::from_millis(10);
 
-/// Without a load, a queue is looked for in each such time.
+/// Without a load, each such interval is searched for a queue.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A wait that is the same in all windows, within this share, while no ping is lost, is a longer way: a queue moves as
-/// senders probe, or overflows.
+/// If a wait is the same in all windows, within this share, and no ping is lost, the way is longer: a queue
+/// moves as senders probe, or overflows.
 const FLAT: f64 = 0.05;
 
 /// Answers of a router from which its delay is taken, idle and under load. Linux answers one packet a second
@@ -79,7 +82,7 @@ const FLAT: f64 = 0.05;
 const HOP_ANSWERS_MIN: usize = 2;
 
 impl Findings {
-    /// What stands in `observed`.
+    /// The figures in `observed`.
     pub fn of(observed: &Observed) -> Self {
         let found = Self { max_rate: observed.max_rate, ..Self::default() };
         let Some(base_rtt) = observed.pings.iter().filter_map(|ping| ping.rtt).min() else {
@@ -120,7 +123,7 @@ impl Findings {
 
         let bulk = || looks().map(move |look| look.srtt.saturating_sub(idle_rtt));
         let bulk_queue = median(bulk()).unwrap_or_default();
-        // Pings may all be lost in a queue that is longer than anybody waits.
+        // Pings may all be lost in a queue longer than their timeout.
         let queue = mean(pings().filter_map(waits)).unwrap_or(bulk_queue);
         let median_queue = median(pings().filter_map(waits)).unwrap_or(bulk_queue);
         let under_load = observed.pings.iter().filter(|ping| ping.at >= load.few.from);
@@ -154,7 +157,7 @@ impl Findings {
     }
 }
 
-/// What all connections did in some time.
+/// Totals of all connections in some time.
 #[derive(Default)]
 struct Totals {
     rate: Rate,
@@ -195,9 +198,10 @@ fn jitter(rtts: impl Iterator<Item = Duration>) -> Duration {
     2 * median(differences).unwrap_or_default()
 }
 
-/// How much longer pings of at least two source ports take than pings of two more: the shortest round trip of the one
-/// over what a quarter of the other's pings stay below, for a way takes its time each time. Where round trips of a port
-/// differ by more among themselves, as in a fair queue that it shares with a busy flow, they say nothing of ways.
+/// How much longer pings of at least two source ports take than pings of two more: the shortest round trip of
+/// the one over the lower quartile of the other's pings, for a way takes its time each time. Round trips of
+/// one port may differ by more among themselves, as in a fair queue that it shares with a busy flow. They
+/// then say nothing about ways.
 fn detour<'a>(pings: impl Iterator<Item = &'a Ping>) -> Duration {
     let mut ports: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
     for (port, rtt) in pings.filter_map(|ping| Some((ping.port, ping.rtt?))) {
@@ -207,8 +211,8 @@ fn detour<'a>(pings: impl Iterator<Item = &'a Ping>) -> Duration {
         ports.values().filter_map(|rtts| quarter(rtts.iter().copied())).collect();
     low.sort_unstable();
     let Some(&short) = low.get(1) else { return Duration::ZERO };
-    // Of each port, its shortest round trip, and how much longer three quarters of the rest are at most: of four
-    // pings, one may be late.
+    // For each port, its shortest round trip, and by how much the lowest three quarters of the rest exceed
+    // it: of four pings, one may be late.
     let ways = ports.values_mut().filter_map(|rtts| {
         rtts.sort_unstable();
         let least = *rtts.first()?;
@@ -223,7 +227,7 @@ fn detour<'a>(pings: impl Iterator<Item = &'a Ping>) -> Duration {
     if longer.len() < 2 { Duration::ZERO } else { median(longer.into_iter()).unwrap_or_default() }
 }
 
-/// How much longer some connections wait than others, if pings of some ports do so, too.
+/// How much longer some connections wait than the rest, if pings of some ports do so, too.
 fn uneven<'a>(
     looks: impl Iterator<Item = &'a FlowLook>,
     pings: impl Iterator<Item = &'a Ping>,
@@ -235,7 +239,7 @@ fn uneven<'a>(
     if of_ports > Duration::ZERO { of_connections } else { Duration::ZERO }
 }
 
-/// How much longer the one that waits second longest does so than the one that waits second shortest.
+/// Difference between the second longest and the second shortest wait.
 fn apart(all: impl Iterator<Item = (u16, Duration)>) -> Duration {
     let mut waits: BTreeMap<u16, Vec<Duration>> = BTreeMap::new();
     for (number, wait) in all {
@@ -244,14 +248,15 @@ fn apart(all: impl Iterator<Item = (u16, Duration)>) -> Duration {
     let mut means: Vec<Duration> =
         waits.into_values().filter_map(|waits| mean(waits.into_iter())).collect();
     means.sort_unstable();
-    // Two on either side: one that has an accident is no second way.
+    // Two on either side: a single accident is no second way.
     let [_, low, .., high, most] = means[..] else { return Duration::ZERO };
     let more = high.saturating_sub(low);
     if more > UNEVEN_MIN.max(most / 2) { more } else { Duration::ZERO }
 }
 
-/// The queue that stands without a load: the median of the shortest waits of all windows. Zero where those that count
-/// are all the same and no ping was lost: then the way has become longer, or its least round trip was an accident.
+/// The queue that stands without a load: the median of the shortest waits of all windows. If the counted
+/// windows are all equal and no ping was lost, the queue is zero: the way has become longer, or its least
+/// round trip was an accident.
 fn standing(pings: &[Ping], base_rtt: Duration) -> Duration {
     let mut windows: BTreeMap<u128, Duration> = BTreeMap::new();
     for (at, rtt) in pings.iter().filter_map(|ping| Some((ping.at, ping.rtt?))) {
@@ -280,7 +285,7 @@ fn forward_queue<'a>(
     mean(pings.filter_map(more).map(Duration::from_nanos))
 }
 
-/// The queue before the routers of the site: what the load adds to the answers of the one that shows most of it.
+/// The queue before the routers of the site: the most that the load adds to the answers of one router.
 fn site_queue(observed: &Observed, load: Load) -> Option<Duration> {
     let steady = load.many.steady();
     let of_hop = |hops: u8| {
@@ -326,7 +331,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::probe::{BacklogLook, HopAnswer, Phase};
+    use crate::probe::{BacklogLook, HopAnswer, LoadPhase};
 
     const PORTS: u64 = 16;
 
@@ -340,8 +345,8 @@ mod tests {
 
     /// Two seconds of nothing, two with two connections and four with eight.
     const LOAD: Load = Load {
-        few: Phase { flows: 2, from: at(2_000), to: at(4_000) },
-        many: Phase { flows: 8, from: at(4_000), to: at(8_000) },
+        few: LoadPhase { flows: 2, from: at(2_000), to: at(4_000) },
+        many: LoadPhase { flows: 8, from: at(4_000), to: at(8_000) },
     };
 
     /// A ping every 10 ms that takes `rtt` (time, port; ms).
@@ -417,10 +422,10 @@ mod tests {
             |ports: u64| pinged(move |_, port| Some(if port < ports { 62 } else { 40 }));
         assert_eq!(Findings::of(&other_way(5)).detour, ms(22));
         assert_eq!(Findings::of(&other_way(1)).detour, Duration::ZERO, "one port is an accident");
-        // Every ping is late at times, but none of a port's always.
+        // Every ping is late at times, but no port's pings are always late.
         let jitter = pinged(|time, port| Some(40 + (time / 10 + 7 * port) % 11));
         assert_eq!(Findings::of(&jitter).detour, Duration::ZERO);
-        // Two ports are late by 6 ms each time, and others by up to 20 ms at times.
+        // Two ports are late by 6 ms each time, and the rest by up to 20 ms at times.
         let noise = |time: u64, port| if port < 2 { 6 } else { (time / 160 + port) % 11 * 2 };
         let noisy = pinged(move |time, port| Some(40 + noise(time, port)));
         assert_eq!(Findings::of(&noisy).detour, Duration::ZERO);
@@ -494,7 +499,7 @@ mod tests {
 
     #[test]
     fn ports_behind_busy_flows_are_no_detour() {
-        // Three ports wait behind flows whose queues come and go.
+        // Three ports wait behind flows with queues that come and go.
         let sawtooth = |time: u64, port| match port {
             ..3 => 20 + (time / 160 + port) * 7 % 50,
             _ => 0,
@@ -505,7 +510,7 @@ mod tests {
 
     #[test]
     fn one_late_ping_in_four_hides_no_detour() {
-        // Four pings of each port, of which one is late by 20 ms; five ports go the long way.
+        // Four pings of each port, one late by 20 ms; five ports go the long way.
         let late = |number: u64| if number.is_multiple_of(4) { 20 } else { 0 };
         let way = |port| if port < 5 { 52 } else { 40 };
         let rtt = |time: u64, port| (time < 640).then(|| way(port) + late(time / 160 + port));

@@ -1,16 +1,18 @@
-//! Would a bundle help on a path? What a prober has observed, what follows from that, and the verdict.
+//! Would a bundle help on a path? The observations of a prober, the figures derived from them, and the
+//! verdict.
 //!
 //! ```text
 //!  Observed: pings, looks at TCP connections, answers of routers, the own qdisc
-//!     │ Findings::of       what each says of delay, rate, loss and ways
+//!     │ Findings::of       figures of delay, rate, loss and ways
 //!     ▼
 //!  Findings
-//!     │ judge              a queue of whom, and where
+//!     │ judge              who makes a queue, and where
 //!     ▼
 //!  Verdict: yes, no or unclear, why, and the queue that a bundle would take out of the network
 //! ```
-//! A probe is idle first, then loads the path with a few connections and at last with many: a queue is what many
-//! add to the idle round trip, and a rate that grows with the number of connections has not met its limit.
+//! A probe is idle first, then loads the path with a few connections and at last with many. A queue is the
+//! time that many connections add to the idle round trip. A rate that grows with the number of connections
+//! has not met its limit.
 
 mod findings;
 mod verdict;
@@ -34,9 +36,9 @@ pub struct Observed {
     pub backlog: Vec<BacklogLook>,
     /// When the path was loaded; `None`: never.
     pub load: Option<Load>,
-    /// What the load was held to.
+    /// Upper limit of the load.
     pub max_rate: Rate,
-    /// How many routers of the way stand in the site.
+    /// Number of routers of the way that belong to the site.
     pub site_hops: u8,
 }
 
@@ -44,25 +46,25 @@ pub struct Observed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The first connections alone.
-    pub few: Phase,
-    /// All connections; the first go on.
-    pub many: Phase,
+    pub few: LoadPhase,
+    /// All connections; the first ones continue.
+    pub many: LoadPhase,
 }
 
 /// A part of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Phase {
+pub struct LoadPhase {
     /// TCP connections that send.
     pub flows: u16,
-    /// The first of them may send.
+    /// The first connection may send.
     pub from: Timestamp,
     /// The part ends.
     pub to: Timestamp,
 }
 
-impl Phase {
-    /// The part without its beginning, in which connections look for their window: a quarter, at least a second,
-    /// at most half.
+impl LoadPhase {
+    /// The part without its beginning, in which connections look for their window: it lasts a quarter of the
+    /// part, at least a second and at most half.
     fn steady(self) -> (Timestamp, Timestamp) {
         let whole = self.to.saturating_since(self.from);
         let start = (whole / 4).max(Duration::from_secs(1)).min(whole / 2);
@@ -79,12 +81,12 @@ pub struct Ping {
     pub port: u16,
     /// Round-trip time; `None`: nothing came back in time.
     pub rtt: Option<Duration>,
-    /// Time of arrival at the peer less the time of sending (ns), on two clocks that nobody has set: only
-    /// differences count. `None`: the peer tells no times.
+    /// Time of arrival at the peer less the time of sending (ns), on two clocks that are not set to each
+    /// other: only differences count. `None`: the peer reports no times.
     pub forward_ns: Option<i64>,
 }
 
-/// A TCP connection of the load at one instant, as `struct tcp_info` of the kernel tells it. Counters run from the
+/// A TCP connection of the load at one instant, as in the kernel's `struct tcp_info`. Counters run from the
 /// start of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowLook {
@@ -102,11 +104,11 @@ pub struct FlowLook {
     pub resent: u64,
     /// Time in which there was something to send.
     pub busy: Duration,
-    /// Time thereof in which the peer's receive window allowed no more.
+    /// Part of the busy time in which the peer's receive window allowed no more.
     pub window_limited: Duration,
 }
 
-/// The answer of a router, or of the peer, to a packet whose hops had been used up there.
+/// The answer of a router, or of the peer, to a packet that had used up its hops there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HopAnswer {
     /// When the packet was sent.
@@ -117,7 +119,7 @@ pub struct HopAnswer {
     pub rtt: Duration,
 }
 
-/// What waited in the own qdisc at one instant.
+/// The backlog of the own qdisc at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BacklogLook {
     /// When it was seen.

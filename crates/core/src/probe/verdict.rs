@@ -1,12 +1,13 @@
-//! Whether a bundle would help, by what a probe has found.
+//! Whether a bundle would help, by the findings of a probe.
 //!
-//! A bundle takes a queue out of the network that its own traffic makes, at one bottleneck behind the sendbox, which
-//! all of its packets pass. So it helps where the load makes a long queue there, and nowhere else. Where several
-//! answers fit, the first in the order of [`judge`] is given: ways that differ make all other figures doubtful.
+//! A bundle takes a queue out of the network that its own traffic makes, at one bottleneck behind the sendbox
+//! that all its packets pass. So it helps where the load makes a long queue there, and nowhere else. Where
+//! several answers fit, the first in the order of [`judge`] is given: ways that differ make all other figures
+//! doubtful.
 //!
-//! **Share.** The load of a probe shows a queue, and not how much of the traffic at the bottleneck the site sends. Boxes
-//! hold back the site's traffic alone, so what they gain grows with that share: see [`SHARE_MIN`]. Who probes may say it;
-//! otherwise "yes" is said on that condition.
+//! **Share.** The load of a probe shows a queue, but not the site's share of the traffic at the bottleneck.
+//! Boxes hold back the site's traffic alone, so their gain grows with that share: see [`SHARE_MIN`]. The user
+//! of the probe may state the share; otherwise "yes" is said on that condition.
 //!
 //! **Two rates.** The time under the full load is cut in half. Where the rates of the halves differ by more than
 //! [`SWING`], the path is not the same for long enough to be judged.
@@ -16,52 +17,54 @@ use core::fmt;
 use super::Findings;
 use crate::units::{ByteCount, Duration, Rate, Ratio};
 
-/// The share of the traffic at the bottleneck below which boxes gain little. Of the simulator with the defaults: where a
-/// bundle has 6, 25, 50, 75 or 94 % of the requests there, these take 1.1, 1.03, 1.0, 0.99 and 0.95 times as long with
-/// boxes as without (geometric mean of the slowdown). At half of this share "yes" would promise a gain where there is
-/// none; at 90 % "no" would hide a gain of a few percent.
+/// The share of the traffic at the bottleneck below which boxes gain little. From the simulator with the
+/// defaults: where a bundle has 6, 25, 50, 75 or 94 % of the requests there, boxes change the time of these
+/// requests (geometric mean of the slowdown) to 1.1, 1.03, 1.0, 0.99 and 0.95 times. At half of this share
+/// "yes" would promise a gain where there is none; at 90 % "no" would hide a gain of a few percent.
 const SHARE_MIN: f64 = 0.75;
 
-/// The difference between the rates of two halves of the load, over the greater one, beyond which the rate is unsteady.
-/// Of 196 simulated paths with a constant rate 2 are beyond it, and at half of it 16 would be. At twice this, a gain
-/// would be said of a path that lost a sixth of its rate meanwhile.
+/// Largest difference between the rates of two halves of the load, over the greater one; beyond it the rate
+/// is unsteady. Of 196 simulated paths with a constant rate 2 are beyond it, and at half of it 16 would be.
+/// At twice this value, a path that lost a sixth of its rate meanwhile would get a gain.
 const SWING: f64 = 0.1;
 
 /// A shorter queue is not worth two boxes.
 const WORTHWHILE: Duration = Duration::from_millis(10);
 
-/// An active queue management lets a queue grow for a moment, and keeps it short (targets are 5 to 20 ms, RFC 8289
-/// and RFC 8033): below this, a queue that was `BURST` times as long is managed.
+/// An active queue management lets a queue grow for a moment, and keeps it short (targets are 5 to 20 ms, RFC
+/// 8289 and RFC 8033). Below this, a queue with a peak of `BURST` times its length is managed.
 const MANAGED: Duration = Duration::from_millis(30);
 const BURST: f64 = 2.5;
 
-/// A line with a short buffer, or with an active queue management, has at least this much queue standing when it is
-/// full; less is jitter.
+/// A full line with a short buffer, or with an active queue management, has at least this much queue; less is
+/// jitter.
 const VISIBLE: Duration = Duration::from_millis(2);
 
 /// Segments sent again beyond which packets are lost all the time, and not now and then.
 const LOSSY: f64 = 0.0005;
 
-/// A policer, which holds nothing back, has more of them sent again than this; queues that are kept short less.
+/// A policer, which holds nothing back, has a greater share sent again than this; queues that are kept short
+/// a smaller one.
 const POLICED: f64 = 0.005;
 
-/// A rate that grows with the number of connections by more than this power of theirs has not met a limit: loss by
-/// chance leaves each connection its rate, whatever others do (power 1), a policer leaves all together theirs (0).
+/// A rate that grows with the number of connections by more than this power of theirs has not met a limit.
+/// Loss by chance leaves each connection its rate, whatever the rest does (power 1). A policer leaves all
+/// together theirs (0).
 const GROWTH_POWER: f64 = 0.5;
 
-/// The share of the load's loss that idle pings must meet, and how many such losses must be expected, to call loss
-/// a matter of chance or of load by them.
+/// The share of the load's loss that idle pings must meet, and the number of such losses that must be
+/// expected. Only then do idle pings decide whether loss comes by chance or from load.
 const IDLE_SHARE: f64 = 1.0 / 3.0;
 const IDLE_EXPECTED_MIN: f64 = 3.0;
 
-/// The share of the rate asked for from which a load has reached it.
+/// The share of the configured rate from which a load has reached it.
 const REACHED: f64 = 0.8;
 
 /// The share of time beyond which the peer's window, and not the path, held the load back.
 const WINDOW_LIMITED: f64 = 0.3;
 
-/// Packets that a bundle leaves at the bottleneck: measured by the plan `bundler/queue_shift`, and where Copa with
-/// its delta of 0.125 comes to rest.
+/// Packets that a bundle leaves at the bottleneck: measured by the plan `bundler/queue_shift`, and the
+/// equilibrium of Copa with its delta of 0.125.
 const LEFT_PACKETS: u64 = 7;
 /// Bytes of a full Ethernet frame.
 const FRAME: ByteCount = ByteCount::new(1514);
@@ -72,9 +75,9 @@ const FRAME: ByteCount = ByteCount::new(1514);
 pub enum Answer {
     /// A bundle would take a queue out of the network.
     Yes,
-    /// There is nothing that a bundle could do, or not there.
+    /// A bundle could do nothing, or not there.
     No,
-    /// The probe could not tell.
+    /// The probe found no answer.
     Unclear,
 }
 
@@ -88,7 +91,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Why a [`Verdict`] is what it is.
+/// Reason for a [`Verdict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Reason {
@@ -98,15 +101,15 @@ pub enum Reason {
     QueueInTheSite,
     /// No: a queue stands on the way back, where another site sends.
     QueueOnTheWayBack,
-    /// No: even the highest rate asked for makes no queue.
+    /// No: even the highest configured rate makes no queue.
     NoQueue,
-    /// No: the bottleneck drops what comes faster than a rate, and holds nothing back.
+    /// No: the bottleneck drops packets above a rate, and holds nothing back.
     Policer,
     /// No: the bottleneck keeps its queue short, or flows apart, itself.
     QueueManaged,
     /// No: packets are lost by chance, so that the load never fills the path.
     LossByChance,
-    /// No: a queue stands in the network, but most of the traffic there is not this site's.
+    /// No: a queue stands in the network, but most of the traffic there comes from elsewhere.
     SmallShare,
     /// No: flows take ways of different lengths or queues, and no single rate fits.
     UnbalancedWays,
@@ -184,22 +187,23 @@ impl Reason {
     }
 }
 
-/// What a probe says of a path.
+/// Result of a probe for a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
     /// Whether a bundle would help.
     pub answer: Answer,
-    /// Why the answer is so.
+    /// Reason for the answer.
     pub reason: Reason,
-    /// Mean queue at the bottleneck that a bundle would take out of the network; zero unless the answer is yes. With a
-    /// share, that part of the queue: a FIFO holds of each sender what it sends there.
+    /// Mean queue at the bottleneck that a bundle would take out of the network; zero unless the answer is
+    /// yes. With a share, that part of the queue: a FIFO holds for each sender the packets that it sends
+    /// there.
     pub gain: Duration,
-    /// The share of the traffic at the bottleneck that the site sends, as whoever probes says it.
+    /// The site's share of the traffic at the bottleneck, as the user of the probe states it.
     pub share: Option<Ratio>,
 }
 
 impl Verdict {
-    /// On what condition the answer holds, as the end of a sentence; `None`: on no other.
+    /// The condition of the answer, as the end of a sentence; `None`: there is none.
     pub const fn condition(&self) -> Option<&'static str> {
         match (self.answer, self.share) {
             (Answer::Yes, None) => Some("only if this site is most of the traffic there (--share)"),
@@ -213,7 +217,7 @@ pub fn judge(found: &Findings, share: Option<Ratio>) -> Verdict {
     let is_small = share.is_some_and(|share| share.as_f64() < SHARE_MIN);
     let reason = match reason(found) {
         reason if reason.answer() == Answer::Unclear => reason,
-        // Chance is what makes this rate change, and "no" does not depend on it.
+        // Chance makes this rate change, and "no" does not depend on it.
         Reason::LossByChance => Reason::LossByChance,
         _ if is_unsteady(found) => Reason::UnsteadyRate,
         Reason::QueueInTheMiddle if is_small => Reason::SmallShare,
@@ -249,7 +253,7 @@ fn reason(found: &Findings) -> Reason {
     if found.uneven > Duration::ZERO {
         return Reason::UnbalancedWays;
     }
-    // Without a load, what pings wait for may be jitter; with one, jitter is known.
+    // Without a load, the waits of pings may be jitter; with one, jitter is known.
     let queue = if found.loaded { found.median_queue } else { found.standing_queue };
     if queue >= WORTHWHILE + found.noise {
         return of_a_queue(found);
@@ -273,7 +277,7 @@ fn reason(found: &Findings) -> Reason {
     if found.window_limited >= WINDOW_LIMITED { Reason::PeerLimited } else { Reason::NotFilled }
 }
 
-/// Where a queue that is long enough stands, and who manages it.
+/// Place of a queue that is long enough, and who manages it.
 fn of_a_queue(found: &Findings) -> Reason {
     let is_half = |part: Duration| 2 * part >= found.queue;
     let usual = found.median_queue;
@@ -295,7 +299,7 @@ fn is_visible(found: &Findings) -> bool {
     standing >= VISIBLE + found.noise || standing >= VISIBLE && found.loss >= LOSSY
 }
 
-/// Whether many connections got so much more than few that nothing held them together.
+/// Whether many connections got more than few by so large a factor that nothing held them together.
 fn grows(found: &Findings) -> bool {
     let [few, many] = found.flows.map(f64::from);
     let times =
@@ -344,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The like with pings that wait for so long.
+    /// As above, with pings that wait for `queue`.
     fn with_queue(queue: Duration) -> Findings {
         Findings { queue, median_queue: queue, standing_queue: queue, ..fifo() }
     }
@@ -362,7 +366,7 @@ mod tests {
         assert_eq!((verdict.answer, verdict.reason), (Answer::Yes, Reason::QueueInTheMiddle));
         // Seven frames at 20 Mbit/s are 4.24 ms.
         assert_eq!(verdict.gain.as_micros(), 55_760);
-        // Where no router answers, the own qdisc is all that speaks for the site.
+        // If no router answers, the own qdisc is the only evidence for the site.
         assert_eq!(judge(&Findings { site_queue: None, ..fifo() }, None), verdict);
         let told = Findings { forward_queue: Some(ms(58)), ..fifo() };
         assert_eq!(judge(&told, None), verdict);
@@ -378,14 +382,14 @@ mod tests {
             (Reason::QueueOnTheWayBack, Findings { forward_queue: Some(ms(3)), ..fifo() }),
             (Reason::UnbalancedWays, Findings { detour: ms(20), ..fifo() }),
             (Reason::UnbalancedWays, Findings { uneven: ms(40), ..fifo() }),
-            // CoDel, PIE, and fair queueing: what is sparse does not wait.
+            // CoDel, PIE, and fair queueing: sparse flows do not wait.
             (Reason::QueueManaged, Findings { bulk_queue: ms(9), ..with_queue(ms(6)) }),
             (Reason::QueueManaged, Findings { bulk_queue: ms(20), ..with_queue(ms(18)) }),
             (Reason::QueueManaged, with_queue(ms(1))),
             (Reason::QueueManaged, Findings { standing_bulk_queue: ms(3), ..without_queue() }),
             (Reason::Policer, without_queue()),
             (Reason::LossByChance, Findings { idle_pings: [400, 3], ..without_queue() }),
-            // Too few pings to go by: the rate of few connections tells.
+            // Too few pings to go by: the rate of few connections decides.
             (
                 Reason::LossByChance,
                 Findings { rate_of_few: slow, idle_pings: few_idle, ..without_queue() },
@@ -483,14 +487,14 @@ mod tests {
     fn noise_is_no_queue() {
         let noisy = Findings { noise: ms(8), ..fifo() };
         assert_eq!(judge(&noisy, None).gain.as_micros(), 47_760);
-        // Neither one that is long enough nor one that is kept short.
+        // Neither a queue that is long enough nor one that is kept short.
         let within =
             |noise| Findings { noise, loss: 0.0, bulk_queue: ms(12), ..with_queue(ms(12)) };
         assert_eq!(judge(&within(ms(5)), None).reason, Reason::QueueManaged);
         let standing_bulk_queue = ms(12);
         let noisy = Findings { standing_bulk_queue, ..within(ms(11)) };
         assert_eq!(judge(&noisy, None).reason, Reason::NotFilled);
-        // Without a load it is the wait that stands all the time.
+        // Without a load the wait that lasts all the time counts.
         let gentle = Findings { loaded: false, rate: Rate::ZERO, ..fifo() };
         let jitter = Findings { standing_queue: ms(2), ..gentle };
         assert_eq!(judge(&jitter, None).reason, Reason::NotLoaded);

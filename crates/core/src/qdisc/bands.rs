@@ -1,9 +1,9 @@
-//! Bands: disciplines of any kind side by side, of which the class of a packet names one.
+//! Bands: disciplines of any kind side by side; the class of a packet names one.
 //!
 //! ```text
 //! band of a packet = min(Packet::class(), bands - 1)
 //! ```
-//! Which band sends next is up to the discipline that has them.
+//! The discipline that owns the bands decides which band sends next.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,11 +12,11 @@ use alloc::vec::Vec;
 use crate::packet::Packet;
 use crate::qdisc::classify::{CLASSES_MAX, Classifier, has_classes};
 use crate::qdisc::{Backlog, DropReason, DropSink, Qdisc, build_nested, given};
-use crate::spec::{Described, Spec, SpecError};
+use crate::spec::{DescribedParam, Spec, SpecError};
 use crate::units::{Rate, Timestamp};
 
 /// The parameter of every discipline with bands.
-pub(super) const BANDS: Described = Described {
+pub(super) const BANDS: DescribedParam = DescribedParam {
     name: "bands",
     summary: "the disciplines, one for each class in order",
     default: None,
@@ -32,7 +32,7 @@ pub(super) type Band<P> = Box<dyn Qdisc<P> + Send>;
 pub(super) struct Bands<P: Packet>(pub Vec<Band<P>>);
 
 impl<P: Packet> Bands<P> {
-    /// The bands that `spec` lists, which may be nested so many `levels` deep; its classes are checked, too.
+    /// The bands that `spec` lists, which may be nested `levels` deep; its classes are checked, too.
     pub fn from_spec(spec: &Spec, levels: usize) -> Result<Self, SpecError>
     where
         P: Send + 'static,
@@ -68,7 +68,7 @@ impl<P: Packet> Bands<P> {
         self.0.iter().filter_map(|band| band.next_timer()).min()
     }
 
-    /// What stands in all bands.
+    /// The backlog of all bands.
     pub fn backlog(&self) -> Backlog {
         self.0.iter().map(|band| band.backlog()).fold(Backlog::default(), |sum, band| Backlog {
             packets: sum.packets + band.packets,
@@ -76,7 +76,7 @@ impl<P: Packet> Bands<P> {
         })
     }
 
-    /// Tells every band `rate`: any of them may have all of it.
+    /// Passes `rate` to every band: any band may have all of it.
     pub fn set_service_rate(&mut self, rate: Option<Rate>) {
         self.0.iter_mut().for_each(|band| band.set_service_rate(rate));
     }

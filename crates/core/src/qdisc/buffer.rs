@@ -23,7 +23,7 @@ pub(super) enum DropFrom {
 pub(super) struct Buffer<P> {
     pool: Pool<P>,
     queues: Vec<Queue>,
-    /// Lengths in the unit of `limit`: what is scarce decides who holds most of it.
+    /// Lengths in the unit of `limit`: the scarce unit decides which queue is the longest.
     longest: Longest,
     limit: CurrentLimit,
     drop_from: DropFrom,
@@ -114,8 +114,8 @@ impl<P: Packet> Buffer<P> {
         self.update_length(flow);
     }
 
-    /// Gives the first detached packet the flow that `flow_of` names and returns that flow. In
-    /// each new flow packets stand in the order in which they were detached.
+    /// Gives the first detached packet the flow that `flow_of` names and returns that flow. In each
+    /// new flow the packets keep the order in which they were detached.
     pub fn reattach(&mut self, flow_of: impl FnOnce(&P) -> u32) -> Option<u32> {
         let queued = self.pool.pop_front(&mut self.detached)?;
         let flow = flow_of(&queued.packet);

@@ -1,4 +1,4 @@
-//! Specifications are refused before there are packets.
+//! Checks of specifications before there are packets.
 
 use super::build;
 use crate::packet::{Ecn, Packet};
@@ -26,7 +26,7 @@ impl Packet for NoPacket {
     }
 }
 
-/// Refuses what [`build`] refuses.
+/// Refuses the same specifications as [`build`].
 pub fn check(spec: &Spec) -> Result<(), SpecError> {
     build::<NoPacket>(spec).map(drop)
 }

@@ -7,13 +7,13 @@
 //!     { source_prefix = "10.0.0.0/8", class = 1 },
 //! ] }
 //! ```
-//! All conditions of a rule must hold; `port` and `prefix` hold for either end. A rule without a
-//! condition matches everything. What no rule matches belongs to the last class, and so does every packet where
-//! there are no rules: as in Linux' `ets`, and as RFC 2474 section 4.1 has it, where traffic about which nothing
-//! is agreed is best effort. Linux' `prio` maps such packets by their TOS instead, those of best effort to the
-//! second of three bands (tc-prio(8)).
+//! All conditions of a rule must hold; `port` and `prefix` hold for either end. A rule without a condition
+//! matches everything. A packet that no rule matches belongs to the last class, and so does every packet
+//! where there are no rules. Linux' `ets` does the same, and in RFC 2474 section 4.1 traffic without an
+//! agreement is best effort. Linux' `prio` maps such packets by their TOS instead, best effort to the second
+//! of three bands (tc-prio(8)).
 //!
-//! Classes are the bands of `prio` and `ets`, and what `weights` of `sfq` and `drr` are given to. Packets carry
+//! Classes are the bands of `prio` and `ets`, and `weights` of `sfq` and `drr` apply to them. Packets carry
 //! one class, so one discipline of a queue sorts by it and none inside that one does.
 
 use alloc::collections::BTreeMap;
@@ -29,13 +29,13 @@ use crate::packet::Headers;
 use crate::qdisc::bands::BANDS;
 use crate::qdisc::weights::WEIGHTS;
 use crate::qdisc::{given, takes};
-use crate::spec::{Described, Parameter, Spec, SpecError, Value};
+use crate::spec::{DescribedParam, Parameter, Spec, SpecError, Value};
 
 /// Most classes: TCQ_PRIO_BANDS and TCQ_ETS_MAX_BANDS of Linux.
 pub(super) const CLASSES_MAX: usize = 16;
 
 /// The parameter of every discipline that sorts packets by class.
-pub(super) const CLASSES: Described = Described {
+pub(super) const CLASSES: DescribedParam = DescribedParam {
     name: "classes",
     summary: "rules that give packets a class; the first match wins, else the last class",
     default: None,
@@ -52,11 +52,15 @@ const PROTOCOL_ALLOWED: &str = "icmp, tcp, udp, gre, esp, icmpv6 or a number, 0 
 const PORT_ALLOWED: &str = "a port or a range such as \"5000-6000\", 1 to 65535";
 const PREFIX_ALLOWED: &str = "a prefix such as \"10.0.0.0/8\", without host bits, or an address";
 
-const fn condition(name: &'static str, summary: &'static str, allowed: &'static str) -> Described {
-    Described { name, summary, default: None, allowed }
+const fn condition(
+    name: &'static str,
+    summary: &'static str,
+    allowed: &'static str,
+) -> DescribedParam {
+    DescribedParam { name, summary, default: None, allowed }
 }
 
-/// What a rule may say.
+/// The conditions of a rule.
 pub const RULE: &[&dyn Parameter] = &[
     &condition("dscp", "the DSCP equals", "a whole number, 0 to 63"),
     &condition("protocol", "the IP protocol equals", PROTOCOL_ALLOWED),
@@ -125,7 +129,7 @@ impl Classifier {
         rule.map_or(self.default_class, |rule| rule.class)
     }
 
-    /// Refuses conditions on addresses and ports, for a host whose packets have neither.
+    /// Refuses conditions on addresses and ports, for a host that sends packets with neither.
     pub fn check_without_ends(&self) -> Result<(), SpecError> {
         let allowed = "dscp and protocol: packets here have neither addresses nor ports";
         for (index, rule) in self.rules.iter().enumerate() {
@@ -138,13 +142,13 @@ impl Classifier {
     }
 }
 
-/// Whether `spec`, apart from what it holds, sorts packets by class.
+/// Whether `spec`, apart from its inner disciplines, sorts packets by class.
 fn sorts(spec: &Spec) -> bool {
     let is_asked = [BANDS.name, CLASSES.name].iter().any(|name| spec.params.contains_key(*name));
     is_asked && takes(spec, CLASSES.name)
 }
 
-/// Whether `spec` or what it holds sorts packets by class.
+/// Whether `spec` or its inner discipline sorts packets by class.
 pub(super) fn has_classes(spec: &Spec) -> bool {
     let inner = || spec.nested("inner").ok().flatten();
     sorts(spec) || inner().is_some_and(|inner| has_classes(&inner))

@@ -1,5 +1,6 @@
 //! Controlled delay: drops or marks at the head of the queue once packets have waited longer than
-//! `target` for a whole `interval`, and then more and more often until they no longer do.
+//! `target` for a whole `interval`. Drops then come more and more often until packets no longer
+//! wait so.
 //!
 //! ```text
 //! sojourn < target, or at most one packet left : good; leave the dropping state
@@ -10,19 +11,20 @@
 //! Sources: RFC 8289, sections 5.1 to 5.6 with the pseudocode of section 5; Linux
 //! include/net/codel_impl.h for marking: a marked packet is delivered and counts as a drop.
 //!
-//! As in Linux, the law ([`Codel`]) is written once and has several owners: [`CodelQueue`] has one
-//! queue, [`super::FqCodel`] one law per flow.
+//! As in Linux, the control law ([`Codel`]) is written once and has several owners: [`CodelQueue`]
+//! has one queue, [`super::FqCodel`] one control law per flow.
 //!
 //! Departure: the interval is divided by an exact integer square root instead of Linux' Newton
-//! step, so drop times are those of the formula rounded down to a nanosecond.
+//! step, so drop times follow the formula rounded down to a nanosecond.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{ECN, Holding, MTU};
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -52,10 +54,15 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     params: &[&LIMIT, &TARGET, &INTERVAL, &ECN],
 };
 
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    let limit = LIMIT.of(spec)?.0;
+    Ok(Box::new(CodelQueue::new(limit, CodelParams::from_spec(spec, &ECN)?)))
+}
+
 const LIMIT: Param<Holding> = Param::new("limit", "what the queue holds (Linux: 1000 packets)")
     .or(Holding(Limit::Packets(1000)));
 
-/// The knobs of the law.
+/// The parameters of the control law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelParams {
     /// Acceptable standing sojourn time.
@@ -76,7 +83,7 @@ impl CodelParams {
     }
 }
 
-/// The state of the law for one queue.
+/// The state of the control law for one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Codel {
     is_dropping: bool,
@@ -93,7 +100,7 @@ pub(super) struct Codel {
 /// The head of a queue, taken out.
 pub(super) struct Head<P> {
     pub queued: Queued<P>,
-    /// What stands in the same queue behind it.
+    /// Bytes behind it in the same queue.
     pub left: ByteCount,
 }
 
@@ -132,7 +139,8 @@ impl Codel {
         Some(packet)
     }
 
-    /// Counts packets that the owner dropped at its limit, so that the law drops more often too.
+    /// Counts packets that the owner dropped at its limit, so that the control law drops more often
+    /// too.
     pub fn count_drops(&mut self, packets: u32) {
         self.count = self.count.saturating_add(packets);
     }
@@ -196,10 +204,6 @@ impl<P: Packet> CodelQueue<P> {
             backlog: Backlog::default(),
         }
     }
-
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(LIMIT.of(spec)?.0, CodelParams::from_spec(spec, &ECN)?))
-    }
 }
 
 impl<P: Packet> Qdisc<P> for CodelQueue<P> {
@@ -259,7 +263,7 @@ mod tests {
         queue
     }
 
-    /// Asks for one packet each millisecond of `millis`; when how many were dropped.
+    /// Dequeues one packet each millisecond of `millis`; returns the times of the drops.
     fn drop_times(queue: &mut CodelQueue<TestPacket>, millis: core::ops::Range<u64>) -> Vec<u64> {
         let mut times = Vec::new();
         for now in millis {

@@ -5,9 +5,9 @@
 //!                otherwise       -> deficit += quantum, next queue
 //! queue empty  : out of the round, deficit forgotten
 //! ```
-//! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin",
-//! IEEE/ACM Transactions on Networking 4(3), 1996, section III. Work is O(1) a packet as long as the quantum is
-//! at least the largest packet.
+//! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", IEEE/ACM
+//! Transactions on Networking 4(3), 1996, section III. If the quantum is at least the largest packet, work is
+//! O(1) a packet.
 
 use alloc::vec::Vec;
 
@@ -26,7 +26,7 @@ pub(super) struct DeficitRound<P> {
 }
 
 impl<P: Packet> DeficitRound<P> {
-    /// Over the `queues` queues of an empty `buffer`.
+    /// Takes turns over the `queues` queues of an empty `buffer`.
     pub fn new(buffer: Buffer<P>, queues: u32) -> Self {
         let (links, deficits) = (Links::new(queues), alloc::vec![ByteCount::ZERO; queues as usize]);
         Self { buffer, links, round: Round::EMPTY, deficits }
@@ -45,13 +45,13 @@ impl<P: Packet> DeficitRound<P> {
         self.buffer.set_rate(rate);
     }
 
-    /// Whether `queue` stands in the round.
+    /// Whether `queue` is in the round.
     pub fn is_listed(&self, queue: u32) -> bool {
         self.links.is_listed(queue)
     }
 
-    /// Takes `packet` into `queue`, which begins with its `quantum` if it was empty; what is too much is dropped
-    /// from the longest queue.
+    /// Takes `packet` into `queue`, which begins with its `quantum` if it was empty. Packets above the limit
+    /// are dropped from the longest queue.
     pub fn push(
         &mut self,
         now: Timestamp,
@@ -67,7 +67,7 @@ impl<P: Packet> DeficitRound<P> {
         }
     }
 
-    /// The next packet; `quantum` tells the bytes that a queue may send a round.
+    /// The next packet; `quantum` gives the bytes that a queue may send a round.
     pub fn pop(
         &mut self,
         now: Timestamp,

@@ -1,8 +1,8 @@
-//! Deficit round robin: hashed flows in turn, each sending what its quantum and its saved deficit
-//! allow; one shared buffer.
+//! Deficit round robin: hashed flows in turn, each within its quantum and its saved deficit; one
+//! shared buffer.
 //!
 //! ```text
-//! queue of a packet : that of its flow, among the queues of its class
+//! queue of a packet : the queue of its flow, among the queues of its class
 //! a flow's quantum  : quantum x weight of its class
 //! turns             : by deficit round robin
 //! over limit        : the longest flow gives up its newest packet
@@ -10,8 +10,9 @@
 //! Source: M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin",
 //! IEEE/ACM Transactions on Networking 4(3), 1996, section III (with buffer stealing).
 //!
-//! It differs from [`super::Sfq`] in that a flow never overdraws its deficit and that the hash key
-//! stays.
+//! Unlike in [`super::Sfq`], a flow never overdraws its deficit and the hash key stays.
+
+use alloc::boxed::Box;
 
 use crate::packet::Packet;
 use crate::qdisc::buffer::{Buffer, DropFrom};
@@ -21,7 +22,7 @@ use crate::qdisc::flows::{Flows, WAYS, queues_and_ways};
 use crate::qdisc::marking::{L4S, MARK, Marking};
 use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, QUANTUM, SEED};
 use crate::qdisc::weights::{WEIGHTS, Weights};
-use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Built, Discipline, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
@@ -32,6 +33,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     sources: &["Shreedhar and Varghese, IEEE/ACM ToN 1996"],
     params: &[&LIMIT, &FLOWS, &WAYS, &QUANTUM, &CLASSES, &WEIGHTS, &ECN, &MARK, &L4S, &SEED],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(Drr::new(DrrParams::from_spec(spec)?)))
+}
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together; the default is that of sfq")
@@ -45,7 +50,7 @@ const FLOWS: Param<u64> =
 /// Parameters of [`Drr`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrrParams {
-    /// What all flows may hold together.
+    /// Limit for all flows together.
     pub limit: Limit,
     /// Number of queues of each class, 1 to 65536 in all classes together.
     pub flows: u32,
@@ -97,10 +102,6 @@ impl<P: Packet> Drr<P> {
         let queues = flows.count();
         let buffer = Buffer::new(queues, params.limit, DropFrom::Tail, params.marking);
         Self { flows, round: DeficitRound::new(buffer, queues), params }
-    }
-
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(DrrParams::from_spec(spec)?))
     }
 }
 

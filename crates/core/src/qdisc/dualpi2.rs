@@ -1,41 +1,42 @@
-//! Dual-queue coupled AQM with a proportional integral controller improved with a square: L4S and classic
-//! packets have a queue each, and one controller drives the marks of one and the drops of the other, so that
-//! flows of both kinds get about the same each.
+//! Dual-queue coupled AQM with a proportional integral controller improved with a square. L4S and classic
+//! packets have a queue each. One controller drives the marks of one queue and the drops of the other, so
+//! that flows of both kinds get about the same each.
 //!
 //! ```text
 //! ECT(1), CE      -> L queue : marked behind `step_thresh`, else with p_L = k p'          ─┐ by weighted
 //! ECT(0), Not-ECT -> C queue : given up with p_C = p'^2: marked if ECN-capable, or dropped ─┘ round robin
 //!
 //! each tupdate : p' += alpha x (d - target) + beta x (d - d_old);  d_old = d;  0 <= p' <= 1
-//! overload     : where k p' > 1, p_C drops packets of both queues, ECN-capable or not, and what is left of
-//!                L4S is marked; without `drop_on_overload` p' ends at 1 / k, and only the limit drops these
+//! overload     : where k p' > 1, p_C drops packets of both queues, ECN-capable or not, and the rest of L4S
+//!                is marked; without `drop_on_overload` p' ends at 1 / k, and only the limit drops these
 //! round robin  : while both queues wait, C goes where the credit is above 0, else L;
 //!                credit += share x bytes of L, or -= (1 - share) x bytes of C
 //! ```
 //! d is the longer of the times for which the heads of the queues have waited. So p_C = (p_L / k)^2: rates of
-//! scalable flows go by 1 / p, those of Reno, and of Cubic where that follows Reno, by 1 / sqrt(p). Both draw
-//! as a packet leaves, and not while less than two full packets stay behind it. The last packet of the L queue
-//! has no step to pass: on a slow link it may have waited for no more than the packet being sent.
+//! scalable flows go by 1 / p. Rates of Reno, and of Cubic where that follows Reno, go by 1 / sqrt(p). Both
+//! draw as a packet leaves, and not while less than two full packets stay behind it. The last packet of the L
+//! queue has no step to pass: on a slow link it may have waited for no more than the packet being sent.
 //!
-//! Sources: RFC 9332, sections 2.1 and 2.4 (coupling, k = 2) and appendix A, of which A.2 has the last packet's
-//! exemption; Linux net/sched/sch_dualpi2.c for the step instead of the ramp of appendix A.1 (from 800 us to 1.2 ms),
-//! the round robin, the two packets, and drops as packets leave. tc-dualpi2(8) for the names.
+//! Sources: RFC 9332, sections 2.1 and 2.4 (coupling, k = 2) and appendix A, with the last packet's exemption
+//! in A.2; Linux net/sched/sch_dualpi2.c for the step instead of the ramp of appendix A.1 (from 800 us to 1.2
+//! ms), the round robin, the two packets, and drops as packets leave. tc-dualpi2(8) for the names.
 //!
-//! Defaults are Linux's. Appendix A.1 states the same of the controller, for round trips of up to 100 ms; its formulas
-//! give a `tupdate` of 15 ms and gains of 0.15 and 3 Hz. The limit there is 250 ms of the link's rate, and the C
-//! queue's share a sixteenth for example.
+//! Defaults are Linux's. Appendix A.1 has the same values for the controller, for round trips of up to 100
+//! ms; its formulas give a `tupdate` of 15 ms and gains of 0.15 and 3 Hz. The limit there is 250 ms of the
+//! link's rate, and the C queue's share a sixteenth for example.
 //!
 //! Departures:
-//! - there is no timer, as in [`super::pie`]: what is due is worked out at the next arrival or departure, with
-//!   the time for which the heads had waited when it was due;
-//! - p_C is drawn at once, and not as two draws of p' (Linux). Marks of L4S are drawn by chance, too, as in Linux;
-//!   appendix A spaces them evenly (recur);
+//! - there is no timer, as in [`super::pie`]: the next arrival or departure runs the due updates, with the
+//!   time for which the heads had waited when each was due;
+//! - p_C is drawn at once, and not by two draws of p' (Linux). Marks of L4S are drawn by chance, too, as in
+//!   Linux; appendix A spaces them evenly (recur);
 //! - Linux looks for the step's last packet as a packet arrives, and by default exempts none (min_qlen_step);
 //! - Linux bounds the memory of both queues, too (memlimit);
 //! - Linux can draw as packets arrive, count the step in packets, and take ECT(0) into the L queue.
 //!
 //! Ranges: probabilities are floats from 0 to 1, times are whole nanoseconds.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
@@ -44,7 +45,7 @@ use crate::qdisc::marking::is_l4s;
 use crate::qdisc::params::{Holding, MTU, RANDOM_SEED};
 use crate::qdisc::periods::Periods;
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
@@ -67,6 +68,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &RANDOM_SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(DualPi2::from_spec(spec)?))
+}
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what both queues hold together (Linux: 10000 packets)")
@@ -133,7 +138,7 @@ impl Law {
         })
     }
 
-    /// What is done each `tupdate`.
+    /// Updates p' each `tupdate`.
     fn update(&mut self, delay: Duration) {
         let [now, old, target] =
             [delay, self.delay_old, self.target].map(|time| time.as_secs_f64());
@@ -153,7 +158,7 @@ impl Law {
     }
 }
 
-/// Two queues whose marks and drops are coupled.
+/// Two queues with coupled marks and drops.
 pub struct DualPi2<P> {
     limit: CurrentLimit,
     law: Law,
@@ -165,12 +170,12 @@ pub struct DualPi2<P> {
     l4s: VecDeque<Queued<P>>,
     classic: VecDeque<Queued<P>>,
     backlog: Backlog,
-    /// Above 0 the C queue goes first, in bytes.
+    /// If above 0 the C queue goes first, in bytes.
     credit: f64,
 }
 
 impl<P: Packet> DualPi2<P> {
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
+    fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
         let tupdate = TUPDATE.of(spec)?;
         let classic_share = CLASSIC_PROTECTION.of(spec)?.as_f64();
         Ok(Self {
@@ -197,7 +202,7 @@ impl<P: Packet> DualPi2<P> {
         }
     }
 
-    /// Whether a packet that is about to leave the L queue goes on, which it does marked where that is due.
+    /// Whether a packet about to leave the L queue may leave. If a mark is due, it leaves marked.
     fn passes_l4s(
         &mut self,
         now: Timestamp,
@@ -218,20 +223,20 @@ impl<P: Packet> DualPi2<P> {
         true
     }
 
-    /// Whether a packet that is about to leave the C queue goes on, marked or not.
+    /// Whether a packet about to leave the C queue may leave, marked or not.
     fn passes_classic(&mut self, packet: &mut P, drops: &mut dyn DropSink<P>) -> bool {
         let is_drawn = self.may_draw() && self.random.chance(self.law.squared());
         let is_overload = self.law.coupled() > 1.0;
         !is_drawn || (!is_overload && mark(packet, DropReason::Early, drops))
     }
 
-    /// What stays behind is a queue.
+    /// Whether the packets that stay behind are a queue.
     fn may_draw(&self) -> bool {
         self.backlog.bytes >= ByteCount::new(2 * MTU)
     }
 }
 
-/// With which the queue of the greater share begins.
+/// Credit with which the queue of the greater share begins.
 fn initial_credit(classic_share: f64) -> f64 {
     MTU as f64 * (2.0 * classic_share - 1.0)
 }
@@ -307,7 +312,7 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// Which shares of packets of this kind were dropped and marked while p' was `base`; time stands still.
+    /// Shares of packets of this kind that were dropped and marked while p' was `base`; time stands still.
     fn fates(queue: &mut DualPi2<TestPacket>, base: f64, ecn: Ecn) -> [f64; 2] {
         queue.law.base = base;
         let mut drops = Dropped::default();
@@ -322,7 +327,7 @@ mod tests {
         [dropped / (dropped + f64::from(sent)), marked / (dropped + f64::from(sent))]
     }
 
-    /// Within five standard deviations and more of so many draws.
+    /// Within five standard deviations and more of the draws.
     #[track_caller]
     fn assert_near(found: [f64; 2], expected: [f64; 2]) {
         let is_near = |(found, expected): (&f64, &f64)| (found - expected).abs() < 0.012;
@@ -380,7 +385,7 @@ mod tests {
             let mut drops = Dropped::default();
             let mut bytes = [0.0; 2];
             for turn in 0..5000 {
-                // Classic packets are half as long as the others.
+                // Classic packets are half as long as packets of L4S.
                 for (ecn, len) in [(Ecn::NotEct, 757), (Ecn::Ect1, 1514)] {
                     let packet = TestPacket { len: ByteCount::new(len), ..packet(ecn) };
                     queue.enqueue(Timestamp::ZERO, packet, &mut drops);

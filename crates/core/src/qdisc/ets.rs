@@ -1,22 +1,22 @@
-//! Enhanced transmission selection: bands in strict priority, and behind them bands that share by weight what
-//! those leave.
+//! Enhanced transmission selection: bands in strict priority, and behind them bands that share the rest by
+//! weight.
 //!
 //! ```text
 //! strict bands      : the first that has something to send goes first, as in `prio`
-//! then the others   : deficit > 0 -> send; deficit -= the packet's bytes
+//! then the rest     : deficit > 0 -> send; deficit -= the packet's bytes
 //!   in turn           otherwise   -> deficit += quantum x weight, next band
 //!                     nothing to send now -> next band
 //! ```
-//! A band's share thus depends on its weight alone: neither on how many flows stand in it, nor on the sizes of
-//! their packets. What a band leaves unused is the others', in proportion to their weights.
+//! A band's share thus depends on its weight alone: neither on how many flows stand in it, nor on the sizes
+//! of their packets. The other bands use the rest of a band's share, in proportion to their weights.
 //!
 //! Sources: IEEE 802.1Q-2018, section 37 (802.1Qaz); Linux net/sched/sch_ets.c.
 //!
 //! Departures from Linux:
-//! - no band is asked in advance what it would send, since CoDel or a shaper decides that when the packet
-//!   leaves: a packet may overdraw the deficit, as in RFC 8290, and what is overdrawn counts in the next
-//!   round, even if the band was empty in between;
-//! - a band that is empty or holds its packets back (a shaper) keeps what is left of its deficit, which is never
+//! - no band is asked in advance for its next packet, since CoDel or a shaper decides that when the packet
+//!   leaves. A packet may overdraw the deficit, as in RFC 8290, and the overdraft counts in the next round,
+//!   even if the band was empty in between;
+//! - a band that is empty or holds its packets back (a shaper) keeps the rest of its deficit, which is never
 //!   more than one round's.
 
 use alloc::boxed::Box;
@@ -27,8 +27,8 @@ use crate::qdisc::bands::{BANDS, Bands};
 use crate::qdisc::classify::{CLASSES, CLASSES_MAX};
 use crate::qdisc::params::quantum;
 use crate::qdisc::weights::Weights;
-use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
-use crate::spec::{Param, Spec, SpecError};
+use crate::qdisc::{Backlog, Built, Discipline, DropSink, Qdisc};
+use crate::spec::{Param, Spec};
 use crate::units::{ByteCount, Rate, Timestamp};
 
 /// Registry entry.
@@ -38,6 +38,19 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     sources: &["IEEE 802.1Q-2018 section 37", "Linux net/sched/sch_ets.c"],
     params: &[&BANDS, &CLASSES, &STRICT, &WEIGHTS, &QUANTUM],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
+    let bands = Bands::from_spec(spec, levels)?;
+    let sharing = bands.0.len().checked_sub(STRICT.of(spec)? as usize);
+    let sharing = sharing.ok_or_else(|| STRICT.refused(spec))?;
+    let weights = WEIGHTS.given(spec)?;
+    if weights.is_some_and(|weights| weights.classes() != sharing) {
+        return Err(WEIGHTS.refused(spec));
+    }
+    let quantum = QUANTUM.of(spec)?;
+    let weight = |band| weights.map_or(1, |weights| weights.of(band));
+    Ok(Box::new(Ets::over(bands, (0..sharing).map(|band| quantum * weight(band)))))
+}
 
 const STRICT: Param<u64> =
     Param::new("strict", "number of bands in strict priority, the first ones; the others share")
@@ -59,7 +72,7 @@ pub struct Ets<P: Packet> {
     turn: usize,
 }
 
-/// What one band that shares may send.
+/// The deficit of one band that shares.
 struct Share {
     /// Bytes a round.
     quantum: i64,
@@ -68,29 +81,13 @@ struct Share {
 }
 
 impl<P: Packet> Ets<P> {
-    /// Over `bands`, the first of them strict and the last ones with a quantum each, above 0 bytes a round. Without
+    /// Over `bands`, the first strict and the last ones with a quantum each, above 0 bytes a round. Without
     /// any band every packet is dropped.
     pub fn new(bands: Vec<Box<dyn Qdisc<P> + Send>>, quanta: &[ByteCount]) -> Self {
         Self::over(Bands(bands), quanta.iter().copied())
     }
 
-    pub(super) fn from_spec(spec: &Spec, levels: usize) -> Result<Self, SpecError>
-    where
-        P: Send + 'static,
-    {
-        let bands = Bands::from_spec(spec, levels)?;
-        let sharing = bands.0.len().checked_sub(STRICT.of(spec)? as usize);
-        let sharing = sharing.ok_or_else(|| STRICT.refused(spec))?;
-        let weights = WEIGHTS.given(spec)?;
-        if weights.is_some_and(|weights| weights.classes() != sharing) {
-            return Err(WEIGHTS.refused(spec));
-        }
-        let quantum = QUANTUM.of(spec)?;
-        let weight = |band| weights.map_or(1, |weights| weights.of(band));
-        Ok(Self::over(bands, (0..sharing).map(|band| quantum * weight(band))))
-    }
-
-    /// Over `bands`, of which the last ones share by `quanta`.
+    /// Over `bands`; the last ones share by `quanta`.
     pub(super) fn over(bands: Bands<P>, quanta: impl Iterator<Item = ByteCount>) -> Self {
         let share = |quantum: ByteCount| Share { quantum: quantum.as_u64() as i64, deficit: 0 };
         let shares: Vec<Share> = quanta.take(bands.0.len()).map(share).collect();
@@ -160,8 +157,8 @@ mod tests {
         Value::List(weights.iter().copied().map(Value::Integer).collect())
     }
 
-    /// Bytes of each class among `total` bytes sent, while for each arrival of `arrivals` that leaves the
-    /// next one like it comes.
+    /// Bytes of each class among `total` bytes sent. For each arrival of `arrivals` that leaves, the next
+    /// one like it comes.
     fn shares(spec: &Spec, arrivals: &[TestPacket], total: u64) -> Vec<u64> {
         let mut queue = build::<TestPacket>(spec).unwrap();
         let mut drops = Dropped::default();

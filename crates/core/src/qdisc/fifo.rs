@@ -1,4 +1,4 @@
-//! First in, first out, with a limit in packets or bytes; what does not fit is dropped on arrival.
+//! First in, first out, with a limit in packets or bytes; a packet that does not fit is dropped on arrival.
 //!
 //! Source: Linux net/sched/sch_fifo.c (pfifo and bfifo in one).
 //!
@@ -9,12 +9,13 @@
 //!                                                        ├─ in turn; one limit, from the longer queue
 //! ECT(0), Not-ECT   -> classic queue, `ecn` as above    ─┘
 //! ```
-//! That is not the coupled AQM of RFC 9332 (`dualpi2`). There the classic queue's controller drives the
-//! marks of the L4S queue as well, so that flows of both kinds get the same each; this classic queue has no
+//! That is not the coupled AQM of RFC 9332 (`dualpi2`). There the classic queue's controller drives the marks
+//! of the L4S queue as well, so that flows of both kinds get the same each; this classic queue has no
 //! controller, only a threshold. Here each of the two queues gets half of the link while both wait, however
-//! many flows stand in it: neither starves the other. Shares by flow, with the step for L4S, are what `sfq`
-//! and `drr` give.
+//! many flows stand in it: neither starves the other. For shares by flow, with the step for L4S, use `sfq` or
+//! `drr`.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
@@ -23,7 +24,7 @@ use crate::qdisc::deficit::DeficitRound;
 use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::marking::{L4S, MARK, Marking, is_l4s};
 use crate::qdisc::params::{ECN, Holding, MTU};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Limit, Rate, Timestamp};
 
@@ -34,6 +35,13 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     sources: &["Linux net/sched/sch_fifo.c"],
     params: &[&LIMIT, &ECN, &MARK, &L4S],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(match Fifo::from_spec(spec)? {
+        Some(fifo) => Box::new(fifo),
+        None => Box::new(MarkingFifo::from_spec(spec)?),
+    })
+}
 
 /// The default is txqueuelen of an Ethernet device, which pfifo takes when no limit is given.
 const LIMIT: Param<Holding> =
@@ -68,7 +76,7 @@ impl<P: Packet> Fifo<P> {
         self.packets.push_back(packet);
     }
 
-    /// Takes the newest packet out that `is_needless` says so of, if there is one.
+    /// Takes out the newest packet for which `is_needless` is true, if there is one.
     pub fn take_out(&mut self, is_needless: impl Fn(&P) -> bool) -> Option<P> {
         let place = self.packets.iter().rposition(is_needless)?;
         let packet = self.packets.remove(place)?;
@@ -226,7 +234,7 @@ mod tests {
             let mut drops = Dropped::default();
             let (mut of_few, mut sent) = (0, 0);
             for step in 0..1000 {
-                // Ten packets of one kind and one of the other for each that leaves.
+                // Ten packets of one kind and one packet of the other for each that leaves.
                 for arrival in 0..11 {
                     let ecn = if arrival == 5 { few } else { many };
                     let packet = TestPacket { ecn, sequence: step, ..TestPacket::default() };

@@ -1,16 +1,16 @@
-//! Which queue a flow stands in: flows are hashed to the queues of their class.
+//! Which queue a flow uses: flows are hashed to the queues of their class.
 //!
 //! ```text
 //! classes  : each has queues of its own, so flows of two classes never share one
 //! one way  : queue = flow_hash(key) scaled to the queues of the class
-//! more ways: the hash names a set of that many queues, and one of them as the flow's home. The flow's queue
-//!            is the one that is bound to it; else the first free one from its home on, which is bound to it
-//!            from then on; else its home, where it is a guest
+//! more ways: the hash names a set of that many queues, and one queue of the set as the flow's home. The
+//!            flow's queue is the one that is bound to it; else the first free one from its home on, which is
+//!            bound to it from then on; else its home, where it is a guest
 //! ```
 //! Source: T. Høiland-Jørgensen, D. Täht and J. Morton, "Piece of CAKE: A Comprehensive Queue Management
 //! Solution for Home Gateways", LANMAN 2018 (8-way set-associative hashing); Linux net/sched/sch_cake.c.
 //! Two of 20 flows share one of 1024 queues in 17 % of all cases with one way, and with eight ways as good as
-//! never: nine of them would have to meet in one of 128 sets.
+//! never: nine flows would have to meet in one of 128 sets.
 //!
 //! Departure from Linux, which binds a home to its guest: a guest stays where it is until that queue is free,
 //! even when another queue becomes free. So all packets of a flow stand in one queue and keep their order.
@@ -30,7 +30,7 @@ pub(super) const WAYS: Param<u64> = Param::new(
 .within(1..=8)
 .also(", a power of two that divides the number of queues");
 
-/// How many queues each of so many `classes` has, as the parameter `queues` of `spec` says, and how many ways.
+/// How many queues each of `classes` classes has, by the parameter `queues` of `spec`, and how many ways.
 pub(super) fn queues_and_ways(
     spec: &Spec,
     queues: &Param<u64>,
@@ -53,7 +53,7 @@ pub(super) struct Flows {
     /// Queues in each set.
     ways: u32,
     last_class: u32,
-    /// Who stands in each queue; nothing where there is one way.
+    /// The flow in each queue; nothing where there is one way.
     bindings: Vec<Binding>,
 }
 
@@ -67,7 +67,8 @@ struct Binding {
 }
 
 impl Flows {
-    /// Free queues: `queues` in each of so many `classes`, in sets of `ways`, a power of two that divides `queues`.
+    /// Free queues: `queues` in each of `classes` classes, in sets of `ways`, a power of two that divides
+    /// `queues`.
     pub fn new(queues: u32, ways: u32, classes: usize) -> Self {
         let last_class = classes.saturating_sub(1) as u32;
         let bindings = if ways == 1 { 0 } else { queues * (last_class + 1) };
@@ -79,14 +80,14 @@ impl Flows {
         }
     }
 
-    /// Number of queues, those of all classes.
+    /// Number of queues in all classes together.
     pub fn count(&self) -> u32 {
         self.of_a_class() * (self.last_class + 1)
     }
 
-    /// The class whose flows stand in `queue`.
+    /// The class of the flows in `queue`.
     pub fn class_of(&self, queue: u32) -> usize {
-        // Spares the division where nobody asked for classes.
+        // Spares the division where no classes are configured.
         if self.last_class == 0 { 0 } else { (queue / self.of_a_class()) as usize }
     }
 
@@ -141,7 +142,7 @@ mod tests {
         TestPacket { flow, class, ..TestPacket::default() }
     }
 
-    /// Where flows stand, given which queues are not free.
+    /// Queues of the flows, given which queues are not free.
     fn place(flows: &mut Flows, flow: u32, busy: &BTreeSet<u32>) -> u32 {
         flows.queue(&packet(flow, 0), 7, |queue| !busy.contains(&queue))
     }
@@ -190,7 +191,7 @@ mod tests {
         let other = owned[(host + 1) % 4];
         busy.remove(&other);
         assert_eq!(place(&mut flows, 9, &busy), home);
-        // Whoever has a queue keeps it.
+        // A flow that has a queue keeps it.
         assert_eq!(place(&mut flows, host as u32, &busy), home);
         // The home was empty for a moment, and its owner came first.
         busy.remove(&home);

@@ -2,19 +2,20 @@
 //! CoDel on each flow.
 //!
 //! ```text
-//! queue of a packet = that of its flow; with `ways` no other flow takes it while it is in a list
+//! queue of a packet = the queue of its flow; with `ways` no other flow takes it while it is in a list
 //! not in a list     -> end of `new`, deficit = quantum
 //! turn: new before old; deficit <= 0 -> deficit += quantum, end of `old`
 //!       queue empty -> from `new` to the end of `old` if `old` has flows, otherwise out
 //!       otherwise send what CoDel leaves; deficit -= its bytes
-//! over the limit    -> the flow with the most bytes loses half of them, at most 64 packets
+//! over the limit    -> the flow with the most bytes loses half its packets, at most 64
 //! ```
 //! Sources: RFC 8290, section 4; Linux net/sched/sch_fq_codel.c for the batch of section 4.1.3.
 //!
-//! Departures from Linux: `memory` counts bytes of packets, not of kernel buffers; CoDel sees the
-//! bytes of its own flow (RFC 8289 speaks of one queue), Linux those of all; more than one batch
-//! is dropped where one does not bring the queue below its limits.
+//! Departures from Linux: `memory` counts bytes of packets, not of kernel buffers; CoDel sees the bytes of
+//! its own flow (RFC 8289 speaks of one queue), Linux the bytes of all flows; more than one batch is dropped
+//! where one does not bring the queue below its limits.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::packet::Packet;
@@ -24,12 +25,12 @@ use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
 use crate::qdisc::params::{self, FLOWS_MAX, Holding, MTU, QUANTUM, SEED};
 use crate::qdisc::pool::{Pool, Queue};
 use crate::qdisc::round::{Links, Round};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp, stretched};
 
-/// Linux' default `drop_batch`: the search for the fattest flow costs one step a flow, so it must
-/// not be made for every packet of a flood (RFC 8290 section 4.1.3).
+/// Linux' default `drop_batch`: the search for the fattest flow costs one step a flow, so it must not run for
+/// every packet of a flood (RFC 8290 section 4.1.3).
 const DROP_BATCH: u32 = 64;
 
 /// Registry entry.
@@ -50,6 +51,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(FqCodel::new(FqCodelParams::from_spec(spec)?)))
+}
 
 /// The interval over the least round trip up to which `target`, `interval` and `limit` are as given.
 const ROUND_TRIPS: u32 = 4;
@@ -75,7 +80,7 @@ const FLOWS: Param<u64> =
 /// Parameters of [`FqCodel`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct FqCodelParams {
-    /// What all flows may hold together.
+    /// Limit for all flows together.
     pub limit: Limit,
     /// Bytes that all flows may hold together.
     pub memory: ByteCount,
@@ -117,7 +122,7 @@ pub struct FqCodel<P> {
     limit: CurrentLimit,
     pool: Pool<P>,
     table: Flows,
-    /// None before the first packet: most of many queues may never see one.
+    /// Empty before the first packet: most of many queues may never see one.
     flows: Vec<Flow>,
     links: Links,
     new: Round,
@@ -150,10 +155,6 @@ impl<P: Packet> FqCodel<P> {
         }
     }
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(FqCodelParams::from_spec(spec)?))
-    }
-
     fn is_over(&self, backlog: Backlog) -> bool {
         self.limit.is_exceeded(backlog) || backlog.bytes > self.params.memory
     }
@@ -179,7 +180,7 @@ impl<P: Packet> FqCodel<P> {
         flow.law.count_drops(packets);
     }
 
-    /// What CoDel leaves of the head of `flow`.
+    /// The first packet of `flow` that CoDel does not drop.
     fn dequeue_flow(
         &mut self,
         now: Timestamp,
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], [1, 2, 1].map(Some));
         queue.enqueue(at(0), packet(3, 0), &mut drops);
         assert_eq!(next(&mut queue), Some(3));
-        // A sparse flow that comes back while others wait takes its turn among them.
+        // A sparse flow that comes back while other flows wait takes its turn among them.
         queue.enqueue(at(0), packet(3, 1), &mut drops);
         assert_eq!([next(&mut queue), next(&mut queue), next(&mut queue)], [2, 3, 1].map(Some));
     }
@@ -409,7 +410,7 @@ mod tests {
         };
         let order = [(1, 0), (2, 0), (1, 1), (2, 1)].map(Some);
         assert_eq!([(); 4].map(|()| next(&mut queue)), order);
-        // Flow 3 finds no free queue and is a guest; nobody is overtaken by itself.
+        // Flow 3 finds no free queue and is a guest; no flow overtakes itself.
         for sequence in 0..3 {
             queue.enqueue(at(0), packet(3, sequence), &mut Dropped::default());
         }

@@ -1,8 +1,8 @@
-//! Least attained service: who has sent least goes first, so that short flows need not wait for long ones and
-//! nobody has to say how long a flow will be.
+//! Least attained service: the flow that has sent least goes first. So short flows need not wait for long
+//! ones, and the length of a flow need not be known.
 //!
 //! ```text
-//! bytes of a queue  : what it has sent since it last stood empty for `idle`
+//! bytes of a queue  : bytes that it has sent since it last stood empty for `idle`
 //! level of a queue  : how many of the thresholds first, first x factor, first x factor^2, ... those bytes reach
 //! next packet       : of the first level that waits; within a level by turns of a quantum, as in `sfq`
 //! passed over       : bytes that left while other levels waited behind them. From `starved` x quantum on those
@@ -13,17 +13,18 @@
 //! Distributions with High Variance", SIGMETRICS 2003; W. Bai et al., "Information-Agnostic Flow Scheduling for
 //! Commodity Data Centers", NSDI 2015 (PIAS), for levels instead of an exact order.
 //!
-//! In an exact order a new long flow would have the link to itself until it had sent as much as the oldest one,
-//! and flows of one length would finish all together at the end. In a level they share evenly, and the last
-//! level has no upper end: there long flows share for as long as they last.
+//! In an exact order a new long flow would have the link to itself until it had sent the bytes of the oldest
+//! one. Flows of one length would finish all together at the end. In a level they share evenly. The last
+//! level has no upper end, so long flows share there until they end.
 //!
-//! Starvation: where short flows alone fill the link, the levels behind the first busy one still get 1 byte in
-//! `starved` + 1. Of n such levels each sends a packet at least every n x `starved` quanta (or longest packets,
-//! where these are longer), and the flows of a level take turns at that.
+//! Starvation: where short flows alone fill the link, the levels behind the first busy one still get 1 byte
+//! in `starved` + 1. Of n such levels each sends a packet at least every n x `starved` quanta (or longest
+//! packets, where these are longer). The flows of a level take turns at that.
 //!
 //! Bytes are forgotten after `idle`, since one connection carries one request after another. 100 ms is longer
-//! than most round trips: a flow whose queue is empty because it awaits acknowledgements is not yet a new one.
+//! than most round trips: a flow that awaits acknowledgements with an empty queue is not yet a new one.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::packet::Packet;
@@ -33,7 +34,7 @@ use crate::qdisc::marking::{L4S, MARK, Marking};
 use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, MTU, QUANTUM, SEED, TIMES};
 use crate::qdisc::round::Round;
 use crate::qdisc::turns::Turns;
-use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Built, Discipline, DropSink, Qdisc};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -47,6 +48,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &L4S, &SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(Las::new(LasParams::from_spec(spec)?)))
+}
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together; the default is that of sfq")
@@ -70,7 +75,7 @@ const IDLE: Param<Duration> =
     Param::new("idle", "how long a flow's queue stands empty until its bytes are forgotten")
         .or(Duration::from_millis(100))
         .within(TIMES);
-/// A ninth of the link is what short flows can do without, and long ones go on with.
+/// Short flows can do without a ninth of the link, and long flows go on with it.
 const STARVED: Param<u64> =
     Param::new("starved", "quanta that levels behind let pass for each of their own")
         .or(8)
@@ -79,7 +84,7 @@ const STARVED: Param<u64> =
 /// Parameters of [`Las`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct LasParams {
-    /// What all flows may hold together.
+    /// Limit for all flows together.
     pub limit: Limit,
     /// Number of queues, 1 to 65536.
     pub flows: u32,
@@ -91,7 +96,7 @@ pub struct LasParams {
     pub levels: u32,
     /// Bytes that a flow sends in the first level.
     pub first: ByteCount,
-    /// Ratio of each level's upper end to that of the level before.
+    /// Ratio of each level's upper end to the previous level's.
     pub factor: u64,
     /// How long a queue stands empty until its bytes are forgotten.
     pub idle: Duration,
@@ -130,20 +135,20 @@ pub struct Las<P> {
     turns: Turns<P>,
     levels: Vec<Level>,
     queues: Vec<Attained>,
-    /// Bytes that passed waiting levels, less `starved` times what these sent for it.
+    /// Bytes that passed waiting levels, less `starved` times the bytes that these levels sent for it.
     passed: i64,
-    /// The level behind others that was served last.
+    /// The last level served out of order.
     helped: usize,
 }
 
-/// Queues that have sent about as much.
+/// Queues that have sent about the same number of bytes.
 struct Level {
     round: Round,
     /// Bytes from which on a queue stands in the next level.
     end: ByteCount,
 }
 
-/// What one queue has sent.
+/// Bytes that one queue has sent.
 #[derive(Clone, Copy, Default)]
 struct Attained {
     bytes: ByteCount,
@@ -152,7 +157,7 @@ struct Attained {
 }
 
 impl Attained {
-    /// Whether nobody remembers bytes of the queue, which is empty at `now`.
+    /// Whether the bytes of the queue, which is empty at `now`, are forgotten.
     fn is_forgotten(&self, now: Timestamp, idle: Duration) -> bool {
         self.bytes == ByteCount::ZERO || now.saturating_since(self.empty_since) >= idle
     }
@@ -178,11 +183,7 @@ impl<P: Packet> Las<P> {
         }
     }
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(LasParams::from_spec(spec)?))
-    }
-
-    /// Puts a queue that is in no round at the end of the one of its level.
+    /// Puts a queue that is in no round at the end of its level's round.
     fn list(&mut self, queue: u32) {
         let bytes = self.queues[queue as usize].bytes;
         // The end of the last level is out of reach.
@@ -195,7 +196,7 @@ impl<P: Packet> Las<P> {
         self.levels[level].round.front().is_some()
     }
 
-    /// The level behind `first` whose turn it is, if one waits there.
+    /// The level behind `first` that has the next turn, if a queue waits there.
     fn behind(&self, first: usize) -> Option<usize> {
         let count = self.levels.len();
         let mut next = (self.helped.max(first) + 1..count).chain(first + 1..count);
@@ -223,7 +224,7 @@ impl<P: Packet> Las<P> {
 impl<P: Packet> Qdisc<P> for Las<P> {
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>) {
         let idle = self.params.idle;
-        // A queue is its flow's for as long as the bytes are remembered.
+        // A queue belongs to its flow until the bytes are forgotten.
         let is_free = |queue| {
             let is_listed = self.turns.links.is_listed(queue);
             !is_listed && self.queues[queue as usize].is_forgotten(now, idle)
@@ -375,7 +376,7 @@ mod tests {
         let mut las = Las::new(LasParams { flows: 2, ways: 2, ..params() });
         arrive(&mut las, ms(0), 1, 20);
         serve(&mut las, ms(0), 20);
-        // Flow 2 takes the other queue, though that of flow 1 stands empty, and is not charged for it.
+        // Flow 2 takes the other queue, though flow 1's stands empty, and is not charged for it.
         arrive(&mut las, ms(50), 2, 2);
         arrive(&mut las, ms(50), 1, 2);
         assert_eq!(serve(&mut las, ms(50), 4), [2, 2, 1, 1]);

@@ -1,29 +1,29 @@
-//! What a queue may hold: so many packets or bytes, or what the rate of the moment sends in a time.
+//! The limit of a queue: packets, bytes, or the bytes that the present rate sends in a time.
 //!
 //! ```text
 //! limit in time : bytes <= rate x time, or at most 10 packets
 //! rate unknown  : at most 1000 packets
 //! ```
-//! A limit in packets is a limit in time only at one rate: 1200 packets wait 150 ms at 96 Mbit/s and
-//! 7.3 s at 2 Mbit/s. Where the rate falls, what waits stays until the next arrival: then queues that
-//! give up packets of the longest flow do so until the limit holds, and others turn arrivals away.
+//! A limit in packets is a limit in time only at one rate: 1200 packets wait 150 ms at 96 Mbit/s and 7.3 s at
+//! 2 Mbit/s. If the rate falls, waiting packets stay until the next arrival. Queues that give up packets of
+//! the longest flow then do so until the limit holds; other queues turn arrivals away.
 
 use super::Backlog;
 use crate::units::{ByteCount, Limit, Rate, stretched};
 
-/// Packets that a limit in time allows however low the rate is: the first burst of a TCP connection (RFC 6928), 61 ms at 2 Mbit/s. As
-/// packets, so that no packet is too long to be queued at all.
+/// Packets that a limit in time allows at any rate: the first burst of a TCP connection (RFC 6928), 61 ms at
+/// 2 Mbit/s. The floor counts packets, so that no packet is too long to be queued at all.
 pub const FLOOR_PACKETS: u64 = 10;
 /// Linux' default queue length of an Ethernet device.
 pub(super) const PACKETS_WITHOUT_RATE: u64 = 1000;
 /// As for limits in bytes: at 1 Tbit/s a second is more than memory can spare.
 pub(super) const BYTES_MAX: u64 = 1_000_000_000;
 
-/// A [`Limit`] at the rate of the moment.
+/// A [`Limit`] at the present rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CurrentLimit {
     limit: Limit,
-    /// What the rate sends in the time of a limit in time; `None`: the rate is not known.
+    /// Bytes that the rate sends in the time of a limit in time; `None`: the rate is not known.
     bytes: Option<ByteCount>,
 }
 
@@ -41,7 +41,7 @@ impl CurrentLimit {
         }
     }
 
-    /// A limit in time is `factor` times as long as `limit` from now on, at the rate that is set next.
+    /// From now on a limit in time is `limit` times `factor`, at the rate that is set next.
     pub fn scale(&mut self, limit: Limit, factor: f64) {
         if let Limit::Time(time) = limit {
             self.limit = Limit::Time(stretched(time, factor));
@@ -61,7 +61,7 @@ impl CurrentLimit {
         }
     }
 
-    /// How much of what is scarce stands in `backlog`: packets or bytes.
+    /// Length of `backlog` in the unit of the limit: packets or bytes.
     pub fn length(&self, backlog: Backlog) -> u64 {
         match self.limit {
             Limit::Packets(_) => backlog.packets,
@@ -84,7 +84,7 @@ mod tests {
         let mut limit = CurrentLimit::new(Limit::Time(Duration::from_millis(150)));
         assert!(!limit.is_exceeded(backlog(1000, 9_000_000)));
         assert!(limit.is_exceeded(backlog(1001, 60_060)));
-        // 150 ms of 20 and of 2 Mbit/s, and a rate of which 150 ms are less than a packet.
+        // 150 ms of 20 and of 2 Mbit/s, and a rate at which 150 ms are less than a packet.
         for (kbit_per_sec, bytes) in [(20_000, 375_000), (2_000, 37_500), (10, 187)] {
             limit.set_rate(Some(Rate::from_bits_per_sec(kbit_per_sec * 1000)));
             assert!(!limit.is_exceeded(backlog(11, bytes)));

@@ -1,5 +1,5 @@
-//! Which flow is the longest: a binary max-heap over all flows with their places known, so that a
-//! change of one length costs O(log flows) and the longest is always at the top.
+//! Which flow is the longest: a binary max-heap over all flows with their places known. A change of
+//! one length costs O(log flows), and the longest flow is always at the top.
 //!
 //! Linux' sch_sfq keeps a list per depth instead, O(1) but only for lengths in packets; the heap
 //! serves limits in bytes as well.

@@ -1,4 +1,4 @@
-//! ECN marks of disciplines that without marks only drop, and only when they are full.
+//! ECN marks of disciplines that otherwise only drop when they are full.
 //!
 //! ```text
 //! `l4s`, ECT(1) or CE     : marked if the packet stood there for longer than the step
@@ -6,13 +6,13 @@
 //!                           queue was the longest; a `mark` in time: if the packet stood there for longer
 //! Not-ECT                 : never
 //! ```
-//! A full buffer takes from the longest queue, so those who would lose packets are marked before, and nobody
-//! else is. The buffer counts and not the queue of the flow: where many flows share a full buffer, none of
-//! their queues is long. Who loses packets to the `depth` of sfq alone is not warned. Packets are marked as
-//! they leave: so the sender hears of it earlier by the time that a packet stands in the queue.
+//! A full buffer takes from the longest queue, so only flows that would lose packets are marked before. The
+//! buffer counts and not the queue of the flow: where many flows share a full buffer, none of their queues is
+//! long. A flow that loses packets to the `depth` of sfq alone is not warned. Packets are marked as they
+//! leave, so the sender hears of a mark earlier by the time that a packet stands in the queue.
 //!
-//! Sources: RFC 3168 section 5; RFC 9331 section 5.1 for what belongs to L4S; RFC 9332 appendix A.1, whose
-//! ramp from 0.8 to 1.2 ms is a step here, as in Linux net/sched/sch_dualpi2.c, and is coupled to nothing.
+//! Sources: RFC 3168 section 5; RFC 9331 section 5.1 for the packets of L4S; RFC 9332 appendix A.1, with its
+//! ramp from 0.8 to 1.2 ms as a step here, as in Linux net/sched/sch_dualpi2.c, and coupled to nothing.
 
 use alloc::string::String;
 
@@ -24,18 +24,18 @@ use crate::qdisc::{Backlog, DropReason, DropSink, mark};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Timestamp};
 
-/// The parameter of how much may stand there unmarked.
+/// The parameter for the unmarked backlog.
 pub(super) const MARK: Param<Mark> = Param::new(
     "mark",
     "what may stand there before packets of the longest queue are marked; by default half the limit",
 )
 .also(", with ecn and below the limit");
-/// The parameter of the step. Nobody is marked unasked.
+/// The parameter of the step. Without it nothing is marked by the step.
 pub(super) const L4S: Param<Duration> =
     Param::new("l4s", "time in the queue above which packets of L4S are marked (dualpi2: 1ms)")
         .within(Duration::from_micros(10)..=Duration::from_secs(1));
 
-/// What `mark` is read as.
+/// Type of the parameter `mark`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Mark(Limit);
 
@@ -52,7 +52,7 @@ impl Quantity for Mark {
 /// Which packets are marked; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// What may stand there before ECN-capable packets of the longest queue are marked; a time is that of a
+    /// Backlog above which ECN-capable packets of the longest queue are marked; a time is the time of a
     /// packet in its queue.
     pub mark: Option<Limit>,
     /// Time in the queue above which packets of L4S are marked.
@@ -78,7 +78,7 @@ impl Marking {
         self.mark.is_some() || self.step.is_some()
     }
 
-    /// Marks `queued`, which leaves at `now`, if that is due. `backlog` stood in the buffer with it.
+    /// Marks `queued`, which leaves at `now`, if a mark is due. `backlog` was in the buffer with it.
     pub(super) fn judge<P: Packet>(
         &self,
         now: Timestamp,
@@ -95,13 +95,13 @@ impl Marking {
             (_, None) => false,
         };
         if is_due {
-            // One that is not ECN-capable goes on as it is.
+            // A packet that is not ECN-capable passes unmarked.
             mark(&mut queued.packet, DropReason::Forced, drops);
         }
     }
 }
 
-/// Whether `packet` belongs to L4S. A CE that was ECT(0) cannot be told from others (RFC 9331 section 5.1).
+/// Whether `packet` belongs to L4S. A CE that was ECT(0) looks like any other CE (RFC 9331 section 5.1).
 pub(super) fn is_l4s<P: Packet>(packet: &P) -> bool {
     matches!(packet.ecn(), Ecn::Ect1 | Ecn::Ce)
 }
@@ -138,7 +138,7 @@ mod tests {
         TestPacket { flow, ecn, ..TestPacket::default() }
     }
 
-    /// Flow and ECN field of what leaves: at 0 ms come `arrivals`, and every ms one packet leaves.
+    /// Flow and ECN field of the packets that leave: at 0 ms come `arrivals`, and every ms one packet leaves.
     fn out(spec: &Spec, arrivals: &[TestPacket]) -> Vec<(u32, Ecn)> {
         let mut queue = build::<TestPacket>(spec).unwrap();
         let mut drops = Dropped::default();

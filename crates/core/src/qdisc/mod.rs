@@ -1,33 +1,20 @@
-//! Queueing disciplines: what the sendbox schedules with and the emulated bottleneck queues in.
+//! Queueing disciplines: the sendbox schedules with them, and the emulated bottleneck queues in them.
 //!
-//! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]).
+//! One trait, one file per discipline, one registry ([`DISCIPLINES`], [`build`]) with a line each.
 
 mod bands;
 mod buffer;
 mod check;
 mod classify;
-mod codel;
 mod deficit;
-mod drr;
-mod dualpi2;
-mod ets;
-mod fifo;
 mod flows;
-mod fq_codel;
-mod las;
 mod limit;
 mod longest;
 mod marking;
 mod params;
 mod periods;
-mod pie;
-mod policer;
 mod pool;
-mod prio;
-mod red;
 mod round;
-mod sfq;
-mod shaper;
 mod sparse;
 mod turns;
 mod weights;
@@ -51,6 +38,7 @@ pub use fq_codel::{FqCodel, FqCodelParams};
 pub use las::{Las, LasParams};
 pub use limit::FLOOR_PACKETS;
 pub use marking::Marking;
+pub(crate) use params::MTU;
 pub use pie::{Pie, PieParams};
 pub use policer::Policer;
 pub use red::{Red, RedParams};
@@ -59,7 +47,7 @@ pub use shaper::{Burst, Shaper, ShaperParams};
 pub use sparse::SparseWait;
 pub use weights::Weights;
 
-/// Why a queue gave up a packet: dropped it or, where that is said, marked it instead.
+/// Why a queue gave up a packet: it dropped the packet or, where noted, marked it instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
     /// The queue was at its limit.
@@ -73,7 +61,7 @@ pub enum DropReason {
     Forced,
     /// A policer had too few tokens.
     Policed,
-    /// An acknowledgement that a later one of the same connection made needless.
+    /// An acknowledgement replaced by a later one of the same connection.
     Superseded,
 }
 
@@ -120,14 +108,14 @@ impl ByReason {
 pub trait DropSink<P> {
     /// `packet` left the queue unsent.
     fn dropped(&mut self, packet: P, reason: DropReason);
-    /// A packet that would have been dropped for `reason` was marked congestion experienced and
-    /// goes on. Hosts that count no marks need not care.
+    /// A packet that would have been dropped for `reason` was marked congestion experienced and stays in the
+    /// queue. Hosts that count no marks may ignore this.
     fn marked(&mut self, reason: DropReason) {
         let _ = reason;
     }
 }
 
-/// Marks `packet` and tells `drops`; `false` if it is not ECN-capable and must be dropped. One
+/// Marks `packet` and reports it to `drops`; `false` if it is not ECN-capable and must be dropped. A packet
 /// that came with a mark counts like one that gets it (Linux' INET_ECN_set_ce).
 fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<P>) -> bool {
     match packet.ecn() {
@@ -139,7 +127,7 @@ fn mark<P: Packet>(packet: &mut P, reason: DropReason, drops: &mut dyn DropSink<
     true
 }
 
-/// What stands in a queue, children included.
+/// Contents of a queue, children included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Packets in the queue.
@@ -173,18 +161,19 @@ impl Backlog {
 
 /// A queueing discipline. It stores enqueue times itself and allocates nothing per packet once warm.
 pub trait Qdisc<P: Packet> {
-    /// Takes `packet`; what does not fit, this packet or another, goes to `drops`.
+    /// Takes `packet`; a packet that does not fit, this or another, goes to `drops`.
     fn enqueue(&mut self, now: Timestamp, packet: P, drops: &mut dyn DropSink<P>);
     /// The next packet to send. May drop and still return `None`.
     fn dequeue(&mut self, now: Timestamp, drops: &mut dyn DropSink<P>) -> Option<P>;
-    /// The earliest useful next `dequeue`; `None`: only after an `enqueue`. By default that of a work-conserving
-    /// qdisc, which with a backlog answers a time that has passed.
+    /// The earliest useful next `dequeue`; `None`: only after an `enqueue`. The default suits a
+    /// work-conserving qdisc, which with a backlog answers a time that has passed.
     fn next_timer(&self) -> Option<Timestamp> {
         self.backlog().ready()
     }
-    /// What stands in the queue, recursively.
+    /// Contents of the queue, recursively.
     fn backlog(&self) -> Backlog;
-    /// Flows that take turns, of which one that has just emptied may be one; `None`: the qdisc tells no flows apart.
+    /// Flows that take turns, perhaps with one that has just emptied; `None`: the qdisc does not distinguish
+    /// flows.
     fn flows(&self) -> Option<u32> {
         None
     }
@@ -230,15 +219,53 @@ pub struct Discipline {
     pub summary: &'static str,
     /// Papers, RFCs and kernel files.
     pub sources: &'static [&'static str],
-    /// What a specification may set.
+    /// Parameters that a specification may set.
     pub params: &'static [&'static dyn Parameter],
 }
 
-/// What a bundle is scheduled with where nothing else is written. One bulk flow alone waits no longer than
-/// at a bottleneck's own buffer of three bandwidth-delay products at any rate from 2 to 500 Mbit/s, loses no
-/// throughput, and short flows do not wait for it (docs/evaluation.md). The target is a tenth of the
-/// interval, as in RFC 8289 section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses
-/// 7 % of a link of 100 Mbit/s. The limit is for those who do not heed drops.
+/// Result of a discipline's `build`.
+type Built<P> = Result<Box<dyn Qdisc<P> + Send>, SpecError>;
+
+/// Declares a module for each name, lists its `DISCIPLINE`, and calls its `build` for the disciplines of that kind.
+macro_rules! disciplines {
+    ($($name:ident,)*) => {
+        $(mod $name;)*
+
+        /// All disciplines, in the order of listings for people.
+        pub const DISCIPLINES: &[Discipline] = &[$($name::DISCIPLINE),*];
+
+        /// Builds the discipline of `spec`, which is a kind of [`DISCIPLINES`]. It and those in it are at most
+        /// `levels` deep.
+        fn build_kind<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
+            $(if spec.kind == $name::DISCIPLINE.name {
+                return $name::build(spec, levels);
+            })*
+            unreachable!("{} is no discipline", spec.kind)
+        }
+    };
+}
+
+disciplines! {
+    fifo,
+    sfq,
+    drr,
+    las,
+    codel,
+    fq_codel,
+    pie,
+    red,
+    dualpi2,
+    prio,
+    ets,
+    shaper,
+    policer,
+}
+
+/// The default discipline of a bundle. At any rate from 2 to 500 Mbit/s one bulk flow alone waits no longer
+/// than at a bottleneck's own buffer of three bandwidth-delay products. It loses no throughput, and short
+/// flows do not wait for it (docs/evaluation.md). The target is a tenth of the interval, as in RFC 8289
+/// section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses 7 % of a link of 100
+/// Mbit/s. The limit is for flows that do not heed drops.
 pub fn bundle_default() -> Spec {
     let text = |text: &str| Value::Text(String::from(text));
     Spec::named("fq_codel")
@@ -248,8 +275,8 @@ pub fn bundle_default() -> Spec {
         .with("follow_rtt", Value::Bool(true))
 }
 
-/// The discipline of a bundle as an operator writes it in a box's file: an `fq_codel` has the parameters of
-/// [`bundle_default`] where it names none, so that writing the kind out changes nothing.
+/// The discipline of a bundle as an operator writes it in a box's file. An `fq_codel` gets the missing
+/// parameters from [`bundle_default`], so that writing the kind out changes nothing.
 pub fn of_bundle(written: Spec) -> Spec {
     let default = bundle_default();
     if written.kind != default.kind {
@@ -267,32 +294,23 @@ pub fn written_out(spec: &Spec) -> Result<Spec, SpecError> {
     Ok(spec.with_defaults(discipline(spec)?.params))
 }
 
-/// All disciplines, in the order in which they are listed to people.
-pub const DISCIPLINES: &[Discipline] = &[
-    fifo::DISCIPLINE,
-    sfq::DISCIPLINE,
-    drr::DISCIPLINE,
-    las::DISCIPLINE,
-    codel::DISCIPLINE,
-    fq_codel::DISCIPLINE,
-    pie::DISCIPLINE,
-    red::DISCIPLINE,
-    dualpi2::DISCIPLINE,
-    prio::DISCIPLINE,
-    ets::DISCIPLINE,
-    shaper::DISCIPLINE,
-    policer::DISCIPLINE,
-];
-
 /// How deep disciplines may be nested: a shaper over prio over a shaper over a queue is 4.
 const NESTING_MAX: usize = 4;
 
-/// Builds what `spec` describes. The error names the parameter, with the path to it when it
-/// stands in a nested discipline, and what is allowed.
-pub fn build<P: Packet + Send + 'static>(
-    spec: &Spec,
-) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+/// Builds the discipline that `spec` describes. The error names the parameter, with the path to it when it
+/// stands in a nested discipline, and the allowed values.
+pub fn build<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
     build_nested(spec, NESTING_MAX)
+}
+
+/// Builds the discipline that `spec` describes as ns-3.37 has it. PIE updates, lets bursts pass and spares
+/// arrivals as ns-3's does; all other disciplines are the same as by [`build`], and so are the errors.
+pub fn build_as_ns3<P: Packet + Send + 'static>(spec: &Spec) -> Built<P> {
+    if spec.kind != pie::DISCIPLINE.name {
+        return build(spec);
+    }
+    spec.check_names(pie::DISCIPLINE.params)?;
+    Ok(Box::new(Pie::new(PieParams { as_ns3: true, ..PieParams::from_spec(spec)? })))
 }
 
 /// The registry entry of `spec`.
@@ -308,8 +326,8 @@ fn takes(spec: &Spec, name: &str) -> bool {
     discipline(spec).is_ok_and(|entry| entry.params.iter().any(|param| param.name() == name))
 }
 
-/// Refuses limits in time in a queue that is served at no constant rate (a link that follows a trace or
-/// has no limit), unless a shaper in between has one.
+/// Refuses limits in time in a queue that is served at no constant rate: a link that follows a trace or has
+/// no limit. A shaper in between that has a rate makes them valid.
 pub fn check_without_rate(spec: &Spec) -> Result<(), SpecError> {
     if spec.kind == "shaper" {
         return Ok(());
@@ -356,10 +374,7 @@ pub fn seeded(spec: &Spec, seed: u64) -> Spec {
     spec
 }
 
-fn build_nested<P: Packet + Send + 'static>(
-    spec: &Spec,
-    levels: usize,
-) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+fn build_nested<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
     if levels == 0 {
         let allowed = alloc::format!("at most {NESTING_MAX} disciplines in each other");
         return Err(SpecError::new("kind", &spec.kind, &allowed));
@@ -367,31 +382,10 @@ fn build_nested<P: Packet + Send + 'static>(
     let entry = discipline(spec)?;
     spec.check_names(entry.params)?;
     let spec = &spec.with_defaults(entry.params);
-    Ok(match entry.name {
-        "fifo" => match Fifo::from_spec(spec)? {
-            Some(fifo) => Box::new(fifo),
-            None => Box::new(fifo::MarkingFifo::from_spec(spec)?),
-        },
-        "sfq" => Box::new(Sfq::from_spec(spec)?),
-        "drr" => Box::new(Drr::from_spec(spec)?),
-        "las" => Box::new(Las::from_spec(spec)?),
-        "codel" => Box::new(CodelQueue::from_spec(spec)?),
-        "fq_codel" => Box::new(FqCodel::from_spec(spec)?),
-        "pie" => Box::new(Pie::from_spec(spec)?),
-        "red" => Box::new(Red::from_spec(spec)?),
-        "dualpi2" => Box::new(DualPi2::from_spec(spec)?),
-        "prio" => Box::new(prio::from_spec(spec, levels)?),
-        "ets" => Box::new(Ets::from_spec(spec, levels)?),
-        "shaper" => Box::new(Shaper::from_spec(spec, build_inner(spec, levels)?)?),
-        "policer" => Box::new(Policer::from_spec(spec, build_inner(spec, levels)?)?),
-        name => unreachable!("{name} is registered but cannot be built"),
-    })
+    build_kind(spec, levels)
 }
 
-fn build_inner<P: Packet + Send + 'static>(
-    spec: &Spec,
-    levels: usize,
-) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+fn build_inner<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
     let inner = given(spec, "inner", spec.nested("inner"))?;
     build_nested(&inner, levels - 1).map_err(|error| error.within("inner"))
 }

@@ -8,10 +8,10 @@ use crate::spec::{Param, Quantity};
 use crate::units::{ByteCount, Duration, Limit};
 
 /// An Ethernet frame of 1500 bytes of IP, without FCS.
-pub(super) const MTU: u64 = 1514;
+pub(crate) const MTU: u64 = 1514;
 /// 1.5 GB in full-sized packets, 120 ms at 100 Gbit/s: more than any box here can forward.
 const PACKETS_MAX: u64 = 1_000_000;
-/// Flow tables: as many as Linux' sch_sfq and sch_fq_codel allow.
+/// Flow tables: the maximum of Linux' sch_sfq and sch_fq_codel.
 pub(super) const FLOWS_MAX: u64 = 65_536;
 
 /// The parameter of every discipline that hashes flows.
@@ -26,8 +26,8 @@ pub(super) const RANDOM_SEED: Param<u64> =
 pub(super) const QUANTUM: Param<ByteCount> =
     quantum("bytes that a flow may send a round; the default is one full-sized packet");
 
-/// The parameter `quantum` of those that take turns. Below 256 bytes (the floor of Linux' sch_fq_codel) a round
-/// is mostly bookkeeping; above 1 MB it is no round.
+/// The parameter `quantum` of disciplines that take turns. Below 256 bytes (the floor of Linux' sch_fq_codel)
+/// a round is mostly bookkeeping; above 1 MB it is no round.
 pub(super) const fn quantum(summary: &'static str) -> Param<ByteCount> {
     Param::new("quantum", summary)
         .or(ByteCount::new(MTU))
@@ -38,11 +38,11 @@ pub(super) const fn quantum(summary: &'static str) -> Param<ByteCount> {
 pub(super) const ECN: Param<bool> =
     Param::switch("ecn", "mark ECN-capable packets instead of dropping them");
 
-/// A millisecond is finer than the floor below 120 Mbit/s; above 10 s nobody waits any more.
+/// Allowed times. A millisecond is finer than the floor below 120 Mbit/s; no user waits longer than 10 s.
 pub(super) const TIMES: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(10);
 
-/// What the parameter `limit` is read as.
+/// Type of the parameter `limit`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Holding(pub Limit);
 
@@ -61,7 +61,7 @@ impl Quantity for Holding {
     }
 }
 
-/// What a threshold is read as, which no rate moves.
+/// Type of a threshold, which no rate moves.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Threshold(pub Limit);
 

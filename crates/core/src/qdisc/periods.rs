@@ -1,9 +1,9 @@
-//! What a discipline does every so often, though it has no timer: its next call makes up for what is due.
+//! Periodic work of a discipline that has no timer: its next call makes up for the due instants.
 
 use crate::units::{Duration, Timestamp};
 
-/// Most instants that are made up for at once (61 s of PIE's default): what came before a pause as long has
-/// been forgotten, and the work of one call must be bounded.
+/// Most instants that are made up for at once (61 s of PIE's default). The state from before a pause as
+/// long has been forgotten, and the work of one call must be bounded.
 const INSTANTS_MAX: u64 = 4096;
 
 /// Instants a period apart.
@@ -11,7 +11,7 @@ const INSTANTS_MAX: u64 = 4096;
 pub(super) struct Periods {
     /// Above 0.
     period: Duration,
-    /// `None` until the first call says what time it is.
+    /// `None` until the first call brings the time.
     next: Option<Timestamp>,
 }
 
@@ -21,8 +21,8 @@ impl Periods {
         Self { period, next: None }
     }
 
-    /// The instants up to `now` that were not given before, but only the last [`INSTANTS_MAX`] of them. The
-    /// first of all is `first`.
+    /// The instants up to `now` that were not given before, but only the last [`INSTANTS_MAX`] instants.
+    /// The first of all is `first`.
     pub fn due(
         &mut self,
         now: Timestamp,

@@ -19,20 +19,21 @@
 //! is not the share of drops, which is lower; the controller finds the p that it takes.
 //!
 //! Departures:
-//! - there is no timer: what is due is worked out at the next arrival or departure. Nothing else
-//!   changes d in between, so the outcome is that of a timer, up to 4096 periods in one go;
+//! - there is no timer: the next arrival or departure runs the due updates. Nothing else changes d in
+//!   between, so the outcome is the same as with a timer, up to 4096 periods in one go;
 //! - Linux adds 2 % a period above 250 ms, and can scale p by the length of a packet; RFC 8033
 //!   does neither by default, nor does this;
 //! - Linux spends the burst allowance by the time between departures, RFC 8033 by the period;
 //! - decay rounds up, so that p comes to 0 whatever the gains are.
 //!
-//! ns-3 (PieQueueDisc) differs by `ns3_control`: updates are due at multiples of `tupdate` from 0 on; p
-//! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %;
-//! and an arrival passes where at most two packets wait, or where the delay of the last update, not
-//! that of the last departure, is below target / 2 and p < 20 %.
+//! ns-3 (PieQueueDisc, [`PieParams::as_ns3`]) differs: updates are due at multiples of `tupdate` from 0 on; p
+//! is 0 as long as there is burst allowance, which comes back only after 1.5 s of calm; p decays by 2 %. An
+//! arrival passes where at most two packets wait. It also passes where the delay at the last update, not at
+//! the last departure, is below target / 2 and p < 20 %.
 //!
 //! Ranges: probabilities are multiples of 2^-56, times are whole nanoseconds.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::packet::Packet;
@@ -40,7 +41,7 @@ use crate::qdisc::limit::CurrentLimit;
 use crate::qdisc::params::{ECN, Holding, MTU, RANDOM_SEED};
 use crate::qdisc::periods::Periods;
 use crate::qdisc::pool::Queued;
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
@@ -72,10 +73,13 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &ECN,
         &ECN_THRESHOLD,
         &DERANDOMIZE,
-        &NS3_CONTROL,
         &RANDOM_SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(Pie::new(PieParams::from_spec(spec)?)))
+}
 
 /// Largest gain in 1/16 Hz.
 const GAIN_MAX: u64 = 32;
@@ -111,13 +115,11 @@ const DERANDOMIZE: Param<bool> = Param::new(
     "keep drops from coming too close or too far apart (section 5.4; Linux does)",
 )
 .or(true);
-const NS3_CONTROL: Param<bool> =
-    Param::switch("ns3_control", "update, bursts and safe arrivals as in ns-3");
 
 /// Parameters of [`Pie`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PieParams {
-    /// What the queue holds.
+    /// Limit of the queue.
     pub limit: Limit,
     /// Delay that is held.
     pub target: Duration,
@@ -136,7 +138,7 @@ pub struct PieParams {
     /// Keep drops from coming too close or too far apart.
     pub derandomize: bool,
     /// Update, bursts and safe arrivals as in ns-3.
-    pub ns3_control: bool,
+    pub as_ns3: bool,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -153,7 +155,7 @@ impl PieParams {
             ecn: ECN.of(spec)?,
             ecn_threshold: ECN_THRESHOLD.of(spec)?,
             derandomize: DERANDOMIZE.of(spec)?,
-            ns3_control: NS3_CONTROL.of(spec)?,
+            as_ns3: false,
             seed: RANDOM_SEED.of(spec)?,
         })
     }
@@ -188,9 +190,9 @@ impl Law {
         }
     }
 
-    /// What is done each `tupdate` (RFC 8033 sections 4.2, 4.4 and 5.5).
+    /// Updates p each `tupdate` (RFC 8033 sections 4.2, 4.4 and 5.5).
     fn update(&mut self, params: &PieParams) {
-        if params.ns3_control {
+        if params.as_ns3 {
             return self.update_as_ns3(params);
         }
         let mut step = self.step(params);
@@ -246,9 +248,9 @@ impl Law {
 
     /// Whether an arrival that finds this `waiting` is given up (sections 4.1, 4.4 and 5.4).
     fn gives_up(&mut self, params: &PieParams, waiting: Backlog, random: &mut Stream) -> bool {
-        let delay = if params.ns3_control { self.delay_old } else { self.delay };
+        let delay = if params.as_ns3 { self.delay_old } else { self.delay };
         let is_light = delay < params.target / 2 && self.probability < ONE / 5;
-        let is_short = if params.ns3_control {
+        let is_short = if params.as_ns3 {
             waiting.packets <= 2
         } else {
             waiting.bytes < ByteCount::new(2 * MTU)
@@ -270,8 +272,7 @@ impl Law {
     }
 }
 
-/// By what the gains are divided: the smaller the probability, the smaller its steps must be
-/// (RFC 8033 section 4.2).
+/// Divisor of the gains: the smaller the probability, the smaller its steps must be (RFC 8033 section 4.2).
 fn scale(probability: u64) -> i128 {
     match probability {
         p if p < ONE / 1_000_000 => 2048,
@@ -311,16 +312,11 @@ impl<P: Packet> Pie<P> {
         }
     }
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(PieParams::from_spec(spec)?))
-    }
-
     /// Makes the updates that are due at `now`.
     fn update(&mut self, now: Timestamp) {
         let period = self.params.tupdate;
-        // ns-3's timer runs from the beginning on, whether anything comes or not.
-        let since =
-            if self.params.ns3_control { now.as_nanos() as u128 % period.as_nanos() } else { 0 };
+        // ns-3's timer runs from the beginning on, with or without packets.
+        let since = if self.params.as_ns3 { now.as_nanos() as u128 % period.as_nanos() } else { 0 };
         let first = now + period.saturating_sub(Duration::from_nanos(since as u64));
         for _ in self.updates.due(now, first) {
             let before = self.law.clone();

@@ -1,16 +1,17 @@
-//! A policer: drops what comes faster than a rate, and holds nothing back for it.
+//! A policer: drops packets above a rate, and holds nothing back for it.
 //!
 //! ```text
 //! tokens grow by rate x elapsed time, up to the burst
 //! an arrival of no more bytes than there are tokens takes them and goes on to the inner discipline
 //! any other is dropped and takes none
 //! ```
-//! Source: RFC 2697 section 3 with one bucket (its committed one), in color-blind mode; what is not green is
-//! dropped. Linux' net/sched/act_police.c does the same.
+//! Source: RFC 2697 section 3 with one bucket (its committed one), in color-blind mode; packets that are not
+//! green are dropped. Linux' net/sched/act_police.c does the same.
 //!
-//! A link that sends faster than the policed rate is how policers stand in networks: the line has a rate of its
-//! own, and in the inner discipline waits what it cannot send that instant. So a sender meets losses without a
-//! queue. Where the line is slower than the policer, the queue is the line's, and nothing is policed.
+//! In networks, a policer stands before a link that sends faster than the policed rate. The line has a rate
+//! of its own, and the inner discipline holds the packets that it cannot send that instant. So a sender meets
+//! losses without a queue. If the line is slower than the policer, the queue is the line's, and nothing is
+//! policed.
 //!
 //! Tokens are kept in bits x ns/s, as the shaper's credit: nothing is rounded. A packet longer than the burst
 //! never passes.
@@ -21,8 +22,8 @@ use alloc::string::String;
 use crate::packet::Packet;
 use crate::qdisc::params::{MTU, TIMES};
 use crate::qdisc::shaper::{BURST_BYTES_MAX, Burst, RATE, credit_of, rate_times};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
-use crate::spec::{Described, Param, Quantity, Spec, SpecError};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, build_inner};
+use crate::spec::{DescribedParam, Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
 /// Registry entry.
@@ -33,7 +34,7 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     params: &[
         &RATE,
         &BURST,
-        &Described {
+        &DescribedParam {
             name: "inner",
             summary: "the discipline in which waits what the link cannot send at once",
             default: Some("fifo"),
@@ -42,13 +43,18 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     ],
 };
 
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
+    let (inner, rate) = (build_inner(spec, levels)?, RATE.of(spec)?);
+    Ok(Box::new(Policer::new(inner, rate, burst(spec, rate)?)))
+}
+
 /// A TCP connection fills a policed rate only if its bursts of a round trip pass.
 const BURST: Param<Pause> =
     Param::new("burst", "what may come at once after a pause; the default is a long round trip")
         .or(Pause(Burst::Time(Duration::from_millis(100))));
 
-/// What may come at once. In bytes at most as the shaper's; less than a millisecond is hardly a packet at
-/// most rates, and more than 10 s is no policer.
+/// Burst that may come at once. In bytes at most as the shaper's; less than a millisecond is hardly a packet
+/// at most rates, and more than 10 s is no policer.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Pause(Burst);
 
@@ -73,29 +79,19 @@ fn burst(spec: &Spec, rate: Rate) -> Result<ByteCount, SpecError> {
     })
 }
 
-/// Drops what comes faster than a rate, before an inner discipline.
+/// Drops packets above a rate, before an inner discipline.
 pub struct Policer<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     inner: Q,
     rate: Rate,
-    /// The most tokens, and those there are, in bits x ns/s; settled up to `settled_at`.
+    /// The largest and the present number of tokens, in bits x ns/s; settled up to `settled_at`.
     burst: i128,
     tokens: i128,
     settled_at: Timestamp,
     packets: core::marker::PhantomData<fn(P)>,
 }
 
-impl<P: Packet> Policer<P> {
-    pub(super) fn from_spec(
-        spec: &Spec,
-        inner: Box<dyn Qdisc<P> + Send>,
-    ) -> Result<Self, SpecError> {
-        let rate = RATE.of(spec)?;
-        Ok(Self::new(inner, rate, burst(spec, rate)?))
-    }
-}
-
 impl<P: Packet, Q: Qdisc<P>> Policer<P, Q> {
-    /// Lets pass what keeps to `rate` and `burst`, which is there at first.
+    /// Lets packets pass within `rate` and `burst`; the burst is available at first.
     pub fn new(inner: Q, rate: Rate, burst: ByteCount) -> Self {
         let burst = credit_of(burst);
         Self {
@@ -108,7 +104,7 @@ impl<P: Packet, Q: Qdisc<P>> Policer<P, Q> {
         }
     }
 
-    /// Whether a packet of `len` bytes that comes at `now` conforms; then its tokens are taken.
+    /// Whether a packet of `len` bytes that comes at `now` conforms; if so, takes its tokens.
     fn takes(&mut self, now: Timestamp, len: ByteCount) -> bool {
         let gain = rate_times(self.rate, now.saturating_since(self.settled_at));
         let gain = i128::try_from(gain).unwrap_or(i128::MAX);
@@ -179,7 +175,7 @@ mod tests {
         }
         assert_eq!(policer.backlog().packets, 3);
         assert_eq!(drops.reasons(), [DropReason::Policed]);
-        // A byte takes a microsecond: what was dropped has taken no tokens.
+        // A byte takes a microsecond: the dropped packets have taken no tokens.
         for (us, passed) in [(999, 3), (1000, 4), (1001, 4), (2000, 5)] {
             policer.enqueue(at(us), packet(1000), &mut drops);
             assert_eq!(policer.backlog().packets, passed, "{us}");

@@ -2,16 +2,18 @@
 //!
 //! Any discipline may stand in a band, a shaper included: while it holds its packets back, the
 //! bands below it go on. The classes come from the rules in `classes`, which the host applies with
-//! [`super::Classifier`] before it enqueues. What no rule matches stands in the last band.
+//! [`super::Classifier`] before it enqueues. A packet that no rule matches goes to the last band.
 //!
-//! Source: Linux net/sched/sch_prio.c. A busy band starves those below it for as long as it is
-//! busy; that is what strict priority means.
+//! Source: Linux net/sched/sch_prio.c. A busy band starves the bands below it until it is empty, as
+//! strict priority means.
+
+use alloc::boxed::Box;
 
 use crate::packet::Packet;
 use crate::qdisc::bands::{BANDS, Bands};
 use crate::qdisc::classify::CLASSES;
-use crate::qdisc::{Discipline, Ets};
-use crate::spec::{Spec, SpecError};
+use crate::qdisc::{Built, Discipline, Ets};
+use crate::spec::Spec;
 
 /// Registry entry.
 pub(super) const DISCIPLINE: Discipline = Discipline {
@@ -21,12 +23,9 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     params: &[&BANDS, &CLASSES],
 };
 
-/// Strict priority over the bands of `spec`: `ets` of which no band shares.
-pub(super) fn from_spec<P: Packet + Send + 'static>(
-    spec: &Spec,
-    levels: usize,
-) -> Result<Ets<P>, SpecError> {
-    Ok(Ets::over(Bands::from_spec(spec, levels)?, core::iter::empty()))
+/// Builds `ets` in which no band shares.
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
+    Ok(Box::new(Ets::over(Bands::from_spec(spec, levels)?, core::iter::empty())))
 }
 
 #[cfg(test)]
@@ -35,7 +34,6 @@ mod tests {
     use crate::qdisc::{Fifo, Qdisc, Shaper, ShaperParams};
     use crate::testing::qdisc::{Dropped, TestPacket};
     use crate::units::{Duration, Limit, Rate, Timestamp};
-    use alloc::boxed::Box;
     use alloc::vec::Vec;
 
     fn packet(class: u8) -> TestPacket {

@@ -20,23 +20,25 @@
 //! 3.1): every arrival that finds K packets or more is marked.
 //!
 //! Lengths are packets or bytes, in the unit of the thresholds. The spacing makes the distances of
-//! two drops uniform from 1 to 1/p - 1 arrivals, so that about 2 p of them are given up.
+//! two drops uniform from 1 to 1/p - 1 arrivals, so that about 2 p of the arrivals are given up.
 //!
 //! Departures:
 //! - an arrival at an empty queue counts in the average as well (m + 1 instead of m, as in ns-3):
 //!   otherwise the average at weight 1 would never forget;
 //! - in bytes the probability does not depend on the length of the packet, as in Linux;
-//! - what does not fit is dropped before it could be marked, and is no sample of the spacing.
+//! - a packet that does not fit is dropped before it could be marked, and is no sample of the
+//!   spacing.
 //!
 //! Ranges: the average is a multiple of 2^-32 of its unit, exact within 0.001 at a weight of 1e-6.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 
 use crate::packet::Packet;
 use crate::qdisc::limit::{BYTES_MAX, CurrentLimit};
 use crate::qdisc::params::{ECN, Holding, RANDOM_SEED, Threshold};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc, mark};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc, mark};
 use crate::random::{Stream, Streams};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, Timestamp};
@@ -70,6 +72,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &RANDOM_SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(Red::new(RedParams::from_spec(spec)?)))
+}
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what the queue holds").or(Holding(Limit::Packets(1000)));
@@ -116,11 +122,11 @@ impl Quantity for Above {
 /// Parameters of [`Red`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedParams {
-    /// What the queue holds.
+    /// Limit of the queue.
     pub limit: Limit,
     /// Average below which nothing is given up.
     pub min_th: Limit,
-    /// Average from which all is given up, at least `min_th` and in its unit.
+    /// Average from which everything is given up, at least `min_th` and in its unit.
     pub max_th: Limit,
     /// Probability at `max_th`.
     pub max_p: Ratio,
@@ -132,7 +138,7 @@ pub struct RedParams {
     pub bandwidth: Rate,
     /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
-    /// Drop ECN-capable packets, too, where all is given up.
+    /// Drop ECN-capable packets, too, where everything is given up.
     pub harddrop: bool,
     /// Seed of the draws.
     pub seed: u64,
@@ -140,7 +146,7 @@ pub struct RedParams {
 
 impl RedParams {
     pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        // A limit of any queue, before what it has to be beside min_th.
+        // Any limit of a queue, before the comparison with min_th.
         spec.value::<Threshold>(MAX_TH.name)?;
         let (min_th, max_th) = (MIN_TH.of(spec)?.0, MAX_TH.of(spec)?.0);
         // False of packets and bytes, too.
@@ -163,7 +169,8 @@ impl RedParams {
     }
 }
 
-/// The average and what follows from it. Lengths and shares are multiples of 1 / [`ONE`].
+/// The average and the probability derived from it. Lengths and shares are multiples of 1 /
+/// [`ONE`].
 struct Law {
     min_th: u64,
     max_th: u64,
@@ -288,10 +295,6 @@ impl<P: Packet> Red<P> {
         let (packets, backlog) = (VecDeque::new(), Backlog::default());
         let limit = CurrentLimit::new(params.limit);
         Self { law: Law::new(&params), limit, params, packets, backlog }
-    }
-
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(RedParams::from_spec(spec)?))
     }
 
     /// The queue in the unit of the thresholds.

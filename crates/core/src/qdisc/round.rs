@@ -1,11 +1,11 @@
 //! The order in which flows are served: first-in-first-out lists of flows, linked by index. A flow
-//! stands in at most one list of a [`Links`] at a time.
+//! is in at most one list of a [`Links`] at a time.
 
 use alloc::vec::Vec;
 
 /// End of a list.
 const NIL: u32 = u32::MAX;
-/// The flow stands in no list.
+/// The flow is in no list.
 const UNLISTED: u32 = u32::MAX - 1;
 
 /// Which flow follows which, for all lists over the same flows.
@@ -26,7 +26,7 @@ impl Links {
         Self { next: alloc::vec![UNLISTED; flows as usize] }
     }
 
-    /// Whether `flow` stands in a list.
+    /// Whether `flow` is in a list.
     pub fn is_listed(&self, flow: u32) -> bool {
         self.next[flow as usize] != UNLISTED
     }
@@ -35,17 +35,17 @@ impl Links {
 impl Round {
     pub const EMPTY: Self = Self { head: NIL, tail: NIL, len: 0 };
 
-    /// How many flows stand in the list.
+    /// How many flows are in the list.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// The flow whose turn it is.
+    /// The flow that has the turn.
     pub fn front(&self) -> Option<u32> {
         (self.head != NIL).then_some(self.head)
     }
 
-    /// Appends `flow`, which must stand in no list.
+    /// Appends `flow`, which must be in no list.
     pub fn push_back(&mut self, links: &mut Links, flow: u32) {
         debug_assert!(!links.is_listed(flow));
         links.next[flow as usize] = NIL;

@@ -2,27 +2,28 @@
 //! bytes, one shared buffer.
 //!
 //! ```text
-//! queue of a packet   = that of its flow, among the `divisor` queues of its class
+//! queue of a packet   = the queue of its flow, among the `divisor` queues of its class
 //! a queue's turn      : quantum x weight of its class, which a packet may overdraw
 //! buffer over limit   : the longest queue gives up its newest packet (`headdrop`: its oldest)
 //! every `perturb`     : a new key, so that two flows in one queue do not share it for ever
 //! ```
-//! Sources: P. McKenney, "Stochastic Fairness Queueing", INFOCOM 1990; Linux net/sched/sch_sfq.c,
-//! whose rules for turns, for the longest queue and for new queues (at the end of the round) these
-//! are. One long flow can thus take the whole buffer while nobody else wants it.
+//! Sources: P. McKenney, "Stochastic Fairness Queueing", INFOCOM 1990; Linux net/sched/sch_sfq.c for the
+//! rules for turns, for the longest queue and for new queues (at the end of the round). One long flow can
+//! thus take the whole buffer while no other flow wants it.
 //!
-//! A new key must not reorder the packets of a flow. As in Linux, the queued packets are hashed
-//! again, queue by queue from head to tail: all packets of a flow stand in one queue, so they meet
-//! in the new one in the order in which they stood. That costs one hash a queued packet every
-//! `perturb`, and nothing in between; keeping old queues under the old key until they are empty
-//! would cost two look-ups a packet, and a busy queue may never be empty.
+//! A new key must not reorder the packets of a flow. As in Linux, the queued packets are hashed again, queue
+//! by queue from head to tail. All packets of a flow are in one queue, so they meet in the new one in their
+//! old order. That costs one hash a queued packet every `perturb`, and nothing in between. The alternative
+//! keeps old queues under the old key until they are empty. It would cost two look-ups a packet, and a busy
+//! queue may never be empty.
 //!
 //! Departures from Linux:
 //! - lengths are compared in the unit of the limit, Linux knows packets only;
-//! - no bound on active queues below `divisor` and none on one queue (`depth`) unless asked for:
-//!   Linux' 127 packets of one flow would be a limit of its own in a buffer meant to be shared;
+//! - no bound on active queues below `divisor` and by default none on one queue (`depth`): Linux' 127
+//!   packets of one flow would be a limit of its own in a buffer meant to be shared;
 //! - a queue emptied by drops keeps its place in the round until its turn.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 
 use rand_core::{Rng, SeedableRng};
@@ -37,7 +38,7 @@ use crate::qdisc::params::{ECN, FLOWS_MAX, Holding, QUANTUM, SEED};
 use crate::qdisc::round::Round;
 use crate::qdisc::turns::Turns;
 use crate::qdisc::weights::{WEIGHTS, Weights};
-use crate::qdisc::{Backlog, Discipline, DropReason, DropSink, Qdisc};
+use crate::qdisc::{Backlog, Built, Discipline, DropReason, DropSink, Qdisc};
 use crate::spec::{Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Timestamp};
 
@@ -51,6 +52,10 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &MARK, &L4S, &SEED,
     ],
 };
+
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, _levels: usize) -> Built<P> {
+    Ok(Box::new(Sfq::new(SfqParams::from_spec(spec)?)))
+}
 
 const LIMIT: Param<Holding> =
     Param::new("limit", "what all flows hold together; the default is 3 BDP of 96 Mbit/s x 50 ms")
@@ -91,7 +96,7 @@ impl Quantity for Perturb {
 /// Parameters of [`Sfq`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SfqParams {
-    /// What all flows may hold together.
+    /// Limit for all flows together.
     pub limit: Limit,
     /// Number of queues of each class, 1 to 65536 in all classes together.
     pub divisor: u32,
@@ -146,7 +151,7 @@ pub struct Sfq<P> {
     round: Round,
     keys: SplitMix64,
     key: u64,
-    /// When the key changes; `None` until the first packet says what time it is.
+    /// When the key changes; `None` until the first packet brings the time.
     next_perturb: Option<Timestamp>,
 }
 
@@ -169,10 +174,6 @@ impl<P: Packet> Sfq<P> {
         }
     }
 
-    pub(super) fn from_spec(spec: &Spec) -> Result<Self, SpecError> {
-        Ok(Self::new(SfqParams::from_spec(spec)?))
-    }
-
     /// Changes the key when its time has come.
     fn perturb(&mut self, now: Timestamp) {
         let Some(interval) = self.params.perturb else { return };
@@ -180,7 +181,7 @@ impl<P: Packet> Sfq<P> {
         if now < due {
             return;
         }
-        // One change, however long the queue was not asked: nothing was hashed in the meantime.
+        // One change, however long the queue was not used: nothing was hashed in the meantime.
         self.next_perturb = Some(now + interval);
         self.key = self.keys.next_u64();
         self.rehash();
@@ -198,7 +199,7 @@ impl<P: Packet> Sfq<P> {
         }
     }
 
-    /// Puts a queue that is in no round at the end of it, so that new queues cannot starve old ones.
+    /// Puts a queue that is in no round at its end, so that new queues cannot starve old ones.
     fn list(&mut self, flow: u32) {
         if !self.turns.links.is_listed(flow) {
             let quantum = self.params.quantum_of(self.flows.class_of(flow));
@@ -276,7 +277,7 @@ mod tests {
         TestPacket { flow, sequence, ..TestPacket::default() }
     }
 
-    /// Enqueues packets `(flow, sequence)` at time 0; what was dropped.
+    /// Enqueues packets `(flow, sequence)` at time 0; returns the drops.
     fn fill(sfq: &mut Sfq<TestPacket>, packets: &[(u32, u64)]) -> Vec<(u32, u64)> {
         let mut drops = Dropped::default();
         for (flow, sequence) in packets {
@@ -401,7 +402,7 @@ mod tests {
     fn a_queue_has_the_quanta_of_its_class_before_and_after_a_new_key() {
         let interval = Duration::from_secs(10);
         let weights = Weights::new(&[4, 1]).unwrap();
-        // One queue a class: a light flow that stood in one with a heavy flow would have that flow's weight.
+        // One queue a class: a light flow in a queue with a heavy flow would have that flow's weight.
         let params = SfqParams { divisor: 1, weights, perturb: Some(interval), ..params(200) };
         let mut sfq = Sfq::new(params);
         let mut drops = Dropped::default();

@@ -1,35 +1,35 @@
-//! A shaper: sends what an inner discipline holds at a rate that may change at any time.
+//! A shaper: sends the packets of an inner discipline at a rate that may change at any time.
 //!
 //! ```text
 //! credit grows by rate x elapsed time, up to the bucket
 //! a packet may leave when credit >= 0, and takes its bytes from it (so credit may turn negative)
 //! next departure    = the instant at which credit is 0 again: pacing to absolute times
 //! set_rate          : settle the time that has passed at the old rate, then change the rate;
-//!                     credit stays what it is
+//!                     credit stays the same
 //! ```
-//! Credit is kept in bits x ns/s, in which `rate x elapsed` is a whole number: nothing is rounded,
-//! however often the rate changes. The bytes sent in any interval are the integral of the rates
-//! set over it, plus at most the bucket and one packet. (Linux' TBF grants a full bucket at each
-//! change: with 5000 changes a second it sends 152 Mbit/s where 96 are set, so `tc qdisc change`
-//! is no way to control it.) A rate that rises shortens the wait for the next departure at once.
+//! Credit is kept in bits x ns/s, in which `rate x elapsed` is a whole number: nothing is rounded, however
+//! often the rate changes. The bytes sent in any interval are the integral of the rates set over it, plus at
+//! most the bucket and one packet. Linux' TBF grants a full bucket at each change: with 5000 changes a second
+//! it sends 152 Mbit/s where 96 are set. So `tc qdisc change` is no way to control it. A rate that rises
+//! shortens the wait for the next departure at once.
 //!
-//! The packet is taken from the inner discipline at the very moment it leaves, not one ahead as a
-//! peek-based bucket must: a packet of a higher class that comes before the next departure goes
-//! first, CoDel sees the true sojourn time, and the backlog is the inner discipline's.
+//! The packet is taken from the inner discipline at the very moment it leaves, not one ahead as a peek-based
+//! bucket must. So a packet of a higher class that comes before the next departure goes first. CoDel sees the
+//! true sojourn time, and the backlog is the inner discipline's.
 //!
 //! There are two buckets, since credit has two causes:
-//! - **idle**: nothing stood in the queue. What is then sent at once adds to the queue at the
-//!   bottleneck, so this bucket is small: `bucket`, 2 packets in a row (one of credit, one because
-//!   credit 0 suffices).
-//! - **late**: packets stood in the queue and the host came too late for them; user-space daemons
-//!   wake up 50-100 us late and may wait out another thread for ms. Sending these packets at once
-//!   only repairs the delay: at no time has more left than a punctual shaper would have sent, so
-//!   the queue at the bottleneck is never longer than with one. Without this credit each late
-//!   wake-up would lose throughput for good. It is bounded by `burst`, so that a process stopped
-//!   for a second does not answer with a second of traffic at a rate set long ago.
+//! - **idle**: nothing stood in the queue. Packets sent at once then add to the queue at the bottleneck, so
+//!   this bucket is small: `bucket`, 2 packets in a row (one of credit, one because credit 0 suffices).
+//! - **late**: packets were queued and the host came too late for them; user-space daemons wake up 50-100 us
+//!   late and may wait out another thread for ms. Sending these packets at once only repairs the delay. At no
+//!   time has more left than a punctual shaper would have sent, so the queue at the bottleneck is never
+//!   longer than with one. Without this credit each late wake-up would lose throughput for good. The credit
+//!   is bounded by `burst`, so that a process stopped for a second does not answer with a second of traffic
+//!   at a rate set long ago.
 //!
-//! Limits in time of the inner discipline go by the mean of the rates set, which forgets within 0.2 s:
-//! a control loop lowers its rate to a tenth for milliseconds, and what waits need not go for that.
+//! Limits in time of the inner discipline go by the mean of the rates set, which forgets within 0.2 s: a
+//! control loop lowers its rate to a tenth for milliseconds, and waiting packets need not be dropped for
+//! that.
 //!
 //! Unshaped (rate `None`), packets leave as the inner discipline gives them; shaping begins with
 //! credit 0.
@@ -40,14 +40,14 @@ use alloc::string::String;
 use crate::packet::Packet;
 use crate::qdisc::params::MTU;
 use crate::qdisc::sparse::{SparseWait, Watched};
-use crate::qdisc::{Backlog, Discipline, DropSink, Qdisc};
-use crate::spec::{Described, Param, Quantity, Spec, SpecError};
+use crate::qdisc::{Backlog, Built, Discipline, DropSink, Qdisc, build_inner};
+use crate::spec::{DescribedParam, Param, Quantity, Spec, SpecError};
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
 
-/// How fast the mean rate, by which limits in time go, follows the rate. Loops of bundles swing in 4 ms
-/// and more, and a limit that lags by as much as the shortest sensible one is still a limit.
+/// How fast the mean rate, by which limits in time go, follows the rate. Loops of bundles swing in 4 ms and
+/// more. A limit that lags by the shortest sensible limit is still a limit.
 const MEMORY: Duration = Duration::from_millis(200);
-/// Often enough for the mean rate to be worked out between changes.
+/// Interval of updates of the mean rate between changes.
 const STEP: Duration = Duration::from_millis(1);
 /// Credit in units of bits x ns/s for a byte.
 const CREDIT_PER_BYTE: i128 = 8 * 1_000_000_000;
@@ -64,7 +64,7 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
         &RATE,
         &BUCKET,
         &BURST,
-        &Described {
+        &DescribedParam {
             name: "inner",
             summary: "the discipline that is shaped",
             default: Some("fifo"),
@@ -73,7 +73,13 @@ pub(super) const DISCIPLINE: Discipline = Discipline {
     ],
 };
 
-/// A rate that takes a day for one packet is a mistake, and so is one that no device has.
+pub(super) fn build<P: Packet + Send + 'static>(spec: &Spec, levels: usize) -> Built<P> {
+    let mut shaper = Shaper::new(build_inner(spec, levels)?, ShaperParams::from_spec(spec)?);
+    shaper.set_rate(Timestamp::ZERO, Some(RATE.of(spec)?));
+    Ok(Box::new(shaper))
+}
+
+/// A rate that takes a day for one packet is a mistake, and a rate that no device has is one, too.
 pub(super) const RATE: Param<Rate> = Param::new("rate", "rate of layer-2 frames without FCS")
     .within(Rate::from_bits_per_sec(1_000)..=Rate::from_mbit_per_sec(1_000_000));
 const BUCKET: Param<ByteCount> =
@@ -89,7 +95,7 @@ const BURST: Param<Burst> =
 /// How much may be caught up after the host came late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Burst {
-    /// What the rate sends in this time.
+    /// The bytes that the rate sends in this time.
     Time(Duration),
     /// This many bytes at any rate.
     Bytes(ByteCount),
@@ -110,7 +116,7 @@ impl Quantity for Burst {
     }
 }
 
-/// Parameters of [`Shaper`]; the default is that of the registry.
+/// Parameters of [`Shaper`]; the default is the registry's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShaperParams {
     /// Bytes that may leave in a row after an idle time; the last packet may exceed it.
@@ -130,7 +136,7 @@ impl ShaperParams {
         Ok(Self { bucket: BUCKET.of(spec)?, burst: BURST.of(spec)? })
     }
 
-    /// Largest credit while packets wait: what the host may catch up.
+    /// Largest credit while packets wait, which the host may catch up.
     fn late_cap(&self, rate: Rate) -> i128 {
         let burst = match self.burst {
             Burst::Time(time) => i128::try_from(rate_times(rate, time)).unwrap_or(i128::MAX),
@@ -159,7 +165,7 @@ pub(super) fn rate_times(rate: Rate, time: Duration) -> u128 {
 pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     inner: Q,
     params: ShaperParams,
-    /// What each packet takes of the rate beside its own bytes.
+    /// Bytes that each packet takes of the rate in addition to its own.
     overhead: ByteCount,
     rate: Option<Rate>,
     /// Bits x ns/s; negative: the last packet is not paid for yet. Settled up to `settled_at`.
@@ -171,21 +177,10 @@ pub struct Shaper<P: Packet, Q: Qdisc<P> = Box<dyn Qdisc<P> + Send>> {
     /// Mean of the rates set, up to `mean_at`.
     mean: Option<Rate>,
     mean_at: Timestamp,
-    /// At which rate the shaper itself is served.
+    /// Rate at which the shaper itself is served.
     service_rate: Option<Rate>,
     sparse: Option<SparseWait>,
     packets: core::marker::PhantomData<fn(P)>,
-}
-
-impl<P: Packet> Shaper<P> {
-    pub(super) fn from_spec(
-        spec: &Spec,
-        inner: Box<dyn Qdisc<P> + Send>,
-    ) -> Result<Self, SpecError> {
-        let mut shaper = Self::new(inner, ShaperParams::from_spec(spec)?);
-        shaper.set_rate(Timestamp::ZERO, Some(RATE.of(spec)?));
-        Ok(shaper)
-    }
 }
 
 impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
@@ -208,7 +203,8 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
         }
     }
 
-    /// Has the rate count each packet for so many bytes more than it has here: headers that are put in front of it later.
+    /// Counts each packet as `overhead` bytes longer than it is here, for headers that are put in front of it
+    /// later.
     pub fn set_overhead(&mut self, overhead: ByteCount) {
         self.overhead = overhead;
     }
@@ -277,8 +273,8 @@ impl<P: Packet, Q: Qdisc<P>> Shaper<P, Q> {
         self.inner.set_service_rate(rate);
     }
 
-    /// How long after its due time the last packet left; zero when it was not shaped. A host
-    /// records it: the harness is valid only while it stays small.
+    /// How long after its due time the last packet left; zero when it was not shaped. A host records it: a
+    /// run is valid only while the lateness stays small.
     pub fn lateness(&self) -> Duration {
         self.lateness
     }

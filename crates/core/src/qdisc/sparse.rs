@@ -1,7 +1,8 @@
 //! How long the packets of sparse flows wait in a queue, whatever the discipline.
 //!
-//! A packet counts whose flow had nothing in the queue when it came: a request's first packet, a ping, a packet of a
-//! voice call. It is what ordering a queue is for, and in a FIFO it waits for all that stands there.
+//! A packet counts if its flow had nothing in the queue when it came: a request's first packet, a ping, a
+//! packet of a voice call. Queues are ordered for such packets, and in a FIFO they wait for all packets
+//! ahead.
 
 use alloc::boxed::Box;
 
@@ -9,14 +10,14 @@ use super::{DropReason, DropSink};
 use crate::packet::Packet;
 use crate::units::{Duration, Timestamp};
 
-/// Flows are told apart by as many values of their hash: two that share one may hide a packet that would count.
+/// Values of the hash that distinguish flows: two flows that share one may hide a packet that would count.
 const SLOTS: u64 = 1024;
 
 /// The packets of the flows with one value of the hash.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     packets: u32,
-    /// When the packet came that found nothing of its flow, as long as it waits.
+    /// When the packet came that found nothing of its flow, while it waits.
     since: Option<Timestamp>,
 }
 
@@ -38,7 +39,8 @@ impl SparseWait {
         &mut self.slots[(packet.flow_hash(0) % SLOTS) as usize]
     }
 
-    /// `packet` comes into the queue; before the queue itself takes it, which may drop it.
+    /// `packet` comes into the queue. The call comes before the queue itself takes the packet, which may
+    /// drop it.
     pub(super) fn on_enqueue<P: Packet>(&mut self, now: Timestamp, packet: &P) {
         let slot = self.slot_of(packet);
         if slot.packets == 0 {
@@ -67,7 +69,7 @@ impl SparseWait {
     }
 }
 
-/// Drops on their way to their sink, of which the watch has to know.
+/// Drops on their way to their sink; the watch sees them first.
 pub(super) struct Watched<'a, P> {
     pub(super) sparse: &'a mut SparseWait,
     pub(super) drops: &'a mut dyn DropSink<P>,

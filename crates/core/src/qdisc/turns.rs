@@ -5,7 +5,8 @@
 //!                otherwise -> allot += quantum, next queue
 //! queue empty  : out of the round, allot forgotten
 //! ```
-//! Source: Linux net/sched/sch_sfq.c. No packet is asked for its size before it leaves, as `deficit` must.
+//! Source: Linux net/sched/sch_sfq.c. The size of a packet is not needed before it leaves, unlike in
+//! `deficit`.
 
 use alloc::vec::Vec;
 
@@ -15,10 +16,10 @@ use crate::qdisc::buffer::Buffer;
 use crate::qdisc::round::{Links, Round};
 use crate::units::{ByteCount, Timestamp};
 
-/// The queues of a buffer, in whatever rounds, with what each may still send.
+/// The queues of a buffer, in whatever rounds, each with the bytes that it may still send.
 pub(super) struct Turns<P> {
     pub buffer: Buffer<P>,
-    /// Which queues stand in a round.
+    /// Membership of the queues in rounds.
     pub links: Links,
     /// Bytes that each queue may still send in its turn; negative where a packet overdrew it.
     allots: Vec<i64>,
@@ -37,8 +38,8 @@ impl<P: Packet> Turns<P> {
     }
 
     /// The next packet of the first queue of `round`, which leaves the round with its last one. `None` where
-    /// that queue was emptied by drops, or has used up its turn, which is then over; `quantum` tells the bytes
-    /// of the next.
+    /// drops have emptied that queue, or where it has used up its turn, which is then over; `quantum` gives
+    /// the bytes of the next turn.
     pub fn serve(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Weights: how much one class gets beside another.
+//! Weights: the share of one class relative to another.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use crate::qdisc::Classifier;
 use crate::qdisc::classify::CLASSES_MAX;
 use crate::spec::{Param, Quantity, Spec, SpecError};
 
-/// A flow with 64 quanta a round leaves others waiting for as long as 64 flows do.
+/// A flow with 64 quanta a round makes other flows wait for as long as 64 flows do.
 const WEIGHT_MAX: u8 = 64;
 
 /// The parameter of disciplines in which the class of a flow decides how much the flow gets.

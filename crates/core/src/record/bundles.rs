@@ -1,12 +1,11 @@
-//! A bundle as its sendbox tells it: the rows of its trace, and its counters.
+//! A bundle as its sendbox reports it: the rows of its trace, and its counters.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::AddAssign;
 
-use crate::bundle::control::Epoch;
 use crate::bundle::decision::Decision;
-use crate::bundle::sendbox::Sendbox;
+use crate::bundle::sendbox::{Epoch, Sendbox};
 use crate::bundle::waits::WaitSecond;
 use crate::qdisc::Backlog;
 use crate::units::{ByteCount, Duration, Rate, Timestamp};
@@ -26,13 +25,13 @@ pub struct BundleRecord {
     /// Waits of sparse flows in the sendbox's queue, one row for each second with any.
     #[cfg_attr(feature = "serde", serde(default))]
     pub waits: Vec<WaitRecord>,
-    /// What the sendbox counted.
+    /// Counters of the sendbox.
     pub counters: BundleCounters,
     /// Packets lost by the sendbox itself, in the rings of either port or as too long for them, and
     /// not while a fault had stopped it.
     pub drops_ring: u64,
-    /// Times that the sendbox left its traffic to the kernel, since it got nothing out or did not
-    /// keep up with what came; not after a fault had stopped it.
+    /// Times that the sendbox left its traffic to the kernel, since it got nothing out or did not keep up
+    /// with the arrivals; not after a fault had stopped it.
     pub hand_backs: u64,
     /// Boundaries that the receivebox saw but could not report, as its process was too slow; not
     /// while a fault had stopped it.
@@ -41,24 +40,24 @@ pub struct BundleRecord {
     pub rows_lost: u64,
 }
 
-/// What a sendbox counted since its start.
+/// Counters of a sendbox since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize), serde(default))]
 pub struct BundleCounters {
     /// Boundaries sent while reports could be expected back.
     pub boundaries_sent: u64,
-    /// Boundaries sent that no report could be expected of, and no plausible one came.
+    /// Boundaries sent without the expectation of a report, and without a plausible one.
     pub boundaries_unexpected: u64,
     /// Boundaries matched by a report.
     pub boundaries_matched: u64,
     /// Matched boundaries that arrived in the order of their departure.
     pub boundaries_in_order: u64,
-    /// Matched boundaries that arrived late: behind one that left later and took less time.
+    /// Matched boundaries that arrived late: behind a boundary that left later and took less time.
     pub boundaries_late: u64,
     /// Packets dropped by the sendbox's queue.
     pub drops_queue: u64,
-    /// Packets sent by the sendbox, or seen by the receivebox whose trace it is.
+    /// Packets sent by the sendbox, or seen by the receivebox that writes the trace.
     pub packets_sent: u64,
     /// Bytes of these packets, as layer-2 frames without FCS.
     pub bytes_sent: u64,
@@ -69,7 +68,7 @@ pub struct BundleCounters {
 }
 
 impl BundleCounters {
-    /// Counters of a sendbox, whose queue, of which core knows nothing, has dropped `drops_queue` packets.
+    /// Counters of a sendbox. Its queue, which core does not know, has dropped `drops_queue` packets.
     pub fn of(sendbox: &Sendbox, drops_queue: u64) -> Self {
         let counters = sendbox.counters();
         Self {
@@ -87,7 +86,7 @@ impl BundleCounters {
     }
 }
 
-/// Of a sendbox that was started again: counts add up, and of lateness the worst stays.
+/// Adds the counters of a sendbox that was started again: counts add up, and the worst lateness stays.
 impl AddAssign for BundleCounters {
     fn add_assign(&mut self, later: Self) {
         self.boundaries_sent += later.boundaries_sent;
@@ -128,7 +127,7 @@ pub struct EpochRecord {
 }
 
 impl EpochRecord {
-    /// An epoch whose report was handled at `at`.
+    /// An epoch with a report that was handled at `at`.
     pub fn of(at: Timestamp, epoch: &Epoch) -> Self {
         Self {
             at_ns: at.as_nanos(),
@@ -152,7 +151,7 @@ pub struct DecisionRecord {
     pub at_ns: u64,
     /// The shaper's rate (bits per second); `None`: unshaped.
     pub rate_bps: Option<u64>,
-    /// Window of the law (bytes).
+    /// Window of the algorithm (bytes).
     pub cwnd_bytes: Option<u64>,
     /// Bytes outstanding.
     pub in_flight_bytes: Option<u64>,
@@ -162,9 +161,9 @@ pub struct DecisionRecord {
     pub queue_delay_ns: Option<u64>,
     /// Estimated bottleneck rate (bits per second).
     pub bottleneck_bps: Option<u64>,
-    /// State of the bundle (`measuring`, `shaping`, `draining`, `silent`, `handed_back`, ...).
+    /// State of the bundle (`measuring`, `shaping`, `draining`, `no_peer`, `handed_back`, ...).
     pub state: String,
-    /// Why the rate is what it is.
+    /// Reason for the rate.
     pub reason: String,
 }
 
@@ -199,15 +198,15 @@ pub struct QueueSample {
 }
 
 impl QueueSample {
-    /// What stood in a queue at `at`.
+    /// Contents of a queue at `at`.
     pub fn of(at: Timestamp, backlog: Backlog) -> Self {
         let (packets, bytes) = (backlog.packets, backlog.bytes.as_u64());
         Self { at_ns: at.as_nanos(), packets, bytes }
     }
 }
 
-/// How long packets of sparse flows waited in the sendbox's queue in one second: packets whose flow had nothing else in
-/// the queue when they came.
+/// How long packets of sparse flows waited in the sendbox's queue in one second: packets that came while
+/// their flow had nothing else in the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct WaitRecord {
@@ -234,6 +233,6 @@ impl WaitRecord {
 }
 
 /// Whole nanoseconds, at most as many as there can be.
-fn nanos(duration: Duration) -> u64 {
+pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

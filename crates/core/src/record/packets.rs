@@ -1,6 +1,6 @@
 //! Packets on a link, one by one.
 
-/// What became of a packet on a link.
+/// Outcome of a packet on a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Fate {
@@ -18,7 +18,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// All of them, each at the place of its number.
+    /// All outcomes, each at the place of its number.
     const ALL: [Self; 5] =
         [Self::Delivered, Self::QueueDrop, Self::Lost, Self::Inside, Self::EmulatorDrop];
 }
@@ -44,7 +44,7 @@ pub struct PacketRecord {
     pub bytes: u32,
     /// Place of its pair of sites.
     pub pair: u16,
-    /// What became of it.
+    /// Outcome of the packet.
     pub fate: Fate,
     /// The queue marked it congestion experienced.
     pub marked: bool,
@@ -75,7 +75,7 @@ impl PacketRecord {
         bytes
     }
 
-    /// Reads what [`PacketRecord::to_bytes`] wrote.
+    /// Reads the bytes of [`PacketRecord::to_bytes`].
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<Self, UnknownFate> {
         let (words, _) = bytes.as_chunks::<8>();
         let [arrived_ns, departed_ns, released_ns, identity, packed, queue] =
@@ -94,7 +94,8 @@ impl PacketRecord {
         })
     }
 
-    /// This record with times that count from `start_ns`; what never was stays 0, and nothing else becomes 0.
+    /// This record with times that count from `start_ns`; a time of 0 (never) stays 0, and no other time
+    /// becomes 0.
     pub fn since(self, start_ns: u64) -> Self {
         let since = |at_ns: u64| match at_ns {
             0 => 0,

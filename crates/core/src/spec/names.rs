@@ -1,4 +1,4 @@
-//! What is said of a name that there is not: those that there are, and which of them is nearest.
+//! Error text for an unknown name: the known names and the closest match.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,8 +12,9 @@ pub fn one_of(written: &str, names: &[&str]) -> String {
     }
 }
 
-/// The one of `names` that takes the fewest letters to be inserted, left out or replaced in `written`, whatever their
-/// case: at most one, and one more for every four letters. The first one where several are as near.
+/// The name in `names` that takes the fewest letters to be inserted, left out or replaced in `written`,
+/// whatever their case: at most one, and one more for every four letters. If several are equally near, the
+/// first one.
 pub fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     let most = 1 + written.len() / 4;
@@ -26,7 +27,7 @@ pub fn nearest<'a>(written: &str, names: &[&'a str]) -> Option<&'a str> {
 /// Levenshtein's distance.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
-    // From what was read of `one` to each beginning of `other`.
+    // Distances from the letters read of `one` to each beginning of `other`.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (read, letter) in one.chars().enumerate() {
         let mut diagonal = core::mem::replace(&mut row[0], read + 1);

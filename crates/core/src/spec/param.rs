@@ -8,9 +8,9 @@ use core::ops::RangeInclusive;
 use super::{Spec, SpecError};
 use crate::units::{ByteCount, Duration, Limit, Rate, Ratio, format_duration, parse_duration};
 
-/// What the value of a parameter is read as.
+/// Type of a parameter's value.
 pub trait Quantity: Copy + Debug + PartialOrd + Send + Sync + 'static {
-    /// What is asked for, such as `"a duration"`.
+    /// Description of the type, such as `"a duration"`.
     const WHAT: &'static str;
 
     /// Reads a value without quotes; `None` for one that is not [`Quantity::WHAT`].
@@ -19,7 +19,7 @@ pub trait Quantity: Copy + Debug + PartialOrd + Send + Sync + 'static {
     /// The form that [`Quantity::read`] reads.
     fn written(&self) -> String;
 
-    /// What a range asks for; without `high` there is no upper end.
+    /// Description of a range; without `high` there is no upper end.
     fn between(low: &str, high: Option<&str>) -> String {
         match high {
             Some(high) => format!("{}, {low} to {high}", Self::WHAT),
@@ -28,19 +28,19 @@ pub trait Quantity: Copy + Debug + PartialOrd + Send + Sync + 'static {
     }
 }
 
-/// What help texts, documentation and checks of names ask of a parameter, whatever its value is read as.
+/// A parameter for help texts, documentation and checks of names, whatever the type of its value.
 pub trait Parameter: Debug + Send + Sync {
     /// Name as written in plans.
     fn name(&self) -> &'static str;
-    /// What it does, one line.
+    /// Effect of the parameter, one line.
     fn summary(&self) -> &'static str;
     /// Default as it would be written; `None` if there is none.
     fn written_default(&self) -> Option<String>;
-    /// What is allowed, such as `"a duration, 1ms to 10s"`.
+    /// Allowed values, such as `"a duration, 1ms to 10s"`.
     fn allowed(&self) -> String;
 }
 
-/// One parameter of an algorithm or qdisc, whose value is a `T`.
+/// One parameter of an algorithm or qdisc, with values of type `T`.
 #[derive(Clone, Copy, Debug)]
 pub struct Param<T> {
     /// Name as written in plans.
@@ -53,7 +53,7 @@ pub struct Param<T> {
 }
 
 impl<T: Quantity> Param<T> {
-    /// A parameter without a default that takes any `T`; `summary` says in one line what it does.
+    /// A parameter without a default that takes any `T`; `summary` states its effect in one line.
     pub const fn new(name: &'static str, summary: &'static str) -> Self {
         Self { name, summary, default: None, range: None, also: "" }
     }
@@ -73,7 +73,7 @@ impl<T: Quantity> Param<T> {
         Self { range: Some((least, None)), ..self }
     }
 
-    /// The parameter with a further condition, which who reads it checks: `", at most beta"`.
+    /// The parameter with a further condition, which its reader checks: `", at most beta"`.
     pub const fn also(self, condition: &'static str) -> Self {
         Self { also: condition, ..self }
     }
@@ -143,18 +143,18 @@ impl<T: Quantity> Parameter for Param<T> {
 
 /// A parameter that is only described: kinds and tables, which are read one by one.
 #[derive(Clone, Copy, Debug)]
-pub struct Described {
+pub struct DescribedParam {
     /// Name as written in plans.
     pub name: &'static str,
-    /// What it does, one line.
+    /// Effect of the parameter, one line.
     pub summary: &'static str,
     /// Default as it would be written.
     pub default: Option<&'static str>,
-    /// What is allowed.
+    /// Allowed values.
     pub allowed: &'static str,
 }
 
-impl Parameter for Described {
+impl Parameter for DescribedParam {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -189,6 +189,7 @@ macro_rules! quantities {
 
 quantities! {
     bool: "true or false",
+    u32: "a whole number",
     u64: "a whole number",
     i64: "a whole number",
     Rate: "a rate",

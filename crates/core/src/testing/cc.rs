@@ -1,12 +1,12 @@
 //! The rules of [`CongestionControl`] and of the sendbox around it.
 //!
-//! - Whatever is measured, with any optional field unknown: no panic, a window of at least the
-//!   registry's minimum, finite numbers.
-//! - The same algorithm fed once a packet, once a round trip or every 10 ms keeps nearly the same
-//!   window, with every field that it does not need unknown.
+//! - Any measurement, with any optional field unknown: no panic, a window of at least the registry's minimum,
+//!   finite numbers.
+//! - Fed once a packet, once a round trip or every 10 ms, the same algorithm keeps nearly the same window.
+//!   Every field that it does not need is unknown.
 //! - Parameters that are unknown or out of range are refused.
 //!
-//! [`conform`] asks all of this of one algorithm, of whatever crate.
+//! [`conform`] checks all of this for one algorithm, of whatever crate.
 
 mod feeding;
 
@@ -176,7 +176,7 @@ fn events() -> impl Strategy<Value = CongestionEvent> {
     ]
 }
 
-/// Sequences of calls, sensible ones and others.
+/// Sequences of calls, sensible and senseless ones.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let steps = || (0u64..50_000_000).prop_map(Duration::from_nanos);
     let operation = prop_oneof![
@@ -189,7 +189,7 @@ pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 prop_compose! {
-    /// What a path of 50 ms with a queue would give: gets an algorithm past its first phase.
+    /// Measurements of a path of 50 ms with a queue: they get an algorithm past its first phase.
     fn sane()(
         rtt_us in 50_000u64..90_000,
         mbit in 80u64..100,
@@ -263,10 +263,11 @@ impl SendboxModel {
             supervised,
             time_of_day: Duration::ZERO,
             seed: 1,
+            ..SendboxConfig::default()
         };
         let now = Timestamp::from_nanos(1_000_000_000);
         Self {
-            control: Control::new(config, cc),
+            control: Control::new(config.clone(), cc),
             departed: DepartureCounters::default(),
             config,
             now,
@@ -313,7 +314,7 @@ const CASES: u32 = 128;
 /// Largest [`Algorithm::batch_tolerance`], a share of the mean window.
 const TOLERANCE_MAX: f64 = 0.2;
 
-/// What a rule is called, and what asks it of an algorithm: it panics where the rule is broken.
+/// Name of a rule, and the function that checks it for an algorithm: it panics where the rule is broken.
 pub type Rule = (&'static str, fn(&'static Algorithm));
 
 /// Every rule of this module.
@@ -331,8 +332,8 @@ pub const RULES: [Rule; 4] = [
     ("refuses_unknown_parameters", refuses_what_it_does_not_know),
 ];
 
-/// Every rule of this module for `algorithm`, with its defaults and with its switches turned: what the tests of a
-/// crate with an algorithm of its own call. Takes about a second with optimisation.
+/// Checks every rule of this module for `algorithm`, with its defaults and with its switches turned. The
+/// tests of a crate with an algorithm of its own call this. Takes about a second with optimisation.
 ///
 /// # Panics
 ///
@@ -341,11 +342,11 @@ pub fn conform(algorithm: &'static Algorithm) {
     RULES.iter().for_each(|(_, rule)| rule(algorithm));
 }
 
-/// Applies `rule` to what `strategy` draws.
+/// Applies `rule` to the draws of `strategy`.
 fn always<S: Strategy>(strategy: &S, rule: impl Fn(&S::Value)) {
     let config = ProptestConfig {
         cases: CASES,
-        // A failure is told in full, and leaves no file behind.
+        // A failure is printed in full, and leaves no file behind.
         failure_persistence: None,
         ..ProptestConfig::default()
     };
@@ -371,7 +372,7 @@ fn keeps_a_rate(algorithm: &'static Algorithm, operations: &[SendboxOperation]) 
     }
 }
 
-/// By how much other feeding moves the mean window, where that is beyond the tolerance.
+/// How far other feeding moves the mean window, where that is beyond the tolerance.
 fn moved_by_feeding(algorithm: &'static Algorithm) -> Vec<String> {
     let Algorithm { name, batch_tolerance, .. } = algorithm;
     assert!(*batch_tolerance <= TOLERANCE_MAX, "{name}: {batch_tolerance}");
@@ -399,7 +400,8 @@ fn refuses_what_it_does_not_know(algorithm: &Algorithm) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::{ALGORITHMS, SendLimits, State, constant, newreno};
+    use crate::cc::algorithms::{constant, newreno};
+    use crate::cc::{ALGORITHMS, SendLimits, State};
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]

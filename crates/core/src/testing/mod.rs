@@ -1,4 +1,4 @@
-//! Conformance suites: what every registered algorithm and discipline must do, as models that take
+//! Conformance suites: the duties of every registered algorithm and discipline, as models that take
 //! operations one at a time. Property tests draw the operations, fuzz targets decode them from
 //! bytes. The models panic where a rule is broken.
 
@@ -8,4 +8,4 @@ pub mod session;
 
 /// Parts of a bundle's endpoints, for tests and benches that drive them alone.
 pub use crate::bundle::control::Control;
-pub use crate::bundle::session::{Role, Session};
+pub use crate::bundle::protocol::session::{Role, Session};

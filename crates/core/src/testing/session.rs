@@ -1,13 +1,13 @@
-//! Sessions on a path that belongs to an attacker: whatever is lost, repeated, changed or played
-//! back after restarts, each message is taken at most once, and none from before the start of the
-//! box that takes it; and once the attacker leaves, the boxes find each other.
+//! Sessions on a path that belongs to an attacker. Messages may be lost, repeated, changed or
+//! played back after restarts. Each message is taken at most once, and none from before the start
+//! of the box that takes it. Once the attacker leaves, the boxes find each other.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::bundle::keys::{KeyRing, PresharedKey};
-use crate::bundle::session::{Role, Session};
-use crate::bundle::wire::{Message, Reject, Reports};
+use crate::bundle::protocol::keys::{KeyRing, PresharedKey};
+use crate::bundle::protocol::session::{Role, Session};
+use crate::bundle::protocol::wire::{Message, Reject, Reports};
 use crate::bundle::{BundleId, EpochSize, Report};
 use crate::units::{ByteCount, Timestamp};
 
@@ -30,7 +30,7 @@ pub enum Operation {
     Forge(u8, usize, usize, u8),
     /// The attacker delivers bytes of its own.
     Raw(u8, Vec<u8>),
-    /// A box starts anew.
+    /// A box restarts.
     Restart(u8),
     /// A box sends a challenge to a single address, which is the attacker's.
     Challenge(u8),
@@ -169,7 +169,7 @@ impl Model {
         self.recorded.push(Recorded { datagram, from, sent_at: self.step, is_taken: false, nonce });
     }
 
-    /// Delivers a datagram as it was sent; whether it was taken as a message.
+    /// Delivers a datagram as it was sent; returns whether it was taken as a message.
     fn deliver(&mut self, to: usize, index: usize) -> bool {
         let result = self.boxes[to].open(self.now, &self.recorded[index].datagram, &mut self.drawn);
         let recorded = &mut self.recorded[index];

@@ -14,19 +14,21 @@ const MAX_BYTES: f64 = 1e12;
 /// In a file, one point a line: bytes and cumulative probability, neither ever decreasing, from
 /// probability 0 to 1. Blank lines and `#` comments are allowed.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct SizeCdf {
     /// At least two; the first probability is 0, the last is 1.
     points: Vec<Point>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 struct Point {
     bytes: f64,
     probability: f64,
 }
 
 impl SizeCdf {
-    /// The distributions that come with the program, by name: those of the Bundler evaluation, and one of them
+    /// The distributions that come with the program, by name: the two of the Bundler evaluation, and one
     /// without large sizes.
     pub const BUILTIN: [(&str, &str); 3] = [
         ("caida", include_str!("../../../../traces/caida.cdf")),
@@ -108,7 +110,8 @@ impl Point {
         let (Some(bytes), Some(probability), None) =
             (columns.next(), columns.next(), columns.next())
         else {
-            return error(value, "two numbers: bytes and cumulative probability");
+            let allowed = "two numbers: bytes and cumulative probability; `forebay trace convert` reads commas and three columns";
+            return error(value, allowed);
         };
         let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
         let floor = last.map_or(0.0, |point| point.bytes);
@@ -123,7 +126,7 @@ impl Point {
             }
             Some(share) if (floor..=1.0).contains(&share) => share,
             _ => {
-                let allowed = "a cumulative probability, 0 to 1, not below the line before";
+                let allowed = "a cumulative probability, 0 to 1, not below the line before; `forebay trace convert` reads per cent";
                 return error(probability, allowed);
             }
         };
@@ -186,6 +189,8 @@ mod tests {
             ("0 0\n5 1 7\n", 2),
             ("0 0\n5\n", 2),
             ("0 0\n1e13 1\n", 2),
+            ("\u{feff}0 0\n5 100\n", 2),
+            ("0,0\n5,1\n", 1),
         ];
         for (text, line) in cases {
             let error = SizeCdf::parse("bad.cdf", text).unwrap_err();

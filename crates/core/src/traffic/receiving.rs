@@ -2,16 +2,15 @@
 //!
 //! ```text
 //! honest        as the stack does
-//! dividing      each acknowledgement in several pieces, of which all but the last end within a segment
+//! dividing      each acknowledgement in several pieces; all but the last end within a segment
 //! duplicating   each acknowledgement several times over
 //! optimistic    data ahead of those that have come, and those that are missing as if they had come
 //! concealing    no congestion experienced, however many segments were marked so
 //! ```
-//! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver",
-//! CCR 29(5), 1999; of the last conduct Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion
-//! Signaling", ICNP 2001, and RFC 3540. Against the first helps that bytes are counted and not
-//! acknowledgements (RFC 5681 section 3.1, RFC 3465), against the second that only what SACK blocks tell
-//! is a duplicate (RFC 6675 section 2).
+//! Sources: Savage, Cardwell, Wetherall, Anderson, "TCP Congestion Control with a Misbehaving Receiver", CCR
+//! 29(5), 1999; for the last conduct Ely, Spring, Wetherall, Savage, Anderson, "Robust Congestion Signaling",
+//! ICNP 2001, and RFC 3540. Counting bytes and not acknowledgements helps against the first (RFC 5681 section
+//! 3.1, RFC 3465). Against the second helps that only SACK blocks show a duplicate (RFC 6675 section 2).
 
 use alloc::vec::Vec;
 
@@ -20,32 +19,34 @@ use crate::units::{ByteCount, Duration, Rate};
 
 /// How the receivers of a flow read and acknowledge; `None`: as their stack does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Receiving {
-    /// Whether they tell the truth.
+    /// Whether the receivers acknowledge honestly.
     pub conduct: Conduct,
-    /// Payload that the application reads, at most so fast; `None`: at once.
+    /// Highest rate at which the application reads payload; `None`: at once.
     pub read_rate: Option<Rate>,
     /// Payload that waits for the application, and is announced as the window, at most.
     pub buffer: Option<ByteCount>,
     /// Segments in order that share an acknowledgement (RFC 1122 section 4.2.3.2).
     pub ack_every: Option<u32>,
-    /// The longest that an acknowledgement waits for them, whatever comes.
+    /// Longest time that an acknowledgement waits for these segments.
     pub ack_delay: Option<Duration>,
 }
 
-/// What a receiver makes of the truth.
+/// How a receiver acknowledges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub enum Conduct {
-    /// The receiver acknowledges what has come.
+    /// The receiver acknowledges the data that have come.
     #[default]
     Honest,
-    /// An acknowledgement is sent in so many pieces.
+    /// An acknowledgement is sent in this many pieces.
     Dividing(u32),
-    /// An acknowledgement is sent so many times more.
+    /// An acknowledgement is sent this many times more.
     Duplicating(u32),
-    /// So many segments are acknowledged ahead of those that have come.
+    /// This many segments are acknowledged ahead of the arrived ones.
     Optimistic(u32),
-    /// Marks are not told of.
+    /// Marks are not reported.
     Concealing,
 }
 
@@ -54,11 +55,11 @@ pub enum Conduct {
 pub struct Receiver {
     /// Name in plans.
     pub name: &'static str,
-    /// What it does, one line.
+    /// Description in one line.
     pub summary: &'static str,
     /// Where it is described.
     pub sources: &'static [&'static str],
-    /// What it takes.
+    /// Parameters of the conduct.
     pub params: &'static [&'static dyn Parameter],
     build: fn(&Spec) -> Result<Conduct, SpecError>,
 }
@@ -140,7 +141,7 @@ impl Conduct {
 }
 
 impl Receiving {
-    /// The key of plans for the first thing that is other than the stack does it; `None`: nothing is.
+    /// The key of plans for the first setting that differs from the stack's behaviour; `None`: there is none.
     pub fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("receiver", self.conduct != Conduct::Honest),

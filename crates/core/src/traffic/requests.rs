@@ -11,12 +11,12 @@ use crate::random::{Stream, Streams};
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, format_duration, seconds};
 
-/// Requests above this size are placed evenly instead of at random: a handful of them carries half
-/// of the bytes of heavy-tailed distributions, and chance would decide the load.
+/// Requests above this size are placed evenly instead of at random: a handful of large requests
+/// carries half of the bytes of heavy-tailed distributions, and chance would decide the load.
 pub const LARGE: ByteCount = ByteCount::new(1_000_000);
 
-/// The share of the run, from its start, over which large requests are spread, so that the last
-/// of them can still finish.
+/// The share of the run, from its start, over which large requests are spread, so that the last one
+/// can still finish.
 pub const LARGE_SHARE: f64 = 0.85;
 
 /// Most requests in a schedule: 100 MB of memory.
@@ -41,7 +41,7 @@ pub struct Request {
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Connections {
-    /// So many persistent ones, at least one.
+    /// This many persistent connections, at least one.
     Persistent(u32),
     /// One for each request.
     Each,
@@ -59,7 +59,7 @@ pub enum Sampling {
     Iid,
 }
 
-/// What to draw a schedule from.
+/// Input of the draw of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestPlan {
     /// Sizes of the answers.
@@ -69,7 +69,7 @@ pub struct RequestPlan {
     /// Number of connections, each equally likely for each request.
     pub connections: u32,
     /// Time before `duration` in which requests arrive too, drawn for themselves by the same rule,
-    /// so that what is counted after it offers the nominal load.
+    /// so that the requests counted after it offer the nominal load.
     pub warm_up: Duration,
     /// Time of the arrivals that count.
     pub duration: Duration,
@@ -84,7 +84,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Draws the schedule of a plan. The error names what the plan would need.
+    /// Draws the schedule of a plan. The error names the values that the plan would need.
     pub fn draw(plan: &RequestPlan, streams: &Streams) -> Result<Self, SpecError> {
         if plan.connections == 0 {
             return Err(SpecError::new("connections", "0", "at least 1"));
@@ -172,8 +172,8 @@ fn part(
     Ok(())
 }
 
-/// The midpoints of as many strata as bring the sum of the sizes closest to `target` bytes, in
-/// ascending order.
+/// The midpoints of strata, with the number of strata that brings the sum of the sizes closest to
+/// `target` bytes, in ascending order.
 fn stratified_sizes(
     plan: &RequestPlan,
     duration: Duration,

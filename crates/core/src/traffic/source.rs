@@ -1,10 +1,10 @@
-//! Traffic that is not made of requests.
+//! Traffic without requests.
 
 use crate::random::{Stream, Streams};
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, format_duration};
 
-/// What one flow sends.
+/// The sending pattern of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// As much as the transport takes, up to `bytes` of payload; `None`: without end.
@@ -57,7 +57,7 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// Packets of so many bytes at these times: at `rate`, or at that in the on times.
+    /// Packets of `packet` bytes at these times: at `rate`, or at `rate` in the on times.
     pub fn source(self, rate: Rate, packet: ByteCount) -> Source {
         match self {
             Self::Even => Source::Cbr { rate, packet },
@@ -104,7 +104,7 @@ impl Source {
             on_until: Duration::MAX,
         };
         match *self {
-            // The first arrival of a Poisson process is as random as the others.
+            // The first arrival of a Poisson process is as random as the rest.
             Self::Poisson { .. } => times.next = times.gap(),
             Self::OnOff { on, .. } => times.on_until = times.exponential(on),
             _ => {}

@@ -1,4 +1,4 @@
-//! A client that plays a video: it asks for segments one at a time, each at a rate that the throughput so far
+//! A client that plays a video. It requests segments one at a time, each at a rate that the throughput so far
 //! allows, and plays them out of a buffer.
 //!
 //! ```text
@@ -8,15 +8,15 @@
 //!
 //!  rate    the greatest of the ladder up to 0.85 x the harmonic mean of the throughput of the last 5 segments
 //! ```
-//! A segment's throughput is its bytes over the time from asking to its last byte, round trip included.
+//! A segment's throughput is its bytes over the time from the request to its last byte, round trip included.
 //! The first segment has the lowest rate.
 //!
-//! Sources: the harmonic mean of five segments is the rate-based algorithm that Yin, Jindal, Sekar and
-//! Sinopoli compare with (A control-theoretic approach for dynamic adaptive video streaming over HTTP, SIGCOMM
-//! 2015); the share of it that is used is that of Jiang, Sekar and Zhang (FESTIVE, CoNEXT 2012). Rates are
-//! taken at once, up and down, without the latter's steps and random pauses.
+//! Sources: Yin, Jindal, Sekar and Sinopoli compare with the harmonic mean of five segments as the rate-based
+//! algorithm (A control-theoretic approach for dynamic adaptive video streaming over HTTP, SIGCOMM 2015). The
+//! share of that mean comes from Jiang, Sekar and Zhang (FESTIVE, CoNEXT 2012). Rates are taken at once, up
+//! and down, without the latter's steps and random pauses.
 //!
-//! There is no clock here: whoever has one says with each call what time it is.
+//! There is no clock here: the caller passes the time with each call.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ use crate::record::VideoRecord;
 use crate::spec::SpecError;
 use crate::units::{ByteCount, Duration, Rate, Timestamp, format_duration};
 
-/// Rates of a video for which none are given: what YouTube recommends for uploads of 360, 480, 720, 1080 and 1440
+/// Rates of a video without given rates: YouTube's recommendation for uploads of 360, 480, 720, 1080 and 1440
 /// lines at up to 30 frames a second without HDR.
 pub const LADDER: [Rate; 5] = [
     Rate::from_bits_per_sec(1_000_000),
@@ -44,29 +44,29 @@ pub const SEGMENTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_
 /// Most bytes of a segment.
 const SEGMENT_BYTES_MAX: ByteCount = ByteCount::new(1_000_000_000);
 
-/// Segments whose throughput counts.
+/// Newest segments with a throughput that counts.
 const SAMPLES: usize = 5;
 
 /// Share of the throughput that a rate may have.
 const USED: f64 = 0.85;
 
-/// What is played, and how much ahead.
+/// The video that is played, and the time that is fetched ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Video {
     /// Playing time of a segment.
     pub segment: Duration,
-    /// Rates that there are of each, from the lowest to the highest.
+    /// Rates available for each segment, from the lowest to the highest.
     pub rates: Vec<Rate>,
     /// Most playing time that is fetched ahead.
     pub buffer: Duration,
-    /// What is fetched before playback begins.
+    /// Playing time that is fetched before playback begins.
     pub startup: Duration,
 }
 
 impl Video {
-    /// Refuses what cannot be played: segments of no usual length or above 1 GB, rates that are none or out of
-    /// order, a buffer that holds no segment or less than playback begins with.
+    /// Refuses videos that cannot be played: segments of no usual length or above 1 GB, rates that are none
+    /// or out of order, a buffer that holds no segment or less than `startup`.
     pub fn check(&self) -> Result<(), SpecError> {
         let refused = |key, duration, allowed: &str| {
             Err(SpecError::new(key, &format_duration(duration), allowed))
@@ -110,7 +110,7 @@ struct Asked {
 pub struct Player {
     video: Video,
     start: Timestamp,
-    /// As of when buffer and playback are known.
+    /// Time at which `buffered` and playback are known.
     now: Timestamp,
     /// Playing time that has been fetched and not played.
     buffered: Duration,
@@ -118,7 +118,7 @@ pub struct Player {
     asked: Option<Asked>,
     /// Throughput of the last segments, in no order.
     throughputs: Vec<Rate>,
-    /// Place on the ladder of the last segment that was asked for.
+    /// Place on the ladder of the last segment requested.
     quality: Option<usize>,
     /// When playback began.
     began: Option<Timestamp>,
@@ -153,17 +153,17 @@ impl Player {
         }
     }
 
-    /// When the next segment is to be asked for; `None` while one is on its way.
+    /// When the next segment is to be requested; `None` while one is on its way.
     pub fn due(&self) -> Option<Timestamp> {
         if self.asked.is_some() {
             return None;
         }
-        // Nothing leaves the buffer while playback stands still: it waits for this segment.
+        // Nothing leaves the buffer while playback is stalled: it waits for this segment.
         let excess = (self.buffered + self.video.segment).saturating_sub(self.video.buffer);
         Some(if self.is_playing { self.now + excess } else { self.now })
     }
 
-    /// Asks for the next segment; gives its bytes.
+    /// Requests the next segment; returns its bytes.
     pub fn ask(&mut self, now: Timestamp) -> ByteCount {
         self.play(now);
         let quality = self.affordable();
@@ -176,7 +176,7 @@ impl Player {
         bytes
     }
 
-    /// The last byte of the segment that was asked for has come.
+    /// The last byte of the requested segment has come.
     pub fn on_segment(&mut self, now: Timestamp) {
         self.play(now);
         let Some(Asked { at, bytes }) = self.asked.take() else { return };
@@ -197,7 +197,7 @@ impl Player {
         }
     }
 
-    /// What the client has seen until `now`; if playback has not begun, its startup lasts until then.
+    /// The playback until `now`; if playback has not begun, its startup lasts until then.
     pub fn record(&self, now: Timestamp) -> VideoRecord {
         let mut played = self.clone();
         played.play(now);
@@ -251,7 +251,7 @@ impl Player {
 mod tests {
     use super::*;
 
-    /// Segments of 4 s at 1, 2 and 4 Mbit/s, 12 s of them ahead.
+    /// Segments of 4 s at 1, 2 and 4 Mbit/s, 12 s ahead.
     fn video() -> Video {
         let rates = [1, 2, 4].map(Rate::from_mbit_per_sec).to_vec();
         let seconds = Duration::from_secs;
@@ -273,7 +273,7 @@ mod tests {
             Self { player: Player::new(video, at(1000)), ms: 1000 }
         }
 
-        /// Asks when it is time to, and takes as long as the segment does at `mbit_per_s`; gives the segment's rate.
+        /// Requests a segment when it is due and takes its time at `mbit_per_s`; gives the segment's rate.
         fn fetch(&mut self, mbit_per_s: f64) -> f64 {
             let due = self.player.due().unwrap();
             self.ms = self.ms.max(due.as_nanos().div_ceil(1_000_000));
@@ -310,7 +310,7 @@ mod tests {
         for _ in 0..3 {
             client.fetch(1000.0);
         }
-        // 12 s less what was played since the first: the fourth waits until 4 s of it are free.
+        // 12 s less the time played since the first: the fourth waits until 4 s are free.
         let first_came = 1000 + 4;
         assert_eq!(client.player.due(), Some(at(first_came + 4000)));
         client.fetch(1000.0);
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn playback_stands_still_while_the_buffer_is_empty() {
         let mut client = Client::new(video());
-        // 4 s at 1 Mbit/s take 1 s, and then 8 s: the buffer is empty for 4 of them.
+        // 4 s at 1 Mbit/s take 1 s, and then 8 s: the buffer is empty for 4 s.
         client.fetch(4.0);
         client.player.ask(at(2000));
         for (ms, stalled_ms, count) in

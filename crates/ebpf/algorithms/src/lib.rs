@@ -1,12 +1,12 @@
 //! Laws of `forebay_core::cc` as functions that `bpf/tcp_algorithm.bpf.c` calls.
 //!
-//! `cargo xtask bpf-algorithms` makes BPF of them; nothing else links this crate.
+//! `cargo xtask bpf-algorithms` compiles these to BPF; nothing else links this crate.
 #![no_std]
 
+use forebay_core::cc::algorithms::newreno::NewReno;
+use forebay_core::cc::algorithms::vegas::Vegas;
+use forebay_core::cc::algorithms::westwood::Westwood;
 use forebay_core::cc::native::{BEGIN, Call, Native};
-use forebay_core::cc::newreno::NewReno;
-use forebay_core::cc::vegas::Vegas;
-use forebay_core::cc::westwood::Westwood;
 
 /// Bytes for the law of a connection (`LAW_BYTES` of `bpf/tcp_algorithm.bpf.c`).
 const LAW_BYTES: usize = 1024;

@@ -1,5 +1,5 @@
-//! The programs of a sendbox whose packets stay in the kernel (`bpf/classes.bpf.c`): one puts them into the HTB class of
-//! their bundle, the other counts and samples what has left through it.
+//! The programs of a sendbox whose packets stay in the kernel (`bpf/classes.bpf.c`). One puts packets into
+//! the HTB class of their bundle. The other counts and samples packets that have left through the class.
 
 #[cfg(test)]
 mod tests;
@@ -32,10 +32,11 @@ use crate::skel::{Plain, word_of};
 use crate::standing::QDISC;
 use crate::{Error, program};
 
-/// Leaves of all bundles together: each takes a few KiB of the kernel's memory, and the longer to make the more there are,
-/// since the kernel goes through its lists of qdiscs: 2,000 take 0.4 s, 6,000 six and 14,000 forty-eight.
+/// Leaves of all bundles together. Each takes a few KiB of the kernel's memory. The more there are, the
+/// longer each takes to make, since the kernel goes through its lists of qdiscs: 2,000 take 0.4 s, 6,000 take
+/// 6 s and 14,000 take 48 s.
 const LEAVES: u32 = 1 << 13;
-/// Leaves of all bundles that are there at a start; the others are for bundles that come later.
+/// Leaves of all bundles at a start; the rest are for bundles that come later.
 const LEAVES_AT_FIRST: u32 = 1 << 12;
 /// Leaves of one bundle, at the most.
 const LEAVES_MAX: u32 = 1 << 10;
@@ -46,19 +47,19 @@ const FIRST_LEAF: u32 = FIRST_CLASS + MAX_BUNDLES as u32;
 /// Where packets come from and go to, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassesOptions {
-    /// Index of the port towards the site's hosts, whose packets alone are taken; `None`: those of any device are, as of
-    /// a machine that routes.
+    /// Index of the port towards the site's hosts: only packets from it are taken. `None`: packets from any
+    /// device are, for a machine that routes.
     pub lan: Option<u32>,
-    /// What the machine itself sends is taken, too.
+    /// Packets that the machine itself sends are taken, too.
     pub takes_own: bool,
     /// Packets leave without an Ethernet header.
     pub is_bare: bool,
     /// Index of the port whose root is the qdisc [`QDISC`], of the same network namespace.
     pub wan: u32,
-    /// Classes below that of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
+    /// Classes below the class of a bundle, for flows by their hash: [`Classes::leaves`], or 0 for none.
     pub leaves: u32,
-    /// Packets that wait in the qdisc, super-packets counted once, from which on bundles are held to
-    /// [`Classes::set_share`].
+    /// Packets in the qdisc, super-packets counted once, from which on bundles are held to their shares
+    /// ([`Classes::set_share`]).
     pub most_packets: u32,
     /// Bytes from which on they are, too.
     pub most_bytes: u32,
@@ -66,7 +67,7 @@ pub struct ClassesOptions {
     pub stale_after: Duration,
 }
 
-/// What became of the hosts' packets on their way out of the WAN port, since the programs were loaded.
+/// Outcomes of the hosts' packets on their way out of the WAN port, since the programs were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassifiedCounters {
     /// Put into the class of a bundle.
@@ -79,12 +80,15 @@ pub struct ClassifiedCounters {
     pub outside: u64,
     /// Left alone: the process has not beaten for too long.
     pub stale: u64,
-    /// Dropped: too much waited in the qdisc, and more of this bundle than its share.
+    /// Dropped: too much waited in the qdisc, and this bundle had more than its share.
     pub full: u64,
+    /// Dropped: its leaf held too much of the bytes that the bundle may have waiting
+    /// ([`Classes::set_limit`]).
+    pub overlimit: u64,
 }
 
-/// What became of the buffers, each a packet or a super-packet, on their way out of the WAN port behind the qdisc, since
-/// the programs were loaded.
+/// Outcomes of the buffers, each a packet or a super-packet, on their way out of the WAN port behind the
+/// qdisc, since the programs were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepartedCounters {
     /// Counted and sampled.
@@ -97,16 +101,16 @@ pub struct DepartedCounters {
     pub outside: u64,
     /// Counted before, and sent once more: the driver had refused them.
     pub again: u64,
-    /// Packets as they are on the wire that have left the qdisc, by its own count, and that the program has not seen: it
-    /// ran already on this processor, or the kernel does not run programs there while some task is the current one. They
-    /// are known once a buffer has left after the next one.
+    /// Packets, as they are on the wire, that have left the qdisc by its own count and that the program has
+    /// not seen. The program ran already on this processor, or the kernel runs no programs there while some
+    /// task is current. They are known once a buffer has left after the next one.
     pub missed: u64,
-    /// For how much longer than one that does nothing the program has run (ns). The kernel takes note of it while
+    /// Time that the program has run beyond a program that does nothing (ns). The kernel measures it while
     /// `kernel.bpf_stats_enabled` is set.
     pub sampling_ns: u64,
 }
 
-/// What stands in all classes of the qdisc together.
+/// Backlog of all classes of the qdisc together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Packets, super-packets counted once.
@@ -117,19 +121,20 @@ pub struct Standing {
     pub drops: u64,
 }
 
-/// What a bundle has and had in its classes, in packets as they are on the wire.
+/// Packets of a bundle in its classes, now and before, as they are on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Packets that wait.
     pub waiting: u64,
     /// Packets of this place that were dropped, whichever bundle had it, since the programs were loaded.
     pub dropped: u64,
-    /// Buffers of this place that have left: another number than before says that the sampler's counters are others, too.
+    /// Buffers of this place that have left. If the number has changed, the sampler's counters have changed,
+    /// too.
     pub left: u64,
 }
 
-/// How long a packet stood in the qdisc whose flow had none there when the packet came. Of a super-packet that is cut up
-/// the first packet counts.
+/// Time that a packet stood in the qdisc if its flow had none there when the packet came. The first packet
+/// counts of a super-packet that is cut up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Place of its bundle.
@@ -142,23 +147,26 @@ const LEDGER_WORDS: usize = size_of::<types::ledger>() / 8;
 
 /// The programs of two ports. Dropping them detaches them.
 ///
-/// Needs Linux 6.12, whose tracepoints may read what lies in several pieces of a packet.
+/// Needs Linux 6.12: its tracepoints may read packets that lie in several pieces.
 #[derive(Debug)]
 pub struct Classes {
-    /// What has left through the classes; its bundles are those that packets are put into classes for, all sampled by
-    /// version 2 of the block. A change of a bundle is one of both programs. Counters that are read while a buffer
-    /// leaves may have its bytes and not yet its packets.
+    /// Counts and samples packets that have left through the classes. Its bundles are the bundles with
+    /// classes, all sampled by version 2 of the block. A change of a bundle changes both programs. Counters
+    /// that are read while a buffer leaves may have its bytes and not yet its packets.
     pub sampler: Sampler,
     leaves: u32,
     heartbeat: MappedWords,
     ports: MappedWords,
     share: MappedWords,
+    limits: MappedWords,
     standing: MappedWords,
     ledgers: MappedWords,
     waits: RingBuffer<'static>,
     waited: mpsc::Receiver<Wait>,
     own: KeySet,
     fates: MapHandle,
+    #[cfg(test)]
+    backlogs: MapHandle,
     classify: OwnedFd,
     departed: OwnedFd,
     refused: OwnedFd,
@@ -168,8 +176,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Loads the programs and attaches them, in the current network namespace. Until [`Classes::beat`] no packet is put
-    /// into a class, and then only packets of the sampler's bundles.
+    /// Loads the programs and attaches them, in the current network namespace. Until [`Classes::beat`] no
+    /// packet is put into a class, and afterwards only packets of the sampler's bundles.
     pub fn attach(options: ClassesOptions) -> Result<Self, Error> {
         let mut classes = Self::load(options)?;
         let refused = TracepointLink::attach(classes.refused.as_fd(), "classes")?;
@@ -216,6 +224,8 @@ impl Classes {
                 .map_err(|source| Error::Map { map: "ports", source })?,
             share: MappedWords::new(loaded.maps.share.as_fd(), 1)
                 .map_err(|source| Error::Map { map: "share", source })?,
+            limits: MappedWords::new(loaded.maps.limits.as_fd(), MAX_BUNDLES)
+                .map_err(|source| Error::Map { map: "limits", source })?,
             standing: MappedWords::new(
                 loaded.maps.standing.as_fd(),
                 size_of::<types::standing>() / 8,
@@ -227,6 +237,8 @@ impl Classes {
             waited,
             own: KeySet::of("own", &loaded.maps.own)?,
             fates: program::handle("fates", &loaded.maps.fates)?,
+            #[cfg(test)]
+            backlogs: program::handle("bundle_backlogs", &loaded.maps.bundle_backlogs)?,
             classify: program::descriptor("classes", loaded.progs.classify.as_fd())?,
             refused: program::descriptor("classes", loaded.progs.refused.as_fd())?,
             dropped: program::descriptor("classes", loaded.progs.dropped.as_fd())?,
@@ -238,8 +250,8 @@ impl Classes {
         Ok(classes)
     }
 
-    /// Attaches the programs to other ports, after one was deleted and made again: bundles and counters stay. The WAN port
-    /// is called `device`. Needs no more than bpf(2), with `CAP_BPF`.
+    /// Attaches the programs to other ports, after a port was deleted and made again: bundles and counters
+    /// stay. The WAN port is called `device`. Needs no more than bpf(2), with `CAP_BPF`.
     pub fn attach_anew(&mut self, lan: Option<u32>, device: &str, wan: u32) -> Result<(), Error> {
         self.at_wan = None;
         self.set_ports(lan, wan);
@@ -256,15 +268,15 @@ impl Classes {
         }
     }
 
-    /// Leaves packets to these addresses out of the bundles from now on, and to no others given before. Of more than
-    /// [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES) only as many, with an error. The boxes' messages are set at the
-    /// [sampler](Classes::sampler).
+    /// Leaves packets to these addresses out of the bundles from now on; addresses given before no longer
+    /// count. If there are more than [`MAX_OWN_ADDRESSES`](crate::MAX_OWN_ADDRESSES), sets only as many and
+    /// returns an error. The boxes' messages are set at the [sampler](Classes::sampler).
     pub fn set_own_addresses(&mut self, addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
         let key = |address: &IpAddr| address_key(*address).as_bytes().to_vec();
         self.own.set(addresses.iter().map(key).collect())
     }
 
-    /// Leaves of each of so many bundles: 1,024, a power of two, and from five bundles on fewer.
+    /// Leaves of each bundle if there are `bundles`: 1,024, a power of two, and from five bundles on fewer.
     pub fn leaves(bundles: usize) -> u32 {
         let most = LEAVES_AT_FIRST / bundles.clamp(1, MAX_BUNDLES) as u32;
         LEAVES_MAX.min(1 << most.ilog2())
@@ -275,14 +287,14 @@ impl Classes {
         MAX_BUNDLES.min((LEAVES / self.leaves.max(1)) as usize)
     }
 
-    /// The place of a bundle among the classes, from 0: when it is set, the first that is free. `None` if the sampler
-    /// does not know the bundle.
+    /// The place of a bundle among the classes, from 0: the first place that was free when the bundle was
+    /// set. `None` if the sampler does not know the bundle.
     pub fn place(&self, id: BundleId) -> Option<usize> {
         self.sampler.slot(id).map(|slot| slot as usize)
     }
 
-    /// The class of the bundle at a place, and those that its packets are put into: its leaves, or the class itself
-    /// where it has none.
+    /// The class of the bundle at a place, and the classes that its packets are put into: its leaves, or the
+    /// class itself where it has none.
     pub fn at(&self, place: usize) -> (u32, Range<u32>) {
         let (slot, leaves) = (place as u32, self.leaves);
         let class = FIRST_CLASS + slot;
@@ -296,28 +308,38 @@ impl Classes {
         self.heartbeat.words()[0].store(monotonic_now().as_nanos(), Ordering::Relaxed);
     }
 
-    /// Lets all packets go past the classes from now on; what is in them leaves through them.
+    /// Lets all packets go past the classes from now on; packets in the classes leave through them.
     pub fn stop_beating(&self) {
         self.heartbeat.words()[0].store(0, Ordering::Relaxed);
     }
 
-    /// Lets each bundle have so many packets waiting whatever waits of the others; 0 at first. What comes for a bundle
-    /// beyond that is dropped while the qdisc holds [`ClassesOptions::most_packets`] or more.
+    /// Lets each bundle have `packets` waiting however many wait for other bundles; 0 at first. Packets
+    /// beyond that are dropped while the qdisc holds [`ClassesOptions::most_packets`] or more.
     pub fn set_share(&self, packets: u64) {
-        // Relaxed: the word stands for itself.
+        // Relaxed: the word carries no other data with it.
         self.share.words()[0].store(packets, Ordering::Relaxed);
     }
 
-    /// What stood in the qdisc when the last packet of a bundle left it.
+    /// Lets the bundle at a place have at most `limit` bytes waiting in its leaves, all its flows together.
+    /// `None`, as at first: as many as there is room for. A packet is dropped as it comes if its leaf has
+    /// more than twice as much waiting as the bundle may still have; an empty leaf takes one in any case.
+    /// Leaves must be first in, first out.
+    pub fn set_limit(&self, place: usize, limit: Option<ByteCount>) {
+        // Relaxed: the word carries no other data with it.
+        let bytes = limit.map_or(0, |limit| limit.as_u64().max(1));
+        self.limits.words()[place].store(bytes, Ordering::Relaxed);
+    }
+
+    /// Backlog of the qdisc when the last packet of a bundle left it.
     pub fn standing(&self) -> Standing {
         let types::standing { packets, bytes, drops, .. } = self.standing.load();
         Standing { packets, bytes: ByteCount::new(bytes), drops }
     }
 
-    /// What the bundle at a place has and had in its classes.
+    /// Packets of the bundle at a place, now and before.
     pub fn ledger(&self, place: usize) -> Ledger {
         let words = &self.ledgers.words()[place * LEDGER_WORDS..][..LEDGER_WORDS];
-        // Relaxed: what is read a little early is read again.
+        // Relaxed: a value that is read a little early is read again.
         let read = |word: usize| words[word].load(Ordering::Relaxed);
         let came = read(word_of!(types::ledger, came));
         let dropped = read(word_of!(types::ledger, dropped));
@@ -329,15 +351,15 @@ impl Classes {
         }
     }
 
-    /// Hands the waits that nobody has read yet to `f`, in the order of departure. Of more than a thousand between two calls
-    /// some are left out.
+    /// Hands the waits that have not been read yet to `f`, in the order of departure. If more than a thousand
+    /// come between two calls, some are left out.
     pub fn consume_waits(&mut self, f: &mut dyn FnMut(Wait)) -> Result<(), Error> {
         self.waits.consume().map_err(Error::map("waits"))?;
         self.waited.try_iter().for_each(f);
         Ok(())
     }
 
-    /// What became of packets in front of the qdisc so far, over all CPUs.
+    /// Outcomes of packets in front of the qdisc so far, over all CPUs.
     pub fn classified(&self) -> Result<ClassifiedCounters, Error> {
         // The order of `enum fate`.
         Ok(ClassifiedCounters {
@@ -347,20 +369,21 @@ impl Classes {
             outside: self.fate(3)?,
             stale: self.fate(4)?,
             full: self.fate(5)?,
+            overlimit: self.fate(6)?,
         })
     }
 
-    /// What became of buffers behind the qdisc so far, over all CPUs.
+    /// Outcomes of buffers behind the qdisc so far, over all CPUs.
     pub fn departed(&self) -> Result<DepartedCounters, Error> {
         let info = program::info(self.departed.as_fd()).map_err(failed)?;
         // That one runs as often, and hardly ever does anything.
         let empty = program::info(self.refused.as_fd()).map_err(failed)?;
         Ok(DepartedCounters {
-            sampled: self.fate(6)?,
-            unsampled: self.fate(7)?,
-            unread: self.fate(8)?,
-            outside: self.fate(9)?,
-            again: self.fate(10)?,
+            sampled: self.fate(7)?,
+            unsampled: self.fate(8)?,
+            unread: self.fate(9)?,
+            outside: self.fate(10)?,
+            again: self.fate(11)?,
             missed: self.standing.load::<types::standing>().unseen,
             sampling_ns: info.run_time_ns.saturating_sub(empty.run_time_ns),
         })

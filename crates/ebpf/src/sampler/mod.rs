@@ -34,8 +34,8 @@ pub enum SamplerPlace {
     /// On frames as they come in. In generic mode packets that the kernel has merged are counted as one: GRO must be
     /// off on the device.
     Xdp(XdpMode),
-    /// At tc, behind all that merges packets: those that a super-packet was merged of are counted and sampled by
-    /// version 2 of the block, also where the bundle says version 1.
+    /// At tc, behind all merging of packets. The packets that a super-packet was merged from are counted and
+    /// sampled by version 2 of the block, also where the bundle says version 1.
     Tcx,
 }
 
@@ -53,7 +53,7 @@ pub struct Sampler {
     link: Option<Link>,
 }
 
-/// What the tries hold, also after the kernel has refused a change of them.
+/// Contents of the tries, also after the kernel has refused a change.
 #[derive(Debug, Default)]
 struct Installed {
     destinations: BTreeMap<IpNet, Destination>,
@@ -180,24 +180,19 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// As of [`Sampler::change`].
+    /// As for [`Sampler::change`].
     pub fn set_bundle(&mut self, id: BundleId, bundle: SamplerBundle) -> Result<(), Error> {
         self.change(&[], vec![(id, bundle)])
     }
 
-    /// Stops watching a bundle; nothing happens if it is not watched.
-    pub fn remove_bundle(&mut self, id: BundleId) -> Result<(), Error> {
-        self.change(&[id], Vec::new())
-    }
-
-    /// Stops watching the bundles `gone`, and watches or changes those of `set`, as
+    /// Stops watching the bundles `gone`, and watches or changes the bundles in `set`, as
     /// [`Sampler::set_bundle`] would: all at once, so that prefixes may go from one bundle to another.
     ///
     /// # Errors
     ///
-    /// Refused, with everything as before: bundles that overlap in both source and destination
-    /// where neither destination prefix is the longer one, and more than [`MAX_BUNDLES`] bundles. Where
-    /// the kernel refuses, a part may have changed: the next call does the rest, whatever else it is to do.
+    /// Refused, with everything as before: bundles that overlap in both source and destination where neither
+    /// destination prefix is the longer one, and more than [`MAX_BUNDLES`] bundles. If the kernel refuses, a
+    /// part may have changed: the next call does the rest, together with its own change.
     pub fn change(
         &mut self,
         gone: &[BundleId],
@@ -259,14 +254,14 @@ impl Sampler {
         self.bundles.get(&id).is_some_and(|slot| listed(&slot.sites))
     }
 
-    /// Leaves out of a bundle the packets from these addresses, and counts those from others again:
-    /// what a sendbox sends itself does not pass its LAN port. Of more than [`MAX_LEFT_OUT`] the first
-    /// count; nothing happens if the bundle is not watched.
+    /// Leaves packets from these addresses out of a bundle, and counts packets from all other addresses
+    /// again: a sendbox's own packets do not pass its LAN port. If there are more than [`MAX_LEFT_OUT`], the
+    /// first count. Nothing happens if the bundle is not watched.
     pub fn set_senders(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
         self.set_ends(id, true, addresses)
     }
 
-    /// As [`Sampler::set_senders`], of packets to these addresses.
+    /// As [`Sampler::set_senders`], for packets to these addresses.
     pub fn set_left_out(&mut self, id: BundleId, addresses: &[IpAddr]) -> Result<(), Error> {
         self.set_ends(id, false, addresses)
     }
@@ -299,14 +294,14 @@ impl Sampler {
     /// Changes a bundle's epoch size, by one store to memory; false if the bundle is not watched.
     pub fn set_epoch_size(&self, id: BundleId, size: EpochSize) -> bool {
         let Some(slot) = self.bundles.get(&id) else { return false };
-        // Relaxed: the mask stands for itself.
+        // Relaxed: the mask carries no other data with it.
         self.settings_of(slot.index)[word_of!(types::bundle, epoch_mask)]
             .store(u64::from(size.packets() - 1), Ordering::Relaxed);
         true
     }
 
-    /// Leaves messages of the boxes out of all bundles from now on: UDP packets with these ends, and with no others
-    /// given before.
+    /// Leaves messages of the boxes out of all bundles from now on: UDP packets with these ends; ends given
+    /// before no longer count.
     pub fn set_messages(&mut self, ends: &BTreeSet<MessageEnd>) -> Result<(), Error> {
         self.maps.messages.set(ends.iter().map(MessageEnd::key).collect())
     }
@@ -339,12 +334,12 @@ impl Sampler {
         }))
     }
 
-    /// The place of a bundle among those that are watched; `None` if it is not.
+    /// The place of a bundle among the watched bundles; `None` if it is not watched.
     pub(crate) fn slot(&self, id: BundleId) -> Option<u32> {
         self.bundles.get(&id).map(|slot| slot.index as u32)
     }
 
-    /// Boundaries lost because nobody read them in time, since the start.
+    /// Boundaries lost because they were not read in time, since the start.
     pub fn lost_boundaries(&self) -> Result<u64, Error> {
         program::per_cpu_sum("lost", &self.maps.lost, 0)
     }
@@ -419,7 +414,8 @@ impl Sampler {
     }
 }
 
-/// Of what NAT changes of sources and of destinations, all bits where a version of the block leaves it out.
+/// All bits for sources, and for destinations, where a version of the block leaves out the fields that NAT
+/// changes.
 fn changed(version: BlockVersion) -> [u64; 2] {
     let changes = |end: fn(Nat) -> bool| version.nat().is_some_and(end);
     [changes(Nat::changes_source), changes(Nat::changes_destination)]

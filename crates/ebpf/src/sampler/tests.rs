@@ -25,7 +25,7 @@ fn sampler_at_tc() -> Option<Sampler> {
     Some(Sampler::load_at_tc().unwrap())
 }
 
-/// Hash, bytes and packets with each packet of a buffer, of which the data is to be cut up by `gso_size`.
+/// Hash, bytes and packets with each packet of a buffer, whose data is to be cut up by `gso_size`.
 fn segments(sampler: &mut Sampler, frame: &[u8], gso_size: u16) -> Vec<(u64, u64, u64)> {
     let mut buffer: Buffer = [0; 48];
     buffer[GSO_SIZE] = gso_size.into();
@@ -51,7 +51,7 @@ fn bundle(source: &str, destination: &str) -> SamplerBundle {
     }
 }
 
-/// What the sendbox counts of a frame.
+/// Bytes of a frame as the sendbox counts them.
 fn counted(frame: &[u8]) -> ByteCount {
     unpadded_len(Headers::parse(frame).ok().as_ref(), frame)
 }
@@ -298,8 +298,8 @@ fn the_longest_destination_decides_then_the_source() {
     assert_eq!(bundle_of([10, 9, 0, 1], [10, 2, 7, 200]), Some(4));
     assert_eq!(bundle_of([10, 1, 200, 1], [10, 3, 0, 1]), Some(5));
     assert_eq!(bundle_of([10, 1, 2, 1], [10, 3, 0, 1]), Some(6));
-    sampler.remove_bundle(BundleId(4)).unwrap();
-    sampler.remove_bundle(BundleId(2)).unwrap();
+    sampler.change(&[BundleId(4)], Vec::new()).unwrap();
+    sampler.change(&[BundleId(2)], Vec::new()).unwrap();
     let mut bundle_of = |source, destination| {
         let seen = boundaries(&mut sampler, &udp(source, destination, 0, 60));
         seen.first().map(|boundary| boundary.bundle.0)
@@ -339,7 +339,7 @@ fn what_the_kernel_had_no_room_for_comes_with_the_next_change() {
     };
     let nowhere = types::destination { length: 0, number: 0 };
     let destinations = &sampler.maps.destinations;
-    // As many as fit are of no bundle.
+    // Fills the map with destinations of no bundle.
     for number in 0..2 * MAX_PREFIXES {
         let (key, value) = (filler(number), nowhere.as_bytes());
         destinations.update(key.as_bytes(), value, MapFlags::ANY).unwrap();
@@ -351,7 +351,7 @@ fn what_the_kernel_had_no_room_for_comes_with_the_next_change() {
     sampler.maps.destinations.delete(filler(0).as_bytes()).unwrap();
     sampler.set_bundle(id, bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
     assert_eq!(boundaries(&mut sampler, &packet).len(), 1);
-    sampler.remove_bundle(id).unwrap();
+    sampler.change(&[id], Vec::new()).unwrap();
     assert!(boundaries(&mut sampler, &packet).is_empty());
     assert!(sampler.installed.destinations.is_empty() && sampler.installed.pairs.is_empty());
 }
@@ -397,10 +397,10 @@ fn bundles_that_could_claim_the_same_packet_are_refused() {
     assert!(matches!(error, Error::TooManyBundles { max: 1024 }), "{error}");
     for length in [8, 12, 14] {
         let outer = bundle("172.16.0.0/12", &format!("10.0.0.0/{length}"));
-        sampler.remove_bundle(BundleId(10 + length)).unwrap();
+        sampler.change(&[BundleId(10 + length)], Vec::new()).unwrap();
         sampler.set_bundle(BundleId(5000 + length), outer).unwrap();
     }
-    sampler.remove_bundle(BundleId(10)).unwrap();
+    sampler.change(&[BundleId(10)], Vec::new()).unwrap();
     let error = sampler.set_bundle(BundleId(6000), bundle("::/0", "10.0.0.0/10")).unwrap_err();
     assert!(matches!(error, Error::Nesting { max: 4 }), "{error}");
 }
@@ -463,7 +463,7 @@ fn what_a_sendbox_sends_itself_is_left_out_of_its_bundle_alone() {
     assert!(!is_counted(&mut sampler, 2, 7));
     sampler.set_senders(BundleId(1), &["10.1.0.8".parse().unwrap()]).unwrap();
     assert!(is_counted(&mut sampler, 2, 7) && !is_counted(&mut sampler, 2, 8));
-    sampler.remove_bundle(BundleId(1)).unwrap();
+    sampler.change(&[BundleId(1)], Vec::new()).unwrap();
     sampler.set_bundle(BundleId(1), bundle("10.1.0.0/16", "10.2.0.0/16")).unwrap();
     assert!(is_counted(&mut sampler, 2, 8));
 }
@@ -568,7 +568,7 @@ pub(crate) fn transport(is_v6: bool, protocol: u8, data: usize) -> Vec<u8> {
     };
     (at..at + payload).for_each(|at| frame[at] = (at * 89 / 7) as u8);
     if protocol == 6 {
-        // A sequence number about to start anew, and the header's length.
+        // A sequence number about to wrap, and the header's length.
         frame[at + 4..at + 8].copy_from_slice(&[0xff, 0xff, 0xff, 0xf0]);
         frame[at + 12] = 0x80;
     } else {

@@ -9,12 +9,12 @@ use super::Native;
 use super::load::{attach, check_name, set_name, verified};
 use crate::{Error, program};
 
-/// Name and ELF object of each.
+/// Name and ELF object of each law.
 mod objects {
     include!(concat!(env!("OUT_DIR"), "/algorithms.rs"));
 }
 
-/// How errors call any of them.
+/// Name of any law's programs in errors.
 const PROGRAM: &str = "tcp_algorithm";
 /// Programs of `bpf/tcp_algorithm.bpf.c` that run on a connection.
 const PROGRAMS: [&str; 6] = [
@@ -41,7 +41,7 @@ impl Settings {
     }
 }
 
-/// A law of core as BPF, as it is by default.
+/// A law of core as BPF, with its default settings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CoreLaw {
     name: &'static str,
@@ -60,7 +60,7 @@ impl CoreLaw {
         objects::OBJECTS.iter().map(|&(name, object)| Self { name, object })
     }
 
-    /// The one of core's name, such as `vegas`.
+    /// The law of this name in core, such as `vegas`.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|law| law.name == name)
     }
@@ -70,13 +70,13 @@ impl CoreLaw {
         self.name
     }
 
-    /// Loads its programs and registers them under `name`, for all network namespaces. Errors as those of
+    /// Loads its programs and registers them under `name`, for all network namespaces. Errors are as for
     /// [`super::Datapath::register`].
     pub fn register(self, name: &str) -> Result<Native, Error> {
         Ok(self.load(name, Settings::default())?.0)
     }
 
-    /// Registers it with a ring of what it is told and answers (`struct told`).
+    /// Registers it with a ring of its calls and answers (`struct told`).
     #[cfg(test)]
     pub(super) fn record(self, name: &str) -> Result<(Native, MapHandle), Error> {
         let settings = Settings { is_recorded: 1, ..Settings::default() };
@@ -90,7 +90,7 @@ impl CoreLaw {
         Ok(self.load(name, Settings { left_out, ..Settings::default() })?.0)
     }
 
-    /// Loads its programs, that of tests among them, and registers nothing.
+    /// Loads its programs, the test's among them, and registers nothing.
     #[cfg(test)]
     pub(super) fn check(self) -> Result<libbpf_rs::Object, Error> {
         self.open("checked", Settings::default(), true)?.load().map_err(Error::load(PROGRAM))

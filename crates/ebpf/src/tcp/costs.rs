@@ -1,4 +1,4 @@
-//! What programs of congestion controls cost: the kernel's own statistics of their run time.
+//! Run times of programs of congestion controls, from the kernel's own statistics.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use super::load::{attach, check_name, set_name};
 use crate::skel::tcp_empty as skel;
 use crate::{Error, program};
 
-/// The kernel times every BPF program while this lives, of whoever it is, as with
+/// While this lives, the kernel times every BPF program of all processes, as with
 /// `kernel.bpf_stats_enabled`. That costs each call some tens of nanoseconds, most of which the
 /// figures contain ([`Empty`] shows how much).
 #[derive(Debug)]
@@ -34,24 +34,23 @@ impl RunTimes {
     }
 }
 
-/// A program of a congestion control that the kernel holds, and what it has cost while run times were
+/// A program of a congestion control that the kernel holds, and its run time while run times were
 /// taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramTime {
     /// Number of the program in the kernel.
     pub id: u32,
-    /// Name of the program, at most 15 bytes of it.
+    /// Name of the program, at most its first 15 bytes.
     pub name: String,
     /// How often it ran.
     pub calls: u64,
-    /// For how long (ns), with a part of what taking the time costs.
+    /// Run time of all calls (ns), with a part of the time that timing takes.
     pub time_ns: u64,
     /// Instructions that the verifier looked at (0 before Linux 5.16).
     pub instructions: u32,
 }
 
-/// All programs of congestion controls in the kernel but those whose numbers are in `known`, by
-/// number.
+/// All programs of congestion controls in the kernel, except the numbers in `known`, by number.
 pub fn program_times(known: &BTreeSet<u32>) -> io::Result<Vec<ProgramTime>> {
     let mut found = Vec::new();
     let mut id = 0;
@@ -68,7 +67,7 @@ fn program_time(id: u32) -> io::Result<Option<ProgramTime>> {
     // SAFETY: no pointers.
     let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
     match -fd {
-        // It has gone meanwhile.
+        // The program has gone meanwhile.
         libc::ENOENT => return Ok(None),
         errno if errno > 0 => return Err(io::Error::from_raw_os_error(errno)),
         _ => {}
@@ -90,7 +89,7 @@ fn program_time(id: u32) -> io::Result<Option<ProgramTime>> {
     }))
 }
 
-/// A registered congestion control whose program does nothing, to see what calling one costs. Its
+/// A registered congestion control whose program does nothing, to measure the cost of a call. Its
 /// window never moves: for connections with hardly any round trip time, and never for real ones.
 /// Dropping it frees the name.
 #[derive(Debug)]
@@ -99,7 +98,7 @@ pub struct Empty {
 }
 
 impl Empty {
-    /// Loads and registers it under `name`, for all network namespaces. Errors as those of
+    /// Loads and registers it under `name`, for all network namespaces. Errors are as for
     /// [`super::Datapath::register`].
     pub fn register(name: &str) -> Result<Self, Error> {
         check_name(name)?;

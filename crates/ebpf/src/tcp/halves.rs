@@ -1,5 +1,5 @@
-//! The records' way from the datapath to its reader: two halves in memory shared with the kernel, of
-//! which the datapath writes one while the other is read (`records` of `bpf/tcp_maps.h`).
+//! The records' way from the datapath to its reader: two halves in memory shared with the kernel. The
+//! datapath writes one while the other is read (`records` of `bpf/tcp_maps.h`).
 //!
 //! ```text
 //! position   1 bit: which half is written; 63 bits: records so far
@@ -7,9 +7,9 @@
 //! taken      the records that have been read
 //! ```
 //! The datapath adds one to the position and has the place of its record. The reader exchanges the
-//! halves once it has read one whole, so the datapath never waits and writes the same few lines of the
-//! cache again as long as the reader keeps up. All that is known stands before the records (`struct
-//! halves`): a reader that ends at any place leaves what its successor goes on with.
+//! halves once it has read one whole. So the datapath never waits, and writes the same few lines of the
+//! cache again as long as the reader keeps up. All state stands before the records (`struct halves`): a
+//! reader that ends at any place leaves its successor all that it needs to go on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +18,8 @@ use crate::mapped::MappedWords;
 use crate::skel::tcp_datapath::types;
 use crate::skel::word_of;
 
-/// Words of a record, and of what stands before the records; the high half of a record's first is its
-/// generation, 0 while it is written.
+/// Words of a record, and places of the words before the records. The high half of a record's first
+/// word is its generation, 0 while it is written.
 const RECORD_WORDS: usize = RECORD_LEN / 8;
 const GENERATION_SHIFT: u32 = 32;
 /// In the position: the second half is written.
@@ -35,12 +35,12 @@ pub(super) const fn entries(size: u32) -> u32 {
     1 + 2 * size
 }
 
-/// Records of a half of a map of so many entries.
+/// Records of a half of a map of `entries` entries.
 pub(super) const fn size_of_half(entries: u32) -> u32 {
     entries.saturating_sub(1) / 2
 }
 
-/// Words of such a map.
+/// Words of a map with `entries` entries.
 pub(super) const fn words_of(entries: u32) -> usize {
     entries as usize * RECORD_WORDS
 }
@@ -53,14 +53,14 @@ pub(super) struct Halves {
     size: u64,
 }
 
-/// What stands before the records, at an instant.
+/// The words before the records, at an instant.
 #[derive(Clone, Copy, Debug)]
 struct View {
     /// The half that is written: 0 or 1.
     written: usize,
     /// Records so far.
     count: u64,
-    /// The records before the other half's first, and those before the first after it.
+    /// The records before the first of the other half, and before the first after that half.
     from: u64,
     to: u64,
 }
@@ -101,8 +101,8 @@ impl Halves {
         })
     }
 
-    /// Hands the records that have been written to `take`; a record that is being written holds those
-    /// after it back.
+    /// Hands the records that have been written to `take`; a record that is being written holds back
+    /// all after it.
     pub(super) fn drain(&self, take: &mut dyn FnMut(&[u8; RECORD_LEN])) {
         if self.read(take) && self.exchange() {
             self.read(take);
@@ -129,12 +129,12 @@ impl Halves {
             record[0].store(0, Ordering::Release);
             take(&bytes);
         }
-        // Past those that found no place.
+        // Past the records that found no place.
         taken.store(view.to, Ordering::Relaxed);
         true
     }
 
-    /// Has the other half, which has been read, written from now on; false if nothing is in this one.
+    /// Switches the writer to the other half, which has been read; false if nothing is in this one.
     fn exchange(&self) -> bool {
         loop {
             let View { written, count, to: start, .. } = self.view();
@@ -156,7 +156,7 @@ impl Halves {
         self.count() != self.word(TAKEN_WORD).load(Ordering::Relaxed)
     }
 
-    /// Records so far, those that found no place included.
+    /// Records so far, including records that found no place.
     pub(super) fn count(&self) -> u64 {
         self.view().count
     }
@@ -204,8 +204,8 @@ mod tests {
             &self.memory.words()[word]
         }
 
-        /// What `claim_record` of `bpf/tcp_record.h` does: the place of a record, `None` if there is
-        /// none.
+        /// Does as `claim_record` of `bpf/tcp_record.h`: takes the place of a record, `None` if there
+        /// is none.
         fn claim(&self) -> Option<usize> {
             let position = self.word(POSITION_WORD).fetch_add(1, Ordering::SeqCst);
             let half = usize::from(position & SECOND_HALF != 0);
@@ -225,7 +225,7 @@ mod tests {
             self.claim().inspect(|index| self.publish(*index, value)).is_some()
         }
 
-        /// What a reader finds now; every record must be whole.
+        /// The values that a reader finds now; every record must be whole.
         fn read(&self, reader: &Halves) -> Vec<u64> {
             let mut values = Vec::new();
             reader.drain(&mut |bytes| {

@@ -23,11 +23,11 @@ use crate::{Error, program};
 
 /// Slots that `struct flow` can name.
 const FLOWS_MAX: u32 = 65_535;
-/// Records that may wait: 1 GiB of them, with as many again.
+/// Records that may wait: 1 GiB, and the other half takes as much again.
 const RECORDS_MAX: u32 = 1 << 23;
 /// `struct tcp_congestion_ops` begins with the name and the flags.
 const FLAGS_AT: usize = std::mem::offset_of!(shared::tcp_congestion_ops, flags);
-/// tcp_congestion_ops.flags: usable in any network namespace, and by anybody.
+/// tcp_congestion_ops.flags: usable in any network namespace, and by any user.
 const NON_RESTRICTED: u32 = 1;
 /// tcp_congestion_ops.flags: `TCP_CONG_NEEDS_ECN`.
 const NEEDS_ECN: u32 = 2;
@@ -43,7 +43,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the kernel gives a congestion control.
+/// Features of the kernel's interface to congestion controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hook {
     /// `cong_control` has two arguments and not four.
@@ -57,8 +57,8 @@ pub(super) struct Hook {
 }
 
 impl Hook {
-    /// Of the running kernel: Linux 6.10 brought both, the arguments and the stamp
-    /// (`bpf_tcp_ca_btf_struct_access`), and only the first is to be seen from here.
+    /// The features of the running kernel. Linux 6.10 brought both the arguments and the
+    /// stamp (`bpf_tcp_ca_btf_struct_access`), and only the arguments can be seen from here.
     pub(super) fn of_kernel() -> Self {
         let is_old = Self::has_old_cong_control().unwrap_or(false);
         Self { is_old, has_stamp: !is_old, left_out: 0, is_init_left_out: false }
@@ -110,7 +110,7 @@ pub(super) fn attach(
     program::descriptor("struct_ops link", link.as_fd())
 }
 
-/// Puts `map`, which is loaded, in the place of what a pinned link has registered.
+/// Puts `map`, which is loaded, in the place of the map that a pinned link has registered.
 fn take_over(map: BorrowedFd<'_>, path: &Path, name: &str) -> Result<OwnedFd, Error> {
     let failed =
         |error: io::Error| Error::Register { name: name.to_string(), reason: error.to_string() };
@@ -134,7 +134,8 @@ fn take_over(map: BorrowedFd<'_>, path: &Path, name: &str) -> Result<OwnedFd, Er
     Ok(link)
 }
 
-/// What the verifier says of a loaded program; 0 where the kernel does not tell.
+/// Instructions that the verifier looked at in a loaded program; 0 where the kernel does not
+/// say.
 pub(super) fn verified(program: BorrowedFd<'_>) -> u32 {
     program::info(program).map_or(0, |info| info.verified_insns)
 }

@@ -5,8 +5,8 @@ use forebay_core::units::{ByteCount, Duration};
 
 use super::report::{Head, Report};
 
-/// Makes measurements of a connection's records: their counters run on, so that what records that
-/// were lost would have told is in the next.
+/// Makes measurements from a connection's records. Their counters run on, so a measurement also
+/// covers lost records in front of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
     last: Head,
@@ -19,7 +19,7 @@ impl Meter {
         Self { last: *first, delivered: u64::from(first.delivered) * u64::from(first.mss) }
     }
 
-    /// What the path did since the record before: segments count as of full size. `app_limited` is
+    /// Measures the path since the record before: segments count as of full size. `app_limited` is
     /// the kernel's (`rate_sample.is_app_limited`), and so is `cwnd_limited` (`tcp_is_cwnd_limited`):
     /// an acknowledgement of the interval found the window filled.
     pub fn measure(&mut self, report: &Report) -> Measurement {
@@ -37,7 +37,7 @@ impl Meter {
         let since_sent = if has_sample {
             bytes(head.delivered.wrapping_sub(report.prior_delivered)).as_u64()
         } else {
-            // Without a sample nothing tells of a round's end.
+            // Without a sample nothing shows the end of a round.
             self.delivered
         };
         let measurement = Measurement {

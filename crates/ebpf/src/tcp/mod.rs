@@ -1,15 +1,15 @@
 //! Congestion control of this machine's TCP connections: the datapath whose algorithm runs in user
 //! space, as in CCP (Narayan et al., SIGCOMM 2018), and algorithms that run in the kernel alone.
 //!
-//! A [`Datapath`] registers a congestion control by name. Each connection that takes it gets a slot
-//! and writes [`Record`]s: one a round or in an interval, and at once where something cannot wait.
-//! Its reader answers each with a [`Decision`], by a store to memory. Between decisions the kernel
-//! executes the decision's law, acknowledgement by acknowledgement (`forebay_core::cc::law`).
+//! A [`Datapath`] registers a congestion control by name. Each connection that takes it gets a slot and
+//! writes [`Record`]s: one per round or interval, and one at once for an event that cannot wait. Its reader
+//! answers each with a [`Decision`], by a store to memory. Between decisions the kernel executes the
+//! decision's interim, acknowledgement by acknowledgement (`forebay_core::cc::interim`).
 //!
-//! A connection that nobody answers any more falls back to Reno or Cubic in the kernel within max(4 RTT,
-//! 100 ms), and so does one that finds no slot. A fresh answer ends that. A user (uid) has a share of the
-//! slots, and root a reserve: `bpf/tcp_share.h`. Whatever holds a name is a link: the name goes with its
-//! process, and connections that use it keep what they have.
+//! A connection that gets no answers any more falls back to Reno or Cubic in the kernel within max(4 RTT, 100
+//! ms), and so does one that finds no slot. A fresh answer ends that. A user (uid) has a share of the slots,
+//! and root a reserve: `bpf/tcp_share.h`. A BPF link holds the name: the name goes with its process, and
+//! connections that use it keep their algorithm.
 
 mod algorithm;
 mod costs;
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use forebay_core::cc::law::{Law, Terms};
+use forebay_core::cc::interim::{Interim, Terms};
 use forebay_core::units::ByteCount;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer};
 
@@ -53,7 +53,7 @@ use crate::skel::word_of;
 /// Longest name of a congestion control, in bytes (`TCP_CA_NAME_MAX` without its end).
 pub const NAME_MAX: usize = 15;
 
-/// The law of a connection that nobody decides about.
+/// The algorithm of a connection that gets no decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// Reno (RFC 5681).
@@ -68,20 +68,20 @@ pub enum Fallback {
 pub struct Options {
     /// Name of the congestion control, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and `-`.
     pub name: String,
-    /// The law without decisions.
+    /// The algorithm without decisions.
     pub fallback: Fallback,
-    /// The law before the first decision.
-    pub first: Law,
+    /// The interim before the first decision.
+    pub first: Interim,
     /// Connections at a time, 1 to 65,535; more count as that.
     pub flows: u32,
-    /// Records that wait at a time without one being lost, at least 1; twice as many have room, each in
-    /// 128 bytes.
+    /// Records that may wait at a time without loss, at least 1; there is room for twice as many, each in 128
+    /// bytes.
     pub records: u32,
-    /// Connections ask for ECN whatever `net.ipv4.tcp_ecn` says, as those of DCTCP do: a listener agrees
-    /// if its algorithm asks for it too, or the route to the peer says `features ecn`.
+    /// Connections ask for ECN whatever `net.ipv4.tcp_ecn` says, like DCTCP connections. A listener agrees if
+    /// its algorithm asks for it too, or the route to the peer says `features ecn`.
     pub ecn: bool,
-    /// Directory on a BPF file system, for this name alone. What [`Datapath::pin`] has kept there is
-    /// used again, in the size it has: connections that outlive their reader are under the next one.
+    /// Directory on a BPF file system, for this name alone. Maps that [`Datapath::pin`] has kept there are
+    /// used again, in the size they have: connections that outlive their reader are under the next one.
     pub pins: Option<PathBuf>,
 }
 
@@ -91,11 +91,11 @@ impl Options {
         Self {
             name: name.to_string(),
             fallback: Fallback::default(),
-            first: Law {
+            first: Interim {
                 growth: ByteCount::new(1448),
-                slow_start: forebay_core::cc::law::SlowStart::HyStartPlusPlus,
-                beta: Some(forebay_core::cc::law::Beta::of(1, 2)),
-                ..Law::HOLD
+                slow_start: forebay_core::cc::interim::SlowStart::HyStartPlusPlus,
+                beta: Some(forebay_core::cc::interim::Beta::of(1, 2)),
+                ..Interim::HOLD
             },
             flows: 16_384,
             records: 30_000,
@@ -104,49 +104,50 @@ impl Options {
         }
     }
 
-    /// The first law, as it counts before a connection has a segment size of its own.
+    /// The first interim, as it counts before a connection has a segment size of its own.
     fn first_terms(&self) -> Terms {
         Terms::new(&self.first, ByteCount::new(1448))
     }
 }
 
-/// What a datapath has counted since it was registered, or since its pinned maps were made.
+/// Counts since the datapath was registered, or since its pinned maps were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Connections that took it.
     pub opened: u64,
     /// Connections with a slot that ended or took another.
     pub closed: u64,
-    /// Connections that found no slot when they began and are under the kernel's law.
+    /// Connections that found no slot when they began and are under the kernel's algorithm.
     pub refused: u64,
     /// Connections without a slot whose user held its share of the slots.
     pub beyond_share: u64,
     /// Connections that got a slot later: they had found none, or lost theirs while they were silent.
     pub regained: u64,
-    /// Requests for a slot in vain: those of connections that began, and one a second of each that goes on.
+    /// Requests for a slot in vain: by connections that began, and one per second by each that goes on.
     pub in_vain: u64,
-    /// Records written, those that were dropped included.
+    /// Records written, including dropped ones.
     pub records: u64,
     /// Records that found no room.
     pub dropped: u64,
-    /// Times that a connection fell back, those without a slot included.
+    /// Times that a connection fell back, including connections without a slot.
     pub fallbacks: u64,
-    /// Times that one resumed.
+    /// Times that a connection resumed.
     pub resumed: u64,
     /// Decisions that were torn, out of date or for a connection that has ended.
     pub refused_decisions: u64,
-    /// Reductions, restored windows and begins for which the kernel left the programs out, made up for later.
+    /// Reductions, restored windows and begins that the kernel did not pass to the programs, made up for
+    /// later.
     pub made_up: u64,
 }
 
-/// The mode of a slot that the queue of free ones did not take back (`MODE_STRANDED`).
+/// The mode of a slot that the queue of free slots did not take back (`MODE_STRANDED`).
 const STRANDED: u64 = 4;
-/// What wakes the reader and the queue of free slots among [`pins::MAPS`].
+/// Places among [`pins::MAPS`] of the ring that wakes the reader and of the queue of free slots.
 const WAKES: usize = 1;
 const FREE_SLOTS: usize = 4;
 
-/// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go
-/// on under the kernel's law.
+/// A registered datapath. Dropping it frees the name, unless it is pinned; connections that use it go on
+/// under the kernel's algorithm.
 #[derive(Debug)]
 pub struct Datapath {
     name: String,
@@ -161,7 +162,7 @@ pub struct Datapath {
     /// Stranded slots that there were when they were last given back.
     given_back: u64,
     halves: Halves,
-    /// What wakes; it tells nothing else.
+    /// The ring that wakes the reader; it carries no data.
     wakes: RingBuffer<'static>,
     instructions: Vec<(&'static str, u32)>,
     link: OwnedFd,
@@ -176,14 +177,15 @@ impl Datapath {
         load::register(options)
     }
 
-    /// One that the kernel neither asks for windows nor tells of reductions: it takes `left_out` segments for
-    /// a threshold and for a window that is restored. If odd, it tells of no state at all.
+    /// A datapath that the kernel neither asks for windows nor notifies of reductions. The kernel takes
+    /// `left_out` segments for a threshold and for a window that is restored. If odd, it notifies of no state
+    /// at all.
     #[cfg(test)]
     pub(super) fn left_out(options: &Options, left_out: u32) -> Result<Self, Error> {
         load::register_for(options, load::Hook { left_out, ..load::Hook::of_kernel() })
     }
 
-    /// One that the kernel does not tell of connections that begin.
+    /// A datapath that the kernel does not notify of connections that begin.
     #[cfg(test)]
     pub(super) fn without_init(options: &Options) -> Result<Self, Error> {
         let hook = load::Hook { is_init_left_out: true, ..load::Hook::of_kernel() };
@@ -196,10 +198,9 @@ impl Datapath {
         &self.name
     }
 
-    /// Hands the records that wait to `take`, those of a connection in order; returns how many. No
-    /// system call.
+    /// Hands the waiting records to `take`, each connection's in order; returns how many. No system call.
     pub fn drain(&mut self, take: &mut dyn FnMut(Record)) -> Result<usize, Error> {
-        // First: what comes from now on wakes again.
+        // First: a record that comes from now on wakes again.
         self.wakes.consume().map_err(Error::map("wakes"))?;
         let stranded = self.counts.words()[word_of!(counters, stranded)].load(Ordering::Relaxed);
         if stranded != self.given_back {
@@ -215,18 +216,18 @@ impl Datapath {
         Ok(count)
     }
 
-    /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is
-    /// being written and will wake nobody.
+    /// Whether there is a record that [`Datapath::drain`] has not taken: one that waits, or one that is being
+    /// written and will wake no reader.
     pub fn has_records(&self) -> bool {
         self.halves.has_records()
     }
 
-    /// Gives back the slots that the datapath could not; those that the queue does not take now it may
-    /// take the next time.
+    /// Gives back the slots that the datapath could not give back. If the queue does not take a slot now, it
+    /// may take it the next time.
     fn give_back(&mut self, stranded: u64) {
         let mut is_done = true;
         for (slot, word) in self.modes.words().iter().enumerate() {
-            // Nobody else writes there before the slot is taken from the queue.
+            // No other code writes there before the slot is taken from the queue.
             if word.load(Ordering::Relaxed) == STRANDED {
                 word.store(0, Ordering::Relaxed);
                 if !self.free(slot as u32) {
@@ -240,7 +241,7 @@ impl Datapath {
         }
     }
 
-    /// Lets the next connection have a slot in which none shows; false: the queue does not take it now.
+    /// Lets the next connection have a slot without a connection; false: the queue does not take it now.
     fn free(&self, slot: u32) -> bool {
         // Once it is in the queue it may have another.
         let owner = self.shares.owner(slot);
@@ -251,8 +252,8 @@ impl Datapath {
         is_free
     }
 
-    /// Sleeps until a record comes that cannot wait, or one is there already, for at most `timeout`;
-    /// true if there is one. Records that can wait do not wake.
+    /// Sleeps for at most `timeout` until a record comes that cannot wait, and not at all if a record is
+    /// there already. True if there is one. Records that can wait do not wake.
     pub fn wait(&self, timeout: Duration) -> io::Result<bool> {
         if self.has_records() {
             return Ok(true);
@@ -270,15 +271,15 @@ impl Datapath {
         }
     }
 
-    /// While its reader sleeps, the next record of any kind wakes it, once. A reader sets this, drains
-    /// once more and then sleeps unless [`Datapath::has_records`]; whoever wakes it has cleared it.
+    /// While its reader sleeps, the next record of any kind wakes it, once. A reader sets this, drains once
+    /// more and then sleeps unless [`Datapath::has_records`]; the record that wakes it clears this.
     pub fn set_asleep(&self, asleep: bool) {
         self.halves.set_asleep(asleep);
         // The datapath must see it before the records are looked at again.
         fence(Ordering::SeqCst);
     }
 
-    /// Readable from a record on that wakes until [`Datapath::drain`]; others do not show here.
+    /// Readable from a record that wakes until [`Datapath::drain`]; records that can wait do not show here.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.maps[WAKES].as_fd()
     }
@@ -290,16 +291,16 @@ impl Datapath {
         self.slots.write(answers.flow.slot, &Slot::new(answers, decision));
     }
 
-    /// The law that a connection is under, as of now; `None` if it has ended.
+    /// The mode of a connection now; `None` if it has ended.
     pub fn mode(&self, flow: FlowId) -> Option<Mode> {
         let word = self.modes.words().get(flow.slot as usize)?.load(Ordering::Relaxed);
         if (word >> 32) as u32 == flow.generation { Mode::of(word as u32) } else { None }
     }
 
-    /// Takes the slot of a connection back that is not heard of any more: it may be idle, or the kernel
-    /// may have kept its end to itself. If it lives it goes on under the kernel's law and, where slots are
-    /// free, gets another within a second of its next acknowledgement, or with it after a longer silence,
-    /// and another number. False: it has none, or the slot could not be freed now.
+    /// Takes back the slot of a silent connection: it may be idle, or the kernel may have kept its end to
+    /// itself. If it lives, it goes on under the kernel's algorithm. Where slots are free, it gets another
+    /// slot and another number within a second of its next acknowledgement, or with it after a longer
+    /// silence. False: it has none, or the slot could not be freed now.
     pub fn take_back(&mut self, flow: FlowId) -> bool {
         let Some(word) = self.modes.words().get(flow.slot as usize) else { return false };
         let shown = word.load(Ordering::Relaxed);
@@ -316,7 +317,7 @@ impl Datapath {
         is_free
     }
 
-    /// Every connection that has a slot, with its law: from memory, as of now.
+    /// Every connection that has a slot, with its mode, read from memory.
     pub fn connections(&self) -> impl Iterator<Item = (FlowId, Mode)> + '_ {
         self.modes.words().iter().enumerate().filter_map(|(slot, word)| {
             let word = word.load(Ordering::Relaxed);
@@ -325,13 +326,13 @@ impl Datapath {
         })
     }
 
-    /// The user to whom a connection belongs, as the initial user namespace numbers it: who owned its
+    /// The user to whom a connection belongs, as the initial user namespace numbers it: the owner of its
     /// socket when it got its slot; `None` if it has none.
     pub fn uid(&self, flow: FlowId) -> Option<u32> {
         self.mode(flow).map(|_| self.shares.uid(flow.slot))
     }
 
-    /// The users that hold slots, those who hold most first.
+    /// The users that hold slots, the largest holder first.
     pub fn holders(&self) -> Vec<Holder> {
         self.shares.holders()
     }
@@ -353,7 +354,7 @@ impl Datapath {
         self.flows.saturating_sub(taken.count() as u32)
     }
 
-    /// What has been counted.
+    /// The counts so far.
     pub fn counters(&self) -> Counters {
         let all: counters = self.counts.load();
         Counters {
@@ -377,14 +378,14 @@ impl Datapath {
         &self.instructions
     }
 
-    /// Keeps name and maps when this process ends, for the next that registers with the same
-    /// [`Options::pins`]: it takes the name over in one step. All is kept, or with an error nothing.
+    /// Keeps name and maps when this process ends. The next process that registers with the same
+    /// [`Options::pins`] takes the name over in one step. On an error nothing is kept.
     pub fn pin(&mut self) -> Result<(), Error> {
         let Some(pins) = &mut self.pins else { return Err(Error::NoPins) };
         pins.keep(self.link.as_fd(), &self.maps)
     }
 
-    /// Removes what is pinned: with this process name and maps go too.
+    /// Removes the pins: with this process name and maps go too.
     pub fn unpin(&mut self) -> Result<(), Error> {
         self.pins.as_mut().map_or(Ok(()), Pins::give_up)
     }

@@ -10,29 +10,19 @@ use super::load::{attach, check_name, set_name, verified};
 use crate::skel::tcp_native as skel;
 use crate::{Error, program};
 
-/// Which algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NativeKind {
-    /// One segment a round trip, half the window at a loss; slow start until a loss (RFC 5681).
-    Reno,
-    /// CUBIC as in Linux: core's `cubic(hystart=classic, linux_growth=true)`.
-    Cubic,
-}
-
-impl NativeKind {
-    /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
-
-    /// Usual name of the kind as a congestion control.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reno => "fb_native_reno",
-            Self::Cubic => "fb_native_cubic",
-        }
+forebay_core::named! {
+    /// Which algorithm.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NativeKind {
+        /// One segment per round trip, half the window at a loss; slow start until a loss (RFC
+        /// 5681).
+        Reno => "fb_native_reno",
+        /// CUBIC as in Linux: core's `cubic(hystart=classic, linux_growth=true)`.
+        Cubic => "fb_native_cubic",
     }
 }
 
-/// A registered congestion control that needs nobody in user space. Dropping it frees the name;
+/// A registered congestion control that runs in the kernel alone. Dropping it frees the name;
 /// connections that use it keep it.
 #[derive(Debug)]
 pub struct Native {
@@ -42,8 +32,8 @@ pub struct Native {
 }
 
 impl Native {
-    /// Loads the programs and registers them under `name`, for all network namespaces. Errors as
-    /// those of [`super::Datapath::register`].
+    /// Loads the programs and registers them under `name`, for all network namespaces. Errors are
+    /// as for [`super::Datapath::register`].
     pub fn register(kind: NativeKind, name: &str) -> Result<Self, Error> {
         Ok(load(kind, name, false, 0)?.0)
     }
@@ -61,7 +51,7 @@ impl Native {
         Ok(load(kind, name, false, left_out)?.0)
     }
 
-    /// What `link` has registered.
+    /// The congestion control that `link` has registered.
     pub(super) fn held(name: &str, instructions: Vec<(&'static str, u32)>, link: OwnedFd) -> Self {
         Self { name: name.to_string(), instructions, _link: link }
     }

@@ -1,12 +1,12 @@
-//! What of a datapath stays in a BPF file system when its process ends.
+//! The part of a datapath that stays in a BPF file system when its process ends.
 //!
 //! ```text
 //! FOLDER/         locked by the process that uses it
 //!   5f3c01d2/     the layout of the maps; all that is kept, or nothing
 //!     link records wakes slots modes free_slots counts owners holders
 //! ```
-//! A set is put together in another place and renamed: who dies meanwhile leaves none that a
-//! successor could take for whole.
+//! A set is put together in another place and renamed: a process that dies meanwhile leaves no set
+//! that a successor could take for whole.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -23,14 +23,14 @@ use crate::Error;
 /// The maps that are kept, by the names of their files.
 pub(super) const MAPS: [&str; 8] =
     ["records", "wakes", "slots", "modes", "free_slots", "counts", "owners", "holders"];
-/// The file of the link, beside the maps.
+/// The file of the link, next to the maps.
 const LINK: &str = "link";
 /// Where a set is put together.
 const STAGING: &str = "unfinished";
 
-/// What older programs write into the maps and read from them, which go on as long as connections
-/// use them: the declarations, how records are written, how decisions are read and what they mean, and
-/// how slots change hands, whatever stands in their comments.
+/// Fingerprint of the headers that define how programs use the maps. Older programs go on writing and
+/// reading the maps as long as connections use them. Covers the declarations, how records are written,
+/// how decisions are read and their meaning, and how slots change hands, but no comments.
 const LAYOUT: u32 = {
     let headers: [&[u8]; 7] = [
         include_bytes!("../../bpf/tcp_flow.h"),
@@ -73,20 +73,20 @@ const fn fingerprint(mut hash: u32, text: &[u8]) -> u32 {
     hash
 }
 
-/// A folder for the pins of one name, of which this process is the only user.
+/// A folder for the pins of one name, with this process as its only user.
 #[derive(Debug)]
 pub(super) struct Pins {
     folder: PathBuf,
-    /// The kernel ends the lock with the process, whatever ends that.
+    /// The kernel ends the lock with the process, however the process ends.
     _lock: File,
     is_kept: bool,
 }
 
 impl Pins {
-    /// Takes `folder`, which is made where it is missing. What somebody left unfinished goes.
+    /// Takes `folder`, which is made where it is missing. Removes an unfinished set.
     ///
-    /// Errors: another process uses it; what stands there has another layout or is not whole; other
-    /// users could put something there.
+    /// Errors: another process uses it; the set in it has another layout or is not whole; other users
+    /// could put something there.
     pub(super) fn open(folder: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Pin { path: folder.to_path_buf(), source };
         let mut made = DirBuilder::new();
@@ -147,17 +147,17 @@ impl Pins {
         let kept = pinned.and_then(|()| fs::rename(&staging, &set).map_err(failed(&set)));
         match kept {
             Ok(()) => self.is_kept = true,
-            // The first error is the one to tell.
+            // The first error is the one to report.
             Err(_) => drop(remove(&staging)),
         }
         kept
     }
 
-    /// Removes what is kept, and the folder.
+    /// Removes the pins and the folder.
     pub(super) fn give_up(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.is_kept) {
             remove(&self.set())?;
-            // Others' files may have come.
+            // Other programs' files may have come.
             let _ = fs::remove_dir(&self.folder);
         }
         Ok(())
@@ -175,8 +175,8 @@ impl Drop for Pins {
     }
 }
 
-/// A BPF file system lets every user make folders, and maps found here are believed to be ours: the
-/// folder must be, and nobody else may move it away.
+/// A BPF file system lets every user make folders, and maps found here are believed to be ours. So the
+/// folder must be ours, and no other user may be able to move it away.
 fn check_owner(folder: &Path) -> Result<(), Error> {
     const OTHERS_WRITE: u32 = 0o022;
     const STICKY: u32 = 0o1000;
@@ -277,7 +277,8 @@ mod tests {
             assert!(matches!(&error, Error::PinsExposed { path } if path == exposed), "{error}");
             fs::set_permissions(exposed, Permissions::from_mode(0o755)).unwrap();
         }
-        // As temporary folders and BPF file systems are: everybody's, and each what he made.
+        // Like temporary folders and BPF file systems: every user may write, and remove only files of
+        // its own.
         fs::set_permissions(&above, Permissions::from_mode(0o1777)).unwrap();
         drop(Pins::open(&folder).unwrap());
         fs::remove_dir(&above).unwrap();

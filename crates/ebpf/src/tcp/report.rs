@@ -1,10 +1,10 @@
-//! What the datapath tells of a connection: 128-byte records (`struct report` and `struct opened` of
-//! `bpf/tcp_flow.h`).
+//! Records that the datapath writes about a connection, 128 bytes each (`struct report` and `struct
+//! opened` of `bpf/tcp_flow.h`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use forebay_core::cc::CongestionEvent;
-use forebay_core::cc::law::SSTHRESH_INFINITE;
+use forebay_core::cc::interim::SSTHRESH_INFINITE;
 use forebay_core::units::{ByteCount, Rate, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -23,16 +23,16 @@ pub struct FlowId {
     pub generation: u32,
 }
 
-/// Which law a connection is under.
+/// Which algorithm a connection is under.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum Mode {
-    /// The datapath's first law: nothing was decided yet.
+    /// The datapath's first law, before any decision.
     #[default]
     Start,
     /// The law of the last decision.
     Agent,
-    /// Reno or Cubic in the kernel: nobody has answered for too long.
+    /// Reno or Cubic in the kernel: no answer came for too long.
     Fallback,
 }
 
@@ -82,8 +82,8 @@ impl Events {
     pub const CLOSE: Self = Self(1 << 1);
     /// Something sent after the last report has been acknowledged.
     pub const ROUND: Self = Self(1 << 2);
-    /// The time between reports has passed; where one a round is asked for, 5/4 of a round trip in which
-    /// holes were being repaired.
+    /// The time between reports has passed. With reports per round: 5/4 of a round trip in which holes
+    /// were being repaired.
     pub const TIMER: Self = Self(1 << 3);
     /// A recovery began.
     pub const LOSS: Self = Self(1 << 4);
@@ -91,7 +91,7 @@ impl Events {
     pub const RTO: Self = Self(1 << 5);
     /// The losses of an episode are repaired.
     pub const RECOVERY_END: Self = Self(1 << 6);
-    /// The last reduction was for nothing and has been taken back.
+    /// The last reduction was needless and has been taken back.
     pub const SPURIOUS: Self = Self(1 << 7);
     /// A reduction for a mark began.
     pub const ECN: Self = Self(1 << 8);
@@ -105,11 +105,11 @@ impl Events {
     pub const TRIP_LOSS: Self = Self(1 << 12);
     /// The tripwire of marks.
     pub const TRIP_CE: Self = Self(1 << 13);
-    /// The connection fell back to the kernel's law.
+    /// The connection fell back to the kernel's algorithm.
     pub const FALLBACK: Self = Self(1 << 14);
-    /// The connection left the kernel's law.
+    /// The connection left the kernel's algorithm.
     pub const RESUMED: Self = Self(1 << 15);
-    /// Events of which [`Report::congestion_events`] tells.
+    /// Events that [`Report::congestion_events`] returns.
     const CONGESTION: Self = Self(
         Self::LOSS.0
             | Self::RTO.0
@@ -136,14 +136,13 @@ impl Events {
     }
 }
 
-/// What every record begins with. Counters run from the start of the connection and wrap.
+/// The beginning of every record. Counters run from the start of the connection and wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Connection that the report is of; a recording has no slots of the kernel.
     #[serde(skip)]
     pub flow: FlowId,
-    /// Number of the record among those of the connection, from 1; those that found no room
-    /// count too.
+    /// Number of the record within the connection, from 1; records that found no room count too.
     pub seq: u32,
     /// Why, and what happened.
     pub events: Events,
@@ -191,7 +190,7 @@ pub struct Opened {
     pub netns: u32,
 }
 
-/// What happened on a connection since its last record.
+/// Events and measurements of a connection since its last record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Counters, window and segment size.
@@ -210,7 +209,7 @@ pub struct Report {
     pub acks: u32,
     /// Segments of the kernel's newest rate sample; 0: none.
     pub rate_delivered: u32,
-    /// The time over which it says that they arrived, about a round trip.
+    /// The time over which these segments arrived, by the sample: about a round trip.
     pub rate_interval_us: u32,
     /// The time over which they had left.
     pub send_interval_us: u32,
@@ -222,12 +221,12 @@ pub struct Report {
     pub packets_out: u32,
     /// A rate sample since the last record was limited by the application.
     pub app_limited: bool,
-    /// An acknowledgement since the last record found that what there was to send filled the window.
+    /// An acknowledgement since the last record found the window filled.
     pub cwnd_limited: bool,
     /// Timeouts that the pause lasted, with [`Events::IDLE`].
     pub idle_timeouts: u8,
-    /// For a timeout no more than so many segments were outstanding, which did not fill the window:
-    /// the datapath has lowered it by half of the rest where the law has an ssthresh (RFC 2861, 3).
+    /// Most segments outstanding for a timeout, if they did not fill the window. The datapath has
+    /// lowered the window by half of the rest where the law has an ssthresh (RFC 2861, 3).
     pub underused: Option<u32>,
 }
 
@@ -236,7 +235,7 @@ pub struct Report {
 pub enum Record {
     /// A connection begins.
     Opened(Opened),
-    /// Something to tell of one.
+    /// A later record of a connection.
     Report(Report),
 }
 
@@ -260,7 +259,7 @@ impl Record {
         Some(Self::Opened(Opened { head, local, remote, netns: opened.netns }))
     }
 
-    /// What it begins with.
+    /// The beginning of the record.
     pub fn head(&self) -> &Head {
         match self {
             Self::Opened(opened) => &opened.head,
@@ -269,7 +268,7 @@ impl Record {
     }
 }
 
-/// Zero stands for none.
+/// Zero means that there is no value.
 fn known(value: u32) -> Option<u32> {
     (value > 0).then_some(value)
 }
@@ -372,15 +371,15 @@ impl Report {
         self.underused.is_some() || self.head.events.contains(Events::CONGESTION)
     }
 
-    /// What the algorithm must be told, in the order in which it happened: mostly at the end of the
+    /// The events for the algorithm, in the order in which they happened. Most are at the end of the
     /// interval that the record covers, since it closes with a loss, a timeout or the end of either.
     pub fn congestion_events(&self) -> impl Iterator<Item = CongestionEvent> + use<> {
         let head = &self.head;
         let found = head.events;
         let bytes = |segments: u32| ByteCount::new(u64::from(segments) * u64::from(head.mss));
         let cwnd = bytes(head.cwnd);
-        // What is under way began after another was undone or ended, which the same acknowledgement may
-        // do (tcp_fastretrans_alert).
+        // The current reduction began after another was undone or ended, which the same acknowledgement
+        // may do (tcp_fastretrans_alert).
         let is_under_way = !matches!(head.ca_state, CaState::Open | CaState::Disorder);
         let (ends, is_undone) =
             (found.contains(Events::RECOVERY_END), found.contains(Events::SPURIOUS));
@@ -406,7 +405,7 @@ impl Report {
 pub(crate) mod tests {
     use super::*;
 
-    /// A record of zeros but for what makes it one.
+    /// A record of zeros except for the fields that make it valid.
     pub(crate) fn blank(events: Events) -> types::report {
         let (generation, seq, mode, mss) = (7, 3, 2, 1448);
         let events = events.bits();
@@ -414,7 +413,7 @@ pub(crate) mod tests {
         types::report { head, ..types::report::default() }
     }
 
-    /// One that is not a connection's first.
+    /// A record that is not a connection's first.
     pub(crate) fn parsed(record: &types::report) -> Report {
         match Record::parse(record.as_bytes()) {
             Some(Record::Report(report)) => report,

@@ -1,9 +1,8 @@
 //! Who holds the slots of a datapath, in memory shared with the kernel (`bpf/tcp_share.h`).
 //!
-//! A slot is counted in a cell of 64 bits, uid and count, where it is taken, and in no other where it is
-//! given back: the cell stands beside the slot (`owners`). Both sides add and subtract atomically. A uid
-//! finds its set of cells by an odd number that nobody knows, so that no user can choose uids that fill
-//! the set of another.
+//! A slot is counted in a cell of 64 bits, uid and count, where it is taken, and given back in the same cell,
+//! which `owners` keeps for each slot. Both sides add and subtract atomically. A uid finds its set of cells
+//! by a secret odd number, so that no user can choose uids that fill the set of another.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,22 +13,22 @@ use crate::mapped::MappedWords;
 use crate::skel::tcp_datapath::types;
 use crate::skel::word_of;
 
-/// Cells of a set, which are its words, and those of `struct shares`.
+/// Words of a set, one for each cell, and places of the words in `struct shares`.
 const SET_WORDS: usize = size_of::<types::holder_set>() / 8;
 const USED_WORD: usize = word_of!(types::shares, used);
 const SLOTS_WORD: usize = word_of!(types::shares, slots);
 const RESERVE_WORD: usize = word_of!(types::shares, reserve);
 const HASH_WORD: usize = word_of!(types::shares, hash);
 const SHIFT_WORD: usize = word_of!(types::shares, shift);
-/// A uid gets another slot while it holds at most so many times what is free (`bpf/tcp_share.h`): alone it has three
-/// quarters at most.
+/// A uid gets another slot while it holds at most this many times the free slots (`bpf/tcp_share.h`): alone
+/// it has three quarters at most.
 pub const SHARE_OF_FREE: u32 = 3;
-/// Slots for each of which there is a set: at most half of the cells are in use.
+/// Slots for each set, so that at most half of the cells are in use.
 const SLOTS_OF_SET: u32 = 8;
-/// One slot in so many is root's alone.
+/// Divides the slots: one part is root's alone.
 const RESERVE_PARTS: u32 = 16;
-/// In the low half of an owner: its slot is counted in no cell. Otherwise it is the cell's number plus
-/// one, and 0 that nobody has taken the slot yet.
+/// In the low half of an owner: its slot is counted in no cell. Otherwise the low half is the cell's number
+/// plus one, or 0 while the slot has not been taken.
 const UNCOUNTED: u32 = u32::MAX;
 
 /// A user and how many slots its connections hold.
@@ -48,13 +47,13 @@ pub(super) struct Shares {
     owners: MappedWords,
 }
 
-/// Sets for so many slots, a power of two of at least two.
+/// Sets for `flows` slots, a power of two of at least two.
 const fn sets(flows: u32) -> u32 {
     let sets = flows.div_ceil(SLOTS_OF_SET);
     if sets < 2 { 2 } else { sets.next_power_of_two() }
 }
 
-/// Entries of `holders` for so many slots.
+/// Entries of `holders` for `flows` slots.
 pub(super) const fn entries(flows: u32) -> u32 {
     1 + sets(flows)
 }
@@ -100,12 +99,12 @@ impl Shares {
         self.word(RESERVE_WORD).load(Ordering::Relaxed) as u32
     }
 
-    /// Who took a slot last; to be read before another can take it.
+    /// The owner that took a slot last; to be read before another can take it.
     pub(super) fn owner(&self, slot: u32) -> u64 {
         self.owners.words().get(slot as usize).map_or(0, |owner| owner.load(Ordering::Relaxed))
     }
 
-    /// The uid of that.
+    /// The uid that took a slot last.
     pub(super) fn uid(&self, slot: u32) -> u32 {
         (self.owner(slot) >> 32) as u32
     }
@@ -124,7 +123,7 @@ impl Shares {
         }
     }
 
-    /// Who holds slots, those who hold most first.
+    /// The users that hold slots, the largest holder first.
     pub(super) fn holders(&self) -> Vec<Holder> {
         let mut slots: BTreeMap<u32, u32> = BTreeMap::new();
         for word in self.cells().iter().map(|cell| cell.load(Ordering::Relaxed)) {
@@ -138,7 +137,7 @@ impl Shares {
         holders
     }
 
-    /// For tests: every cell, of whatever uid, and what all of them hold.
+    /// For tests: every cell, of whatever uid, and the slots that are taken together.
     #[cfg(test)]
     pub(super) fn all(&self) -> (&[AtomicU64], &AtomicU64) {
         (self.cells(), self.word(USED_WORD))

@@ -1,17 +1,17 @@
-//! What the datapath is told: a slot of 64 bytes for each connection, in memory shared with the
-//! kernel (`struct slot` of `bpf/tcp_flow.h`).
+//! Decisions for the datapath: a slot of 64 bytes for each connection, in memory shared with the kernel
+//! (`struct slot` of `bpf/tcp_flow.h`).
 //!
-//! A slot has one writer. Its count is odd while it is written; the datapath takes what it has read
-//! only if the count was even and the same before and after, and the sum over the words agrees,
-//! which also holds where the machine reorders stores. Nothing else in it is trusted: the datapath
-//! clamps every number.
+//! A slot has one writer. Its count is odd while it is written. The datapath takes a reading only if
+//! the count was even and the same before and after, and the sum over the words agrees. That also holds
+//! where the machine reorders stores. Nothing else in a slot is trusted: the datapath clamps every
+//! number.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
 
-use forebay_core::cc::law::{SEGMENTS_MAX, SlowStart, Terms, in_segments};
-use forebay_core::cc::{Law, SendLimits};
+use forebay_core::cc::interim::{SEGMENTS_MAX, SlowStart, Terms, in_segments};
+use forebay_core::cc::{Interim, SendLimits};
 use forebay_core::units::{ByteCount, Duration, Rate};
 
 use super::report::Head;
@@ -22,7 +22,7 @@ pub(crate) use crate::skel::tcp_datapath::types::slot as Slot;
 
 const SLOT_WORDS: usize = size_of::<Slot>() / 8;
 
-/// When a report closes, where nothing asks for one at once.
+/// When a report closes, unless an event closes it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
     /// With each round, as long as the last report is so old.
@@ -39,12 +39,12 @@ pub enum Cadence {
 pub struct Reporting {
     /// When the kernel reports.
     pub cadence: Cadence,
-    /// Each report wakes its reader, not only what is urgent.
+    /// Each report wakes its reader, not only an urgent one.
     pub wake: bool,
 }
 
 impl Default for Reporting {
-    /// A report a round, no more than one a millisecond, and none wakes.
+    /// A report per round, at most one per millisecond, and none wakes.
     fn default() -> Self {
         Self { cadence: Cadence::Round { at_least: Duration::from_millis(1) }, wake: false }
     }
@@ -61,27 +61,27 @@ impl Reporting {
     }
 }
 
-/// What a connection is to do, in segments.
+/// A decision about a connection, in segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// The window, counted from the one that was reported where the law moves it; `None` leaves it.
+    /// The window, counted from the reported window where the interim moves it; `None` leaves it.
     pub cwnd: Option<u32>,
     /// Slow-start threshold; `None` leaves it.
     pub ssthresh: Option<u32>,
     /// Pacing rate; `None`: not paced.
     pub pacing_rate: Option<Rate>,
-    /// What it does until the next decision.
+    /// The terms that it follows until the next decision.
     pub terms: Terms,
     /// When it reports.
     pub reporting: Reporting,
 }
 
 impl Decision {
-    /// Limits and law of an algorithm for segments of `mss` bytes ([`Head::mss`]).
-    pub fn new(limits: &SendLimits, law: &Law, mss: u32, reporting: Reporting) -> Self {
+    /// Limits and interim of an algorithm for segments of `mss` bytes ([`Head::mss`]).
+    pub fn new(limits: &SendLimits, interim: &Interim, mss: u32, reporting: Reporting) -> Self {
         let mss = ByteCount::new(u64::from(mss));
         let (cwnd, ssthresh) = in_segments(limits, mss);
-        let terms = Terms::new(law, mss);
+        let terms = Terms::new(interim, mss);
         Self { cwnd, ssthresh, pacing_rate: limits.pacing_rate, terms, reporting }
     }
 }
@@ -185,7 +185,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::cc::law::Beta;
+    use forebay_core::cc::interim::Beta;
 
     use super::super::report::{Events, tests};
     use super::*;
@@ -203,14 +203,14 @@ mod tests {
             pacing_rate: Some(Rate::from_bits_per_sec(7)),
             ..SendLimits::default()
         };
-        let law = Law {
+        let interim = Interim {
             growth: ByteCount::new(724),
             slow_start: SlowStart::HyStartPlusPlus,
             beta: Some(Beta::of(7, 10)),
-            ..Law::HOLD
+            ..Interim::HOLD
         };
         let reporting = Reporting { wake: true, ..Reporting::default() };
-        let decision = Decision::new(&limits, &law, 1448, reporting);
+        let decision = Decision::new(&limits, &interim, 1448, reporting);
         let slot = Slot::new(&head(), &decision);
         assert_eq!((slot.generation, slot.answered, slot.answered_us), (7, 3, 5_000));
         assert_eq!((slot.cwnd, slot.known_cwnd, slot.ssthresh), (20, 20, 0));

@@ -1,7 +1,7 @@
 //! All connections of an agent, by the slots of the kernel's tables. No clock and no I/O.
 //!
-//! Records of a batch are taken one after the other ([`Connections::on_record`]); then every
-//! connection that something was heard of is decided about once ([`Connections::decide`]).
+//! [`Connections::on_record`] takes the records of a batch one after the other. Then
+//! [`Connections::decide`] decides once for every connection with a new record or a due timer.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,44 +10,46 @@ use std::time::Duration;
 use forebay_core::units::{Rate, Timestamp};
 use forebay_ebpf::tcp::{Decision, Events, FlowId, Head, Mode, Opened, Record, Report};
 
-use super::flow::{Flow, Origin, Terms};
-use super::recording::{Open, Recorder, Row};
+use super::flow::{Flow, FlowOrigin, Terms};
+use super::recording::{Open, Recorder, RecordingRow};
 use super::rows::{DecisionRow, ReportRow};
 use super::rules::Rules;
-use super::status::{FlowStatus, Totals};
+use super::status::{AgentTotals, FlowStatus};
 
-/// A slot of one of the kernel's tables: which table, and which slot of it.
-type Place = (usize, u32);
+/// A slot in one of the kernel's tables: index of the table, number of the slot.
+type SlotPlace = (usize, u32);
 
 /// Segments up to which a connection counts as just opened: a first window (RFC 6928).
 const YOUNG: u32 = 10;
 
-/// A round trip counts as the shortest for so long after it was last seen.
+/// Time for which the shortest round trip counts after it was last seen.
 const SHORTEST_FOR: Duration = Duration::from_millis(100);
 
-/// A connection and what the agent knows about it besides.
+/// A connection and the state that the agent keeps for it.
 struct Connection {
     flow: Flow,
-    /// Number of the connection among all of this agent.
+    /// Number of the connection, unique within this agent.
     number: u64,
     addresses: Option<(SocketAddr, SocketAddr)>,
-    /// Waits for a decision.
+    /// The connection waits for a decision.
     is_due: bool,
-    /// When the oldest record was written that waits for it; `None`: a timer alone asked for it.
+    /// When the kernel wrote the oldest record that waits for a decision; `None`: only a timer asked
+    /// for one.
     waits_since: Option<Timestamp>,
     timer: Option<Timestamp>,
     has_told_failure: bool,
 }
 
-/// What a connection is told.
-pub struct Answer<'a> {
+/// The agent's answer to a connection.
+pub struct FlowAnswer<'a> {
     /// Table of the connection.
     pub table: usize,
     /// The newest record, which is answered.
     pub head: &'a Head,
     /// The decision.
     pub decision: &'a Decision,
-    /// When the oldest record was written that waited for it; `None`: only a timer did.
+    /// When the kernel wrote the oldest record that waited for this decision; `None`: only a timer
+    /// asked for one.
     pub waits_since: Option<Timestamp>,
 }
 
@@ -58,17 +60,17 @@ pub struct Connections {
     seed: u64,
     /// By table and slot.
     tables: Vec<Vec<Option<Box<Connection>>>>,
-    due: Vec<Place>,
-    timers: BTreeSet<(Timestamp, Place)>,
+    due: Vec<SlotPlace>,
+    timers: BTreeSet<(Timestamp, SlotPlace)>,
     recorder: Recorder,
-    totals: Totals,
-    /// The shortest round trip of all, and when it was last seen.
+    totals: AgentTotals,
+    /// The shortest round trip of all connections, and when it was last seen.
     shortest_rtt: Option<(Duration, Timestamp)>,
 }
 
 impl Connections {
-    /// None yet. Each algorithm that `rules` offers has a table of its own, with its number. `seed`
-    /// is that of all random choices of all algorithms.
+    /// Starts without connections. Each algorithm that `rules` offers has a table with its number. All
+    /// random choices of all algorithms derive from `seed`.
     pub fn new(rules: Rules, terms: Terms, seed: u64, recorder: Recorder) -> Self {
         let tables = rules.choices().iter().map(|_| Vec::new()).collect();
         Self {
@@ -79,12 +81,12 @@ impl Connections {
             due: Vec::new(),
             timers: BTreeSet::new(),
             recorder,
-            totals: Totals::default(),
+            totals: AgentTotals::default(),
             shortest_rtt: None,
         }
     }
 
-    /// Takes a record of table `table`.
+    /// Takes a record of the table with this number.
     pub fn on_record(&mut self, table: usize, record: &Record) {
         match record {
             Record::Opened(opened) => self.on_opened(table, opened),
@@ -99,7 +101,8 @@ impl Connections {
             let Some(connection) = get(&mut self.tables, place) else { continue };
             connection.timer = None;
             connection.flow.on_timer(now);
-            self.recorder.put(Row::Timer { flow: connection.number, at_ns: now.as_nanos() });
+            self.recorder
+                .put(RecordingRow::Timer { flow: connection.number, at_ns: now.as_nanos() });
             self.set_due(place, None);
         }
     }
@@ -109,13 +112,13 @@ impl Connections {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Decides about every connection that was heard of since the last call or whose timer was due,
-    /// and hands each answer to `write`.
-    pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(Answer<'_>)) {
+    /// Decides for every connection with a new record or a due timer since the last call, and hands
+    /// each answer to `write`.
+    pub fn decide(&mut self, now: Timestamp, write: &mut dyn FnMut(FlowAnswer<'_>)) {
         let mut due = std::mem::take(&mut self.due);
         for place in due.drain(..) {
             let Some(connection) = get(&mut self.tables, place) else { continue };
-            // A slot that was used again stands there twice.
+            // A reused slot is listed twice.
             if !std::mem::take(&mut connection.is_due) {
                 continue;
             }
@@ -124,11 +127,11 @@ impl Connections {
                 self.totals.stale += 1;
             } else if let Some(decision) = connection.flow.decide(&self.terms) {
                 let head = connection.flow.head();
-                write(Answer { table: place.0, head, decision: &decision, waits_since });
+                write(FlowAnswer { table: place.0, head, decision: &decision, waits_since });
                 self.totals.decisions += 1;
                 if self.recorder.is_on() {
                     let row = DecisionRow::of(connection.number, head.seq, &decision);
-                    self.recorder.put(Row::Decision(row));
+                    self.recorder.put(RecordingRow::Decision(row));
                 }
                 let rtt = Duration::from_micros(u64::from(head.srtt_us));
                 let is_shorter = |(shortest, at): (Duration, Timestamp)| {
@@ -145,19 +148,19 @@ impl Connections {
         self.due = due;
     }
 
-    /// The shortest smoothed round trip among those decided about in the last 100 ms, or the last
-    /// that was if there were none.
+    /// The shortest smoothed round trip among the connections decided for in the last 100 ms; if there
+    /// were none, the last known one.
     pub fn shortest_rtt(&self) -> Option<Duration> {
         self.shortest_rtt.map(|(rtt, _)| rtt)
     }
 
-    /// When a connection was last heard of; `None`: never.
+    /// When the last record of a connection came; `None`: never.
     pub fn heard(&self, table: usize, flow: FlowId) -> Option<Timestamp> {
         let connection = self.tables.get(table)?.get(flow.slot as usize)?.as_deref()?;
         Some(connection.flow.head()).filter(|head| head.flow == flow).map(|head| head.at)
     }
 
-    /// The connections of which `has_ended` holds.
+    /// The connections for which `has_ended` holds.
     pub fn ended(&self, has_ended: &dyn Fn(usize, FlowId) -> bool) -> Vec<(usize, FlowId)> {
         let all = self.tables.iter().enumerate().flat_map(|(table, slots)| {
             slots.iter().flatten().map(move |connection| (table, connection.flow.head().flow))
@@ -165,7 +168,7 @@ impl Connections {
         all.filter(|(table, flow)| has_ended(*table, *flow)).collect()
     }
 
-    /// Drops those of `ended` that are there still: their last record found no room.
+    /// Drops the connections of `ended` that are still there: their last record found no room.
     pub fn drop_unheard(&mut self, ended: &[(usize, FlowId)]) {
         for (table, flow) in ended {
             let place = (*table, flow.slot);
@@ -176,7 +179,7 @@ impl Connections {
         }
     }
 
-    /// Drops a connection whose slot was taken back.
+    /// Drops a connection from which the kernel has taken its slot.
     pub fn lose(&mut self, table: usize, flow: FlowId) {
         self.totals.taken_back += 1;
         let place = (table, flow.slot);
@@ -185,22 +188,22 @@ impl Connections {
         }
     }
 
-    /// What was counted of all connections, those that are gone among them.
-    pub fn totals(&self) -> Totals {
+    /// Counts over all connections, closed ones included.
+    pub fn totals(&self) -> AgentTotals {
         self.totals
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn len(&self) -> usize {
         self.tables.iter().flatten().flatten().count()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Every connection, by table and slot.
+    /// State of every connection, by table and slot.
     pub fn status(&mut self, now: Timestamp) -> Vec<FlowStatus> {
         let mut rows = Vec::new();
         for (table, slots) in self.tables.iter_mut().enumerate() {
@@ -215,9 +218,9 @@ impl Connections {
     fn on_opened(&mut self, table: usize, opened: &Opened) {
         let (place, head) = ((table, opened.head.flow.slot), opened.head);
         let choice = self.rules.choose(opened.remote, table).clone();
-        // A connection may select its algorithm when it is under way.
+        // A connection may select its algorithm after it has sent data.
         let is_young = head.delivered <= YOUNG;
-        let origin = if is_young { Origin::Opened } else { Origin::Adopted };
+        let origin = if is_young { FlowOrigin::Opened } else { FlowOrigin::Adopted };
         let flow = Flow::new(origin, head, &choice, self.next_seed());
         self.insert(place, flow, Some((opened.local, opened.remote)), origin, None);
         self.set_due(place, Some(opened.head.at));
@@ -228,20 +231,20 @@ impl Connections {
         let is_last = report.head.events.contains(Events::CLOSE);
         let generation = report.head.flow.generation;
         let known = get(&mut self.tables, place).map(|it| it.flow.head().flow.generation);
-        // Later connections have later numbers. One that lost its slot at this moment may have written
-        // its last record after the first of the next.
+        // Later connections have later numbers. A connection that has just lost its slot may have
+        // written its last record after the first record of the next one.
         if known.is_some_and(|known| known.wrapping_sub(generation).cast_signed() > 0) {
             return;
         }
         match (known == Some(generation), is_last) {
             (false, true) => return,
             (false, false) => {
-                // Its first record was another agent's: its destination is not known here, so no
-                // rule can be about it.
+                // Another agent took the first record: the destination is unknown here, so no rule can
+                // match.
                 let Some(choice) = self.rules.choices().get(table).cloned() else { return };
                 let seed = self.next_seed();
-                let flow = Flow::new(Origin::Adopted, report.head, &choice, seed);
-                self.insert(place, flow, None, Origin::Adopted, Some(report));
+                let flow = Flow::new(FlowOrigin::Adopted, report.head, &choice, seed);
+                self.insert(place, flow, None, FlowOrigin::Adopted, Some(report));
             }
             (true, _) => self.take(place, report),
         }
@@ -252,38 +255,40 @@ impl Connections {
         }
     }
 
-    fn take(&mut self, place: Place, report: &Report) {
+    fn take(&mut self, place: SlotPlace, report: &Report) {
         let Some(connection) = get(&mut self.tables, place) else { return };
         let missed = connection.flow.counts().missed;
         connection.flow.on_report(report);
         self.totals.reports += 1;
         self.totals.missed += connection.flow.counts().missed - missed;
         if self.recorder.is_on() {
-            self.recorder.put(Row::Report(ReportRow { flow: connection.number, report: *report }));
+            self.recorder
+                .put(RecordingRow::Report(ReportRow { flow: connection.number, report: *report }));
         }
         connection.tell_failure(&mut self.totals);
     }
 
     fn next_seed(&self) -> u64 {
-        // Steps of 2^64 divided by the golden ratio: all different, and none near the last.
+        // Steps of 2^64 divided by the golden ratio: all seeds differ, and none is near the previous
+        // one.
         self.seed.wrapping_add(self.totals.opened.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     fn insert(
         &mut self,
-        place: Place,
+        place: SlotPlace,
         flow: Flow,
         addresses: Option<(SocketAddr, SocketAddr)>,
-        origin: Origin,
+        origin: FlowOrigin,
         first: Option<&Report>,
     ) {
         self.remove(place);
         let number = self.totals.opened;
         self.totals.opened += 1;
         if self.recorder.is_on() {
-            self.recorder.put(Row::Open(Open {
+            self.recorder.put(RecordingRow::Open(Open {
                 flow: number,
-                adopted: origin == Origin::Adopted,
+                adopted: origin == FlowOrigin::Adopted,
                 cc: flow.choice().spec().clone(),
                 seed: flow.seed(),
                 remote: addresses.map(|(_, remote)| remote.to_string()),
@@ -309,18 +314,19 @@ impl Connections {
         slots[slot] = Some(Box::new(connection));
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: SlotPlace) {
         let slot = self.tables.get_mut(place.0).and_then(|slots| slots.get_mut(place.1 as usize));
         let Some(connection) = slot.and_then(Option::take) else { return };
         if let Some(at) = connection.timer {
             self.timers.remove(&(at, place));
         }
         self.totals.closed += 1;
-        self.recorder.put(Row::Close { flow: connection.number });
+        self.recorder.put(RecordingRow::Close { flow: connection.number });
     }
 
-    /// The connection waits for a decision: of a record that was written `at`, or of a timer.
-    fn set_due(&mut self, place: Place, at: Option<Timestamp>) {
+    /// Marks the connection as waiting for a decision, on a record that was written `at`, or on a
+    /// timer.
+    fn set_due(&mut self, place: SlotPlace, at: Option<Timestamp>) {
         let Some(connection) = get(&mut self.tables, place) else { return };
         connection.waits_since = connection.waits_since.or(at);
         if !std::mem::replace(&mut connection.is_due, true) {
@@ -328,7 +334,7 @@ impl Connections {
         }
     }
 
-    fn set_timer(&mut self, place: Place, at: Option<Timestamp>) {
+    fn set_timer(&mut self, place: SlotPlace, at: Option<Timestamp>) {
         let Some(connection) = get(&mut self.tables, place) else { return };
         let before = std::mem::replace(&mut connection.timer, at);
         if before == at {
@@ -343,13 +349,13 @@ impl Connections {
     }
 }
 
-fn get(tables: &mut [Vec<Option<Box<Connection>>>], place: Place) -> Option<&mut Connection> {
+fn get(tables: &mut [Vec<Option<Box<Connection>>>], place: SlotPlace) -> Option<&mut Connection> {
     tables.get_mut(place.0)?.get_mut(place.1 as usize)?.as_deref_mut()
 }
 
 impl Connection {
     /// Logs once that the algorithm has failed.
-    fn tell_failure(&mut self, totals: &mut Totals) {
+    fn tell_failure(&mut self, totals: &mut AgentTotals) {
         if let Some(reason) = self.flow.failure()
             && !std::mem::replace(&mut self.has_told_failure, true)
         {

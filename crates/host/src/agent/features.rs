@@ -1,44 +1,44 @@
-//! What an agent needs of the kernel, and what of that is missing here.
+//! Kernel features that an agent needs, and a check for missing ones.
 //!
-//! | kernel | what an agent needs of it |
+//! | kernel | needed feature |
 //! |---|---|
-//! | 5.6 | congestion control in BPF (`struct_ops`), for which the kernel must tell its types (BTF) |
+//! | 5.6 | congestion control in BPF (`struct_ops`), which needs the types of the kernel (BTF) |
 //! | 5.8 | BPF ring buffers |
 //! | 6.0 | pacing rate and window may be written by a congestion control in BPF |
-//! | 6.4 | a congestion control held by a BPF link, which goes with its process |
+//! | 6.4 | a congestion control held by a BPF link, which ends with its process |
 //!
-//! Before 6.10 `cong_control` has two arguments, and the stamp of the window may not be written: the loader
-//! takes another entry and leaves that out (`docs/agent.md`; untried).
+//! Before 6.10 `cong_control` has two arguments, and BPF may not write the time stamp of the window. The
+//! loader then takes another entry and does not write the stamp (`docs/agent.md`; untried).
 
 use std::fs;
 use std::path::Path;
 
 use crate::kernel::{release, version};
 
-/// The oldest kernel with all of it.
+/// The oldest kernel with all of these features.
 pub const KERNEL_MIN: (u32, u32) = (6, 4);
 
-/// Where the kernel tells its types.
+/// File with the types of the kernel.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// Whether programs are compiled; `struct_ops` needs that.
+/// Whether the kernel compiles BPF programs; `struct_ops` needs that.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
-/// What is missing, in one sentence.
+/// A missing feature, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// Too old.
+    /// The kernel is too old.
     #[error(
         "Linux {0} cannot hold a congestion control by a BPF link: forebay agent needs Linux 6.4 or \
          later"
     )]
     Version(String),
-    /// No BTF.
+    /// The kernel has no BTF.
     #[error(
         "this kernel does not tell its types (no {BTF}): forebay agent needs one built with \
          CONFIG_DEBUG_INFO_BTF"
     )]
     Btf,
-    /// No JIT.
+    /// The JIT compiler is off.
     #[error(
         "the BPF JIT is off, which congestion control in BPF needs: sysctl -w \
          net.core.bpf_jit_enable=1"
@@ -46,7 +46,7 @@ pub enum Missing {
     Jit,
 }
 
-/// Says what is missing first, if anything is.
+/// Returns the first missing feature as an error.
 pub fn check() -> Result<(), Missing> {
     let jit = fs::read_to_string(JIT).ok();
     judge(&release(), Path::new(BTF).exists(), jit.as_deref().map(str::trim))

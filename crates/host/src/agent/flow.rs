@@ -1,15 +1,16 @@
-//! One connection: its algorithm, fed with what the kernel reports. No clock and no I/O: the same
-//! records at the same times give the same decisions, bit for bit, which is what a recording shows.
+//! One connection: its algorithm, fed with the reports of the kernel. No clock and no I/O: the same
+//! records at the same times give the same decisions, bit for bit. A replay of a recording verifies
+//! that.
 //!
 //! ```text
-//! report ─► what was acknowledged ─► events ─► what was lost ─► decision
+//! report ─► acknowledged data ─► events ─► lost data ─► decision
 //! ```
-//! A report covers a while, mostly a round trip, and its events end it: what was acknowledged came
-//! before them. Only of a single acknowledgement a loss comes first, as [`CongestionEvent`] says, and
-//! a pause that it ends.
+//! A report covers some time, mostly a round trip, and its events are at the end of that time: the
+//! acknowledgements came before them. In a report of a single acknowledgement a loss comes first, as
+//! [`CongestionEvent`] requires, and so does a pause that the acknowledgement ends.
 //!
-//! Records may be lost: what they count is cumulative, so the next one tells of the same bytes, and
-//! events that nobody told of follow from the kernel's state (`Flow::reconcile`).
+//! Records may be lost. Their counters are cumulative, so the next record covers the same bytes. Lost
+//! events are derived from the kernel's state (`Flow::reconcile`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -21,13 +22,13 @@ use forebay_ebpf::tcp::{CaState, Decision, Head, Meter, Mode, Report, Reporting}
 
 use super::rules::Choice;
 
-/// Largest window that is believed: beyond what TCP can announce (RFC 7323, section 2.3: 1 GiB).
+/// Largest accepted window: beyond the largest that TCP can announce (RFC 7323, section 2.3: 1 GiB).
 const CWND_MAX: ByteCount = ByteCount::new(1 << 32);
-/// Least and largest rate that is believed: a small packet a second, and more than any device has.
+/// Least and largest accepted rate: one small packet per second, and more than any device has.
 const RATE_MIN: Rate = Rate::from_bits_per_sec(8_000);
 const RATE_MAX: Rate = Rate::from_mbit_per_sec(10_000_000);
 
-/// What holds for the decisions of all flows of an agent.
+/// Settings for the decisions of all flows of an agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Terms {
     /// How often the kernel reports.
@@ -40,14 +41,14 @@ pub struct Terms {
 
 /// How a connection came to its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum FlowOrigin {
     /// The connection has just been opened.
     Opened,
-    /// The connection was there before: its window goes on from where it is.
+    /// The connection existed before: its window goes on from its current value.
     Adopted,
 }
 
-/// Where the algorithm has been told that loss recovery stands.
+/// State of loss recovery as the algorithm knows it from events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Open,
@@ -55,10 +56,10 @@ enum Told {
     Timeout,
 }
 
-/// What was counted of a connection.
+/// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records that came.
+    /// Records received.
     pub records: u64,
     /// Records that found no room.
     pub missed: u64,
@@ -66,7 +67,7 @@ pub struct Counts {
     pub decisions: u64,
     /// Decisions withheld because their report was too old.
     pub stale: u64,
-    /// Decisions outside of what is believed, brought into it.
+    /// Decisions outside the accepted bounds, clamped into them.
     pub clamped: u64,
 }
 
@@ -78,11 +79,11 @@ pub struct Flow {
     /// The newest record.
     last: Head,
     meter: Meter,
-    /// What the last report measured.
+    /// Measurement of the last report.
     measured: Measurement,
     now: Timestamp,
     told: Told,
-    /// The kernel's own law has held since the algorithm was last asked.
+    /// The kernel's fallback has controlled the connection since the last decision of the algorithm.
     is_away: bool,
     decision: Option<Decision>,
     failure: Option<String>,
@@ -90,8 +91,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A connection that is at `head`. The seed is that of the algorithm's random choices.
-    pub fn new(origin: Origin, head: Head, choice: &Choice, seed: u64) -> Self {
+    /// Makes a connection with the state `head`. The seed is for the random choices of the algorithm.
+    pub fn new(origin: FlowOrigin, head: Head, choice: &Choice, seed: u64) -> Self {
         let mut flow = Self {
             choice: choice.clone(),
             seed,
@@ -107,20 +108,20 @@ impl Flow {
             counts: Counts { records: 1, ..Counts::default() },
         };
         match origin {
-            Origin::Opened => flow.start(bytes(head.cwnd, head.mss)),
-            Origin::Adopted => flow.adopt(),
+            FlowOrigin::Opened => flow.start(bytes(head.cwnd, head.mss)),
+            FlowOrigin::Adopted => flow.adopt(),
         }
         flow
     }
 
-    /// A connection whose algorithm is not one of the registry.
+    /// A connection whose algorithm is not in the registry.
     #[cfg(test)]
     pub(super) fn with_algorithm(mut self, algorithm: Box<dyn CongestionControl>) -> Self {
         self.algorithm = algorithm;
         self
     }
 
-    /// Takes a report. One that is not newer than the last is of no use any more.
+    /// Takes a report. A report that is not newer than the last one is ignored.
     pub fn on_report(&mut self, report: &Report) {
         let gap = report.head.seq.wrapping_sub(self.last.seq);
         if gap == 0 || gap > u32::MAX / 2 {
@@ -158,17 +159,18 @@ impl Flow {
         if self.failure.is_some() || self.is_away { None } else { self.algorithm.next_timer() }
     }
 
-    /// The answer to the newest record. `None` where the algorithm has failed: without an answer the
-    /// kernel's own law takes the connection.
+    /// The answer to the newest record; `None` after a failure of the algorithm. Without an answer
+    /// the kernel's fallback takes over the connection.
     pub fn decide(&mut self, terms: &Terms) -> Option<Decision> {
         if self.is_away {
             self.adopt();
         }
-        let (limits, law) = self.guarded(|algorithm| (algorithm.send_limits(), algorithm.law()))?;
+        let (limits, interim) =
+            self.guarded(|algorithm| (algorithm.send_limits(), algorithm.interim()))?;
         let (limits, is_clamped) = believable(&self.complete(limits, terms.pace));
         self.counts.clamped += u64::from(is_clamped);
         self.counts.decisions += 1;
-        let decision = Decision::new(&limits, &law, self.last.mss.max(1), terms.reporting);
+        let decision = Decision::new(&limits, &interim, self.last.mss.max(1), terms.reporting);
         self.decision = Some(decision);
         Some(decision)
     }
@@ -197,7 +199,7 @@ impl Flow {
         &self.last
     }
 
-    /// What the last report measured.
+    /// Measurement of the last report.
     pub fn measured(&self) -> &Measurement {
         &self.measured
     }
@@ -207,7 +209,7 @@ impl Flow {
         self.decision.as_ref()
     }
 
-    /// What was counted.
+    /// Counters of the connection.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -222,7 +224,7 @@ impl Flow {
         self.guarded(|algorithm| algorithm.state()).unwrap_or_default()
     }
 
-    /// Events in order, with those that follow from the kernel's state and that nobody told of.
+    /// Returns the events in order, with lost ones added that follow from the kernel's state.
     fn reconcile(
         &mut self,
         mut events: Vec<CongestionEvent>,
@@ -234,7 +236,7 @@ impl Flow {
             self.told = match event {
                 CongestionEvent::Loss => Told::Recovery,
                 CongestionEvent::Rto => Told::Timeout,
-                // The kernel tells of the end by itself: without SACK it comes after the undo.
+                // The kernel reports the end separately: without SACK it comes after the undo.
                 CongestionEvent::RecoveryEnd => Told::Open,
                 _ => self.told,
             };
@@ -242,7 +244,7 @@ impl Flow {
         let is = match self.last.ca_state {
             CaState::Recovery => Told::Recovery,
             CaState::Loss => Told::Timeout,
-            // Of a loss or of a mark, which only its event has told.
+            // After a loss or a mark. Only the event says which of the two it was.
             CaState::Cwr if self.told == Told::Recovery => Told::Recovery,
             CaState::Open | CaState::Disorder | CaState::Cwr => Told::Open,
         };
@@ -270,7 +272,7 @@ impl Flow {
         let now = self.now;
         let is_loss =
             |event: &CongestionEvent| matches!(event, CongestionEvent::Loss | CongestionEvent::Rto);
-        // A pause, the first of all events, came before the acknowledgement of what ended it.
+        // A pause, always the first event, came before the acknowledgement that ended it.
         let is_pause = matches!(events.first(), Some(CongestionEvent::IdleRestart(_)));
         let (pause, events) = events.split_at(usize::from(is_single && is_pause));
         let loss = events.iter().position(is_loss);
@@ -291,7 +293,8 @@ impl Flow {
             }
             for (number, event) in events.iter().enumerate() {
                 algorithm.on_event(now, *event);
-                // Before the end of its episode, or else it would be another one.
+                // The measurement comes before the end of the episode; after it, the losses would
+                // begin a new episode.
                 if let Some(after) = after.filter(|_| loss == Some(number)) {
                     algorithm.on_measurement(now, &after);
                 }
@@ -307,8 +310,9 @@ impl Flow {
         });
     }
 
-    /// A fresh algorithm goes on from the kernel's window. Where that has been lowered before, it is
-    /// brought to where a loss leaves it with this window: else it would begin with slow start.
+    /// Makes a new algorithm that goes on from the kernel's window. If the kernel has lowered its
+    /// window in a loss episode, the algorithm starts in the state that such a loss leaves. Otherwise
+    /// it would begin with slow start.
     fn adopt(&mut self) {
         self.is_away = false;
         let head = self.last;
@@ -357,8 +361,8 @@ impl Flow {
         }
     }
 
-    /// Calls the algorithm unless it has failed. A panic is its last act in this connection, and
-    /// touches no other.
+    /// Calls the algorithm unless it has failed. A panic ends the algorithm for this connection and
+    /// affects no other one.
     fn guarded<T>(&mut self, call: impl FnOnce(&mut dyn CongestionControl) -> T) -> Option<T> {
         if self.failure.is_some() {
             return None;
@@ -377,7 +381,7 @@ fn bytes(segments: u32, mss: u32) -> ByteCount {
     ByteCount::new(u64::from(segments.max(1)) * u64::from(mss.max(1)))
 }
 
-/// What was acknowledged until a loss was seen, and what was lost.
+/// Splits a measurement into data acknowledged before a loss was seen, and the lost data.
 fn split(measurement: &Measurement) -> (Measurement, Measurement) {
     let none = ByteCount::ZERO;
     let acked = Measurement { lost: measurement.lost.map(|_| none), ..*measurement };
@@ -392,7 +396,7 @@ fn split(measurement: &Measurement) -> (Measurement, Measurement) {
     (acked, lost)
 }
 
-/// `limits` within what is believed, and whether they had to be brought there.
+/// Clamps `limits` to the accepted bounds, and says whether that changed them.
 fn believable(limits: &SendLimits) -> (SendLimits, bool) {
     let one = ByteCount::new(1);
     let believed = SendLimits {

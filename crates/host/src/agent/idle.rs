@@ -1,5 +1,5 @@
-//! Which connections give up their slots where others want them: idle ones, and those of users beyond a share that
-//! shrinks as more users come. No clock and no I/O.
+//! Selects connections that give up their slots when slots are scarce: idle ones, and connections of users beyond
+//! their share. The share shrinks with each further user. No clock and no I/O.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
@@ -7,30 +7,30 @@ use std::time::Duration;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::{FlowId, Holder, SHARE_OF_FREE};
 
-/// A connection of which nothing was heard for so long is idle: it has neither sent anything that was
-/// acknowledged nor had a timeout. All that it loses if it goes on is its algorithm's memory.
+/// A connection without a record for this time is idle: it has sent nothing that was acknowledged and had no timeout.
+/// If it goes on later, it has only lost the memory of its algorithm.
 pub const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Slots are scarce where no more than one in so many is free.
+/// Slots are scarce if at most one in this number is free.
 const SCARCE_PARTS: u32 = 4;
-/// Idle connections give up theirs until one in so many is free.
+/// Idle connections give up slots until one in this number is free.
 const ENOUGH_PARTS: u32 = 2;
 
-/// The user whose connections have no share.
+/// The user without a limit on its share: root.
 const ROOT: u32 = 0;
 
-/// A connection that is idle.
+/// An idle connection, and since when it has been idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Idle {
+pub struct IdleConnection {
     /// The idle connection.
     pub flow: FlowId,
     /// User of the connection.
     pub uid: u32,
-    /// Since when.
+    /// Time of the last record.
     pub since: Timestamp,
 }
 
-/// How many of `slots` are to be given up, of which `free` are free; `is_wanted`: somebody has asked for
-/// one in vain.
+/// Number of slots to give up, for `free` free ones out of `slots`. `is_wanted`: a connection has requested a slot in
+/// vain.
 pub fn lacking(slots: u32, free: u32, is_wanted: bool) -> u32 {
     if is_wanted || free <= slots / SCARCE_PARTS {
         slots.div_ceil(ENOUGH_PARTS).saturating_sub(free)
@@ -39,12 +39,14 @@ pub fn lacking(slots: u32, free: u32, is_wanted: bool) -> u32 {
     }
 }
 
-/// How many slots users are to give up although nothing of theirs is idle, and what one keeps. `slots` are those that
-/// are not root's alone, of which `free` are free; what root holds of them it keeps.
+/// Number of slots that users must give up although their connections are not idle, and the number that a user keeps.
+/// `slots` excludes the slots reserved for root, and `free` is the number of free ones. Root keeps the slots that it
+/// holds.
 ///
-/// Users who each hold at most SHARE_OF_FREE times what is free come to rest, n of them, with S * SHARE_OF_FREE /
-/// (1 + n * SHARE_OF_FREE) of S slots each and a part of S / (1 + n * SHARE_OF_FREE) free (Choudhury and Hahne, 1998,
-/// section III). Who came first holds more: it gives up what the next user is to find free.
+/// Each user may hold at most SHARE_OF_FREE times the free slots. With n users and S slots this settles at S *
+/// SHARE_OF_FREE / (1 + n * SHARE_OF_FREE) slots per user and S / (1 + n * SHARE_OF_FREE) free ones (Choudhury and
+/// Hahne, 1998, section III). The first user holds more than that: it gives up the slots that the next user must find
+/// free.
 pub fn surplus(slots: u32, free: u32, holders: &[Holder]) -> (u32, u32) {
     let users = holders.iter().filter(|it| it.uid != ROOT).count() as u32;
     let of_root = holders.iter().find(|it| it.uid == ROOT).map_or(0, |it| it.slots);
@@ -56,15 +58,15 @@ pub fn surplus(slots: u32, free: u32, holders: &[Holder]) -> (u32, u32) {
     ((slots / parts).saturating_sub(free), (slots * SHARE_OF_FREE / parts).max(1))
 }
 
-/// How many slots each user gives up at most, so that none is left with fewer than it `keeps`; root's are not shared.
+/// Largest number of slots that each user gives up: each keeps `keeps` slots, and root gives up none.
 pub fn beyond(keeps: u32, holders: &[Holder]) -> BTreeMap<u32, u32> {
     let all = holders.iter().filter(|it| it.uid != ROOT && it.slots > keeps);
     all.map(|it| (it.uid, it.slots - keeps)).collect()
 }
 
-/// The connections of `idle` in the order in which they give up their slots: always one of the user who
-/// still holds most of those who have any, and the one that is idle for longest.
-pub fn in_turn(mut idle: Vec<Idle>, holders: &[Holder]) -> Vec<FlowId> {
+/// The connections of `idle` in the order in which they give up their slots. The user that still holds most slots
+/// goes first, with its longest idle connection.
+pub fn in_turn(mut idle: Vec<IdleConnection>, holders: &[Holder]) -> Vec<FlowId> {
     // The oldest are taken from the end.
     idle.sort_by_key(|it| std::cmp::Reverse((it.since, it.flow)));
     let mut of_user: BTreeMap<u32, Vec<FlowId>> = BTreeMap::new();
@@ -89,9 +91,9 @@ pub fn in_turn(mut idle: Vec<Idle>, holders: &[Holder]) -> Vec<FlowId> {
 mod tests {
     use super::*;
 
-    fn idle(slot: u32, uid: u32, since_secs: u64) -> Idle {
+    fn idle(slot: u32, uid: u32, since_secs: u64) -> IdleConnection {
         let since = Timestamp::from_nanos(since_secs * 1_000_000_000);
-        Idle { flow: FlowId { slot, generation: slot + 1 }, uid, since }
+        IdleConnection { flow: FlowId { slot, generation: slot + 1 }, uid, since }
     }
 
     #[test]
@@ -116,14 +118,14 @@ mod tests {
             let users = slots.iter().zip(1..);
             users.map(|(slots, uid)| Holder { uid, slots: *slots }).collect()
         };
-        // Alone a user has what it found.
+        // A user alone keeps all that it holds.
         assert_eq!(surplus(480, 120, &holders(&[360])), (0, 480));
-        // The second has come; the third is to find a seventh.
+        // A second user has come; the third must find a seventh free.
         let two = holders(&[360, 90]);
         assert_eq!(surplus(480, 30, &two), (38, 205));
         assert_eq!(beyond(205, &two), BTreeMap::from([(1, 155)]));
         assert_eq!(surplus(480, 68, &holders(&[205, 205])), (0, 205));
-        // Root's are no part of it, and nobody is left without.
+        // Root's slots are not counted, and no user is left without a slot.
         let mut three = holders(&[2, 1, 1]);
         three.push(Holder { uid: ROOT, slots: 9 });
         assert_eq!(surplus(13, 0, &three), (0, 1));
@@ -141,11 +143,11 @@ mod tests {
             idle(2, 7, 3),
             idle(3, 7, 4),
             idle(4, 8, 2),
-            // Counted in no cell.
+            // This user is not among the holders.
             idle(5, 0, 0),
         ];
         let order: Vec<u32> = in_turn(all, &holders).iter().map(|flow| flow.slot).collect();
-        // 5 and 4 of the one; of equals the greater uid; 3, 3, 2, 2, 1.
+        // The first user has 5 and 4 slots; of equals the greater uid goes first; then 3, 3, 2, 2, 1.
         assert_eq!(order, [2, 3, 0, 1, 4, 5]);
         assert_eq!(in_turn(Vec::new(), &holders), []);
     }

@@ -5,12 +5,12 @@
 //!             ▲                                                          ▼
 //!             └── slot ◄── decision ◄── algorithm ◄── measurement, events         agent
 //! ```
-//! The kernel's side ([`forebay_ebpf::tcp`]) measures and enforces; it acts within a round trip by the
-//! [`Law`](forebay_core::cc::Law) of the last decision. All that decides is in [`flow`] (one
-//! connection) and [`connections`] (all of them), without clock and I/O; `worker` is the loop around
-//! them. [`recording`] and [`replay`] make a test of what happened in the field.
+//! The kernel's side ([`forebay_ebpf::tcp`]) measures and enforces. Within a round trip it acts by the
+//! [`Interim`](forebay_core::cc::Interim) of the last decision. [`flow`] (one connection) and
+//! [`connections`] (all of them) make all decisions, without clock and I/O; `worker` is the loop around
+//! them. [`recording`] and [`replay`] turn an observation in the field into a test.
 //!
-//! An agent that dies, hangs or is stopped leaves every connection to a law in the kernel.
+//! If an agent dies, hangs or is stopped, a fallback in the kernel controls its connections.
 
 pub mod connections;
 pub mod features;
@@ -38,24 +38,24 @@ pub use worker::run;
 use self::rules::Rules;
 use crate::service::privileges;
 
-/// Shortest and longest time between two looks at the reports, unless each wakes the agent.
+/// Shortest and longest time between two looks at the reports, unless each report wakes the agent.
 pub const PERIOD_MIN: Duration = Duration::from_micros(500);
 /// See [`PERIOD_MIN`].
 pub const PERIOD_MAX: Duration = Duration::from_millis(10);
 
-/// [`Config::slots`] that are allowed.
+/// Allowed values of [`AgentConfig::slots`].
 pub const SLOTS: RangeInclusive<u32> = 1..=65_535;
-/// As many as there are unless told.
+/// Default of [`AgentConfig::slots`].
 pub const SLOTS_DEFAULT: u32 = 16_384;
 
-/// A report a round, no more than one a millisecond.
+/// Least time between reports with the cadence `round`: at most one report per millisecond.
 const ROUND_MIN: Duration = Duration::from_millis(1);
-/// Shortest and longest time between reports.
+/// Shortest and longest configurable time between reports.
 const EVERY_MIN: Duration = Duration::from_micros(100);
 const EVERY_MAX: Duration = Duration::from_millis(50);
 
-/// Reads how often the kernel reports: `round`, `ack` or a time of 100 us to 50 ms; `None` of anything
-/// else.
+/// Reads how often the kernel reports: `round`, `ack` or a time of 100 us to 50 ms. Returns `None` for
+/// any other text.
 pub fn cadence(text: &str) -> Option<Cadence> {
     match text {
         "round" => Some(Cadence::Round { at_least: ROUND_MIN }),
@@ -67,48 +67,49 @@ pub fn cadence(text: &str) -> Option<Cadence> {
     }
 }
 
-/// Whether an agent can have this [`Config::period`].
+/// Whether `period` is allowed as [`AgentConfig::period`].
 pub fn is_period(period: Duration) -> bool {
     period.is_zero() || (PERIOD_MIN..=PERIOD_MAX).contains(&period)
 }
 
-/// Whether congestion controls of this program can be registered here: says what is missing.
+/// Checks that congestion controls of this program can be registered here. The error names the first
+/// missing feature.
 pub fn check() -> Result<(), AgentError> {
     privileges::check_agent().map_err(AgentError::Privilege)?;
     Ok(features::check()?)
 }
 
-/// What an agent does.
+/// Configuration of an agent.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// The algorithms, and who gets which.
+pub struct AgentConfig {
+    /// The algorithms, and the rules that assign them to connections.
     pub rules: Rules,
-    /// How often the kernel reports of a connection.
+    /// How often the kernel reports on a connection.
     pub cadence: Cadence,
-    /// Time between two looks at the reports while there are any, [`PERIOD_MIN`] to [`PERIOD_MAX`],
-    /// and not longer than a quarter of the shortest round trip, 3 ms or the time between two reports of
-    /// a connection, whichever is longest; up to a fifth of it, or 0.6 ms, more where that spares an
-    /// interrupt; zero: each report wakes the agent.
+    /// Time between two looks at the reports while reports come: [`PERIOD_MIN`] to [`PERIOD_MAX`]. Zero:
+    /// each report wakes the agent. The time is at most the longest of three: a quarter of the shortest
+    /// round trip, 3 ms, and the time between two reports of a connection. A sleep may last up to a
+    /// fifth of the period, or 0.6 ms, longer if that saves an interrupt.
     pub period: Duration,
-    /// CPU time wasted for every acknowledgement that is reported: a cost that is known, to see
-    /// whether a measurement shows it. Zero in earnest.
+    /// CPU time wasted for every reported acknowledgement: a known cost, to check that a measurement
+    /// shows it. Zero in normal use.
     pub burden: Duration,
     /// Algorithms that only set a window are paced, too.
     pub pace: bool,
-    /// The names stay with the kernel when the agent ends, and its successor takes them over: the
-    /// folder in bpffs that holds them.
+    /// Folder in bpffs that holds the names. If it is given, the names stay registered when the agent
+    /// ends, and its successor takes them over.
     pub pins: Option<PathBuf>,
-    /// Record to this file, which must not be there yet, at most so many bytes.
+    /// Recording file, which must not exist yet, and its largest size.
     pub recording: Option<(PathBuf, ByteCount)>,
-    /// Connections of each name for which it decides at a time, one of [`SLOTS`].
+    /// Connections per name that the agent can control at a time, within [`SLOTS`].
     pub slots: u32,
-    /// Seed of all random choices; `None`: one that nobody knows.
+    /// Seed of all random choices; `None`: a random one.
     pub seed: Option<u64>,
     /// Control socket; `None`: in /run/forebay, named after the first algorithm.
     pub control: Option<PathBuf>,
 }
 
-impl Config {
+impl AgentConfig {
     /// Path of the control socket.
     pub fn control_path(&self) -> PathBuf {
         let name = self.rules.choices()[0].kernel_name();
@@ -129,17 +130,17 @@ pub enum AgentError {
     /// The kernel refused.
     #[error(transparent)]
     Ebpf(#[from] forebay_ebpf::Error),
-    /// Something else at the start.
+    /// A failure at the start that no other variant covers.
     #[error("{0}")]
     SetUp(io::Error),
-    /// Something after the start.
+    /// A failure after the start that no other variant covers.
     #[error("{0}")]
     Failed(io::Error),
 }
 
 impl AgentError {
-    /// Whether an agent cannot run here, whatever the kernel would say, or not into this recording: exit
-    /// code 2.
+    /// Whether the failure is one of input (exit code 2): an agent cannot run here at all, or cannot
+    /// write this recording.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Privilege(_) | Self::Unsupported(_) => true,

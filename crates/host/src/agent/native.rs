@@ -8,22 +8,22 @@ use super::AgentError;
 use crate::log;
 use crate::service::privileges;
 
-/// An algorithm of the kernel alone.
+/// An algorithm that runs in the kernel alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum KernelAlgorithm {
     /// In C, by hand.
     ByHand(NativeKind),
-    /// A law of core.
+    /// An algorithm of core.
     Core(CoreLaw),
 }
 
-impl Kind {
-    /// The algorithm called `name`: `reno` or `cubic`, in C, or a law of core that has a BPF object, as
-    /// `vegas` or `core:vegas`.
+impl KernelAlgorithm {
+    /// Finds an algorithm by name: `reno` or `cubic`, in C, or an algorithm of core that has a BPF object,
+    /// as `vegas` or `core:vegas`.
     ///
     /// # Errors
     ///
-    /// What is allowed, separated by commas.
+    /// The allowed names, separated by commas.
     pub fn named(name: &str) -> Result<Self, String> {
         match name {
             "reno" => Ok(Self::ByHand(NativeKind::Reno)),
@@ -56,14 +56,14 @@ impl Kind {
     }
 }
 
-/// Registers the algorithms of these kinds under their own names, says so on stdout, and holds them until a
-/// signal asks for the end.
-pub fn hold(kinds: &[Kind], announcement: String) -> Result<(), AgentError> {
+/// Registers these algorithms under their usual names, announces that on stdout, and holds them until a
+/// signal ends the process.
+pub fn hold(kinds: &[KernelAlgorithm], announcement: String) -> Result<(), AgentError> {
     super::check()?;
     let ends = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
     ends.thread_block().map_err(|errno| AgentError::SetUp(errno.into()))?;
     log::start(privileges::drop_unneeded).map_err(AgentError::SetUp)?;
-    let register = |kind: &Kind| kind.register(&kind.name());
+    let register = |kind: &KernelAlgorithm| kind.register(&kind.name());
     let _held: Vec<Native> = kinds.iter().map(register).collect::<Result<_, _>>()?;
     privileges::drop_unneeded().map_err(AgentError::SetUp)?;
     log::announce(announcement);
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn names_without_a_prefix_are_those_in_c_where_there_are_any() {
-        assert_eq!(Kind::named("cubic"), Ok(Kind::ByHand(NativeKind::Cubic)));
+        assert_eq!(KernelAlgorithm::named("cubic"), Ok(KernelAlgorithm::ByHand(NativeKind::Cubic)));
         for law in CoreLaw::all() {
-            let of_core = Kind::Core(law);
-            assert_eq!(Kind::named(&format!("core:{}", law.name())), Ok(of_core));
+            let of_core = KernelAlgorithm::Core(law);
+            assert_eq!(KernelAlgorithm::named(&format!("core:{}", law.name())), Ok(of_core));
             assert!(of_core.name().len() <= forebay_ebpf::tcp::NAME_MAX, "{}", of_core.name());
         }
-        let allowed = Kind::named("core:nonesuch").unwrap_err();
+        let allowed = KernelAlgorithm::named("core:nonesuch").unwrap_err();
         assert!(allowed.starts_with("reno, cubic"), "{allowed}");
     }
 }

@@ -1,9 +1,9 @@
-//! A recording: what an agent was told and what it decided, as JSON lines, so that a problem in the
-//! field becomes a test ([`super::replay`]).
+//! A recording: the input and the decisions of an agent as JSON lines, so that a problem in the field
+//! becomes a test ([`super::replay`]).
 //!
-//! The agent hands rows to a bounded queue and never waits; a thread of its own writes them. A
-//! recording with a gap could not be replayed: at a row that finds the queue full, or at its largest
-//! size, it ends and says so.
+//! The agent hands rows to a bounded queue and never waits; a separate thread writes them. A recording
+//! with a gap could not be replayed. If the queue is full or the largest size is reached, the recording
+//! ends with a row that says so.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -20,22 +20,22 @@ use forebay_core::units::ByteCount;
 use forebay_ebpf::tcp::Head;
 use serde::{Deserialize, Serialize};
 
-use super::flow::Origin;
+use super::flow::FlowOrigin;
 use super::rows::{DecisionRow, ReportRow};
 use crate::service::privileges::drop_unneeded;
 
-/// Version of the rows; it grows when a field changes its meaning or goes.
+/// Version of the rows. It grows if a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 /// Rows that may wait for the writer: a second of 10,000 reports, each with its decision.
 const QUEUE: usize = 20_000;
-/// Longest line that is read, with its end; one that is written has less than a tenth of it.
+/// Longest line that is read, with its end, in bytes. Written lines have less than a tenth of it.
 const LINE_MAX: u64 = 1 << 14;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Row {
-    /// The first: who recorded.
+pub enum RecordingRow {
+    /// The first row: the program that recorded.
     Start(Start),
     /// A connection came to the agent.
     Open(Open),
@@ -62,7 +62,7 @@ pub enum Row {
     },
 }
 
-/// Who recorded.
+/// The program and kernel that recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// [`SCHEMA`].
@@ -78,19 +78,19 @@ pub struct Start {
 /// A connection came to the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Open {
-    /// Number of the connection among those of the recording.
+    /// Number of the connection, unique within the recording.
     pub flow: u64,
-    /// The connection was there before the agent.
+    /// The connection existed before the agent.
     pub adopted: bool,
     /// Algorithm and parameters.
     pub cc: Spec,
     /// Seed of the algorithm's random choices.
     pub seed: u64,
-    /// Where it goes.
+    /// Address and port of the destination.
     pub remote: Option<String>,
     /// First record of the connection.
     pub head: Head,
-    /// Time that this record covers, of one that was there before the agent.
+    /// Time that this record covers, if the connection existed before the agent.
     #[serde(default)]
     pub window_us: Option<u32>,
     /// Acknowledgements in that time.
@@ -99,27 +99,27 @@ pub struct Open {
 }
 
 impl Open {
-    /// How the connection came.
-    pub fn origin(&self) -> Origin {
-        if self.adopted { Origin::Adopted } else { Origin::Opened }
+    /// How the connection came to the agent.
+    pub fn origin(&self) -> FlowOrigin {
+        if self.adopted { FlowOrigin::Adopted } else { FlowOrigin::Opened }
     }
 }
 
-/// Where the agent puts its rows. Without a recording it does nothing.
+/// The agent's end of the queue of rows. Without a recording it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    rows: Option<SyncSender<Row>>,
+    rows: Option<SyncSender<RecordingRow>>,
     ended: Arc<AtomicBool>,
 }
 
 impl Recorder {
-    /// Whether rows are wanted.
+    /// Whether a recording takes rows.
     pub fn is_on(&self) -> bool {
         self.rows.is_some() && !self.ended.load(Ordering::Relaxed)
     }
 
-    /// Hands over a row. One that finds no room ends the recording.
-    pub fn put(&self, row: Row) {
+    /// Hands over a row. If the queue is full, the recording ends.
+    pub fn put(&self, row: RecordingRow) {
         if self.is_on()
             && let Some(rows) = &self.rows
             && rows.try_send(row).is_err()
@@ -135,7 +135,7 @@ impl Recorder {
 
     /// A recorder whose rows a test takes.
     #[cfg(test)]
-    pub(super) fn for_test() -> (Self, Receiver<Row>) {
+    pub(super) fn for_test() -> (Self, Receiver<RecordingRow>) {
         let (rows, taken) = sync_channel(QUEUE);
         (Self { rows: Some(rows), ended: Arc::default() }, taken)
     }
@@ -143,9 +143,9 @@ impl Recorder {
 
 /// The thread that writes the rows, if there is a recording.
 #[derive(Default)]
-pub struct Writer(Option<JoinHandle<io::Result<()>>>);
+pub struct RecordingWriter(Option<JoinHandle<io::Result<()>>>);
 
-impl Writer {
+impl RecordingWriter {
     /// Waits until all rows are in the file. Drop every [`Recorder`] before.
     pub fn finish(self) -> io::Result<()> {
         let Some(thread) = self.0 else { return Ok(()) };
@@ -153,10 +153,14 @@ impl Writer {
     }
 }
 
-/// Creates the recording at `path`, of at most `limit` bytes, and starts its writer, which ends when
-/// the last [`Recorder`] is dropped. A file that is there already is left as it is: an error of the kind
+/// Creates the recording at `path`, of at most `limit` bytes, and starts its writer. The writer ends
+/// when the last [`Recorder`] is dropped. An existing file is left as it is, with an error of the kind
 /// `AlreadyExists`.
-pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorder, Writer)> {
+pub fn start(
+    path: &Path,
+    limit: ByteCount,
+    start: Start,
+) -> io::Result<(Recorder, RecordingWriter)> {
     let shown = path.display().to_string();
     let named =
         move |error: io::Error| io::Error::new(error.kind(), format!("recording {shown}: {error}"));
@@ -164,8 +168,8 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
     let (rows, received) = sync_channel(QUEUE);
     let ended = Arc::new(AtomicBool::new(false));
     let mut file = Recording { out, left: limit.as_u64(), ended: Arc::clone(&ended) };
-    if !file.write(&Row::Start(start)).map_err(&named)? {
-        // Nothing half-written, which the next attempt would find in its way.
+    if !file.write(&RecordingRow::Start(start)).map_err(&named)? {
+        // Leave no partly written file, which would block the next attempt.
         if path.is_file() {
             std::fs::remove_file(path).map_err(&named)?;
         }
@@ -175,15 +179,15 @@ pub fn start(path: &Path, limit: ByteCount, start: Start) -> io::Result<(Recorde
     let thread = std::thread::Builder::new().name("recording".into()).spawn(move || {
         drop_unneeded()?;
         let written = file.write_all(&received);
-        // The agent goes on without.
+        // The agent goes on without a recording.
         file.ended.store(true, Ordering::Relaxed);
         let written = written.map_err(named);
         written.inspect_err(|error| tracing::error!(target: "recording", "{error}: it ends here"))
     })?;
-    Ok((Recorder { rows: Some(rows), ended }, Writer(Some(thread))))
+    Ok((Recorder { rows: Some(rows), ended }, RecordingWriter(Some(thread))))
 }
 
-/// A new file, or one that is none, such as a pipe.
+/// Creates a file, or opens an existing one that is not a regular file, such as a pipe.
 fn create(path: &Path) -> io::Result<File> {
     match File::create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -199,13 +203,13 @@ fn create(path: &Path) -> io::Result<File> {
 
 struct Recording {
     out: BufWriter<File>,
-    /// Bytes that may still be written, those of the last row not counted.
+    /// Bytes that may still be written, without the reserve for the last row.
     left: u64,
     ended: Arc<AtomicBool>,
 }
 
 impl Recording {
-    fn write_all(&mut self, rows: &Receiver<Row>) -> io::Result<()> {
+    fn write_all(&mut self, rows: &Receiver<RecordingRow>) -> io::Result<()> {
         loop {
             match rows.recv_timeout(Duration::from_millis(200)) {
                 Ok(row) => {
@@ -213,7 +217,7 @@ impl Recording {
                         return self.end("it has reached its largest size");
                     }
                 }
-                // A pause is the moment to show what there is.
+                // During a pause, make the rows visible to readers.
                 Err(RecvTimeoutError::Timeout) => {
                     self.out.flush()?;
                     if self.ended.load(Ordering::Relaxed) {
@@ -230,8 +234,8 @@ impl Recording {
         }
     }
 
-    /// False if it does not fit any more.
-    fn write(&mut self, row: &Row) -> io::Result<bool> {
+    /// Writes a row; false if it does not fit any more.
+    fn write(&mut self, row: &RecordingRow) -> io::Result<bool> {
         let mut text = serde_json::to_vec(row)?;
         text.push(b'\n');
         let Some(left) = self.left.checked_sub(text.len() as u64) else { return Ok(false) };
@@ -242,7 +246,7 @@ impl Recording {
 
     fn end(&mut self, reason: &str) -> io::Result<()> {
         self.ended.store(true, Ordering::Relaxed);
-        serde_json::to_writer(&mut self.out, &Row::End { reason: reason.into() })?;
+        serde_json::to_writer(&mut self.out, &RecordingRow::End { reason: reason.into() })?;
         self.out.write_all(b"\n")?;
         self.out.flush()
     }
@@ -251,22 +255,22 @@ impl Recording {
 /// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    /// The system's answer.
+    /// The system's error.
     #[error("{file}: {error}")]
     Io {
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// A line is no row, or does not belong there.
+    /// A line is not a row, or is in the wrong place.
     #[error("{file}:{line}: {reason}")]
     Malformed {
         /// The file.
         file: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake in the line.
         reason: String,
     },
 }
@@ -274,19 +278,20 @@ pub enum RecordingError {
 /// Reads the recording at `path`, as [`read_from`] does.
 pub fn read(
     path: &Path,
-    take: impl FnMut(usize, Row) -> Result<(), String>,
+    take: impl FnMut(usize, RecordingRow) -> Result<(), String>,
 ) -> Result<bool, RecordingError> {
     let file =
         File::open(path).map_err(|error| RecordingError::Io { file: path.to_owned(), error })?;
     read_from(path, BufReader::new(file), take)
 }
 
-/// Reads a recording row by row, with the number of the line; what `take` refuses is an error about
-/// that line of `file`. The last line may be cut off, as a killed agent leaves it: false.
+/// Reads a recording row by row, and passes each row with its line number to `take`. If `take` refuses
+/// a row, the error names that line of `file`. Returns false if the last line is cut off, as a killed
+/// agent leaves it.
 pub fn read_from(
     file: &Path,
     mut lines: impl BufRead,
-    mut take: impl FnMut(usize, Row) -> Result<(), String>,
+    mut take: impl FnMut(usize, RecordingRow) -> Result<(), String>,
 ) -> Result<bool, RecordingError> {
     let io = |error| RecordingError::Io { file: file.to_owned(), error };
     let mut text = Vec::new();
@@ -318,7 +323,7 @@ mod tests {
         Start { schema: SCHEMA, version: "0".into(), kernel: "6.18".into(), pace: false }
     }
 
-    fn rows(path: &Path) -> (Vec<Row>, bool) {
+    fn rows(path: &Path) -> (Vec<RecordingRow>, bool) {
         let mut rows = Vec::new();
         let is_whole = read(path, |_, row| {
             rows.push(row);
@@ -334,11 +339,15 @@ mod tests {
         let (recorder, writer) = start(&file, ByteCount::new(1 << 20), start_row()).unwrap();
         let report = Report { rtt_us: Some(50_000), ..Report::default() };
         let report = ReportRow { flow: 7, report };
-        recorder.put(Row::Report(report.clone()));
-        recorder.put(Row::Close { flow: 7 });
+        recorder.put(RecordingRow::Report(report.clone()));
+        recorder.put(RecordingRow::Close { flow: 7 });
         drop(recorder);
         writer.finish().unwrap();
-        let expected = [Row::Start(start_row()), Row::Report(report), Row::Close { flow: 7 }];
+        let expected = [
+            RecordingRow::Start(start_row()),
+            RecordingRow::Report(report),
+            RecordingRow::Close { flow: 7 },
+        ];
         assert_eq!(rows(&file), (expected.to_vec(), true));
         let mut text = std::fs::read(&file).unwrap();
         text.extend_from_slice(b"{\"close\":{\"fl");
@@ -354,7 +363,7 @@ mod tests {
         assert!(refused.to_string().contains("recording: 20B are not enough"), "{refused}");
         let full = Path::new("/dev/full");
         let (recorder, writer) = start(full, ByteCount::new(1 << 20), start_row()).unwrap();
-        recorder.put(Row::Close { flow: 7 });
+        recorder.put(RecordingRow::Close { flow: 7 });
         drop(recorder);
         let error = writer.finish().unwrap_err().to_string();
         assert!(error.starts_with("recording /dev/full: "), "{error}");
@@ -394,7 +403,7 @@ mod tests {
         let file = folder.path().join("recording");
         let (recorder, writer) = start(&file, ByteCount::new(300), start_row()).unwrap();
         for flow in 0..100 {
-            recorder.put(Row::Close { flow });
+            recorder.put(RecordingRow::Close { flow });
         }
         let ended = recorder.clone();
         drop(recorder);
@@ -405,7 +414,9 @@ mod tests {
         writer.finish().unwrap();
         let (rows, is_whole) = rows(&file);
         assert!(is_whole && rows.len() < 30);
-        assert!(matches!(rows.last(), Some(Row::End { reason }) if reason.contains("size")));
+        assert!(
+            matches!(rows.last(), Some(RecordingRow::End { reason }) if reason.contains("size"))
+        );
         assert!(std::fs::metadata(&file).unwrap().len() < 400);
     }
 }

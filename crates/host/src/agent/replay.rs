@@ -1,5 +1,5 @@
-//! Repeats what an agent decided on what it was told ([`super::recording`]), and says where this
-//! program decides otherwise.
+//! Replays the input of an agent from a recording ([`super::recording`]), and lists where this version of the program
+//! decides differently.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -11,34 +11,34 @@ use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::Reporting;
 
 use super::flow::{Flow, Terms};
-use super::recording::{self, Open, RecordingError, Row, SCHEMA, Start};
+use super::recording::{self, Open, RecordingError, RecordingRow, SCHEMA, Start};
 use super::rows::DecisionRow;
 use super::rules::Choice;
 
-/// Differences that are kept; all are counted.
+/// Differences that are kept in full. All differences are counted.
 const KEPT: usize = 20;
-/// What is wrong with any other file.
+/// The error for any file that is not a recording.
 const NO_START: &str = "a recording begins with a row `start`";
 
-/// A decision that is another now.
+/// A decision that differs from the recorded one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// Line of the recording.
     pub line: usize,
-    /// When, on the clock of the recording.
+    /// Time of the decision, on the clock of the recording.
     pub at: Timestamp,
     /// Algorithm and parameters.
     pub cc: String,
-    /// What was decided.
+    /// The recorded decision.
     pub recorded: DecisionRow,
-    /// What is decided now; `None`: nothing, for the algorithm panics.
+    /// The decision now; `None`: none, because the algorithm panics.
     pub replayed: Option<DecisionRow>,
 }
 
-/// What a recording holds, and how much of it could be repeated.
+/// Contents of a recording, and the result of its replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
-    /// Who recorded; every replay that comes to its end has it.
+    /// The program that recorded; set in every replay that reaches its end.
     pub start: Option<Start>,
     /// Connections of the recording.
     pub flows: u64,
@@ -46,9 +46,9 @@ pub struct Replay {
     pub reports: u64,
     /// Decisions of the recording.
     pub decisions: u64,
-    /// Decisions that are others now.
+    /// Decisions that differ now.
     pub different: u64,
-    /// The first of these.
+    /// The first differences, in order.
     pub differences: Vec<Difference>,
     /// Why the recording ended before its agent.
     pub end: Option<String>,
@@ -56,11 +56,11 @@ pub struct Replay {
     pub is_cut: bool,
 }
 
-/// A decision as it was repeated, for those who want to see each.
-pub struct Step<'a> {
+/// A repeated decision, for callers that inspect each one.
+pub struct ReplayedDecision<'a> {
     /// The connection.
     pub flow: &'a Flow,
-    /// What was decided.
+    /// The decision.
     pub decision: &'a DecisionRow,
     /// The state of the algorithm.
     pub state: State,
@@ -71,27 +71,27 @@ struct Replayer<'a> {
     replay: Replay,
     flows: BTreeMap<u64, Flow>,
     terms: Terms,
-    see: &'a mut dyn FnMut(&Step<'_>),
+    see: &'a mut dyn FnMut(&ReplayedDecision<'_>),
 }
 
 /// Replays the recording at `path`, as [`replay_from`] does.
 pub fn replay(
     path: &Path,
     algorithms: &Registry,
-    see: &mut dyn FnMut(&Step<'_>),
+    see: &mut dyn FnMut(&ReplayedDecision<'_>),
 ) -> Result<Replay, RecordingError> {
     let mut replayer = Replayer::new(algorithms, see);
     let is_whole = recording::read(path, |line, row| replayer.take(line, row))?;
     replayer.finish(path, is_whole)
 }
 
-/// Replays a recording that errors call `file`, in which `algorithms` decided; `see` is shown each decision after it was
+/// Replays a recording, which errors call `file`, with the given `algorithms`. `see` gets each decision after it was
 /// repeated.
 pub fn replay_from(
     file: &Path,
     lines: impl BufRead,
     algorithms: &Registry,
-    see: &mut dyn FnMut(&Step<'_>),
+    see: &mut dyn FnMut(&ReplayedDecision<'_>),
 ) -> Result<Replay, RecordingError> {
     let mut replayer = Replayer::new(algorithms, see);
     let is_whole = recording::read_from(file, lines, |line, row| replayer.take(line, row))?;
@@ -99,7 +99,7 @@ pub fn replay_from(
 }
 
 impl<'a> Replayer<'a> {
-    fn new(algorithms: &'a Registry, see: &'a mut dyn FnMut(&Step<'_>)) -> Self {
+    fn new(algorithms: &'a Registry, see: &'a mut dyn FnMut(&ReplayedDecision<'_>)) -> Self {
         let (reporting, stale_after) = (Reporting::default(), Duration::ZERO);
         let terms = Terms { reporting, pace: false, stale_after };
         Self { algorithms, replay: Replay::default(), flows: BTreeMap::new(), terms, see }
@@ -113,35 +113,35 @@ impl<'a> Replayer<'a> {
         Ok(Replay { is_cut: !is_whole, ..self.replay })
     }
 
-    fn take(&mut self, line: usize, row: Row) -> Result<(), String> {
-        if self.replay.start.is_none() && !matches!(row, Row::Start(_)) {
+    fn take(&mut self, line: usize, row: RecordingRow) -> Result<(), String> {
+        if self.replay.start.is_none() && !matches!(row, RecordingRow::Start(_)) {
             return Err(NO_START.into());
         }
         match row {
-            Row::Start(start) if start.schema != SCHEMA => {
+            RecordingRow::Start(start) if start.schema != SCHEMA => {
                 let (schema, version) = (start.schema, start.version);
                 return Err(format!(
                     "rows of schema {schema}, by forebay {version}; this program reads {SCHEMA}"
                 ));
             }
-            Row::Start(start) => {
+            RecordingRow::Start(start) => {
                 self.terms.pace = start.pace;
                 self.replay.start = Some(start);
             }
-            Row::Open(open) => self.open(open)?,
-            Row::Report(row) => {
+            RecordingRow::Open(open) => self.open(open)?,
+            RecordingRow::Report(row) => {
                 self.flow(row.flow)?.on_report(&row.report);
                 self.replay.reports += 1;
             }
-            Row::Timer { flow, at_ns } => {
+            RecordingRow::Timer { flow, at_ns } => {
                 self.flow(flow)?.on_timer(Timestamp::from_nanos(at_ns));
             }
-            Row::Decision(decision) => self.decide(line, &decision)?,
-            Row::Close { flow } => {
+            RecordingRow::Decision(decision) => self.decide(line, &decision)?,
+            RecordingRow::Close { flow } => {
                 self.flow(flow)?;
                 self.flows.remove(&flow);
             }
-            Row::End { reason } => self.replay.end = Some(reason),
+            RecordingRow::End { reason } => self.replay.end = Some(reason),
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl<'a> Replayer<'a> {
         }
         if let Some(flow) = self.flows.get_mut(&recorded.flow) {
             let state = flow.state();
-            (self.see)(&Step { flow, decision: recorded, state });
+            (self.see)(&ReplayedDecision { flow, decision: recorded, state });
         }
         Ok(())
     }

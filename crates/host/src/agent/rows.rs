@@ -1,6 +1,6 @@
 //! Records of the kernel and decisions as rows of a recording ([`super::recording`]).
 
-use forebay_core::cc::law::{self, SlowStart};
+use forebay_core::cc::interim::{self, SlowStart};
 use forebay_core::units::Rate;
 use forebay_ebpf::tcp::{Decision, Report};
 use serde::{Deserialize, Serialize};
@@ -8,19 +8,20 @@ use serde::{Deserialize, Serialize};
 /// A [`Report`] of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportRow {
-    /// Number of the connection among those of the recording.
+    /// Number of the connection, unique within the recording.
     pub flow: u64,
-    /// What was reported.
+    /// The report itself.
     #[serde(flatten)]
     pub report: Report,
 }
 
-/// A [`Decision`] as the kernel is given it; segments, 1/1024 and microseconds as there.
+/// A [`Decision`] as it is passed to the kernel, with the kernel's units: segments, 1/1024 and
+/// microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct DecisionRow {
     pub flow: u64,
-    /// Number of the record that it answers.
+    /// Number of the record that the decision answers.
     pub seq: u32,
     pub cwnd: Option<u32>,
     pub ssthresh: Option<u32>,
@@ -35,9 +36,9 @@ pub struct DecisionRow {
 }
 
 impl DecisionRow {
-    /// `decision` for the connection with this number, in answer to record `seq`.
+    /// Makes the row of `decision` for the connection with this number, in answer to record `seq`.
     pub fn of(flow: u64, seq: u32, decision: &Decision) -> Self {
-        let law::Terms { growth, cap, slow_start, beta, trip_rtt_us, trip_lost, trip_ce } =
+        let interim::Terms { growth, cap, slow_start, beta, trip_rtt_us, trip_lost, trip_ce } =
             decision.terms;
         Self {
             flow,
@@ -67,7 +68,7 @@ mod tests {
     use forebay_ebpf::tcp::{CaState, Events, Head, Mode};
 
     use super::*;
-    use crate::agent::recording::Row;
+    use crate::agent::recording::RecordingRow;
 
     #[test]
     fn records_survive_a_round_trip_whatever_is_in_them() {
@@ -83,12 +84,12 @@ mod tests {
             ..Head::default()
         };
         let report = Report { head, rtt_us: Some(0), app_limited: true, ..Report::default() };
-        let row = Row::Report(ReportRow { flow: 7, report });
+        let row = RecordingRow::Report(ReportRow { flow: 7, report });
         let text = serde_json::to_string(&row).unwrap();
         assert!(text.contains("\"ca_state\":3,\"mode\":2,"), "{text}");
-        assert_eq!(serde_json::from_str::<Row>(&text).unwrap(), row);
+        assert_eq!(serde_json::from_str::<RecordingRow>(&text).unwrap(), row);
         let nonsense = text.replace("\"ca_state\":3", "\"ca_state\":9");
-        let error = serde_json::from_str::<Row>(&nonsense).unwrap_err().to_string();
+        let error = serde_json::from_str::<RecordingRow>(&nonsense).unwrap_err().to_string();
         assert!(error.contains("ca_state = 9: allowed is 0 to 4"), "{error}");
     }
 }

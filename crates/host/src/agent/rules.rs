@@ -1,12 +1,13 @@
-//! Which algorithm a connection gets.
+//! Chooses the algorithm of a connection.
 //!
-//! An agent offers some algorithms, each under a name of its own that a connection selects
-//! (`fb_copa`). A rule overrules that choice for the connections to some destination:
+//! An agent offers some algorithms, each under its own name, which a connection selects (`fb_copa`). A
+//! rule overrules that choice for the connections to some destination:
 //!
 //! ```text
 //! --rule '10.0.0.0/8=copa(flow=true)'      --rule '[2001:db8::/32]:443=bbr'      --rule ':80=newreno'
 //! ```
-//! The first rule that fits is taken; without one, the algorithm whose name was selected.
+//! The first rule that fits applies. If none fits, the connection gets the algorithm whose name it
+//! selected.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,25 +20,25 @@ use ipnet::IpNet;
 
 use crate::prefix;
 
-/// What the kernel's reports tell an algorithm.
+/// Fields of a measurement that the kernel's reports supply to an algorithm.
 pub const SUPPLIED: &[Field] =
     &[Field::Lost, Field::EcnCe, Field::Rtt, Field::SendRate, Field::DeliveryRate, Field::InFlight];
 
 pub use forebay_ebpf::tcp::NAME_MAX;
 
-/// The name under which `algorithm` is registered with the kernel: `fb_`, and as much of its own name
-/// as fits into [`NAME_MAX`] bytes.
+/// The name under which `algorithm` is registered with the kernel: `fb_` and its own name, cut to
+/// [`NAME_MAX`] bytes.
 pub fn kernel_name(algorithm: &str) -> String {
     let name: String = "fb_".chars().chain(algorithm.chars()).collect();
     name.chars().filter(char::is_ascii).take(NAME_MAX).collect()
 }
 
-/// An algorithm with its parameters, checked: it can be built on what the kernel reports. Every
-/// connection has a copy, which costs a word.
+/// An algorithm with its parameters, checked: it can be built from the kernel's reports. Every
+/// connection has a copy of the pointer, one word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice(Arc<Offer>);
 
-/// What is offered, and under which name in the kernel.
+/// An offered algorithm, and its name in the kernel.
 #[derive(Debug)]
 struct Offer {
     algorithm: Algorithm,
@@ -52,8 +53,8 @@ impl PartialEq for Offer {
 }
 
 impl Choice {
-    /// Checks `spec`, which names one of `algorithms`. What is meant for aggregates as well is told that
-    /// this is a single flow, unless `spec` says otherwise.
+    /// Checks `spec`, which names one of `algorithms`. An algorithm for aggregates as well is set to a
+    /// single flow, unless `spec` says otherwise.
     pub fn new(algorithms: &Registry, spec: Spec) -> Result<Self, SpecError> {
         let spec = algorithms.of_single_flow(spec);
         let algorithm = *algorithms.fit(&spec, SUPPLIED)?;
@@ -61,7 +62,7 @@ impl Choice {
         Ok(Self(Arc::new(Offer { algorithm, name: kernel_name(&spec.kind), spec })))
     }
 
-    /// This choice under another name in the kernel, 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
+    /// Renames this choice in the kernel; `name` has 1 to [`NAME_MAX`] bytes of letters, digits, `_` and
     /// `-`.
     pub fn named(self, name: &str) -> Result<Self, SpecError> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -73,9 +74,9 @@ impl Choice {
         Ok(Self(Arc::new(Offer { algorithm, name: name.into(), spec: spec.clone() })))
     }
 
-    /// Reads one of `algorithms` that is offered: `copa` under its own name, `mine=copa` under another.
+    /// Reads an offer of one of `algorithms`: `copa` under its own name, `mine=copa` under another.
     pub fn offered(algorithms: &Registry, text: &str) -> Result<Self, SpecError> {
-        // Parameters have signs of equality, too.
+        // Parameters contain `=` as well.
         match text.split_once('=').filter(|(name, _)| !name.contains('(')) {
             Some((name, algorithm)) => {
                 Self::new(algorithms, algorithm.parse()?)?.named(name.trim())
@@ -84,7 +85,7 @@ impl Choice {
         }
     }
 
-    /// Whether the algorithm cannot do without marks, so that its connections are to ask for them.
+    /// Whether the algorithm needs ECN marks, so that its connections must negotiate ECN.
     pub fn needs_marks(&self) -> bool {
         self.0.algorithm.needs.contains(&Field::EcnCe)
     }
@@ -113,7 +114,7 @@ impl fmt::Display for Choice {
 
 impl FromStr for Choice {
     type Err = SpecError;
-    /// One of [`Registry::BUILTIN`].
+    /// Reads one of [`Registry::BUILTIN`].
     fn from_str(text: &str) -> Result<Self, SpecError> {
         Self::new(&Registry::BUILTIN, text.parse()?)
     }
@@ -126,34 +127,34 @@ pub struct Rule {
     pub prefix: Option<IpNet>,
     /// Port of the destination; `None`: any.
     pub port: Option<u16>,
-    /// What they get.
+    /// The algorithm for these connections.
     pub choice: Choice,
 }
 
-/// A text that is no rule.
+/// Error for a text that is no rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The part before `=`.
+    /// The part before `=` is wrong.
     #[error(
         "{0:?}: a rule begins with PREFIX=, :PORT= or PREFIX:PORT=, such as 10.0.0.0/8:443= or \
          [2001:db8::/32]:443="
     )]
     Destination(String),
-    /// The part behind it.
+    /// The part after `=` is wrong.
     #[error("{0}")]
     Algorithm(#[from] SpecError),
 }
 
 impl Rule {
-    /// Whether it is about connections to `destination`.
+    /// Whether the rule applies to connections to `destination`.
     pub fn covers(&self, destination: SocketAddr) -> bool {
-        // A socket of IPv6 may carry IPv4: on the wire, and in a rule, that is IPv4.
+        // A socket of IPv6 may carry IPv4; on the wire, and in a rule, that is IPv4.
         let address = destination.ip().to_canonical();
         self.prefix.is_none_or(|prefix| prefix.contains(&address))
             && self.port.is_none_or(|port| port == destination.port())
     }
 
-    /// Reads a rule that gives one of `algorithms`.
+    /// Reads a rule that assigns one of `algorithms`.
     pub fn read(algorithms: &Registry, text: &str) -> Result<Self, RuleError> {
         let wrong = || RuleError::Destination(text.to_string());
         let (destination, algorithm) = text.split_once('=').ok_or_else(wrong)?;
@@ -173,7 +174,7 @@ impl Rule {
 
 impl FromStr for Rule {
     type Err = RuleError;
-    /// With one of [`Registry::BUILTIN`].
+    /// Reads a rule with one of [`Registry::BUILTIN`].
     fn from_str(text: &str) -> Result<Self, RuleError> {
         Self::read(&Registry::BUILTIN, text)
     }
@@ -215,7 +216,7 @@ fn parse_prefix(text: &str) -> Option<IpNet> {
     net.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from)).map(|net| net.trunc())
 }
 
-/// What an agent offers, and to whom it gives something else.
+/// The algorithms that an agent offers, and the rules that assign others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     choices: Vec<Choice>,
@@ -223,8 +224,11 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Offers `choices`, the first of them where no other is named. None is no agent, and two under
-    /// one name in the kernel are refused.
+    /// Offers `choices`; the first one is the default.
+    ///
+    /// # Errors
+    ///
+    /// Returns a text if `choices` is empty, or if two choices have the same name in the kernel.
     pub fn new(choices: Vec<Choice>, rules: Vec<Rule>) -> Result<Self, String> {
         if choices.is_empty() {
             return Err("no algorithm".into());
@@ -251,7 +255,7 @@ impl Rules {
         &self.rules
     }
 
-    /// What a connection gets that goes to `destination` and has selected choice number `selected`.
+    /// The algorithm for a connection to `destination` that has selected choice number `selected`.
     pub fn choose(&self, destination: SocketAddr, selected: usize) -> &Choice {
         let rule = self.rules.iter().find(|rule| rule.covers(destination));
         let selected = || self.choices.get(selected).unwrap_or(&self.choices[0]);

@@ -1,4 +1,4 @@
-//! Since when connections that hold a slot have been silent. No clock and no I/O.
+//! Finds connections that hold a slot but have sent no record for long. No clock and no I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use forebay_core::units::Timestamp;
 use forebay_ebpf::tcp::FlowId;
 
-/// Connections of which nothing was ever heard, and since when they have been seen.
+/// Connections that have never sent a record, and when they were first seen.
 #[derive(Default)]
 pub struct Silence(BTreeMap<FlowId, Timestamp>);
 
 impl Silence {
-    /// Which of `held`, all connections that hold a slot at `now`, have been silent for longer than `limit`,
-    /// and since when. `heard`: when something was last heard of one. Where nothing ever was the time
-    /// begins with the first call that sees it: its first record may have found no room, or be on its way.
-    /// Nobody counts as silent before `listening`: there was none to hear.
+    /// Returns the connections of `held` that have been silent for longer than `limit`, and since when.
+    /// `held` lists all connections that hold a slot at `now`; `heard` returns when the last record of one
+    /// came. A connection without any record counts as silent from the first call that sees it: its first
+    /// record may have found no room, or be on its way. Time before `listening` never counts, because no
+    /// agent read records then.
     pub fn longer_than(
         &mut self,
         limit: Duration,
@@ -62,14 +63,14 @@ mod tests {
             silence.longer_than(HOUR, at(now), at(0), held, |_| heard.map(at))
         };
         let (old, new) = (flow(3, 1), flow(3, 2));
-        // A machine that has been up for a day: nobody has been silent for it.
+        // On a machine that has been up for a day, time before the agent does not count.
         assert_eq!(look(86_400, &[old], None), []);
         assert_eq!(look(90_000, &[old], None), []);
-        // Another connection has its slot, and an hour of its own.
+        // Another connection has the slot, and starts its own hour.
         assert_eq!(look(90_001, &[new], None), []);
         assert_eq!(look(93_601, &[new], None), []);
         assert_eq!(look(93_602, &[new], None), [(new, at(90_001))]);
-        // What is heard counts, and the time before it does not.
+        // A record resets the time.
         assert_eq!(look(93_603, &[new], Some(90_003)), []);
         assert_eq!(look(93_604, &[new], Some(90_003)), [(new, at(90_003))]);
         assert_eq!(look(93_605, &[new], None), []);
@@ -81,7 +82,7 @@ mod tests {
         let mut look = |now, listening| {
             silence.longer_than(HOUR, at(now), at(listening), [one].into_iter(), |_| Some(at(10)))
         };
-        // An agent that was stopped for a day has not yet read what was written meanwhile.
+        // An agent that was stopped for a day has not yet read the records written meanwhile.
         assert_eq!(look(86_400, 86_400), []);
         assert_eq!(look(90_000, 86_400), []);
         assert_eq!(look(90_001, 86_400), [(one, at(86_400))]);

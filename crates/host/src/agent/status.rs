@@ -1,4 +1,4 @@
-//! What a running agent says of itself: one document, the same for `forebay status` and `--json`.
+//! The status document of a running agent, the same for `forebay status` and `--json`.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub struct AgentStatus {
     /// Rules that overrule that, as they were given.
     pub rules: Vec<String>,
     /// What the agent counted.
-    pub totals: Totals,
+    pub totals: AgentTotals,
     /// From the kernel's time of a record to its answer in the shared memory (ns), of the oldest record
     /// that each decision answers: p50, p90, p99 and the maximum since the start, within 6 %.
     #[serde(default)]
@@ -88,7 +88,7 @@ const HOLDERS_SHOWN: usize = 4;
 
 /// What was counted since the start of the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Totals {
+pub struct AgentTotals {
     /// Connections that came.
     pub opened: u64,
     /// Connections that went.
@@ -195,7 +195,7 @@ impl AgentStatus {
         for rule in &self.rules {
             writeln!(out, "rule {rule}")?;
         }
-        let Totals { opened, closed, reports, missed, decisions, stale, failed, taken_back } =
+        let AgentTotals { opened, closed, reports, missed, decisions, stale, failed, taken_back } =
             self.totals;
         writeln!(
             out,

@@ -1,4 +1,4 @@
-//! What ends the sleep of an agent.
+//! Events that end the sleep of an agent.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 16;
 
-/// What ends a sleep: a datapath, or a command.
+/// Wakes an agent: records of a datapath, or a command.
 pub(super) struct Wakes(Epoll);
 
 /// Keys of events.
@@ -20,7 +20,7 @@ const DATAPATH: u64 = 0;
 const COMMAND: u64 = 1;
 
 impl Wakes {
-    /// Any of these.
+    /// Waits for any of these datapaths.
     pub(super) fn of(datapaths: &[Datapath]) -> io::Result<Self> {
         let wakes = Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?);
         for datapath in datapaths {
@@ -33,17 +33,18 @@ impl Wakes {
         Ok(self.0.add(fd, EpollEvent::new(flags, key))?)
     }
 
-    /// Adds commands, which `fd` announces.
+    /// Adds the descriptor `fd`, which becomes readable with a command.
     pub(super) fn add_commands(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.add(fd, EpollFlags::EPOLLIN, COMMAND)
     }
 
-    /// Sleeps until something wakes us, at most so long; true: a command does.
+    /// Sleeps until an event comes, at most for `time`. Returns true for a command.
     pub(super) fn wait(&self, time: Duration) -> io::Result<bool> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        // The time of epoll_wait is in whole milliseconds.
+        // The timeout of epoll_wait is in whole milliseconds; epoll_pwait2 has nanoseconds.
         let time = TimeSpec::from(time);
-        // SAFETY: room for so many events, which are those of libc, and a time that outlives the call.
+        // SAFETY: `events` has room for EVENTS entries in the layout of libc, and `time` outlives the
+        // call.
         let count = unsafe {
             libc::epoll_pwait2(
                 self.0.0.as_raw_fd(),

@@ -5,10 +5,10 @@
 //!         than the time between two reports of a connection as long as that is within the period
 //! idle    50 ms
 //! ```
-//! A sleep lasts up to a fifth of min(period, 3 ms) longer where that spares an interrupt (SLACK_PARTS).
-//! A busy one ends early with what cannot wait (a connection, a loss, a timeout, a tripwire), and
-//! with nothing else: a wake-up costs the kernel several microseconds on the path of the ACK. An idle
-//! sleep, of which the kernel's side is told, ends with the first record of any kind.
+//! A sleep lasts up to a fifth of min(period, 3 ms) longer if that saves an interrupt (SLACK_PARTS). Only urgent
+//! records end a busy sleep early: a new connection, a loss, a timeout, a tripwire. A wake-up costs the kernel
+//! several microseconds on the path of the ACK. During an idle sleep the kernel's side wakes the agent with the
+//! first record of any kind.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,46 +20,46 @@ use forebay_ebpf::tcp::{Counters, Datapath, Options, Record, Reporting};
 
 use super::connections::Connections;
 use super::flow::Terms;
-use super::idle::{self, IDLE_AFTER, Idle};
-use super::recording::{self, Recorder, SCHEMA, Start, Writer};
+use super::idle::{self, IDLE_AFTER, IdleConnection};
+use super::recording::{self, Recorder, RecordingWriter, SCHEMA, Start};
 use super::rules::Choice;
 use super::silence::Silence;
 use super::status::{self, AgentStatus, AlgorithmStatus, RecordingStatus};
 use super::status::{HOLDERS_MAX, HolderStatus, SlotsStatus};
 use super::wakes::Wakes;
-use super::{AgentError, Cadence, Config, PERIOD_MAX};
+use super::{AgentConfig, AgentError, Cadence, PERIOD_MAX};
 use crate::lateness::Lateness;
 use crate::service::control::{Answer, Request};
 use crate::service::privileges;
 use crate::service::supervisor::{Desk, Handle, Mailbox, Worker, block_signals, supervise};
 use crate::{clock, kernel, log};
 
-/// Reports so recent mean that more will come. Later ones wake the agent: 5 us for an acknowledgement,
-/// where each look takes a processor some 15 us.
+/// After a report within this time the agent expects more and polls. Later reports wake it: that costs an
+/// acknowledgement 5 us, while each poll costs a processor some 15 us.
 const BUSY: Duration = Duration::from_millis(20);
-/// Longest sleep; the first record ends it.
+/// Longest sleep; the first record ends it early.
 const IDLE: Duration = Duration::from_millis(50);
-/// Neither a short round trip nor a timer makes a sleep shorter than this.
+/// Shortest sleep, whatever the shortest round trip or a timer requires.
 const NAP_MIN: Duration = Duration::from_millis(3);
-/// Each sleep may last so much longer, as a share of the shortest one, if the processor is interrupted
-/// then for another timer anyway: an interrupt of its own costs a virtual machine more than the look.
+/// Each sleep may last longer by this part of the shortest sleep, if another timer interrupts the processor then
+/// anyway. An extra interrupt costs a virtual machine more than the look itself.
 const SLACK_PARTS: u32 = 5;
-/// Share of the shortest round trip that is slept.
+/// The agent sleeps for one part in this number of the shortest round trip.
 const ROUND_TRIP_PARTS: u32 = 4;
-/// A decision may be so old: its report waited for a period, and the agent for the processor.
+/// Oldest report that still gets a decision: the report waited for a period, and the agent for the processor.
 const STALE_AFTER: Duration = PERIOD_MAX.saturating_mul(2);
-/// An agent that looks more often than this waits for nobody's slice, which would be as long as its period.
+/// An agent with a shorter period must not wait for another process's time slice, which would be as long.
 const PROMPT: Duration = Duration::from_millis(1);
-/// How often connections are looked for whose end was not heard of.
+/// Time between two searches for connections whose last record was lost.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Between two looks that are further apart the agent was stopped, or had no processor: what was written
-/// meanwhile may have found no room.
+/// If two looks are further apart, the agent was stopped or had no processor: records written meanwhile may have
+/// found no room.
 const DEAF: Duration = Duration::from_secs(1);
 
-/// Runs an agent until it is told to stop; answers its last state. `started` is called once its names
-/// can be selected and its control socket is there.
+/// Runs an agent until a signal or command stops it, and returns its last state. `started` is called once its names
+/// can be selected and its control socket exists.
 pub fn run(
-    config: &Config,
+    config: &AgentConfig,
     started: impl FnOnce() + Send + 'static,
 ) -> Result<AgentStatus, AgentError> {
     super::check()?;
@@ -70,7 +70,7 @@ pub fn run(
     supervise(&control, &"agent", signals, None, worker, AgentDesk).map_err(AgentError::Failed)
 }
 
-/// Tells the state; nothing of an agent can be changed while it runs.
+/// Answers requests for the state; no setting of an agent can be changed while it runs.
 struct AgentDesk;
 
 impl Desk<AgentWorker> for AgentDesk {
@@ -86,11 +86,11 @@ impl Desk<AgentWorker> for AgentDesk {
 
 /// Everything the worker thread owns.
 struct AgentWorker {
-    /// In the order of the algorithms.
+    /// One per algorithm, in their order.
     datapaths: Vec<Datapath>,
-    /// Of each.
+    /// One per datapath.
     silence: Vec<Silence>,
-    /// Requests for a slot of each that had been in vain at the last sweep.
+    /// Requests for a slot that had been in vain at the last sweep, per datapath.
     in_vain: Vec<u64>,
     wakes: Wakes,
     connections: Connections,
@@ -103,28 +103,28 @@ struct AgentWorker {
     latency: Lateness,
     recorder: Recorder,
     recording: Option<String>,
-    writer: Writer,
+    writer: RecordingWriter,
     started: Timestamp,
     tell_started: Box<dyn FnOnce() + Send>,
     heard: Timestamp,
     swept: Timestamp,
-    /// The last look, and since when none was missed.
+    /// Time of the last look, and the time since which no look was missed.
     looked: Timestamp,
     listening: Timestamp,
     is_pinned: bool,
 }
 
 impl AgentWorker {
-    fn open(config: &Config, started: Box<dyn FnOnce() + Send>) -> Result<Self, AgentError> {
+    fn open(config: &AgentConfig, started: Box<dyn FnOnce() + Send>) -> Result<Self, AgentError> {
         let now = clock::now();
         let seed = config.seed.map_or_else(getrandom::u64, Ok);
         let seed = seed.map_err(|error| AgentError::SetUp(io::Error::other(error)))?;
         let choices = config.rules.choices();
         let datapaths = choices.iter().map(|choice| register(config, choice));
         let datapaths = datapaths.collect::<Result<Vec<_>, _>>()?;
-        // Only now: an agent that is refused must not empty the recording of the one that runs.
+        // Open the recording only now: a refused agent must not empty the recording of the running one.
         let (recorder, writer) = match &config.recording {
-            None => (Recorder::default(), Writer::default()),
+            None => (Recorder::default(), RecordingWriter::default()),
             Some((path, limit)) => {
                 let start = Start {
                     schema: SCHEMA,
@@ -176,7 +176,7 @@ impl AgentWorker {
         })
     }
 
-    /// Takes what there is and answers it.
+    /// Takes all records and answers them.
     fn round(&mut self) -> Result<(), forebay_ebpf::Error> {
         if self.drain()? > 0 {
             self.heard = clock::now();
@@ -198,8 +198,7 @@ impl AgentWorker {
         Ok(())
     }
 
-    /// Drops the connections that the kernel no longer has and whose last record found no
-    /// room.
+    /// Drops the connections that the kernel no longer has and whose last record found no room.
     fn sweep(&mut self, now: Timestamp) -> Result<(), forebay_ebpf::Error> {
         if now.saturating_since(self.swept) < SWEEP {
             return Ok(());
@@ -209,15 +208,15 @@ impl AgentWorker {
         let datapaths = &self.datapaths;
         let ended = self.connections.ended(&|table, flow| datapaths[table].mode(flow).is_none());
         if !ended.is_empty() {
-            // All they have told stands in the records by now.
+            // By now all records of these connections are in the ring.
             self.drain()?;
             self.connections.drop_unheard(&ended);
         }
         Ok(())
     }
 
-    /// Takes slots back where others want them: of idle connections, those among them whose end the kernel has kept
-    /// to itself, and of users beyond their share.
+    /// Takes slots back if other connections need them: from idle connections and from users beyond their share.
+    /// Idle ones include connections whose end the kernel did not report.
     fn take_back(&mut self, now: Timestamp) {
         for table in 0..self.datapaths.len() {
             let idle = self.take_back_idle(table, now);
@@ -245,7 +244,8 @@ impl AgentWorker {
         if lacking == 0 {
             return 0;
         }
-        let of_user = |(flow, since)| Some(Idle { flow, uid: datapath.uid(flow)?, since });
+        let of_user =
+            |(flow, since)| Some(IdleConnection { flow, uid: datapath.uid(flow)?, since });
         let idle = silent.into_iter().filter_map(of_user).collect();
         let mut count = 0;
         for flow in idle::in_turn(idle, &datapath.holders()) {
@@ -268,7 +268,8 @@ impl AgentWorker {
         }
         let mut beyond = idle::beyond(keeps, &holders);
         let heard = |flow| self.connections.heard(table, flow).unwrap_or_default();
-        let of_user = |(flow, _)| Some(Idle { flow, uid: datapath.uid(flow)?, since: heard(flow) });
+        let of_user =
+            |(flow, _)| Some(IdleConnection { flow, uid: datapath.uid(flow)?, since: heard(flow) });
         let held = datapath.connections().filter_map(of_user);
         let held = held.filter(|it| beyond.contains_key(&it.uid)).collect();
         let mut count = 0;
@@ -311,10 +312,11 @@ impl AgentWorker {
             return self.wakes.wait(limited(time));
         }
         self.set_asleep(true);
-        // What came before the kernel's side knew wakes nobody, nor does what is being written now.
+        // Records from before the kernel's side knew of the sleep wake no one, and neither does one being written
+        // now.
         let waits = self.drain().map_err(io::Error::other)? > 0
             || self.datapaths.iter().any(Datapath::has_records);
-        // Commands are heard of here, however much there is to do.
+        // Look for commands here even under constant load.
         let slept = self.wakes.wait(if waits { Duration::ZERO } else { limited(IDLE) });
         self.set_asleep(false);
         if waits {
@@ -329,7 +331,7 @@ impl AgentWorker {
         }
     }
 
-    /// False: stop.
+    /// Handles pending commands; false: stop.
     fn obey(&mut self, mailbox: &Mailbox<Self>) -> bool {
         mailbox
             .obey(self, Self::status, |_, never: &Infallible| -> io::Result<()> { match *never {} })
@@ -371,7 +373,7 @@ impl Worker for AgentWorker {
         if self.period < PROMPT {
             privileges::shorten_slices();
         }
-        // Only now nothing can refuse this agent any more.
+        // From here on nothing can refuse this agent any more.
         if self.is_pinned {
             self.datapaths.iter_mut().try_for_each(Datapath::pin).map_err(io::Error::other)?;
         }
@@ -380,7 +382,7 @@ impl Worker for AgentWorker {
         std::mem::replace(&mut self.tell_started, Box::new(|| ()))();
         loop {
             self.round().map_err(io::Error::other)?;
-            // Asking for commands that nobody announced would be a system call at every look.
+            // Only a wake-up leads to a look for commands, which costs a system call.
             if self.sleep()? && !self.obey(&mailbox) {
                 break;
             }
@@ -398,14 +400,14 @@ impl Worker for AgentWorker {
     }
 }
 
-fn register(config: &Config, choice: &Choice) -> Result<Datapath, forebay_ebpf::Error> {
+fn register(config: &AgentConfig, choice: &Choice) -> Result<Datapath, forebay_ebpf::Error> {
     let name = choice.kernel_name();
     let pins = config.pins.as_ref().map(|folder| folder.join(&name));
     let ecn = choice.needs_marks();
     Datapath::register(&Options { flows: config.slots, pins, ecn, ..Options::named(&name) })
 }
 
-/// Uses the processor for so long.
+/// Keeps the processor busy for this time.
 fn waste(time: Duration) {
     if time.is_zero() {
         return;
@@ -416,14 +418,14 @@ fn waste(time: Duration) {
     }
 }
 
-/// How long to sleep between two looks at the reports.
+/// Time to sleep between two looks at the reports.
 fn nap(period: Duration, interval: Duration, shortest_rtt: Option<Duration>) -> Duration {
-    // What cannot wait wakes; nothing else of a connection comes before its interval is over.
+    // Urgent records wake the agent; nothing else comes from a connection before its interval is over.
     let part = shortest_rtt.map_or(period, |rtt| interval.max(rtt / ROUND_TRIP_PARTS));
     period.min(part.max(NAP_MIN))
 }
 
-/// How much longer than wanted a sleep may last.
+/// Time by which a sleep may last longer than requested.
 fn slack(period: Duration) -> Duration {
     let shortest = if period.is_zero() { NAP_MIN } else { period.min(NAP_MIN) };
     shortest / SLACK_PARTS
@@ -488,7 +490,7 @@ mod tests {
             (10, 1, None, 10),
             (1, 1, Some(100), 1),
             (4, 1, Some(100), 4),
-            // Nothing can be there before.
+            // No report can come earlier.
             (10, 10, Some(1), 10),
             (10, 4, Some(1), 4),
             (10, 50, Some(1), 10),

@@ -1,94 +1,65 @@
-//! The VLANs of a bridge's ports, and which frames pass between two of them as they are.
+//! The VLANs of a bridge's ports, and which frames pass between two ports unchanged.
 
 use std::collections::BTreeSet;
 use std::io;
 
+use netlink_packet_route::link::{
+    AfSpecBridge, BridgeVlanInfo, BridgeVlanInfoFlags as Flags, LinkAttribute, LinkMessage,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{LINK_HEADER, RTM_GETLINK};
-use crate::netlink::{self, HEADER, all_attributes, attribute};
-
-/// A VLAN of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortVlan {
-    /// `BRIDGE_VLAN_INFO_*`.
-    flags: u16,
-    vid: u16,
-}
-
-impl PortVlan {
-    const fn has(self, flag: u16) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// `struct bridge_vlan_info`.
-    fn parse((kind, payload): (u16, &[u8])) -> Option<Self> {
-        let [flags0, flags1, vid0, vid1] = *payload else { return None };
-        let vlan = Self {
-            flags: u16::from_ne_bytes([flags0, flags1]),
-            vid: u16::from_ne_bytes([vid0, vid1]),
-        };
-        (kind == IFLA_BRIDGE_VLAN_INFO).then_some(vlan)
-    }
-}
+use crate::rtnetlink::{self, first};
 
 /// The VLANs of a port.
-pub fn of(ifindex: u32) -> io::Result<Vec<PortVlan>> {
-    let mut body = vec![0; LINK_HEADER];
-    body[0] = libc::AF_BRIDGE as u8;
-    let mask = [8_u16.to_ne_bytes(), IFLA_EXT_MASK.to_ne_bytes()].concat();
-    body.extend_from_slice(&mask);
-    // In ranges: all that there are would not fit a message.
-    body.extend_from_slice(&RTEXT_FILTER_BRVLAN_COMPRESSED.to_ne_bytes());
-    let ports = netlink::dump(RTM_GETLINK, &body)?;
-    let port = ports.iter().find(|message| {
-        message.get(HEADER + 4..HEADER + 8).is_some_and(|index| index == ifindex.to_ne_bytes())
-    });
-    let link = port.and_then(|port| port.get(HEADER + LINK_HEADER..)).unwrap_or_default();
-    Ok(listed(attribute(link, IFLA_AF_SPEC).unwrap_or_default()))
+pub fn of(ifindex: u32) -> io::Result<Vec<BridgeVlanInfo>> {
+    let ports = rtnetlink::bridge_ports()?;
+    let port = ports.iter().find(|port| port.header.index == ifindex);
+    Ok(port.map(vlans_of).unwrap_or_default())
 }
 
-/// The VLANs of these attributes, of which a range has two: where it begins and where it ends.
-fn listed(attributes: &[u8]) -> Vec<PortVlan> {
+/// The VLANs that a message lists. A range of VLANs has two entries: its first and its last.
+fn vlans_of(port: &LinkMessage) -> Vec<BridgeVlanInfo> {
+    let listed = first!(port.attributes, LinkAttribute::AfSpecBridge);
     let mut vlans = Vec::new();
     let mut first = None;
-    for vlan in all_attributes(attributes).filter_map(PortVlan::parse) {
-        if vlan.has(BRIDGE_VLAN_INFO_RANGE_BEGIN) {
+    for listed in listed.into_iter().flatten() {
+        let AfSpecBridge::VlanInfo(vlan) = listed else { continue };
+        if vlan.flags.contains(Flags::RangeBegin) {
             first = Some(vlan.vid);
             continue;
         }
         let from = first.take().unwrap_or(vlan.vid);
-        vlans.extend((from..=vlan.vid).map(|vid| PortVlan { vid, ..vlan }));
+        vlans.extend((from..=vlan.vid).map(|vid| BridgeVlanInfo { vid, ..*vlan }));
     }
     vlans
 }
 
-/// The VLAN that frames without a tag are of, if the port takes any.
-pub fn untagged(port: &[PortVlan]) -> Option<u16> {
-    port.iter().find(|vlan| vlan.has(BRIDGE_VLAN_INFO_PVID)).map(|vlan| vlan.vid)
+/// The VLAN of frames without a tag, if the port accepts such frames.
+pub fn untagged(port: &[BridgeVlanInfo]) -> Option<u16> {
+    port.iter().find(|vlan| vlan.flags.contains(Flags::Pvid)).map(|vlan| vlan.vid)
 }
 
-/// What becomes of the tags of frames from one port to another. A bridge drops those with other tags.
+/// Treatment of the tags of frames from one port to another. A bridge drops frames with other tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vlans {
-    /// Frames of these VLANs leave with the tag that they came with, those of 0 without one.
+    /// VLANs of frames that leave with the tag that they came with; 0: frames without a tag.
     pub kept: BTreeSet<u16>,
-    /// Frames of these VLANs leave without the tag that they came with; 0 is that of a tag without a VLAN.
+    /// VLANs of frames that leave without the tag that they came with; 0: frames with a priority tag.
     pub untagged: BTreeSet<u16>,
 }
 
 impl Vlans {
-    /// What becomes of the tags of frames that come in at `lan` and leave by `wan`.
-    pub fn between(lan: &[PortVlan], wan: &[PortVlan]) -> Self {
+    /// Derives the treatment for frames that come in at `lan` and leave by `wan`.
+    pub fn between(lan: &[BridgeVlanInfo], wan: &[BridgeVlanInfo]) -> Self {
         let mut vlans = Self::default();
         for vlan in wan {
             let is_taken = lan.iter().any(|of_lan| of_lan.vid == vlan.vid);
-            let leaves_untagged = vlan.has(BRIDGE_VLAN_INFO_UNTAGGED);
+            let leaves_untagged = vlan.flags.contains(Flags::Untagged);
             if is_taken {
                 let tagged = if leaves_untagged { &mut vlans.untagged } else { &mut vlans.kept };
                 tagged.insert(vlan.vid);
             }
-            // A tag without a VLAN has a priority alone: the frame is of the port's VLAN, as without it.
+            // A tag of VLAN 0 only has a priority: the frame belongs to the same VLAN as without it.
             if leaves_untagged && untagged(lan) == Some(vlan.vid) {
                 vlans.kept.insert(0);
                 vlans.untagged.insert(0);
@@ -98,21 +69,14 @@ impl Vlans {
     }
 }
 
-// include/uapi/linux/if_link.h, if_bridge.h, rtnetlink.h
-const IFLA_AF_SPEC: u16 = 26;
-const IFLA_EXT_MASK: u16 = 29;
-const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
-const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
-const BRIDGE_VLAN_INFO_PVID: u16 = 2;
-const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
-const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
-
 #[cfg(test)]
 mod tests {
     use forebay_skips::{Need, skip_without};
+    use netlink_packet_core::Parseable;
 
     use super::*;
     use crate::bridge::passage;
+    use crate::netlink::attribute_of;
     use crate::port::tests::{on_a_veth_pair, run};
 
     fn vlans(kept: &[u16], untagged: &[u16]) -> Vlans {
@@ -120,25 +84,33 @@ mod tests {
         Vlans { kept, untagged }
     }
 
-    /// As the kernel lists VLANs of a port.
-    fn port(vlans: &[(u16, u16)]) -> Vec<PortVlan> {
-        let info = |(flags, vid): &(u16, u16)| {
-            let header = [8_u16, IFLA_BRIDGE_VLAN_INFO].map(u16::to_ne_bytes);
-            [header.concat(), [*flags, *vid].map(u16::to_ne_bytes).concat()].concat()
+    /// Reads the message in which the kernel lists these VLANs of a port.
+    fn port(vlans: &[(Flags, u16)]) -> Vec<BridgeVlanInfo> {
+        // include/uapi/linux/if_bridge.h
+        const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+        let info = |(flags, vid): &(Flags, u16)| {
+            let info = [flags.bits(), *vid].map(u16::to_ne_bytes).concat();
+            attribute_of(IFLA_BRIDGE_VLAN_INFO, &info)
         };
-        listed(&vlans.iter().flat_map(info).collect::<Vec<u8>>())
+        let mut message = vec![libc::AF_BRIDGE as u8];
+        message.resize(size_of::<libc::ifinfomsg>(), 0);
+        if !vlans.is_empty() {
+            let listed: Vec<u8> = vlans.iter().flat_map(info).collect();
+            message.extend(attribute_of(libc::IFLA_AF_SPEC, &listed));
+        }
+        vlans_of(&LinkMessage::parse(&message).unwrap())
     }
 
     #[test]
     fn a_frame_keeps_its_tag_or_loses_it_as_both_ports_have_its_vlan() {
-        const BEGINS: u16 = BRIDGE_VLAN_INFO_RANGE_BEGIN;
-        const ENDS: u16 = 16;
-        const OWN: u16 = BRIDGE_VLAN_INFO_PVID | BRIDGE_VLAN_INFO_UNTAGGED;
+        const BEGINS: Flags = Flags::RangeBegin;
+        const ENDS: Flags = Flags::RangeEnd;
+        const OWN: Flags = Flags::Pvid.union(Flags::Untagged);
+        const NONE: Flags = Flags::empty();
         let trunk = port(&[(OWN, 1), (BEGINS, 2), (ENDS, 4094)]);
         assert_eq!((trunk.len(), untagged(&trunk)), (4094, Some(1)));
-        let some =
-            port(&[(OWN, 1), (BEGINS, 7), (ENDS, 9), (0, 12), (BRIDGE_VLAN_INFO_UNTAGGED, 20)]);
-        let tagged = port(&[(0, 1), (0, 7)]);
+        let some = port(&[(OWN, 1), (BEGINS, 7), (ENDS, 9), (NONE, 12), (Flags::Untagged, 20)]);
+        let tagged = port(&[(NONE, 1), (NONE, 7)]);
         assert_eq!((untagged(&some), untagged(&tagged)), (Some(1), None));
         for (lan, wan, kept, stripped) in [
             (&trunk, &some, &[0, 7, 8, 9, 12][..], &[0, 1, 20][..]),

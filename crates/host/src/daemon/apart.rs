@@ -1,8 +1,8 @@
-//! What of the traffic to and from the machines of boxes is in no bundle: the boxes' messages, which both boxes of a
-//! bundle tell by their addresses and ports.
+//! Traffic of the boxes' machines that belongs to no bundle: the boxes' messages. Both boxes of a bundle
+//! recognise these by addresses and ports.
 //!
-//! A box of an older version leaves out all that goes to the receivebox's address. With one of these the other box
-//! does so, too: the boxes say in the session which they do.
+//! A box of an older version leaves out all packets to the receivebox's address. If its peer is that old, a
+//! box does the same: in the session each box says which it does.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,33 +13,34 @@ use forebay_ebpf::MessageEnd;
 use super::config::{BundleConfig, Peer, Role};
 use super::observer::names::Names;
 
-/// What a sendbox leaves out of its bundles, whichever they are.
+/// Traffic that a sendbox leaves out of all its bundles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Apart {
     /// Messages of the boxes.
     pub messages: BTreeSet<MessageEnd>,
-    /// Addresses of receiveboxes that count nothing of what goes to them.
+    /// Addresses of receiveboxes that count no packets to themselves.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Apart {
-    /// Of a sendbox that sends its own messages from the addresses `listen`. With each bundle stands whether its
-    /// receivebox counts what goes to it.
+    /// For a sendbox that sends its own messages from the addresses `listen`. Each bundle comes with two
+    /// facts: whether its receivebox counts packets to itself, and where it was heard. A receivebox may
+    /// answer before its name is looked up.
     pub fn of<'a>(
         listen: &[SocketAddr],
-        bundles: impl Iterator<Item = (&'a BundleConfig, bool)>,
+        bundles: impl Iterator<Item = (&'a BundleConfig, bool, Option<SocketAddr>)>,
         names: &Names,
     ) -> Self {
         let own = listen.iter().map(|own| end(own.ip(), own.port(), true));
         let mut apart = Self { messages: own.collect(), addresses: BTreeSet::new() };
-        for (bundle, counts) in bundles {
-            let (addresses, port) = peer(&bundle.peer, names);
-            // The address of NAT in front of a box is its hosts', too.
+        for (bundle, counts, heard) in bundles {
+            let ends_of_peer = at(&bundle.peer, names).into_iter().chain(heard);
+            // Hosts share the address of a NAT in front of a box.
             let is_its_own = !bundle.nat.is_some_and(Nat::changes_destination);
-            for address in addresses {
-                apart.messages.extend(ends(address, port));
+            for end in ends_of_peer {
+                apart.messages.extend(ends(end.ip(), end.port()));
                 if !counts && is_its_own {
-                    apart.addresses.insert(address);
+                    apart.addresses.insert(end.ip());
                 }
             }
         }
@@ -47,13 +48,13 @@ impl Apart {
     }
 }
 
-/// The messages that a receivebox leaves out which takes its own at the addresses `listen`.
+/// The messages that a receivebox leaves out, given that it takes its own at the addresses `listen`.
 pub fn of_receivebox(listen: &[SocketAddr]) -> BTreeSet<MessageEnd> {
     listen.iter().flat_map(|own| ends(own.ip(), own.port())).collect()
 }
 
-/// Where messages to a box go: to its own port, and to those that a box of the other role at this address has unless
-/// its file says otherwise. Both boxes of a bundle must leave out the same.
+/// Ends of messages to a box: its own port, and the default ports of both roles at this address. Both boxes
+/// of a bundle must leave out the same ports.
 fn ends(address: IpAddr, port: u16) -> impl Iterator<Item = MessageEnd> {
     let defaults = [Role::Sendbox, Role::Receivebox].map(Role::default_port);
     defaults.into_iter().chain([port]).map(move |port| end(address, port, false))
@@ -63,12 +64,13 @@ const fn end(address: IpAddr, port: u16, is_source: bool) -> MessageEnd {
     MessageEnd { address, port, is_source }
 }
 
-/// The addresses of a peer, as far as they are known, and its port.
-fn peer(peer: &Peer, names: &Names) -> (Vec<IpAddr>, u16) {
+/// Known addresses of a peer, from the file or its name.
+fn at(peer: &Peer, names: &Names) -> Vec<SocketAddr> {
     match peer {
-        Peer::At(address) => (vec![address.ip()], address.port()),
+        Peer::At(address) => vec![*address],
         Peer::Named { name, port } => {
-            (names.get(name).map_or_else(Vec::new, |it| it.addresses.clone()), *port)
+            let addresses = names.get(name).into_iter().flat_map(|it| &it.addresses);
+            addresses.map(|address| SocketAddr::new(*address, *port)).collect()
         }
     }
 }
@@ -110,7 +112,7 @@ mod tests {
         assert_eq!(of_receivebox, ["to 10.2.0.9:7000", "to 10.2.0.9:61475", "to 10.2.0.9:61476"]);
         let own = ["10.1.0.9:61475".parse().unwrap()];
         let bundles = bundles(&["\"10.2.0.9:7000\""]);
-        let of_sendbox = Apart::of(&own, [(&bundles[0], true)].into_iter(), &Names::new());
+        let of_sendbox = Apart::of(&own, [(&bundles[0], true, None)].into_iter(), &Names::new());
         let expected = [vec!["from 10.1.0.9:61475".to_string()], of_receivebox].concat();
         assert_eq!(messages(&of_sendbox.messages), expected);
         assert_eq!(of_sendbox.addresses, BTreeSet::new());
@@ -122,11 +124,25 @@ mod tests {
             bundles(&["\"10.2.0.9\"", "\"192.0.2.1\"\nnat = \"destination\"", "\"b.example\""]);
         let resolved = Resolved { addresses: vec![[10, 4, 0, 9].into()], problem: None };
         let names = Names::from([("b.example".to_string(), resolved)]);
-        let apart = |counts| Apart::of(&[], bundles.iter().map(|it| (it, counts)), &names);
+        let apart = |counts| Apart::of(&[], bundles.iter().map(|it| (it, counts, None)), &names);
         let older: Vec<IpAddr> = apart(false).addresses.into_iter().collect();
         assert_eq!(older, [IpAddr::from([10, 2, 0, 9]), IpAddr::from([10, 4, 0, 9])]);
         assert_eq!(apart(true).addresses, BTreeSet::new());
         assert_eq!(apart(true).messages, apart(false).messages);
         assert_eq!(apart(true).messages.len(), 2 * bundles.len());
+    }
+
+    #[test]
+    fn named_receiveboxes_are_left_out_where_heard() {
+        let bundles = bundles(&["\"b.example\""]);
+        let apart = |counts, heard: Option<&str>| {
+            let heard = heard.map(|it| it.parse().unwrap());
+            Apart::of(&[], [(&bundles[0], counts, heard)].into_iter(), &Names::new())
+        };
+        assert_eq!(apart(false, None), Apart::default(), "not looked up yet");
+        let heard = apart(false, Some("10.2.0.9:7000"));
+        assert_eq!(heard.addresses, [IpAddr::from([10, 2, 0, 9])].into());
+        assert!(messages(&heard.messages).contains(&"to 10.2.0.9:7000".to_string()), "{heard:?}");
+        assert_eq!(apart(true, Some("10.2.0.9:7000")).addresses, BTreeSet::new());
     }
 }

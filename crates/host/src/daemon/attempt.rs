@@ -1,4 +1,4 @@
-//! Whether this machine can do what a datapath needs, tried so that nothing of it is another afterwards.
+//! Tests whether this machine supports a datapath, and leaves no change behind.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use super::config::{Config, DatapathKind, KernelQdisc};
 use crate::htb;
 
-/// Runs `attempt` in a network namespace of its own; answers what went wrong.
+/// Runs `attempt` in a network namespace of its own; returns the error, if any.
 pub fn apart(
     attempt: impl FnOnce() -> Result<(), Box<dyn Error>> + Send + 'static,
 ) -> Result<(), String> {
@@ -21,9 +21,10 @@ pub fn apart(
     outcome.join().unwrap_or_else(|_| Err("the attempt panicked".into()))
 }
 
-/// Loads the programs for packets that stay in the kernel, attaches them for a moment to the loopback device, whose
-/// packets they leave alone, and asks for the qdiscs that packets wait in there, with `qdisc`. No more is needed for it
-/// than a box has under its unit, which may make no network namespace.
+/// Loads the programs for packets that stay in the kernel and attaches them for a moment to the loopback
+/// device, whose packets they leave alone. Also checks for the qdiscs in which packets would wait there, with
+/// `qdisc`. A box under its unit may not create a network namespace, and this needs only the rights that it
+/// has.
 pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), Box<dyn Error>> {
     let lo = if_nametoindex("lo")?;
     Classes::attach(ClassesOptions {
@@ -42,8 +43,8 @@ pub fn classes(qdisc: Option<KernelQdisc>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The datapath that a box has on this machine, and why where that is left to the box: for the box itself, and for
-/// whoever tells of it before.
+/// The datapath of a box on this machine, and the reason if the choice is left to the box. The box itself
+/// uses it, and so do commands that report the choice in advance.
 pub fn settled(config: &Config) -> (DatapathKind, Option<String>) {
     if config.datapath != DatapathKind::Auto {
         return (config.datapath, None);

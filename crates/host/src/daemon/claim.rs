@@ -1,11 +1,14 @@
-//! A WAN port is of one sendbox alone: two would take each other's qdisc or queue away. A sendbox claims it before it
-//! touches it, whatever its datapath, and a second one is refused.
+//! Claims of WAN ports. A WAN port belongs to a single sendbox: two would remove each other's qdisc or queue.
+//! A sendbox claims its port before it changes anything there, with any datapath, and a second sendbox is
+//! refused.
 //!
-//! The claim is a pair of Unix sockets with names in the abstract namespace (unix(7)), one for the name of the device and
-//! one for its index: a device that is made again keeps its name, and one that is renamed its index. These names are of
-//! one network namespace, as devices are, and are free again as soon as the process has ended, in whatever way.
+//! The claim is a pair of Unix sockets with names in the abstract namespace (unix(7)). One is for the name of
+//! the device, and one for its index. A device that is created again keeps its name; a renamed device keeps
+//! its index. Like devices, these names belong to one network namespace. They are free again once the process
+//! has ended for any reason.
 //!
-//! Anybody may take such a name. One that is held by a user who cannot be a sendbox's keeps no box from its device.
+//! Any user may take such a name. If its holder cannot be the user of a sendbox, the claim succeeds
+//! nevertheless.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -19,7 +22,7 @@ use super::udp::process_of;
 use crate::netlink::{self, attribute};
 use crate::service::privileges::Confinement;
 
-/// What every name begins with.
+/// Prefix of all names.
 const PREFIX: &str = "forebay/sendbox/wan";
 
 // include/uapi/linux/sock_diag.h, unix_diag.h
@@ -28,11 +31,11 @@ const UDIAG_SHOW_NAME: u32 = 1;
 const UDIAG_SHOW_UID: u32 = 0x40;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_UID: u16 = 7;
-/// Bytes of `struct unix_diag_msg`, and where the inode stands in it.
+/// Bytes of `struct unix_diag_msg`, and the offset of the inode in it.
 const UNIX_DIAG_MSG: usize = 16;
 const INODE_AT: usize = 4;
 
-/// The claim of this process to a WAN port; dropping it gives the port up.
+/// The claim of this process to a WAN port; dropping it releases the port.
 #[derive(Debug)]
 pub struct Claim {
     index: u32,
@@ -40,11 +43,11 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Claims a device of the current network namespace, for a sendbox that becomes what `confinement` says.
+    /// Claims a device of the current network namespace, for a sendbox that will run under `confinement`.
     ///
     /// # Errors
     ///
-    /// That a sendbox has it, and which process that is.
+    /// Another sendbox has the device; the error names its process.
     pub fn take(wan: &str, index: u32, confinement: &Confinement) -> Result<Self, DaemonError> {
         let account = confinement.account.as_ref().map(|account| account.uid.as_raw());
         let may_be = |uid: u32| [0, geteuid().as_raw()].contains(&uid) || account == Some(uid);
@@ -68,7 +71,7 @@ impl Claim {
         Ok(Self { index, _names: held })
     }
 
-    /// The index that the device had.
+    /// The index of the device at the time of the claim.
     pub fn index(&self) -> u32 {
         self.index
     }
@@ -85,14 +88,15 @@ fn taken(wan: &str, holder: Option<&Holder>) -> DaemonError {
     ))
 }
 
-/// Who has a Unix socket.
+/// Owner of a Unix socket.
 struct Holder {
     uid: u32,
     inode: u32,
 }
 
 impl Holder {
-    /// Of the socket with this abstract name; `None` where the kernel does not say, or it is gone.
+    /// The owner of the socket with this abstract name; `None` if the kernel does not answer, or the socket
+    /// is gone.
     fn of(name: &str) -> Option<Self> {
         // struct unix_diag_req: family, protocol, padding, all states, any inode, what to show, any cookie.
         let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
@@ -135,7 +139,7 @@ mod tests {
             assert!(error.starts_with("left is of another sendbox, `"), "{error}");
             assert!(error.contains(&own), "{error}");
             let other = claim("right").unwrap();
-            // Renamed, it is the same device; made again, it has the same name.
+            // After renaming it is the same device; created again, it has the same name.
             drop(other);
             run("ip link set left down");
             run("ip link set left name other");
@@ -159,7 +163,7 @@ mod tests {
                 let _ = wait.recv();
             });
         });
-        // Without the privilege there is none.
+        // Without the privilege there is no other namespace.
         if next.recv().is_ok() {
             on_a_veth_pair(|| drop(claim("left").unwrap()));
         }
@@ -172,7 +176,7 @@ mod tests {
         on_a_veth_pair(|| {
             let index = if_nametoindex("left").unwrap();
             let stranger = std::thread::spawn(move || {
-                // SAFETY: the user of this thread alone is another, and the thread ends with the test.
+                // SAFETY: only the user of this thread changes, and the thread ends with the test.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) }, 0);
                 let name = format!("{PREFIX}/index/{index}");
                 UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap()

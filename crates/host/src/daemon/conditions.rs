@@ -1,10 +1,10 @@
-//! What the devices of a box must be like: one list, asked at the start, by `forebay doctor`, and by the
-//! [`observer`](super::observer) while a box runs.
+//! Conditions that the devices of a box must meet. `forebay doctor`, the start of a box, and the
+//! [`observer`](super::observer) of a running box all check the same list.
 //!
-//! What a sendbox takes meets nothing that stands on the bridge's way, so filters and qdiscs there are refused,
-//! never replaced; what stays in the kernel meets all of it. Where a condition ceases to hold while a box runs, a
-//! sendbox hands the traffic back, and a receivebox reports nothing, so that its sendbox stops shaping. Both go on
-//! once the condition holds again.
+//! Packets that a sendbox takes bypass everything in the way of the bridge. So it refuses filters and qdiscs
+//! there, and never replaces them. Packets that stay in the kernel pass them all. If a condition fails while
+//! a box runs, a sendbox hands the traffic back. A receivebox reports nothing, so that its sendbox stops
+//! shaping. Both go on once the condition holds again.
 
 mod routing;
 
@@ -20,6 +20,7 @@ use nix::net::if_::if_nametoindex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::routing::dropped_at;
 use super::config::{Config, DatapathKind, Forward, Role};
 use crate::bridge::{self, BridgeError, Vlans};
 use crate::egress::{self, EgressError};
@@ -35,28 +36,28 @@ use crate::triangle::{self, Spec};
 /// The devices of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
-    /// The box whose devices they are.
+    /// Role of the box that uses the devices.
     pub role: Role,
     /// Device towards the site's hosts; always there in a sendbox of a bridge.
     pub lan: Option<String>,
     /// Device towards the Internet.
     pub wan: String,
-    /// What forwards the packets of a sendbox.
+    /// Forwarder of the packets of a sendbox: the bridge or the routes.
     pub forward: Forward,
-    /// The bundles have what the machine itself sends, too.
+    /// The bundles also carry packets that the machine itself sends.
     pub own: bool,
     /// Destinations of the bundles of a sendbox whose machine routes.
     pub to: Vec<IpNet>,
-    /// What carries the packets of a sendbox.
+    /// Datapath of a sendbox.
     pub datapath: DatapathKind,
-    /// Bytes of the longest frame that a running box has room for.
+    /// Bytes of the longest frame that fits a running box's buffers.
     pub room_bytes: Option<usize>,
     /// Receive queues of the port towards the site's hosts that a running box reads.
     pub queues: Option<u32>,
-    /// Addresses of the other boxes: no fix may cut off the way to them.
+    /// Addresses of the other boxes: no fix may cut off the route to them.
     #[serde(default)]
     pub peers: Vec<IpAddr>,
-    /// Brings the packets of a machine that routes to the process of a sendbox that runs.
+    /// Takes the packets of a machine that routes to the process of a running sendbox.
     #[serde(default)]
     pub triangle: Option<Spec>,
     /// As [`Config::by_socket`].
@@ -90,7 +91,7 @@ impl Devices {
         }
     }
 
-    /// Devices of a sendbox whose ports are of one bridge.
+    /// Devices of a sendbox whose ports belong to one bridge.
     #[cfg(test)]
     pub fn bridged(lan: &str, wan: &str, datapath: DatapathKind) -> Self {
         Self {
@@ -113,8 +114,8 @@ impl Devices {
         self.lan.as_deref().expect("a bridge has one, as checked")
     }
 
-    /// The ports of the datapath, towards the hosts, if there is one, and towards the Internet: of a triangle both are its
-    /// exit.
+    /// The ports of the datapath: towards the hosts, if there is one, and towards the Internet. Both are the
+    /// exit of a triangle.
     pub(super) fn ports(&self) -> (Option<String>, String) {
         match &self.triangle {
             Some(triangle) => {
@@ -132,7 +133,8 @@ impl Devices {
         one.into_iter().chain([wan]).collect()
     }
 
-    /// The port whose frames the box has to have room for: it takes them in there, or cuts super-packets into them.
+    /// The port that sets the frame size: the box takes frames in there, or cuts super-packets into its
+    /// frames.
     fn frame_port(&self) -> String {
         if self.triangle.is_some() {
             return self.ports().1;
@@ -141,29 +143,29 @@ impl Devices {
     }
 
     fn frame_port_of_file(&self) -> &str {
-        match (self.forward, self.datapath) {
-            (Forward::Bridge, DatapathKind::User | DatapathKind::Auto) => self.lan(),
-            (Forward::Bridge, DatapathKind::Kernel) | (Forward::Route, _) => &self.wan,
+        match (self.forward, self.datapath.is_in_kernel()) {
+            (Forward::Bridge, false) => self.lan(),
+            (Forward::Bridge, true) | (Forward::Route, _) => &self.wan,
         }
     }
 
-    /// Bytes of the longest frame that a sendbox has to have room for.
+    /// Bytes of the longest frame that a sendbox must have room for.
     pub fn frame_bytes(&self) -> io::Result<usize> {
         Ok(offload::mtu(&self.frame_port())? as usize + FRAME_OVERHEAD)
     }
 
-    /// LAN, where there is one, and WAN.
+    /// LAN, if there is one, and WAN.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.lan.iter().chain([&self.wan]).map(String::as_str)
     }
 
-    /// Asks for all that must hold for a box of this role; for no more after what the rest depends on.
+    /// Checks all conditions of a box of this role. If one fails on which the rest depends, it stops there.
     pub fn examine(&self) -> Vec<(&'static Condition, Result<String, Fault>)> {
-        let conditions = match (self.role, self.forward, self.datapath) {
-            (Role::Sendbox, Forward::Bridge, DatapathKind::Kernel) => &KERNEL[..],
-            (Role::Sendbox, Forward::Bridge, _) => &SENDBOX,
-            (Role::Sendbox, Forward::Route, DatapathKind::Kernel) => &ROUTE,
-            (Role::Sendbox, Forward::Route, _) => &ROUTE_USER,
+        let conditions = match (self.role, self.forward, self.datapath.is_in_kernel()) {
+            (Role::Sendbox, Forward::Bridge, true) => &KERNEL[..],
+            (Role::Sendbox, Forward::Bridge, false) => &SENDBOX,
+            (Role::Sendbox, Forward::Route, true) => &ROUTE,
+            (Role::Sendbox, Forward::Route, false) => &ROUTE_USER,
             (Role::Receivebox, ..) if self.by_socket => &BY_SOCKET,
             (Role::Receivebox, ..) => &RECEIVEBOX,
         };
@@ -179,28 +181,28 @@ impl Devices {
         found
     }
 
-    /// What does not hold now.
-    pub fn void(&self) -> Vec<Void> {
-        let void = |(condition, held): (&Condition, Result<String, Fault>)| {
-            Some(Void { condition: condition.name.into(), fault: held.err()? })
+    /// Conditions that fail now.
+    pub fn failed_conditions(&self) -> Vec<FailedCondition> {
+        let failed = |(condition, held): (&Condition, Result<String, Fault>)| {
+            Some(FailedCondition { condition: condition.name.into(), fault: held.err()? })
         };
-        self.examine().into_iter().filter_map(void).collect()
+        self.examine().into_iter().filter_map(failed).collect()
     }
 
-    /// What does not hold now and may come by itself.
+    /// Conditions that fail now and may come to hold without a change by the operator.
     ///
     /// # Errors
     ///
-    /// What does not hold and does not come by itself.
-    pub fn awaited(&self) -> Result<Vec<Void>, Void> {
-        let (awaited, refused): (Vec<Void>, _) =
-            self.void().into_iter().partition(|void| void.is_awaited());
+    /// The first failed condition that needs a change.
+    pub fn awaited(&self) -> Result<Vec<FailedCondition>, FailedCondition> {
+        let (awaited, refused): (Vec<FailedCondition>, _) =
+            self.failed_conditions().into_iter().partition(|failed| failed.is_awaited());
         refused.into_iter().next().map_or(Ok(awaited), Err)
     }
 
-    /// Refuses devices for which something does not hold.
-    pub fn require(&self) -> Result<(), Void> {
-        self.void().into_iter().next().map_or(Ok(()), Err)
+    /// Refuses devices that fail a condition.
+    pub fn require(&self) -> Result<(), FailedCondition> {
+        self.failed_conditions().into_iter().next().map_or(Ok(()), Err)
     }
 }
 
@@ -210,26 +212,27 @@ fn destinations(config: &Config) -> Vec<IpNet> {
     all.into_iter().collect()
 }
 
-/// Something that must hold.
+/// A condition that must hold.
 #[derive(Debug)]
 pub struct Condition {
-    /// What is looked at.
+    /// Short name of the checked property.
     pub name: &'static str,
-    /// What follows where it does not hold.
+    /// Consequence of a failure.
     pub reason: &'static str,
-    /// Where it does not hold nothing else can be said.
+    /// If it fails, no further condition can be checked.
     is_ground: bool,
-    /// A machine that starts, or whoever sets it up, may yet bring it: a box that starts waits for it.
+    /// The condition may come to hold while the machine starts or is being set up: a starting box waits for
+    /// it.
     is_awaited: bool,
     look: fn(&Devices) -> Result<String, Fault>,
 }
 
-/// What was found and does not do.
+/// Reason why a condition fails.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
-    /// What was found.
+    /// The state that was found.
     pub found: String,
-    /// What to do about it.
+    /// Command or change that repairs it.
     pub fix: String,
 }
 
@@ -239,36 +242,36 @@ impl Fault {
     }
 }
 
-/// A condition that does not hold.
+/// A failed condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Void {
+pub struct FailedCondition {
     /// Name of the condition.
     pub condition: String,
-    /// What was found instead.
+    /// The state that was found instead.
     #[serde(flatten)]
     pub fault: Fault,
 }
 
-impl Void {
-    /// A running box could not attach to a device that was deleted and made again.
+impl FailedCondition {
+    /// A running box could not attach to a device that was deleted and created again.
     pub fn made_again(device: &str, error: &dyn std::error::Error) -> Self {
         tracing::warn!(target: "device", "{device} was made again: {error}");
         let fault = Fault::new(format!("{device} was made again: {error}"), "start the box again");
         Self { condition: DEVICE.name.into(), fault }
     }
 
-    /// A running box reads fewer receive queues of the port towards the hosts than there are by now.
+    /// A running box reads fewer receive queues of the port towards the hosts than the port has by now.
     pub fn unread_queues(lan: &str, queues: u32, read: u32) -> Self {
         Self { condition: RECEIVE_QUEUES.into(), fault: too_many_queues(lan, queues, read, true) }
     }
 
-    /// What follows, for people.
+    /// The consequence, for people.
     pub fn reason(&self) -> &'static str {
         let reason = self.of().map(|condition| condition.reason);
         reason.unwrap_or("the devices are not as they were")
     }
 
-    /// What was found and how to mend it, without what follows.
+    /// The state that was found and how to repair it, without the consequence.
     pub fn sentence(&self) -> String {
         format!("{}; to mend it: {}", self.fault.found, self.fault.fix)
     }
@@ -277,7 +280,7 @@ impl Void {
         self.of().is_some_and(|condition| condition.is_awaited)
     }
 
-    /// The condition that does not hold.
+    /// The failed condition.
     fn of(&self) -> Option<&'static Condition> {
         let mut all =
             [&SENDBOX[..], &KERNEL, &ROUTE, &ROUTE_USER, &RECEIVEBOX].into_iter().flatten();
@@ -285,23 +288,23 @@ impl Void {
     }
 }
 
-impl std::fmt::Display for Void {
+impl std::fmt::Display for FailedCondition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Fault { found, fix } = &self.fault;
         write!(f, "{found}: {}; to mend it: {fix}", self.reason())
     }
 }
 
-impl std::error::Error for Void {}
+impl std::error::Error for FailedCondition {}
 
-/// How what was found begins where the kernel was asked and did not answer.
+/// Prefix of the state that was found if the kernel did not answer.
 pub(super) const NOT_SAID: &str = "the kernel does not say";
 
 const OFFLOADS_REASON: &str = "a box needs packets one by one, and as they are on the wire";
 
 const FORWARDING: &str = "forwarding";
 const MTU: &str = "MTU";
-/// What a sendbox needs whose packets stay in the kernel.
+/// Condition of a sendbox that keeps packets in the kernel.
 pub const ROOT_QDISC: &str = "root qdisc";
 
 const LOST: &str = "longer frames would be lost";
@@ -376,14 +379,15 @@ const SENDBOX: [Condition; 13] = [
     },
 ];
 
-/// Of a sendbox whose packets stay in the kernel: what is between the ports stays there, too.
+/// Conditions of a sendbox that keeps packets in the kernel, where filters between the ports still apply.
 const KERNEL: [Condition; 6] = [DEVICE, KIND, BRIDGE, BRIDGE_FORWARDS, OWN_QDISC, ROOM];
 
-/// Of a sendbox whose packets stay in the kernel, of a machine that routes.
+/// Conditions of a sendbox that keeps packets in the kernel, on a machine that routes.
 const ROUTE: [Condition; 6] =
     [DEVICE, routing::LINK, routing::FORWARDS, routing::ROUTES, OWN_QDISC, ROOM];
 
-/// Of a sendbox whose packets pass its process, of a machine that routes: by a triangle, once the box runs.
+/// Conditions of a sendbox that takes packets into its process, on a machine that routes: by a triangle, once
+/// it runs.
 const ROUTE_USER: [Condition; 8] = [
     DEVICE,
     routing::FORWARDS,
@@ -468,8 +472,8 @@ const RECEIVEBOX: [Condition; 3] = [
     },
 ];
 
-/// Of a receivebox that reads a packet socket: it takes packets of any device, with a tag in front or none, and merged by
-/// the kernel or not.
+/// Conditions of a receivebox that reads a packet socket. It takes packets of any device, with or without a
+/// tag, and merged by the kernel or not.
 const BY_SOCKET: [Condition; 2] = [
     DEVICE,
     Condition {
@@ -529,7 +533,7 @@ fn one_bridge(devices: &Devices) -> Result<String, Fault> {
     }
 }
 
-/// Whether packets of one IP version are routed, as far as the kernel says.
+/// Whether the kernel says that it routes packets of at least one IP version.
 fn routes() -> bool {
     let is_on = |file: &str| fs::read_to_string(file).is_ok_and(|value| value.trim() == "1");
     is_on("/proc/sys/net/ipv4/ip_forward") || is_on("/proc/sys/net/ipv6/conf/all/forwarding")
@@ -629,7 +633,7 @@ fn receive_queues(devices: &Devices) -> Result<String, Fault> {
     Err(too_many_queues(lan, queues, allowed, is_running))
 }
 
-/// More receive queues than are allowed, because a box that runs reads no more or because none does.
+/// Fault of a port with more receive queues than allowed: a running box reads no more, or no box does.
 fn too_many_queues(lan: &str, queues: u32, allowed: u32, is_running: bool) -> Fault {
     let whose =
         if is_running { format!(", and the box that runs reads {allowed}") } else { String::new() };
@@ -661,8 +665,8 @@ fn frame_size(devices: &Devices) -> Result<String, Fault> {
     within_room(devices)
 }
 
-/// Refuses a router that changes sources: it has decided about a connection when a packet leaves for the triangle, and does
-/// not change it when the packet leaves through the WAN.
+/// Refuses a router that changes sources. It decides about a connection when a packet leaves for the
+/// triangle, and does not change it when the packet leaves through the WAN.
 fn source_nat(_: &Devices) -> Result<String, Fault> {
     match filters::of_source_nat()? {
         None => Ok("none".into()),
@@ -673,7 +677,7 @@ fn source_nat(_: &Devices) -> Result<String, Fault> {
     }
 }
 
-/// Refuses a packet filter that lets forwarded packets pass by name and does not name the triangle.
+/// Refuses a packet filter that accepts forwarded packets by device name and does not name the triangle.
 fn forward_policy(devices: &Devices) -> Result<String, Fault> {
     let names = devices.triangle.as_ref().map(Spec::names);
     let ends = names.as_ref().map(|names| [names.entrance.as_str(), &names.exit]);
@@ -683,14 +687,11 @@ fn forward_policy(devices: &Devices) -> Result<String, Fault> {
     }
 }
 
-/// Refuses strict filtering by the way back (RFC 3704) where what the machine sends itself takes the triangle.
+/// Refuses strict reverse-path filtering (RFC 3704) if packets that the machine itself sends take the
+/// triangle.
 fn reverse_path(devices: &Devices) -> Result<String, Fault> {
-    let strict = |device: &str| {
-        let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"));
-        value.ok().and_then(|value| value.trim().parse().ok()).unwrap_or(0)
-    };
     let wan = devices.wan.as_str();
-    if devices.own && strict("all").max(strict(wan)) == 1 {
+    if devices.own && routing::is_strict(wan) {
         return Err(Fault::new(
             format!("{wan} takes packets only from where its own route leads (rp_filter = 1)"),
             format!("sysctl -w net.ipv4.conf.{wan}.rp_filter=2"),
@@ -714,7 +715,7 @@ fn triangle(devices: &Devices) -> Result<String, Fault> {
     }
 }
 
-/// Refuses frames that are longer than those the box was started for.
+/// Refuses frames longer than the box was started for.
 fn within_room(devices: &Devices) -> Result<String, Fault> {
     let port = devices.frame_port();
     let (mtu, needed) = (offload::mtu(&port)?, devices.frame_bytes()?);
@@ -736,9 +737,9 @@ fn watched_offloads(devices: &Devices) -> Result<String, Fault> {
     Ok("off, as far as needed".into())
 }
 
-/// Refuses a device whose packets are merged before a program in generic mode sees them.
+/// Refuses a device that merges packets before a program in generic mode sees them.
 fn not_merged(device: &str) -> Result<(), Fault> {
-    // Asked again once the box's own program runs.
+    // Checked again once the box's own program runs.
     if !xdp_program(device)?.is_some_and(|program| program.is_generic) {
         return Ok(());
     }

@@ -1,11 +1,11 @@
-//! Why the rate of a bundle is what it is, and what limits it, in sentences: made of a [`Status`] and of
-//! nothing else, for `forebay explain` and whoever else shows a bundle.
+//! Explanation of the rate of a bundle and its limit, in sentences. It is derived only from a
+//! [`Status`], for `forebay explain` and for other programs that show a bundle.
 
 use serde::{Deserialize, Serialize};
 
 use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, millis, seconds};
 
-/// Two rates that differ by less (share) are the same for people.
+/// Two rates that differ by less (share) count as the same for people.
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
@@ -13,50 +13,52 @@ const USED: f64 = 0.9;
 const LESS: [&str; 2] =
     ["less is delivered under limits", "less is delivered as soon as less is sent"];
 
-/// What limits the rate at which packets of a bundle leave.
+/// Limit of the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// This box is a receivebox: the other one decides.
+    /// This box is a receivebox: the sendbox decides.
     OtherBox,
     /// Nothing is ever shaped in a dry run.
     DryRun,
     /// The kernel forwards the packets, past the box.
     HandedBack,
-    /// Nothing is known of what arrives: the receivebox is silent, blind, or has never been heard.
+    /// Arrivals are unknown: the receivebox is silent, or reports no departures.
     NoFeedback,
+    /// The share of packets that the receivebox sees changes by itself.
+    Unsteady,
     /// Packets overtake each other: several paths of different delay, or a fair queue at the bottleneck.
     OutOfOrder,
     /// Traffic outside the bundle fills the bottleneck's buffer, as Nimbus found.
     Competition,
-    /// The sendbox does not limit the bundle: no queue stands, or limits did not pay.
+    /// The sendbox does not limit the bundle: there is no queue, or limits gave no benefit.
     Passing,
-    /// The sendbox tries whether limits pay.
+    /// The sendbox tests whether limits give a benefit.
     Trying,
-    /// The law has not measured enough yet.
+    /// The controller has not measured enough yet.
     Measuring,
-    /// The share of the uplink that others leave.
+    /// The share of the uplink that other bundles leave.
     Share,
     /// The operator's `max_rate`.
     MaxRate,
-    /// The operator's `min_rate`, below which the law would go.
+    /// The operator's `min_rate`, which is above the controller's rate.
     MinRate,
     /// The hosts send less than they may.
     Application,
-    /// The path, as the law sees it.
+    /// The path, as the controller sees it.
     Path,
 }
 
-/// Why the rate of a bundle is what it is.
+/// Explanation of a bundle's rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// Name of the bundle.
     pub bundle: String,
-    /// Rate at which its packets leave (bits per second); `None`: as they come.
+    /// Rate at which its packets leave (bits per second); `None`: they leave as they come.
     pub rate_bps: Option<u64>,
-    /// What limits it.
+    /// Limit of the rate.
     pub limit: Limit,
-    /// Rate, limit and what was measured, in sentences.
+    /// Rate, limit and measurements, in sentences.
     pub sentences: Vec<String>,
 }
 
@@ -87,9 +89,9 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
     let unused = |rate: u64| (last_second.sent_bps as f64) < USED * rate as f64;
     let is_unused = decision.rate_bps.is_some_and(unused) && shaping.queue.packets == 0;
     let is_short = is(share.filter(|share| share.is_short).map(|share| share.rate_bps));
-    // A law that sets no rate leaves the bounds of the configuration, if there are any.
+    // A controller without a rate leaves the bounds of the configuration, if there are any.
     let has_no_rate = bundle.peer.state != "alive"
-        || ["silent", "imbalanced", "passing", "competing", "measuring"]
+        || ["no_peer", "no_reports", "unsteady", "imbalanced", "passing", "competing", "measuring"]
             .contains(&decision.state.as_str());
     match decision.state.as_str() {
         "handed_back" => Limit::HandedBack,
@@ -97,8 +99,9 @@ fn limit(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus) -> Lim
         _ if has_no_rate && is_short => Limit::Share,
         _ if has_no_rate && is(shaping.max_rate_bps) => Limit::MaxRate,
         _ if has_no_rate && is(share.map(|share| share.rate_bps)) => Limit::Share,
-        "silent" => Limit::NoFeedback,
+        "no_peer" | "no_reports" => Limit::NoFeedback,
         _ if bundle.peer.state != "alive" => Limit::NoFeedback,
+        "unsteady" => Limit::Unsteady,
         "imbalanced" => Limit::OutOfOrder,
         "competing" => Limit::Competition,
         "passing" => Limit::Passing,
@@ -138,9 +141,10 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
         Limit::OtherBox | Limit::DryRun => law,
         Limit::Path => format!("The path is the limit, as the law sees it. {law}"),
         Limit::HandedBack => {
-            let void: Vec<String> = status.void.iter().map(ToString::to_string).collect();
+            let failed: Vec<String> =
+                status.failed_conditions.iter().map(ToString::to_string).collect();
             let more =
-                if void.is_empty() { String::new() } else { format!(" ({})", void.join("; ")) };
+                if failed.is_empty() { String::new() } else { format!(" ({})", failed.join("; ")) };
             format!("The kernel forwards them past this box, since {reason}{more}.")
         }
         Limit::NoFeedback => match (bundle.peer.state.as_str(), bundle.peer.heard_ns) {
@@ -157,6 +161,10 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
                  does the network let UDP pass between {peer} and this box?"
             ),
         },
+        Limit::Unsteady => format!(
+            "The receivebox {peer} does not see all packets of the bundle, and {reason}. The law cannot tell that from \
+             congestion and sets no rate for now."
+        ),
         Limit::OutOfOrder => format!(
             "Packets overtake each other: {:.1} % of the boundary packets arrived out of order in the last 4 s. \
              Above 5 % the sendbox cannot measure a queue. Either the bundle takes several paths of different \
@@ -276,7 +284,7 @@ fn traffic(shaping: &ShapingStatus) -> Option<String> {
     })
 }
 
-/// What an operator should look into, beside the limit.
+/// Problems for the operator to look into, in addition to the limit.
 fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
     let alarm = shaping.alarm.iter().map(|alarm| format!("Look into this: {alarm}."));
     let unseen = (shaping.unseen > 0.0).then(|| {
@@ -286,7 +294,7 @@ fn oddities(bundle: &BundleStatus, shaping: &ShapingStatus) -> Vec<String> {
     alarm.chain(unseen).chain(peer).collect()
 }
 
-/// A sentence where the path does not take the longest packets.
+/// A sentence if the longest packets do not fit the path.
 fn short_path(bundle: &BundleStatus) -> Option<String> {
     bundle.peer.mtu().filter(|_| bundle.peer.path_mtu.is_some_and(|mtu| mtu.bytes < mtu.tried))
 }
@@ -295,7 +303,7 @@ fn differences(bundle: &BundleStatus) -> impl Iterator<Item = String> {
     bundle.differences.iter().flatten().map(|difference| format!("The boxes differ: {difference}."))
 }
 
-/// What a receivebox can say of a bundle.
+/// Sentences of a receivebox about a bundle.
 fn watched(bundle: &BundleStatus) -> Vec<String> {
     let (name, peer) = (&bundle.name, &bundle.peer);
     let mut sentences = vec![format!(
@@ -331,7 +339,7 @@ mod tests {
     use crate::daemon::config::Role;
     use crate::daemon::status::{MovedStatus, PeerStatus, ShareStatus, WatchingStatus};
 
-    /// A bundle under a law in this state and at this rate, with a queue.
+    /// A bundle whose controller has this state and this rate, with a queue.
     fn bundle(state: &str, rate_mbit: Option<u64>) -> BundleStatus {
         let rate_bps = rate_mbit.map(|mbit| mbit * 1_000_000);
         let shaping = ShapingStatus {
@@ -445,7 +453,16 @@ mod tests {
     #[test]
     fn a_law_that_sets_no_rate_leaves_the_bounds_of_the_configuration() {
         let status = Status { uplink_bps: Some(80_000_000), ..sendbox() };
-        for state in ["silent", "imbalanced", "competing", "passing", "measuring"] {
+        let states = [
+            "no_peer",
+            "no_reports",
+            "unsteady",
+            "imbalanced",
+            "competing",
+            "passing",
+            "measuring",
+        ];
+        for state in states {
             let mut bundle = bundle(state, Some(20));
             bundle.shaping.as_mut().unwrap().max_rate_bps = Some(20_000_000);
             let parts = ["leave at up to 20.000 Mbit/s", "The limit is max_rate", state];
@@ -462,20 +479,25 @@ mod tests {
 
     #[test]
     fn an_unshaped_bundle_is_told_why() {
-        let silent = |state: &str, heard_ns| {
-            let mut bundle = bundle("silent", None);
-            bundle.peer = PeerStatus { state: state.into(), heard_ns, ..bundle.peer };
+        let unheard = |state: &str, peer: &str, heard_ns| {
+            let mut bundle = bundle(state, None);
+            bundle.peer = PeerStatus { state: peer.into(), heard_ns, ..bundle.peer };
             bundle
         };
         let unshaped = "Packets of b leave as they come: nothing is shaped.";
         let none = Limit::NoFeedback;
-        let waiting = silent("waiting", None);
+        let waiting = unheard("no_peer", "waiting", None);
         explained(&sendbox(), &waiting, none, &[unshaped, "192.0.2.2:61476 has never been heard"]);
-        let lost = silent("silent", Some(1_500_000_000));
+        let lost = unheard("no_peer", "silent", Some(1_500_000_000));
         explained(&sendbox(), &lost, none, &[unshaped, "was last heard 1.5 s ago"]);
-        let blind = silent("alive", Some(1));
+        let blind = unheard("no_reports", "alive", Some(1));
         explained(&sendbox(), &blind, none, &[unshaped, "is there, but nothing tells when"]);
         for (state, limit, part) in [
+            (
+                "unsteady",
+                Limit::Unsteady,
+                "does not see all packets of the bundle, and as the test says.",
+            ),
             ("competing", Limit::Competition, "Traffic outside the bundle fills the buffer"),
             ("passing", Limit::Passing, "The sendbox does not limit the bundle: as the test says."),
             (

@@ -1,8 +1,9 @@
 //! The UDP sockets of a box's messages, one for each address that it listens on.
 //!
-//! Datagrams from where a peer is go on to the cryptography. From elsewhere few do, at most one in a millisecond: the
-//! rest costs a receive and a comparison. Messages are read a few at a time, so that a flood delays no packet by
-//! more than a batch. Those of bundles at rest wait for the end of a round, and go to the same peer in one datagram.
+//! Datagrams from the address of a peer go on to the cryptography. From other addresses at most one per
+//! millisecond does: the rest costs a receive and a comparison. The box reads a few messages at a time, so
+//! that a flood delays no packet by more than a batch. Messages of bundles at rest wait for the end of a
+//! round, and share a datagram to the same peer.
 
 mod peers;
 
@@ -15,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use forebay_core::bundle::wire::{
     MAX_DATAGRAM, MAX_PROBE, MESSAGE_DSCP, Reject, RejectCounts, may_share, split,
 };
+use forebay_core::units::Timestamp;
 use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -26,24 +28,24 @@ use super::status::{MessageCounters, PeerStatus};
 use super::udp;
 use crate::clock;
 
-/// Messages read in a row, and those of the last datagram: about 50 us of tag checks.
+/// Messages read in a row, plus the rest of the last datagram: about 50 us of tag checks.
 pub const BATCH: usize = 32;
 
-/// Receive buffer: holds 10 ms of small datagrams at half a million a second, with the kernel's
-/// overhead of about 800 bytes each, so that a flood does not push out what is genuine.
+/// Receive buffer (bytes). It holds 10 ms of small datagrams at half a million per second, with the kernel's
+/// overhead of about 800 bytes each. So a flood does not displace genuine messages.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// DSCP and ECN of the messages.
 const TRAFFIC_CLASS: u32 = (MESSAGE_DSCP as u32) << 2;
 
-/// What a session made of a message.
+/// Result of a session for one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// The session counts the message as rejected.
+    /// The session rejected the message and counted it.
     Rejected,
-    /// The message is authentic, and may be an old one.
+    /// The message is authentic, but may be old.
     Authentic,
-    /// The message is of the session that runs.
+    /// The message belongs to the current session.
     New {
         /// The challenge to a single address that the message answers.
         answers: Option<u64>,
@@ -51,7 +53,8 @@ pub enum Taken {
 }
 
 impl Taken {
-    /// Of the answer of a session, which has heard its peer now or not, and what the message answers.
+    /// From the result of a session, whether it heard its peer now, and the challenge that the message
+    /// answers.
     pub fn of(opened: Result<(), Reject>, is_heard: bool, answers: Option<u64>) -> Self {
         match opened {
             Err(_) => Self::Rejected,
@@ -60,21 +63,21 @@ impl Taken {
         }
     }
 
-    /// Of a message that may only be verified.
+    /// For a message that may only be verified.
     pub const fn verified(is_authentic: bool) -> Self {
         if is_authentic { Self::Authentic } else { Self::Rejected }
     }
 }
 
-/// The sockets and what went through them.
+/// The sockets, with counters of their messages.
 pub struct Messages {
-    /// One for each of the addresses that the box listens on ...
+    /// One socket per address that the box listens on ...
     sockets: Vec<UdpSocket>,
-    /// ... in the same order: whether that is one of IPv4.
+    /// ... in the same order: whether the address is IPv4.
     are_v4: Vec<bool>,
     peers: Peers,
     buffer: Box<[u8; MAX_PROBE + 1]>,
-    /// Messages that wait for others to the same peer.
+    /// Messages that wait to share a datagram, by peer.
     waiting: BTreeMap<SocketAddr, Vec<u8>>,
     counters: MessageCounters,
 }
@@ -96,26 +99,27 @@ impl Messages {
         })
     }
 
-    /// Reads [`BATCH`] messages of each socket, as far as there are any, and hands those that may be of a peer to
-    /// `take`, with the place of its bundle in the configuration.
-    pub fn receive(&mut self, mut take: impl FnMut(usize, &[u8], Admission) -> Taken) {
-        let now = clock::now();
+    /// Reads up to [`BATCH`] messages from each socket. Passes the messages that may come from a peer to
+    /// `take`, with the index of the bundle and the time of the read. The read comes after the arrival: with
+    /// an earlier time, a measured round trip would be shorter than the path.
+    pub fn receive(&mut self, mut take: impl FnMut(Timestamp, usize, &[u8], Admission) -> Taken) {
         let Self { sockets, peers, buffer, counters, .. } = self;
         for socket in sockets {
             let enough = counters.received + BATCH as u64;
             while counters.received < enough {
                 match socket.recv_from(&mut buffer[..]) {
                     Ok((len, source)) => {
+                        let now = clock::now();
                         counters.received_bytes += len as u64;
-                        // A longer one arrives cut, and still longer than any message.
+                        // A longer one is cut, and still longer than any message.
                         let mut left = Some(&buffer[..len]);
                         while let Some(datagram) = left {
                             let (message, others) = split(datagram);
                             counters.received += 1;
                             match peers.admit(now, source, message) {
                                 Ok((place, admission)) => {
-                                    let taken = take(place, message, admission);
-                                    peers.heard(clock::now(), place, source, message.len(), taken);
+                                    let taken = take(now, place, message, admission);
+                                    peers.heard(now, place, source, message.len(), taken);
                                     if admission == Admission::Verify {
                                         counters.add_rejected(NOT_THE_PEER, 1);
                                     } else if taken != Taken::Rejected {
@@ -128,18 +132,18 @@ impl Messages {
                         }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // ECONNREFUSED and the like: an ICMP error for an earlier datagram. The peer's
-                    // silence says the same.
+                    // ECONNREFUSED and similar errors: ICMP errors for an earlier datagram. The silence of
+                    // the peer shows the same.
                     Err(_) => {}
                 }
             }
         }
     }
 
-    /// Drops all messages that wait in the sockets: times that are measured by them would be of the wait.
+    /// Drops all messages that wait in the sockets: times measured with them would include the wait.
     pub fn expire(&mut self) {
         for socket in &self.sockets {
-            // More than a buffer holds: no flood keeps the box here.
+            // More than a buffer holds, so that a flood does not keep the box here.
             for _ in 0..RECEIVE_BUFFER / 512 {
                 let received = socket.recv_from(&mut self.buffer[..]);
                 if received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
@@ -149,22 +153,32 @@ impl Messages {
         }
     }
 
-    /// Messages are of these bundles from now on.
+    /// Accepts messages of these bundles from now on.
     pub fn set_bundles(&mut self, bundles: &[BundleConfig]) {
         self.peers.set_bundles(clock::now(), bundles);
     }
 
-    /// This was found of the names of peers.
+    /// Sets the addresses found for the names of peers.
     pub fn set_names(&mut self, names: &Names) {
         self.peers.set_names(clock::now(), names);
     }
 
-    /// Names of peers that are to be looked up now: of those that are not heard, once in a while.
+    /// Names of silent peers to look up now: each at once when it falls silent, and then at intervals.
     pub fn take_unknown(&mut self) -> BTreeSet<String> {
         self.peers.take_unknown(clock::now())
     }
 
-    /// What is known of where the peer of the bundle of this place is; the rest is unknown.
+    /// Address where the peer of this bundle was last heard, if messages go there.
+    pub fn heard_from(&self, place: usize) -> Option<SocketAddr> {
+        self.peers.heard_from(place)
+    }
+
+    /// Whether the address for messages of any peer has changed since the last call.
+    pub const fn take_moved(&mut self) -> bool {
+        self.peers.take_moved()
+    }
+
+    /// Known location of the peer of this bundle; the other fields have their defaults.
     pub fn peer(&self, place: usize) -> PeerStatus {
         let now = clock::now();
         PeerStatus {
@@ -175,8 +189,8 @@ impl Messages {
         }
     }
 
-    /// The nonce of the challenge that is to be sent next to an address of the peer of this place that has not answered,
-    /// and that address, for [`Messages::send_to`].
+    /// The nonce of the next challenge to an address where the peer has not answered, and that address, for
+    /// [`Messages::send_to`].
     pub fn challenge_due(&mut self, place: usize) -> Option<(SocketAddr, u64)> {
         self.peers.challenge_due(clock::now(), place)
     }
@@ -186,21 +200,21 @@ impl Messages {
         self.send_datagram(to, message);
     }
 
-    /// Adds what to wake for.
+    /// Adds the descriptors to wake for.
     pub fn wake_for<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
         fds.extend(self.sockets.iter().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)));
     }
 
-    /// Keeps what the session of a bundle that goes has rejected.
+    /// Adds the rejects of a removed bundle's session to the counters.
     pub fn retire(&mut self, rejects: &RejectCounts) {
         for (reject, count) in rejects.iter() {
             self.counters.add_rejected(reject.name(), count);
         }
     }
 
-    /// Sends a message to the peer of the bundle of this place, to all addresses at which it is looked for, or has it
-    /// wait for [`Messages::flush`] if it may share a datagram. A full socket buffer or an unreachable peer loses it, as
-    /// a network may.
+    /// Sends a message to the peer of this bundle, at all its possible addresses. A message that may share a
+    /// datagram waits for [`Messages::flush`]. A full socket buffer or an unreachable peer loses the message,
+    /// as a network may.
     pub fn send(&mut self, place: usize, message: &[u8]) {
         for to in self.peers.targets(clock::now(), place) {
             if !may_share(message) {
@@ -217,7 +231,7 @@ impl Messages {
         }
     }
 
-    /// Sends the messages that wait.
+    /// Sends the waiting messages.
     pub fn flush(&mut self) {
         while let Some((to, datagram)) = self.waiting.pop_first() {
             self.send_datagram(to, &datagram);
@@ -233,7 +247,7 @@ impl Messages {
         }
     }
 
-    /// What was counted, with what the sessions rejected.
+    /// The counters, with the rejects of the sessions.
     pub fn counters<'a>(
         &self,
         sessions: impl Iterator<Item = &'a RejectCounts>,
@@ -273,8 +287,8 @@ fn bind(listen: SocketAddr, config: &Config) -> io::Result<UdpSocket> {
     Ok(bound().map_err(named)?.into())
 }
 
-/// Has datagrams leave whole or not at all, also those that are longer than the kernel takes the path MTU for: probes
-/// are to show whether they come through.
+/// Has datagrams leave whole or not at all, even if they exceed the kernel's path MTU: probes must show
+/// whether they arrive.
 fn send_whole(socket: &Socket, listen: SocketAddr) -> io::Result<()> {
     let (level, option, value) = match listen {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
@@ -295,7 +309,7 @@ fn send_whole(socket: &Socket, listen: SocketAddr) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Beyond `net.core.rmem_max` where the process may, up to it otherwise.
+/// Sets the buffer beyond `net.core.rmem_max` if the process may, otherwise up to it.
 fn force_receive_buffer(socket: &Socket) -> io::Result<()> {
     let bytes = RECEIVE_BUFFER as libc::c_int;
     // SAFETY: the option takes an int, which outlives the call.
@@ -320,12 +334,12 @@ mod tests {
     use forebay_core::bundle::receivebox::Receivebox;
     use forebay_core::bundle::sendbox::{SUPPLIED, Sendbox, SendboxConfig};
     use forebay_core::cc;
-    use forebay_core::units::Timestamp;
     use nix::poll::{PollTimeout, poll};
 
     use super::*;
 
-    /// Sockets at the addresses `listen` for bundle 7, whose peer is `peer`, and bundle 8 of somebody else.
+    /// Sockets at the addresses `listen` for bundle 7 with the peer `peer`, and for bundle 8 with another
+    /// peer.
     fn bind(listen: &str, peer: SocketAddr) -> io::Result<Messages> {
         bind_behind(listen, peer, "")
     }
@@ -343,7 +357,7 @@ mod tests {
                     listen = [\"127.0.0.9:9\", \"[2001:db8::9]:9\"]\n";
         let text = [node.into(), bundle(8, other), bundle(7, peer)].concat();
         let config = Config::parse(Path::new("box.toml"), &text).unwrap();
-        // A free port is none that a file may ask for.
+        // A configuration file may not ask for a free port.
         let listen = listen.split(' ').map(|own| own.parse().unwrap()).collect();
         Messages::bind(&Config { listen, ..config })
     }
@@ -381,12 +395,12 @@ mod tests {
             let mut fds = Vec::new();
             messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-            messages.receive(|index, datagram, admission| {
+            messages.receive(|_, index, datagram, admission| {
                 seen.push((index, datagram.to_vec(), admission));
                 if seen.len() == 1 { Taken::New { answers: None } } else { Taken::Rejected }
             });
         }
-        // Of what comes from elsewhere one may be looked at, to be named.
+        // One message from elsewhere may be checked, to report its sender.
         let (taken, verified): (Vec<_>, Vec<_>) =
             seen.into_iter().partition(|(.., admission)| *admission == Admission::Take);
         let of_peer = |it| (1, genuine.clone(), it);
@@ -400,6 +414,28 @@ mod tests {
         let expected =
             [("not_the_peer", 2), ("oversized", 1), ("truncated", 1), ("unknown_bundle", 1)];
         assert_eq!(rejected, expected.map(|(reason, count)| (reason.to_string(), count)));
+    }
+
+    #[test]
+    fn messages_are_read_after_they_came() {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut messages = bind("127.0.0.1:0", peer.local_addr().unwrap()).unwrap();
+        let own = messages.sockets[0].local_addr().unwrap();
+        let send = || peer.send_to(&challenge(7), own).unwrap();
+        send();
+        let mut came_by = Vec::new();
+        while came_by.len() < 3 {
+            messages.receive(|read_at, _, _, _| {
+                came_by.push(read_at);
+                // The box pauses in the middle of a round, and another message arrives meanwhile.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                let sent_at = clock::now();
+                came_by.push(sent_at);
+                send();
+                Taken::Rejected
+            });
+        }
+        assert!(came_by.is_sorted(), "{came_by:?}");
     }
 
     #[test]
@@ -437,7 +473,7 @@ mod tests {
             let mut fds = Vec::new();
             messages.wake_for(&mut fds);
             assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-            messages.receive(|index, message, admission| {
+            messages.receive(|_, index, message, admission| {
                 if admission == Admission::Take {
                     taken.push((index, message.to_vec()));
                 }
@@ -452,19 +488,18 @@ mod tests {
         assert_eq!(counters.rejected, rejected.map(|(reason, count)| (reason.to_string(), count)));
     }
 
-    /// A box with real sockets, and what it does with a message.
+    /// A box with real sockets, and the receivebox that handles its messages.
     struct Own {
         messages: Messages,
         receivebox: Receivebox,
     }
 
     impl Own {
-        /// Takes what has come, and sends what is due.
+        /// Takes the messages that have come, and sends the due ones.
         fn round(&mut self) {
             let Self { messages, receivebox } = self;
-            messages.receive(|_, datagram, admission| {
+            messages.receive(|now, _, datagram, admission| {
                 assert_eq!(admission, Admission::Take);
-                let now = clock::now();
                 let opened = receivebox.on_datagram(now, datagram, &mut crate::daemon::unguessable);
                 let is_heard = receivebox.heard_at() == Some(now);
                 Taken::of(opened, is_heard, receivebox.take_answered())
@@ -481,7 +516,7 @@ mod tests {
         }
     }
 
-    /// The datagrams that have come to a socket.
+    /// The datagrams that have arrived at a socket.
     fn come(socket: &UdpSocket) -> Vec<Vec<u8>> {
         socket.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2048];
@@ -509,14 +544,14 @@ mod tests {
             }
             let mut datagram = Vec::new();
             while peer.poll(clock::now(), &mut datagram) {
-                // Once the boxes know each other every other message is intercepted.
+                // Once the boxes know each other, every other message is intercepted.
                 let is_taken = own_box.receivebox.heard_at().is_some() && rounds % 2 == 0;
                 if is_taken {
                     attacker.send_to(&datagram, own).unwrap();
                     played += datagram.len();
                 } else {
                     home.send_to(&datagram, own).unwrap();
-                    // And each one recorded.
+                    // The attacker has also recorded each one, and replays it.
                     attacker.send_to(&datagram, own).unwrap();
                 }
             }

@@ -1,9 +1,8 @@
 //! The two daemons: the sendbox, which paces and schedules the traffic of bundles, and the
 //! receivebox, which watches it arrive and reports.
 //!
-//! Both are built the same way: [`config`] says what to do, a worker thread does it and never
-//! touches a disk, and the main thread serves the control socket and waits for signals
-//! ([`crate::service`]).
+//! Both are built the same way. [`config`] holds the settings. A worker thread carries them out and never
+//! touches a disk. The main thread serves the control socket and waits for signals ([`crate::service`]).
 
 mod apart;
 #[cfg(feature = "bpf")]
@@ -14,6 +13,7 @@ pub mod config;
 #[cfg(feature = "bpf")]
 pub mod doctor;
 pub mod explain;
+pub mod helpers;
 #[cfg(feature = "bpf")]
 pub mod init;
 pub mod keys;
@@ -53,7 +53,7 @@ use crate::offload::OffloadError;
 use crate::overhead;
 use crate::port::PortError;
 
-/// Why a daemon did not start, or ended.
+/// Reason why a daemon did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration.
@@ -68,10 +68,10 @@ pub enum DaemonError {
     /// A device.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A device is not as it must be.
+    /// A device fails a condition.
     #[error(transparent)]
-    Void(#[from] conditions::Void),
-    /// A device could not be asked, or did not obey.
+    FailedCondition(#[from] conditions::FailedCondition),
+    /// A device could not be queried, or refused a setting.
     #[error(transparent)]
     Offload(#[from] OffloadError),
     /// A BPF program.
@@ -80,7 +80,7 @@ pub enum DaemonError {
     /// The trace.
     #[error("{0}")]
     Trace(io::Error),
-    /// The start was on trial.
+    /// The start was on trial and was not confirmed.
     #[error(
         "the start of the box was not confirmed in time: start it again for one without a trial"
     )]
@@ -94,7 +94,7 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// Whether the operator's input was wrong, or missing, and not the machine.
+    /// Whether the operator's input, and not the machine, caused the error.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
@@ -103,14 +103,15 @@ impl DaemonError {
     }
 }
 
-/// A number that nobody can guess, for session ids and nonces.
+/// An unpredictable number, for session ids and nonces.
 pub(crate) fn unguessable() -> u64 {
     getrandom::u64().expect("the kernel's random numbers are ready once booted")
 }
 
-/// What packets of a sendbox gain: what its file says, or what follows from the kind of its port towards the Internet.
+/// Bytes that packets of a sendbox gain: from the file, or derived from the kind of its port towards the
+/// Internet.
 fn overhead_of(config: &Config) -> Overhead {
-    // A device that is not there is a matter of the conditions.
+    // The conditions report a missing device.
     let derived = || overhead::of(&config.wan).unwrap_or_default();
     Overhead { bytes: config.overhead.unwrap_or_else(derived) }
 }

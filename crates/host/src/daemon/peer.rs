@@ -1,4 +1,4 @@
-//! What the log says of the other box.
+//! Log lines about the other box.
 
 use forebay_core::bundle::peer::{KEYS_DIFFER, PeerEvent};
 use forebay_core::bundle::scope::Difference;
@@ -8,7 +8,7 @@ use super::config::Role;
 use super::scope;
 use crate::log::Allowance;
 
-/// What the log says of the other box of a bundle.
+/// Log lines about the other box of a bundle.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct News {
     liveness: Topic,
@@ -16,9 +16,9 @@ pub struct News {
 }
 
 impl News {
-    /// Says at `now` what has happened at the other box of a bundle to which this one is a `role`, and what
-    /// could not be said before, as far as there is allowance; `differences`: in what the two take different
-    /// packets for the bundle's.
+    /// Logs at `now` an event at the other box of a bundle, and earlier events that were held back, as far
+    /// as the allowance permits. This box has the role `role`. `differences` lists packets that only one of
+    /// the two boxes counts to the bundle.
     pub fn say(
         &mut self,
         now: Timestamp,
@@ -38,7 +38,7 @@ impl News {
     }
 }
 
-/// Events of which a later one supersedes those before: the newest is told in any case, if need be later.
+/// Events that supersede earlier ones of their kind: the newest is always logged, if necessary later.
 #[derive(Clone, Copy, Debug, Default)]
 struct Topic {
     allowance: Allowance,
@@ -46,7 +46,7 @@ struct Topic {
 }
 
 impl Topic {
-    /// What is to be told at `now`, when `event` has happened.
+    /// The event to log at `now`, given that `event` has happened.
     fn take(&mut self, now: Timestamp, event: Option<PeerEvent>) -> Option<PeerEvent> {
         self.untold = event.or(self.untold);
         self.untold.take_if(|_| self.allowance.takes(now))

@@ -1,4 +1,5 @@
-//! What a configuration would change on this machine, compared with what is there now; nothing is changed.
+//! Changes that a configuration would make to this machine, compared with its present state; nothing is
+//! changed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,7 +23,7 @@ use super::status::Status;
 use super::{machine_addresses, routed, udp};
 use crate::egress;
 use crate::filters::{self, Filter};
-use crate::live;
+use crate::foreign_python;
 use crate::offload;
 use crate::port::xdp_program;
 use crate::service::control::{Answer, Request, ask};
@@ -30,29 +31,29 @@ use crate::service::outcome::{Fate, Outcome};
 use crate::service::privileges;
 use crate::triangle::{Names, PRIORITY};
 
-/// One thing of the machine.
+/// One planned change of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
-    /// What the thing is.
+pub struct PlannedStep {
+    /// The changed object.
     pub object: String,
-    /// How the thing is now.
+    /// Present state of the object.
     pub now: String,
-    /// How the thing would be.
+    /// State of the object after the change.
     pub then: String,
 }
 
-/// The box that runs already.
+/// The box that already runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// Process of the box.
     pub pid: u32,
-    /// The file that the box runs with.
+    /// The configuration file of the running box.
     pub file: String,
-    /// What becomes of the box by difference, or why the box has to be started again.
+    /// Outcome by the difference, or the reason why the box must be restarted.
     pub outcome: Outcome,
 }
 
-/// What a configuration would change.
+/// Changes that a configuration would make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The configuration file.
@@ -61,22 +62,23 @@ pub struct Plan {
     pub role: Role,
     /// The box that the file would change or replace; `None`: a box would be started.
     pub running: Option<Running>,
-    /// Devices, programs, qdiscs, filters, addresses, sockets and files; none where a running box goes on.
-    pub steps: Vec<Step>,
-    /// What becomes of traffic meanwhile.
+    /// Changes of devices, programs, qdiscs, filters, addresses, sockets and files; none if a running box
+    /// goes on.
+    pub steps: Vec<PlannedStep>,
+    /// Effects on traffic meanwhile.
     pub traffic: Vec<String>,
-    /// What would keep the box from that, with what to do.
+    /// Obstacles for the box, with their remedies.
     pub blockers: Vec<String>,
-    /// What could not be looked at, and why.
+    /// Parts of the machine that could not be examined, and why.
     pub unseen: Vec<String>,
 }
 
 impl Plan {
-    /// Looks at the machine for what the boxes of the configuration `file` would change: a plan for each.
+    /// Examines the machine and plans the changes for each box of the configuration `file`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file.
+    /// The errors in the file.
     pub fn of(file: &Path) -> Result<Vec<Self>, ConfigError> {
         let text = Config::read(file)?;
         let boxes = Config::parse_all(file, &text)?;
@@ -111,7 +113,7 @@ impl Plan {
         plan
     }
 
-    /// Asks for the box that runs; answers what is in force there, and what the file says in its place.
+    /// Finds the running box; returns its configuration in force, and the new one from the file.
     fn look_for_running(&mut self, config: &Config, text: &str) -> Option<[Config; 2]> {
         let socket = config.control.display();
         let status: Status = match ask(&config.control, Request::Status) {
@@ -131,7 +133,7 @@ impl Plan {
         let file = Path::new(&status.config_file);
         let in_force = match ask::<Status>(&config.control, Request::Config) {
             Ok(Answer::Done(in_force)) => Ok(in_force),
-            // For others than its user and root: what is in the file now.
+            // Users other than root and the box's own get the current contents of the file.
             _ => {
                 let what =
                     "the configuration in force, which root may ask for: compared with its file";
@@ -140,7 +142,7 @@ impl Plan {
             }
         };
         self.unseen.push("whether keys differ from those in force".into());
-        // As though it stood in the place of that file, from which its paths start.
+        // Parsed as if it were in the place of that file, where its relative paths start.
         let loaded = |text: &str| loaded(file, text, &config.name);
         let both = in_force.and_then(|before| Ok([loaded(&before)?, loaded(text)?]));
         match both {
@@ -202,7 +204,7 @@ impl Plan {
     }
 
     fn step(&mut self, object: &str, now: String, then: &str) {
-        self.steps.push(Step { object: object.into(), now, then: then.into() });
+        self.steps.push(PlannedStep { object: object.into(), now, then: then.into() });
     }
 
     fn plan_sendbox(&mut self, config: &Config, before: Option<&Config>) {
@@ -218,7 +220,7 @@ impl Plan {
         self.qdisc(wan, "the same: bundles wait in queues of the box, which pass it by");
     }
 
-    /// Of a sendbox whose machine routes, and whose packets pass its process.
+    /// For a sendbox that takes packets through its process, on a machine that routes.
     fn plan_triangle(&mut self, config: &Config) {
         let Names { namespace, entrance, exit, .. } = routed::triangle_of(config).names();
         let index = |device: &str| if_nametoindex(device).is_ok();
@@ -233,7 +235,7 @@ impl Plan {
         self.step(&format!("{exit}: program, sockets"), "none of this box".into(), then);
     }
 
-    /// Of a sendbox whose packets stay in the kernel.
+    /// For a sendbox that keeps packets in the kernel.
     fn plan_classes(&mut self, config: &Config) {
         let wan = &config.wan;
         let then = "the programs `classify` (tcx, way out, in front of others), `departed`, `refused` and `dropped` \
@@ -370,7 +372,7 @@ impl Plan {
         }
     }
 
-    /// Whether a box that runs sees all packets, where they stay in the kernel.
+    /// Checks whether a running box sees all packets, if they stay in the kernel.
     fn look_at_way_out(&mut self, config: &Config) {
         let is_in_kernel = config.role == Role::Sendbox && config.datapath != DatapathKind::User;
         if self.running.is_none() || !is_in_kernel {
@@ -402,13 +404,13 @@ impl Plan {
     }
 }
 
-/// The files in Python whose classes decide for bundles.
+/// The Python files with classes that control bundles.
 fn files_in_python(config: &Config) -> BTreeSet<&str> {
     let shapings = config.bundles.iter().filter_map(|bundle| bundle.shaping.as_ref());
-    shapings.filter_map(|shaping| live::named::file(&shaping.cc)).collect()
+    shapings.filter_map(|shaping| foreign_python::named::file(&shaping.cc)).collect()
 }
 
-/// A configuration whose keys are not looked at.
+/// A configuration without its real keys.
 fn loaded(file: &Path, text: &str, name: &str) -> Result<Loaded, ConfigError> {
     let config = Config::parse_of(file, text, name)?;
     let keys = vec![KeyRing::new(PresharedKey::new([0; 32]), None); config.bundles.len()];
@@ -480,7 +482,7 @@ fn meanwhile_started(config: &Config, is_running: bool) -> Vec<String> {
     ]
 }
 
-/// What is printed for people.
+/// Text for people.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, role, .. } = self;
@@ -497,7 +499,7 @@ impl fmt::Display for Plan {
                 outcome.refused.iter().try_for_each(|reason| writeln!(f, "  {reason}"))?;
             }
         }
-        for Step { object, now, then } in &self.steps {
+        for PlannedStep { object, now, then } in &self.steps {
             writeln!(f, "  {object}\n      now:  {now}\n      then: {then}")?;
         }
         for (title, lines) in [
@@ -575,7 +577,7 @@ mod tests {
         plans.remove(0)
     }
 
-    /// The plan of a file for a box that runs and is served here.
+    /// The plan of a file next to a running box, which this function serves.
     fn beside_a_box(own: &Path, file: &Path) -> Plan {
         let socket = Config::load(own).unwrap().control;
         let mut control = ControlSocket::bind(&socket, &Confinement::default()).unwrap();

@@ -1,12 +1,12 @@
 //! The receivebox daemon: reports when boundary packets of bundles arrive.
 //!
-//! It only watches. The kernel forwards, an XDP program that passes everything counts and samples,
-//! and this process turns what it sampled into reports. Its death touches no traffic. On small machines a packet socket
-//! takes the place of the program ([`run_by_socket`]).
+//! It only watches. The kernel forwards. An XDP program that passes everything counts and samples, and this
+//! process turns the samples into reports. If it dies, no traffic is affected. On small machines a packet
+//! socket replaces the program ([`run_by_socket`]).
 //!
-//! Where packets are merged before an XDP program would see them, for the device's driver runs none, a program at tc
-//! counts and samples the packets that they were merged of. For that the sendbox must build version 2 of the sampling
-//! block.
+//! If the device's driver runs no XDP programs, the kernel merges packets before one sees them. Then a
+//! program at tc counts and samples the packets that were merged. This needs a sendbox that builds version 2
+//! of the sampling block.
 
 mod change;
 mod following;
@@ -35,17 +35,17 @@ use nix::sys::time::TimeSpec;
 use self::following::{Apart, sampled_with};
 use self::packets::PacketSampler;
 use self::sampling::Sampling;
-use super::conditions::{Devices, Void};
+use super::conditions::{Devices, FailedCondition};
 use super::config::{BundleConfig, Config, Role};
 use super::keys::reader::Loaded;
 use super::messages::{Admission, Messages, Taken};
 use super::observer::{Observation, Observer};
 use super::peer::News;
-use super::reload::Change;
+use super::reload::ReloadChange;
 use super::schedule::Schedule;
 use super::starting::{prepare, supervise};
 use super::status::{BundleStatus, PeerStatus, PortStatus, Status, WatchingStatus};
-use super::trace::{self, Row, Tracer};
+use super::trace::{self, TraceRow, Tracer};
 use super::waiting::{self, Begun};
 use super::{DaemonError, apart, scope, unguessable};
 use crate::offload::{self, Offload};
@@ -59,22 +59,22 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
 
-/// What a receivebox makes of times on `CLOCK_MONOTONIC`. A testbed has clocks that do not agree with the sendbox's.
+/// Clock of a receivebox, based on `CLOCK_MONOTONIC`. A testbed has clocks that disagree with the sendbox's.
 pub trait BoxClock: Send + 'static {
     /// Called before every round.
     fn listen(&mut self) {}
 
-    /// What timers go by at `now`.
+    /// The time for timers at `now`.
     fn time(&self, now: Timestamp) -> Timestamp {
         now
     }
 
-    /// What a packet that came at `at` is stamped with.
+    /// The stamp of a packet that came at `at`.
     fn stamp(&self, at: Timestamp) -> Timestamp {
         at
     }
 
-    /// How long it takes from `now` on until timers have gone on by `reading`.
+    /// Time from `now` until timers have advanced by `reading`.
     fn wait(&self, _now: Timestamp, reading: Duration) -> Duration {
         reading
     }
@@ -85,13 +85,13 @@ struct Monotonic;
 
 impl BoxClock for Monotonic {}
 
-/// Runs the daemon until it is told to stop; answers its last state.
+/// Runs the daemon until it is asked to stop; returns its last state.
 #[cfg(feature = "bpf")]
 pub fn run(config: &Config) -> Result<Status, DaemonError> {
     run_by(Monotonic, config)
 }
 
-/// [`run`] by another clock, for a testbed: no option of the daemon leads here.
+/// [`run`] with another clock, for a testbed: no option of the daemon leads here.
 #[cfg(feature = "bpf")]
 pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
@@ -99,7 +99,7 @@ pub fn run_by(clock: impl BoxClock, config: &Config) -> Result<Status, DaemonErr
     run_with(clock, config, false, |devices, ifindex| Ok(Box::new(attach(devices, ifindex)?)))
 }
 
-/// Runs the daemon without a BPF program: it counts and samples what a packet socket gives it.
+/// Runs the daemon without a BPF program: it counts and samples packets from a packet socket.
 pub fn run_by_socket(config: &Config) -> Result<Status, DaemonError> {
     config.expect_role(Role::Receivebox)?;
     privileges::check_by_socket().map_err(DaemonError::SetUp)?;
@@ -127,31 +127,31 @@ struct Watch {
     /// Name in rows.
     name: Arc<str>,
     receivebox: Receivebox,
-    /// What the sampler was set to.
+    /// Current setting of the sampler.
     sampled_with: (SamplingKey, BlockVersion, EpochSize),
-    /// What the sampler leaves out.
+    /// Traffic that the sampler leaves out.
     apart: Apart,
-    /// What the log tells of the sendbox.
+    /// Log lines about the sendbox.
     news: News,
 }
 
-/// Everything the worker thread owns.
+/// State that the worker thread owns.
 struct ReceiveboxWorker {
     sampler: Box<dyn Sampling>,
     messages: Messages,
-    /// Where messages come to.
+    /// Addresses that receive messages.
     own: Vec<IpAddr>,
     bundles: Vec<Watch>,
     by_id: BTreeMap<BundleId, usize>,
     schedule: Schedule,
     tracer: Tracer,
-    trace_writer: trace::Writer,
+    trace_writer: trace::TraceWriter,
     confinement: Confinement,
     next_counter_row: Timestamp,
     observer: Observer,
     seen: Observation,
-    /// The device that the sampler is attached to; none once it has gone: one that is made again may
-    /// have its index.
+    /// The device that the sampler is attached to; none once it has gone, because a device that is created
+    /// again may have its index.
     ifindex: Option<u32>,
     wan: String,
     realtime: bool,
@@ -214,7 +214,7 @@ impl ReceiveboxWorker {
         })
     }
 
-    /// What the timers of the boxes go by.
+    /// The time for the boxes' timers.
     fn now(&self) -> Timestamp {
         self.clock.time(clock::now())
     }
@@ -225,9 +225,9 @@ impl ReceiveboxWorker {
         self.follow_device()?;
         let Self { sampler, messages, bundles, by_id, schedule, seen, clock, .. } = self;
         sampler.consume(&mut |boundary| {
-            // It may be of something else than what was sent: the sendbox hears of no more packets,
-            // and stops to shape.
-            if !seen.void.is_empty() {
+            // It may not be a sample of a packet as sent. The sendbox hears of no more packets and stops
+            // shaping.
+            if !seen.failed_conditions.is_empty() {
                 return;
             }
             if let Some(&index) = by_id.get(&boundary.bundle) {
@@ -235,13 +235,14 @@ impl ReceiveboxWorker {
                 schedule.set(index, now);
             }
         })?;
-        messages.receive(|index, datagram, admission| {
-            let taken = bundles[index].on_datagram(now, datagram, admission);
+        messages.receive(|read_at, index, datagram, admission| {
+            let taken = bundles[index].on_datagram(clock.time(read_at), datagram, admission);
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
             taken
         });
+        let now = self.now();
         self.serve_due(now)?;
         if self.tracer.is_on() && now >= self.next_counter_row {
             self.next_counter_row = now + COUNTER_ROW;
@@ -250,7 +251,7 @@ impl ReceiveboxWorker {
         Ok(())
     }
 
-    /// Does what changes of the device ask for.
+    /// Adapts to changes of the device.
     fn follow_device(&mut self) -> io::Result<()> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(seen) = self.observer.latest()? else { return Ok(()) };
@@ -261,11 +262,11 @@ impl ReceiveboxWorker {
                 left_out.map_err(io::Error::other)?;
             }
         }
-        match (&seen.void[..], &self.seen.void[..]) {
-            (void, before) if void == before => {}
+        match (&seen.failed_conditions[..], &self.seen.failed_conditions[..]) {
+            (failed, before) if failed == before => {}
             ([], _) => tracing::info!(target: "traffic", "packets are reported again"),
-            (void, _) => {
-                let all: Vec<String> = void.iter().map(Void::to_string).collect();
+            (failed, _) => {
+                let all: Vec<String> = failed.iter().map(FailedCondition::to_string).collect();
                 let all = all.join("; ");
                 tracing::warn!(target: "traffic", "{all}: until then no packets are reported");
             }
@@ -278,7 +279,7 @@ impl ReceiveboxWorker {
         if self.ifindex == Some(ifindex) {
             return Ok(());
         }
-        if !self.seen.void.is_empty() {
+        if !self.seen.failed_conditions.is_empty() {
             return Ok(());
         }
         match self.sampler.attach_anew(&self.wan, ifindex) {
@@ -286,7 +287,10 @@ impl ReceiveboxWorker {
                 self.ifindex = Some(ifindex);
                 tracing::info!(target: "device", "{} was made again: attached to it", self.wan);
             }
-            Err(error) => self.seen.void.push(Void::made_again(&self.wan, error.as_ref())),
+            Err(error) => self
+                .seen
+                .failed_conditions
+                .push(FailedCondition::made_again(&self.wan, error.as_ref())),
         }
         Ok(())
     }
@@ -304,7 +308,7 @@ impl ReceiveboxWorker {
                 self.messages.send_to(to, &self.scratch);
             }
             watch.say_news();
-            // A timer in the past would spin: what is due now was just done.
+            // A timer in the past would make the loop spin: all due work was just done.
             let next = watch.receivebox.next_timer().max(now + Duration::from_nanos(1));
             self.schedule.set(index, next);
         }
@@ -337,7 +341,7 @@ impl ReceiveboxWorker {
         mailbox.obey(self, |worker| worker.status(), Self::change)
     }
 
-    /// Tells the sendbox of the bundle of this place that it goes.
+    /// Notifies the sendbox that this bundle ends.
     fn say_farewell(&mut self, now: Timestamp, place: usize) {
         let watch = &mut self.bundles[place];
         watch.receivebox.stop();
@@ -352,10 +356,10 @@ impl ReceiveboxWorker {
             let row = BundleCounters {
                 packets_sent: seen.packets,
                 bytes_sent: seen.bytes.as_u64(),
-                message_bytes: watch.receivebox.counters().message_bytes.as_u64(),
+                message_bytes: watch.receivebox.message_bytes().as_u64(),
                 ..BundleCounters::default()
             };
-            self.tracer.put(&watch.name, Row::Counters(row));
+            self.tracer.put(&watch.name, TraceRow::Counters(row));
         }
     }
 
@@ -371,7 +375,7 @@ impl ReceiveboxWorker {
             at_ns: clock::now().as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
-            void: self.seen.void.clone(),
+            failed_conditions: self.seen.failed_conditions.clone(),
             ports: vec![port],
             messages: self
                 .messages
@@ -419,7 +423,7 @@ impl ReceiveboxWorker {
 
 impl Worker for ReceiveboxWorker {
     type Status = Status;
-    type Change = Change;
+    type Change = ReloadChange;
     fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
@@ -438,38 +442,38 @@ impl Worker for ReceiveboxWorker {
     }
 }
 
-/// What a receivebox takes into its bundles.
+/// Packets that a receivebox counts to its bundles.
 fn scopes(config: &Config) -> Vec<Scope> {
     let left_out = config.listen.iter().map(SocketAddr::ip).collect();
     scope::scopes(config.bundles.iter(), &left_out, &BTreeSet::new())
 }
 
-/// Places of the bundles by their numbers.
+/// Indices of the bundles by their numbers.
 fn by_id(bundles: &[Watch]) -> BTreeMap<BundleId, usize> {
     bundles.iter().enumerate().map(|(place, watch)| (watch.config.id, place)).collect()
 }
 
-/// Watches a device, and leaves it to merge packets or not as before.
+/// Watches a device without changing whether it merges packets.
 #[cfg(feature = "bpf")]
 fn attach(devices: &Devices, ifindex: u32) -> Result<Sampler, DaemonError> {
     let wan = &devices.wan;
     if ethernet::is_bare(wan).map_err(DaemonError::SetUp)? {
-        // An XDP program would look for Ethernet headers.
+        // An XDP program would expect Ethernet headers.
         return Ok(Sampler::attach_at_tc(ifindex)?);
     }
     let is_merging = offload::is_on(wan, Offload::Gro)?;
     let sampler = Sampler::attach(ifindex)?;
-    // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): what it
-    // merges would reach the hosts in other packets than were sent.
+    // The kernel switches GRO on when a program is attached to a veth (veth_enable_xdp): merged packets would
+    // reach the hosts in another form than they were sent.
     if !is_merging && offload::is_on(wan, Offload::Gro)? {
         offload::disable(wan, Offload::Gro)?;
     }
-    // What merges before a generic program is found only now: nothing else has changed.
-    let Err(void) = devices.require() else { return Ok(sampler) };
+    // Only now can merging before a generic program be detected: nothing else has changed.
+    let Err(failed) = devices.require() else { return Ok(sampler) };
     drop(sampler);
-    // A kernel without tcx leaves it at that.
+    // On a kernel without tcx the condition fails.
     Sampler::attach_at_tc(ifindex).map_err(|error| match error {
-        forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. } => void.into(),
+        forebay_ebpf::Error::Kernel { .. } | forebay_ebpf::Error::Attach { .. } => failed.into(),
         other => other.into(),
     })
 }
@@ -501,12 +505,12 @@ impl Watch {
         }
     }
 
-    /// What the sampler is told of the bundle.
+    /// The bundle, as the sampler needs it.
     fn sampled(&self) -> (BundleId, SamplerBundle) {
         (self.config.id, self.sampling(&self.config))
     }
 
-    /// How the sampler counts the bundle, whose configuration says this.
+    /// Sampler settings for the bundle under this configuration.
     fn sampling(&self, config: &BundleConfig) -> SamplerBundle {
         let (key, version, epoch_size) = sampled_with(&self.receivebox);
         let (source, destination) = (config.from.clone(), config.to.clone());
@@ -559,8 +563,7 @@ mod tests {
     use crate::port::tests::{on_a_veth_pair, run};
 
     fn watch(device: &str) -> Result<Sampler, DaemonError> {
-        let datapath = DatapathKind::default();
-        let devices = Devices::bridged("none", device, datapath);
+        let devices = Devices::bridged("none", device, DatapathKind::User);
         let devices = Devices { role: Role::Receivebox, lan: None, ..devices };
         devices.require()?;
         attach(&devices, crate::port::ifindex(device)?)
@@ -607,7 +610,7 @@ mod tests {
     #[test]
     fn a_device_whose_packets_are_merged_first_is_watched_at_tc() {
         on_a_veth_pair(|| {
-            // The kernel runs an XDP program of it itself.
+            // The kernel itself runs an XDP program of this device.
             run("ip link add br0 type bridge");
             run("ethtool -K br0 gro off");
             let place = |device| watch(device).unwrap().place();
@@ -622,7 +625,7 @@ mod tests {
             let sampler = watch("br0").unwrap();
             assert_eq!(sampler.place(), Some(SamplerPlace::Tcx));
             assert_eq!(Sampling::versions(&sampler), BlockVersions::of(BlockVersion::V2));
-            // With its holder it goes.
+            // The program goes with its owner.
             drop(sampler);
             let ifindex = crate::port::ifindex("br0").unwrap();
             assert!(!forebay_ebpf::has_tcx(ifindex, false).unwrap());

@@ -1,5 +1,5 @@
-//! Boxes of machines that route: the triangle that brings packets to the process where the kernel cannot queue them
-//! itself, and removal of what such a box has left.
+//! Triangles of boxes on machines that route, and removal of their remains. A triangle takes packets to the
+//! process if the kernel cannot queue them itself.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,12 +8,12 @@ use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
 
 use super::claim::Claim;
-use super::config::{Config, DatapathKind, Forward, Role};
+use super::config::{Config, Forward, Role};
 use super::{DaemonError, attempt};
 use crate::service::privileges::Confinement;
-use crate::triangle::{self, Found, Names, Spec};
+use crate::triangle::{self, FoundTriangle, Names, Spec};
 
-/// The triangle of a box, called as its file names the box, or else as the file is called.
+/// The triangle of a box. Its name is the box's name in the file, or else the name of the file.
 pub fn triangle_of(config: &Config) -> Spec {
     let stem = config.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let is_named = config.name != config.role.name();
@@ -23,7 +23,7 @@ pub fn triangle_of(config: &Config) -> Spec {
     Spec { name, wan, lan, to: to.into_iter().collect(), own: config.own }
 }
 
-/// Whether a box needs a triangle on this machine, and why.
+/// Whether a box needs a triangle on this machine, and the reason.
 pub fn needs_triangle(config: &Config) -> (bool, String) {
     if config.role == Role::Receivebox || config.forward == Forward::Bridge {
         return (false, "the box is not one that routes".into());
@@ -33,22 +33,23 @@ pub fn needs_triangle(config: &Config) -> (bool, String) {
         || format!("box.datapath = \"{}\"", config.datapath.name()),
         |why| format!("box.datapath = \"auto\" is {why}"),
     );
-    (datapath != DatapathKind::Kernel, why)
+    (!datapath.is_in_kernel(), why)
 }
 
-/// Removes what sendboxes of machines that route have left in this network namespace: nothing of a box that runs, and
-/// nothing that no box has made. Says what it has done.
+/// Removes remains of sendboxes of machines that route in this network namespace. It removes nothing that
+/// belongs to a running box, and nothing that no box has created. Returns descriptions of the removed
+/// objects.
 ///
 /// # Errors
 ///
-/// What the kernel refuses; what was removed before stays so.
+/// A removal that the kernel refuses. Earlier removals are not undone.
 pub fn clean() -> Result<Vec<String>, DaemonError> {
     let failed = |error: io::Error| {
         let error = io::Error::new(error.kind(), format!("removing what boxes have left: {error}"));
         DaemonError::SetUp(error)
     };
     let (mut said, mut kept) = (Vec::new(), Vec::new());
-    for Found { name, wan } in triangle::found().map_err(failed)? {
+    for FoundTriangle { name, wan } in triangle::found().map_err(failed)? {
         let names = Names::of(&name);
         let claimed = wan.as_deref().map(claimed);
         if let Some(Err(error)) = claimed {
@@ -69,7 +70,7 @@ pub fn clean() -> Result<Vec<String>, DaemonError> {
     Ok(said)
 }
 
-/// Claims a WAN for a moment, which fails while its sendbox runs. One that is gone has none.
+/// Claims a WAN for a moment, which fails while its sendbox runs. A WAN that is gone has no sendbox.
 fn claimed(wan: &str) -> Result<(), DaemonError> {
     let Ok(index) = if_nametoindex(wan) else { return Ok(()) };
     Claim::take(wan, index, &Confinement::default()).map(drop)

@@ -1,5 +1,5 @@
-//! When each bundle wants to be served next, in order, so that a box with thousands of them looks
-//! only at those that are due.
+//! Times at which bundles need service, in order, so that a box with thousands of bundles looks
+//! only at the due ones.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use forebay_core::units::Timestamp;
 pub struct Schedule {
     order: BTreeSet<(Timestamp, usize)>,
     due: Vec<Timestamp>,
-    /// Empty between rounds; kept for its memory.
+    /// Empty between rounds; kept to reuse its memory.
     served: Vec<(Timestamp, usize)>,
 }
 
-/// When a bundle that was served wants to be served again.
+/// Time at which a bundle needs service again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// At this time.
     At(Timestamp),
-    /// Next of all: what it wanted was used up by others before it.
+    /// First of all, because earlier bundles used up the room that it needed.
     InTurn,
 }
 
@@ -34,12 +34,12 @@ impl Schedule {
         }
     }
 
-    /// The next time at which some bundle wants to be served.
+    /// The next time at which a bundle needs service.
     pub fn next(&self) -> Option<Timestamp> {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// The bundles that want to be served at `until` or before, in the order of their times.
+    /// The bundles that need service at `until` or before, in the order of their times.
     pub fn due_by(&self, until: Timestamp) -> impl Iterator<Item = usize> + '_ {
         self.order.range(..=(until, usize::MAX)).map(|(_, bundle)| *bundle)
     }
@@ -59,9 +59,9 @@ impl Schedule {
         Some((at, bundle))
     }
 
-    /// Serves every bundle that is due at `now` once, so that a busy one leaves the others their
-    /// turn. One that comes away empty keeps its place before those that got something, however
-    /// little there is for each round.
+    /// Serves every bundle that is due at `now` once, so that a busy bundle leaves the other
+    /// bundles their turn. A bundle that got nothing keeps its place before bundles that got
+    /// something, however small each round is.
     pub fn round(&mut self, now: Timestamp, mut serve: impl FnMut(usize) -> Next) {
         let mut served = std::mem::take(&mut self.served);
         while let Some((wanted, bundle)) = self.pop_due(now) {

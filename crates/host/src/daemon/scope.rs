@@ -1,18 +1,18 @@
-//! What a box takes for the packets of its bundles, and how it says that the other one differs.
+//! Packets that a box counts to its bundles, and how it reports that the other box differs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use forebay_core::bundle::scope::{Difference, End, Kind, Scope};
+use forebay_core::bundle::scope::{Difference, DifferenceKind, End, Scope};
 use ipnet::IpNet;
 
 use super::config::{BundleConfig, Role};
 
-/// What an operator is told where both boxes take the same again.
+/// Message for the operator if both boxes count the same packets again.
 pub const SAME: &str = "both boxes take the same packets for the bundle's";
 
-/// The scopes of the bundles of a box that leaves out packets to the addresses `left_out`, and, if it is a sendbox,
-/// what it sends itself from the addresses `own`.
+/// The scopes of the bundles of a box that leaves out packets to the addresses `left_out`. A sendbox also
+/// leaves out packets that it sends itself from the addresses `own`.
 pub fn scopes<'a>(
     bundles: impl Iterator<Item = &'a BundleConfig> + Clone,
     left_out: &BTreeSet<IpAddr>,
@@ -21,7 +21,7 @@ pub fn scopes<'a>(
     let prefixes: BTreeSet<IpNet> =
         bundles.clone().flat_map(|bundle| &bundle.to).copied().collect();
     let lengths: BTreeSet<u8> = prefixes.iter().map(IpNet::prefix_len).collect();
-    // An address belongs to the bundle with the longest prefix, and is none of the others' anyway.
+    // An address belongs to the bundle with the longest prefix; other bundles do not contain it anyway.
     let mut within: BTreeMap<IpNet, Vec<IpAddr>> = BTreeMap::new();
     for &address in left_out {
         let nets = lengths.iter().rev().filter_map(|&length| IpNet::new(address, length).ok());
@@ -30,7 +30,7 @@ pub fn scopes<'a>(
             within.entry(longest).or_default().push(address);
         }
     }
-    // What cannot come from another network does not matter.
+    // Addresses that cannot be sources in another network do not matter.
     let own: Vec<IpAddr> = own.iter().copied().filter(is_routed).collect();
     let scope = |bundle: &BundleConfig| {
         let left_out = bundle.to.iter().filter_map(|net| within.get(net)).flatten().copied();
@@ -48,7 +48,7 @@ fn is_routed(address: &IpAddr) -> bool {
     !is_local && !address.is_loopback()
 }
 
-/// What differs, in the words of a box that is a `role`.
+/// The differences, in the words of a box with this `role`.
 pub fn sentences(role: Role, differences: &[Difference]) -> Vec<String> {
     differences.iter().map(|difference| sentence(role, difference)).collect()
 }
@@ -63,25 +63,25 @@ fn sentence(role: Role, difference: &Difference) -> String {
         End::Destination => format!("packets to {}", list(difference)),
     };
     match difference.kind {
-        Kind::NotCounted(end) => format!(
+        DifferenceKind::NotCounted(end) => format!(
             "{receivebox} does not count {}, which {sendbox} takes into the bundle: {} differs",
             which(end),
             key(end)
         ),
-        Kind::NotTaken(end) => format!(
+        DifferenceKind::NotTaken(end) => format!(
             "{receivebox} counts {}, which {sendbox} does not take into the bundle: {} differs",
             which(end),
             key(end)
         ),
-        Kind::LeftOutByReceivebox => format!(
+        DifferenceKind::LeftOutByReceivebox => format!(
             "{receivebox} does not count {}, its address for messages, which {sendbox} takes into the bundle",
             which(End::Destination)
         ),
-        Kind::LeftOutBySendbox => format!(
+        DifferenceKind::LeftOutBySendbox => format!(
             "{receivebox} counts {}, which {sendbox} leaves out: its own or another box's address",
             which(End::Destination)
         ),
-        Kind::Unnamed(end) => format!(
+        DifferenceKind::Unnamed(end) => format!(
             "{} differs between the boxes, in more prefixes than a message holds: compare the two files",
             key(end)
         ),
@@ -95,7 +95,7 @@ const fn key(end: End) -> &'static str {
     }
 }
 
-/// Single addresses without their length.
+/// A list of prefixes, with single addresses without their length.
 fn list(difference: &Difference) -> String {
     let named: Vec<String> = difference
         .prefixes
@@ -167,10 +167,14 @@ mod tests {
             Difference { kind, prefixes, more }
         };
         let differences = [
-            difference(Kind::NotCounted(End::Destination), &["10.1.2.0/24", "10.1.4.1/32"], 3),
-            difference(Kind::NotTaken(End::Source), &["2001:db8::/32"], 0),
-            difference(Kind::LeftOutBySendbox, &["2001:db8::1/128"], 0),
-            difference(Kind::Unnamed(End::Source), &[], 0),
+            difference(
+                DifferenceKind::NotCounted(End::Destination),
+                &["10.1.2.0/24", "10.1.4.1/32"],
+                3,
+            ),
+            difference(DifferenceKind::NotTaken(End::Source), &["2001:db8::/32"], 0),
+            difference(DifferenceKind::LeftOutBySendbox, &["2001:db8::1/128"], 0),
+            difference(DifferenceKind::Unnamed(End::Source), &[], 0),
         ];
         assert_eq!(
             sentences(Role::Sendbox, &differences)[0],

@@ -1,4 +1,4 @@
-//! How a box starts and runs until it is told to stop: its signals, its log, who it becomes, its keys.
+//! Start of a box, and its run until it is asked to stop: its signals, its log, its account, its keys.
 
 use std::io;
 use std::time::Instant;
@@ -10,31 +10,31 @@ use nix::unistd::{Group, geteuid};
 use super::keys::reader::{KeyReader, Loaded};
 use super::metrics::Server;
 use super::reload::start::{self, Left};
-use super::reload::{Change, Reloader};
+use super::reload::{ReloadChange, Reloader};
 use super::status::Status;
 use super::{Config, DaemonError, Role};
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::{self, Worker, block_signals};
 
-/// The account of a box whose configuration names none, where there is one.
+/// The default account of a box, if the machine has such an account.
 pub(super) const DEFAULT_USER: &str = "forebay";
 
-/// What a box has before it touches a device.
+/// State of a box before it touches a device.
 pub struct Prepared {
     pub role: Role,
     pub(super) signals: SignalFd,
     /// Reads configuration and keys, now and at a reload.
     pub reader: KeyReader,
-    /// What its threads go over to.
+    /// Confinement of its threads.
     pub confinement: Confinement,
-    /// Where its metrics are asked for.
+    /// The socket of its metrics, which are not served yet.
     metrics: Option<Server>,
-    /// When its start has to be confirmed at the latest, if it has.
+    /// Latest time for confirming its start, if that is on trial.
     pub(super) confirm_until: Option<Instant>,
 }
 
-/// Prepares a box: whether it is on trial, its signals, its log, who it becomes, who reads its keys then, and the port of
-/// its metrics. Call it before any thread is started.
+/// Prepares a box: its trial, its signals, its log, its account, the reader of its keys, and the port of its
+/// metrics. Call it before any thread is started.
 pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     let confirm_until = match start::left(&config.control).map_err(DaemonError::SetUp)? {
         Left::NoTrial => None,
@@ -49,12 +49,12 @@ pub fn prepare(config: &Config) -> Result<Prepared, DaemonError> {
     Ok(Prepared { role: config.role, signals, reader, confinement, metrics, confirm_until })
 }
 
-/// Runs the worker of a box, which has begun with what is `loaded`, until SIGTERM or SIGINT; answers its last
-/// state. SIGHUP has the box take its files as they are then.
+/// Runs the worker of a box, which has begun with the configuration `loaded`, until SIGTERM or SIGINT;
+/// returns its last state. SIGHUP reloads the files.
 pub fn supervise(
     loaded: Loaded,
     prepared: Prepared,
-    worker: impl Worker<Status = Status, Change = Change>,
+    worker: impl Worker<Status = Status, Change = ReloadChange>,
 ) -> io::Result<Status> {
     let Prepared { signals, reader, confinement, metrics, confirm_until, .. } = prepared;
     if let Some(metrics) = metrics {
@@ -70,7 +70,7 @@ pub fn supervise(
     Ok(ended)
 }
 
-/// What the threads of a box go over to, by its configuration.
+/// The confinement of the threads of a box, by its configuration.
 fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
     let refused = |key: &'static str, value: &str, problem: &str| {
         config.refuse(None, key, format!(" = {value:?}: {problem}"))
@@ -102,7 +102,7 @@ fn confinement(config: &Config) -> Result<Confinement, DaemonError> {
         (None, Some(_)) => {
             return Err(refused("box.user", name, "allowed is an account of this machine").into());
         }
-        // Who is not root has chosen whom to start it as.
+        // No surprise for other users: they have chosen the account themselves.
         (_, None) if own.is_root() => {
             confinement.surprise = Some(format!(
                 "there is no account {name} to become: the box stays root, with few capabilities \

@@ -1,4 +1,4 @@
-//! What a running box says of itself: one document, the same for `forebay status` and `--json`.
+//! Status of a running box: one document, the same for `forebay status` and `--json`.
 
 mod brief;
 
@@ -6,22 +6,22 @@ use forebay_core::bundle::mtu::PathMtu;
 use forebay_core::bundle::sendbox::Ceiling;
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::waits::WaitSecond;
-use forebay_core::record::{BundleCounters, DecisionRecord, QueueSample};
+use forebay_core::record::{BundleCounters, DecisionRecord, PathRecord, QueueSample};
 use forebay_core::units::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::conditions::Void;
+use super::conditions::FailedCondition;
 use super::config::Role;
 use crate::log::LOST_LINES;
 
-/// Version of [`Status`]; it grows when a field changes its meaning or goes.
-pub const SCHEMA: u32 = 2;
+/// Version of [`Status`]; it grows when a field changes its meaning or is removed.
+pub const SCHEMA: u32 = 3;
 
 /// The state of a box.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
-    /// Version of this part of the document: it grows when a field changes its meaning or goes.
+    /// Version of this part of the document: it grows when a field changes its meaning or is removed.
     pub schema: u32,
     /// Version of the program.
     pub version: String,
@@ -37,48 +37,49 @@ pub struct Status {
     pub dry_run: bool,
     /// The packet thread runs under SCHED_FIFO.
     pub realtime: bool,
-    /// What does not hold of the devices: a sendbox then leaves the packets to the kernel, and a
-    /// receivebox reports nothing.
-    #[serde(default)]
-    pub void: Vec<Void>,
-    /// What `box.datapath = "auto"` is on this machine, and why; `None`: the file says what it is.
+    /// Failed conditions of the devices. While there is one, a sendbox leaves the packets to the kernel, and
+    /// a receivebox reports nothing.
+    #[serde(default, alias = "void")]
+    pub failed_conditions: Vec<FailedCondition>,
+    /// Datapath that `box.datapath = "auto"` selects on this machine, and why; `None`: the file names a
+    /// datapath.
     #[serde(default)]
     pub datapath: Option<String>,
     /// Bytes that each packet of a sendbox gains below the port towards the Internet, which all rates count.
     #[serde(default)]
     pub overhead_bytes: u16,
-    /// What of the routes of a sendbox's machine may lead packets of bundles elsewhere or by several ways, such as
-    /// multipath routes and rules.
+    /// Parts of the routes of a sendbox's machine that may lead packets of bundles elsewhere or by several
+    /// ways, such as multipath routes and rules.
     #[serde(default)]
     pub routing: Vec<String>,
-    /// Devices and how packets are taken from them.
+    /// Devices, and the mode in which packets are taken from them.
     pub ports: Vec<PortStatus>,
     /// Datagrams of all bundles.
     pub messages: MessageCounters,
-    /// Trace rows that found the writer's queue full and were left out.
+    /// Trace rows dropped because the writer's queue was full.
     pub trace_rows_lost: u64,
     /// Lines of the log that could not be written.
     #[serde(default)]
     pub log_lines_lost: u64,
-    /// What all bundles of a sendbox share (bits per second); `None`: nothing is shared out.
+    /// Rate that all bundles of a sendbox share (bits per second); `None`: they share no rate.
     #[serde(default)]
     pub uplink_bps: Option<u64>,
     /// The configuration file of the box.
     #[serde(default)]
     pub config_file: String,
-    /// What goes back by itself unless it is confirmed.
+    /// A change that the box reverts unless it is confirmed.
     #[serde(default)]
     pub trial: Option<TrialStatus>,
     /// The bundles, in the order of the configuration.
     pub bundles: Vec<BundleStatus>,
 }
 
-/// A change that nobody has confirmed yet.
+/// A change that has not been confirmed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrialStatus {
-    /// Time until it goes back (s).
+    /// Time until the box reverts it (s).
     pub left_s: u64,
-    /// What was changed.
+    /// The change, in words.
     pub what: String,
     /// The box itself is on trial, which ends unless its start is confirmed.
     #[serde(default)]
@@ -90,22 +91,23 @@ pub struct TrialStatus {
 pub struct PortStatus {
     /// Device name.
     pub device: String,
-    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx`, `packet socket`, or with packets in the kernel `bridge` or
-    /// `route`, of which the device may be `any`, and `htb`; behind AF_XDP also `zero copy`, how many queues are read, and `reader threads`.
+    /// `xdp native`, `xdp generic`, `xdp transmit`, `tcx` or `packet socket`. With packets in the kernel:
+    /// `bridge` or `route`, where the device may be `any`, and `htb`. Behind AF_XDP also `zero copy`, the
+    /// number of queues that are read, and `reader threads`.
     pub mode: String,
-    /// Named counters since the start, such as frames handed to the box or passed to the kernel
-    /// for being outside every bundle.
+    /// Named counters since the start, such as frames handed to the box, or passed to the kernel because they
+    /// are outside every bundle.
     pub counters: Vec<(String, u64)>,
 }
 
-/// Messages sent and received on the message socket, by what became of them. Those of bundles at rest share datagrams.
+/// Messages sent and received on the message socket, by outcome. Messages of bundles at rest share datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageCounters {
     /// Messages sent.
     pub sent: u64,
     /// Bytes sent, UDP payload.
     pub sent_bytes: u64,
-    /// Received, whatever became of them.
+    /// Messages received, whatever the outcome.
     pub received: u64,
     /// Bytes received, UDP payload.
     pub received_bytes: u64,
@@ -150,33 +152,34 @@ pub struct BundleStatus {
     pub packets: u64,
     /// Their bytes, as layer-2 frames without FCS.
     pub bytes: u64,
-    /// In what the two boxes take different packets for the bundle's; `None`: the other one has not told yet.
+    /// Differences in the packets that the two boxes count to the bundle; `None`: the other box has not
+    /// reported yet.
     #[serde(default)]
     pub differences: Option<Vec<String>>,
-    /// What only a sendbox has.
+    /// Fields of a sendbox only.
     pub shaping: Option<ShapingStatus>,
-    /// What only a receivebox has.
+    /// Fields of a receivebox only.
     pub watching: Option<WatchingStatus>,
 }
 
-/// The other box as heard through its authentic messages.
+/// State of the other box, according to its authentic messages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerStatus {
     /// Address of the peer.
     pub address: String,
     /// `waiting` (never heard), `alive` or `silent`.
     pub state: String,
-    /// What it says it does: `measuring`, `shaping`, `dry_run`, `watching`, `resting` or `stopping`.
+    /// Activity that it reports: `measuring`, `shaping`, `dry_run`, `watching`, `resting` or `stopping`.
     pub doing: Option<String>,
     /// Time since its last authentic message (ns); `None`: never heard.
     pub heard_ns: Option<u64>,
     /// The last move of the other box to another address; `None`: it has not moved since the box started.
     #[serde(default)]
     pub moved: Option<MovedStatus>,
-    /// An address that authentic messages of it come from, and that nothing but challenges is sent to.
+    /// Another address that its authentic messages come from. The box sends only challenges there.
     #[serde(default)]
     pub elsewhere: Option<String>,
-    /// The largest packets that come through to a receivebox; `None`: not known.
+    /// The largest packets that arrive at a receivebox; `None`: not known.
     #[serde(default)]
     pub path_mtu: Option<PathMtuStatus>,
 }
@@ -186,7 +189,8 @@ pub struct PeerStatus {
 pub struct PathMtuStatus {
     /// Bytes of the largest IP packet that came through.
     pub bytes: u16,
-    /// Bytes of the largest that was tried: the MTU of the port towards the Internet, or 9216 if that is more.
+    /// Bytes of the largest packet that was tried: the MTU of the port towards the Internet, or 9216 if that
+    /// is more.
     pub tried: u16,
 }
 
@@ -196,11 +200,11 @@ impl From<PathMtu> for PathMtuStatus {
     }
 }
 
-/// What to do about packets that are longer than the path takes.
+/// Advice about packets that are too long for the path.
 pub const MTU_FIX: &str =
     "give the hosts' routes or the port this MTU, or clamp the MSS of TCP to it";
 
-/// The other box has another address, where it has answered a challenge.
+/// A move of the other box to another address, where it has answered a challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MovedStatus {
     /// Address and port before.
@@ -212,7 +216,7 @@ pub struct MovedStatus {
 }
 
 impl PeerStatus {
-    /// How the other box has moved, and where it seems to be besides, in sentences.
+    /// The last move of the other box, and the other place where it seems to be, in sentences.
     pub fn whereabouts(&self) -> impl Iterator<Item = String> {
         let moved = self.moved.iter().map(|MovedStatus { from, to, ago_ns }| {
             format!("The other box has moved from {from} to {to}, {} ago.", seconds(*ago_ns))
@@ -226,7 +230,7 @@ impl PeerStatus {
         moved.chain(elsewhere)
     }
 
-    /// What is known of the path MTU, in a sentence.
+    /// The known path MTU, in a sentence.
     pub fn mtu(&self) -> Option<String> {
         let PathMtuStatus { bytes, tried } = self.path_mtu?;
         Some(if bytes < tried {
@@ -247,61 +251,64 @@ pub struct ShapingStatus {
     pub cc: String,
     /// Qdisc with its parameters.
     pub qdisc: String,
-    /// Lower bound of the rate, the operator's or what follows from the path (bits per second).
+    /// Lower bound of the rate, set by the operator or derived from the path (bits per second).
     pub min_rate_bps: u64,
     /// The operator's upper bound of the rate (bits per second), if there is one.
     pub max_rate_bps: Option<u64>,
     /// The newest decision: rate, window, estimates, state and reason.
     pub decision: DecisionRecord,
-    /// What the bundle may send of the uplink, where there is one.
+    /// The bundle's share of the uplink, if there is one.
     pub share: Option<ShareStatus>,
-    /// What an operator should look into.
+    /// A problem for the operator to look into.
     #[serde(default)]
     pub alarm: Option<String>,
-    /// Share of what leaves that the receivebox does not see, at whatever rate (0 to 1).
+    /// Share of departures that the receivebox does not see, at any rate (0 to 1).
     #[serde(default)]
     pub unseen: f64,
-    /// The own queue now.
+    /// The sendbox's own queue now.
     pub queue: QueueSample,
-    /// Flows that stand in the own queue; `None`: its discipline does not tell flows apart.
+    /// Flows in the own queue now; `None`: its discipline does not distinguish flows.
     pub flows: Option<u32>,
-    /// What left, what arrived, and for how long bytes stood in the own queue.
+    /// Bytes that left and arrived, and how long bytes waited in the own queue.
     pub last_second: LastSecond,
-    /// How long packets of sparse flows waited in the own queue in the last second.
+    /// Waits of packets of sparse flows in the own queue in the last second.
     pub sparse_wait: SparseWaitStatus,
-    /// By how much shaping shortens the delay of a sparse flow (ns); `None`: not measured.
+    /// Time by which shaping shortens the delay of a sparse flow (ns); `None`: not measured.
     pub saves_ns: Option<u64>,
-    /// By how much the delay of the path varies without a queue (ns): a shorter queue cannot be told from none. `None`:
-    /// by no more than a queue that matters.
+    /// Variation of the path's delay without a queue (ns): shorter queues cannot be detected. `None`: it
+    /// varies by less than a queue that matters.
     pub varies_ns: Option<u64>,
-    /// What the trace has, too.
+    /// Counters that the trace has, too.
     #[serde(flatten)]
     pub counters: BundleCounters,
-    /// Packets that the own queue marked congestion experienced instead.
+    /// Packets that the own queue marked congestion experienced instead of dropping them.
     pub marks_queue: u64,
-    /// Share of the late ones in the last 4 s (0 to 1).
+    /// Share of packets in the last 4 s that were late (0 to 1).
     pub out_of_order: f64,
     /// Reports that matched no boundary.
     pub reports_unmatched: u64,
-    /// Reports of packets that looked alike, so that none of them can be meant.
+    /// Reports of packets that looked alike, so that the match is ambiguous.
     pub reports_ambiguous: u64,
-    /// The newest decisions, oldest first: up to 64, and fewer of each where there are many bundles.
+    /// The newest decisions, oldest first: up to 64, and fewer per bundle if there are many bundles.
     pub decisions: Vec<DecisionRecord>,
+    /// What the path carried in the newest spans of 100 ms, oldest first: up to 32, and fewer of each where there are many
+    /// bundles. Empty of a bundle at rest.
+    pub path: Vec<PathRecord>,
 }
 
-/// Averages over the last whole second; all 0 and unknown before the end of the first.
+/// Averages over the last whole second; all 0 or unknown before the end of the first second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LastSecond {
-    /// What left the sendbox (bits per second).
+    /// Rate of the bytes that left the sendbox (bits per second).
     pub sent_bps: u64,
-    /// What the receivebox has reported (bits per second).
+    /// Rate of the bytes that the receivebox has reported (bits per second).
     pub delivered_bps: u64,
-    /// For how long bytes stood in the sendbox's own queue (ns); `None`: nothing left.
+    /// Wait of bytes in the sendbox's own queue (ns); `None`: no byte left.
     pub queue_delay_ns: Option<u64>,
 }
 
-/// Waits of sparse flows in the own queue over the last whole second: of packets whose flow had nothing else in the queue
-/// when they came, such as pings, calls and the first packets of requests.
+/// Waits of sparse flows in the own queue over the last whole second. A packet counts if its flow had nothing
+/// else in the queue when it came: pings, calls and the first packets of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SparseWaitStatus {
@@ -314,7 +321,7 @@ pub struct SparseWaitStatus {
 }
 
 impl SparseWaitStatus {
-    /// The waits of a second.
+    /// The waits of one second.
     pub fn of(second: &WaitSecond) -> Self {
         let [p50_ns, p99_ns] =
             [second.p50, second.p99].map(|wait| wait.map(|wait| wait.as_nanos() as u64));
@@ -322,24 +329,24 @@ impl SparseWaitStatus {
     }
 }
 
-/// A bundle's share of the uplink, as it is now.
+/// A bundle's share of the uplink now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ShareStatus {
-    /// What the bundle may send (bits per second).
+    /// Rate that the bundle may use (bits per second).
     pub rate_bps: u64,
-    /// What the bundle may send as part of the uplink's rate (0 to 1).
+    /// Share of the uplink's rate that the bundle may use (0 to 1).
     pub share: f64,
     /// Weight among its siblings.
     pub weight: u32,
-    /// What the bundle is guaranteed (bits per second).
+    /// Rate that the bundle is guaranteed (bits per second).
     pub guarantee_bps: Option<u64>,
-    /// The bundle asks for more, which others have.
+    /// The bundle needs more, but other bundles use it.
     pub is_short: bool,
 }
 
 impl ShareStatus {
-    /// The share that the bundle of this place has of an uplink.
+    /// The share that the bundle at this index has of an uplink.
     pub fn of(uplink: &Uplink, bundle: usize) -> Self {
         let Ceiling { rate, is_short } = uplink.ceiling(bundle);
         let (weight, guarantee) = uplink.share(bundle);
@@ -356,21 +363,21 @@ impl ShareStatus {
 /// A bundle at the receivebox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchingStatus {
-    /// What an operator should look into.
+    /// A problem for the operator to look into.
     #[serde(default)]
     pub alarm: Option<String>,
     /// Boundaries reported.
     pub reports: u64,
-    /// Datagrams they left in.
+    /// Datagrams that carried the reports.
     pub datagrams: u64,
-    /// Reports given up because too many waited for the limit on messages.
+    /// Reports dropped because too many waited for the limit on messages.
     pub dropped: u64,
-    /// Boundaries seen while there was no sendbox to tell.
+    /// Boundaries seen while there was no sendbox to report to.
     pub without_sendbox: u64,
 }
 
 impl Status {
-    /// The state of a box of this program and process, before anything is counted.
+    /// The state of a box of this program and process, with all counters at zero.
     pub fn new(role: Role, dry_run: bool) -> Self {
         Self {
             schema: SCHEMA,
@@ -381,7 +388,7 @@ impl Status {
             uptime_ns: 0,
             dry_run,
             realtime: false,
-            void: Vec::new(),
+            failed_conditions: Vec::new(),
             datapath: None,
             overhead_bytes: 0,
             routing: Vec::new(),
@@ -418,8 +425,8 @@ impl Status {
             let then = if *is_start { "the box ends" } else { "goes back" };
             writeln!(out, "on trial: {what}: {then} in {left_s} s, unless confirmed")?;
         }
-        for void in &self.void {
-            writeln!(out, "{} does not hold: {void}", void.condition)?;
+        for failed in &self.failed_conditions {
+            writeln!(out, "{} does not hold: {failed}", failed.condition)?;
         }
         if let Some(datapath) = &self.datapath {
             writeln!(out, "datapath {datapath}")?;
@@ -453,13 +460,13 @@ impl Status {
         if self.bundles.len() > brief::MOST_IN_FULL {
             return brief::write(out, &self.bundles);
         }
-        // That of the port at which the kernel queues, if it does.
+        // Mode of the port at which the kernel queues, if it does.
         let in_kernel = self.ports.iter().map(|port| &*port.mode).find(|it| it.starts_with(HTB));
         self.bundles.iter().try_for_each(|bundle| bundle.write_table(out, self.at_ns, in_kernel))
     }
 }
 
-/// How the mode of a port begins at which the kernel queues.
+/// Prefix of the mode of a port at which the kernel queues.
 pub const HTB: &str = "htb, ";
 
 impl BundleStatus {
@@ -569,7 +576,7 @@ impl BundleStatus {
         }
         let [p50, p99, _, max] = counters.lateness_ns.map(|ns| ns / 1000);
         row("send lateness", format!("p50 {p50} us, p99 {p99} us, max {max} us"))?;
-        // The last few: the whole list is in the JSON document.
+        // The last five: the JSON document has the whole list.
         for decision in shaping.decisions.iter().rev().take(5).rev() {
             writeln!(
                 out,
@@ -587,7 +594,7 @@ impl BundleStatus {
 /// Longest line of a list, in characters.
 const LINE_MAX: usize = 120;
 
-/// `first` and `rest` in a line, or in several where that gets too long.
+/// Joins `first` and `rest` in a line, or in several lines if one gets too long.
 fn in_lines(first: String, rest: impl Iterator<Item = String>) -> String {
     let (mut length, mut text) = (first.len(), first);
     for part in rest {

@@ -1,10 +1,10 @@
 //! The trace of a box: every epoch, decision and queue sample as a row, for experiments.
 //!
-//! The packet thread hands rows to a bounded queue and never waits; a thread of its own writes them
-//! as JSON lines. A row that finds the queue full, or the disk, is counted and left out.
+//! The packet thread passes rows to a bounded queue and never waits; a thread of its own writes them as JSON
+//! lines. If the queue or the disk is full, a row is counted and left out.
 //!
-//! Only the user of the daemon reads the file, and nobody else chooses it: it is always a new one, made
-//! where no link is followed.
+//! Only the user of the daemon reads the file, and no other user chooses it: it is always a new file, and
+//! creating it follows no link.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -26,26 +26,26 @@ use super::config::{Config, TraceConfig};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
-/// Rows that may wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue
-/// samples and some decisions a second).
+/// Most rows that wait for the writer: about 10 s of one busy bundle (200 reports, 100 queue samples and some
+/// decisions per second).
 const QUEUE: usize = 4096;
 
-/// Bytes that are written together; a pause in the rows writes what there is.
+/// Bytes that are written together; in a pause of the rows the writer writes all pending bytes.
 const PART: usize = 1 << 13;
-/// A pause.
+/// Length of a pause.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// One row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Row {
+pub enum TraceRow {
     /// A matched boundary.
     Epoch(EpochRecord),
     /// The own queue, every 10 ms.
     Queue(QueueSample),
     /// A decision.
     Decision(DecisionRecord),
-    /// Waits of sparse flows, of each second with any.
+    /// Waits of sparse flows, for each second that has any.
     Waits(WaitRecord),
     /// All counters, every second and at the end.
     Counters(BundleCounters),
@@ -55,13 +55,13 @@ pub enum Row {
 struct Line {
     bundle: String,
     #[serde(flatten)]
-    row: Row,
+    row: TraceRow,
 }
 
-/// Where the packet thread puts its rows. Without a trace it does nothing.
+/// The packet thread's end of the trace. Without a trace it does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Tracer {
-    rows: Option<SyncSender<(Arc<str>, Row)>>,
+    rows: Option<SyncSender<(Arc<str>, TraceRow)>>,
     lost: Arc<AtomicU64>,
 }
 
@@ -71,8 +71,8 @@ impl Tracer {
         self.rows.is_some()
     }
 
-    /// Hands over a row of the bundle of this name.
-    pub fn put(&self, bundle: &Arc<str>, row: Row) {
+    /// Passes on a row of the bundle of this name.
+    pub fn put(&self, bundle: &Arc<str>, row: TraceRow) {
         if let Some(rows) = &self.rows
             && rows.try_send((bundle.clone(), row)).is_err()
         {
@@ -87,9 +87,9 @@ impl Tracer {
 }
 
 /// The thread that writes the rows, if there is a trace.
-pub struct Writer(Option<JoinHandle<()>>);
+pub struct TraceWriter(Option<JoinHandle<()>>);
 
-impl Writer {
+impl TraceWriter {
     /// Waits until all rows are in the file. Drop every [`Tracer`] before.
     pub fn finish(self) -> io::Result<()> {
         let Some(thread) = self.0 else { return Ok(()) };
@@ -98,14 +98,17 @@ impl Writer {
 }
 
 /// Creates the trace file and starts its writer, which ends when the last [`Tracer`] is dropped.
-pub fn start(config: &Config, confinement: &Confinement) -> io::Result<(Tracer, Writer)> {
+pub fn start(config: &Config, confinement: &Confinement) -> io::Result<(Tracer, TraceWriter)> {
     match &config.trace {
         Some(trace) => start_writer(trace, confinement.clone()),
-        None => Ok((Tracer::default(), Writer(None))),
+        None => Ok((Tracer::default(), TraceWriter(None))),
     }
 }
 
-fn start_writer(config: &TraceConfig, confinement: Confinement) -> io::Result<(Tracer, Writer)> {
+fn start_writer(
+    config: &TraceConfig,
+    confinement: Confinement,
+) -> io::Result<(Tracer, TraceWriter)> {
     let lost = Arc::<AtomicU64>::default();
     let mut file = TraceFile::create(config, lost.clone(), &confinement).map_err(|error| {
         let file = config.file.display();
@@ -115,20 +118,20 @@ fn start_writer(config: &TraceConfig, confinement: Confinement) -> io::Result<(T
     let writer = std::thread::Builder::new().name("trace".into()).spawn(move || {
         match confinement.confine(Task::Trace) {
             Ok(()) => file.write_all(&receiver),
-            // The box goes on without a trace; its rows count as lost from here.
+            // The box goes on without a trace; from here on its rows count as lost.
             Err(error) => {
                 tracing::error!(target: "trace", %error, "trace {} ends", file.path.display());
             }
         }
     })?;
-    Ok((Tracer { rows: Some(sender), lost }, Writer(Some(writer))))
+    Ok((Tracer { rows: Some(sender), lost }, TraceWriter(Some(writer))))
 }
 
 struct TraceFile {
     path: PathBuf,
     limit: u64,
     file: File,
-    /// Bytes in the file: whole rows.
+    /// Bytes in the file, all in complete rows.
     written: u64,
     /// Rows that are not in the file yet, and their number.
     pending: Vec<u8>,
@@ -155,7 +158,7 @@ impl TraceFile {
         Ok(Self { path, limit, file, written, pending, pending_rows, lost, is_failing })
     }
 
-    fn write_all(&mut self, rows: &Receiver<(Arc<str>, Row)>) {
+    fn write_all(&mut self, rows: &Receiver<(Arc<str>, TraceRow)>) {
         loop {
             match rows.recv_timeout(PAUSE) {
                 Ok((bundle, row)) => {
@@ -164,7 +167,7 @@ impl TraceFile {
                         self.flush();
                     }
                 }
-                // A pause is the moment to show what there is.
+                // In a pause the file shows all rows so far.
                 Err(RecvTimeoutError::Timeout) => self.flush(),
                 Err(RecvTimeoutError::Disconnected) => return self.flush(),
             }
@@ -189,7 +192,7 @@ impl TraceFile {
 
     fn rotate(&mut self) -> io::Result<()> {
         match std::fs::rename(&self.path, backup(&self.path)) {
-            // An attempt before this one got as far as that.
+            // An earlier attempt has already moved the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -198,7 +201,7 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Writes what is pending; what cannot be written is lost, and later rows are tried again.
+    /// Writes the pending rows; rows that cannot be written are lost, and later rows are tried again.
     fn flush(&mut self) {
         if self.pending.is_empty() {
             return;
@@ -209,13 +212,13 @@ impl TraceFile {
             self.pending.clear();
             self.pending_rows = 0;
         } else {
-            // To a reader, a row that is cut off is the last one. A disk that refuses this too leaves it.
+            // A reader takes a cut row for the end. If the disk refuses this call, too, the cut row stays.
             let _ = self.file.set_len(self.written);
         }
         self.settle(outcome);
     }
 
-    /// Counts what an attempt has lost, and tells of the first that fails and the first that does not.
+    /// Counts the rows that an attempt has lost. Logs the first failure and the first success after it.
     fn settle(&mut self, outcome: io::Result<()>) {
         let path = self.path.display();
         match outcome {
@@ -241,8 +244,8 @@ impl TraceFile {
     }
 }
 
-/// Makes room for a new file at `path`: a box that is started again may be looked at for what it did before it
-/// died, so a regular file of this user is renamed. Anything else there is not ours to replace.
+/// Makes room for a new file at `path`. A regular file of this user is renamed, since it may show the last
+/// actions of a box that died. Any other file does not belong to the box and is not replaced.
 fn set_aside(path: &Path, owners: &[u32]) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -259,7 +262,7 @@ fn set_aside(path: &Path, owners: &[u32]) -> io::Result<()> {
     if there.len() > 0 { std::fs::rename(path, backup(path)) } else { std::fs::remove_file(path) }
 }
 
-/// A new file that its owner alone may read. `O_EXCL` follows no link, wherever it leads (open(2)).
+/// A new file that only its owner may read. `O_EXCL` follows no link (open(2)).
 fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }
@@ -270,25 +273,25 @@ fn backup(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Why a trace cannot be read.
+/// Reason why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The system's answer.
+    /// The system refused an operation.
     #[error("{file}: {error}")]
     Io {
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// A line is no row.
+    /// A line is not a row.
     #[error("{file}:{line}: {}", of_parser(&error.to_string()))]
     Malformed {
         /// The file.
         file: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What serde says.
+        /// The error of serde.
         error: serde_json::Error,
     },
 }
@@ -325,13 +328,13 @@ fn read_into(path: &Path, bundles: &mut Vec<BundleRecord>) -> Result<(), TraceEr
     Ok(())
 }
 
-fn apply(record: &mut BundleRecord, row: Row) {
+fn apply(record: &mut BundleRecord, row: TraceRow) {
     match row {
-        Row::Epoch(epoch) => record.epochs.push(epoch),
-        Row::Queue(sample) => record.queue.push(sample),
-        Row::Decision(decision) => record.decisions.push(decision),
-        Row::Waits(waits) => record.waits.push(waits),
-        Row::Counters(counters) => record.counters = counters,
+        TraceRow::Epoch(epoch) => record.epochs.push(epoch),
+        TraceRow::Queue(sample) => record.queue.push(sample),
+        TraceRow::Decision(decision) => record.decisions.push(decision),
+        TraceRow::Waits(waits) => record.waits.push(waits),
+        TraceRow::Counters(counters) => record.counters = counters,
     }
 }
 
@@ -346,8 +349,8 @@ mod tests {
         TraceFile::create(config, Arc::default(), &Confinement::default()).unwrap()
     }
 
-    fn queue(at_ns: u64) -> Row {
-        Row::Queue(QueueSample { at_ns, packets: 3, bytes: 4542 })
+    fn queue(at_ns: u64) -> TraceRow {
+        TraceRow::Queue(QueueSample { at_ns, packets: 3, bytes: 4542 })
     }
 
     #[test]
@@ -358,11 +361,12 @@ mod tests {
         let (tracer, writer) = start_writer(&config, Confinement::default()).unwrap();
         let [a, b] = ["a", "b"].map(Arc::from);
         tracer.put(&b, queue(10));
-        tracer.put(&a, Row::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
+        tracer.put(&a, TraceRow::Epoch(EpochRecord { at_ns: 11, ..EpochRecord::default() }));
         let waits = WaitRecord { at_ns: 12, counts: vec![(5, 3)], ..WaitRecord::default() };
-        tracer.put(&a, Row::Waits(waits.clone()));
+        tracer.put(&a, TraceRow::Waits(waits.clone()));
         for drops_queue in [2, 5] {
-            tracer.put(&b, Row::Counters(BundleCounters { drops_queue, ..Default::default() }));
+            tracer
+                .put(&b, TraceRow::Counters(BundleCounters { drops_queue, ..Default::default() }));
         }
         assert_eq!(tracer.lost(), 0);
         drop(tracer);
@@ -434,7 +438,7 @@ mod tests {
         refused("allowed is nothing, or a regular file of the box's user");
         std::fs::remove_dir(&file).unwrap();
 
-        // One that is planted while the box runs, where the full file is to be moved to, is replaced.
+        // A link that is planted while the box runs, in the place of the backup, is replaced.
         let mut trace = create(&config);
         std::os::unix::fs::symlink(&victim, backup(&file)).unwrap();
         for at_ns in 0..20 {
@@ -459,7 +463,7 @@ mod tests {
             trace.flush();
         };
         put(&mut trace, 1);
-        // As a full disk does: nothing is written.
+        // Like a full disk: nothing is written.
         let writable = std::mem::replace(&mut trace.file, File::open(&file).unwrap());
         put(&mut trace, 2);
         put(&mut trace, 3);

@@ -1,12 +1,12 @@
-//! Who has a UDP port: proc_pid_net(5) names the socket, and proc_pid_fd(5) the process.
+//! Holders of UDP ports: proc_pid_net(5) names the socket, and proc_pid_fd(5) the process.
 
 use std::fmt::Display;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The process whose socket keeps others from `address`, for an error; without the privilege to look into
-/// that process, its user. A command line may hold secrets, so the name alone is told (`/proc/PID/comm`).
-/// `None`: there is no such socket any more.
+/// The process whose socket blocks `address`, for an error; without the privilege to look into that
+/// process, its user. A command line may hold secrets, so only the name of the process is given
+/// (`/proc/PID/comm`). `None`: the socket is gone.
 pub fn holder(address: SocketAddr) -> Option<String> {
     let (uid, inode) = socket(address)?;
     Some(process_of(inode, uid))
@@ -26,7 +26,8 @@ pub fn process_of(inode: impl Display, uid: impl Display) -> String {
     }
 }
 
-/// A process may give itself any name, also one that moves the cursor of a terminal.
+/// Escapes the name of a process, which may contain any bytes, even such as move the cursor of a
+/// terminal.
 fn printable(name: &[u8]) -> String {
     let name = name.strip_suffix(b"\n").unwrap_or(name);
     String::from_utf8_lossy(name).escape_debug().to_string()
@@ -56,7 +57,7 @@ fn socket(address: SocketAddr) -> Option<(String, String)> {
     })
 }
 
-/// An address as the kernel writes it there: words of 32 bits in the machine's own order.
+/// An address as the kernel writes it there: words of 32 bits in the machine's byte order.
 fn in_words(ip: IpAddr) -> String {
     let word = |octets: &[u8]| {
         let octets: [u8; 4] = octets.try_into().expect("addresses are whole words");

@@ -1,9 +1,11 @@
-//! A box whose devices are not there yet, or not as they must be, waits for them: what a machine brings up late after its
-//! start, such as an adapter, a bridge, settings of a device or an address, may take as long as it takes.
+//! Waits for the devices of a box that are missing or fail a condition. A machine may bring up some things
+//! long after its start, such as an adapter, a bridge, settings of a device, or an address. The wait has no
+//! limit.
 //!
-//! The box tells the service manager that it is ready, so that nothing fails for the wait, and what it waits for.
-//! The log says that too, and again each minute; `forebay status` shows it. What a person has put in the way of a box,
-//! such as a filter, is refused instead, and so is everything where the start is on trial: a person waits there.
+//! The box reports to the service manager that it is ready, so that nothing fails during the wait, and the
+//! reason for the wait. The log gets the reason, too, again each minute; `forebay status` shows it. The box
+//! does not wait for obstacles that a person has put in its way, such as a filter: it refuses to start. If
+//! the start is on trial, a person waits, and the box refuses in all cases.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 
 use super::claim::Claim;
-use super::conditions::{Devices, Fault, Void};
+use super::conditions::{Devices, FailedCondition, Fault};
 use super::config::Config;
 use super::keys::reader::{Loaded, Source};
 use super::starting::Prepared;
@@ -29,31 +31,31 @@ use crate::service::privileges::Confinement;
 use crate::service::supervisor::notify_systemd;
 use crate::service::watchdog::Watchdog;
 
-/// So long nothing is said: the kernel tells a bridge that was just put up of its ports' carrier up to a second later
-/// (net/core/link_watch.c).
+/// Time before the first message: a bridge that was just put up learns of its ports' carrier up to a second
+/// later (net/core/link_watch.c).
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The devices are looked at again after this time, and after twice as long each time ...
+/// Time until the next look at the devices, which doubles each time ...
 const LOOK_MIN: Duration = Duration::from_millis(10);
 /// ... up to this.
 const LOOK_MAX: Duration = Duration::from_secs(1);
-/// How often the log says what is waited for.
+/// How often the log repeats the reason for the wait.
 const SAY: Duration = Duration::from_secs(60);
 
-/// How the wait of a box ends.
+/// End of the wait of a box.
 pub enum Begun {
-    /// All is there: the box may begin with this. A sendbox has claimed its WAN port, which is its own until the claim is
-    /// dropped.
+    /// All is there: the box may begin with this configuration. A sendbox has claimed its WAN port, which is
+    /// its own until it drops the claim.
     With(Box<Loaded>, Option<Claim>),
     /// A signal has ended the wait; the last state of the box.
     Ended(Box<Status>),
 }
 
-/// Loads the files of a box, and waits until its devices are as they must be. `settle` settles what the configuration
-/// leaves to the machine. SIGHUP has the files loaded again.
+/// Loads the files of a box, and waits until its devices meet their conditions. `settle` fills in settings
+/// that the configuration leaves to the machine. SIGHUP reloads the files.
 ///
 /// # Errors
 ///
-/// What is wrong with the files, what of the devices does not come by itself, and that another sendbox has the WAN port.
+/// The files have errors, a condition needs a change by the operator, or another sendbox has the WAN port.
 pub fn wait(
     prepared: &Prepared,
     dry_run: bool,
@@ -71,7 +73,7 @@ pub fn wait(
     let mut waiting: Option<Waiting> = None;
     let mut claim = None;
     loop {
-        // Before anything is found that the other one has brought about.
+        // Before this box finds conditions that the other sendbox has caused.
         if prepared.role == Role::Sendbox {
             claim = claimed(&loaded.config.wan, claim, &prepared.confinement)?;
         }
@@ -98,7 +100,7 @@ pub fn wait(
             Pause::Asked => {
                 let state = || Status {
                     at_ns: clock::now().as_nanos(),
-                    void: missing.clone(),
+                    failed_conditions: missing.clone(),
                     ..Status::new(prepared.role, dry_run)
                 };
                 waiting.iter_mut().for_each(|waiting| waiting.answer(&missing, state));
@@ -114,7 +116,7 @@ pub fn wait(
                 tracing::info!(target: "stopping", "{role} ends by {signal}");
                 notify_systemd("STOPPING=1");
                 return Ok(Begun::Ended(Box::new(Status {
-                    void: missing,
+                    failed_conditions: missing,
                     ..Status::new(prepared.role, dry_run)
                 })));
             }
@@ -122,7 +124,7 @@ pub fn wait(
     }
 }
 
-/// The claim to a WAN port, taken again where the device is another than before; `None`: there is none.
+/// The claim to a WAN port, renewed if the device has changed; `None`: there is no device.
 fn claimed(
     wan: &str,
     before: Option<Claim>,
@@ -136,30 +138,30 @@ fn claimed(
     Claim::take(wan, index, confinement).map(Some)
 }
 
-/// What is waited for, of the devices and of the addresses that the box listens on; nothing: the box may begin.
-fn missing(config: &Config) -> Result<Vec<Void>, Void> {
+/// Missing devices and listen addresses; if there are none, the box may begin.
+fn missing(config: &Config) -> Result<Vec<FailedCondition>, FailedCondition> {
     let missing = Devices::of(config).awaited()?;
     let addresses = config.listen.iter().map(|listen| listen.ip());
     let is_missing = |ip: &std::net::IpAddr| {
         let bound = UdpSocket::bind((*ip, 0));
         bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
     };
-    let void = |ip| Void {
+    let failed = |ip| FailedCondition {
         condition: "address".into(),
         fault: Fault {
             found: format!("no device that is up has the address {ip} of box.listen"),
             fix: format!("`ip address add {ip}/LENGTH dev DEVICE`, or another box.listen"),
         },
     };
-    Ok(missing.into_iter().chain(addresses.filter(is_missing).map(void)).collect())
+    Ok(missing.into_iter().chain(addresses.filter(is_missing).map(failed)).collect())
 }
 
 /// A box that waits.
 struct Waiting {
     control: ControlSocket,
     watchdog: Option<Watchdog>,
-    /// What was said last, and when.
-    said: Option<(Vec<Void>, Instant)>,
+    /// The last message, and its time.
+    said: Option<(Vec<FailedCondition>, Instant)>,
 }
 
 impl Waiting {
@@ -170,15 +172,15 @@ impl Waiting {
         Ok(Self { control, watchdog: Watchdog::of_environment(), said: None })
     }
 
-    /// Tells log and service manager what is waited for, where that is something else, and the log once a minute.
-    fn say(&mut self, missing: &[Void]) {
+    /// Reports a changed reason to the log and the service manager, and repeats it in the log once a minute.
+    fn say(&mut self, missing: &[FailedCondition]) {
         let before = self.said.as_ref().map(|(before, at)| (&before[..], at.elapsed()));
         if !is_to_be_said(before, missing) {
             return;
         }
         let is_other = before.is_none_or(|(before, _)| before != missing);
         self.said = Some((missing.to_vec(), Instant::now()));
-        let all: Vec<String> = missing.iter().map(Void::sentence).collect();
+        let all: Vec<String> = missing.iter().map(FailedCondition::sentence).collect();
         let all = all.join("; ");
         tracing::warn!(target: "waiting", "the box waits: {all}");
         if is_other {
@@ -187,11 +189,11 @@ impl Waiting {
         }
     }
 
-    fn answer(&mut self, missing: &[Void], state: impl Fn() -> Status) {
+    fn answer(&mut self, missing: &[FailedCondition], state: impl Fn() -> Status) {
         self.control.serve(|request| match request {
             Request::Status => Some(Answer::Status(Box::new(state()))),
             _ => {
-                let all: Vec<String> = missing.iter().map(Void::sentence).collect();
+                let all: Vec<String> = missing.iter().map(FailedCondition::sentence).collect();
                 let all = all.join("; ");
                 Some(Answer::Failed(format!("the box does not run yet, it waits: {all}")))
             }
@@ -199,12 +201,15 @@ impl Waiting {
     }
 }
 
-/// Whether the log is to say what is missing, after what it said how long ago.
-fn is_to_be_said(before: Option<(&[Void], Duration)>, missing: &[Void]) -> bool {
+/// Whether the log should report `missing`, given its last report and the time since then.
+fn is_to_be_said(
+    before: Option<(&[FailedCondition], Duration)>,
+    missing: &[FailedCondition],
+) -> bool {
     before.is_none_or(|(before, ago)| before != missing || ago >= SAY)
 }
 
-/// How a pause ends.
+/// End of a pause.
 enum Pause {
     Over,
     /// A client of the control socket waits.
@@ -212,7 +217,7 @@ enum Pause {
     Signalled(Signal),
 }
 
-/// Waits for so long, at most.
+/// Pauses for at most `time`.
 fn pause(
     prepared: &Prepared,
     mut waiting: Option<&mut Waiting>,
@@ -223,7 +228,7 @@ fn pause(
     let due = watchdog.map_or(until, |watchdog| {
         let now = Instant::now();
         if watchdog.next() <= now {
-            // Nothing carries packets yet that could hang.
+            // No packets are carried yet, so nothing can hang.
             watchdog.look(now, 0);
             notify_systemd("WATCHDOG=1");
         }
@@ -255,7 +260,7 @@ mod tests {
     fn the_log_repeats_each_minute_what_is_missing() {
         let of = |found: &str| {
             let fault = Fault { found: found.into(), fix: String::new() };
-            vec![Void { condition: "device".into(), fault }]
+            vec![FailedCondition { condition: "device".into(), fault }]
         };
         let (lan, wan) = (of("no lan"), of("no wan"));
         assert!(is_to_be_said(None, &lan));

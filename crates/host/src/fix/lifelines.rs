@@ -1,7 +1,7 @@
-//! Devices that a person at a remote machine, and the boxes themselves, cannot do without.
+//! Devices that a remote operator, and the boxes themselves, depend on.
 //!
-//! The kernel is asked for its routes over rtnetlink(7), in the current network namespace. What a device stands on, such
-//! as the ports of a bridge, is a lifeline as the device is.
+//! The routes come from the kernel over rtnetlink(7), in the current network namespace. Devices below a lifeline, such
+//! as the ports of a bridge, are lifelines too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,32 +12,25 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_indextoname;
 
 use crate::lower;
-use crate::netlink::{self, HEADER, attribute};
-use crate::route;
+use crate::netlink::Commands;
+use crate::{route, rtnetlink};
 
 /// Devices that must not be cut off, with the reason for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifelines(BTreeMap<String, String>);
 
-// include/uapi/linux/rtnetlink.h
-const RTM_GETROUTE: u16 = 26;
-/// `struct rtmsg`, behind the header.
-const ROUTE_HEADER: usize = 12;
-const RTA_OIF: u16 = 4;
-const RTA_MULTIPATH: u16 = 9;
-/// `struct rtnexthop`: length, flags, hops and the device.
-const NEXT_HOP: usize = 8;
-/// Most ancestors of this process that are asked for an SSH connection.
+/// Most ancestors of this process whose environment is searched for an SSH connection.
 const ANCESTORS_MAX: usize = 32;
 
 impl Lifelines {
-    /// The lifelines of the current network namespace: devices with a default route, a route to one of `peers`, or the
-    /// address of the SSH connection that this process was started over. What the kernel does not say is left out.
+    /// The lifelines of the current network namespace. A lifeline has a default route, a route to one of `peers`, or
+    /// the address of the SSH connection that started this process. Routes that the kernel does not report are left
+    /// out.
     pub fn here(peers: &[IpAddr]) -> Self {
         Self::with_ssh(peers, ssh_connection().as_deref())
     }
 
-    /// As [`Lifelines::here`], with this `SSH_CONNECTION` (ssh(1)).
+    /// As [`Lifelines::here`], with this value of `SSH_CONNECTION` (ssh(1)).
     pub fn with_ssh(peers: &[IpAddr], ssh_connection: Option<&str>) -> Self {
         let mut lifelines = Self::default();
         for index in default_routes().unwrap_or_default() {
@@ -65,13 +58,13 @@ impl Lifelines {
         Self([(device.into(), why.into())].into())
     }
 
-    /// Why `device` must not be cut off; `None`: it may be.
+    /// Why `device` must not be cut off; `None`: cutting it off is harmless.
     pub fn of(&self, device: &str) -> Option<&str> {
         self.0.get(device).map(String::as_str)
     }
 
     fn add_index(&mut self, index: u32, why: &str) {
-        // The loopback device has index 1, and nobody enslaves it.
+        // The loopback device, index 1, never becomes a port.
         if let Some(name) = if_indextoname(index).ok().and_then(|name| name.into_string().ok()) {
             self.add(&name, why);
         }
@@ -85,18 +78,14 @@ impl Lifelines {
     }
 }
 
-/// Devices of all routes to everywhere, of whatever table.
+/// Devices of all default routes, in any table.
 fn default_routes() -> io::Result<Vec<u32>> {
+    let kernel = Commands::open()?;
     let mut devices = Vec::new();
-    for family in [libc::AF_INET, libc::AF_INET6] {
-        let mut body = [0; ROUTE_HEADER];
-        body[0] = family as u8;
-        for message in netlink::dump(RTM_GETROUTE, &body)? {
-            // Behind the family: bits of the destination.
-            if message.get(HEADER + 1) == Some(&0) {
-                devices.extend(devices_of(&message));
-            }
-        }
+    for family in rtnetlink::FAMILIES {
+        let routes = kernel.routes(family)?.into_iter();
+        let to_everywhere = routes.filter(|route| route.header.destination_prefix_length == 0);
+        devices.extend(to_everywhere.flat_map(|route| rtnetlink::devices(&route)));
     }
     Ok(devices)
 }
@@ -104,20 +93,6 @@ fn default_routes() -> io::Result<Vec<u32>> {
 /// The devices that packets to `address` leave through.
 fn route_to(address: IpAddr) -> io::Result<Vec<u32>> {
     Ok(route::to(address)?.map_or_else(Vec::new, |route| route.devices))
-}
-
-/// The devices of a route.
-fn devices_of(message: &[u8]) -> Vec<u32> {
-    let attributes = message.get(HEADER + ROUTE_HEADER..).unwrap_or_default();
-    let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
-    let mut devices: Vec<u32> = attribute(attributes, RTA_OIF).and_then(word).into_iter().collect();
-    let mut hops = attribute(attributes, RTA_MULTIPATH).unwrap_or_default();
-    while let Some(hop) = hops.get(..NEXT_HOP) {
-        devices.extend(word(&hop[4..]));
-        let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]])).max(NEXT_HOP);
-        hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-    devices
 }
 
 /// Names of the devices with this address.
@@ -136,7 +111,7 @@ fn devices_with(address: IpAddr) -> Vec<String> {
 /// Client and server address of an `SSH_CONNECTION`: client, its port, server, its port.
 fn ends_of(connection: &str) -> Option<(IpAddr, IpAddr)> {
     let mut words = connection.split_whitespace();
-    // An address of a link has the link behind a `%`; IPv4 may come as IPv6.
+    // A link-local address has its link after a `%`; IPv4 may come as IPv6.
     let address = |word: &str| {
         let address: IpAddr = word.split('%').next()?.parse().ok()?;
         Some(address.to_canonical())
@@ -145,7 +120,7 @@ fn ends_of(connection: &str) -> Option<(IpAddr, IpAddr)> {
     Some((client, address(words.nth(1)?)?))
 }
 
-/// The `SSH_CONNECTION` of this process or of one that it descends from: sudo(8) takes it out of the environment.
+/// The `SSH_CONNECTION` of this process or of one of its ancestors: sudo(8) removes it from the environment.
 fn ssh_connection() -> Option<String> {
     const NAME: &str = "SSH_CONNECTION";
     if let Ok(own) = std::env::var(NAME) {

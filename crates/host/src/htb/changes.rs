@@ -1,4 +1,4 @@
-//! What other programs do to the qdisc of a sendbox and to what is below it.
+//! Changes by other programs to the qdisc of a sendbox and to everything below it.
 
 use std::fmt;
 use std::io;
@@ -14,28 +14,28 @@ use super::{
 use crate::egress::{self, QDISC_HEADER};
 use crate::netlink::{self, HEADER, attribute};
 
-/// What is set or taken away.
+/// The object that a change concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Qdisc,
     Class,
 }
 
-/// A qdisc or class that another program has set or taken away.
+/// A qdisc or class that another program has changed or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ForeignChange {
     pub what: What,
-    /// The other program has taken it away.
+    /// The other program has removed it.
     pub is_gone: bool,
     pub ifindex: u32,
     pub handle: u32,
     pub parent: u32,
     pub kind: String,
-    /// As the kernel tells them.
+    /// Options in the format of the kernel.
     pub options: Vec<u8>,
 }
 
-impl Change {
+impl ForeignChange {
     fn parse(message: &[u8]) -> Option<Self> {
         let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
         let (what, is_gone) = match kind {
@@ -52,9 +52,9 @@ impl Change {
         Some(Self { what, is_gone, ifindex, handle, parent, kind, options })
     }
 
-    /// Whether the class has rates, buckets, turns and priority as these options of HTB say.
+    /// Whether the class has the rates, buckets, turns and priority of these HTB options.
     pub fn has_class(&self, options: &[u8]) -> bool {
-        // struct tc_htb_opt: all but the level, which the kernel finds.
+        // struct tc_htb_opt: all but the level, which the kernel computes.
         let parameters = |options| {
             let all = attribute(options, TCA_HTB_PARMS)?;
             Some((all.get(..36)?.to_vec(), all.get(40..44)?.to_vec()))
@@ -65,7 +65,8 @@ impl Change {
             && rates(&self.options) == rates(options)
     }
 
-    /// Whether the qdisc has rate and limit as these options of TBF say. The kernel does not tell what is cut up.
+    /// Whether the qdisc has the rate and limit of these TBF options. The kernel does not report the size above which
+    /// it splits packets.
     pub fn has_leaf(&self, options: &[u8]) -> bool {
         // struct tc_tbf_qopt: both rates and the limit.
         let parameters = |options| Some(attribute(options, TCA_TBF_PARMS)?.get(..28)?.to_vec());
@@ -75,14 +76,14 @@ impl Change {
     }
 }
 
-/// A rate that is too high for 32 bits (bytes per second): others are told in the parameters.
+/// A rate that does not fit into 32 bits (bytes per second). The parameters have smaller ones.
 fn rate64(options: &[u8], kind: u16) -> Option<u64> {
     let rate = u64::from_ne_bytes(attribute(options, kind)?.try_into().ok()?);
     (rate > u32::MAX.into()).then_some(rate)
 }
 
-/// As tc(8) calls it.
-impl fmt::Display for Change {
+/// Writes the name of the object in the syntax of tc(8).
+impl fmt::Display for ForeignChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, handle, parent, .. } = self;
         let [major, minor] = [handle >> 16, handle & 0xffff];
@@ -97,7 +98,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Changes of qdiscs and classes that the program at one socket has not made. Readable when there may be new ones.
+/// Changes of qdiscs and classes by programs other than the one at a given socket. Readable when there may be new ones.
 #[derive(Debug)]
 pub struct Changes {
     told: OwnedFd,
@@ -111,12 +112,12 @@ impl Changes {
         Ok(Self { told: told.into() })
     }
 
-    /// Takes the changes since the last call, in their order; `None`: there were more than there was room for.
-    pub fn take(&self) -> io::Result<Option<Vec<Change>>> {
+    /// Takes the changes since the last call, in order; `None`: some were lost for want of room.
+    pub fn take(&self) -> io::Result<Option<Vec<ForeignChange>>> {
         let (mut changes, mut are_all) = (Vec::new(), true);
         netlink::take(&self.told, |message| {
             are_all &= !message.is_empty();
-            changes.extend(Change::parse(message));
+            changes.extend(ForeignChange::parse(message));
         })?;
         Ok(are_all.then_some(changes))
     }
@@ -128,14 +129,14 @@ impl AsFd for Changes {
     }
 }
 
-/// A filter that lets only messages about qdiscs and classes through to a socket, which somebody else than the socket at
-/// `port` has caused: the kernel tells of each rate that is set, and of what gives way to a leaf that is made again.
+/// A socket filter that passes only messages about qdiscs and classes that were not caused by the socket at `port`. The
+/// kernel also reports each rate that a sendbox sets, and each qdisc that a remade leaf replaces.
 fn all_but(port: u32) -> [SockFilter; 9] {
     let step = |code: u32, jt: u8, jf: u8, k: u32| SockFilter::new(code as u16, jt, jf, k);
     let load = |width: u32, at: usize| step(libc::BPF_LD | width | libc::BPF_ABS, 0, 0, at as u32);
     let compare = |jt, jf, k| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, k);
     let answer = |len| step(libc::BPF_RET | libc::BPF_K, 0, 0, len);
-    // A filter loads in the byte order of the network what the kernel writes in its own.
+    // BPF loads a value in network byte order, but the kernel writes it in its own.
     let kind = |kind: u16| u32::from(u16::from_be_bytes(kind.to_ne_bytes()));
     [
         load(libc::BPF_H, 4),

@@ -48,8 +48,8 @@ fn classes_have_the_rates_that_they_were_set_to_and_nothing_stays_once_it_is_rem
     });
 }
 
-/// What another program has done to the qdisc since this was asked last.
-fn told(changes: &Changes, htb: &Htb) -> Vec<Change> {
+/// Changes that other programs have made to the qdisc since the last call.
+fn told(changes: &Changes, htb: &Htb) -> Vec<ForeignChange> {
     let mut told = changes.take().unwrap().unwrap();
     told.retain(|change| htb.is_of(change));
     told
@@ -102,7 +102,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
         let changes = htb.changes().unwrap();
         let (class, sharer) = (HANDLE | 1, HANDLE | 0x400);
         let leaf = Leaf { limit: ByteCount::new(40_000), longest: 1518 };
-        let is_as_set = |rate: Option<Rate>, change: &Change| {
+        let is_as_set = |rate: Option<Rate>, change: &ForeignChange| {
             if htb.is_class(change, class) {
                 change.has_class(&bundle_options(rate, 0))
             } else {
@@ -114,7 +114,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
             htb.set_sharer(sharer, class, 1518).unwrap();
             htb.set_leaf(sharer, leaf).unwrap();
             for (line, is_other) in [
-                // What the kernel tells of it is what is there.
+                // The kernel reports the state after the change.
                 (
                     "tc class change dev left parent 1:1 classid 1:400 htb rate 1mbit quantum 9",
                     true,
@@ -136,7 +136,7 @@ fn change_by_another_program_is_compared_with_what_was_set() {
             }
             htb.remove_queue(sharer).unwrap();
         }
-        // A program that sets what is set: not the one whose changes are not told.
+        // Another program that sets the same values. The kernel reports its changes.
         let other = Htb { kernel: Commands::open().unwrap(), own: htb.own.clone(), ..htb };
         for rate in [None, Some(Rate::from_mbit_per_sec(96)), Some(Rate::from_bits_per_sec(9000))] {
             other.set_class(class, rate).unwrap();
@@ -184,7 +184,7 @@ fn what_is_put_into_no_class_waits_in_the_own_qdisc() {
             let htb = Htb::create(if_nametoindex("multi").unwrap(), HANDLE).unwrap();
             let shown = tc("qdisc show dev multi");
             assert!(shown.contains(expected), "{line}: {shown}");
-            // Packets that wait stay there where it is as it was, and it comes back where it is not.
+            // An unchanged qdisc keeps its packets, and a removed one comes back.
             htb.set_others().unwrap();
             for taken in
                 ["tc qdisc del dev multi parent 1:4000", "tc class del dev multi classid 1:4000"]
@@ -247,7 +247,7 @@ fn length_of_the_queue_stays() {
             htb.set_leaf(HANDLE | 1, Leaf { limit: ByteCount::new(40_000), longest: 1518 })
                 .unwrap();
             htb.keep_queue_length().unwrap();
-            // It is not shown where it is 0.
+            // A length of 0 is not shown.
             assert_eq!(length().unwrap_or(0), before);
             htb.remove().unwrap();
             assert_eq!(length().unwrap_or(0), before);

@@ -1,20 +1,20 @@
 //! The events of the logs of boxes and agents, each with an id that stays the same from version to version.
 //!
-//! An id belongs to a name and a level, which each line has: what begins as a warning and what ends it are two events.
-//! Numbers are never given anew: one that is no longer used leaves a gap.
+//! An id belongs to the name and the level of a line: the start and the end of a condition are two events. Numbers are
+//! never reused: an unused one leaves a gap.
 
 use tracing::{Level, Metadata};
 
-/// An event that lines of a log tell of.
+/// A kind of log line with its own id.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What stays the same: `FB` and four digits.
+    /// The id: `FB` and four digits. Never changes.
     pub id: &'static str,
     /// The name, which is the target of its lines.
     pub name: &'static str,
     /// The level of its lines.
     pub level: Level,
-    /// When there is such a line.
+    /// When such a line is logged.
     pub when: &'static str,
 }
 
@@ -183,7 +183,7 @@ pub const EVENTS: &[Event] = &[
     event("FB0604", "libbpf", Level::DEBUG, "what the library that loads BPF programs says"),
 ];
 
-/// The place in [`EVENTS`] of what a line with this metadata tells of.
+/// Index in [`EVENTS`] of the event of a line with this metadata.
 pub(super) fn place(metadata: &Metadata<'_>) -> Option<usize> {
     let is_it = |event: &Event| event.name == metadata.target() && event.level == *metadata.level();
     EVENTS.iter().position(is_it)

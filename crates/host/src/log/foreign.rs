@@ -1,9 +1,10 @@
-//! Texts of others, as a log may have them.
+//! Prepares texts from outside the program for the log.
 
 /// Most characters of a text of several lines.
 const CHARACTERS_MAX: usize = 8_000;
 
-/// `text` on one line, its control characters written as `\n` or `\u{1b}`: none moves a terminal's cursor.
+/// Puts `text` on one line, with control characters written as `\n` or `\u{1b}`, so that none moves a
+/// terminal's cursor.
 pub fn plain(text: &str) -> String {
     let mut line = String::new();
     for letter in text.chars() {
@@ -16,7 +17,8 @@ pub fn plain(text: &str) -> String {
     line
 }
 
-/// The first 8,000 characters of `text`, its lines behind a mark: none is taken for a line of the log.
+/// The first 8,000 characters of `text`, with a mark in front of each line, so that no reader takes it for
+/// a line of the log.
 pub fn quoted(text: &str) -> String {
     let end = text.char_indices().nth(CHARACTERS_MAX).map_or(text.len(), |(end, _)| end);
     let lines = text[..end].lines().map(|line| format!("  | {}", plain(line)));

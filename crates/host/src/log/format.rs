@@ -1,12 +1,12 @@
-//! How lines of a log are written: for people or as JSON, with the id of their event.
+//! Formats log lines for people or as JSON, with the id of their event.
 //!
 //! ```text
 //! 2026-11-25T01:02:03.000004Z  WARN FB0202 peer: receivebox is silent: not shaped bundle="b"
 //! {"time":"2026-11-25T01:02:03.000004Z","level":"warn","id":"FB0202","event":"peer","bundle":"b","message":"..."}
 //! ```
-//! Under systemd, whose journal has the time itself, a line for people begins with the level as sd-daemon(3) writes it:
-//! so `journalctl -p warning` finds what it should. An event is told of 2,048 times a minute at most,
-//! whatever goes wrong; the next line says how many were left out.
+//! Under systemd, whose journal adds the time, a line for people begins with its level as in sd-daemon(3), so that
+//! `journalctl -p warning` works. At most 2,048 lines per minute are written about an event; the next line says how
+//! many were left out.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -22,34 +22,34 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::events::{EVENTS, UNKNOWN, place};
 
-/// The variable of the environment that chooses how lines are written: `text` or `json`.
+/// Variable of the environment that chooses the format: `text` or `json`.
 pub const VARIABLE: &str = "FOREBAY_LOG_FORMAT";
 
-/// The variable by which systemd says which file of a service is the journal's (systemd.exec(5)).
+/// Variable by which systemd names the journal's file (systemd.exec(5)).
 pub const JOURNAL: &str = "JOURNAL_STREAM";
 
 /// Most lines about one event in a minute, of the level `info` or above: two for each of 1,024 bundles.
 const LINES_A_MINUTE: u32 = 2048;
 
-/// What writes the lines of the log.
+/// Formats the lines of the log.
 pub struct Lines {
     is_json: bool,
-    /// Stderr is the journal's.
+    /// Stderr leads to the journal.
     is_journal: bool,
     windows: Mutex<Vec<Window>>,
 }
 
-/// Lines about an event in the last minute.
+/// Number of lines about an event in the last minute.
 #[derive(Clone, Copy)]
 struct Window {
     began: Instant,
     lines: u32,
-    /// Lines left out since the last one that was written.
+    /// Lines left out since the last written one.
     left_out: u64,
 }
 
 impl Window {
-    /// Whether a line may be written at `now`, and how many were left out before it.
+    /// Whether a line may be written at `now`: the number of lines left out before it, or `None`.
     fn takes(&mut self, now: Instant) -> Option<u64> {
         if now.saturating_duration_since(self.began) >= Duration::from_secs(60) {
             (self.began, self.lines) = (now, 0);
@@ -64,11 +64,11 @@ impl Window {
 }
 
 impl Lines {
-    /// As the environment asks for.
+    /// Reads the format from the environment.
     ///
     /// # Errors
     ///
-    /// [`VARIABLE`] has another value than those allowed, which the text names.
+    /// If [`VARIABLE`] has an unknown value; the text names the allowed ones.
     pub fn of_environment() -> Result<Self, String> {
         let is_json = match std::env::var(VARIABLE).as_deref() {
             Err(std::env::VarError::NotPresent) | Ok("" | "text") => false,
@@ -86,10 +86,10 @@ impl Lines {
         Self { is_json, is_journal, windows: Mutex::new(vec![fresh; EVENTS.len()]) }
     }
 
-    /// Whether a line about the event at `place` may be written, and how many were left out before it.
+    /// Whether a line about the event at `place` may be written: the number of lines left out before it, or `None`.
     fn takes(&self, place: Option<usize>, level: Level) -> Option<u64> {
         let Some(place) = place.filter(|_| level <= Level::INFO) else { return Some(0) };
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         let mut windows = self.windows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         windows[place].takes(Instant::now())
     }
@@ -166,7 +166,7 @@ fn document(event: &Event<'_>, id: &str, left_out: u64) -> Value {
     Value::Object(document)
 }
 
-/// The values of a line by their names; the sentence is `message`.
+/// The values of a line by name; the sentence is `message`.
 #[derive(Default)]
 struct Fields(Map<String, Value>);
 
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    /// What was logged.
+    /// The bytes that were logged.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

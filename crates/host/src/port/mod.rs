@@ -13,8 +13,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use forebay_core::units::Timestamp;
 #[cfg(feature = "bpf")]
 use forebay_ebpf::{Capture, CaptureOptions};
+use netlink_packet_route::link::{LinkAttribute, LinkXdp, XdpAttached};
 
-use crate::netlink::{self, attribute};
+use crate::rtnetlink::{self, first};
 
 pub use packet::PacketPort;
 pub(crate) use packet::{bind_packet_socket, dropped_packets};
@@ -27,27 +28,27 @@ pub use xdp::XdpPort;
 /// Length of an Ethernet header, in bytes.
 pub const ETHERNET_HEADER_LEN: usize = 14;
 
-/// Most receive queues of a device that a port reads: more than one thread has use for.
+/// Most receive queues of a device that a port reads: more than one thread can use.
 pub const QUEUES_MAX: u32 = 16;
 
 /// Sends and receives frames (Ethernet header to payload, without FCS) on one device.
 pub trait Port: Send {
-    /// Hands up to `max` received frames to `f`, with the time of their arrival; returns how many.
-    /// The time is the kernel's, who puts it on what a [`Capture`] program hands over, or else that of this call.
+    /// Hands up to `max` received frames to `f`, with the time of their arrival, and returns their number. The
+    /// kernel takes the time for frames of a [`Capture`] program; for others it is the time of this call.
     fn receive(&mut self, max: usize, f: &mut dyn FnMut(&[u8], Timestamp)) -> io::Result<usize>;
-    /// Queues one frame for transmission; false: the ring is full, nothing was taken. A frame that
-    /// is longer than the device can carry is taken, lost and counted in [`Port::ring_drops`].
+    /// Queues one frame for transmission. False: the ring is full, and the frame was not taken. A frame longer
+    /// than the device can carry is taken, lost and counted in [`Port::ring_drops`].
     fn send(&mut self, frame: &[u8]) -> bool;
-    /// Kicks the kernel for all queued frames. What the device does not take at once stays queued
-    /// for the next flush.
+    /// Makes the kernel send all queued frames. Frames that the device does not take at once stay queued for the
+    /// next flush.
     fn flush(&mut self) -> io::Result<()>;
-    /// Readable when frames wait.
+    /// A descriptor that is readable when frames wait.
     fn as_fd(&self) -> BorrowedFd<'_>;
-    /// Frames lost in the port's own rings, since it was opened.
+    /// Frames lost in the port's rings since it was opened.
     fn ring_drops(&self) -> u64;
 }
 
-/// What a port is used for.
+/// Directions in which a port is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Frames are only received.
@@ -74,7 +75,7 @@ pub enum PortError {
     /// There is no such network device in this network namespace.
     #[error("no network device {device} in this network namespace")]
     NoDevice {
-        /// The name asked for.
+        /// The requested name.
         device: String,
     },
     /// Packet sockets and AF_XDP need a privilege.
@@ -94,7 +95,7 @@ pub enum PortError {
         device: String,
         /// MTU of the device, in bytes.
         mtu: u32,
-        /// The largest MTU that would do.
+        /// The largest possible MTU.
         max: MtuMax,
     },
     /// Frames of the other receive queues would bypass the port.
@@ -119,11 +120,11 @@ pub enum PortError {
     /// A system call failed.
     #[error("{operation} on {device}: {source}")]
     Os {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// Device name.
         device: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The capture program could not be attached.
@@ -131,11 +132,11 @@ pub enum PortError {
     Ebpf(#[from] forebay_ebpf::Error),
 }
 
-/// Opens a port that gets every frame the device receives: AF_XDP with its own capture program, or
-/// a packet socket where this kernel or device has no AF_XDP.
+/// Opens a port that receives every frame of the device: AF_XDP with its own capture program, or a packet socket
+/// if this kernel or device has no AF_XDP.
 ///
-/// For devices behind which nothing else forwards, such as the link emulator's. A foreign XDP
-/// program and a missing privilege are errors, never a reason to fall back.
+/// For devices whose frames nothing else forwards, such as the ones of the link emulator. A foreign XDP program
+/// or a missing privilege is an error, never a reason to fall back.
 #[cfg(feature = "bpf")]
 pub fn open_all(device: &str, direction: Direction) -> Result<Box<dyn Port>, PortError> {
     match open_all_xdp(device, direction) {
@@ -176,29 +177,16 @@ pub(crate) fn ifindex(device: &str) -> Result<u32, PortError> {
 pub(crate) struct XdpProgram {
     /// Number of the program in the kernel.
     pub id: u32,
-    /// The program runs behind the driver, and behind what merges packets.
+    /// The program runs behind the driver, and behind GRO.
     pub is_generic: bool,
 }
 
 /// The program of a device of the current network namespace.
 pub(crate) fn xdp_program(device: &str) -> io::Result<Option<XdpProgram>> {
-    // include/uapi/linux/rtnetlink.h, if_link.h
-    const RTM_GETLINK: u16 = 18;
-    const LINK_HEADER: usize = 16;
-    const IFLA_XDP: u16 = 43;
-    const IFLA_XDP_ATTACHED: u16 = 2;
-    const IFLA_XDP_PROG_ID: u16 = 4;
-    const XDP_ATTACHED_SKB: u8 = 2;
-    let mut body = [0; LINK_HEADER];
-    body[4..8].copy_from_slice(&nix::net::if_::if_nametoindex(device)?.to_ne_bytes());
-    let message = netlink::ask(RTM_GETLINK, &body)?;
-    netlink::refusal(&message)?;
-    let link = message.get(netlink::HEADER + LINK_HEADER..).unwrap_or_default();
-    let xdp = attribute(link, IFLA_XDP).unwrap_or_default();
-    let id = attribute(xdp, IFLA_XDP_PROG_ID).and_then(|id| id.try_into().ok());
-    let is_generic =
-        attribute(xdp, IFLA_XDP_ATTACHED).is_some_and(|mode| mode == [XDP_ATTACHED_SKB]);
-    Ok(id.map(|id| XdpProgram { id: u32::from_ne_bytes(id), is_generic }))
+    let link = rtnetlink::link(nix::net::if_::if_nametoindex(device)?)?;
+    let xdp = first!(link.attributes, LinkAttribute::Xdp).map_or(&[][..], Vec::as_slice);
+    let is_generic = xdp.contains(&LinkXdp::Attached(XdpAttached::SocketBuffer));
+    Ok(first!(xdp, LinkXdp::ProgId).map(|id| XdpProgram { id: *id, is_generic }))
 }
 
 /// An error about `device` from a system call.
@@ -247,8 +235,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::clock;
 
-    /// Runs `test` in a network namespace of its own that holds the veth pair `left` and `right`.
-    /// The kernel removes all of it when the thread and its sockets have gone.
+    /// Runs `test` in a separate network namespace that holds the veth pair `left` and `right`. The kernel
+    /// removes the namespace when the thread and its sockets are gone.
     pub(crate) fn on_a_veth_pair(test: impl FnOnce() + Send + 'static) {
         if forebay_skips::skip_without(forebay_skips::Need::Root) {
             return;
@@ -269,7 +257,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Only our frames from here on, none of the kernel's own IPv6 ones.
+    /// Silences IPv6, so that only frames of the test follow.
     pub(super) fn quiet_ipv6() {
         run("ip link set left down");
         run("ip link set right addrgenmode none");
@@ -282,13 +270,13 @@ pub(crate) mod tests {
         assert!(status.success(), "{command}");
     }
 
-    /// Frames that a device was to send and dropped: its `tx_dropped`, which `/proc/net/dev` shows
-    /// for the network namespace of the thread.
+    /// Frames that a device should have sent but dropped: its `tx_dropped`, which `/proc/net/dev` shows for the
+    /// network namespace of the thread.
     fn sent_drops(device: &str) -> u64 {
         let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let row =
             table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
-        // Eight columns of what was received, then bytes, packets and errors of what was sent.
+        // Eight receive columns, then bytes, packets and errors of the transmit side.
         row.unwrap().split_whitespace().nth(8 + 3).unwrap().parse().unwrap()
     }
 
@@ -306,12 +294,12 @@ pub(crate) mod tests {
         ours.then(|| u32::from_be_bytes(frame[14..18].try_into().unwrap()))
     }
 
-    /// Receives until `count` of our frames have come or nothing came for a second.
+    /// Receives until `count` frames of the test have come, or none has come for a second.
     pub(super) fn receive(port: &mut dyn Port, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut last = Instant::now();
         while frames.len() < count {
-            // Before the look at the port: it may be this thread that was late.
+            // Taken before the look at the port, since this thread itself may have been late.
             let waited = last.elapsed();
             let got = port.receive(64, &mut |frame, _| {
                 if number(frame).is_some() {
@@ -327,8 +315,8 @@ pub(crate) mod tests {
         frames
     }
 
-    /// What `open` gives once the program before is detached: a child that another test starts
-    /// holds its descriptors until it has become its own program.
+    /// The result of `open` once the previous program is detached. A child that another test starts holds its
+    /// descriptors until it has become its own program.
     fn once_detached<T>(mut open: impl FnMut() -> Result<T, PortError>) -> T {
         let started = Instant::now();
         loop {
@@ -343,7 +331,7 @@ pub(crate) mod tests {
     }
 
     fn exchange(left: &mut dyn Port, right: &mut dyn Port) {
-        // More frames than the rings hold, so that each place is used several times.
+        // More frames than the rings hold, so that each entry is used several times.
         const ROUNDS: u32 = 400;
         const BATCH: u32 = 32;
         for round in 0..ROUNDS {
@@ -382,7 +370,7 @@ pub(crate) mod tests {
             for index in 0..2 {
                 assert!(left.send(&frame(index, 100)));
                 left.flush().unwrap();
-                // Readable: the first one has arrived. The second is waited for below.
+                // The first frame has arrived; the second one is awaited below.
                 let fd = nix::poll::PollFd::new(right.as_fd(), nix::poll::PollFlags::POLLIN);
                 assert_eq!(nix::poll::poll(&mut [fd], 30_000_u16), Ok(1));
                 between.push(clock::now());
@@ -460,7 +448,7 @@ pub(crate) mod tests {
                 let sent = 100_000;
                 for index in 0..sent {
                     assert!(left.send(&frame(index, 60)));
-                    // In batches below the 256 entries of a veth's own queue.
+                    // Batches below the 256 entries of a veth's own queue.
                     if index % 32 == 31 {
                         left.flush().unwrap();
                     }
@@ -469,7 +457,7 @@ pub(crate) mod tests {
                 let received = receive(right.as_mut(), sent as usize).len();
                 let drops = right.ring_drops();
                 assert!(drops > 0);
-                // What the veth itself dropped, where its softirq came late.
+                // Drops of the veth itself, if its softirq ran late.
                 let before = sent_drops("left");
                 assert_eq!(
                     received as u64 + drops + before,
@@ -516,7 +504,7 @@ pub(crate) mod tests {
             let again = port.anew(spares, "left", ifindex("left").unwrap()).unwrap();
             let bytes = |port: &XdpPort| getsockopt(&port.as_fd(), sockopt::SndBuf).unwrap();
             assert_eq!(bytes(&again), bytes(&port));
-            // The kernel says twice what was asked for.
+            // The kernel reports twice the requested size.
             assert!(bytes(&port) >= 8 << 20, "{} bytes", bytes(&port));
         });
     }

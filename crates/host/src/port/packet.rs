@@ -12,24 +12,24 @@ use super::{
 use crate::clock;
 use crate::offload::mtu;
 
-/// Room for a VLAN tag that the kernel leaves in the frame.
+/// Length of a VLAN tag that the kernel leaves in the frame, in bytes.
 const VLAN_TAG_LEN: usize = 4;
-/// Socket buffer, either way: 98 ms of full frames at 500 Mbit/s, as the AF_XDP port has, at the
-/// 2304 bytes of memory that such a frame is charged for.
+/// Socket buffer for each direction: 98 ms of full frames at 500 Mbit/s, as in the AF_XDP port. The
+/// kernel charges 2304 bytes of memory for such a frame.
 const BUFFER_BYTES: libc::c_int = 4096 * 2304;
 
 /// A port over a packet socket. Each frame costs a system call, about 1.5 times the CPU time of
 /// [`super::XdpPort`].
 ///
-/// It gets copies: the kernel goes on processing the frames it received. On a bridge or router
+/// The port receives copies, and the kernel goes on processing the frames. On a bridge or router
 /// every frame would be forwarded twice.
 pub struct PacketPort {
     socket: OwnedFd,
     direction: Direction,
     buffer: Vec<u8>,
-    /// Frames that fit neither the device nor the buffer, or hit a device that was down.
+    /// Frames that exceeded the MTU or the buffer, or were sent while the device was down.
     lost: u64,
-    /// Drops that the kernel has reported and forgotten.
+    /// Drops that the kernel has reported. Reading them resets its counter.
     kernel_drops: AtomicU64,
 }
 
@@ -88,12 +88,14 @@ impl Port for PacketPort {
             if len < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    // ENETDOWN is told once when the device goes down; it may come up again.
+                    // The kernel returns ENETDOWN once when the device goes down. The device may
+                    // come up again.
                     Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => break,
                     _ => return Err(error),
                 }
             }
-            // MSG_TRUNC: the length is the frame's, though the buffer be shorter.
+            // With MSG_TRUNC the kernel returns the length of the frame even if the buffer is
+            // shorter.
             match self.buffer.get(..len as usize) {
                 Some(frame) => f(frame, clock::now()),
                 None => self.lost += 1,
@@ -142,7 +144,7 @@ impl Port for PacketPort {
     }
 }
 
-/// Packets that a packet socket had no room for since this was last asked.
+/// Packets dropped by a packet socket for want of room since the last call.
 pub(crate) fn dropped_packets(socket: BorrowedFd<'_>) -> u64 {
     // SAFETY: plain numbers, for which zero is valid.
     let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
@@ -161,7 +163,7 @@ pub(crate) fn dropped_packets(socket: BorrowedFd<'_>) -> u64 {
     if status < 0 { 0 } else { u64::from(statistics.tp_drops) }
 }
 
-/// Binds a packet socket to a device, which takes no privilege.
+/// Binds a packet socket to a device, which needs no privilege.
 pub(crate) fn bind_packet_socket(
     socket: BorrowedFd<'_>,
     ifindex: u32,

@@ -1,7 +1,7 @@
-//! Frames that are longer than a chunk of a port's memory: how many chunks they take, and putting them together.
+//! Frames longer than a chunk of a port's memory: the number of their chunks, and their assembly.
 //!
-//! The kernel names a frame by one descriptor a chunk, all but the last of which say that the frame goes on
-//! (`XDP_PKT_CONTD`, Documentation/networking/af_xdp.rst: multi-buffer support; Linux 6.6).
+//! The kernel describes a frame by one descriptor per chunk. All but the last one carry `XDP_PKT_CONTD`
+//! (Documentation/networking/af_xdp.rst: multi-buffer support; Linux 6.6).
 
 use std::fmt;
 
@@ -11,31 +11,31 @@ use super::{ETHERNET_HEADER_LEN, PortError, os_error};
 use crate::kernel;
 use crate::offload::mtu;
 
-/// The kernel leaves XDP_PACKET_HEADROOM free at the start of each chunk that it receives into.
+/// Bytes that the kernel leaves free at the start of each chunk that it receives into (XDP_PACKET_HEADROOM).
 const HEADROOM: u32 = 256;
-/// A VLAN tag (802.1Q) makes a frame longer than the MTU and the Ethernet header.
+/// Length of a VLAN tag (802.1Q), which comes on top of the MTU and the Ethernet header.
 const VLAN_TAG_LEN: u32 = 4;
 /// Bytes of a frame beyond the MTU.
 const OVERHEAD: u32 = ETHERNET_HEADER_LEN as u32 + VLAN_TAG_LEN;
-/// Bytes of a chunk: what fits both the kernel (a power of two, at most a page) and real MTUs.
+/// Bytes of a chunk: sizes that the kernel accepts (a power of two, at most a page) and that fit common MTUs.
 const SMALL_CHUNK: u32 = 2048;
 const LARGE_CHUNK: u32 = 4096;
 /// Chunks of the longest frame. Jumbo frames of 9000 bytes take three; network cards go up to 16 KB.
 const CHUNKS_MAX: u32 = 4;
-/// Linux from which on sockets take frames of several chunks (XDP_USE_SG).
+/// First Linux whose sockets take frames of several chunks (XDP_USE_SG).
 const KERNEL_MIN: (u32, u32) = (6, 6);
 
-/// How frames lie in the memory of a socket.
+/// The layout of frames in the memory of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Bytes of a chunk, with the headroom of what is received.
+    /// Bytes of a chunk, with the headroom of received frames.
     pub chunk_bytes: u32,
     /// Chunks of the longest frame.
     pub chunks: u32,
 }
 
 impl Layout {
-    /// How frames of a device of the current network namespace lie in memory.
+    /// The layout for a device of the current network namespace.
     pub(crate) fn of(device: &str) -> Result<Self, PortError> {
         let mtu = mtu(device).map_err(os_error(device, "reading the MTU"))?;
         let max = MtuMax::here();
@@ -45,8 +45,8 @@ impl Layout {
         Ok(Self::for_mtu(mtu))
     }
 
-    /// The layout of frames of a device with this MTU (bytes): in small chunks that hold one each, or else in as many
-    /// large ones as it takes.
+    /// The layout for a device with this MTU (bytes): one small chunk per frame, or else as many large chunks as the
+    /// longest frame needs.
     pub fn for_mtu(mtu: u32) -> Self {
         let bytes = mtu.saturating_add(OVERHEAD);
         let is_short = bytes <= SMALL_CHUNK - HEADROOM;
@@ -59,7 +59,7 @@ impl Layout {
         (self.chunks * (self.chunk_bytes - HEADROOM)) as usize
     }
 
-    /// Bytes of the longest frame that can be sent, in front of which nothing is left free.
+    /// Bytes of the longest frame that can be sent. Sent frames have no headroom.
     pub fn longest_sent(self) -> usize {
         (self.chunks * self.chunk_bytes) as usize
     }
@@ -80,7 +80,7 @@ pub struct MtuMax {
 }
 
 impl MtuMax {
-    /// What the running kernel carries.
+    /// The largest MTU on the running kernel.
     pub fn here() -> Self {
         Self::of(&kernel::release())
     }
@@ -93,7 +93,7 @@ impl MtuMax {
     }
 }
 
-/// For people: how much, and on which kernel more.
+/// For people: the bytes, and the kernel that carries more.
 impl fmt::Display for MtuMax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.bytes)?;
@@ -104,20 +104,20 @@ impl fmt::Display for MtuMax {
     }
 }
 
-/// A frame of which more is to come.
+/// A frame whose last piece has not come yet.
 pub(super) struct Pieces {
-    /// The pieces that have found room.
+    /// The pieces for which there was room.
     bytes: Vec<u8>,
     longest: usize,
-    /// Of all pieces, also of those without room.
+    /// Length of all pieces so far, with those that were too much.
     len: usize,
     arrived: Timestamp,
-    /// Frames that were longer than the longest.
+    /// Frames longer than the longest allowed one.
     pub too_long: u64,
 }
 
 impl Pieces {
-    /// Room for the frames of a layout.
+    /// Makes room for the longest frame of a layout.
     pub fn new(layout: Layout) -> Self {
         let longest = if layout.is_in_pieces() { layout.longest_received() } else { 0 };
         let bytes = Vec::with_capacity(longest);
@@ -129,7 +129,7 @@ impl Pieces {
         self.len == 0
     }
 
-    /// Puts a piece behind those before. `arrived` counts for the first one.
+    /// Appends a piece. The arrival of the first piece counts for the frame.
     pub fn push(&mut self, piece: &[u8], arrived: Timestamp) {
         if self.is_empty() {
             self.arrived = arrived;
@@ -140,7 +140,7 @@ impl Pieces {
         }
     }
 
-    /// Hands the frame, whose last piece has come, to `f`, unless it was too long.
+    /// Passes the complete frame to `f`, unless it is too long.
     pub fn finish(&mut self, f: &mut dyn FnMut(&[u8], Timestamp)) {
         if self.len <= self.longest {
             f(&self.bytes, self.arrived);

@@ -1,8 +1,9 @@
 //! The four rings and the frame memory that an AF_XDP socket shares with the kernel.
 //!
-//! Each ring has one producer and one consumer, whose free-running 32-bit positions are shared
-//! (Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h). The side that moves a position
-//! stores it with release after touching the entries; the other side loads it with acquire before.
+//! Each ring has one producer and one consumer, whose free-running 32-bit positions are in shared memory
+//! (Documentation/networking/af_xdp.rst, net/xdp/xsk_queue.h). A side first accesses the entries and then
+//! stores its position with release. The other side loads that position with acquire before it accesses the
+//! entries.
 
 use std::io;
 use std::marker::PhantomData;
@@ -17,7 +18,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Fresh zeroed memory, touched now so that no page fault hits the packet path.
+    /// Allocates zeroed memory, and touches it now so that no page fault hits the packet path.
     pub(super) fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map(len, flags, -1, 0)
@@ -47,7 +48,8 @@ impl Mapping {
         self.len
     }
 
-    /// A pointer to `size` bytes at `offset`, aligned for `align`; `None` if they are not inside.
+    /// A pointer to `size` bytes at `offset`, aligned for `align`; `None` if they are not inside the
+    /// mapping.
     fn at(&self, offset: usize, size: usize, align: usize) -> Option<*mut u8> {
         let end = offset.checked_add(size)?;
         (end <= self.len && offset.is_multiple_of(align))
@@ -55,17 +57,18 @@ impl Mapping {
             .then(|| unsafe { self.start.as_ptr().add(offset) })
     }
 
-    /// The bytes of a frame that user space owns; `None` if they are not inside.
+    /// The bytes of a frame that user space owns; `None` if they are not inside the mapping.
     ///
     /// # Safety
     ///
     /// The kernel must not own the frame while the slice lives.
     pub(super) unsafe fn frame(&self, offset: usize, len: usize) -> Option<&[u8]> {
-        // SAFETY: `at` has checked the range; nobody writes it, by the caller's promise.
+        // SAFETY: `at` has checked the range. By the caller's promise no writer exists.
         self.at(offset, len, 1).map(|start| unsafe { std::slice::from_raw_parts(start, len) })
     }
 
-    /// Has the processor fetch the start of what lies at `offset`: headers, and the first of what is copied.
+    /// Makes the processor fetch the first two cache lines at `offset`: headers, and the start of the
+    /// payload.
     pub(super) fn prefetch(&self, offset: usize) {
         const LINE: usize = 64;
         for line in [offset, offset + LINE] {
@@ -81,15 +84,15 @@ impl Mapping {
         }
     }
 
-    /// Copies `frame` to `offset`; false if it does not fit inside.
+    /// Copies `frame` to `offset`; false if it does not fit inside the mapping.
     ///
     /// # Safety
     ///
     /// The kernel must not own the frame, and no slice of it may live.
     pub(super) unsafe fn write(&mut self, offset: usize, frame: &[u8]) -> bool {
         let Some(start) = self.at(offset, frame.len(), 1) else { return false };
-        // SAFETY: `at` has checked the range, which is ours by the caller's promise; `frame` is
-        // not part of it, since no slice of it lives.
+        // SAFETY: `at` has checked the range, which is ours by the caller's promise. `frame` does not
+        // overlap it, since no slice of it lives.
         unsafe { ptr::copy_nonoverlapping(frame.as_ptr(), start, frame.len()) };
         true
     }
@@ -105,9 +108,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Where a ring lies in its socket's memory.
+/// The place of a ring in its socket's memory.
 pub(super) struct RingLayout {
-    /// Offset to give to mmap(2), which names the ring.
+    /// Offset for mmap(2), which selects the ring.
     pub(super) page_offset: i64,
     /// Offsets inside the mapping, from `XDP_MMAP_OFFSETS`.
     pub(super) offsets: libc::xdp_ring_offset,
@@ -121,7 +124,7 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our own position, and the last one seen of the kernel's.
+    /// Our own position, and the kernel's position at the last look.
     own: u32,
     seen: u32,
     _mapping: Mapping,
@@ -163,7 +166,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn entry(&self, position: u32) -> *mut T {
-        // SAFETY: the mask keeps the index below the number of entries, which are in the mapping.
+        // SAFETY: the mask keeps the index below the number of entries, and all entries are in the mapping.
         unsafe { self.entries.as_ptr().add((position & self.mask) as usize) }
     }
 }
@@ -176,7 +179,7 @@ impl<T: Copy> Producer<T> {
         Ring::new(socket, layout).map(Self)
     }
 
-    /// Puts one entry into the ring, unseen by the kernel until [`Producer::publish`]; false if
+    /// Puts one entry into the ring, invisible to the kernel until [`Producer::publish`]. Returns false if
     /// the ring is full.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if !self.has_room_for(1) {
@@ -189,15 +192,15 @@ impl<T: Copy> Producer<T> {
         true
     }
 
-    /// Whether so many more entries fit, 1 or more.
+    /// Whether `entries` more entries fit, 1 or more.
     pub(super) fn has_room_for(&mut self, entries: u32) -> bool {
         let fits = |taken: u32, ring: &Ring<T>| taken + (entries - 1) <= ring.mask;
         let ring = &self.0;
-        // What was last seen of the kernel's position may do.
+        // Try the kernel's last known position first, and load it again only if needed.
         fits(ring.own.wrapping_sub(ring.seen), ring) || fits(self.pending(), &self.0)
     }
 
-    /// Hands all entries pushed so far to the kernel.
+    /// Publishes all entries pushed so far to the kernel.
     pub(super) fn publish(&mut self) {
         self.0.word(self.0.producer).store(self.0.own, Ordering::Release);
     }
@@ -208,7 +211,7 @@ impl<T: Copy> Producer<T> {
         self.0.own.wrapping_sub(self.0.seen)
     }
 
-    /// Whether the kernel asks for a system call before it looks at the ring again.
+    /// Whether the kernel needs a system call before it looks at the ring again.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.word(self.0.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -222,7 +225,7 @@ impl<T: Copy> Consumer<T> {
         Ring::new(socket, layout).map(Self)
     }
 
-    /// Takes the oldest entry; its place goes back to the kernel at [`Consumer::release`].
+    /// Takes the oldest entry. Its place returns to the kernel at [`Consumer::release`].
     pub(super) fn pop(&mut self) -> Option<T> {
         let ring = &mut self.0;
         if ring.own == ring.seen {
@@ -237,7 +240,7 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// The entry that [`Consumer::pop`] takes next, if it is known to be there.
+    /// The entry that [`Consumer::pop`] returns next, if it is already known.
     pub(super) fn peek(&self) -> Option<T> {
         let ring = &self.0;
         // SAFETY: as in `pop`.
@@ -249,7 +252,7 @@ impl<T: Copy> Consumer<T> {
         self.0.mask + 1
     }
 
-    /// Entries that the kernel has put in and that were not taken yet.
+    /// Entries that the kernel has written and that were not taken yet.
     pub(super) fn waiting(&self) -> u32 {
         self.0.word(self.0.producer).load(Ordering::Acquire).wrapping_sub(self.0.own)
     }

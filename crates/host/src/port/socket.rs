@@ -1,4 +1,4 @@
-//! AF_XDP sockets (Documentation/networking/af_xdp.rst): opened with privileges, and made ready for one queue.
+//! AF_XDP sockets (Documentation/networking/af_xdp.rst): opened with privileges, then set up for one queue.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,48 +8,49 @@ use super::pieces::{Layout, Pieces};
 use super::ring::{Consumer, Mapping, Producer, RingLayout};
 use super::{Direction, PortError, last_os_error, os_error, set_option};
 
-/// Chunks that a port receives into, a frame or a part of it each: 98 ms of full frames at 500 Mbit/s, longer than a
-/// loaded machine keeps a thread waiting; 8 MiB with the smaller chunks. Several queues share them ...
+/// Chunks that a port receives into, one per frame or part of a frame: 98 ms of full frames at 500 Mbit/s, longer
+/// than a loaded machine delays a thread. They take 8 MiB with the smaller chunks. Several queues share them, down to
+/// [`RECEIVE_FRAMES_MIN`] each.
 const RECEIVE_FRAMES: u32 = 4096;
-/// ... down to so many each: a round of the packet loop at the rate of 10 Gbit/s in full frames.
+/// Least number of these chunks per queue: a round of the packet loop at 10 Gbit/s in full frames.
 const RECEIVE_FRAMES_MIN: u32 = 512;
-/// Chunks in the transmit ring: half a second of full frames at 48 Mbit/s. The shaper paces, so
-/// that only bursts of a few packets are ever queued here.
+/// Chunks in the transmit ring: half a second of full frames at 48 Mbit/s. The shaper paces, so only bursts of a few
+/// packets ever queue here.
 pub(super) const TRANSMIT_FRAMES: u32 = 2048;
-/// The kernel frees a queue some time after its last owner has closed its socket.
+/// Time to wait for a busy queue: the kernel frees it some time after its last owner has closed its socket.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
-/// One call of sendto(2) transmits at most 32 frames (TX_BATCH_SIZE); allows for queued ones.
+/// Send buffer in bytes. One call of sendto(2) transmits at most 32 frames (TX_BATCH_SIZE), so frames queue.
 const SEND_BUFFER_BYTES: libc::c_int = 8 << 20;
-/// Frames that one look into the driver takes at the most (NAPI_POLL_WEIGHT of the kernel).
+/// Most frames that one look takes from the driver (the kernel's NAPI_POLL_WEIGHT).
 const BUSY_POLL_BUDGET: libc::c_int = 64;
 // include/uapi/asm-generic/socket.h
 const SO_BUSY_POLL: libc::c_int = 46;
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
-/// What a port asks of driver and kernel beside frames.
+/// Optional features of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpOptions {
-    /// Device and port share the frames' memory where the driver can do that; where it cannot, the kernel copies, and
-    /// that is no error ([`XdpPort::is_zero_copy`](super::XdpPort::is_zero_copy)).
+    /// Device and port share the frames' memory if the driver supports that. Otherwise the kernel copies, without an
+    /// error ([`XdpPort::is_zero_copy`](super::XdpPort::is_zero_copy)).
     pub zero_copy: bool,
-    /// For so long a port looks for frames in the driver itself, before its thread sleeps.
+    /// Time for which a port polls the driver before its thread sleeps.
     pub busy_poll: Option<Duration>,
-    /// Each receive queue has a thread of its own, for which whoever reads the port splits it
+    /// Each receive queue gets a separate thread. The owner of the port splits it for that
     /// ([`XdpPort::split`](super::XdpPort::split)).
     pub threads: bool,
 }
 
-/// An AF_XDP socket of no device yet. To open one needs `CAP_NET_RAW`.
+/// An AF_XDP socket that is not bound to a device yet. Opening one needs `CAP_NET_RAW`.
 #[derive(Debug)]
 pub struct SpareSocket(OwnedFd);
 
 impl SpareSocket {
-    /// Opens one.
+    /// Opens a socket.
     ///
     /// # Errors
     ///
-    /// Also where busy polling is asked for, and the kernel has none (before Linux 5.11) or the caller no
+    /// Also if busy polling is requested, and the kernel lacks it (before Linux 5.11) or the caller lacks
     /// `CAP_NET_ADMIN`.
     pub fn open(options: XdpOptions) -> io::Result<Self> {
         // SAFETY: plain system call; the result is checked.
@@ -59,8 +60,8 @@ impl SpareSocket {
         }
         // SAFETY: the kernel just gave us this descriptor.
         let spare = Self(unsafe { OwnedFd::from_raw_fd(fd) });
-        // Frames in flight are charged to the send buffer. Best effort: a small one only makes flushing stop earlier.
-        // It needs CAP_NET_ADMIN, as whoever opens the socket may still have.
+        // The kernel charges frames in flight to the send buffer. This is best effort: with a small buffer a flush
+        // only stops earlier. The option needs CAP_NET_ADMIN, which the caller may still have.
         let _ = spare.set(libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES);
         if let Some(time) = options.busy_poll {
             let time_us = libc::c_int::try_from(time.as_micros()).unwrap_or(libc::c_int::MAX);
@@ -87,15 +88,15 @@ pub(super) struct Socket {
     pub is_zero_copy: bool,
 }
 
-/// What is received.
+/// The receive side of a socket.
 pub(super) struct ReceiveSide {
     pub fill: Producer<u64>,
     pub rx: Consumer<libc::xdp_desc>,
-    /// Of a frame that takes several chunks, those that have come.
+    /// The chunks that have come of a frame with several chunks.
     pub pieces: Pieces,
 }
 
-/// What is sent.
+/// The transmit side of a socket.
 pub(super) struct TransmitSide {
     pub tx: Producer<libc::xdp_desc>,
     completion: Consumer<u64>,
@@ -105,13 +106,13 @@ pub(super) struct TransmitSide {
     needed: u32,
 }
 
-/// The queue of a device that a socket is made ready for.
+/// The queue of a device that a socket is set up for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct DeviceQueue<'a> {
     pub device: &'a str,
     pub ifindex: u32,
     pub queue: u32,
-    /// Queues of the port, this one among them.
+    /// Number of queues of the port, with this one.
     pub queues: u32,
     pub layout: Layout,
     pub direction: Direction,
@@ -119,8 +120,8 @@ pub(super) struct Place<'a> {
 }
 
 impl Socket {
-    /// Makes a socket ready: maps its rings and binds it.
-    pub fn bind(SpareSocket(fd): SpareSocket, place: &Place<'_>) -> Result<Self, PortError> {
+    /// Sets up a socket: maps its rings and binds it.
+    pub fn bind(SpareSocket(fd): SpareSocket, place: &DeviceQueue<'_>) -> Result<Self, PortError> {
         let setup = Setup { socket: fd.as_fd(), place };
         let (umem, receive, transmit) = setup.rings()?;
         setup.bind()?;
@@ -128,7 +129,7 @@ impl Socket {
         Ok(Self { fd, receive, transmit, umem, is_zero_copy })
     }
 
-    /// Frames that have come and were not taken yet.
+    /// Frames that have come but were not taken yet.
     pub fn waiting(&self) -> u32 {
         self.receive.as_ref().map_or(0, |receive| receive.rx.waiting())
     }
@@ -140,11 +141,11 @@ impl Socket {
             .is_some_and(|receive| receive.rx.waiting() >= receive.rx.capacity() / 4 * 3)
     }
 
-    /// Has the kernel look for frames in the driver, once. What it finds is in the ring then.
+    /// Makes the kernel poll the driver once. Frames that it finds are in the ring afterwards.
     pub fn look(&self) {
         // SAFETY: no buffer and no address are passed.
         unsafe {
-            // There is nothing to read this way: what it answers says nothing.
+            // This call reads no data: its result is meaningless.
             libc::recvfrom(
                 self.fd.as_raw_fd(),
                 std::ptr::null_mut(),
@@ -156,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel look at the tx ring. An error that passes by itself is no error.
+    /// Makes the kernel look at the tx ring. A temporary error is ignored.
     pub fn kick(&self) -> io::Result<()> {
         // SAFETY: no buffer and no address are passed.
         let sent = unsafe {
@@ -174,8 +175,8 @@ impl Socket {
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // EAGAIN: more than one batch is queued, or the send buffer is full. ENETDOWN: carrier or
-            // device are down for now, and the frames wait.
+            // EAGAIN: more than one batch is queued, or the send buffer is full. ENETDOWN: the carrier or the device
+            // is down for now, and the frames stay queued.
             Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR | libc::ENETDOWN) => {
                 Ok(())
             }
@@ -198,7 +199,7 @@ impl AsFd for Socket {
 }
 
 impl TransmitSide {
-    /// Whether there are free chunks for a frame of any length, and places for them in the ring.
+    /// Whether there are free chunks and ring entries for a frame of any length.
     pub fn has_room(&mut self) -> bool {
         let needed = self.needed as usize;
         if self.free.len() < needed {
@@ -219,17 +220,17 @@ impl TransmitSide {
     }
 }
 
-/// What is needed while a socket is made ready.
+/// The inputs for setting up a socket.
 struct Setup<'a> {
     socket: BorrowedFd<'a>,
-    place: &'a Place<'a>,
+    place: &'a DeviceQueue<'a>,
 }
 
 type Rings = (Mapping, Option<ReceiveSide>, Option<TransmitSide>);
 
 impl Setup<'_> {
-    /// Registers the frame memory and maps the rings. The first chunks are for receiving, the
-    /// others for transmitting. Both rings of the umem must exist, used or not.
+    /// Registers the frame memory and maps the rings. The first chunks are for receiving, the rest for transmitting.
+    /// Both rings of the umem must exist, used or not.
     fn rings(&self) -> Result<Rings, PortError> {
         let direction = self.place.direction;
         let receive_frames = if direction.receives() { self.receive_frames() } else { 0 };
@@ -280,7 +281,7 @@ impl Setup<'_> {
         Ok((umem, receive, transmit))
     }
 
-    /// Frames of this queue; rings have powers of two.
+    /// Receive chunks of this queue. Rings need a power of two.
     fn receive_frames(&self) -> u32 {
         let share = RECEIVE_FRAMES / self.place.queues.next_power_of_two();
         share.max(RECEIVE_FRAMES_MIN)
@@ -290,7 +291,7 @@ impl Setup<'_> {
         let chunk_bytes = self.place.layout.chunk_bytes;
         let umem = Mapping::anonymous(chunks as usize * chunk_bytes as usize)
             .map_err(|source| self.error("allocating frames", source))?;
-        // The layout of Linux 5.4 and later, up to and without tx_metadata_len.
+        // The structure of Linux 5.4 and later, without the later tx_metadata_len.
         let registration = libc::xdp_umem_reg_v1 {
             addr: umem.address(),
             len: umem.len() as u64,
@@ -333,9 +334,9 @@ impl Setup<'_> {
         PortError::Os { operation, device: self.place.device.to_string(), source }
     }
 
-    /// Binds to the queue, which stays busy for a moment after its last owner has gone.
+    /// Binds to the queue, which stays busy for a moment after its last owner is gone.
     fn bind(&self) -> Result<(), PortError> {
-        // Asked for neither, the kernel does without copies where the driver can (xp_assign_dev).
+        // With neither XDP_COPY nor XDP_ZEROCOPY, the kernel avoids copies if the driver can (xp_assign_dev).
         let copying = if self.place.options.zero_copy { 0 } else { libc::XDP_COPY };
         let in_pieces = if self.place.layout.is_in_pieces() { libc::XDP_USE_SG } else { 0 };
         let address = libc::sockaddr_xdp {

@@ -1,8 +1,8 @@
-//! Ports over AF_XDP (Documentation/networking/af_xdp.rst), one socket a queue.
+//! Ports over AF_XDP (Documentation/networking/af_xdp.rst), with one socket per queue.
 //!
-//! One thread reads all queues of a port, in turn, or a port is split and a thread reads each part. One scheduler stands
-//! behind them: what a queue receives is in order, the kernel's part of the work is done on the processor of each
-//! queue, and nothing has to be locked.
+//! One thread reads all queues of a port in turn, or the port is split and one thread reads each part. All queues feed
+//! one scheduler. Frames of one queue stay in order, the kernel does its part of the work on each queue's own
+//! processor, and no locks are needed.
 
 use std::io;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use forebay_ebpf::{Capture, STAMP_LEN};
 
 use super::pieces::Layout;
 use super::ring::Mapping;
-use super::socket::{Place, Socket, SpareSocket, TRANSMIT_FRAMES, TransmitSide, XdpOptions};
+use super::socket::{DeviceQueue, Socket, SpareSocket, TRANSMIT_FRAMES, TransmitSide, XdpOptions};
 use super::{Direction, Port, PortError, QUEUES_MAX, ifindex, os_error};
 use crate::clock;
 use crate::offload::receive_queues;
 
-/// A port over AF_XDP sockets. It receives what a [`Capture`] program redirects to it; sending
-/// needs no program.
+/// A port over AF_XDP sockets. It receives the frames that a [`Capture`] program redirects to it; sending needs no
+/// program.
 pub struct XdpPort {
-    // The capture goes first, so that no frame is redirected to a closed socket.
+    // The capture is dropped first, so that no frame is redirected to a closed socket.
     capture: Option<Capture>,
     ifindex: u32,
     /// The queue of the first socket.
@@ -29,25 +29,26 @@ pub struct XdpPort {
     layout: Layout,
     direction: Direction,
     options: XdpOptions,
-    /// One a queue, in their order; what is sent goes through the first.
+    /// One per queue, in order of the queues. All frames are sent through the first one.
     sockets: Vec<Socket>,
-    /// The queue that is read first the next time.
+    /// The queue to read first in the next call.
     turn: usize,
     oversized: u64,
 }
 
 impl XdpPort {
-    /// Opens queue 0 of a device of the current network namespace; one that receives must have no
+    /// Opens queue 0 of a device of the current network namespace. A port that receives requires that the device has no
     /// other receive queue.
     ///
-    /// For one that receives, attach a [`Capture`], for frames in pieces where [`XdpPort::is_in_pieces`], and give it
-    /// this port's [`XdpPort::queues`].
+    /// To receive, attach a [`Capture`] (for frames in pieces if [`XdpPort::is_in_pieces`]), and give it this port's
+    /// [`XdpPort::queues`].
     pub fn open(device: &str, direction: Direction) -> Result<Self, PortError> {
         let queues = if direction.receives() { Self::receive_queues(device, 1)? } else { 1 };
         Self::open_queues(device, direction, queues, XdpOptions::default())
     }
 
-    /// Opens the second transmit queue of a device of the current network namespace, beside a port that receives from it.
+    /// Opens the second transmit queue of a device of the current network namespace, next to a port that receives from
+    /// it.
     pub fn open_beside(device: &str) -> Result<Self, PortError> {
         Self::open_from(device, Direction::Transmit, 1..2, XdpOptions::default())
     }
@@ -60,7 +61,7 @@ impl XdpPort {
     }
 
     fn receive_queues(device: &str, max: u32) -> Result<u32, PortError> {
-        // A device that is not there has no queues to be asked for.
+        // A missing device gets its own error, before the request for its queues fails.
         ifindex(device)?;
         let queues = receive_queues(device)
             .map_err(os_error(device, "reading the number of receive queues"))?;
@@ -91,14 +92,14 @@ impl XdpPort {
         let spares = spares.collect::<io::Result<Vec<SpareSocket>>>();
         let spares = spares.map_err(os_error(device, "opening an AF_XDP socket"))?;
         let (queue, queues) = (queues.start, queues.len() as u32);
-        Self::on(spares, Place { device, ifindex, queue, queues, layout, direction, options })
+        Self::on(spares, DeviceQueue { device, ifindex, queue, queues, layout, direction, options })
     }
 
-    /// A port like this one, without its capture program, on a device that has taken the place of one
-    /// that was deleted, over sockets that were opened with the options of this one: one a queue.
+    /// Opens a port like this one, without its capture program, on a device that replaces a deleted one. `spares` are
+    /// sockets opened with the options of this port, one per queue.
     ///
-    /// It takes setsockopt(2) and getsockopt(2) of `SOL_XDP`, mmap(2) and bind(2), and `CAP_IPC_LOCK` or
-    /// a limit on locked memory that allows 8 to 16 MiB more.
+    /// Needs setsockopt(2) and getsockopt(2) of `SOL_XDP`, mmap(2) and bind(2). It also needs `CAP_IPC_LOCK`, or a
+    /// limit on locked memory that allows 8 to 16 MiB more.
     pub fn anew(
         &self,
         spares: Vec<SpareSocket>,
@@ -107,14 +108,14 @@ impl XdpPort {
     ) -> Result<Self, PortError> {
         let Self { first_queue: queue, layout, direction, options, .. } = *self;
         let queues = spares.len() as u32;
-        Self::on(spares, Place { device, ifindex, queue, queues, layout, direction, options })
+        Self::on(spares, DeviceQueue { device, ifindex, queue, queues, layout, direction, options })
     }
 
-    fn on(spares: Vec<SpareSocket>, place: Place<'_>) -> Result<Self, PortError> {
-        let bind = |(queue, spare)| Socket::bind(spare, &Place { queue, ..place });
+    fn on(spares: Vec<SpareSocket>, place: DeviceQueue<'_>) -> Result<Self, PortError> {
+        let bind = |(queue, spare)| Socket::bind(spare, &DeviceQueue { queue, ..place });
         let sockets = (place.queue..).zip(spares).map(bind);
         let sockets = sockets.collect::<Result<Vec<Socket>, PortError>>()?;
-        let Place { ifindex, queue, layout, direction, options, .. } = place;
+        let DeviceQueue { ifindex, queue, layout, direction, options, .. } = place;
         Ok(Self {
             capture: None,
             ifindex,
@@ -128,8 +129,8 @@ impl XdpPort {
         })
     }
 
-    /// Gives each queue to a port of its own, in the order of the queues. This one has none from then on: it receives
-    /// and sends nothing, has no descriptor, and keeps the capture program.
+    /// Moves each queue to a separate port, in order of the queues. This port keeps only the capture program: without
+    /// queues it neither receives nor sends, and has no descriptor.
     pub fn split(&mut self) -> Vec<Self> {
         let sockets = std::mem::take(&mut self.sockets);
         let of_one = |socket| Self {
@@ -161,12 +162,12 @@ impl XdpPort {
         self.layout.longest_received()
     }
 
-    /// Whether a frame may be longer than a piece of memory.
+    /// Whether a frame may be longer than one chunk of memory.
     pub fn is_in_pieces(&self) -> bool {
         self.layout.is_in_pieces()
     }
 
-    /// Whether device and port share the frames' memory in all queues; else the kernel copies.
+    /// Whether device and port share the frames' memory in all queues; otherwise the kernel copies.
     pub fn is_zero_copy(&self) -> bool {
         self.sockets.iter().all(|socket| socket.is_zero_copy)
     }
@@ -176,17 +177,17 @@ impl XdpPort {
         self.capture.as_ref()
     }
 
-    /// As [`XdpPort::capture`], to change what it holds.
+    /// As [`XdpPort::capture`], mutable.
     pub fn capture_mut(&mut self) -> Option<&mut Capture> {
         self.capture.as_mut()
     }
 
-    /// Gives the capture program up to another port.
+    /// Returns the capture program, for another port.
     pub fn release(&mut self) -> Option<Capture> {
         self.capture.take()
     }
 
-    /// Has `capture` hand the frames of all queues to this port from now on.
+    /// Makes `capture` redirect the frames of all queues to this port.
     pub fn take_from(&self, capture: &Capture) -> Result<(), forebay_ebpf::Error> {
         self.queues().try_for_each(|(queue, socket)| capture.set_socket(queue, socket))
     }
@@ -196,8 +197,8 @@ impl XdpPort {
         self.capture = Some(capture);
     }
 
-    /// Looks for frames in the driver until some have come, at most until `until` and for the time of
-    /// [`XdpOptions::busy_poll`]; whether some have. At once false without that option.
+    /// Polls the driver until frames have come, at most until `until` and for the time of [`XdpOptions::busy_poll`].
+    /// Returns whether frames have come; without that option always false.
     pub fn busy_poll(&self, until: Timestamp) -> bool {
         let Some(longest) = self.options.busy_poll else { return false };
         let until = until.min(clock::now() + longest);
@@ -216,26 +217,25 @@ impl XdpPort {
         self.sockets.first_mut()?.transmit.as_mut()
     }
 
-    /// Whether a frame could be sent now. Places come back when the device has taken frames, which
-    /// may need a [`Port::flush`].
+    /// Whether a frame could be sent now. Ring entries become free once the device has taken frames, which may need a
+    /// [`Port::flush`].
     pub fn has_room(&mut self) -> bool {
         self.transmit().is_some_and(TransmitSide::has_room)
     }
 
-    /// Frames sent, or parts of long ones, that the kernel has not taken yet. They are lost if the port is closed.
+    /// Sent frames, or parts of long ones, that the kernel has not taken yet. They are lost if the port is closed.
     pub fn pending(&mut self) -> u32 {
         self.transmit().map_or(0, |transmit| transmit.tx.pending())
     }
 
-    /// Whether poll(2) would wait for the device: the kernel says POLLOUT while the tx ring is at
-    /// most half full (xsk_tx_writeable), though all frames may still be on their way. Polling
-    /// also has the kernel send, as [`Port::flush`] does.
+    /// Whether poll(2) would wait for the device. The kernel reports POLLOUT while the tx ring is at most half full
+    /// (xsk_tx_writeable), even if no frame has left yet. Polling also makes the kernel send, as [`Port::flush`] does.
     pub fn is_worth_polling(&mut self) -> bool {
         self.pending() > TRANSMIT_FRAMES / 2
     }
 
-    /// Whether the receive ring of a queue is at least three quarters full. It hovers about its end while
-    /// more comes than is taken: what does not fit is lost.
+    /// Whether the receive ring of a queue is at least three quarters full. It stays nearly full while frames come
+    /// faster than they are taken; excess frames are lost.
     pub fn is_overrun(&self) -> bool {
         self.sockets.iter().any(Socket::is_overrun)
     }
@@ -250,7 +250,7 @@ impl Port for XdpPort {
             let socket = &mut self.sockets[(self.turn + place) % queues];
             count += reading.take(socket, max - count, f)?;
         }
-        // A queue that fills a batch by itself leaves the next one to another.
+        // A queue that fills a batch alone must leave the next batch to another queue.
         self.turn = (self.turn + 1).checked_rem(queues).unwrap_or(0);
         Ok(count)
     }
@@ -269,7 +269,7 @@ impl Port for XdpPort {
         let mut pieces = frame.chunks(self.layout.chunk_bytes as usize).peekable();
         while let Some(piece) = pieces.next() {
             let Some(addr) = transmit.free.pop() else { return false };
-            // SAFETY: a free chunk belongs to us, and nobody keeps slices of free chunks.
+            // SAFETY: a free chunk belongs to us, and no slice of a free chunk exists.
             let written = unsafe { umem.write(addr as usize, piece) };
             debug_assert!(written, "free chunks lie inside the umem");
             let options = if pieces.peek().is_some() { libc::XDP_PKT_CONTD } else { 0 };
@@ -299,7 +299,7 @@ impl Port for XdpPort {
         Ok(())
     }
 
-    /// Of the first queue, see [`XdpPort::queues`].
+    /// The descriptor of the first queue, see [`XdpPort::queues`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.sockets[0].as_fd()
     }
@@ -318,11 +318,11 @@ impl Port for XdpPort {
     }
 }
 
-/// How the frames of a port are read.
+/// Parameters for reading the frames of a port.
 struct Reading {
-    /// Bits of an address that name the chunk.
+    /// Mask for the bits of an address that name the chunk.
     chunk_mask: u64,
-    /// When frames without a stamp came.
+    /// Arrival time of frames without a stamp.
     now: Timestamp,
 }
 
@@ -340,14 +340,14 @@ impl Reading {
             let Some(descriptor) = receive.rx.pop() else { break };
             is_any = true;
             if let Some(next) = receive.rx.peek() {
-                // Another processor has written it: the way here takes longer than the work on a frame's headers.
+                // Another processor has written it: fetching it takes longer than the work on a frame's headers.
                 umem.prefetch(next.addr as usize);
             }
             let is_begun = !receive.pieces.is_empty();
             let is_last = descriptor.options & libc::XDP_PKT_CONTD == 0;
-            // The first piece alone has one.
+            // Only the first piece has a stamp.
             let stamp_len = if is_begun { 0 } else { STAMP_LEN };
-            // SAFETY: the kernel gave this chunk up with the entry and gets it back below.
+            // SAFETY: the kernel released this chunk with the entry, and gets it back below.
             let (arrived, piece) = unsafe { stamped(umem, &descriptor, stamp_len) }
                 .ok_or_else(|| io::Error::other("the kernel named a frame outside the umem"))?;
             let arrived = arrived.unwrap_or(self.now);
@@ -359,7 +359,7 @@ impl Reading {
                     receive.pieces.finish(f);
                 }
             }
-            // There is room: the ring is as large as the number of receive chunks.
+            // The push cannot fail: the ring has an entry for each receive chunk.
             receive.fill.push(descriptor.addr & self.chunk_mask);
             count += usize::from(is_last);
         }
@@ -368,7 +368,7 @@ impl Reading {
             receive.fill.publish();
             let is_starving = receive.fill.needs_wakeup();
             if is_starving {
-                // A driver that found no frame to fill waits to be told of these.
+                // A driver that found the fill ring empty needs a wake-up to see the new entries.
                 socket.look();
             }
         }
@@ -376,8 +376,8 @@ impl Reading {
     }
 }
 
-/// The frame that a descriptor names, and the time of arrival that `stamp_len` bytes in front of it
-/// hold, if any; `None` if they are not inside the umem. Nothing but stamps is ever written to these bytes.
+/// The frame that a descriptor names, and its time of arrival from the `stamp_len` bytes in front of it, if stamped.
+/// `None` if the bytes are not inside the umem. Only stamps are ever written to these bytes.
 ///
 /// # Safety
 ///
@@ -388,7 +388,7 @@ unsafe fn stamped<'a>(
     stamp_len: usize,
 ) -> Option<(Option<Timestamp>, &'a [u8])> {
     let start = (descriptor.addr as usize).checked_sub(stamp_len)?;
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller's promise.
     let bytes = unsafe { umem.frame(start, stamp_len + descriptor.len as usize) }?;
     let (stamp, frame) = bytes.split_at(stamp_len);
     let stamp = stamp.try_into().ok().map(u64::from_ne_bytes).filter(|ns| *ns > 0);
@@ -406,7 +406,7 @@ mod tests {
 
     const OPTIONS: XdpOptions = XdpOptions { zero_copy: false, busy_poll: None, threads: false };
 
-    /// A port that gets all frames of a device.
+    /// A port that receives all frames of a device.
     fn open_all_queues(device: &str, options: XdpOptions) -> XdpPort {
         let mut port = XdpPort::open_to_receive(device, options).unwrap();
         let capture = Capture::attach(port.ifindex(), CaptureOptions::All, port.is_in_pieces());
@@ -428,7 +428,7 @@ mod tests {
             assert!(port.queues().map(|(queue, _)| queue).eq([0, 1]));
             let mut source = XdpPort::open_queues("few", Direction::Transmit, 2, OPTIONS).unwrap();
             for number in 0..200 {
-                // What leaves a queue of a veth comes into the same one at the other end.
+                // A frame from one queue of a veth arrives in the same queue of the other end.
                 source.sockets.swap(0, 1);
                 assert!(source.send(&frame(number, 100)));
                 source.flush().unwrap();
@@ -459,8 +459,8 @@ mod tests {
             let mut right = open_all_queues("right", OPTIONS);
             let mut left = XdpPort::open("left", Direction::Transmit).unwrap();
             assert!(left.is_in_pieces() && right.is_in_pieces());
-            // One chunk and more of what is sent and of what is received, and the longest with a tag. Often enough
-            // that each chunk is used several times.
+            // Lengths around one chunk of sent and of received frames, up to the longest frame with a tag. There are
+            // enough rounds to use each chunk several times.
             let lens = [60, 3840, 3841, 4096, 4097, 7680, 9014, 9018];
             for round in 0..400 {
                 let frame = |at: usize| frame(round * 8 + at as u32, lens[at]);

@@ -1,8 +1,8 @@
-//! Asks the routers on the way how long it is to them: datagrams to the peer whose hops are used up on the way.
+//! Measures the round trip to the routers on the path, by datagrams to the peer with a limited number of hops.
 //!
-//! The router that drops such a datagram says so (ICMP time exceeded, RFC 792 and RFC 4443 section 3.3), and the kernel
-//! hands that to the socket (`IP_RECVERR`, ip(7)). A queue before the router makes its answer late. Each datagram
-//! has a socket of its own, so that a late answer is taken for the right one.
+//! The router that drops such a datagram reports it (ICMP time exceeded, RFC 792 and RFC 4443 section 3.3), and the
+//! kernel passes the report to the socket (`IP_RECVERR`, ip(7)). A queue in front of the router delays the report. Each
+//! datagram has a separate socket, so that a late report is matched to its datagram.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -16,11 +16,11 @@ use nix::sys::socket::sockopt::{Ipv4RecvErr, Ipv6RecvErr};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Time between two datagrams to the same distance. Linux answers six at once and then one a second.
+/// Time between two datagrams with the same number of hops. Linux answers six at once and then one per second.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// A later answer is no answer.
+/// Longest time to wait for a report.
 const WAIT_MAX: Duration = Duration::from_secs(3);
-/// Routers beyond the site that are asked, too: where the queue stands is part of the picture.
+/// Number of routers beyond the site that are also measured, to locate the queue.
 const BEYOND: u8 = 3;
 
 /// ICMP time exceeded: types of RFC 792 and of RFC 4443.
@@ -29,7 +29,7 @@ const TIME_EXCEEDED: [u8; 2] = [11, 3];
 /// The routers of a path.
 pub struct Hops {
     peer: SocketAddr,
-    /// The last distance that is asked for.
+    /// Largest number of hops of a datagram.
     most: u8,
     next: Timestamp,
     sent: Vec<Sent>,
@@ -37,7 +37,7 @@ pub struct Hops {
     routers: BTreeMap<u8, IpAddr>,
 }
 
-/// A datagram without an answer so far.
+/// A datagram without a report so far.
 struct Sent {
     socket: Socket,
     hops: u8,
@@ -51,21 +51,21 @@ impl Hops {
         Self { peer, most, next: Timestamp::ZERO, sent, answers, routers }
     }
 
-    /// Sends what is due at `now`.
+    /// Sends the datagrams that are due at `now`.
     pub fn send_due(&mut self, now: Timestamp) {
         if now < self.next {
             return;
         }
         self.next = now + INTERVAL;
         for hops in 1..=self.most {
-            // Where the system refuses, the routers stay silent: no probe fails for want of their word.
+            // If the system refuses, no data of the routers is collected: a probe does not fail for that.
             if let Ok(socket) = send(self.peer, hops) {
                 self.sent.push(Sent { socket, hops, at: now });
             }
         }
     }
 
-    /// Takes the answers that have come by `now`.
+    /// Takes the reports that have come by `now`.
     pub fn receive(&mut self, now: Timestamp) {
         let Self { peer, most, sent, answers, routers, .. } = self;
         sent.retain(|sent| {
@@ -83,7 +83,7 @@ impl Hops {
         });
     }
 
-    /// Sockets that wait for an answer.
+    /// Sockets that wait for a report.
     pub fn open(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sent.iter().map(|sent| sent.socket.as_fd())
     }
@@ -93,7 +93,7 @@ impl Hops {
     }
 }
 
-/// Sends a datagram to `peer` that comes `hops` routers far.
+/// Sends a datagram to `peer` that can pass `hops` routers.
 fn send(peer: SocketAddr, hops: u8) -> std::io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(peer), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -105,12 +105,12 @@ fn send(peer: SocketAddr, hops: u8) -> std::io::Result<Socket> {
         setsockopt(&socket, Ipv6RecvErr, &true)?;
     }
     socket.connect(&peer.into())?;
-    // No question of a probe: a peer that is reached has nothing to answer.
+    // The datagram is no question of a probe, so the peer has nothing to answer if it arrives.
     socket.send(&[0; 8])?;
     Ok(socket)
 }
 
-/// Who has said something about what `socket` sent, and whether it is that its hops were used up.
+/// The sender of a report about the datagram of `socket`, and whether the report says that its hops were used up.
 fn said(socket: &Socket) -> Option<(IpAddr, bool)> {
     let mut payload = [0; 64];
     let mut iov = [IoSliceMut::new(&mut payload)];

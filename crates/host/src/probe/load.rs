@@ -1,4 +1,4 @@
-//! The TCP connections that load a path.
+//! The TCP connections that load a path with traffic.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,36 +12,36 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{Options, ProbeError};
 use crate::tcp_info::{congestion_control, tcp_info};
 
-/// How long a connection may take to open.
+/// Longest time for opening a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// Bytes not yet sent that the kernel takes from a connection: enough for a time slice, and no more is lost when the
-/// load ends.
+/// Most unsent bytes that the kernel accepts per connection: enough for a time slice. At the end of the load no more
+/// than this is lost.
 const UNSENT_BYTES: u32 = 128 * 1024;
-/// What is written at once.
+/// Data of one write.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// What Linux hosts use where nobody has chosen.
+/// Default congestion control of Linux.
 const USUAL: &str = "cubic";
 
-/// `SO_MAX_PACING_RATE` of include/uapi/asm-generic/socket.h: bytes a second. TCP paces itself then.
+/// `SO_MAX_PACING_RATE` of include/uapi/asm-generic/socket.h, in bytes per second. TCP then paces itself.
 const SO_MAX_PACING_RATE: libc::c_int = 47;
 
-/// Connections to the peer, of which so many send.
-pub struct Connections {
+/// Connections to the peer; the first `sending` of them send.
+pub struct LoadConnections {
     peer: SocketAddr,
     sockets: Vec<Socket>,
     sending: usize,
     max_rate: Rate,
-    /// What comes before the load on each connection.
+    /// Bytes sent before the load on each connection.
     header: Vec<u8>,
     looks: Vec<FlowLook>,
 }
 
-impl Connections {
-    /// Opens all connections of the load, or one where there is none.
+impl LoadConnections {
+    /// Opens all connections of the load, or one if there is no load.
     pub fn open(peer: SocketAddr, options: &Options) -> Result<Self, ProbeError> {
         let header = options.http_path.as_ref().map(|path| {
-            // More than is sent: the end of the load ends the request.
+            // More than is ever sent: the end of the load ends the request.
             format!(
                 "POST {path} HTTP/1.1\r\nHost: {peer}\r\nUser-Agent: forebay-probe\r\n\
                  Content-Type: application/octet-stream\r\nContent-Length: {}\r\n\r\n",
@@ -59,18 +59,18 @@ impl Connections {
         })
     }
 
-    /// The own address towards the peer.
+    /// The local address of the connections.
     pub fn local_ip(&self) -> Option<IpAddr> {
         Some(self.sockets.first()?.local_addr().ok()?.as_socket()?.ip())
     }
 
-    /// What the connections have.
+    /// Congestion control of the connections.
     pub fn congestion_control(&self) -> Option<String> {
         congestion_control(self.sockets.first()?)
     }
 
-    /// From now on the first `flows` connections send. Once none does any more, all are broken off: what they
-    /// have not sent is not sent.
+    /// Lets the first `flows` connections send. After the load, with 0, all connections are reset and their unsent
+    /// data is discarded.
     pub fn load_with(&mut self, flows: u16) -> Result<(), ProbeError> {
         let flows = usize::from(flows).min(self.sockets.len());
         if flows == self.sending {
@@ -93,7 +93,7 @@ impl Connections {
         Ok(())
     }
 
-    /// Sends as much as the kernel takes.
+    /// Sends as many bytes as the kernel accepts.
     pub fn send(&self) -> Result<(), ProbeError> {
         for socket in &self.sockets[..self.sending] {
             match socket.send(&ZEROS) {
@@ -105,12 +105,12 @@ impl Connections {
         Ok(())
     }
 
-    /// The connections that have something to send.
+    /// The connections that have data to send.
     pub fn writable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets[..self.sending].iter().map(|socket| socket.as_fd())
     }
 
-    /// Looks at the connections that send.
+    /// Records the state of the connections that send.
     pub fn look(&mut self, at: Timestamp) {
         let looks = self.sockets[..self.sending].iter().enumerate().filter_map(|(flow, socket)| {
             let info = tcp_info(socket).ok()?;
@@ -154,7 +154,7 @@ fn open(peer: SocketAddr, options: &Options) -> Result<Socket, ProbeError> {
     let set_up = || {
         socket.set_nonblocking(true)?;
         socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-        // Whoever ends the load wants nothing more on the path.
+        // Reset on close: no more of the load is to stay on the path.
         socket.set_linger(Some(Duration::ZERO))
     };
     set_up().map_err(ProbeError::os("setting up a TCP socket"))?;
@@ -175,7 +175,7 @@ fn pace(socket: &Socket, bytes_per_sec: u64) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether an operation has only to wait.
+/// Whether an operation must only be repeated later.
 fn is_wait(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -1,15 +1,15 @@
-//! Measures a path to one peer on plain sockets, without privileges: what `forebay probe` judges.
+//! Measures a path to one peer on plain sockets, without privileges, for the verdict of `forebay probe`.
 //!
 //! ```text
 //!  pings     small packets from several source ports: datagrams that the answering side sends back with its time
 //!            (`serve.rs`), or else TCP handshakes, which any server answers
 //!  load      TCP connections that send as fast as they may, first a few, then all (`load.rs`)
-//!  hops      datagrams that routers on the way give up, and say so (`hops.rs`)
-//!  backlog   the own device's qdisc
+//!  hops      datagrams that routers on the way drop and report (`hops.rs`)
+//!  backlog   the qdisc of the local device
 //! ```
-//! One thread does everything, so no part waits for a processor that another one has. All that is sent goes to the
-//! one address that the peer's name stood for at the start. What a probe keeps is bounded by its time, which is
-//! bounded itself.
+//! One thread does everything, so no part waits for the processor while another part runs. All packets go to the
+//! one address to which the peer's name resolved at the start. The duration bounds the memory of a probe, and is
+//! itself bounded.
 
 mod hops;
 mod load;
@@ -23,45 +23,46 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use forebay_core::probe::{BacklogLook, Load, Observed, Phase};
+use forebay_core::probe::{BacklogLook, Load, LoadPhase, Observed};
 use forebay_core::units::{Rate, Timestamp};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use self::hops::Hops;
-use self::load::Connections;
+use self::load::LoadConnections;
 use self::pings::Pings;
 use crate::{clock, egress};
 
-/// Port of the answering side where nobody says otherwise: beside those of the boxes.
+/// Default port of the answering side, next to the ports of the boxes.
 pub const PORT: u16 = 61477;
 
-/// How long the path is watched before it is loaded.
+/// Time for which the path is watched before the load.
 pub const IDLE: Duration = Duration::from_millis(2_500);
 
-/// Connections of the first part of a load.
+/// Connections in the first part of a load.
 const FEW: u16 = 2;
 
-/// How long answers are waited for after the last packet.
+/// Time to wait for answers after the last packet.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Longest sleep: the parts that have no socket of their own are looked after so often.
+/// Longest sleep, because parts without sockets are polled.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How often connections and the own qdisc are looked at.
+/// Time between two looks at the connections and the local qdisc.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What is asked of a probe.
+/// Parameters of a probe.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For how long the path is loaded, or only watched if it is not.
+    /// Time for which the path is loaded, or only watched without a load.
     pub span: Duration,
-    /// The connections that load it, at least two; `None`: nothing does, pings and hops alone.
+    /// Connections of the load, at least two; `None`: no load, only pings and hops.
     pub flows: Option<u16>,
-    /// The most that all connections together may send.
+    /// Rate limit of all connections together.
     pub max_rate: Rate,
-    /// Congestion control of the connections; `None`: `cubic`, or the kernel's where `cubic` may not be had.
+    /// Congestion control of the connections; `None`: `cubic`, or the kernel's default if `cubic` is not
+    /// available.
     pub congestion_control: Option<String>,
     /// Path of an HTTP server to which the load is sent as the body of a POST request.
     pub http_path: Option<String>,
@@ -69,12 +70,12 @@ pub struct Options {
     pub site_hops: u8,
 }
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Everything that was seen.
+    /// All observations.
     pub observed: Observed,
-    /// Routers that answered, by their distance in hops.
+    /// Routers that answered, by number of hops.
     pub routers: BTreeMap<u8, IpAddr>,
     /// The peer is an answering side of `forebay probe`.
     pub answers: bool,
@@ -82,27 +83,27 @@ pub struct Report {
     pub congestion_control: Option<String>,
 }
 
-/// How far a probe is.
+/// Progress of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// What is done.
-    pub step: Step,
+pub struct ProbeProgress {
+    /// The current step.
+    pub step: ProbeStep,
     /// Time since the start.
     pub elapsed: Duration,
-    /// How long everything takes.
+    /// Total time of the probe.
     pub total: Duration,
 }
 
 /// The steps of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The path is watched.
+pub enum ProbeStep {
+    /// Only watching the path.
     Idle,
     /// A few connections send.
     Few,
     /// All connections send.
     Many,
-    /// The last answers are waited for.
+    /// Waiting for the last answers.
     Last,
 }
 
@@ -110,13 +111,13 @@ pub enum Step {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ProbeError {
-    /// The name of the peer stands for nothing.
+    /// The name of the peer cannot be resolved.
     #[error("{peer}: {source}")]
     Resolve { peer: String, source: io::Error },
-    /// The name of the peer stands for no address.
+    /// The name of the peer has no address.
     #[error("{peer}: the name has no address")]
     NoAddress { peer: String },
-    /// The address is of more than one machine, or of none.
+    /// The address is a group's or unspecified, and not the address of one machine.
     #[error("{address}: allowed is the address of one machine")]
     NotUnicast { address: IpAddr },
     /// The peer takes no TCP connection.
@@ -131,19 +132,19 @@ pub enum ProbeError {
          until the end, as `forebay probe --serve` does; an HTTP server needs --http PATH"
     )]
     Ended { address: SocketAddr, bytes: u64, source: io::Error },
-    /// The answering side cannot have its address.
+    /// The answering side cannot bind to its address.
     #[error("{address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
-    /// A congestion control that this machine has not, or not for everybody.
+    /// This machine lacks the congestion control, or restricts it to root.
     #[error("congestion control {name}: {source}; allowed is one of {available}")]
     CongestionControl { name: String, available: String, source: io::Error },
-    /// The system refused something else.
+    /// The system refused another operation.
     #[error("{action}: {source}")]
     Os { action: &'static str, source: io::Error },
 }
 
 impl ProbeError {
-    /// Whether the operator's input was wrong, and neither the path nor the machine.
+    /// Whether the operator's input was wrong, rather than the path or the machine.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
@@ -160,11 +161,11 @@ impl ProbeError {
     }
 }
 
-/// The one address that `peer` stands for: `HOST` or `HOST:PORT`, [`PORT`] where there is none.
+/// Resolves `peer`, `HOST` or `HOST:PORT`, to one address; the default port is [`PORT`].
 ///
 /// # Errors
 ///
-/// A name that cannot be resolved, and an address of several machines or of none.
+/// If the name cannot be resolved, or the address belongs to several machines or to none.
 pub fn resolve(peer: &str) -> Result<SocketAddr, ProbeError> {
     let by_name = |source| ProbeError::Resolve { peer: peer.into(), source };
     let address = match peer.parse::<IpAddr>() {
@@ -185,18 +186,18 @@ pub fn resolve(peer: &str) -> Result<SocketAddr, ProbeError> {
     Ok(address)
 }
 
-/// Probes the path to `peer`, which takes [`IDLE`], the span asked for and a second more.
+/// Probes the path to `peer`, which takes [`IDLE`], the requested span and one more second.
 ///
 /// # Errors
 ///
-/// The peer takes no connections or ends them, or the system refuses a socket.
+/// If the peer refuses or ends connections, or the system refuses a socket.
 pub fn run(
     peer: SocketAddr,
     options: &Options,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(ProbeProgress),
 ) -> Result<Report, ProbeError> {
-    // An answering side answers whoever has a connection: one is held where there is no load.
-    let connections = Connections::open(peer, options)?;
+    // An answering side only answers addresses with an open connection, so one is held even without a load.
+    let connections = LoadConnections::open(peer, options)?;
     let pings = Pings::open(peer)?;
     let answers = pings.answers();
     let device = connections.local_ip().and_then(device_of);
@@ -227,11 +228,11 @@ pub fn run(
     Ok(Report { observed, routers, answers, congestion_control })
 }
 
-/// When what is done, since the start.
+/// The schedule of a probe, in time since its start.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     load: Option<Load>,
-    /// The last packet is sent.
+    /// Time of the last packet.
     sent_by: Timestamp,
     end: Timestamp,
 }
@@ -241,23 +242,23 @@ impl Schedule {
         let from = Timestamp::ZERO + IDLE;
         let sent_by = from + options.span;
         let end = sent_by + LAST_WAIT;
-        // Rates are compared in both parts, and the queue is measured in the second one.
+        // Rates are compared between both parts, and the queue is measured in the second one.
         let load = options.flows.map(|flows| {
             let middle = from + options.span / 3;
             Load {
-                few: Phase { flows: FEW.min(flows), from, to: middle },
-                many: Phase { flows, from: middle, to: sent_by },
+                few: LoadPhase { flows: FEW.min(flows), from, to: middle },
+                many: LoadPhase { flows, from: middle, to: sent_by },
             }
         });
         Self { load, sent_by, end }
     }
 
-    fn step(&self, now: Timestamp) -> Step {
+    fn step(&self, now: Timestamp) -> ProbeStep {
         match self.load {
-            _ if now >= self.sent_by => Step::Last,
-            Some(load) if now >= load.many.from => Step::Many,
-            Some(load) if now >= load.few.from => Step::Few,
-            _ => Step::Idle,
+            _ if now >= self.sent_by => ProbeStep::Last,
+            Some(load) if now >= load.many.from => ProbeStep::Many,
+            Some(load) if now >= load.few.from => ProbeStep::Few,
+            _ => ProbeStep::Idle,
         }
     }
 }
@@ -267,15 +268,15 @@ struct Probe {
     schedule: Schedule,
     pings: Pings,
     hops: Hops,
-    connections: Connections,
-    /// Number of the device towards the peer; `None`: not known.
+    connections: LoadConnections,
+    /// Index of the device towards the peer; `None`: unknown.
     device: Option<u32>,
     next_look: Timestamp,
     backlog: Vec<BacklogLook>,
 }
 
 impl Probe {
-    fn go(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ProbeError> {
+    fn go(&mut self, progress: &mut dyn FnMut(ProbeProgress)) -> Result<(), ProbeError> {
         let total = self.schedule.end.saturating_since(Timestamp::ZERO);
         loop {
             let now = self.now();
@@ -283,7 +284,7 @@ impl Probe {
                 return Ok(());
             }
             let step = self.schedule.step(now);
-            progress(Progress { step, elapsed: now.saturating_since(Timestamp::ZERO), total });
+            progress(ProbeProgress { step, elapsed: now.saturating_since(Timestamp::ZERO), total });
             self.act(step, now)?;
             self.wait()?;
             let now = self.now();
@@ -297,15 +298,15 @@ impl Probe {
         Timestamp::from_nanos(clock::now().saturating_since(self.started).as_nanos() as u64)
     }
 
-    /// Does what is due at `now`.
-    fn act(&mut self, step: Step, now: Timestamp) -> Result<(), ProbeError> {
+    /// Does everything that is due at `now`.
+    fn act(&mut self, step: ProbeStep, now: Timestamp) -> Result<(), ProbeError> {
         let flows = match (step, self.schedule.load) {
-            (Step::Few, Some(load)) => load.few.flows,
-            (Step::Many, Some(load)) => load.many.flows,
+            (ProbeStep::Few, Some(load)) => load.few.flows,
+            (ProbeStep::Many, Some(load)) => load.many.flows,
             _ => 0,
         };
         self.connections.load_with(flows)?;
-        if step != Step::Last {
+        if step != ProbeStep::Last {
             self.pings.send_due(now, flows > 0);
             self.hops.send_due(now);
         }
@@ -318,12 +319,12 @@ impl Probe {
         Ok(())
     }
 
-    /// Sleeps until something can be read or sent, a tick at most.
+    /// Sleeps until a socket can be read or written, at most for a tick.
     fn wait(&self) -> Result<(), ProbeError> {
         let readable = self.pings.readable().map(|fd| (fd, PollFlags::POLLIN));
         let writable = self.pings.opening().chain(self.connections.writable());
         let writable = writable.map(|fd| (fd, PollFlags::POLLOUT));
-        // What a router says comes as an error.
+        // The report of a router arrives as a socket error.
         let erring = self.hops.open().map(|fd| (fd, PollFlags::empty()));
         let watched = readable.chain(writable).chain(erring);
         let mut fds: Vec<PollFd<'_>> = watched.map(|(fd, flags)| PollFd::new(fd, flags)).collect();
@@ -335,7 +336,7 @@ impl Probe {
     }
 }
 
-/// The number of the device that has `address`.
+/// The index of the device that has `address`.
 fn device_of(address: IpAddr) -> Option<u32> {
     let interface = getifaddrs().ok()?.find(|interface| {
         let own = interface.address.as_ref();

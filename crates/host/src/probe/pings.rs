@@ -16,14 +16,15 @@ use crate::daemon::unguessable;
 /// Source ports of datagrams, and of handshakes.
 const PORTS: usize = 16;
 const HANDSHAKE_PORTS: usize = 12;
-/// Time between two pings, on an idle and on a loaded path. Lost pings of an idle path tell loss by chance.
+/// Time between two pings, on an idle and on a loaded path. Lost pings of an idle path reveal random loss.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(20)];
-/// The like for handshakes, which cost a server more.
+/// Time between two handshakes, on an idle and on a loaded path: they cost a server more.
 const HANDSHAKE_INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
-/// A handshake without an answer by then is given up before it is repeated (after 1 s, RFC 6298 section 2.1).
+/// Longest wait for the answer to a handshake. The host then aborts it, before TCP repeats it (after 1 s, RFC
+/// 6298 section 2.1).
 const HANDSHAKE_WAIT: Duration = Duration::from_millis(900);
 
-/// How often the peer is asked whether it answers datagrams, and how long each time.
+/// Number of test datagrams to a peer, and the time to wait for each answer.
 const ATTEMPTS: u32 = 4;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(250);
 
@@ -34,22 +35,23 @@ pub struct Pings {
     way: Way,
 }
 
-/// What goes there and back.
+/// The packets of the pings.
 enum Way {
-    /// To an answering side.
+    /// Datagrams to an answering side.
     Datagrams { probe: u64, sockets: Vec<UdpSocket> },
-    /// TCP handshakes, each broken off once it is complete.
+    /// TCP handshakes, each reset once it is complete.
     Handshakes { peer: SocketAddr, ports: [u16; HANDSHAKE_PORTS], open: Vec<Handshake> },
 }
 
-/// A handshake that is not complete.
+/// A handshake in progress.
 struct Handshake {
     ping: usize,
     socket: Socket,
 }
 
 impl Pings {
-    /// Finds out what `peer` answers to. It answers datagrams only while a connection to it is open.
+    /// Finds out whether `peer` answers datagrams. An answering side does so only while a connection to it is
+    /// open.
     pub fn open(peer: SocketAddr) -> Result<Self, ProbeError> {
         let sockets = (0..PORTS).map(|_| connected(peer)).collect::<io::Result<Vec<_>>>();
         let sockets = sockets.map_err(ProbeError::os("a UDP socket"))?;
@@ -67,7 +69,7 @@ impl Pings {
         matches!(self.way, Way::Datagrams { .. })
     }
 
-    /// Sends what is due at `now`; what was missed by being late stays missed.
+    /// Sends the ping that is due at `now`. Pings missed by a late call are not made up for.
     pub fn send_due(&mut self, now: Timestamp, is_loaded: bool) {
         if now < self.next {
             return;
@@ -77,7 +79,7 @@ impl Pings {
         let intervals = match &mut self.way {
             Way::Datagrams { probe, sockets } => {
                 let port = ping % sockets.len();
-                // What the system does not send is lost.
+                // A send that the system refuses counts as a lost ping.
                 let _ = sockets[port].send(&wire::question(*probe, ping as u32));
                 self.pings.push(lost(port));
                 INTERVALS
@@ -93,7 +95,7 @@ impl Pings {
         self.next = now + intervals[usize::from(is_loaded)];
     }
 
-    /// Takes what has come by `now`.
+    /// Takes the answers that have come by `now`.
     pub fn receive(&mut self, now: Timestamp) {
         let Self { pings, way, .. } = self;
         match way {
@@ -122,7 +124,7 @@ impl Pings {
         }
     }
 
-    /// Sockets on which answers come.
+    /// Sockets that receive answers.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let sockets: &[UdpSocket] = match &self.way {
             Way::Datagrams { sockets, .. } => &sockets[..],
@@ -145,7 +147,7 @@ impl Pings {
     }
 }
 
-/// A port of this host that speaks to nobody but `peer`.
+/// A UDP socket that exchanges datagrams only with `peer`.
 fn connected(peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(any_port(peer, 0))?;
     socket.set_nonblocking(true)?;
@@ -153,7 +155,7 @@ fn connected(peer: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// All addresses of this host, with `port`.
+/// The unspecified address of `peer`'s IP version, with `port`.
 fn any_port(peer: SocketAddr, port: u16) -> SocketAddr {
     match peer {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
@@ -161,11 +163,11 @@ fn any_port(peer: SocketAddr, port: u16) -> SocketAddr {
     }
 }
 
-/// The answer that has come on `socket`: the number of its question, and when that came (ns).
+/// The next answer on `socket`: the number of its question, and the time when the question arrived (ns).
 fn read(socket: &UdpSocket, probe: u64) -> Option<(u32, u64)> {
     let mut datagram = [0; wire::LEN + 1];
     loop {
-        // A router or the peer may have said that nobody is there: that is no answer.
+        // An ICMP error about an earlier datagram also ends up here, and is no answer.
         let len = socket.recv(&mut datagram).ok()?;
         if let Some(answered) = wire::answered(&datagram[..len], probe) {
             return Some(answered);
@@ -173,7 +175,7 @@ fn read(socket: &UdpSocket, probe: u64) -> Option<(u32, u64)> {
     }
 }
 
-/// Whether the peer answers a question in time. That question's number is of no ping.
+/// Whether the peer answers a question in time. Its number belongs to no ping.
 fn is_answered(socket: &UdpSocket, probe: u64) -> bool {
     let _ = socket.send(&wire::question(probe, u32::MAX));
     let wait = PollTimeout::try_from(ATTEMPT_WAIT).unwrap_or(PollTimeout::ZERO);
@@ -181,14 +183,15 @@ fn is_answered(socket: &UdpSocket, probe: u64) -> bool {
     read(socket, probe).is_some()
 }
 
-/// Begins a handshake from `port`, or from one that the kernel chooses and that is noted there.
+/// Begins a handshake from `port`; if that is taken, from a port that the kernel chooses, and stores that in
+/// `port`.
 fn begin(peer: SocketAddr, port: &mut u16) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
-    // Broken off instead of closed, so that the port is free for the next.
+    // Reset instead of closed, so that the port is free for the next handshake.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_reuse_address(true)?;
-    // Somebody else may have got the port meanwhile.
+    // Another program may have taken the port meanwhile.
     let own = |port| socket.bind(&any_port(peer, port).into());
     own(*port).or_else(|_| own(0))?;
     *port = socket.local_addr()?.as_socket().map_or(0, |own| own.port());

@@ -1,8 +1,7 @@
-//! Asks the receivebox of a bundle whether it is there, in the sendbox's place.
+//! Checks that the receivebox of a bundle answers, on behalf of the sendbox.
 //!
-//! One challenge (`forebay_core::bundle::wire`) is sent from the address that the receivebox knows its sendbox by,
-//! sealed with the bundle's key, until one is answered. No session begins: what the receivebox asks in turn stays
-//! without an answer.
+//! Sends a challenge (`forebay_core::bundle::wire`), sealed with the bundle's key, from the sendbox's own address
+//! until one is answered. No session begins: the challenge of the receivebox stays unanswered.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,18 +14,18 @@ use forebay_core::bundle::wire::{Header, MAX_DATAGRAM, Message, Sealed};
 use super::ProbeError;
 use crate::daemon::unguessable;
 
-/// How often it is asked, and how long each answer is waited for.
+/// Number of challenges, and the time to wait for each answer.
 const ATTEMPTS: u64 = 5;
 const ATTEMPT_WAIT: Duration = Duration::from_millis(500);
 
-/// What a receivebox says.
+/// Result of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// An answer came, after this time.
     Answer(Duration),
-    /// No answer came: nobody is there, another key is, or a firewall.
+    /// No answer came: no receivebox runs there, its key differs, or a firewall blocks.
     Nothing,
-    /// The sendbox itself runs and has the address: it knows.
+    /// A running sendbox uses the address: ask it instead.
     SendboxRuns,
 }
 
@@ -34,7 +33,7 @@ pub enum Heard {
 ///
 /// # Errors
 ///
-/// The address is not of this machine, or the system refuses the socket.
+/// If the address does not belong to this machine, or the system refuses the socket.
 pub fn ask(
     listen: SocketAddr,
     peer: SocketAddr,
@@ -59,7 +58,7 @@ pub fn ask(
             &mut challenge,
         );
         let asked = Instant::now();
-        // An earlier datagram may have been refused; this one is sent nevertheless.
+        // The error may be about an earlier datagram; try the next attempt.
         if socket.send(&challenge).is_err() {
             continue;
         }
@@ -99,7 +98,7 @@ mod tests {
         KeyRing::parse(&String::from(digit).repeat(64)).unwrap()
     }
 
-    /// A box that answers one challenge of `keys`, to an asker with the key of ones.
+    /// Asks a receivebox that answers challenges of `keys`, from a sendbox that has the key of ones.
     fn heard(keys: &KeyRing) -> Heard {
         let peer = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
         let address = peer.local_addr().unwrap();

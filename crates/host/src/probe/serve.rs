@@ -1,8 +1,8 @@
-//! The answering side of a probe: reads what comes over TCP, and sends datagrams back with its time.
+//! The answering side of a probe: reads data over TCP, and returns datagrams with its own time.
 //!
-//! It cannot be made to send to a third party, or more than it gets: a datagram is answered by one of the same
-//! length, and only to an address that has a TCP connection open here and so has shown that it is there. Answers a
-//! second, connections and their time are bounded. It runs while an operator has it run, and needs no privilege.
+//! An attacker cannot make it send to a third party, or amplify traffic. Each answer is as long as its datagram,
+//! and only goes to an address that has a TCP connection open here. The numbers of answers per second and of
+//! connections, and their duration, are bounded. It runs on request of an operator, and needs no privilege.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,24 +15,25 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::{ProbeError, wire};
 use crate::clock;
 
-/// Connections at a time.
+/// Most connections at a time.
 const CONNECTIONS_MAX: usize = 256;
-/// A connection ends after this without data.
+/// A connection without data ends after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
-/// A connection ends after this, whatever comes: a probe takes less.
+/// Any connection ends after this time: a probe takes less.
 const AGE_MAX: Duration = Duration::from_secs(150);
-/// Answers a second, to all probes together.
+/// Most answers per second, to all probes together.
 const ANSWERS_MAX: u32 = 2_000;
-/// Connections, and datagrams, that are taken in a row.
+/// Connections, and datagrams, taken in a row.
 const BATCH: usize = 64;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 18;
 
-/// Answers probes that come to `listen` for `span`, or until the process ends; `ready` is told the address.
+/// Answers probes that come to `listen` for `span`, or until the process ends. Calls `ready` with the bound
+/// address.
 ///
 /// # Errors
 ///
-/// The address cannot be had.
+/// If the address cannot be bound.
 pub fn serve(
     listen: SocketAddr,
     span: Option<Duration>,
@@ -94,7 +95,7 @@ impl Side {
 
     fn accept(&mut self) {
         for _ in 0..BATCH {
-            // Whatever keeps one visitor out is over when the next comes.
+            // Any error of one visitor is over when the next one comes.
             let Ok((stream, peer)) = self.listener.accept() else { return };
             let now = Instant::now();
             if self.visitors.len() < CONNECTIONS_MAX && stream.set_nonblocking(true).is_ok() {
@@ -117,7 +118,7 @@ impl Side {
             }
             if let Some(answer) = wire::answer(&datagram[..len], came.as_nanos()) {
                 self.answered += 1;
-                // A probe takes a missing answer for a lost one.
+                // A probe counts a missing answer as lost.
                 let _ = self.datagrams.send_to(&answer, source);
             }
         }
@@ -170,7 +171,7 @@ mod tests {
         assert!(asker.recv_from(&mut answer).is_err());
         let mut visitor = TcpStream::connect(address).unwrap();
         visitor.write_all(b"what it says does not matter").unwrap();
-        // The connection may be taken after the first question.
+        // The server may accept the connection after the first question.
         let len = (0..5).find_map(|number| {
             asker.send_to(&wire::question(7, number), address).unwrap();
             asker.recv_from(&mut answer).ok()

@@ -1,4 +1,4 @@
-//! Probes of this host's loopback: what is sent and noted, no figure.
+//! Probes of this host's loopback device: they check packets and records, not measured values.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ fn options() -> Options {
     }
 }
 
-/// An answering side for so long.
+/// The address of an answering side that runs for `span`.
 fn served(span: Duration) -> SocketAddr {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -29,7 +29,7 @@ fn served(span: Duration) -> SocketAddr {
     receiver.recv().unwrap()
 }
 
-/// A server that gives each connection to `visited`.
+/// A server that passes each connection to `visited`.
 fn server(visited: impl Fn(std::net::TcpStream) + Send + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,10 +52,10 @@ fn an_answering_side_is_found_and_tells_its_time() {
         }
     });
     let report = report.unwrap();
-    // A step may be shorter than a stall of the machine.
-    let all = [Step::Idle, Step::Few, Step::Many, Step::Last];
+    // A stall of the machine may skip a short step.
+    let all = [ProbeStep::Idle, ProbeStep::Few, ProbeStep::Many, ProbeStep::Last];
     assert_eq!(steps, all.into_iter().filter(|it| steps.contains(it)).collect::<Vec<_>>());
-    assert!(steps.contains(&Step::Many), "{steps:?}");
+    assert!(steps.contains(&ProbeStep::Many), "{steps:?}");
     assert!(report.answers);
     assert_eq!(report.congestion_control.as_deref(), Some("reno"));
     let answered = report.observed.pings.iter().filter(|ping| ping.rtt.is_some());
@@ -65,7 +65,7 @@ fn an_answering_side_is_found_and_tells_its_time() {
         report.observed.looks.iter().map(|look| look.flow).collect();
     assert_eq!(flows.len(), 3);
     let acked = report.observed.looks.iter().map(|look| look.acked.as_u64()).max();
-    // What is paced at 20 Mbit/s in all is at most 2.25 MB in 0.9 s.
+    // At a pacing rate of 20 Mbit/s in all, at most 2.25 MB fit into 0.9 s.
     assert!(acked.is_some_and(|bytes| (10_000..2_250_000).contains(&bytes)), "{acked:?}");
 }
 

@@ -1,11 +1,11 @@
-//! What a probe and its answering side say to each other: one datagram there and one as long back.
+//! Datagrams between a probe and its answering side: a question and an answer of the same length.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..4 | `FBPQ` of a question, `FBPA` of an answer |
-//! | 4..12 | number of the probe, drawn at its start: nobody off the path knows it |
+//! | 4..12 | number of the probe, drawn at its start; only hosts on the path can know it |
 //! | 12..16 | number of the question, little-endian |
-//! | 16..24 | when the question came (ns, on the clock of the answering side); 0 in a question |
+//! | 16..24 | arrival of the question (ns, on the clock of the answering side); 0 in a question |
 //! | 24..40 | zeros |
 
 /// Bytes of either datagram.
@@ -14,7 +14,7 @@ pub const LEN: usize = 40;
 const QUESTION: &[u8; 4] = b"FBPQ";
 const ANSWER: &[u8; 4] = b"FBPA";
 
-/// A question as it is sent.
+/// Encodes a question.
 pub fn question(probe: u64, number: u32) -> [u8; LEN] {
     let mut datagram = [0; LEN];
     datagram[..4].copy_from_slice(QUESTION);
@@ -23,7 +23,7 @@ pub fn question(probe: u64, number: u32) -> [u8; LEN] {
     datagram
 }
 
-/// The answer to `datagram`, which came at `came_ns`; `None` unless it is a question.
+/// The answer to `datagram`, which arrived at `came_ns`; `None` unless it is a question.
 pub fn answer(datagram: &[u8], came_ns: u64) -> Option<[u8; LEN]> {
     let mut answer =
         *<&[u8; LEN]>::try_from(datagram).ok().filter(|it| it.starts_with(QUESTION))?;
@@ -32,8 +32,8 @@ pub fn answer(datagram: &[u8], came_ns: u64) -> Option<[u8; LEN]> {
     Some(answer)
 }
 
-/// The number of the question that `datagram` answers, and when the question came (ns); `None` unless it is an
-/// answer to this probe.
+/// The number of the question that `datagram` answers, and when the question arrived (ns). `None` unless it is
+/// an answer to this probe.
 pub fn answered(datagram: &[u8], probe: u64) -> Option<(u32, u64)> {
     let datagram = <&[u8; LEN]>::try_from(datagram).ok().filter(|it| it.starts_with(ANSWER))?;
     let word = |at: usize| u64::from_le_bytes(datagram[at..at + 8].try_into().expect("8 bytes"));

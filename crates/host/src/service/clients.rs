@@ -1,5 +1,6 @@
-//! Clients of a socket, one request and one answer each. Nothing here waits for a client: each does in a turn what it
-//! can, and loses its connection when its time is over or another client has a better claim to the place.
+//! Clients of a socket, with one request and one answer each. No code here blocks on a client. In each turn a client
+//! goes on as far as it can without waiting. It loses its connection when its time is over, or when another client has
+//! a better claim to the place.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -10,50 +11,50 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use socket2::SockRef;
 
-/// Longest turn: what else its thread has to do comes in between.
+/// Longest turn, so that the thread can do its other work in between.
 pub const TURN: Duration = Duration::from_millis(100);
 /// Longest request (bytes).
 pub const REQUEST_MAX: usize = 8 << 10;
 /// Bytes of a request read at a time.
 const PART: usize = 1 << 10;
-/// How long nobody is let in after the kernel refused a connection, as where too many files are open.
+/// Time without new clients after the kernel refused a connection, for example because too many files are open.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What clients may take.
+/// Limits on the clients of a socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Connections of all. Whoever has the most of them makes room for another one.
+pub struct ClientLimits {
+    /// Most connections of all clients. If a further one comes, the client with the most connections loses its oldest.
     pub all: usize,
-    /// Connections of one user or address. A further one takes the place of its oldest.
+    /// Most connections of one user or address. A further one replaces the oldest.
     pub each: usize,
-    /// Time for a request, and as long again for reading the answer.
+    /// Time for sending a request, and again for reading the answer.
     pub patience: Duration,
 }
 
-/// A client as far as its claim to a place goes.
+/// The identity of a client, for limits and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guest<K> {
-    /// The user or address.
+    /// User or address of the client.
     pub of: K,
-    /// Whether it is served before the others, and makes room for none of them.
+    /// The client is served before ordinary clients, and never makes room for one.
     pub goes_first: bool,
 }
 
-/// What a client gets for the bytes that it has sent.
+/// The reaction to the bytes that a client has sent.
 pub enum Reply {
-    /// Nothing yet: the request is not whole.
+    /// The request is not complete yet.
     NotYet,
-    /// An answer that is not there yet, with this number.
+    /// The answer will come later, with this number.
     Later(u64),
-    /// This head and body.
+    /// The answer: head and body.
     Now(Vec<u8>, Arc<[u8]>),
 }
 
-/// How far a client is.
+/// Progress of a client.
 #[derive(Debug)]
 enum Stage {
     Asking(Vec<u8>),
-    /// For the answer with this number.
+    /// Waits for the answer with this number.
     Waiting(u64),
     Reading {
         head: Vec<u8>,
@@ -73,21 +74,21 @@ struct Client<S, K> {
 /// All clients of a socket.
 #[derive(Debug)]
 pub struct Clients<S, K> {
-    limits: Limits,
-    /// Tells the log of a client that gets no answer.
+    limits: ClientLimits,
+    /// Logs the error of a client that gets no answer.
     failed: fn(&io::Error),
-    /// Clients that go first, and then the others, of each kind the oldest first.
+    /// Clients with priority, then the ordinary ones; the oldest first within each kind.
     clients: Vec<Client<S, K>>,
     closed_until: Option<Instant>,
 }
 
 impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
-    /// No clients.
-    pub const fn new(limits: Limits, failed: fn(&io::Error)) -> Self {
+    /// Starts without clients.
+    pub const fn new(limits: ClientLimits, failed: fn(&io::Error)) -> Self {
         Self { limits, failed, clients: Vec::new(), closed_until: None }
     }
 
-    /// Lets in those who knock at a socket that does not block, as many as there may be at once.
+    /// Accepts clients from a non-blocking socket, at most [`ClientLimits::all`] per call.
     pub fn let_in(&mut self, mut accept: impl FnMut() -> io::Result<(S, Guest<K>)>) {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
@@ -101,7 +102,7 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
                     Err(error) => (self.failed)(&error),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Of that client alone: it has gone, or a signal came.
+                // The error concerns that client alone: it is gone, or a signal came.
                 Err(error) if is_of_client(&error) => {}
                 Err(error) => {
                     (self.failed)(&error);
@@ -121,7 +122,7 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
         self.clients.insert(last.map_or(0, |place| place + 1), client);
     }
 
-    /// The place of the client who makes room for another one, if somebody must.
+    /// Index of the client that must make room for `guest`, if any.
     fn place_to_clear(&self, guest: &Guest<K>) -> Option<usize> {
         let oldest_of = |key| self.clients.iter().position(|it| it.guest.of == key);
         let mut counts = BTreeMap::<K, usize>::new();
@@ -135,13 +136,13 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
             return None;
         }
         let others = self.clients.iter().filter(|it| !it.guest.goes_first);
-        // Of equals the oldest.
+        // Of equals, the oldest one.
         let most = others.rev().map(|it| it.guest.of).max_by_key(|key| counts[key]);
-        // Those who go first are fewer than all.
+        // There are always fewer clients with priority than places.
         most.and_then(oldest_of)
     }
 
-    /// What to wait for besides the socket itself.
+    /// Descriptors to poll besides the socket itself.
     pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.clients.iter().filter_map(|client| {
             let flags = match client.stage {
@@ -153,17 +154,17 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
         })
     }
 
-    /// Whether new clients are let in: else the socket is not to be waited for.
+    /// Whether new clients are accepted; otherwise the socket must not be polled.
     pub const fn is_open(&self) -> bool {
         self.closed_until.is_none()
     }
 
-    /// When the next client loses its patience with us, or new ones are let in again.
+    /// Time at which the next client times out, or new ones are accepted again.
     pub fn next_timer(&self) -> Option<Instant> {
         self.clients.iter().map(|client| client.until).chain(self.closed_until).min()
     }
 
-    /// The greatest number of an answer that clients wait for.
+    /// The greatest number of an answer that a client waits for.
     pub fn awaited(&self) -> Option<u64> {
         let numbers = self.clients.iter().filter_map(|client| match client.stage {
             Stage::Waiting(number) => Some(number),
@@ -172,12 +173,12 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
         numbers.max()
     }
 
-    /// Has those who wait for the answer `number`, or one before, have this.
+    /// Sends `text` to the clients that wait for the answer `number` or an earlier one.
     pub fn tell(&mut self, number: u64, text: &Arc<[u8]>) {
         self.tell_those(text, |waits_for, _| waits_for <= number);
     }
 
-    /// Has those who have waited too long have this.
+    /// Sends `text` to the clients that have waited for too long.
     pub fn tell_late(&mut self, text: &Arc<[u8]>) {
         let now = Instant::now();
         self.tell_those(text, |_, until| until <= now);
@@ -195,8 +196,8 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
         }
     }
 
-    /// Has each client go on as far as it can without waiting, for a [`TURN`] at most. `answer` is asked what a client
-    /// gets for the bytes that it has sent, and whether no more come.
+    /// Serves each client as far as possible without waiting, for at most a [`TURN`]. `answer` gets the client, its
+    /// bytes so far, and whether no more bytes follow.
     pub fn serve(&mut self, mut answer: impl FnMut(&Guest<K>, &[u8], bool) -> Reply) {
         let began = Instant::now();
         let patience = self.limits.patience;
@@ -214,21 +215,21 @@ impl<S: AsFd + Read + Write, K: Copy + Ord> Clients<S, K> {
     }
 }
 
-/// Whether the kernel could not let in one client alone (accept(2)).
+/// Whether accept(2) failed because of one client alone.
 fn is_of_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, Interrupted};
     [ConnectionAborted, Interrupted].contains(&error.kind())
 }
 
 impl<S: Read + Write, K> Client<S, K> {
-    /// False: the client has its answer.
+    /// Goes on with the request or the answer. False: the client has its answer.
     fn go_on(
         &mut self,
         patience: Duration,
         answer: &mut impl FnMut(&Guest<K>, &[u8], bool) -> Reply,
     ) -> io::Result<bool> {
         let goes_on = match &mut self.stage {
-            // Its time is for those who answer.
+            // [`Clients::tell_late`] handles its timeout.
             Stage::Waiting(_) => return Ok(true),
             Stage::Asking(_) => self.listen(patience, answer)?,
             Stage::Reading { .. } => self.speak()?,
@@ -281,14 +282,14 @@ impl<S: Read + Write, K> Client<S, K> {
     }
 }
 
-/// How long poll(2) may wait for what is due then: not less, as its milliseconds are cut off.
+/// Timeout for a poll(2) until `due`, rounded up to milliseconds.
 pub fn timeout(due: Option<Instant>) -> PollTimeout {
     let Some(due) = due else { return PollTimeout::NONE };
     let left = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
-/// Whether a write may go on in a later turn.
+/// Whether a write may continue in a later turn.
 fn is_for_later(error: &io::Error) -> bool {
     [io::ErrorKind::WouldBlock, io::ErrorKind::Interrupted].contains(&error.kind())
 }
@@ -299,10 +300,11 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { all: 4, each: 2, patience: Duration::from_millis(50) };
+    const LIMITS: ClientLimits =
+        ClientLimits { all: 4, each: 2, patience: Duration::from_millis(50) };
 
-    /// Has clients of these users, in this order, knock; answers whose connections are left, in the order in which
-    /// they are served.
+    /// Connects clients of these users in this order. Returns the users whose connections are left, in the order of
+    /// service.
     fn left(users: &[u32]) -> Vec<u32> {
         let mut clients = Clients::new(LIMITS, |_| {});
         let mut others = Vec::new();
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn answers_of_any_length_are_read_in_turns() {
-        let limits = Limits { patience: Duration::from_secs(20), ..LIMITS };
+        let limits = ClientLimits { patience: Duration::from_secs(20), ..LIMITS };
         let mut clients = Clients::<UnixStream, u32>::new(limits, |_| {});
         let (own, mut other) = UnixStream::pair().unwrap();
         let mut own = Some(own);

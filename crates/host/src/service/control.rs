@@ -1,8 +1,8 @@
-//! The control socket: a Unix socket, one JSON request and one JSON answer a connection.
+//! The control socket: a Unix socket with one JSON request and one JSON answer per connection.
 //!
-//! Its mode is 0600, or 0660 with a group whose members may ask for the status and nothing else. The main thread serves
-//! it in turns (`clients.rs`) and waits for no client: the owner goes first, and members can hold neither
-//! the owner nor the box up.
+//! Its mode is 0600, or 0660 with a group whose members may only request the status. The main thread serves it in turns
+//! (`clients.rs`) and never blocks on a client. The owner has priority, and members can delay neither the owner nor the
+//! box.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,27 +21,27 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::clients::{Clients, Guest, Limits, Reply, TURN};
+use super::clients::{ClientLimits, Clients, Guest, Reply, TURN};
 use super::outcome::Outcome;
 use super::privileges::Confinement;
 
 /// Longest request (bytes).
 const MAX_REQUEST: usize = 4096;
 
-/// Longest answer that a client reads: a status of [`crate::daemon::config::MAX_BUNDLES`] bundles, or of tens
+/// Longest answer that a client reads (bytes): a status of [`crate::daemon::config::MAX_BUNDLES`] bundles, or of tens
 /// of thousands of connections.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// Connections that the kernel keeps until the next turn; who connects beyond that waits.
+/// Connections that the kernel queues until the next turn; further ones wait in connect(2).
 const BACKLOG: i32 = 128;
 
-/// Time for a request, for the worker's state, and for reading the answer.
+/// Time for sending a request, for the worker's state, and for reading the answer.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Connections that clients may have: two users are owners, and several members ask at once.
-const LIMITS: Limits = Limits { all: 32, each: 8, patience: PATIENCE };
+/// Limits on connections: two users are owners, and several group members may connect at once.
+const LIMITS: ClientLimits = ClientLimits { all: 32, each: 8, patience: PATIENCE };
 
-/// What can be asked.
+/// The requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -49,42 +49,42 @@ pub enum Request {
     Status,
     /// The text of the configuration in force.
     Config,
-    /// Read the configuration and the key files again, and go over to what they say.
+    /// Read the configuration and the key files again, and apply them.
     Reload,
-    /// Go over to the configuration that stands beside the box's own as its candidate, and back again
-    /// unless [`Request::Confirm`] comes within so many seconds.
+    /// Apply the candidate configuration next to the box's own, and return to the old one unless [`Request::Confirm`]
+    /// comes in time.
     Apply {
-        /// From now on (s).
+        /// Time for the confirmation, from now on (s).
         within_s: u32,
     },
-    /// What is on trial stays.
+    /// Keep the configuration on trial.
     Confirm,
-    /// What is on trial goes at once.
+    /// Return from the configuration on trial at once.
     Revert,
 }
 
-/// What is answered; `S` is the state of the box or agent.
+/// The answers; `S` is the state of the box or agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<S> {
     /// The state.
     Status(Box<S>),
-    /// What came of going over to another configuration.
+    /// Result of a change of configuration.
     Changed(Box<Outcome>),
-    /// Done; what was done, or the text that was asked for.
+    /// Done: a message, or the requested text.
     Done(String),
-    /// Not done; why.
+    /// Not done, with the reason.
     Failed(String),
 }
 
-/// The listening socket; its path goes when it is dropped.
+/// The listening socket. A drop removes its path.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     inode: u64,
     clients: Clients<UnixStream, u32>,
-    /// States that the worker was asked for, and those that it has told.
+    /// Number of states requested from the worker, and number of states received.
     asked: u64,
     told: u64,
     /// The last answer with a state.
@@ -92,9 +92,8 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Creates the socket at `path`, and its folder where it is missing, for the user and group of
-    /// `confinement`. A socket left behind by a process that is gone is replaced; one that answers is an error,
-    /// as is any other file.
+    /// Creates the socket at `path`, and its folder if that is missing, for the user and group of `confinement`.
+    /// Replaces a socket left behind by a dead process. A socket that answers, or any other file, is an error.
     pub fn bind(path: &Path, confinement: &Confinement) -> io::Result<Self> {
         let failed = |what: &str, error: io::Error| {
             io::Error::new(
@@ -126,19 +125,19 @@ impl ControlSocket {
         Ok(Self { listener, path, inode, clients, asked: 0, told: 0, latest: None })
     }
 
-    /// What to wait for before the next turn.
+    /// Descriptors to poll before the next turn.
     pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let listener = PollFd::new(self.listener.as_fd(), PollFlags::POLLIN);
         self.clients.is_open().then_some(listener).into_iter().chain(self.clients.fds())
     }
 
-    /// When the next turn is due, whatever comes.
+    /// Latest time of the next turn.
     pub fn next_timer(&self) -> Option<Instant> {
         self.clients.next_timer()
     }
 
-    /// Serves clients for a turn of 100 ms at most, each with one answer of `handle`; without one, the client waits for
-    /// [`ControlSocket::tell`].
+    /// Serves clients for a turn of at most 100 ms, each with one answer of `handle`. If `handle` returns none, the
+    /// client waits for [`ControlSocket::tell`].
     pub fn serve<S: Serialize>(&mut self, mut handle: impl FnMut(Request) -> Option<Answer<S>>) {
         let listener = &self.listener;
         self.clients.let_in(|| {
@@ -163,7 +162,7 @@ impl ControlSocket {
                 }
                 Ok(request) => match handle(request) {
                     Some(answer) => answer,
-                    // The owner's is none that was asked for before.
+                    // An owner never gets a state that was requested before its own request.
                     None => return Reply::Later(asked + u64::from(!(is_asked && is_member))),
                 },
                 Err(error) => Answer::Failed(format!("no request: {error}")),
@@ -172,14 +171,14 @@ impl ControlSocket {
         });
     }
 
-    /// Whether the worker is to be asked for its state now: a client waits for one, and none is on its way.
+    /// Whether to request the worker's state now: a client waits for one, and no request is pending.
     pub fn asks_for_status(&mut self) -> bool {
         let is_due = self.asked == self.told && self.clients.awaited() > Some(self.asked);
         self.asked += u64::from(is_due);
         is_due
     }
 
-    /// Has the clients who wait for the state that was asked for have this.
+    /// Sends `answer` to the clients that wait for the requested state.
     pub fn tell<S: Serialize>(&mut self, answer: &Answer<S>) {
         let text = encoded(answer);
         self.told = self.asked;
@@ -187,13 +186,13 @@ impl ControlSocket {
         self.latest = Some((Instant::now(), text));
     }
 
-    /// Has the clients who have waited too long for a state have this.
+    /// Sends `answer` to the clients that have waited for a state for too long.
     pub fn tell_late<S: Serialize>(&mut self, answer: &Answer<S>) {
         self.clients.tell_late(&encoded(answer));
     }
 }
 
-/// An answer as a line.
+/// Encodes an answer as a line.
 fn encoded<S: Serialize>(answer: &Answer<S>) -> Arc<[u8]> {
     let text = serde_json::to_vec(answer)
         .or_else(|error| serde_json::to_vec(&Answer::<()>::Failed(error.to_string())));
@@ -207,14 +206,14 @@ impl Drop for ControlSocket {
         // A successor may already have put its own socket there.
         let is_ours = std::fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
         if is_ours {
-            // Nothing can be done about a failure: the next start replaces what is left.
+            // A failure has no remedy here; the next start replaces the file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Makes the folder of a socket, where there is none. The user of the box may remove its socket from it, and
-/// so may root without any capability, as an agent is that shares the folder.
+/// Creates the folder of a socket if it does not exist. The user of the box may remove its socket from it. So may root
+/// without any capability, such as an agent that shares the folder.
 fn create_folder(folder: &Path, confinement: &Confinement) -> io::Result<()> {
     if folder.as_os_str().is_empty() || folder.exists() {
         return Ok(());
@@ -227,9 +226,9 @@ fn create_folder(folder: &Path, confinement: &Confinement) -> io::Result<()> {
     Ok(())
 }
 
-/// Binds a socket that is private from the first moment. Its file takes the mode that the socket
-/// has (`unix_bind_bsd`, net/unix/af_unix.c): a mask would be the whole process's, and a later
-/// chmod would leave a gap. One that lets a group in, until then that of this process, comes after it.
+/// Binds a socket that is private from the first moment. Its file inherits the mode of the socket (`unix_bind_bsd`,
+/// net/unix/af_unix.c). A umask would affect the whole process, and a later chmod would leave a gap. Access for a group
+/// comes afterwards; until then the file belongs to the group of this process.
 fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     fchmod(&socket, Mode::from_bits_truncate(0o600))?;
@@ -245,13 +244,13 @@ fn bind_private(path: &Path, confinement: &Confinement) -> io::Result<UnixListen
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Whether this user is root or the one of this process, and not somebody of the status group.
+/// Whether this user is root or the user of this process, and not just a member of the status group.
 fn is_owner(user: u32) -> bool {
     let user = Uid::from_raw(user);
     user.is_root() || user == geteuid()
 }
 
-/// Asks the daemon at `path`.
+/// Sends a request to the daemon at `path`, and returns its answer.
 pub fn ask<S: DeserializeOwned>(path: &Path, request: Request) -> io::Result<Answer<S>> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(5 * PATIENCE))?;
@@ -271,7 +270,7 @@ mod tests {
     use super::*;
     use crate::service::clients::timeout;
 
-    /// Serves turns until one has had the last of so many clients.
+    /// Serves turns on a thread until the last of `clients` clients is gone.
     fn serve(mut socket: ControlSocket, clients: usize) -> std::thread::JoinHandle<ControlSocket> {
         std::thread::spawn(move || {
             let mut seen = 0;
@@ -305,8 +304,7 @@ mod tests {
         let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
         let mut stream = UnixStream::connect(&path).unwrap();
         let mut answer = String::new();
-        // The server may lose patience, or close while unread bytes are left, which resets the
-        // connection.
+        // The server may time out, or close the socket with unread bytes, which resets the connection.
         let _ = stream.write_all(&[b'['; 5000]);
         let _ = stream.read_to_string(&mut answer);
         drop(server.join().unwrap());
@@ -319,7 +317,7 @@ mod tests {
         let path = folder.path().join("box.sock");
         let server = serve(ControlSocket::bind(&path, &Confinement::default()).unwrap(), 1);
         let mut stream = UnixStream::connect(&path).unwrap();
-        // A byte long before the server could lose patience with it, for many times its patience.
+        // Sends a byte long before each timeout, for many times that timeout.
         let trickled = (0..150).take_while(|_| {
             std::thread::sleep(PATIENCE / 10);
             stream.write_all(b" ").is_ok()
@@ -372,7 +370,7 @@ mod tests {
         let (first, second) = (connect(), connect());
         socket.serve(|_| None::<Answer<u32>>);
         assert!(socket.asks_for_status() && !socket.asks_for_status());
-        // Asked for after the state that is on its way: the owner's is none from before.
+        // A request after the pending one: the owner must not get the earlier state.
         let third = connect();
         socket.serve(|_| None::<Answer<u32>>);
         socket.tell(&Answer::Status(Box::new(7)));

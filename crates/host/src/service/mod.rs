@@ -1,5 +1,5 @@
-//! What boxes and agent share as services: a worker thread and the main thread that watches it ([`supervisor`]), the
-//! socket by which others ask ([`control`]), and what each thread may do ([`privileges`]).
+//! Common parts of boxes and agent as services. The main thread watches a worker thread ([`supervisor`]) and answers
+//! clients on a socket ([`control`]). Each thread has its own rights ([`privileges`]).
 
 pub(crate) mod clients;
 pub mod control;

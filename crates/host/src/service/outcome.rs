@@ -1,25 +1,25 @@
-//! What came of the wish to go over to another configuration: for people, for programs and for the log.
+//! Result of a requested change of configuration, for people, for programs and for the log.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Characters of a line that lists bundles, about.
+/// Approximate characters of a line that lists bundles.
 const LINE_MAX: usize = 100;
 
 /// A value that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The key, such as `max_rate` of a bundle or `box.wan`.
+    /// Name of the setting, such as `max_rate` of a bundle or `box.wan`.
     pub key: String,
-    /// The value in force, as it is written; `none` where there is none.
+    /// The value in force, in the syntax of the file; `none` if there is none.
     pub before: String,
     /// The value of the new configuration.
     pub after: String,
 }
 
 impl Setting {
-    /// The setting of this key, if the two values differ.
+    /// Makes the setting `key` if the two values differ.
     pub fn new(key: &str, [before, after]: [String; 2]) -> Option<Self> {
         (before != after).then(|| Self { key: key.into(), before, after })
     }
@@ -31,19 +31,19 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What becomes of a bundle.
+/// The effect of a change of configuration on a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// Nothing of the bundle is touched.
+    /// The bundle is not touched.
     Unchanged,
     /// The bundle goes on, with other values.
     Changed,
-    /// The bundle begins anew: session and control loop start again, and what is queued leaves at once.
+    /// The bundle restarts: session and control loop start again, and queued packets leave at once.
     Renewed,
     /// The bundle is new.
     Added,
-    /// The bundle goes: what is queued leaves at once, and what comes later is left to the kernel.
+    /// The bundle is removed: queued packets leave at once, and the kernel handles later ones.
     Removed,
 }
 
@@ -59,44 +59,44 @@ impl fmt::Display for Fate {
     }
 }
 
-/// What becomes of one bundle.
+/// The effect on one bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleOutcome {
     /// Name of the bundle.
     pub name: String,
-    /// What becomes of the bundle.
+    /// Effect on the bundle.
     pub fate: Fate,
-    /// The values that differ, of a bundle that was there and stays.
+    /// The values that differ, for a bundle in both configurations.
     pub settings: Vec<Setting>,
 }
 
-/// What is, or would be, changed.
+/// The changes that were made, or would be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The configuration file of the box.
     pub file: String,
-    /// Why nothing was changed; empty: all was.
+    /// Reasons why nothing was changed; empty if the change was made.
     pub refused: Vec<String>,
-    /// The values that differ and are of no bundle: shares of the uplink.
+    /// The values outside bundles that differ: shares of the uplink.
     pub settings: Vec<Setting>,
-    /// The bundles of the new configuration in its order, and then those that are not in it.
+    /// The bundles of the new configuration in its order, then the removed ones.
     pub bundles: Vec<BundleOutcome>,
-    /// What is changed goes back after so many seconds, unless it is confirmed.
+    /// Time after which the change is undone unless it is confirmed (s).
     pub confirm_within_s: Option<u32>,
 }
 
 impl Outcome {
-    /// A configuration that was refused whole, for this reason.
+    /// Makes the result for a configuration that was refused entirely, with this reason.
     pub fn refused(file: String, reason: String) -> Self {
         Self { file, refused: vec![reason], ..Self::default() }
     }
 
-    /// Whether nothing differs.
+    /// Whether the configurations are equal.
     pub fn is_nothing(&self) -> bool {
         self.settings.is_empty() && self.bundles.iter().all(|it| it.fate == Fate::Unchanged)
     }
 
-    /// How many bundles have which fate, such as `1 changed, 254 unchanged`.
+    /// Number of bundles per effect, such as `1 changed, 254 unchanged`.
     pub fn summary(&self) -> String {
         let fates = [Fate::Changed, Fate::Renewed, Fate::Added, Fate::Removed, Fate::Unchanged];
         let counts = fates.map(|fate| self.bundles.iter().filter(|it| it.fate == fate).count());
@@ -120,7 +120,7 @@ impl Outcome {
         self.settings.iter().map(Setting::to_string).chain(bundles)
     }
 
-    /// A line for each change and a few for what is unchanged; each begins with two spaces.
+    /// A line for each change, and a few that list the unchanged bundles; each begins with two spaces.
     pub fn listing(&self) -> String {
         let mut text: String = self.changes().map(|change| format!("  {change}\n")).collect();
         let unchanged = self.bundles.iter().filter(|it| it.fate == Fate::Unchanged);
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-/// What is printed for people.
+/// Writes the text for people.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;

@@ -1,5 +1,5 @@
-//! What all daemons share: a worker thread that handles packets and messages, or the reports of the
-//! kernel, and a main thread that waits for signals, serves the control socket and reads files.
+//! The common frame of all daemons. A worker thread handles packets and messages, or the reports of the kernel. The
+//! main thread waits for signals, serves the control socket and reads files.
 
 use std::fmt::Display;
 use std::io;
@@ -26,40 +26,40 @@ use super::privileges::seccomp::Task;
 use super::privileges::{self, Confinement};
 use super::watchdog::Watchdog;
 
-/// Commands that may wait for the worker. Clients are served one at a time, so one would do.
+/// Commands that may wait for the worker. Clients are served one at a time, so one would be enough.
 const COMMANDS: usize = 8;
 
-/// What is said of a worker that has not told its state within [`PATIENCE`](super::control::PATIENCE): it looks at its
-/// commands in every round, or where it is woken for them, within a few tens of milliseconds.
+/// Error for a worker that has not returned its state within [`PATIENCE`](super::control::PATIENCE). A worker looks at
+/// its commands in every round, or when it is woken for them, within a few tens of milliseconds.
 const HANGS: &str = "the packet thread does not answer: it hangs";
 
-/// How long the worker may take to answer that it goes over to something else: hundreds of bundles at once,
-/// beside packets. One that has begun by then is waited for.
+/// Longest time until the worker has answered a change: hundreds of bundles at once, in parallel with packets. If the
+/// worker has begun by then, the main thread waits for the end.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long the worker may take to stop. A sendbox paces what it queues for a second and then sends
-/// the rest at once; a trace may have to reach the disk. A worker that takes longer hangs, and the
-/// process ends without it: the kernel detaches its programs, and the bridge forwards.
+/// Longest time for the worker to stop. A sendbox paces its queue for a second and then sends the rest at once; a
+/// trace may have to reach the disk. A worker that takes longer hangs, and the process ends without it. The kernel
+/// then detaches its programs, and the bridge forwards.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the main thread asks of the worker.
+/// Commands from the main thread to the worker.
 pub enum Command<W: Worker> {
-    /// Asks for the worker's state.
-    Status(Reply<W::Status>),
-    /// Go over to this, and say why if that cannot be: then all is as before.
+    /// Return the worker's state.
+    Status(WorkerReply<W::Status>),
+    /// Apply this change. On an error the old state stays, and the answer has the reason.
     Change(W::Change, SyncSender<Result<(), String>>),
-    /// Send what is queued and end.
+    /// Send all queued packets and end.
     Stop,
 }
 
-/// Takes the worker's state to the main thread.
-pub struct Reply<T> {
+/// Returns the worker's state to the main thread.
+pub struct WorkerReply<T> {
     sender: SyncSender<T>,
     told: Arc<EventFd>,
 }
 
-impl<T> Reply<T> {
-    /// Hands the state over. Whoever asked may have lost patience.
+impl<T> WorkerReply<T> {
+    /// Sends the state. The requester may have stopped waiting.
     pub fn send(&self, status: T) {
         drop(self.sender.try_send(status));
         // Full only after 2^64 answers.
@@ -67,36 +67,36 @@ impl<T> Reply<T> {
     }
 }
 
-/// A thread that does a daemon's work.
+/// A thread that does the work of a daemon.
 pub trait Worker: Send + Sized + 'static {
-    /// What it tells of itself.
+    /// The state that it reports.
     type Status: Send + 'static;
-    /// What it can go over to while it works.
+    /// A change that it can apply while it works.
     type Change: Send + 'static;
-    /// Works until [`Command::Stop`]; answers the state at the end.
+    /// Works until [`Command::Stop`], and returns the final state.
     fn run(self, mailbox: Mailbox<Self>) -> io::Result<Self::Status>;
 }
 
-/// What a daemon does on its main thread: for those who ask, and when a time has come.
+/// The work of a daemon's main thread: requests of clients, and timers.
 pub trait Desk<W: Worker> {
-    /// Answers a request; `None`: the worker's state is the answer.
+    /// Answers a request; `None`: the answer is the worker's state.
     fn answer(&mut self, worker: &Handle<W>, request: Request) -> Option<Answer<W::Status>>;
 
-    /// Adds to the worker's state what only the main thread knows.
+    /// Adds the main thread's part to the worker's state.
     fn complete(&self, status: W::Status) -> W::Status {
         status
     }
 
-    /// When [`Desk::on_timer`] is next needed.
+    /// Time of the next call of [`Desk::on_timer`].
     fn next_timer(&self) -> Option<Instant> {
         None
     }
 
-    /// Does what is due. False: the daemon is to end.
+    /// Does the work that is due. False: the daemon must end.
     ///
     /// # Errors
     ///
-    /// Why the daemon ends, since what was due could not be done.
+    /// The reason why the daemon must end: the work could not be done.
     fn on_timer(&mut self, _worker: &Handle<W>) -> io::Result<bool> {
         Ok(true)
     }
@@ -105,11 +105,11 @@ pub trait Desk<W: Worker> {
 /// A command on its way to the worker.
 struct Letter<W: Worker> {
     command: Command<W>,
-    /// Set by whoever comes first: the worker that takes the command, or the sender who takes it back.
+    /// Set by the first of two: the worker takes the command, or the sender takes it back.
     is_settled: Arc<AtomicBool>,
 }
 
-/// Where the worker finds its commands.
+/// The worker's end of the queue of commands.
 pub struct Mailbox<W: Worker> {
     commands: Receiver<Letter<W>>,
     wake: Arc<EventFd>,
@@ -117,23 +117,23 @@ pub struct Mailbox<W: Worker> {
 }
 
 impl<W: Worker> Mailbox<W> {
-    /// The next command, without waiting. A main thread that is gone stops the worker that looks.
+    /// The next command, without waiting. If the main thread is gone, that is [`Command::Stop`].
     pub fn take(&self) -> Option<Command<W>> {
-        // Nobody else writes it.
+        // Only this thread writes the counter.
         self.rounds.store(self.rounds.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         match self.open() {
             Ok(command) => Some(command),
             Err(TryRecvError::Disconnected) => Some(Command::Stop),
             Err(TryRecvError::Empty) => {
-                // Reading resets it. It cannot be full, and empty is fine.
+                // Reading resets the event. The counter cannot overflow, and an empty one is fine.
                 let _ = self.wake.read();
-                // A command that came between the two would otherwise wait for the next one.
+                // A command that came between the two would otherwise wait for the next event.
                 self.open().ok()
             }
         }
     }
 
-    /// Has a worker obey all commands that wait, by what it does for each kind. False: it is to stop.
+    /// Executes all waiting commands on `worker` with these functions. False: it must stop.
     pub fn obey<E: Display>(
         &self,
         worker: &mut W,
@@ -143,7 +143,7 @@ impl<W: Worker> Mailbox<W> {
         while let Some(command) = self.take() {
             match command {
                 Command::Status(reply) => reply.send(status(worker)),
-                // Whoever asked may have lost patience.
+                // The requester may have stopped waiting.
                 Command::Change(to, reply) => {
                     let changed = change(worker, &to).map_err(|error| error.to_string());
                     drop(reply.try_send(changed));
@@ -172,7 +172,7 @@ impl<W: Worker> AsFd for Mailbox<W> {
     }
 }
 
-/// Tells the main thread that the worker has ended, in whatever way.
+/// Signals the main thread that the worker has ended, for any reason.
 struct Farewell(Arc<EventFd>);
 
 impl Drop for Farewell {
@@ -187,9 +187,9 @@ pub struct Handle<W: Worker> {
     commands: SyncSender<Letter<W>>,
     wake: Arc<EventFd>,
     ended: Arc<EventFd>,
-    /// Readable once the worker has told its state.
+    /// Readable once the worker has sent its state.
     told: Arc<EventFd>,
-    /// Times that the worker has looked for a command.
+    /// Number of times that the worker has looked for a command.
     rounds: Arc<AtomicU64>,
     thread: JoinHandle<io::Result<W::Status>>,
 }
@@ -210,8 +210,8 @@ impl<W: Worker> Handle<W> {
         Ok(Self { commands: sender, wake, ended, told, rounds, thread })
     }
 
-    /// Hands the worker a command; says so if it takes none. What is answered takes the command back if it is set
-    /// before the worker sets it.
+    /// Sends the worker a command, or returns why it takes none. The sender takes the command back by setting the
+    /// returned flag before the worker does.
     fn send(&self, command: Command<W>) -> Result<Arc<AtomicBool>, &'static str> {
         let is_settled = Arc::new(AtomicBool::new(false));
         let letter = Letter { command, is_settled: is_settled.clone() };
@@ -220,16 +220,16 @@ impl<W: Worker> Handle<W> {
         Ok(is_settled)
     }
 
-    /// Has the worker look for commands.
+    /// Makes the worker look for commands.
     fn wake(&self) {
         // Full only after 2^64 commands.
         let _ = self.wake.write(1);
     }
 
-    /// Asks the worker for its state, and does not wait for it.
+    /// Requests the worker's state without waiting for it.
     fn ask(&self) -> Result<Receiver<W::Status>, &'static str> {
         let (sender, receiver) = sync_channel(1);
-        self.send(Command::Status(Reply { sender, told: self.told.clone() }))?;
+        self.send(Command::Status(WorkerReply { sender, told: self.told.clone() }))?;
         Ok(receiver)
     }
 
@@ -239,7 +239,7 @@ impl<W: Worker> Handle<W> {
         self.ask()?.recv_timeout(PATIENCE).map_err(|_| HANGS)
     }
 
-    /// Has the worker go over to something else; says why, if all is as before.
+    /// Applies a change to the worker. On an error the old state stays.
     pub fn change(&self, change: W::Change) -> Result<(), String> {
         self.change_within(change, CHANGE_PATIENCE)
     }
@@ -253,14 +253,13 @@ impl<W: Worker> Handle<W> {
         if !is_settled.swap(true, Ordering::AcqRel) {
             return Err("the packet thread does not look at its commands: it hangs".into());
         }
-        // It has begun, and nobody could say what is in force before it is done. One that ends instead drops
-        // the sender.
+        // The worker has begun, so the state in force is known only at its end. A worker that ends instead drops the
+        // sender.
         let answer = receiver.recv();
         answer.map_err(|_| "the packet thread has ended in the middle of a change")?
     }
 
-    /// Tells the worker to stop, and waits for it no longer than `patience`. A thread that hangs is
-    /// left to the end of the process.
+    /// Stops the worker, and waits for it at most for `patience`. A hanging thread ends with the process.
     pub(crate) fn stop(self, patience: Duration) -> io::Result<W::Status> {
         // A worker that takes no command may still have ended by itself.
         let told = self.send(Command::Stop);
@@ -283,8 +282,7 @@ impl<W: Worker> Handle<W> {
     }
 }
 
-/// Keeps SIGTERM, SIGINT and SIGHUP for [`supervise`]. Call it before any thread is started, so
-/// that all inherit it.
+/// Blocks SIGTERM, SIGINT and SIGHUP for [`supervise`]. Call it before any thread is started, so that all inherit it.
 pub fn block_signals() -> io::Result<SignalFd> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -295,9 +293,9 @@ pub fn block_signals() -> io::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, flags)?)
 }
 
-/// Runs `worker`, called `name` in logs, until SIGTERM or SIGINT, or until `desk` says so; answers its last
-/// state. Clients of the control socket at `control` get what `desk` answers, and SIGHUP asks it for
-/// [`Request::Reload`]. Without a `confinement` it only gives up capabilities.
+/// Runs `worker`, called `name` in logs, until SIGTERM, SIGINT or `desk` ends it, and returns its last state. `desk`
+/// answers the clients of the control socket at `control`; SIGHUP counts as [`Request::Reload`]. Without a
+/// `confinement` the process only gives up capabilities.
 pub fn supervise<W: Worker<Status: serde::Serialize>>(
     control: &Path,
     name: &dyn Display,
@@ -307,15 +305,15 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
     mut desk: impl Desk<W>,
 ) -> io::Result<W::Status> {
     let path = control;
-    // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in
-    // the socket's queue until it is served.
+    // Bound before the worker starts: a second daemon must not touch the traffic. Clients wait in the socket's queue
+    // until it is served.
     let mut control = ControlSocket::bind(path, confinement.unwrap_or(&Confinement::default()))?;
     let worker = Handle::start(worker)?;
     match confinement {
         Some(confinement) => confinement.confine(Task::Control)?,
         None => privileges::drop_unneeded()?,
     }
-    // A box that has waited for its devices waits no more.
+    // End the status text of a box that has waited for its devices.
     notify_systemd("READY=1\nSTATUS=");
     let mut watchdog = Watchdog::of_environment();
     let (version, started) = (env!("CARGO_PKG_VERSION"), Instant::now());
@@ -357,7 +355,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
             if watchdog.look(now, worker.rounds.load(Ordering::Relaxed)) {
                 notify_systemd("WATCHDOG=1");
             }
-            // An idle worker begins a round too.
+            // An idle worker must begin a round too.
             worker.wake();
         }
         let is_due = desk.next_timer().is_some_and(|at| at <= now);
@@ -377,7 +375,7 @@ pub fn supervise<W: Worker<Status: serde::Serialize>>(
     }
 }
 
-/// The worker's state on its way to all clients who wait for it.
+/// A pending request for the worker's state, on behalf of all waiting clients.
 struct Inquiry<W: Worker>(Option<Receiver<W::Status>>);
 
 impl<W: Worker> Default for Inquiry<W> {
@@ -387,9 +385,9 @@ impl<W: Worker> Default for Inquiry<W> {
 }
 
 impl<W: Worker<Status: serde::Serialize>> Inquiry<W> {
-    /// Asks the worker where clients wait for its state, and tells them what it has answered meanwhile.
+    /// Requests the worker's state if clients wait for it, and passes an answer on to them.
     fn go_on(&mut self, worker: &Handle<W>, desk: &impl Desk<W>, control: &mut ControlSocket) {
-        // Reading resets it; empty is fine.
+        // Reading resets the event; an empty one is fine.
         let _ = worker.told.read();
         let failed = |reason: &str| Answer::<W::Status>::Failed(reason.into());
         match self.0.as_ref().map(Receiver::try_recv) {
@@ -413,7 +411,7 @@ impl<W: Worker<Status: serde::Serialize>> Inquiry<W> {
     }
 }
 
-/// Tells systemd, if it started us and wants to know (sd_notify(3)).
+/// Notifies systemd, if it started this process and set up a socket (sd_notify(3)).
 pub(crate) fn notify_systemd(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
@@ -469,7 +467,7 @@ mod tests {
         assert_eq!(handle.stop(Duration::from_secs(10)).unwrap(), 1);
     }
 
-    /// Takes no command until the test lets it go.
+    /// A worker that takes no command until the test lets it continue.
     struct Hung(Receiver<()>);
 
     impl Worker for Hung {
@@ -481,7 +479,7 @@ mod tests {
         }
     }
 
-    /// Begins to take commands when the test lets it, and answers a change when the test lets it again.
+    /// Takes commands after a first message of the test, and answers a change after a second one.
     struct Late {
         go_on: Receiver<()>,
         begun: std::sync::mpsc::Sender<&'static str>,
@@ -520,7 +518,7 @@ mod tests {
             let other = scope.spawn(move || {
                 go_on.send(()).unwrap();
                 let what = begun.recv().unwrap();
-                // Longer than the patience of who asks.
+                // Longer than the requester waits.
                 std::thread::sleep(Duration::from_millis(1500));
                 go_on.send(()).unwrap();
                 what

@@ -1,23 +1,23 @@
-//! The watchdog of the service manager (sd_watchdog_enabled(3)), which ends a daemon that gives no sign of life. A
-//! daemon gives one for its worker, and not for its main thread, whose answers do not carry packets.
+//! The watchdog of the service manager (sd_watchdog_enabled(3)), which ends a daemon without signs of life. A
+//! daemon gives these signs for its worker: the main thread carries no packets.
 
 use std::env;
 use std::time::{Duration, Instant};
 
-/// Looks at the worker in each period: one that comes late is no reason to end a daemon.
+/// Looks at the worker in each watchdog period, so that one late look does not end the daemon.
 const LOOKS: u32 = 4;
 
-/// When the service manager is told that the worker lives.
+/// The schedule for signs of life.
 #[derive(Debug)]
 pub struct Watchdog {
     every: Duration,
     next: Instant,
-    /// Rounds of the worker at the look before.
+    /// Rounds of the worker at the previous look.
     rounds: u64,
 }
 
 impl Watchdog {
-    /// What the service manager has asked of this process; `None`: no signs of life.
+    /// Reads the watchdog settings from the environment; `None`: no signs of life needed.
     pub fn of_environment() -> Option<Self> {
         let period = env::var("WATCHDOG_USEC").ok()?;
         let watchdog = Self::of(&period, env::var("WATCHDOG_PID").ok().as_deref());
@@ -27,7 +27,7 @@ impl Watchdog {
         })
     }
 
-    /// `period` in microseconds; `pid`: the process that is meant, if not every.
+    /// `period` in microseconds. `pid`: the process that the settings are for; `None`: any.
     fn of(period: &str, pid: Option<&str>) -> Result<Option<Self>, String> {
         if pid.is_some_and(|pid| pid != std::process::id().to_string()) {
             return Ok(None);
@@ -45,7 +45,7 @@ impl Watchdog {
         self.next
     }
 
-    /// Looks at a worker that has begun so many rounds; whether it has begun one since the look before.
+    /// Looks at the worker's number of rounds. Returns whether it has begun a round since the previous look.
     pub fn look(&mut self, now: Instant, rounds: u64) -> bool {
         self.next = now + self.every;
         std::mem::replace(&mut self.rounds, rounds) != rounds

@@ -1,12 +1,12 @@
-//! Keeps the rule that has packets take a triangle: a process of its own, `forebay keep-triangle`, for the box has given up
-//! what that needs.
+//! The keeper of the rule that leads packets into a triangle. It is a separate process, `forebay keep-triangle`,
+//! because the box has given up the necessary privileges.
 //!
 //! ```text
 //!  the box ── "take", "leave", destinations ──► the keeper ── rtnetlink ──► rule, routes
 //! ```
-//! The rule is there while the box wants it and packets get through: the process looks at each message of the kernel, and
-//! `PERIOD` after the last look. When the box ends, however it ends, its end of the standard input closes: the process
-//! removes the rule, and the triangle if it has made that itself, and ends.
+//! The rule exists while the box wants it and the triangle forwards. The process checks at each message of the kernel,
+//! and `PERIOD` after the last check. When the box ends for any reason, its end of the pipe closes. The process then
+//! removes the rule, and the triangle if the process has made it, and ends.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,24 +20,24 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::SockProtocol;
 
-use super::link::Link;
+use super::link::TriangleLink;
 use super::{Names, Spec, check, follow_mtu, make, remove, routes};
 use crate::netlink::{self, Commands};
 use crate::service::privileges;
 use crate::service::supervisor::block_signals;
 
-/// At most this long between two looks: a quarter of the second in which packets take the plain route when something of the
-/// triangle is gone that the kernel does not tell of.
+/// Longest time between two checks. If a part of the triangle is gone and the kernel does not report that, packets are
+/// back on the plain route within a second. This is a quarter of that second.
 const PERIOD: Duration = Duration::from_millis(250);
-/// At least this long between two looks: what a routing daemon changes comes in one.
+/// Least time between two checks, so that the changes of a routing daemon are handled together.
 const SPACING: Duration = Duration::from_millis(20);
-/// At least this long between two looks at all routes: a full table takes the kernel some 100 ms to list.
+/// Least time between two looks at all routes: listing a full table takes the kernel some 100 ms.
 const ROUTES_PERIOD: Duration = Duration::from_secs(1);
-/// How long a start may take, and an end.
+/// Longest time for the start, and for the end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest line of a box: as many prefixes as a box can have.
+/// Longest line from a box in bytes: as many prefixes as a box can have.
 const LINE_MAX: usize = 1 << 22;
-/// What the process says once the triangle is there.
+/// Line that the process prints once the triangle is ready.
 const READY: &str = "ready\n";
 
 // include/uapi/linux/rtnetlink.h
@@ -45,22 +45,22 @@ const RTMGRP_LINK: u32 = 1;
 const RTMGRP_IPV4_ROUTE: u32 = 0x40;
 const RTMGRP_IPV6_ROUTE: u32 = 0x400;
 
-/// The keeper of a box, as the box sees it. When this is dropped the rule goes.
+/// The box's handle of its keeper. A drop removes the rule.
 #[derive(Debug)]
 pub struct Keeper {
     child: Child,
     said: ChildStdout,
-    /// What the process was told last: whether to take packets.
+    /// The last command: whether to lead packets into the triangle.
     is_taking: Option<bool>,
 }
 
 impl Keeper {
-    /// Starts the process with the privileges of the caller. With `CAP_SYS_ADMIN` it makes the triangle, and removes it at
-    /// its end; else the triangle has to be there.
+    /// Starts the process with the privileges of the caller. With `CAP_SYS_ADMIN` it makes the triangle, and removes it
+    /// at its end. Otherwise the triangle must exist.
     ///
     /// # Errors
     ///
-    /// What keeps it from starting, and what it says.
+    /// The failure to start, or the message of the process.
     pub fn start(spec: &Spec) -> io::Result<Self> {
         let mut program = Command::new("/proc/self/exe");
         program.arg("keep-triangle").arg(serde_json::to_string(spec)?);
@@ -77,7 +77,7 @@ impl Keeper {
         }
     }
 
-    /// All that the process says until `is_enough`, it ends, or its time is over.
+    /// Reads the output of the process until `is_enough`, until it ends, or until its time is over.
     fn hear(&mut self, is_enough: impl Fn(&str) -> bool) -> io::Result<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut text = Vec::new();
@@ -104,8 +104,8 @@ impl Keeper {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Has packets take the triangle, or the plain route. It does not wait; what could not be told is told with the next
-    /// call.
+    /// Leads packets into the triangle, or back to the plain route. Does not wait: a command for which there is no room
+    /// is repeated with the next call.
     pub fn set_taking(&mut self, taking: bool) {
         if self.is_taking == Some(taking) {
             return;
@@ -116,11 +116,11 @@ impl Keeper {
         self.is_taking = told.then_some(taking);
     }
 
-    /// Has packets to these destinations take the triangle, and to no others.
+    /// Leads only packets to these destinations into the triangle.
     ///
     /// # Errors
     ///
-    /// The process has ended, or takes nothing.
+    /// If the process has ended, or does not read.
     pub fn set_destinations(&mut self, to: &[IpNet]) -> io::Result<()> {
         let line = format!("{}\n", serde_json::to_string(to)?);
         let input = self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
@@ -144,14 +144,14 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // Until its standard output closes, so that nothing is left when the box has ended.
+        // Wait until its standard output closes, so that nothing is left when the box has ended.
         let _ = self.hear(|_| false);
     }
 }
 
-/// Is that process, until standard input ends.
+/// Runs as the keeper until standard input ends.
 pub fn run(spec: Spec) -> io::Result<()> {
-    // What is meant for the box reaches its whole process group or control group: the box ends it.
+    // Signals for the box reach its whole process group or control group. Ignore them: the box ends this process.
     let _signals = block_signals()?;
     let held = caps::read(None, CapSet::Effective).map_err(io::Error::other)?;
     let makes = held.contains(&Capability::CAP_SYS_ADMIN);
@@ -188,12 +188,12 @@ fn begin(spec: &Spec, makes: bool) -> io::Result<Begun> {
     let groups = RTMGRP_LINK | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE;
     let changes = netlink::subscribe(SockProtocol::NetlinkRoute, groups)?;
     let host = Commands::open()?;
-    // Of a box before this one, whose keeper was killed.
+    // The rule may be left from an earlier box whose keeper was killed.
     routes::leave(&host, &names)?;
     if !makes {
         routes::set(&host, spec, &names)?;
     }
-    let link = Link::named(&names.exit)?.ok_or(io::ErrorKind::NotFound)?;
+    let link = TriangleLink::named(&names.exit)?.ok_or(io::ErrorKind::NotFound)?;
     Ok(Begun {
         spec: spec.clone(),
         names,
@@ -207,20 +207,20 @@ fn begin(spec: &Spec, makes: bool) -> io::Result<Begun> {
     })
 }
 
-/// The process, once its triangle is there.
+/// The running keeper, once its triangle exists.
 struct Begun {
     spec: Spec,
     names: Names,
     host: Commands,
     changes: OwnedFd,
-    /// What was read of a line that is not whole.
+    /// Beginning of a line that is not complete.
     input: Vec<u8>,
     is_wanted: bool,
-    /// Something has changed since the routes were looked at.
+    /// The kernel has reported changes since the last look at the routes.
     has_changed: bool,
-    /// When the routes were looked at.
+    /// Time of the last look at the routes.
     routes_at: Instant,
-    /// The MTU of the start, for which the box has room.
+    /// The MTU at the start, which bounds the buffers of the box.
     mtu: u32,
 }
 
@@ -248,11 +248,11 @@ impl Begun {
         }
     }
 
-    /// Has the rule, the routes and the MTU be as they must be by now.
+    /// Updates rule, routes and MTU to the current state.
     fn look(&mut self) {
         let Self { spec, names, host, .. } = self;
         let is_whole = check(names).is_ok();
-        // Errors below go with what they are about, or are met again in the next look.
+        // Errors below either belong to a part that is gone, or the next check meets them again.
         if self.is_wanted && is_whole {
             let _ = follow_mtu(host, spec, names, self.mtu);
             if self.has_changed && self.routes_at.elapsed() >= ROUTES_PERIOD {
@@ -267,7 +267,7 @@ impl Begun {
         }
     }
 
-    /// Takes what the box says; false: it has ended.
+    /// Reads commands of the box; false: it has ended.
     fn read(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 1 << 14];
         let len = io::stdin().read(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! A way through a sendbox's process for what a machine routes, where the kernel has no better one.
+//! A path through a sendbox's process for the packets that a machine routes, if the kernel offers no better one.
 //!
 //! ```text
 //!   routing ── policy rule ──► fbin-NAME ═══ lan ┐ namespace forebay-NAME
@@ -9,16 +9,16 @@
 //!      │                            │ AF_XDP, back into fbout-NAME
 //!      └──────── shaped ─────── fbin-NAME
 //! ```
-//! The policy rule alone takes packets off their plain route, by a table with a route for each destination of a bundle. Two
-//! pairs of veths and the bridge bring them back at `fbout-NAME`, where the sendbox captures those of bundles; what the
-//! sendbox lets go crosses the bridge the other way. If the sendbox dies, the bridge still forwards. Rules in front of that
-//! one let packets pass that came out of a triangle, and, without `own`, the machine's own: nothing goes round in circles.
+//! Only the policy rule takes packets off their plain route, by a table with a route per destination of a bundle. Two
+//! pairs of veths and the bridge return them at `fbout-NAME`. There the sendbox captures the packets of bundles; its
+//! shaped packets cross the bridge the other way. If the sendbox dies, the bridge still forwards. Rules with higher
+//! priority exempt packets that came out of a triangle and, without `own`, the machine's own packets, so nothing loops.
 //!
-//! Both outer ends have one Ethernet address and no neighbours (`IFF_NOARP`), and the bridge learns none, so a frame is for
-//! the machine at whichever end it comes out. A packet is routed twice: its TTL falls by 2, and filters see it twice.
+//! Both outer ends have the same Ethernet address and no neighbours (`IFF_NOARP`), and the bridge learns no address. So
+//! the machine accepts a frame at either end. A packet is routed twice: its TTL falls by 2, and filters see it twice.
 //!
-//! [`make`] needs `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, as has the unit `forebay-triangle@NAME` and a box that is started by
-//! hand. The rule is kept by a process of the box ([`keeper`]) with `CAP_NET_ADMIN` alone.
+//! [`make`] needs `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`. The unit `forebay-triangle@NAME` has both, and so has a box that
+//! is started by hand. A process of the box ([`keeper`]) maintains the rule with `CAP_NET_ADMIN` alone.
 
 pub mod keeper;
 mod link;
@@ -31,26 +31,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use netlink_packet_route::link::LinkFlags;
 use serde::{Deserialize, Serialize};
 
-use self::link::{IFF_LOWER_UP, IFF_UP, Link};
+use self::link::TriangleLink;
 pub use self::routes::{PLAIN_MARK, PRIORITY, PROTOCOL};
 use crate::netlink::Commands;
 use crate::offload;
 use crate::port::MtuMax;
 
-/// A triangle as a sendbox needs it.
+/// The parameters of a triangle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// Name of the box, from which all other names follow.
     pub name: String,
-    /// The device that the packets leave through, whose MTU the triangle has.
+    /// The device that the packets leave through. The triangle has its MTU.
     pub wan: String,
-    /// The only device whose packets are taken; `None`: those of all.
+    /// The only device whose packets are taken; `None`: packets from any device.
     pub lan: Option<String>,
     /// Destinations of the bundles.
     pub to: Vec<IpNet>,
-    /// What the machine itself sends is taken, too.
+    /// Whether the machine's own packets are taken, too.
     pub own: bool,
 }
 
@@ -61,32 +62,32 @@ impl Spec {
     }
 }
 
-/// What the parts of a triangle are called: always the same of one box.
+/// The names of the parts of a triangle, which follow from the name of its box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The network namespace with the bridge.
     pub namespace: String,
-    /// The device that the routes lead to.
+    /// The device into which the routes lead.
     pub entrance: String,
-    /// The device that packets come back through, where the sendbox captures and sends.
+    /// The device through which packets come back, and at which the sendbox captures and sends.
     pub exit: String,
     /// The table with the routes.
     pub table: u32,
 }
 
-/// What names of namespaces begin with.
+/// Prefix of the names of namespaces.
 const NAMESPACE_PREFIX: &str = "forebay-";
-/// Longest name of a box that stands in names of devices as it is: those have at most 15 bytes.
+/// Longest box name that fits into names of devices, which have at most 15 bytes.
 const PLAIN_MAX: usize = 9;
-/// What numbers of tables begin with: `fb` in ASCII. The lower half follows from the box's name.
+/// Upper half of the numbers of tables: `fb` in ASCII. The lower half is a hash of the box's name.
 const TABLES: u32 = 0x6662_0000;
-/// What an alias of a device (ip-link(8)) begins with; name and WAN of the box follow.
+/// Prefix of the alias of a device (ip-link(8)); name and WAN of the box follow.
 const ALIAS: &str = "forebay triangle ";
-/// What the ends in the namespace are called.
+/// Names of the ends in the namespace.
 const INNER: [&str; 2] = ["lan", "wan"];
 
 impl Names {
-    /// Names of the parts of the triangle of the box called `name`.
+    /// The names for the triangle of the box called `name`.
     pub fn of(name: &str) -> Self {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         let hash = hash_of(name);
@@ -105,7 +106,7 @@ impl Names {
         }
     }
 
-    /// The outer ends, and what they reach in the namespace.
+    /// The outer ends, each with its inner end.
     fn ends(&self) -> [(&str, &str); 2] {
         [(&self.entrance, INNER[0]), (&self.exit, INNER[1])]
     }
@@ -117,18 +118,18 @@ impl Names {
     }
 }
 
-/// FNV-1a (draft-eastlake-fnv), which is the same in every version.
+/// FNV-1a (draft-eastlake-fnv), whose result never changes between versions.
 fn hash_of(name: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Makes a triangle, and removes what an earlier one of this name has left. No packet takes it before a [`keeper`] has put
-/// its rule there.
+/// Makes a triangle, and removes the rest of an earlier one of this name. No packet enters it before a [`keeper`] has
+/// installed its rule.
 ///
 /// # Errors
 ///
-/// Which step failed; then nothing is left. A triangle of another WAN and a device of somebody else stay.
+/// The step that failed; nothing is left then. A triangle of another WAN, and a foreign device, stay.
 pub fn make(spec: &Spec) -> io::Result<()> {
     let names = spec.names();
     for (device, _) in names.ends() {
@@ -137,15 +138,15 @@ pub fn make(spec: &Spec) -> io::Result<()> {
     remove(&names)?;
     let made = build(spec, &names);
     if made.is_err() {
-        // The first error says more.
+        // The first error is more useful.
         let _ = remove(&names);
     }
     made
 }
 
-/// Refuses to replace a device that no triangle of this box and WAN has left.
+/// Refuses to replace a device that does not belong to a triangle of this box and WAN.
 fn refuse_foreign(device: &str, spec: &Spec) -> io::Result<()> {
-    let Some(link) = Link::named(device)? else { return Ok(()) };
+    let Some(link) = TriangleLink::named(device)? else { return Ok(()) };
     if link.alias == alias(spec) {
         return Ok(());
     }
@@ -190,11 +191,11 @@ fn step(what: &str) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("making a triangle: {what}: {error}"))
 }
 
-/// How the machine treats what comes out of an outer end.
+/// Configures how the machine treats packets that come out of an outer end.
 fn set_up(device: &str, spec: &Spec) -> io::Result<()> {
     let own = if spec.own { "1" } else { "0" };
     for (key, value) in [
-        // Loose (RFC 3704): the way back to the hosts is through another device.
+        // Loose (RFC 3704): the route back to the hosts leads through another device.
         ("rp_filter", "2"),
         ("forwarding", "1"),
         ("send_redirects", "0"),
@@ -204,7 +205,7 @@ fn set_up(device: &str, spec: &Spec) -> io::Result<()> {
             .map_err(|error| io::Error::new(error.kind(), format!("{key}: {error}")))?;
     }
     for (key, value) in [("accept_ra", "0"), ("forwarding", "1")] {
-        // A kernel without IPv6 has none of its packets.
+        // Without IPv6 there is nothing to configure.
         match fs::write(format!("/proc/sys/net/ipv6/conf/{device}/{key}"), value) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             written => written?,
@@ -213,39 +214,39 @@ fn set_up(device: &str, spec: &Spec) -> io::Result<()> {
     Ok(())
 }
 
-/// The MTU of a triangle: that of the WAN, as far as AF_XDP carries it.
+/// The MTU of a triangle: the MTU of the WAN, limited to what AF_XDP supports.
 fn mtu_of(wan: &str) -> io::Result<u32> {
     Ok(offload::mtu(wan)?.min(MtuMax::here().bytes))
 }
 
-/// Removes a triangle: the rules first, so that packets take the plain route. What is not there is no error.
+/// Removes a triangle: the rules first, so that packets return to the plain route. Missing parts are no error.
 pub fn remove(names: &Names) -> io::Result<()> {
     let host = Commands::open()?;
     routes::remove(&host, names.table)?;
     for (device, _) in names.ends() {
-        if Link::named(device)?.is_some_and(|link| link.alias.starts_with(ALIAS)) {
+        if TriangleLink::named(device)?.is_some_and(|link| link.alias.starts_with(ALIAS)) {
             link::delete(&host, device)?;
         }
     }
     namespace::remove(&names.namespace)
 }
 
-/// Whether packets get through a triangle.
+/// Checks that packets pass a triangle.
 ///
 /// # Errors
 ///
-/// What is missing. Needs `CAP_NET_ADMIN` in the initial user namespace.
+/// The missing part. The check needs `CAP_NET_ADMIN` in the initial user namespace.
 pub fn check(names: &Names) -> Result<(), String> {
     let mut bridges = BTreeSet::new();
     for (device, _) in names.ends() {
         let said = |error: io::Error| format!("{device}: {error}");
-        let link = Link::named(device).map_err(said)?;
+        let link = TriangleLink::named(device).map_err(said)?;
         let link = link.ok_or_else(|| format!("{device} of the triangle is gone"))?;
-        if !link.has(IFF_UP) || !link.has(IFF_LOWER_UP) {
+        if !link.has(LinkFlags::Up | LinkFlags::LowerUp) {
             return Err(format!("{device} of the triangle is down"));
         }
         let inner = link.other_end().map_err(said)?;
-        let bridge = inner.and_then(|inner| inner.master.filter(|_| inner.has(IFF_UP)));
+        let bridge = inner.and_then(|inner| inner.master.filter(|_| inner.has(LinkFlags::Up)));
         bridges.insert(bridge.ok_or_else(|| format!("{device} leads to no bridge"))?);
     }
     match bridges.len() {
@@ -254,34 +255,36 @@ pub fn check(names: &Names) -> Result<(), String> {
     }
 }
 
-/// Gives the outer ends the MTU that the WAN has by now, if it is another: at most `most`.
+/// Sets the outer ends to the current MTU of the WAN, at most `most`.
 fn follow_mtu(host: &Commands, spec: &Spec, names: &Names, most: u32) -> io::Result<()> {
     let mtu = mtu_of(&spec.wan)?.min(most);
     for (device, _) in names.ends() {
-        let Some(link) = Link::named(device)?.filter(|link| link.mtu != mtu) else { continue };
+        let Some(link) = TriangleLink::named(device)?.filter(|link| link.mtu != mtu) else {
+            continue;
+        };
         link::set_mtu(host, &link, mtu)?;
     }
     Ok(())
 }
 
-/// A triangle, or parts of one, that may be left behind.
+/// A triangle, or a part of one, that may be left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Name of its box.
+pub struct FoundTriangle {
+    /// Name of the box.
     pub name: String,
-    /// The WAN of that box, where a device still says so.
+    /// The WAN of that box, if a device still names it.
     pub wan: Option<String>,
 }
 
-/// The triangles of the current network namespace, and namespaces of triangles whose other ends are gone.
-pub fn found() -> io::Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::new();
+/// The triangles of the current network namespace, and namespaces of triangles whose outer ends are gone.
+pub fn found() -> io::Result<Vec<FoundTriangle>> {
+    let mut found: Vec<FoundTriangle> = Vec::new();
     for alias in link::aliases()? {
         let Some((name, wan)) = alias.strip_prefix(ALIAS).and_then(|it| it.rsplit_once(" for "))
         else {
             continue;
         };
-        let one = Found { name: name.into(), wan: Some(wan.into()) };
+        let one = FoundTriangle { name: name.into(), wan: Some(wan.into()) };
         if !found.contains(&one) {
             found.push(one);
         }
@@ -290,13 +293,13 @@ pub fn found() -> io::Result<Vec<Found>> {
         let is_known = found.iter().any(|one| one.name == name);
         let file = format!("{NAMESPACE_PREFIX}{name}");
         if !is_known && !namespace::has_device(&file, INNER[0])? {
-            found.push(Found { name, wan: None });
+            found.push(FoundTriangle { name, wan: None });
         }
     }
     Ok(found)
 }
 
-/// Removes rules and routes of tables that none of `kept` has; answers how many rules.
+/// Removes rules and routes of tables that no triangle of `kept` uses, and returns the number of rules.
 pub fn remove_orphans(kept: &[Names]) -> io::Result<usize> {
     let host = Commands::open()?;
     let mut removed = 0;
@@ -308,7 +311,7 @@ pub fn remove_orphans(kept: &[Names]) -> io::Result<usize> {
     Ok(removed)
 }
 
-/// The file that the namespace of a triangle is mounted on.
+/// The file on which the namespace of a triangle is mounted.
 pub fn path_of(names: &Names) -> PathBuf {
     Path::new(namespace::FOLDER).join(&names.namespace)
 }

@@ -1,4 +1,4 @@
-//! Network namespaces with a name, as ip-netns(8) has them: a file in `/run/netns` that the namespace is mounted on.
+//! Named network namespaces as in ip-netns(8): each is mounted on a file in `/run/netns`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,18 +12,18 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::netlink::Commands;
 
-/// Where names of network namespaces are.
+/// Folder with the names of network namespaces.
 pub const FOLDER: &str = "/run/netns";
 
-/// A network namespace that was just made.
+/// A network namespace that was just created.
 pub struct Made {
     /// The namespace.
     pub file: File,
-    /// A socket there.
+    /// A socket in the namespace.
     pub commands: Commands,
 }
 
-/// Makes a network namespace with this name, in which IPv6 is off. Needs `CAP_SYS_ADMIN`.
+/// Creates a network namespace with this name and IPv6 disabled. Needs `CAP_SYS_ADMIN`.
 pub fn make(name: &str) -> io::Result<Made> {
     share_folder()?;
     let path = path_of(name);
@@ -43,7 +43,7 @@ pub fn make(name: &str) -> io::Result<Made> {
     })
 }
 
-/// Has what is mounted in the folder show in all other mount namespaces, as ip-netns(8) does.
+/// Makes mounts in the folder visible in all other mount namespaces, as ip-netns(8) does.
 fn share_folder() -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
     let shared = || {
@@ -51,7 +51,7 @@ fn share_folder() -> io::Result<()> {
         mount(None::<&str>, FOLDER, None::<&str>, how, None::<&str>)
     };
     match shared() {
-        // It is no place that something is mounted on yet.
+        // The folder is not a mount point yet.
         Err(Errno::EINVAL) => {
             let how = MsFlags::MS_BIND | MsFlags::MS_REC;
             mount(Some(FOLDER), FOLDER, None::<&str>, how, None::<&str>)?;
@@ -61,7 +61,7 @@ fn share_folder() -> io::Result<()> {
     }
 }
 
-/// Removes the name, and so the namespace, unless somebody holds it. One that is not there is no error.
+/// Removes the name, and with it the namespace, unless a process holds it. A missing one is no error.
 pub fn remove(name: &str) -> io::Result<()> {
     let path = path_of(name);
     match umount2(&path, MntFlags::MNT_DETACH) {
@@ -74,7 +74,7 @@ pub fn remove(name: &str) -> io::Result<()> {
     }
 }
 
-/// The names that begin so, without that.
+/// The names with this prefix, without the prefix.
 pub fn names(prefix: &str) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(FOLDER) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -89,7 +89,7 @@ pub fn has_device(name: &str, device: &'static str) -> io::Result<bool> {
     let file = File::open(path_of(name))?;
     apart(move || match setns(&file, CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(if_nametoindex(device).is_ok()),
-        // A file that no namespace is mounted on.
+        // No namespace is mounted on the file.
         Err(Errno::EINVAL) => Ok(false),
         Err(error) => Err(error.into()),
     })
@@ -99,7 +99,7 @@ fn path_of(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Runs `work` on a thread of its own, which may be moved.
+/// Runs `work` on a separate thread, which may change its namespace.
 fn apart<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,108 +1,86 @@
-//! The routes that lead into a triangle, and the rules that have packets take them (ip-rule(8)).
+//! The routes that lead into a triangle, and the rules that select these routes (ip-rule(8)).
 //!
 //! ```text
-//!  PRIORITY      what came out of this triangle, and without `own` what the machine sends, and [`PLAIN_MARK`]: go on at PRIORITY + 2
-//!  PRIORITY + 1  everything, or what comes in by `lan`: look into the triangle's table      <- the one rule that takes packets
-//!  PRIORITY + 2  nothing: where those of the first go on
+//!  PRIORITY      from this triangle, from the machine itself (without `own`), or marked [`PLAIN_MARK`]: go to PRIORITY + 2
+//!  PRIORITY + 1  all packets, or packets from `lan`: look up the triangle's table      <- the one rule that takes packets
+//!  PRIORITY + 2  no effect: the target of the first rules
 //! ```
-//! The table has a route for each destination of a bundle. What the main table sends elsewhere than to the WAN, of the same
-//! destinations, is thrown back to the rules that follow.
+//! The table has a route for each destination of a bundle. If the main table routes a part of a destination elsewhere
+//! than to the WAN, the table has a throw route for it: the rules that follow decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use nix::net::if_::if_nametoindex;
 
 use super::link::is_unsupported;
 use super::{Names, Spec};
-use crate::netlink::{
-    self, Commands, HEADER, NLM_F_CREATE, NLM_F_REPLACE, attribute, attribute_of,
-};
+use crate::netlink::{Commands, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use crate::rtnetlink::{self, FAMILIES, family_of, first};
 
-/// Where the rules stand: in front of the main table (32766) and of what most VPNs add just in front of that.
+/// Priority of the first rule: in front of the main table (32766), and of the rules that most VPNs add just in front of
+/// that.
 pub const PRIORITY: u32 = 26_100;
-/// Who has made a rule or route (`FRA_PROTOCOL`, `RTA_PROTOCOL`): no routing daemon has this number.
+/// Origin of a rule or route (`FRA_PROTOCOL`, `RTA_PROTOCOL`): no routing daemon uses this number.
 pub const PROTOCOL: u8 = 102;
-/// What is sent with this mark passes no triangle (`fwmark`): so the plain route of what the machine sends is asked for.
+/// Packets with this mark (`fwmark`) bypass all triangles. A lookup with the mark finds the plain route of the
+/// machine's own packets.
 pub const PLAIN_MARK: u32 = 0x6662_0001;
-/// Most routes of the main table that are thrown back: a machine with more of them routes like a backbone.
+/// Most throw routes for parts that the main table routes elsewhere. Only backbone routers have more such routes.
 const THROWN_MAX: usize = 4096;
-/// The next hop in the triangle, of the IPv4 service continuity prefix (RFC 7335): no host has it.
-const NEXT_HOP_V4: [u8; 4] = [192, 0, 0, 7];
+/// The next hop in the triangle, from the IPv4 service continuity prefix (RFC 7335): no host has this address.
+const NEXT_HOP_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 7);
 /// As [`NEXT_HOP_V4`]: fe80::1.
-const NEXT_HOP_V6: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+const NEXT_HOP_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-// include/uapi/linux/rtnetlink.h, fib_rules.h
-const RTM_NEWROUTE: u16 = 24;
-const RTM_DELROUTE: u16 = 25;
-const RTM_GETROUTE: u16 = 26;
-const RTM_NEWRULE: u16 = 32;
-const RTM_DELRULE: u16 = 33;
-const RTM_GETRULE: u16 = 34;
-const NLM_F_EXCL: u16 = 0x200;
-/// `struct rtmsg` and `struct fib_rule_hdr`, behind the header.
-const ROUTE_HEADER: usize = 12;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_GATEWAY: u16 = 5;
-const RTA_PREFSRC: u16 = 7;
-const RTA_MULTIPATH: u16 = 9;
-const RTA_TABLE: u16 = 15;
-const RTA_MARK: u16 = 16;
-const RTN_UNICAST: u8 = 1;
-const RTN_THROW: u8 = 9;
-const RTNH_F_ONLINK: u32 = 4;
-const RT_TABLE_COMPAT: u8 = 252;
-const RT_TABLE_MAIN: u32 = 254;
-const FRA_IIFNAME: u16 = 3;
-const FRA_GOTO: u16 = 4;
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_TABLE: u16 = 15;
-const FRA_PROTOCOL: u16 = 21;
-const FR_ACT_TO_TBL: u8 = 1;
-const FR_ACT_GOTO: u8 = 2;
-const FR_ACT_NOP: u8 = 3;
+/// Table number of a message that has the table in an attribute.
+const COMPAT_TABLE: u8 = 252;
 
-const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
-
-/// What the table does with packets to a destination.
+/// The table's decision for packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Into the triangle; what the machine sends has this source.
+    /// Into the triangle; the machine's own packets get this source.
     In(Option<IpAddr>),
-    /// On to the rules that follow.
+    /// Back to the rules that follow.
     Back,
 }
 
-/// Gives the table the routes that it should have by now, and no others.
+/// Updates the table to exactly the routes that it must have now.
 pub fn set(host: &Commands, spec: &Spec, names: &Names) -> io::Result<()> {
     let entrance = if_nametoindex(names.entrance.as_str())?;
     let wanted = wanted(spec)?;
     let present = present(host, names.table)?;
     for (net, way) in wanted.iter().filter(|(net, way)| present.get(*net) != Some(*way)) {
-        let body = route(*net, *way, names.table, entrance);
-        host.command(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &body)?;
+        let route = route(*net, *way, names.table, entrance);
+        host.execute(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, &route)?;
     }
     remove_routes(host, names.table, |net| wanted.contains_key(&net))
 }
 
-/// The routes of the table by now.
+/// The routes now in the table.
 fn present(host: &Commands, table: u32) -> io::Result<BTreeMap<IpNet, Way>> {
     let mut present = BTreeMap::new();
     for family in FAMILIES {
-        for message in host.dump(RTM_GETROUTE, &about(family))? {
-            let Some(of) = Route::parse(&message).filter(|of| of.is_ours(table)) else { continue };
-            let way = if of.kind == RTN_THROW { Way::Back } else { Way::In(of.source) };
-            present.insert(of.net, way);
+        for route in host.routes(family)?.iter().filter(|route| is_ours(route, table)) {
+            let Some(net) = rtnetlink::prefix(route) else { continue };
+            let source = first!(route.attributes, RouteAttribute::PrefSource);
+            let is_back = route.header.kind == RouteType::Throw;
+            let way =
+                if is_back { Way::Back } else { Way::In(source.and_then(rtnetlink::address)) };
+            present.insert(net, way);
         }
     }
     Ok(present)
 }
 
-/// The ways of all destinations that the table has to know.
+/// The decisions for all destinations that the table must have.
 fn wanted(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
     let mut wanted = elsewhere(spec)?;
     for net in &spec.to {
@@ -112,9 +90,10 @@ fn wanted(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
     Ok(wanted)
 }
 
-/// Networks within the destinations that the main table has routes to, but not through the WAN, and those that are never
+/// Networks within the destinations that the main table does not route through the WAN, and networks that are never
 /// routed.
 fn elsewhere(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
+    let kernel = Commands::open()?;
     let wan = if_nametoindex(spec.wan.as_str())?;
     let is_within = |net: &IpNet| {
         spec.to.iter().any(|to| to.contains(net) && to.prefix_len() < net.prefix_len())
@@ -124,11 +103,12 @@ fn elsewhere(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
         found.insert(net.parse().expect("a network"), Way::Back);
     }
     for family in FAMILIES {
-        for message in netlink::dump(RTM_GETROUTE, &about(family))? {
-            let Some(of) = Route::parse(&message) else { continue };
-            if of.table == RT_TABLE_MAIN && of.kind == RTN_UNICAST && !of.devices.contains(&wan) {
-                found.insert(of.net, Way::Back);
-            }
+        for route in kernel.routes(family)? {
+            let is_elsewhere = table_of(&route) == u32::from(RouteHeader::RT_TABLE_MAIN)
+                && route.header.kind == RouteType::Unicast
+                && !rtnetlink::devices(&route).contains(&wan);
+            let net = rtnetlink::prefix(&route).filter(|_| is_elsewhere);
+            found.extend(net.map(|net| (net, Way::Back)));
         }
     }
     found.retain(|net, _| is_within(net));
@@ -141,163 +121,123 @@ fn elsewhere(spec: &Spec) -> io::Result<BTreeMap<IpNet, Way>> {
     Ok(found)
 }
 
-/// The source of what the machine sends there through the WAN; `None`: the kernel chooses as it likes.
+/// The source of the machine's packets to `address` through the WAN; `None`: the kernel chooses.
 fn source_to(address: IpAddr, wan: &str) -> io::Result<Option<IpAddr>> {
     let wan = if_nametoindex(wan)?;
-    let (family, bits, bytes) = parts(IpNet::from(address));
-    let mut body = about(family);
-    body[1] = bits;
-    body.extend(attribute_of(RTA_DST, &bytes));
-    body.extend(number(RTA_OIF, wan));
-    body.extend(number(RTA_MARK, PLAIN_MARK));
-    let answer = netlink::ask(RTM_GETROUTE, &body)?;
-    // No route now is a matter of the conditions.
-    if netlink::refusal(&answer).is_err() {
-        return Ok(None);
-    }
-    let source = attribute(answer.get(HEADER + ROUTE_HEADER..).unwrap_or_default(), RTA_PREFSRC);
-    Ok(source.and_then(address_of))
-}
-
-/// A route.
-struct Route {
-    net: IpNet,
-    table: u32,
-    protocol: u8,
-    kind: u8,
-    source: Option<IpAddr>,
-    devices: Vec<u32>,
-}
-
-impl Route {
-    fn is_ours(&self, table: u32) -> bool {
-        self.table == table && self.protocol == PROTOCOL
-    }
-
-    fn parse(message: &[u8]) -> Option<Self> {
-        let fixed = message.get(HEADER..HEADER + ROUTE_HEADER)?;
-        let attributes = message.get(HEADER + ROUTE_HEADER..)?;
-        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
-        let address = match attribute(attributes, RTA_DST) {
-            Some(bytes) => address_of(bytes)?,
-            None if fixed[0] == FAMILIES[0] => IpAddr::from([0; 4]),
-            None => IpAddr::from([0; 16]),
-        };
-        let one = attribute(attributes, RTA_OIF).and_then(word);
-        // `struct rtnexthop`: length, flags, hops, device.
-        let mut hops = attribute(attributes, RTA_MULTIPATH).unwrap_or_default();
-        let several = std::iter::from_fn(move || {
-            let hop = hops.get(..8)?;
-            let len = usize::from(u16::from_ne_bytes([hop[0], hop[1]])).max(8);
-            hops = hops.get(len.next_multiple_of(4)..).unwrap_or_default();
-            word(&hop[4..])
-        });
-        Some(Self {
-            net: IpNet::new(address, fixed[1]).ok()?,
-            table: attribute(attributes, RTA_TABLE).and_then(word).unwrap_or(fixed[4].into()),
-            protocol: fixed[5],
-            kind: fixed[7],
-            source: attribute(attributes, RTA_PREFSRC).and_then(address_of),
-            devices: one.into_iter().chain(several).collect(),
-        })
-    }
-}
-
-/// The message that adds or deletes a route.
-fn route(net: IpNet, way: Way, table: u32, entrance: u32) -> Vec<u8> {
-    let (family, bits, bytes) = parts(net);
-    let kind = if way == Way::Back { RTN_THROW } else { RTN_UNICAST };
-    let is_v4 = family == FAMILIES[0];
-    let flags = if is_v4 && way != Way::Back { RTNH_F_ONLINK } else { 0 };
-    let mut body = vec![family, bits, 0, 0, RT_TABLE_COMPAT, PROTOCOL, 0, kind];
-    body.extend(flags.to_ne_bytes());
-    body.extend(attribute_of(RTA_DST, &bytes));
-    body.extend(number(RTA_TABLE, table));
-    if let Way::In(source) = way {
-        body.extend(number(RTA_OIF, entrance));
-        let next: &[u8] = if is_v4 { &NEXT_HOP_V4 } else { &NEXT_HOP_V6 };
-        body.extend(attribute_of(RTA_GATEWAY, next));
-        if let Some(source) = source {
-            body.extend(attribute_of(RTA_PREFSRC, &parts(source.into()).2));
+    let more = [RouteAttribute::Oif(wan), RouteAttribute::Mark(PLAIN_MARK)];
+    match rtnetlink::route(&rtnetlink::about_route(address, &more)) {
+        Ok(route) => {
+            Ok(first!(route.attributes, RouteAttribute::PrefSource).and_then(rtnetlink::address))
         }
+        // A missing route now is reported by the checks of conditions.
+        Err(_) => Ok(None),
     }
-    body
 }
 
-/// Removes the routes of the table that no one keeps.
+fn table_of(route: &RouteMessage) -> u32 {
+    let table = first!(route.attributes, RouteAttribute::Table).copied();
+    table.unwrap_or(route.header.table.into())
+}
+
+fn is_ours(route: &RouteMessage, table: u32) -> bool {
+    table_of(route) == table && route.header.protocol == PROTOCOL.into()
+}
+
+/// Makes the message that adds a route.
+fn route(net: IpNet, way: Way, table: u32, entrance: u32) -> RouteMessage {
+    let net = net.trunc();
+    let mut route = RouteMessage::default();
+    let header = &mut route.header;
+    header.address_family = family_of(&net);
+    header.destination_prefix_length = net.prefix_len();
+    header.table = COMPAT_TABLE;
+    header.protocol = PROTOCOL.into();
+    header.kind = if way == Way::Back { RouteType::Throw } else { RouteType::Unicast };
+    route.attributes =
+        vec![RouteAttribute::Destination(net.addr().into()), RouteAttribute::Table(table)];
+    if let Way::In(source) = way {
+        let next: IpAddr = match net {
+            IpNet::V4(_) => NEXT_HOP_V4.into(),
+            IpNet::V6(_) => NEXT_HOP_V6.into(),
+        };
+        if next.is_ipv4() {
+            header.flags = RouteFlags::Onlink;
+        }
+        route.attributes.push(RouteAttribute::Oif(entrance));
+        route.attributes.push(RouteAttribute::Gateway(next.into()));
+        route.attributes.extend(source.map(|source| RouteAttribute::PrefSource(source.into())));
+    }
+    route
+}
+
+/// Removes the routes of the table for which `keep` is false.
 fn remove_routes(host: &Commands, table: u32, keep: impl Fn(IpNet) -> bool) -> io::Result<()> {
     for family in FAMILIES {
-        for message in host.dump(RTM_GETROUTE, &about(family))? {
-            let Some(of) = Route::parse(&message) else { continue };
-            if !of.is_ours(table) || keep(of.net) {
+        for mut route in host.routes(family)?.into_iter().filter(|route| is_ours(route, table)) {
+            if rtnetlink::prefix(&route).is_none_or(&keep) {
                 continue;
             }
-            let (family, bits, bytes) = parts(of.net);
-            let mut body = vec![family, bits, 0, 0, RT_TABLE_COMPAT, PROTOCOL, 255, of.kind];
-            body.extend(0_u32.to_ne_bytes());
-            body.extend(attribute_of(RTA_DST, &bytes));
-            body.extend(number(RTA_TABLE, table));
-            gone_is_fine(host.command(RTM_DELROUTE, 0, &body))?;
+            route.header.table = COMPAT_TABLE;
+            route.header.scope = RouteScope::NoWhere;
+            route.header.flags = RouteFlags::empty();
+            route.attributes.retain(|it| {
+                matches!(it, RouteAttribute::Destination(_) | RouteAttribute::Table(_))
+            });
+            gone_is_fine(host.execute(libc::RTM_DELROUTE, 0, &route))?;
         }
     }
     Ok(())
 }
 
-/// Puts the rules there in front of the one that takes packets, and the one behind it.
+/// Adds the rules in front of the one that takes packets, and the target rule behind it.
 pub fn guard(host: &Commands, spec: &Spec, names: &Names) -> io::Result<()> {
     let own = (!spec.own).then_some("lo");
     for family in families(spec) {
-        let behind = rule(family, FR_ACT_NOP, PRIORITY + 2, names.table);
-        add(host, &behind)?;
+        add(host, rule(family, RuleAction::Nop, PRIORITY + 2, names.table))?;
         let devices = [names.entrance.as_str(), names.exit.as_str()].into_iter().chain(own);
-        let from = |device| attribute_of(FRA_IIFNAME, format!("{device}\0").as_bytes());
-        for selector in devices.map(from).chain([number(FRA_FWMARK, PLAIN_MARK)]) {
-            let mut pass = rule(family, FR_ACT_GOTO, PRIORITY, names.table);
-            pass.extend(selector);
-            pass.extend(number(FRA_GOTO, PRIORITY + 2));
-            add(host, &pass)?;
+        let from = devices.map(|device| RuleAttribute::Iifname(device.into()));
+        for selector in from.chain([RuleAttribute::FwMark(PLAIN_MARK)]) {
+            let mut pass = rule(family, RuleAction::Goto, PRIORITY, names.table);
+            pass.attributes.extend([selector, RuleAttribute::Goto(PRIORITY + 2)]);
+            add(host, pass)?;
         }
     }
     Ok(())
 }
 
-/// Has packets take the triangle.
+/// Adds the rule that leads packets into the triangle.
 pub fn take(host: &Commands, spec: &Spec, names: &Names) -> io::Result<()> {
     let own = (spec.own && spec.lan.is_some()).then_some(Some("lo"));
     for family in families(spec) {
         for device in [spec.lan.as_deref()].into_iter().chain(own) {
-            let mut take = rule(family, FR_ACT_TO_TBL, PRIORITY + 1, names.table);
-            if let Some(device) = device {
-                take.extend(attribute_of(FRA_IIFNAME, format!("{device}\0").as_bytes()));
-            }
-            add(host, &take)?;
+            let mut take = rule(family, RuleAction::ToTable, PRIORITY + 1, names.table);
+            take.attributes.extend(device.map(|device| RuleAttribute::Iifname(device.into())));
+            add(host, take)?;
         }
     }
     Ok(())
 }
 
-/// Has packets take the plain route.
+/// Removes the rule that leads packets into the triangle.
 pub fn leave(host: &Commands, names: &Names) -> io::Result<()> {
     remove_rules(host, |of| of.table == names.table && of.priority == PRIORITY + 1).map(drop)
 }
 
-/// Whether packets take the triangle: of each version of IP that the bundles have.
+/// Whether packets are led into the triangle, for each IP version of the bundles.
 pub fn is_taken(host: &Commands, spec: &Spec, names: &Names) -> io::Result<bool> {
-    let mut missing = families(spec);
-    for family in FAMILIES {
-        for message in rules(host, family)? {
-            let Some(of) = Rule::parse(&message) else { continue };
-            if of.table == names.table && of.priority == PRIORITY + 1 {
-                missing.remove(&family);
-            }
+    for family in families(spec) {
+        let rules = rules(host, family)?;
+        let mut rules = rules.iter().filter_map(Rule::read);
+        if !rules.any(|of| of.table == names.table && of.priority == PRIORITY + 1) {
+            return Ok(false);
         }
     }
-    Ok(missing.is_empty())
+    Ok(true)
 }
 
-/// Removes all rules and routes of a table; answers how many rules there were.
+/// Removes all rules and routes of a table, and returns the number of rules.
 pub fn remove(host: &Commands, table: u32) -> io::Result<usize> {
-    // That which takes packets goes first.
+    // The rule that takes packets must go first.
     let mut removed = remove_rules(host, |of| of.table == table && of.priority == PRIORITY + 1)?;
     removed += remove_rules(host, |of| of.table == table)?;
     remove_routes(host, table, |_| false)?;
@@ -308,12 +248,11 @@ pub fn remove(host: &Commands, table: u32) -> io::Result<usize> {
 pub fn tables(host: &Commands) -> io::Result<BTreeSet<u32>> {
     let mut tables = BTreeSet::new();
     for family in FAMILIES {
-        let rules = rules(host, family)?;
-        let of_rules = rules.iter().filter_map(|message| Rule::parse(message));
-        tables.extend(of_rules.map(|of| of.table));
-        let routes = host.dump(RTM_GETROUTE, &about(family))?;
-        let of_routes = routes.iter().filter_map(|message| Route::parse(message));
-        tables.extend(of_routes.filter(|of| of.protocol == PROTOCOL).map(|of| of.table));
+        let of_rules = rules(host, family)?;
+        tables.extend(of_rules.iter().filter_map(Rule::read).map(|of| of.table));
+        let routes = host.routes(family)?;
+        let of_routes = routes.iter().filter(|of| of.header.protocol == PROTOCOL.into());
+        tables.extend(of_routes.map(table_of));
     }
     Ok(tables)
 }
@@ -325,17 +264,17 @@ struct Rule {
 }
 
 impl Rule {
-    fn parse(message: &[u8]) -> Option<Self> {
-        let attributes = message.get(HEADER + ROUTE_HEADER..)?;
-        let word = |kind| Some(u32::from_ne_bytes(attribute(attributes, kind)?.try_into().ok()?));
-        (attribute(attributes, FRA_PROTOCOL)? == [PROTOCOL]).then_some(())?;
-        Some(Self { table: word(FRA_TABLE)?, priority: word(FRA_PRIORITY)? })
+    fn read(rule: &RuleMessage) -> Option<Self> {
+        let attributes = &rule.attributes;
+        attributes.contains(&RuleAttribute::Protocol(PROTOCOL.into())).then_some(())?;
+        let table = *first!(attributes, RuleAttribute::Table)?;
+        Some(Self { table, priority: *first!(attributes, RuleAttribute::Priority)? })
     }
 }
 
-/// All rules; none of a version of IP that the kernel does not have.
-fn rules(host: &Commands, family: u8) -> io::Result<Vec<Vec<u8>>> {
-    match host.dump(RTM_GETRULE, &about(family)) {
+/// All rules; none if the kernel lacks this IP version.
+fn rules(host: &Commands, family: AddressFamily) -> io::Result<Vec<RuleMessage>> {
+    match host.rules(family) {
         Err(error) if is_unsupported(&error) => Ok(Vec::new()),
         found => found,
     }
@@ -344,9 +283,9 @@ fn rules(host: &Commands, family: u8) -> io::Result<Vec<Vec<u8>>> {
 fn remove_rules(host: &Commands, is_meant: impl Fn(&Rule) -> bool) -> io::Result<usize> {
     let mut removed = 0;
     for family in FAMILIES {
-        for message in rules(host, family)? {
-            if Rule::parse(&message).is_some_and(|of| is_meant(&of)) {
-                gone_is_fine(host.command(RTM_DELRULE, 0, &message[HEADER..]))?;
+        for rule in rules(host, family)? {
+            if Rule::read(&rule).is_some_and(|of| is_meant(&of)) {
+                gone_is_fine(host.execute(libc::RTM_DELRULE, 0, &rule))?;
                 removed += 1;
             }
         }
@@ -361,47 +300,28 @@ fn gone_is_fine(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn add(host: &Commands, rule: &[u8]) -> io::Result<()> {
-    match host.command(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, rule) {
+fn add(host: &Commands, rule: RuleMessage) -> io::Result<()> {
+    match host.execute(libc::RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL, &rule) {
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
         added => added,
     }
 }
 
-/// `struct fib_rule_hdr` and what all rules have.
-fn rule(family: u8, action: u8, priority: u32, table: u32) -> Vec<u8> {
-    let mut body = vec![family, 0, 0, 0, RT_TABLE_COMPAT, 0, 0, action, 0, 0, 0, 0];
-    body.extend(number(FRA_PRIORITY, priority));
-    body.extend(number(FRA_TABLE, table));
-    body.extend(attribute_of(FRA_PROTOCOL, &[PROTOCOL]));
-    body
+/// The common part of all rules.
+fn rule(family: AddressFamily, action: RuleAction, priority: u32, table: u32) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    (rule.header.family, rule.header.action) = (family, action);
+    rule.header.table = COMPAT_TABLE;
+    rule.attributes = vec![
+        RuleAttribute::Priority(priority),
+        RuleAttribute::Table(table),
+        RuleAttribute::Protocol(PROTOCOL.into()),
+    ];
+    rule
 }
 
-/// The versions of IP that the bundles have.
-fn families(spec: &Spec) -> BTreeSet<u8> {
-    spec.to.iter().map(|net| parts(*net).0).collect()
-}
-
-/// A question about routes or rules of a family.
-fn about(family: u8) -> Vec<u8> {
-    let mut body = vec![0; ROUTE_HEADER];
-    body[0] = family;
-    body
-}
-
-fn number(kind: u16, value: u32) -> Vec<u8> {
-    attribute_of(kind, &value.to_ne_bytes())
-}
-
-/// Family, length and address of a network.
-fn parts(net: IpNet) -> (u8, u8, Vec<u8>) {
-    match net.network() {
-        IpAddr::V4(v4) => (FAMILIES[0], net.prefix_len(), v4.octets().to_vec()),
-        IpAddr::V6(v6) => (FAMILIES[1], net.prefix_len(), v6.octets().to_vec()),
-    }
-}
-
-fn address_of(bytes: &[u8]) -> Option<IpAddr> {
-    let v4 = <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
-    v4.or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
+/// The IP versions of the bundles.
+fn families(spec: &Spec) -> Vec<AddressFamily> {
+    let has = |family: &AddressFamily| spec.to.iter().any(|net| family_of(net) == *family);
+    FAMILIES.into_iter().filter(has).collect()
 }

@@ -3,14 +3,14 @@ use std::process::Command;
 use super::*;
 use crate::port::tests::{on_a_veth_pair, run};
 
-/// What a program prints.
+/// Output of a command.
 fn shown(command: &str) -> String {
     let words: Vec<&str> = command.split(' ').collect();
     let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Rules and routes of all triangles, and devices.
+/// All rules, routes and devices of triangles.
 fn left() -> String {
     let rules = ["ip rule", "ip -6 rule"].map(shown).concat();
     let rules: Vec<&str> = rules.lines().filter(|line| line.starts_with("26")).collect();
@@ -28,7 +28,7 @@ fn spec(name: &str) -> Spec {
     Spec { name: name.into(), wan: "left".into(), lan: None, to, own: false }
 }
 
-/// Has the machine route, wherever packets come from. Without any address it would refuse routes.
+/// Lets the machine route packets from any device. Without any address it would refuse routes.
 fn forward() {
     run("ip link set lo up");
     for (key, value) in
@@ -38,7 +38,7 @@ fn forward() {
     }
 }
 
-/// Removes a triangle where a test ends, however it does.
+/// Removes a triangle at the end of a test, even after a panic.
 struct Removed(Names);
 
 impl Drop for Removed {
@@ -47,7 +47,7 @@ impl Drop for Removed {
     }
 }
 
-/// A name that no other test has.
+/// A name that no other test uses.
 fn name(what: &str) -> String {
     format!("t{}{what}", std::process::id())
 }
@@ -83,7 +83,8 @@ fn a_triangle_is_made_checked_and_removed_whole() {
         assert!(!taken());
         routes::take(&host, &spec, &names).unwrap();
         assert!(taken());
-        // As packets from elsewhere, as those that come out of it, and as the machine's own.
+        // Routes of packets from elsewhere, of packets out of the triangle, and of the machine's
+        // own packets.
         let way = |from: &str| shown(&format!("ip route get 10.1.2.9{from}"));
         run("ip address add 10.1.1.2/24 dev left");
         run("ip route add 10.1.2.0/24 via 10.1.1.1");
@@ -97,13 +98,13 @@ fn a_triangle_is_made_checked_and_removed_whole() {
         routes::take(&host, &of_lan, &names).unwrap();
         run("ip address add 10.1.3.1/24 dev right");
         assert!(iif("right").contains(&names.entrance) && iif("left").contains("dev left"));
-        // The next start begins again, and the rule is not there before its keeper says so.
+        // A new start makes the triangle again; the rule appears only once its keeper installs it.
         make(&spec).unwrap();
         assert!(!taken());
         run("ip link set left mtu 1300");
         follow_mtu(&host, &spec, &names, 1420).unwrap();
         for (end, _) in names.ends() {
-            let link = Link::named(end).unwrap().unwrap();
+            let link = TriangleLink::named(end).unwrap().unwrap();
             assert_eq!((link.mtu, link.other_end().unwrap().unwrap().mtu), (1300, 1420));
             assert_eq!(offload::active(end).unwrap(), []);
         }
@@ -157,7 +158,7 @@ fn devices_of_somebody_else_are_left_alone() {
         let error = make(&spec).unwrap_err().to_string();
         assert!(error.contains("not a triangle's") && error.contains("--clean"), "{error}");
         remove(&names).unwrap();
-        assert!(Link::named(&names.entrance).unwrap().is_some());
+        assert!(TriangleLink::named(&names.entrance).unwrap().is_some());
         run(&format!("ip link del {}", names.entrance));
         make(&spec).unwrap();
         let other = Spec { wan: "right".into(), ..spec.clone() };
@@ -182,12 +183,12 @@ fn what_is_missing_is_said_and_found() {
         make(&spec).unwrap();
         inside("link set wan down");
         assert!(check(&names).unwrap_err().contains("is down"), "{:?}", check(&names));
-        let of = |found: &[Found]| found.iter().filter(|it| it.name == spec.name).count();
+        let of = |found: &[FoundTriangle]| found.iter().filter(|it| it.name == spec.name).count();
         assert_eq!(of(&found().unwrap()), 1);
         run(&format!("ip link del {}", names.exit));
         assert!(check(&names).unwrap_err().contains("is gone"));
         run(&format!("ip link del {}", names.entrance));
-        // The namespace alone, and the rules.
+        // Only the namespace and the rules are left.
         assert_eq!(of(&found().unwrap()), 1);
         assert!(
             remove_orphans(std::slice::from_ref(&names)).unwrap() == 0 && left().contains("26100")

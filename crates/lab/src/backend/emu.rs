@@ -1,38 +1,28 @@
 //! Real kernel TCP between network namespaces over an emulated link.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, Read as _};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use forebay_core::qdisc::written_out;
-use forebay_core::random::Streams;
-use forebay_core::record::{FlowRecord, LinkRecord, PacketRecord, RunRecord};
+use forebay_core::bundle::tuning::Tuning;
+use forebay_core::record::{LinkRecord, PacketRecord, RunRecord};
 use forebay_core::spec::{Spec, SpecError, nearest};
 use forebay_core::traffic::Receiving;
-use forebay_core::units::Ratio;
 use forebay_host::agent;
 use forebay_host::agent::rules::Choice;
-use forebay_host::daemon::config::DatapathKind;
-use forebay_host::live::named;
+use forebay_scenario::{self as plan, Platform};
 use forebay_testbed::emulator::{HEADER_BYTES, headers_file, packets_file, read_packets};
-use forebay_testbed::scenario::{
-    self, AgentSpec, Algorithm, Attack, BundleSpec, Fault, FaultProgram, FaultTarget, LinkChange,
-    LinkSpec, OwnLinks, PairSpec, Reading, Request, Scenario, Upset, Workload, WorkloadKind,
-};
-use forebay_testbed::{Phase, TestbedError};
+use forebay_testbed::{Phase, TestbedError, kernel_name};
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
 
-use super::{Backend, BackendError, Progress};
-use crate::algorithms::{self, known};
+use super::{Backend, BackendError, RunProgress};
+use crate::metrics::{PacketLog, RunRows};
 use crate::plan::Experiment;
-use crate::plan::experiment::{self as plan, Platform};
-use crate::rows::{PacketLog, RunRows};
+use forebay_policy::algorithms::known;
 
 /// The back end.
 pub struct Emu;
@@ -70,40 +60,34 @@ impl Backend for Emu {
         check_links(experiment)?;
         check_receivers(experiment)?;
         check_boxes(experiment)?;
-        // Said before a folder for results is made.
+        // Checked before a folder for results is created.
         if !nix::unistd::geteuid().is_root() {
             return Err(BackendError::Unavailable(TestbedError::NotRoot.to_string()));
         }
         experiment.flows.iter().try_for_each(check_cc)?;
-        scenario(experiment).map(drop)
+        check_windows(experiment)?;
+        experiment.flows.iter().try_for_each(|flow| check_schedule(experiment, flow))
     }
 
     fn run(
         &self,
         experiment: &Experiment,
         directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
-        let Plan { scenario, flows } = with_traces(experiment, directory)?;
-        rows(experiment, emulate(&scenario, directory, progress)?, directory, &flows)
+        let run = emulate(experiment, false, directory, progress)?;
+        let started_ns = run.started_ns;
+        let files = run.links.iter().map(|link| packets_file(directory, &link.name));
+        let packets = files.map(|path| PacketLog::File { path, started_ns }).collect();
+        Ok(RunRows { run: run.since_start(), packets })
     }
-}
-
-/// What the testbed runs, the traces of its links written into `directory`.
-fn with_traces(experiment: &Experiment, directory: &Path) -> Result<Plan, BackendError> {
-    let mut plan = scenario(experiment)?;
-    plan.scenario.forward.trace = write_trace(&experiment.forward, "forward", directory)?;
-    plan.scenario.reverse.trace = write_trace(&experiment.reverse, "reverse", directory)?;
-    for (own, links) in experiment.own_links.iter().zip(&mut plan.scenario.own_links) {
-        links.forward.trace = write_trace(&own.there, &own.pair, directory)?;
-    }
-    Ok(plan)
 }
 
 fn emulate(
-    scenario: &Scenario,
+    experiment: &Experiment,
+    keeps_headers: bool,
     directory: &Path,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
 ) -> Result<RunRecord, BackendError> {
     let mut report = |step: forebay_testbed::Progress| {
         let phase = match step.phase {
@@ -114,26 +98,25 @@ fn emulate(
             Phase::Collecting => "collecting".into(),
         };
         let done = step.elapsed_ns as f64 / step.total_ns.max(1) as f64;
-        progress(Progress { phase, done: done.min(1.0) });
+        progress(RunProgress { phase, done: done.min(1.0) });
     };
-    forebay_testbed::run(scenario, directory, &mut report).map_err(|error| match error {
+    let run = forebay_testbed::run(experiment, keeps_headers, directory, &mut report);
+    run.map_err(|error| match error {
         TestbedError::NotRoot => BackendError::Unavailable(error.to_string()),
         _ if error.is_of_a_box() => BackendError::BoxDied(error.to_string()),
         _ => BackendError::Failed(error.to_string()),
     })
 }
 
-/// Runs `experiment` as [`Emu`] does. Then `visit` is told of every packet, in order of arrival: number of the link,
-/// what became of the packet, and the first bytes of its frame as it arrived.
+/// Runs `experiment` as [`Emu`] does. Afterwards passes every packet to `visit` in order of arrival: number
+/// of the link, the packet's record, and the first bytes of its frame on arrival.
 pub(crate) fn capture(
     experiment: &Experiment,
     directory: &Path,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
     mut visit: impl FnMut(usize, &PacketRecord, &[u8]),
 ) -> Result<(), BackendError> {
-    let plan = with_traces(experiment, directory)?;
-    let scenario = Scenario { keeps_headers: true, ..plan.scenario };
-    let record = emulate(&scenario, directory, progress)?;
+    let record = emulate(experiment, true, directory, progress)?;
     let open = |link| Frames::open(directory, link);
     let mut links = record.links.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     loop {
@@ -145,7 +128,7 @@ pub(crate) fn capture(
     }
 }
 
-/// The packets of a link that were not read yet, in order of arrival.
+/// The unread packets of a link, in order of arrival.
 struct Frames<'a> {
     link: &'a str,
     packets: std::iter::Peekable<std::vec::IntoIter<PacketRecord>>,
@@ -181,11 +164,11 @@ fn failed(link: &str, reason: &dyn std::fmt::Display) -> BackendError {
     BackendError::Failed(format!("packets of {link}: {reason}"))
 }
 
-/// Refuses links that the emulator is not made of.
+/// Refuses kinds of links that the emulator lacks.
 fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
-    let walking = experiment.links().find(|(_, link)| !link.walks.is_empty());
+    let walking = experiment.links().find(|link| !link.walks.is_empty());
     let own = || experiment.own_links.iter().flat_map(|own| [&own.there, &own.back]);
-    let (key, has) = match walking.as_ref().map(|(name, _)| name.as_str()) {
+    let (key, has) = match walking.map(|link| link.name.as_str()) {
         _ if !experiment.paths.is_empty() => ("bottleneck.paths", "one path"),
         _ if !experiment.hops.is_empty() => ("bottleneck.hops", "one link each way"),
         _ if !experiment.own_links.is_empty() && !experiment.routed => {
@@ -208,7 +191,7 @@ fn check_links(experiment: &Experiment) -> Result<(), BackendError> {
     Err(BackendError::Unsupported(reason))
 }
 
-/// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is the hosts' own.
+/// Refuses receivers that acknowledge otherwise than the hosts' kernel; how they read is up to the hosts.
 fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
     for plan::Flow { name, receiving, .. } in &experiment.flows {
         let acknowledging = Receiving { read_rate: None, buffer: None, ..*receiving };
@@ -220,7 +203,7 @@ fn check_receivers(experiment: &Experiment) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Refuses what real boxes cannot be made to do.
+/// Refuses settings that real boxes lack.
 fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
     let refused = |reason: String| Err(BackendError::Unsupported(reason));
     if let Some(uplink) = &experiment.uplink {
@@ -236,6 +219,12 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
         );
     }
     for bundle in &experiment.bundles {
+        if bundle.tuning != Tuning::DEFAULT {
+            let name = &bundle.name;
+            return refused(format!(
+                "bundle.{name}.tuning: the boxes of the back end emu run with the defaults, allowed with sim"
+            ));
+        }
         for (key, jitter) in
             [("report_jitter", bundle.report_jitter), ("timestamp_jitter", bundle.timestamp_jitter)]
         {
@@ -264,54 +253,8 @@ fn check_boxes(experiment: &Experiment) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// A scenario, and what each of its workloads stands for: the place of its flow in the experiment and
-/// the number of its first connection there.
-struct Plan {
-    scenario: Scenario,
-    flows: Vec<(usize, u32)>,
-}
-
-/// The kernel's name of a congestion control.
-fn kernel_name(cc: &Spec) -> &str {
-    if cc.kind == "newreno" { "reno" } else { &cc.kind }
-}
-
-/// What the sockets of a flow are to have: a name that the kernel knows, or the key of an algorithm that
-/// the run brings along.
-fn socket_cc(flow: &plan::Flow) -> String {
-    match flow.platform {
-        None | Some(Platform::Kernel) => kernel_name(&flow.cc).to_string(),
-        Some(Platform::Agent | Platform::Bpf) => flow.cc_name(),
-    }
-}
-
-/// The algorithms that the run brings along, each once.
-fn algorithms(experiment: &Experiment) -> Vec<Algorithm> {
-    let mut all: Vec<Algorithm> = Vec::new();
-    for flow in experiment.flows.iter().filter(|flow| flow.is_tcp()) {
-        let platform = match flow.platform {
-            None | Some(Platform::Kernel) => continue,
-            Some(Platform::Agent) => scenario::Platform::Agent(flow.cc.clone()),
-            Some(Platform::Bpf) => scenario::Platform::Bpf(flow.cc.kind.clone()),
-        };
-        let key = flow.cc_name();
-        if all.iter().all(|algorithm| algorithm.key != key) {
-            all.push(Algorithm { key, platform });
-        }
-    }
-    all
-}
-
-/// The files in Python of algorithms that an agent runs, each once.
-fn files_in_python(experiment: &Experiment) -> Vec<PathBuf> {
-    let in_agent = experiment.flows.iter().filter(|it| it.platform == Some(Platform::Agent));
-    let files: BTreeSet<&Path> =
-        in_agent.filter_map(|flow| algorithms::python(&flow.cc.kind)).collect();
-    files.into_iter().map(Path::to_path_buf).collect()
-}
-
-/// Refuses parameters, which a kernel's algorithm does not take, and algorithms that the kernel neither
-/// has nor can load. Of those that the run brings along: whether the kernel can hold them.
+/// Refuses parameters, because a kernel's algorithm takes none, and algorithms that the kernel neither has
+/// nor can load. For algorithms that the run brings along: refuses those that the kernel cannot hold.
 fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     let refused = |allowed: &str| {
         let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
@@ -326,7 +269,7 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
         None | Some(Platform::Kernel) => {}
         Some(Platform::Agent) => drop(Choice::new(known(), flow.cc.clone()).map_err(within)?),
         Some(Platform::Bpf) => {
-            let kind = agent::native::Kind::named(&flow.cc.kind);
+            let kind = agent::native::KernelAlgorithm::named(&flow.cc.kind);
             kind.map_err(|allowed| {
                 let (name, cc) = (&flow.name, flow.cc_name());
                 let reason = format!("flow.{name}.cc = {cc}: this program has in BPF {allowed}");
@@ -345,7 +288,7 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     }
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
     let answer = socket.and_then(|socket| {
-        setsockopt(&socket, TcpCongestion, &OsString::from(kernel_name(&flow.cc)))
+        setsockopt(&socket, TcpCongestion, &OsString::from(kernel_name(&flow.cc.kind)))
     });
     if answer == Err(Errno::ENOENT) {
         let available = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -355,13 +298,13 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// What is allowed instead of `cc`, which is neither in the kernel nor a module of it; `available`: names as the
+/// The allowed names instead of `cc`, which is neither in the kernel nor a module; `available`: names as the
 /// kernel lists them.
 fn of_kernel(cc: &Spec, available: &str) -> String {
     let names: Vec<&str> = available.split_whitespace().collect();
     let mut allowed =
         format!("one that this kernel, or a module installed for it, has: {}", names.join(", "));
-    if let Some(name) = nearest(kernel_name(cc), &names) {
+    if let Some(name) = nearest(kernel_name(&cc.kind), &names) {
         allowed += &format!("; nearest is {name}");
     }
     if known().named(&cc.kind).is_some() {
@@ -370,299 +313,27 @@ fn of_kernel(cc: &Spec, available: &str) -> String {
     allowed
 }
 
-fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn scenario(experiment: &Experiment) -> Result<Plan, BackendError> {
-    let mut flows = Vec::new();
-    let mut pairs: Vec<PairSpec> = Vec::new();
-    for name in &experiment.pairs {
-        let bundle = |reversed| {
-            let mut bundles = experiment.bundles.iter();
-            bundles.find(|bundle| bundle.pair == *name && bundle.reversed == reversed)
-        };
-        let mut workloads = Vec::new();
-        for (place, flow) in experiment.flows.iter().enumerate() {
-            if flow.pair == *name {
-                for (number, workload) in (0..).zip(workloads_of(experiment, flow)?) {
-                    flows.push((place, number));
-                    workloads.push(workload);
-                }
-            }
-        }
-        pairs.push(PairSpec {
-            name: name.clone(),
-            forward_bundle: bundle(false).map(bundle_spec),
-            reverse_bundle: bundle(true).map(bundle_spec),
-            initial_windows: [
-                initial_window(experiment, name, false)?,
-                initial_window(experiment, name, true)?,
-            ],
-            workloads,
-        });
-    }
-    let faults = experiment.faults.iter().map(|fault| fault_spec(experiment, fault)).collect();
-    let attack = experiment.attack.as_ref().map(|attack| Attack {
-        at_ns: ns(attack.at),
-        target: target(experiment, &attack.bundle, attack.end),
-        messages: attack.messages,
-    });
-    let scenario = Scenario {
-        seed: experiment.seed,
-        stop_ns: ns(experiment.stop),
-        drain_ns: ns(experiment.drain),
-        ecn: experiment.ecn,
-        forward: link_spec(&experiment.forward),
-        reverse: link_spec(&experiment.reverse),
-        own_links: experiment.own_links.iter().map(|own| own_links(experiment, own)).collect(),
-        routed: experiment.routed,
-        pairs,
-        algorithms: algorithms(experiment),
-        agent: AgentSpec {
-            report: experiment.agent.report.to_string(),
-            period_ns: ns(experiment.agent.period),
-            python: files_in_python(experiment),
-        },
-        faults,
-        upsets: experiment.upsets.iter().map(|it| upset_spec(experiment, it)).collect(),
-        attack,
-        keeps_headers: false,
-    };
-    Ok(Plan { scenario, flows })
-}
-
-/// The initial window of all that TCP sends from A to B between the sites of `pair`, or back; `None` where the
-/// kernel's own will do. A route says it, so flows that share one and ask for different ones are refused.
-fn initial_window(
-    experiment: &Experiment,
-    pair: &str,
-    reversed: bool,
-) -> Result<Option<u32>, BackendError> {
-    let share =
-        |flow: &&plan::Flow| flow.pair == pair && flow.reversed == reversed && flow.is_tcp();
-    let mut flows = experiment.flows.iter().filter(share);
-    let Some(first) = flows.next() else { return Ok(None) };
-    let (one, window) = (&first.name, first.initial_window);
-    if let Some(plan::Flow { name, initial_window, .. }) =
-        flows.find(|flow| flow.initial_window != window)
-    {
-        return Err(BackendError::Unsupported(format!(
-            "flow.{name}.initial_window = {initial_window}: the back end emu has one for all flows that send \
-             the same way between a pair of sites, allowed is that of flow.{one}, {window}, or another pair"
-        )));
-    }
-    Ok((window != plan::INITIAL_WINDOW).then_some(window))
-}
-
-/// Writes the trace of a link where the emulator reads it.
-fn write_trace(
-    link: &plan::Link,
-    name: &str,
-    directory: &Path,
-) -> Result<Option<PathBuf>, BackendError> {
-    let Some(trace) = &link.trace else { return Ok(None) };
-    let path = directory.join(format!("link-{name}.trace"));
-    let written = std::fs::write(&path, trace.to_string());
-    written.map_err(|error| BackendError::Failed(format!("{}: {error}", path.display())))?;
-    Ok(Some(path))
-}
-
-fn link_spec(link: &plan::Link) -> LinkSpec {
-    let change = |change: &plan::Change| LinkChange {
-        at_ns: ns(change.at),
-        rate_bps: change.rate.map(|rate| rate.as_bits_per_sec()),
-        delay_ns: change.delay.map(ns),
-        loss: change.loss.map(Ratio::as_f64),
-    };
-    LinkSpec {
-        rate_bps: link.rate.map(|rate| rate.as_bits_per_sec()),
-        // A file, which is written once there is a folder for it.
-        trace: None,
-        delay_ns: ns(link.delay),
-        loss: link.loss,
-        message_loss: link.message_loss,
-        jitter_ns: ns(link.jitter),
-        batch_ns: ns(link.batch),
-        reorder: link.reorder,
-        reorder_packets: link.reorder_packets,
-        qdisc: link.qdisc.clone(),
-        changes: link.changes.iter().map(change).collect(),
-    }
-}
-
-fn own_links(experiment: &Experiment, own: &plan::OwnLink) -> OwnLinks {
-    let pair = experiment.pairs.iter().position(|pair| *pair == own.pair);
-    OwnLinks {
-        pair: pair.expect("every link's pair is listed"),
-        names: experiment.way_names(&own.pair),
-        forward: link_spec(&own.there),
-        reverse: link_spec(&own.back),
-    }
-}
-
-/// `cc` as the configuration of a sendbox has it: a class in Python by its file.
-fn of_sendbox(cc: &Spec) -> Spec {
-    match algorithms::python(&cc.kind) {
-        Some(file) => named::of(file, Some(cc.kind.as_str())),
-        None => cc.clone(),
-    }
-}
-
-fn bundle_spec(bundle: &plan::Bundle) -> BundleSpec {
-    BundleSpec {
-        name: bundle.name.clone(),
-        cc: of_sendbox(&bundle.cc),
-        // A box's file has other defaults.
-        qdisc: written_out(&bundle.qdisc).expect("checked with the plan"),
-        datapath: if bundle.in_kernel { DatapathKind::Kernel } else { DatapathKind::User },
-        supervised: bundle.supervised,
-        min_rate_bps: bundle.min_rate.map(|rate| rate.as_bits_per_sec()),
-        max_rate_bps: bundle.max_rate.map(|rate| rate.as_bits_per_sec()),
-        unseen: bundle.unseen,
-        clock: bundle.clock.clone(),
-    }
-}
-
-fn workloads_of(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<Workload>, BackendError> {
-    let starting = |start: Duration, name: String, kind: WorkloadKind| Workload {
-        name,
-        cc: socket_cc(flow),
-        reversed: flow.reversed,
-        start_ns: ns(start),
-        stop_ns: ns(flow.stop),
-        dscp: flow.dscp,
-        ttl: flow.ttl,
-        reading: Reading {
-            rate_bps: flow.receiving.read_rate.map(|rate| rate.as_bits_per_sec()),
-            buffer_bytes: flow.receiving.buffer.map(|bytes| bytes.as_u64()),
-        },
-        kind,
-    };
-    let one = |kind| Ok(vec![starting(flow.start, flow.name.clone(), kind)]);
-    // A name that no plan can contain, so it meets no other workload's.
-    let numbered = |number: u32, kind| {
-        starting(flow.start_of(number), format!("{}#{number}", flow.name), kind)
-    };
-    // A workload starts at once: connections that do not are workloads of their own.
-    let apart = |kind: &dyn Fn() -> WorkloadKind| {
-        Ok((0..flow.connections()).map(|number| numbered(number, kind())).collect())
-    };
-    match &flow.traffic {
-        plan::Traffic::Greedy { .. } if !flow.other_starts.is_empty() => {
-            apart(&|| WorkloadKind::Greedy { flows: 1 })
-        }
-        plan::Traffic::Ping { .. } if !flow.other_starts.is_empty() => {
-            apart(&|| WorkloadKind::Ping { loops: 1 })
-        }
-        plan::Traffic::Video { video, .. } if !flow.other_starts.is_empty() => {
-            apart(&|| WorkloadKind::Video { clients: 1, video: video.clone() })
-        }
-        plan::Traffic::Video { flows, video } => {
-            one(WorkloadKind::Video { clients: *flows, video: video.clone() })
-        }
-        plan::Traffic::Greedy { flows } => one(WorkloadKind::Greedy { flows: *flows }),
-        plan::Traffic::Ping { loops } => one(WorkloadKind::Ping { loops: *loops }),
-        plan::Traffic::Datagrams { flows, rate, packet_bytes, timing } => {
-            let streams = Streams::new(experiment.seed).part("datagrams");
-            let one = |number| {
-                let name = format!("{}#{number}", flow.name);
-                let kind = WorkloadKind::Datagrams {
-                    rate_bps: rate.as_bits_per_sec(),
-                    packet_bytes: *packet_bytes,
-                    timing: *timing,
-                    seed: streams.stream(&name).bits(),
-                };
-                numbered(number, kind)
-            };
-            Ok((0..*flows).map(one).collect())
-        }
-        plan::Traffic::Requests(load) => {
-            let schedule = experiment
-                .schedule(flow)
-                .map_err(|error| BackendError::Unsupported(format!("{}: {error}", flow.name)))?;
-            let schedule = schedule.unwrap_or_default();
-            let requests = schedule.requests().iter().map(|request| Request {
-                at_ns: ns(flow.start + request.at),
-                size_bytes: request.size.as_u64(),
-                connection: request.connection,
-            });
-            let schedule = requests.collect();
-            one(WorkloadKind::Requests { connections: load.connections, schedule })
+/// Refuses different initial windows on one route: the window is a property of the route.
+fn check_windows(experiment: &Experiment) -> Result<(), BackendError> {
+    for flow in experiment.flows.iter().filter(|flow| flow.is_tcp()) {
+        let shares = |it: &&plan::Flow| it.pair == flow.pair && it.reversed == flow.reversed;
+        let first = experiment.flows.iter().filter(|it| it.is_tcp()).find(shares);
+        let Some(plan::Flow { name: one, initial_window: window, .. }) = first else { continue };
+        let plan::Flow { name, initial_window, .. } = flow;
+        if initial_window != window {
+            return Err(BackendError::Unsupported(format!(
+                "flow.{name}.initial_window = {initial_window}: the back end emu has one for all flows that send \
+                 the same way between a pair of sites, allowed is that of flow.{one}, {window}, or another pair"
+            )));
         }
     }
+    Ok(())
 }
 
-fn fault_spec(experiment: &Experiment, fault: &plan::Fault) -> Fault {
-    Fault {
-        at_ns: ns(fault.at),
-        program: match &fault.program {
-            plan::FaultProgram::Box { bundle, end } => {
-                FaultProgram::Box(target(experiment, bundle, *end))
-            }
-            plan::FaultProgram::Agent => FaultProgram::Agent,
-        },
-        action: fault.action,
-    }
-}
-
-fn upset_spec(experiment: &Experiment, upset: &plan::Upset) -> Upset {
-    let pair = experiment.pairs.iter().position(|pair| *pair == upset.pair);
-    Upset {
-        at_ns: ns(upset.at),
-        pair: pair.expect("every bundle's pair is listed"),
-        right: upset.at_b,
-        kind: upset.kind,
-    }
-}
-
-fn target(experiment: &Experiment, bundle: &str, end: plan::BoxEnd) -> FaultTarget {
-    let bundle = experiment.bundle(bundle).expect("what hits a box names one of the experiment");
-    let pair = experiment.pairs.iter().position(|pair| *pair == bundle.pair);
-    FaultTarget {
-        pair: pair.expect("every bundle's pair is listed"),
-        reverse: bundle.reversed,
-        end,
-    }
-}
-
-/// What was found in `directory`, by the places of the plan.
-fn rows(
-    experiment: &Experiment,
-    record: RunRecord,
-    directory: &Path,
-    flows: &[(usize, u32)],
-) -> Result<RunRows, BackendError> {
-    let started_ns = record.started_ns;
-    let mut run = record.since_start();
-    let place = |workload: usize| {
-        flows.get(workload).copied().ok_or_else(|| {
-            BackendError::Failed(format!("the run reports a workload {workload} of no plan"))
-        })
-    };
-    for request in &mut run.requests {
-        request.flow = place(request.flow)?.0;
-    }
-    for flow in &mut run.flows {
-        let (place, first) = place(flow.flow)?;
-        (flow.flow, flow.index) = (place, first + flow.index);
-        check_used(&experiment.flows[place], flow)?;
-    }
-    let files = run.links.iter().map(|link| packets_file(directory, &link.name));
-    let packets = files.map(|path| PacketLog::File { path, started_ns }).collect();
-    Ok(RunRows { run, packets })
-}
-
-/// A socket whose name did not stay what the plan says would show another algorithm's behaviour.
-fn check_used(flow: &plan::Flow, record: &FlowRecord) -> Result<(), BackendError> {
-    let wanted = socket_cc(flow);
-    match &record.cc {
-        Some(used) if *used != wanted => Err(BackendError::Failed(format!(
-            "flow {}: a socket ended under {used} and not under {wanted}",
-            flow.name
-        ))),
-        _ => Ok(()),
-    }
+/// Refuses requests that cannot be drawn.
+fn check_schedule(experiment: &Experiment, flow: &plan::Flow) -> Result<(), BackendError> {
+    let drawn = experiment.schedule(flow).map(drop);
+    drawn.map_err(|error| BackendError::Unsupported(format!("{}: {error}", flow.name)))
 }
 
 #[cfg(test)]

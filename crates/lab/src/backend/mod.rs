@@ -1,4 +1,4 @@
-//! What runs an experiment.
+//! Back ends: the programs that run an experiment.
 
 #[cfg(feature = "host")]
 mod emu;
@@ -13,41 +13,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(feature = "host")]
 pub(crate) use emu::capture as emulate;
-pub(crate) use sim::{Driven, NetworkFlow, Sight, driven, observe};
+pub use sim::{Driven, driven};
+pub(crate) use sim::{NetworkFlow, Sight, observe};
 
+use crate::metrics::RunRows;
 use crate::plan::Experiment;
-use crate::rows::RunRows;
 
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    /// What is going on.
+pub struct RunProgress {
+    /// The current step.
     pub phase: String,
     /// Share of the time until the end of arrivals, 0 to 1.
     pub done: f64,
 }
 
-/// Ends what runs, from whichever thread asks; clones ask and are asked alike.
+/// Ends a run from any thread; clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Asks for the end, which nothing takes back.
+    /// Asks for the end; this cannot be undone.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether anybody has asked.
+    /// Whether a clone has asked.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether it is a clone of `other`, or that of this one.
+    /// Whether the two are clones.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Does `work`, which this one ends, on this thread.
+    /// Does `work` on this thread; this value can end it.
     fn around<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Before(Option<Stop>);
         impl Drop for Before {
@@ -59,7 +60,7 @@ impl Stop {
         work()
     }
 
-    /// What ends the run that this thread makes: for algorithms that may take long to decide.
+    /// The stop of the run on this thread, for algorithms that may take long to decide.
     pub fn current() -> Option<Self> {
         CURRENT.with_borrow(Clone::clone)
     }
@@ -72,22 +73,22 @@ thread_local! {
 /// Why a run gave no rows.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
-    /// This machine, this build or this user cannot run it at all: nothing was started.
+    /// This machine, this build or this user cannot run the experiment at all; nothing was started.
     #[error("{0}")]
     Unavailable(String),
-    /// The back end does not offer what the plan asks for.
+    /// The back end does not support a setting of the plan.
     #[error("{0}")]
     Unsupported(String),
     /// The run was started and failed.
     #[error("{0}")]
     Failed(String),
-    /// So it did by a panic, such as that of an algorithm of somebody's own; the next run may do better.
+    /// The run panicked, for example in a user algorithm; the next run may succeed.
     #[error("{0}")]
     Panicked(String),
-    /// So it did because a box or the agent ended by itself, or did not end when it was told to.
+    /// A box or the agent ended during the run, or did not end when asked to.
     #[error("{0}")]
     BoxDied(String),
-    /// Somebody asked for the end of it; see [`Backend::heed`].
+    /// The caller asked the run to end; see [`Backend::heed`].
     #[error("stopped before its end")]
     Stopped,
 }
@@ -97,8 +98,8 @@ pub trait Backend: Sync {
     /// Name in results: `emu`, `ns3` or `sim`.
     fn name(&self) -> &'static str;
 
-    /// Name and version of what runs experiments if that is somebody else's program, and so a part of what
-    /// makes two runs the same.
+    /// Name and version of the external program that runs experiments; part of the key of a run. `None`: no
+    /// external program.
     fn version(&self) -> Option<String> {
         None
     }
@@ -106,38 +107,44 @@ pub trait Backend: Sync {
     /// Most runs at a time; `None`: any number.
     fn jobs_max(&self) -> Option<usize>;
 
-    /// Runs of one experiment end alike, so that trying again what failed is in vain.
+    /// Whether repeated runs of one experiment have the same result, so that a failed one is not tried again.
     fn is_deterministic(&self) -> bool;
 
-    /// Runs of this back end leave files that are worth keeping.
+    /// Whether runs of this back end leave files to keep.
     fn writes_files(&self) -> bool;
 
-    /// Ends every run with [`BackendError::Stopped`], and begins none, once `stop` is asked. Simulations look every
-    /// 10 ms of their time; a back end that runs other programs may not look at all.
+    /// Once `stop` is set, every run ends with [`BackendError::Stopped`] and none begins. Simulations look
+    /// every 10 ms of simulated time; a back end that starts other programs may not look at all.
     fn heed(&mut self, stop: &Stop) {
         let _ = stop;
     }
 
-    /// Refuses what this back end cannot run, before anything is started.
+    /// Refuses an experiment that this back end cannot run, before anything is started.
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError>;
 
-    /// Runs `experiment`; large files go into `directory`, which exists and is empty, or is no folder
-    /// where [`Backend::writes_files`] says that there are none.
+    /// Refuses `unseeded` if this back end cannot run it with `seed`.
+    fn check_with(&self, unseeded: &Experiment, seed: u64) -> Result<(), BackendError> {
+        let experiment = unseeded.clone().with_seed(seed);
+        self.check(&experiment.map_err(|error| BackendError::Unsupported(error.to_string()))?)
+    }
+
+    /// Runs `experiment`; large files go into the empty folder `directory`. The folder does not exist if
+    /// [`Backend::writes_files`] is false.
     fn run(
         &self,
         experiment: &Experiment,
         directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError>;
 }
 
-/// The names of our own, which claims are made of.
+/// Names of our own back ends, which claims are about.
 pub const NAMES: [&str; 2] = ["sim", "emu"];
 
-/// The name of the one that ours are compared with.
+/// Name of the back end that ours are compared with.
 pub const ORACLE: &str = "ns3";
 
-/// The one that runs plans when none is named: real kernels where this build has them.
+/// The default back end: real kernels if this build has them.
 pub const DEFAULT: &str = if cfg!(feature = "host") { "emu" } else { "sim" };
 
 /// The back end called `name`.

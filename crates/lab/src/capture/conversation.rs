@@ -1,52 +1,53 @@
-//! From the simulator's numbers of segments to the bytes that TCP counts.
+//! Converts the simulator's segment numbers into TCP's byte sequence numbers.
 //!
-//! A connection's numbers begin with 0: its SYN has 0, its first byte 1; they wrap as TCP's do. A simulated SYN carries no options; here it
-//! has those of a real one, which are eight bytes more. What a segment of data says of the other direction, its
-//! acknowledgement and the echo of its timestamp, is what its sender had received by then.
+//! The numbers of a connection begin with 0: its SYN has 0, its first byte 1; they wrap as TCP's do. A
+//! simulated SYN carries no options. Here it has those of a real SYN, which are eight bytes more. A data
+//! segment carries the acknowledgement and the echoed timestamp that its sender had received by then.
 
 use forebay_sim::{Segment, Stack, flags};
 
-use super::headers::{Host, Options, Tcp};
+use super::headers::{Host, Tcp, TcpOptions};
 
-/// What packets go between, and what each of its ends has said.
+/// The two ends of a packet exchange, and the state of each.
 #[derive(Debug)]
 pub struct Conversation {
-    /// Who sends data, or pings, or is the sendbox; and the other end.
+    /// The end that sends data or pings, or the sendbox; then the other end.
     pub ends: [Host; 2],
     /// DSCP of the packets.
     pub dscp: u8,
-    /// Nothing was captured of it yet.
+    /// No packet has been captured yet.
     pub is_new: bool,
     mss: u16,
     receive_buffer: u64,
-    /// Segments of data that are not full, and how many bytes all up to them lack, in order.
+    /// Data segments that are not full, in order. Each has the bytes that all segments up to it lack.
     short: Vec<(u32, u64)>,
-    /// Behind all data, and the end, that were sent, not wrapped.
+    /// End of all sent data and of the FIN, not wrapped.
     sent: u64,
     /// The segment of data that ends the connection.
     last: Option<u32>,
-    /// Bytes of the request from the other end, once it was sent.
+    /// Bytes of the other end's request, once sent.
     asked: u32,
-    /// The other end has sent its end.
+    /// The other end has sent its FIN.
     is_ended: bool,
-    /// What each end has received: the number that it acknowledges, of the first, and the newest timestamp, of both.
+    /// Received so far: the acknowledgement number at the first end, and the newest timestamp at both.
     heard: u32,
     heard_times: [u32; 2],
 }
 
-/// A segment as it stands in a capture, and what its receiver learns from it.
+/// A segment as captured, and the values that its receiver learns from it.
 #[derive(Debug)]
 pub struct Told {
     /// The header.
     pub tcp: Tcp,
-    /// Where the next one begins.
+    /// Start of the next segment.
     pub end: u32,
     /// The timestamp (ms).
     pub time: u32,
 }
 
 impl Conversation {
-    /// Nothing sent; connections that were opened before the run have exchanged their SYNs.
+    /// A conversation before its first packet. Connections opened before the run have already exchanged their
+    /// SYNs.
     pub fn new(ends: [Host; 2], dscp: u8, stack: &Stack) -> Self {
         Self {
             ends,
@@ -87,9 +88,9 @@ impl Conversation {
         let times = [time, echo.unwrap_or(self.heard_times[usize::from(is_back)])];
         let blocks = segment.blocks.iter().map(|block| block.map(|number| self.place(number)));
         let options = if is_syn {
-            Options::of_syn(self.mss, self.shift(), times)
+            TcpOptions::of_syn(self.mss, self.shift(), times)
         } else {
-            Options::of_segment(times, &blocks.collect::<Vec<_>>())
+            TcpOptions::of_segment(times, &blocks.collect::<Vec<_>>())
         };
         let is_acknowledging = segment.flags & flags::ACK != 0;
         let acknowledgement = match segment.acked {
@@ -110,7 +111,7 @@ impl Conversation {
         Told { tcp, end, time }
     }
 
-    /// A segment that was told of comes to its receiver.
+    /// A captured segment arrives at its receiver.
     pub fn hear(&mut self, is_back: bool, end: u32, time: u32) {
         if is_back {
             self.heard = self.heard.max(end);
@@ -131,12 +132,12 @@ impl Conversation {
         self.sent = self.sent.max(end);
     }
 
-    /// Where segment `number` of data begins.
+    /// Start of data segment `number`.
     fn place(&self, number: u32) -> u32 {
         self.unwrapped_place(number) as u32
     }
 
-    /// Where segment `number` of data would begin if numbers did not wrap.
+    /// Start of data segment `number` if numbers did not wrap.
     fn unwrapped_place(&self, number: u32) -> u64 {
         let shorter = self.short.partition_point(|(short, _)| *short < number);
         let lacking = shorter.checked_sub(1).map_or(0, |last| self.short[last].1);
@@ -148,13 +149,13 @@ impl Conversation {
     }
 }
 
-/// What TCP offers in the SYNs of a connection, in words: for those that were opened before the run.
+/// Text of the options in the SYNs of a connection, for those opened before the run.
 pub fn offer(stack: &Stack) -> String {
     let (mss, shift) = (stack.tcp.mss, shift(stack.tcp.receive_buffer));
     format!("MSS {mss}, SACK, timestamps of 1 ms, window scale {shift}")
 }
 
-/// The window scale with which a receiver can say how many bytes it takes.
+/// The smallest window scale that can express `receive_buffer` bytes.
 fn shift(receive_buffer: u64) -> u8 {
     let bits = u64::BITS - receive_buffer.leading_zeros();
     bits.saturating_sub(u16::BITS).min(14) as u8
@@ -200,17 +201,17 @@ mod tests {
         let sequence =
             |it: &mut Conversation, segment: &Segment| it.tell(5 * MS, false, segment).tcp.sequence;
         assert_eq!([0, 1].map(|number| sequence(&mut it, &data(number, 1448, 0))), [1, 1449]);
-        // The third is not full, and sent again it is where it was.
+        // The third is not full; its retransmission has the same place.
         assert_eq!(sequence(&mut it, &data(2, 100, 0)), 2897);
         assert_eq!(sequence(&mut it, &data(3, 1448, 0)), 2997);
         assert_eq!(sequence(&mut it, &data(2, 100, 0)), 2897);
         let told = it.tell(9 * MS, true, &ack(2, &[[3, 4]]));
         assert_eq!((told.tcp.sequence, told.tcp.acknowledgement), (1, 2897));
-        assert_eq!(told.tcp.options, Options::of_segment([9, 3], &[[2997, 2997 + 1448]]));
-        // A segment echoes what has come back.
+        assert_eq!(told.tcp.options, TcpOptions::of_segment([9, 3], &[[2997, 2997 + 1448]]));
+        // A segment echoes the newest timestamp received.
         it.hear(true, told.end, told.time);
         let told = it.tell(12 * MS, false, &data(4, 1448, 0));
-        assert_eq!(told.tcp.options, Options::of_segment([12, 9], &[]));
+        assert_eq!(told.tcp.options, TcpOptions::of_segment([12, 9], &[]));
         assert_eq!(u64::from(told.tcp.window) << 8, Stack::LINUX.tcp.receive_buffer >> 8 << 8);
     }
 
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(say(true, ack, None, 0, Some(1)), (17, 1002));
         assert_eq!(say(true, ack | fin, None, 0, Some(1)), (17, 1002));
         assert_eq!(say(false, ack, None, 0, None), (1002, 18));
-        // The end again.
+        // The FIN again.
         assert_eq!(say(true, ack | fin, None, 0, Some(1)), (17, 1002));
     }
 }

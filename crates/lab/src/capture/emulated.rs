@@ -1,5 +1,5 @@
-//! What the emulator has seen of a run on real kernels becomes packets of a capture. Times count from the first
-//! packet: handshakes come before the run.
+//! Turns the emulator's record of a run on real kernels into packets of a capture. Times count from the first
+//! packet, because handshakes precede the run.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use forebay_core::record::PacketRecord;
 
 use super::frames::Frames;
 use super::points::{RECEIVER, SENDER};
-use crate::backend::{self, BackendError, Progress};
+use crate::backend::{self, BackendError, RunProgress};
 use crate::plan::Experiment;
 
 /// Number of the link from site A to site B.
 const FORWARD: usize = 0;
 
-/// Runs `experiment`, whose files go into `directory`, and adds its packets to `frames`. The sender is site A there,
-/// and the receiver site B.
+/// Runs `experiment` with its files in `directory`, and adds its packets to `frames`. There the sender is
+/// site A, and the receiver site B.
 pub fn emulate(
     experiment: &Experiment,
     directory: &Path,
     frames: &mut Frames,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
 ) -> Result<(), BackendError> {
     let mut first_ns = None;
     backend::emulate(experiment, directory, progress, |link, record, header| {
@@ -28,7 +28,7 @@ pub fn emulate(
     })
 }
 
-/// Adds a packet of a link that has been seen at both ends of it.
+/// Adds a packet of a link, seen at both ends.
 fn add(frames: &mut Frames, link: usize, record: &PacketRecord, header: &[u8]) {
     if frames.is_full(record.arrived_ns) {
         return;

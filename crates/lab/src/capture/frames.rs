@@ -1,5 +1,5 @@
-//! The packets of a run and the points that they passed, kept until the run has ended: only then is it known of each
-//! what became of it, which all its frames tell.
+//! The packets of a run and the points that they passed. They are kept until the run has ended, because each
+//! frame's comment states the packet's fate.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use super::headers::{LinkLayer, set_ce};
 use super::pcapng::{Frame, Pcapng, packet_bytes};
 use super::points::{Points, of_link};
 
-/// What is kept.
+/// The packets captured so far.
 pub struct Frames {
     link: LinkLayer,
     links: Vec<String>,
@@ -19,26 +19,26 @@ pub struct Frames {
     limit: u64,
     /// Bytes of the capture so far, less its comments.
     bytes: u64,
-    /// What is captured of the packets, one behind the other.
+    /// Captured bytes of all packets, in sequence.
     captured: Vec<u8>,
     packets: Vec<Packet>,
     /// The packet of each identity.
     known: HashMap<u64, u32>,
     passages: Vec<Passage>,
-    /// When the first packet came that found no room.
+    /// When a packet first found no room.
     full_at_ns: Option<u64>,
 }
 
 struct Packet {
-    /// Where what is captured of it begins, and how much that is.
+    /// Start and length of the packet's captured bytes.
     start: usize,
     captured: u8,
     bytes: u32,
-    /// The link that it did not get past, and why.
+    /// The link that dropped or lost the packet, and why.
     ended: Option<(u16, Fate)>,
-    /// The link whose queue marked it, and when it left that.
+    /// The link whose queue marked the packet, and when the packet left the queue.
     marked: Option<(u16, u64)>,
-    /// What else there is to say of it.
+    /// Further text about the packet.
     comment: Option<Box<str>>,
 }
 
@@ -48,19 +48,19 @@ struct Passage {
     interface: u32,
 }
 
-/// What became of a capture.
+/// Size of a finished capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Packets, each as often as it was seen; or events.
+    /// Packets, counted once for each point that they passed; or events.
     pub entries: u64,
     /// Bytes of the file.
     pub bytes: u64,
-    /// When that happened for which there was no room any more (ns since the start of the run).
+    /// When the first entry was left out for lack of room (ns since the start of the run).
     pub full_at_ns: Option<u64>,
 }
 
 impl Frames {
-    /// Nothing captured yet, of `links` over `link`.
+    /// An empty capture of `links`; the link layer is `link`.
     pub fn new(link: LinkLayer, links: Vec<String>, points: Points, limit: u64) -> Self {
         Self {
             link,
@@ -76,7 +76,7 @@ impl Frames {
         }
     }
 
-    /// What is below IP.
+    /// The layer below IP.
     pub fn link(&self) -> LinkLayer {
         self.link
     }
@@ -86,9 +86,9 @@ impl Frames {
         self.packets.len() as u32
     }
 
-    /// Whether a packet of `at_ns` would find no room any more.
+    /// Whether there is no room left for a packet at `at_ns`.
     pub fn is_full(&mut self, at_ns: u64) -> bool {
-        // Packets that pass no point of the capture take memory alone.
+        // Packets that pass no captured point take memory but no room in the file.
         let is_full = self.bytes.max(self.captured.len() as u64) > self.limit;
         if is_full {
             self.full_at_ns.get_or_insert(at_ns);
@@ -96,7 +96,7 @@ impl Frames {
         is_full
     }
 
-    /// Adds a packet, whose headers `write` appends to what is captured, giving the bytes on the wire.
+    /// Adds a packet. `write` appends its headers to the captured bytes and returns its bytes on the wire.
     pub fn add(
         &mut self,
         identity: u64,
@@ -125,7 +125,7 @@ impl Frames {
         }
     }
 
-    /// What happened to a packet on a link.
+    /// Notes when a packet entered and left a link, its fate and its mark.
     pub fn pass_link(&mut self, packet: u32, link: usize, record: &PacketRecord) {
         let [inward, outward] = of_link(link);
         self.pass(packet, inward, record.arrived_ns);
@@ -142,7 +142,7 @@ impl Frames {
         }
     }
 
-    /// Writes all of it in order of time, as a capture of what `comment` says.
+    /// Writes all packets in order of time; `comment` describes the capture.
     pub fn write(mut self, out: impl Write, comment: &str) -> io::Result<Written> {
         let interfaces = self.points.interfaces();
         let mut capture = Pcapng::new(out, self.limit, comment, self.link.number(), &interfaces)?;
@@ -173,7 +173,7 @@ impl Frames {
 }
 
 impl Packet {
-    /// What its frames tell of it.
+    /// Comment of the packet's frames: its own text, its fate and its mark.
     fn told(&self, links: &[String]) -> String {
         let mut told: Vec<String> =
             self.comment.iter().map(|comment| comment.to_string()).collect();

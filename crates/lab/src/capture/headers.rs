@@ -1,5 +1,5 @@
-//! Headers as they would stand on the wire: Ethernet or PPP, IPv4, and TCP or UDP. Payload never exists; checksums of
-//! TCP and UDP, which cover it, are left 0.
+//! Headers as on the wire: Ethernet or PPP, IPv4, and TCP or UDP. There is no payload. The checksums of TCP
+//! and UDP cover it, so they are left 0.
 
 use std::net::Ipv4Addr;
 
@@ -12,12 +12,12 @@ const UDP_BYTES: usize = 8;
 /// Congestion experienced, in the byte that holds DSCP and ECN (RFC 3168).
 const CE: u8 = 3;
 
-/// What is below IP.
+/// The layer below IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// Ethernet II without FCS.
     Ethernet,
-    /// PPP without address and control, as ns-3 has it.
+    /// PPP without address and control fields, as in ns-3.
     Ppp,
 }
 
@@ -49,14 +49,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// A locally administered layer-2 address that can be read in a capture.
+    /// A locally administered layer-2 address that a reader of the capture can recognise.
     fn mac(self) -> [u8; 6] {
         let [first, second, third, fourth] = self.address.octets();
         [0x02, 0, first, second, third, fourth]
     }
 }
 
-/// What is the same for all transports.
+/// The fields common to all transports.
 #[derive(Clone, Copy, Debug)]
 pub struct Envelope {
     /// Link layer of the whole capture.
@@ -81,18 +81,18 @@ pub struct Tcp {
     /// Window, scaled.
     pub window: u16,
     /// Options of the segment.
-    pub options: Options,
+    pub options: TcpOptions,
     /// Bytes of payload.
     pub payload: u16,
 }
 
 /// Options of TCP, padded to whole words of 32 bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options(Vec<u8>);
+pub struct TcpOptions(Vec<u8>);
 
-impl Options {
-    /// What a SYN offers: segments of `mss` bytes (RFC 9293), SACK (RFC 2018), timestamps and a window scale of
-    /// `shift` (RFC 7323).
+impl TcpOptions {
+    /// Options of a SYN: segments of `mss` bytes (RFC 9293), SACK (RFC 2018), timestamps and a window scale
+    /// of `shift` (RFC 7323).
     pub fn of_syn(mss: u16, shift: u8, times: [u32; 2]) -> Self {
         let [high, low] = mss.to_be_bytes();
         let mut bytes = vec![2, 4, high, low, 4, 2, 8, 10];
@@ -101,7 +101,8 @@ impl Options {
         Self(bytes)
     }
 
-    /// Timestamps, sender's and echoed, and SACK blocks, from the first byte to the one behind the last.
+    /// Timestamps (the sender's and the echoed one) and SACK blocks, each from the first byte to the one
+    /// after the last.
     pub fn of_segment(times: [u32; 2], blocks: &[[u32; 2]]) -> Self {
         let mut bytes = vec![1, 1, 8, 10];
         times.iter().for_each(|time| bytes.extend(time.to_be_bytes()));
@@ -113,7 +114,7 @@ impl Options {
     }
 }
 
-/// Appends the headers of a segment to `out`; gives the bytes of the whole packet on the wire.
+/// Appends the headers of a segment to `out`; returns the bytes of the whole packet on the wire.
 pub fn write_tcp(envelope: &Envelope, tcp: &Tcp, out: &mut Vec<u8>) -> usize {
     let header = TCP_BYTES + tcp.options.0.len();
     let bytes = envelope.link.bytes() + IPV4_BYTES + header + usize::from(tcp.payload);
@@ -131,7 +132,8 @@ pub fn write_tcp(envelope: &Envelope, tcp: &Tcp, out: &mut Vec<u8>) -> usize {
     bytes
 }
 
-/// Appends the headers of a datagram that has `bytes` on the wire; at least those of the headers.
+/// Appends the headers of a datagram with `bytes` on the wire, or as many as the headers have if that is
+/// more.
 pub fn write_udp(envelope: &Envelope, bytes: usize, out: &mut Vec<u8>) -> usize {
     let headers = envelope.link.bytes() + IPV4_BYTES + UDP_BYTES;
     let bytes = bytes.max(headers);
@@ -155,7 +157,7 @@ fn write_network(envelope: &Envelope, protocol: u8, bytes: usize, out: &mut Vec<
     let start = out.len();
     out.extend([0x45, envelope.tos]);
     out.extend(((bytes - envelope.link.bytes()) as u16).to_be_bytes());
-    // No identification, not to be fragmented, 64 hops, checksum to come.
+    // No identification, don't fragment, TTL 64, checksum to follow.
     out.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
     out.extend(envelope.from.address.octets());
     out.extend(envelope.to.address.octets());
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_headers_of_a_segment_are_read_as_they_were_meant() {
-        let options = Options::of_segment([7, 8], &[[100, 200], [300, 400]]);
+        let options = TcpOptions::of_segment([7, 8], &[[100, 200], [300, 400]]);
         let tcp = Tcp {
             sequence: 1,
             acknowledgement: 2,
@@ -225,15 +227,18 @@ mod tests {
     fn sizes_on_the_wire_are_those_of_the_simulator() {
         for (link, full, ack) in [(LinkLayer::Ethernet, 1514, 66), (LinkLayer::Ppp, 1502, 54)] {
             let size = |payload, blocks: &[[u32; 2]]| {
-                let tcp =
-                    Tcp { payload, options: Options::of_segment([0; 2], blocks), ..<_>::default() };
+                let tcp = Tcp {
+                    payload,
+                    options: TcpOptions::of_segment([0; 2], blocks),
+                    ..<_>::default()
+                };
                 write_tcp(&envelope(link), &tcp, &mut Vec::new())
             };
             assert_eq!([size(1448, &[]), size(0, &[])], [full, ack]);
             assert_eq!(size(0, &[[1, 2]; 3]), ack + 4 + 8 * 3);
             assert_eq!(write_udp(&envelope(link), 200, &mut Vec::new()), 200);
         }
-        let options = Options::of_syn(1448, 8, [1, 0]);
+        let options = TcpOptions::of_syn(1448, 8, [1, 0]);
         assert_eq!(options.0.len(), 20);
     }
 }

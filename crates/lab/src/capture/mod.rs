@@ -1,6 +1,6 @@
 //! The packets of a run for Wireshark, and its connections for viewers of qlog.
 //!
-//! A run is made for this alone and stands in no store: it is the same as the one that does, packet by packet.
+//! The run is made for the capture alone and is not stored. It equals the stored run packet by packet.
 
 mod conversation;
 #[cfg(feature = "host")]
@@ -17,6 +17,7 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use forebay_core::units::ByteCount;
+use forebay_scenario::Stack;
 
 use self::frames::Frames;
 pub use self::frames::Written;
@@ -24,39 +25,38 @@ use self::headers::LinkLayer;
 use self::points::Points;
 use self::qlog::Qlog;
 use self::simulated::Simulated;
-use crate::backend::{self, BackendError, Progress};
+use crate::backend::{self, BackendError, RunProgress};
 use crate::plan::Experiment;
-use crate::plan::experiment::Stack;
 
-/// What is captured of a run.
+/// Parts of a run to capture.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// What runs it, one of [`backend::NAMES`].
+    /// Back end, one of [`backend::NAMES`].
     pub backend: String,
-    /// The points where packets are captured: `sender`, `receiver`, for each link `NAME-in` and `NAME-out`, or `all`.
-    /// Of an emulated run the sender is site A.
+    /// Points of capture: `sender`, `receiver`, for each link `NAME-in` and `NAME-out`, or `all`. In an
+    /// emulated run the sender is site A.
     pub points: Vec<String>,
-    /// Most bytes of each file: what comes later is left out.
+    /// Most bytes of each file; later packets and events are left out.
     pub limit: ByteCount,
-    /// Where packets go, in the format of Wireshark.
+    /// File for the packets, in the format of Wireshark.
     pub pcapng: Option<PathBuf>,
-    /// Where what connections do goes, in qlog 0.3; of simulated runs only.
+    /// File for the events of connections, in qlog 0.3; simulated runs only.
     pub qlog: Option<PathBuf>,
 }
 
-/// What was captured: of the packets, and of the connections.
+/// Sizes of the captures.
 #[derive(Clone, Debug, Default)]
 pub struct Captured {
-    /// Of [`Capture::pcapng`].
+    /// Size of the file [`Capture::pcapng`].
     pub pcapng: Option<Written>,
-    /// Of [`Capture::qlog`].
+    /// Size of the file [`Capture::qlog`].
     pub qlog: Option<Written>,
 }
 
-/// Why nothing, or not all, was captured.
+/// Why the capture failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// There is no such point.
+    /// The run has no such point.
     #[error("--at {name}: allowed is {allowed}")]
     Point {
         /// The name.
@@ -64,15 +64,15 @@ pub enum CaptureError {
         /// The names of the run's points.
         allowed: String,
     },
-    /// The kernel's connections are not watched.
+    /// The kernel's connections are not observed.
     #[error("--qlog: the back end emu sees packets and no windows, allowed with sim")]
     NoQlog,
-    /// A file cannot be made.
+    /// A file cannot be created.
     #[error("{}: {source}: allowed is a file that can be made and written", path.display())]
     Create {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -80,7 +80,7 @@ pub enum CaptureError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The run cannot be made.
@@ -89,7 +89,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// Whether what was asked for is to blame: exit code 2.
+    /// Whether the request is at fault: exit code 2.
     pub const fn is_bad_input(&self) -> bool {
         match self {
             Self::Point { .. } | Self::NoQlog | Self::Create { .. } => true,
@@ -101,11 +101,11 @@ impl CaptureError {
     }
 }
 
-/// Runs `experiment` and writes what is to be captured of it.
+/// Runs `experiment` and writes the requested captures.
 pub fn capture(
     experiment: &Experiment,
     capture: &Capture,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
 ) -> Result<Captured, CaptureError> {
     let backend = backend::open(&capture.backend)?;
     if backend.name() == backend::ORACLE {
@@ -124,7 +124,7 @@ pub fn capture(
     if capture.qlog.is_some() && !is_simulated {
         return Err(CaptureError::NoQlog);
     }
-    let links: Vec<String> = experiment.links().map(|(name, _)| name).collect();
+    let links: Vec<String> = experiment.links().map(|link| link.name.clone()).collect();
     let points = Points::new(&links, &capture.points)?;
     backend.check(experiment)?;
     let limit = capture.limit.as_u64();
@@ -153,12 +153,12 @@ pub fn capture(
     Ok(captured)
 }
 
-/// Runs `experiment` on real kernels; the emulator's files go with the run.
+/// Runs `experiment` on real kernels; the emulator's own files are deleted after the run.
 #[cfg(feature = "host")]
 fn emulate(
     experiment: &Experiment,
     frames: &mut Frames,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
 ) -> Result<(), CaptureError> {
     let failed = |source| CaptureError::Write { path: std::env::temp_dir(), source };
     let directory = tempfile::tempdir().map_err(failed)?;
@@ -170,7 +170,7 @@ fn emulate(
 fn emulate(
     _experiment: &Experiment,
     _frames: &mut Frames,
-    _progress: &mut dyn FnMut(Progress),
+    _progress: &mut dyn FnMut(RunProgress),
 ) -> Result<(), CaptureError> {
     Ok(())
 }
@@ -191,11 +191,11 @@ fn link_layer(experiment: &Experiment) -> LinkLayer {
     }
 }
 
-/// Says of which run a capture is.
+/// Title of a capture: the run.
 fn title(experiment: &Experiment) -> String {
-    let Experiment { plan, arm, cell, seed, .. } = experiment;
+    let Experiment { plan, arm, cell, scenario, .. } = experiment;
     let gap = if cell.is_empty() { "" } else { " " };
-    format!("{plan}, {arm}{gap}{cell}, seed {seed}")
+    format!("{plan}, {arm}{gap}{cell}, seed {}", scenario.seed)
 }
 
 #[cfg(test)]

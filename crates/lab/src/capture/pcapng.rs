@@ -5,14 +5,15 @@
 
 use std::io::{self, Write};
 
-/// Most bytes of a packet that are captured: the headers of a segment with all options that fit.
+/// Most captured bytes of a packet: the headers of a segment with all options that fit.
 pub const SNAP_BYTES: u32 = 128;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 
-/// Options: their end, a comment; of an interface its name and the resolution of its times, of a section the program.
+/// Option codes: end of options and comment; for an interface, its name and time resolution; for a section,
+/// the program.
 const END: u16 = 0;
 const COMMENT: u16 = 1;
 const NAME: u16 = 2;
@@ -31,20 +32,20 @@ pub struct Pcapng<W> {
 /// A packet at one point.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Number of its interface, in the order in which they were described.
+    /// Number of its interface, in the order of the interfaces' descriptions.
     pub interface: u32,
-    /// When it passed, in nanoseconds.
+    /// When the packet passed, in nanoseconds.
     pub at_ns: u64,
-    /// What is captured of it, at most [`SNAP_BYTES`].
+    /// The captured bytes, at most [`SNAP_BYTES`].
     pub captured: &'a [u8],
     /// Bytes on the wire.
     pub bytes: u32,
-    /// What there is to say of it; empty: nothing.
+    /// Comment; empty: none.
     pub comment: &'a str,
 }
 
 impl<W: Write> Pcapng<W> {
-    /// Begins a capture of at most `limit` bytes with what it is of, and its interfaces, which are all of one link
+    /// Begins a capture of at most `limit` bytes with its comment and its interfaces, which share one link
     /// type.
     pub fn new(
         out: W,
@@ -54,7 +55,7 @@ impl<W: Write> Pcapng<W> {
         interfaces: &[String],
     ) -> io::Result<Self> {
         let mut it = Self { out, written: 0, limit };
-        // Byte order, version 1.0, length of the section not known.
+        // Byte order, version 1.0, length of the section unknown.
         let mut head = [0x1a2b_3c4d_u32.to_le_bytes(), [1, 0, 0, 0]].concat();
         head.extend([0xff; 8]);
         let program = concat!("forebay ", env!("CARGO_PKG_VERSION"));
@@ -87,7 +88,7 @@ impl<W: Write> Pcapng<W> {
         Ok(true)
     }
 
-    /// Writes what is left; gives the bytes of the capture.
+    /// Writes buffered bytes; returns the bytes of the capture.
     pub fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.written)
@@ -105,7 +106,7 @@ impl<W: Write> Pcapng<W> {
     }
 }
 
-/// What a packet without a comment takes of which `captured` bytes are captured.
+/// Bytes of a packet block without a comment and with `captured` captured bytes.
 pub fn packet_bytes(captured: usize) -> u64 {
     (12 + 20 + captured.next_multiple_of(4)) as u64
 }
@@ -129,7 +130,7 @@ fn options(options: &[(u16, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// To whole words of 32 bits.
+/// Pads to whole words of 32 bits.
 fn pad(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }

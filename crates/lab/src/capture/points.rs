@@ -1,27 +1,27 @@
-//! Where packets are captured: an interface each.
+//! Points of capture, with one interface each.
 
 use super::CaptureError;
 
-/// The end that sends data, or pings: what it sends and what comes back to it.
+/// The end that sends data or pings: its own packets and those that arrive there.
 pub const SENDER: usize = 0;
 /// The other end.
 pub const RECEIVER: usize = 1;
-/// The first of the points of links, of which each has two.
+/// The first point of a link; each link has two.
 const LINKS: usize = 2;
 
-/// What stands for all of them.
+/// Name for all points.
 const ALL: &str = "all";
 
-/// The points of a run, and which of them are captured.
+/// The points of a run, and the selected ones.
 #[derive(Clone, Debug)]
 pub struct Points {
     names: Vec<String>,
-    /// Number of the interface of each that is captured.
+    /// Number of each point's interface; `None`: not captured.
     interfaces: Vec<Option<u32>>,
 }
 
 impl Points {
-    /// The points called `wanted` of a run with these links. Refuses a name that none has.
+    /// The points `wanted` of a run with these links. Refuses an unknown name.
     pub fn new(links: &[String], wanted: &[String]) -> Result<Self, CaptureError> {
         let of_links = links.iter().flat_map(|link| [format!("{link}-in"), format!("{link}-out")]);
         let ends = ["sender", "receiver"].map(String::from);
@@ -48,7 +48,7 @@ impl Points {
     }
 }
 
-/// The point where packets come to a link, and the one where they leave its server.
+/// The point where packets arrive at a link, and the one where they leave its server.
 pub const fn of_link(link: usize) -> [usize; 2] {
     [LINKS + 2 * link, LINKS + 2 * link + 1]
 }

@@ -1,12 +1,12 @@
-//! Connections as qlog has them, for qvis and others: a trace each, seen from the end that sends data.
+//! Connections as qlog, for qvis and other viewers: one trace each, seen from the end that sends data.
 //!
-//! Source: draft-ietf-quic-qlog-main-schema-03 and draft-ietf-quic-qlog-quic-events-02, version 0.3 of the format. It
-//! is QUIC's; of TCP these fit:
+//! Source: draft-ietf-quic-qlog-main-schema-03 and draft-ietf-quic-qlog-quic-events-02, version 0.3 of the
+//! format. The format is for QUIC; these events fit TCP:
 //!
 //! ```text
-//! packet_sent, packet_received    a packet number is that of the segment: sent again it has the same one
-//! packet_lost                     the sender took the segment for lost
-//! metrics_updated                 what has changed, times in ms, pacing in bit/s
+//! packet_sent, packet_received    the packet number is the segment's: a retransmission has the same one
+//! packet_lost                     the sender marked the segment as lost
+//! metrics_updated                 the changed values, times in ms, pacing in bit/s
 //! congestion_state_updated        recovery; slow start and avoidance once there is a threshold
 //! ```
 
@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::frames::Written;
 
-/// What is kept until the run has ended.
+/// The log, kept until the run has ended.
 pub struct Qlog {
     traces: Vec<Trace>,
     /// Place of each connection's trace.
@@ -36,7 +36,7 @@ pub struct Qlog {
 /// An acknowledgement of a connection.
 struct Ack {
     connection: u32,
-    /// What the acknowledgement covers, both ends of each included.
+    /// Acknowledged ranges of packet numbers, both ends of each included.
     ranges: Vec<[u32; 2]>,
 }
 
@@ -49,7 +49,7 @@ struct Trace {
 }
 
 impl Qlog {
-    /// Nothing seen; the file is to have at most about `limit` bytes.
+    /// An empty log; its file will have at most about `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self {
             traces: Vec::new(),
@@ -62,7 +62,7 @@ impl Qlog {
         }
     }
 
-    /// A connection, by a number of its own, and what it is called.
+    /// Adds a connection with a number of its own and its title.
     pub fn open(&mut self, connection: u32, title: String) {
         self.places.insert(connection, self.traces.len());
         self.traces.push(Trace { title, events: String::new(), state: None, phase: None });
@@ -109,12 +109,12 @@ impl Qlog {
         self.add(connection, at, "transport:packet_received", data);
     }
 
-    /// The sender of `connection` takes a segment for lost.
+    /// The sender of `connection` marks a segment as lost.
     pub fn on_lost(&mut self, connection: u32, at: Timestamp, number: u32) {
         self.add(connection, at, "recovery:packet_lost", json!({ "header": header(number) }));
     }
 
-    /// The sender of `connection` stands so.
+    /// New state of the sender of `connection`.
     pub fn on_state(&mut self, connection: u32, at: Timestamp, state: TcpState) {
         let Some(place) = self.places.get(&connection) else { return };
         let trace = &mut self.traces[*place];
@@ -149,7 +149,7 @@ impl Qlog {
         self.events += 1;
     }
 
-    /// Writes all of it, as the log of what `title` says.
+    /// Writes the whole log, with `title`.
     pub fn write(&self, out: impl Write, title: &str) -> io::Result<Written> {
         let mut out = Counted { out, bytes: 0 };
         let title = json!(title);
@@ -173,7 +173,7 @@ fn header(number: u32) -> Value {
     json!({ "packet_type": "1RTT", "packet_number": number })
 }
 
-/// What of a state is new.
+/// The changed values of a state.
 fn changes(before: Option<&TcpState>, now: &TcpState) -> Map<String, Value> {
     let before = before.map_or([const { None }; FIGURES.len()], figures);
     let named = FIGURES.into_iter().zip(before.into_iter().zip(figures(now)));
@@ -191,7 +191,7 @@ const FIGURES: [&str; 7] = [
     "pacing_rate",
 ];
 
-/// The value of each of [`FIGURES`], where there is one.
+/// The value of each of [`FIGURES`]; `None` if unknown.
 fn figures(state: &TcpState) -> [Option<Value>; FIGURES.len()] {
     let bytes = |of: ByteCount| json!(of.as_u64());
     let millis = |of: Duration| json!(of.as_secs_f64() * 1e3);
@@ -206,7 +206,7 @@ fn figures(state: &TcpState) -> [Option<Value>; FIGURES.len()] {
     ]
 }
 
-/// The congestion state; `None` while nothing tells slow start from avoidance.
+/// The congestion state; `None` before there is a slow start threshold.
 fn phase(state: &TcpState, before: Option<&'static str>) -> Option<&'static str> {
     match (state.is_recovering, state.cwnd, state.ssthresh) {
         (true, ..) => Some("recovery"),
@@ -216,7 +216,7 @@ fn phase(state: &TcpState, before: Option<&'static str>) -> Option<&'static str>
     }
 }
 
-/// Counts what it hands on.
+/// Counts the bytes that it passes on.
 struct Counted<W> {
     out: W,
     bytes: u64,

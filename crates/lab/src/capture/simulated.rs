@@ -1,4 +1,4 @@
-//! What is seen of a simulation becomes packets with headers, and events of connections.
+//! Turns the events of a simulation into packets with headers and into events of connections.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use forebay_core::packet::Ecn;
 use forebay_core::record::Fate;
 use forebay_core::units::Timestamp;
+use forebay_scenario as scenario;
 use forebay_sim::{Conversation as Key, Owner, Seen, Segment, Sent, Stack, flags};
 
 use super::conversation::{Conversation, offer};
@@ -15,18 +16,17 @@ use super::points::{RECEIVER, SENDER};
 use super::qlog::Qlog;
 use crate::backend::{NetworkFlow, Sight};
 use crate::plan::Experiment;
-use crate::plan::experiment;
 
-/// Ports of those who send data, from this one on, as on the testbed.
+/// Ports of data senders, from this one on, as on the testbed.
 const FIRST_PORT: u16 = 5000;
-/// Ports of the others: those that Linux gives away.
+/// Ports of the other ends: Linux's range of ephemeral ports.
 const OTHER_PORTS: std::ops::Range<u16> = 32768..61000;
 
-/// A simulation that is watched.
+/// A simulation under observation.
 pub struct Simulated<'a> {
-    /// The packets, where they are asked for.
+    /// The packets, if requested.
     pub frames: Option<Frames>,
-    /// The connections, where they are asked for.
+    /// The connections, if requested.
     pub qlog: Option<Qlog>,
     experiment: &'a Experiment,
     stack: Stack,
@@ -37,24 +37,24 @@ pub struct Simulated<'a> {
     carried: Vec<Carried>,
 }
 
-/// What a packet tells its receiver.
+/// Information that a packet carries to its receiver.
 #[derive(Clone, Copy)]
 struct Carried {
     conversation: u32,
     is_back: bool,
-    /// Whether it is between hosts, and not between boxes.
+    /// Whether the packet is between hosts; otherwise it is between boxes.
     is_of_hosts: bool,
-    /// Where the next segment begins, and the timestamp (ms); of a datagram nothing.
+    /// Start of the next segment, and the timestamp (ms); 0 for a datagram.
     end: u32,
     time: u32,
 }
 
 impl<'a> Simulated<'a> {
-    /// Nothing seen.
+    /// An observer before the first event.
     pub fn new(experiment: &'a Experiment, frames: Option<Frames>, qlog: Option<Qlog>) -> Self {
         let stack = match experiment.stack {
-            experiment::Stack::Linux => Stack::LINUX,
-            experiment::Stack::Ns3 => Stack::NS3,
+            scenario::Stack::Linux => Stack::LINUX,
+            scenario::Stack::Ns3 => Stack::NS3,
         };
         Self {
             frames,
@@ -68,7 +68,7 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// Takes what is seen, in its order.
+    /// Takes the next event.
     pub fn take(&mut self, sight: Sight<'_>) {
         match sight {
             Sight::Flows(flows) => self.flows = flows,
@@ -170,7 +170,7 @@ impl<'a> Simulated<'a> {
         number
     }
 
-    /// Whether a flow of the network is one of TCP.
+    /// Whether a flow of the network is TCP.
     fn is_tcp(&self, flow: usize) -> bool {
         self.experiment.flows[self.flows[flow].flow].is_tcp()
     }
@@ -204,7 +204,7 @@ impl<'a> Simulated<'a> {
         Conversation::new(ends, dscp, &self.stack)
     }
 
-    /// What is said of the first packet of a conversation.
+    /// Comment of the first packet of a conversation.
     fn about(&self, sent: &Sent) -> String {
         let flow = match sent.conversation.owner {
             Owner::Flow(flow) => self.flows[flow],
@@ -221,17 +221,17 @@ impl<'a> Simulated<'a> {
         }
     }
 
-    /// What a flow of the network is called, of TCP with its congestion control.
+    /// Name of a flow of the network; for TCP with its congestion control.
     fn name(&self, NetworkFlow { flow, index, reversed }: NetworkFlow) -> String {
         let flow = &self.experiment.flows[flow];
         let cc = if flow.is_tcp() { format!(", {}", flow.cc_name()) } else { String::new() };
-        // A connection has a half of its own for what is asked.
+        // The requests of a connection are a half of their own.
         let half = if reversed == flow.reversed { "" } else { ", requests" };
         format!("{}#{index}{cc}{half}", flow.name)
     }
 }
 
-/// Between hosts, and not between boxes.
+/// Whether the packet is between hosts and not between boxes.
 fn is_of_hosts(key: &Key) -> bool {
     matches!(key.owner, Owner::Flow(_))
 }

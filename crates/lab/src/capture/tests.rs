@@ -59,7 +59,7 @@ fn experiment_of(text: &str, sets: &[&str]) -> Experiment {
     plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap()
 }
 
-/// A capture at `points`, and what came of it.
+/// A capture at `points`, and its sizes.
 fn captured(experiment: &Experiment, points: &[&str]) -> (tempfile::TempDir, Captured) {
     let folder = tempfile::tempdir().unwrap();
     let wanted = Capture {
@@ -79,7 +79,7 @@ fn flows(experiment: &Experiment) -> Vec<Part> {
     evaluate(experiment, &rows).unwrap().flows
 }
 
-/// What Wireshark is asked of each packet.
+/// Fields that Wireshark prints for each packet.
 const FIELDS: [&str; 10] = [
     "_ws.malformed",
     "ip.checksum.status",
@@ -93,10 +93,10 @@ const FIELDS: [&str; 10] = [
     "tcp.analysis.out_of_order",
 ];
 
-/// The first of those that stand for something that was sent again.
+/// The first of the fields that mark a retransmission.
 const AGAIN: usize = 6;
 
-/// A packet as Wireshark reads it: an answer for each of [`FIELDS`], empty where there is none.
+/// A packet as Wireshark reads it: a value for each of [`FIELDS`], empty if it has none.
 struct Packet(Vec<String>);
 
 impl Packet {
@@ -170,7 +170,7 @@ fn wireshark_follows_connections_from_their_beginning_to_their_end() {
         let count = |is: &dyn Fn(&Packet) -> bool| packets.iter().filter(|it| is(it)).count();
         let requests = count(&|it| it.get("frame.comment").contains("flow web#0, cubic"));
         let begin = count(&|it| it.flags() == flags::SYN && !it.is_again());
-        // Those that are open before a run of Linux begin in one of ns-3.
+        // Connections already open before a run of Linux begin during a run of ns-3.
         let others = if stack == "linux" { 0 } else { 3 + 2 * 5 };
         assert_eq!(begin, requests + others, "{stack}");
         let end = count(&|it| it.flags() & flags::FIN != 0);
@@ -203,7 +203,7 @@ fn points_of_links_see_what_passes_them_and_marks() {
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains("marked by the queue of forward"));
     assert!(text.contains("flow bulk#1, cubic: open since before the run, with MSS 1448, SACK"));
-    // Marks are set at the bottleneck, and seen behind it alone.
+    // The bottleneck sets marks, so they are visible after it alone.
     assert!(marked[0] == 0 && marked[2] == 0, "{marked:?}");
     assert!(marked[3] > 0 && marked[1] > 0 && marked[1] <= marked[3], "{marked:?}");
 }

@@ -1,11 +1,12 @@
-//! Two folders of results set beside each other: what differs beyond the noise.
+//! Compares two folders of results and lists the metrics that changed significantly.
 //!
 //! ```text
 //! Store, Store ──► Side, Side ──► figures by run ──► permutation ──► Comparison ──► table, --json, page
 //! ```
-//! A figure is one metric of one arm in one cell. Where both sides ran the same seeds, seeds are compared pair by
-//! pair; else all runs of one side with all of the other.
+//! A figure is one metric of one arm in one cell. If both sides ran the same seeds, they are compared pair by
+//! pair. Otherwise all runs of one side are compared with all of the other.
 
+pub mod ns3;
 mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +24,15 @@ use crate::store::{Run, Store, StoreError};
 use crate::summary::Spread;
 pub use page::{table, write};
 
+/// Share of a figure by which only rounding tells two of them apart.
+const ROUNDING: f64 = 1e-12;
 /// Seed of the intervals.
 const SEED: u64 = 1;
 
-/// What is called a difference.
+/// When a change counts as a difference.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Chance that anything is called where nothing differs, 0 to 1.
+pub struct CompareOptions {
+    /// Chance of any false alarm if nothing differs, 0 to 1.
     pub level: f64,
     /// Least change of a median over the greater of the two, 0 to 1.
     pub above: f64,
@@ -37,9 +40,9 @@ pub struct Options {
     pub metric: String,
 }
 
-/// One of the two.
+/// One of the two sides.
 #[derive(Clone, Debug, Serialize)]
-pub struct Side {
+pub struct ComparedSide {
     /// Folder of its results.
     pub folder: PathBuf,
     /// Commits of the programs that made them.
@@ -50,23 +53,23 @@ pub struct Side {
 
 /// Where a figure is: an arm in a cell of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct FigurePlace {
     /// Name of the plan.
     pub plan: String,
     /// Name of the cell; empty: the plan has one.
     pub cell: String,
     /// Name of the arm.
     pub arm: String,
-    /// Back end, or those of both sides: `sim to ns3`.
+    /// Back end; if the sides differ, both: `sim to ns3`.
     pub backend: String,
 }
 
-/// A figure that differs.
+/// A figure that differs, or one that cannot be tested because there are too few seeds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
     /// The arm that it is a figure of.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: FigurePlace,
     /// Name of the metric, with the part of the run that it is of.
     pub metric: String,
     /// Unit; empty: a pure number.
@@ -75,13 +78,13 @@ pub struct Change {
     pub old: Spread,
     /// The seeds of the new side.
     pub new: Spread,
-    /// New less old: the median, and where it lies with a confidence of 95 %.
+    /// New less old: the median, and its 95 % interval, or the range of fewer than six seeds.
     pub difference: Interval,
-    /// Chance of as great a difference in any figure where nothing differs.
-    pub p: f64,
+    /// Chance of as great a difference in any figure where nothing differs; `None`: not tested.
+    pub p: Option<f64>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FigurePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { plan, cell, arm, backend } = self;
         let cell = if cell.is_empty() { String::new() } else { format!(" {cell}") };
@@ -100,49 +103,54 @@ impl Change {
 
     fn is_above(&self, share: f64) -> bool {
         let size = self.old.median.abs().max(self.new.median.abs());
-        self.difference.median != 0.0 && self.difference.median.abs() >= share * size
+        let by = self.difference.median.abs();
+        by > ROUNDING * size && by >= share * size
     }
 }
 
-/// What was found.
+/// Result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// What was there before.
-    pub old: Side,
-    /// What it is compared with.
-    pub new: Side,
-    /// Chance that anything is called where nothing differs.
+    /// The old results.
+    pub old: ComparedSide,
+    /// The new results.
+    pub new: ComparedSide,
+    /// Chance of any false alarm if nothing differs.
     pub level: f64,
     /// Whether seeds are compared pair by pair.
     pub paired: bool,
-    /// Seeds of each side at any place that both have, or those of pairs.
+    /// Number of seeds on each side at the places that both have; if paired, the number of pairs.
     pub seeds: [usize; 2],
     /// Figures that were compared.
     pub figures: usize,
     /// Figures that one side alone has, at places that both have.
     pub lost: usize,
-    /// What differs, in the order of plans, cells and arms.
+    /// Significant differences, in the order of plans, cells and arms.
     pub changed: Vec<Change>,
-    /// Figures that differ by less than was asked for.
+    /// If too few seeds allow no test: the figures whose medians differ, in the same order.
+    pub untested: Vec<Change>,
+    /// Figures that differ by less than the requested share.
     pub smaller: usize,
-    /// What only the old side has.
-    pub only_old: Vec<Place>,
-    /// What only the new side has.
-    pub only_new: Vec<Place>,
-    /// Why no difference could have been called, however great.
+    /// Places that only the old side has.
+    pub only_old: Vec<FigurePlace>,
+    /// Places that only the new side has.
+    pub only_new: Vec<FigurePlace>,
+    /// Why the test could not find any difference, however great.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blind: Option<String>,
 }
 
 impl Comparison {
-    /// What was compared, and how much of it differs.
+    /// One sentence: how much was compared, and how much differs.
     pub fn in_a_sentence(&self) -> String {
         let what = match (self.paired, self.seeds) {
             (true, [pairs, _]) => format!("{pairs} seeds pair by pair"),
             (false, [old, new]) => format!("{old} runs beside {new}"),
         };
         let told = match (&self.blind, self.changed.len()) {
-            (Some(reason), _) => reason.clone(),
+            (Some(reason), _) => {
+                format!("{reason}; {} medians differ, not tested", self.untested.len())
+            }
             (None, 0) => "nothing differs beyond the noise".into(),
             (None, changed) => format!("{changed} differ beyond the noise"),
         };
@@ -161,6 +169,11 @@ impl Comparison {
         )
     }
 
+    /// The figures to show: those that differ, or those that are not tested.
+    pub fn listed(&self) -> &[Change] {
+        if self.blind.is_some() { &self.untested } else { &self.changed }
+    }
+
     /// Whether everything was compared, and nothing differs.
     pub fn is_equal(&self) -> bool {
         self.changed.is_empty()
@@ -173,13 +186,13 @@ impl Comparison {
 }
 
 /// The figures of the valid runs of one side: by place and seed.
-type Figures = BTreeMap<Place, BTreeMap<u64, BTreeMap<String, f64>>>;
+type Figures = BTreeMap<FigurePlace, BTreeMap<u64, BTreeMap<String, f64>>>;
 
-impl Side {
-    /// The newest runs in `folder`, of a plan, or of all experiments of a benchmark or study.
+impl ComparedSide {
+    /// The newest runs in `folder`: of one plan, or of all experiments of a benchmark or study.
     ///
     /// # Errors
-    /// There is no store, or none of this version.
+    /// The folder has no store, or one of another version.
     pub fn read(folder: &Path) -> Result<Self, StoreError> {
         let mut runs = Vec::new();
         for store in Store::all_in(folder)? {
@@ -197,12 +210,12 @@ impl Side {
         names.all(|name| name == first).then_some(first)
     }
 
-    /// The figures at places on `backend`, or on that of each run.
+    /// Figures of the valid runs. Their place names `backend`, or the back end of each run.
     fn figures(&self, backend: Option<&str>) -> Figures {
         let mut figures = Figures::new();
         for run in &self.runs {
             let key = &run.key;
-            let place = Place {
+            let place = FigurePlace {
                 plan: key.plan.clone(),
                 cell: key.cell.clone(),
                 arm: key.arm.clone(),
@@ -213,7 +226,7 @@ impl Side {
         figures
     }
 
-    /// Names for two sides that tell them apart: as little of their folders as does.
+    /// Short names for two sides: the last part of the folder if that differs, else the whole path.
     pub fn names<'a>(&'a self, other: &'a Self) -> [String; 2] {
         let [one, two] = [self, other].map(|side| side.folder.display().to_string());
         let last = |side: &Self| side.folder.file_name().map(|name| name.display().to_string());
@@ -225,7 +238,7 @@ impl Side {
     }
 }
 
-/// Every metric of a run and of its parts, but for those of single sites, which no other seed has.
+/// Metrics of a run and of its parts. Metrics of single sites are left out: no other seed has the same sites.
 fn figures_of(run: &Run) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let mut add = |part: &str, name: &str, metrics: &Metrics| {
@@ -246,7 +259,7 @@ fn figures_of(run: &Run) -> BTreeMap<String, f64> {
 
 /// One figure on both sides.
 struct Compared<'a> {
-    place: &'a Place,
+    place: &'a FigurePlace,
     metric: &'a str,
     /// Values of the old side, by seed.
     old: BTreeMap<u64, f64>,
@@ -255,7 +268,7 @@ struct Compared<'a> {
 }
 
 impl Compared<'_> {
-    /// The value in each unit, or the difference of each pair.
+    /// The value in each unit, or the difference in each pair.
     fn in_units(&self, seeds: [&[u64]; 2], units: Units) -> Vec<Option<f64>> {
         if let Units::Pairs(_) = units {
             let pair = |seed: &u64| Some(settled(*self.old.get(seed)?, *self.new.get(seed)?));
@@ -266,8 +279,8 @@ impl Compared<'_> {
         old.chain(seeds[1].iter().map(|seed| of(&self.new, seed))).collect()
     }
 
-    /// The change that it is, by all runs, or by those of the seeds that both sides have.
-    fn change(&self, is_paired: bool, p: f64) -> Option<Change> {
+    /// The change of the figure over all runs; if paired, over the seeds that both sides have.
+    fn change(&self, is_paired: bool, p: Option<f64>) -> Option<Change> {
         let of = |side: &BTreeMap<u64, f64>, other: &BTreeMap<u64, f64>| {
             let counting = side.iter().filter(|(seed, _)| !is_paired || other.contains_key(seed));
             counting.map(|(_, value)| *value).collect::<Vec<f64>>()
@@ -291,19 +304,19 @@ impl Compared<'_> {
     }
 }
 
-/// `new` less `old`, 0 where only rounding tells them apart.
+/// `new` less `old`; 0 if they differ by rounding alone.
 fn settled(old: f64, new: f64) -> f64 {
     let difference = new - old;
-    if difference.abs() <= 1e-12 * old.abs().max(new.abs()) { 0.0 } else { difference }
+    if difference.abs() <= ROUNDING * old.abs().max(new.abs()) { 0.0 } else { difference }
 }
 
-/// Sets `new` beside `old`.
-pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
-    // Where each side has a back end of its own, that is what is compared.
+/// Compares `new` with `old`.
+pub fn compare(old: ComparedSide, new: ComparedSide, options: &CompareOptions) -> Comparison {
+    // If each side has a back end of its own, compare the back ends.
     let both = old.backend().zip(new.backend()).filter(|(old, new)| old != new);
     let both = both.map(|(old, new)| format!("{old} to {new}"));
     let (before, after) = (old.figures(both.as_deref()), new.figures(both.as_deref()));
-    let lone = |one: &Figures, other: &Figures| -> Vec<Place> {
+    let lone = |one: &Figures, other: &Figures| -> Vec<FigurePlace> {
         one.keys().filter(|place| !other.contains_key(place)).cloned().collect()
     };
     let (only_old, only_new) = (lone(&before, &after), lone(&after, &before));
@@ -312,22 +325,29 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
     let is_paired = matches!(units, Units::Pairs(_));
     let values: Vec<_> =
         compared.iter().map(|figure| figure.in_units([&seeds[0], &seeds[1]], units)).collect();
-    let p = adjusted(&values, units);
-    let called = compared.iter().zip(p).filter(|(_, p)| *p <= options.level);
-    let called: Vec<Change> =
-        called.filter_map(|(figure, p)| figure.change(is_paired, p)).collect();
-    let all = called.len();
-    let changed: Vec<Change> =
-        called.into_iter().filter(|change| change.is_above(options.above)).collect();
+    let blind = blind(&values, units, options.level);
+    let shown: Vec<Change> = if blind.is_some() {
+        compared.iter().filter_map(|figure| figure.change(is_paired, None)).collect()
+    } else {
+        let called = compared.iter().zip(adjusted(&values, units));
+        let called = called.filter(|(_, p)| *p <= options.level);
+        called.filter_map(|(figure, p)| figure.change(is_paired, Some(p))).collect()
+    };
+    let all = shown.len();
+    let shown: Vec<Change> =
+        shown.into_iter().filter(|change| change.is_above(options.above)).collect();
+    let smaller = if blind.is_some() { 0 } else { all - shown.len() };
+    let (untested, changed) = if blind.is_some() { (shown, vec![]) } else { (vec![], shown) };
     Comparison {
-        blind: blind(&values, units, options.level),
+        blind,
         level: options.level,
         paired: is_paired,
         seeds: [seeds[0].len(), seeds[1].len()],
         figures: compared.len(),
         lost,
-        smaller: all - changed.len(),
+        smaller,
         changed,
+        untested,
         only_old,
         only_new,
         old,
@@ -339,7 +359,7 @@ pub fn compare(old: Side, new: Side, options: &Options) -> Comparison {
 fn compared<'a>(
     before: &'a Figures,
     after: &'a Figures,
-    options: &Options,
+    options: &CompareOptions,
 ) -> (Vec<Compared<'a>>, usize) {
     let mut compared = Vec::new();
     let mut lost = 0;
@@ -364,8 +384,8 @@ fn compared<'a>(
     (compared, lost)
 }
 
-/// The seeds of each side, and what of them may change places: pairs where at each place one side's seeds are all
-/// among the other's.
+/// The seeds of each side, and the units of exchange. Units are pairs if, at each place, one side's seeds are
+/// a subset of the other side's.
 fn units(before: &Figures, after: &Figures) -> ([Vec<u64>; 2], Units) {
     let seeds = |runs: &BTreeMap<u64, _>| runs.keys().copied().collect::<BTreeSet<u64>>();
     let mut all = [BTreeSet::new(), BTreeSet::new()];
@@ -388,7 +408,7 @@ fn units(before: &Figures, after: &Figures) -> ([Vec<u64>; 2], Units) {
     (lists(all), units)
 }
 
-/// Why nothing can be called at this level: no figure has runs enough.
+/// Why no figure can differ at this level: none has enough runs.
 fn blind(figures: &[Vec<Option<f64>>], units: Units, level: f64) -> Option<String> {
     let of_figure = |values: &Vec<Option<f64>>| {
         let known = |values: &[Option<f64>]| values.iter().flatten().count();

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use super::{Change, Comparison, Place};
+use super::{Change, Comparison, FigurePlace};
+use crate::judge::INTERVAL_WORDS;
 use crate::metrics::with_unit;
 use crate::output::number;
 use crate::report::figure::{Axis, intervals};
-use crate::report::page::{Block, Figure, Page, Section, Table};
+use crate::report::page::{Block, Chart, Page, PageSection, PageTable};
 use crate::summary::Spread;
 
-/// Changes that one figure shows at the most.
+/// Most changes in one figure.
 const DRAWN: usize = 60;
 
 /// Writes the page to `path`, whole or not at all.
@@ -25,16 +26,16 @@ pub fn write(comparison: &Comparison, path: &Path) -> anyhow::Result<()> {
 fn page(comparison: &Comparison) -> Page {
     let names = comparison.old.names(&comparison.new);
     let mut sections = Vec::new();
-    for changes in comparison.changed.chunk_by(|one, other| one.place == other.place) {
+    for changes in comparison.listed().chunk_by(|one, other| one.place == other.place) {
         let mut blocks = vec![drawn(changes, &names)];
         blocks.push(Block::Table(table(changes, &names)));
-        sections.push(Section { heading: changes[0].place.to_string(), blocks });
+        sections.push(PageSection { heading: changes[0].place.to_string(), blocks });
     }
     for (only, name) in [(&comparison.only_old, &names[0]), (&comparison.only_new, &names[1])] {
         if !only.is_empty() {
-            let places: Vec<String> = only.iter().map(Place::to_string).collect();
+            let places: Vec<String> = only.iter().map(FigurePlace::to_string).collect();
             let blocks = vec![Block::Text(places.join("; "))];
-            sections.push(Section { heading: format!("Only in {name}"), blocks });
+            sections.push(PageSection { heading: format!("Only in {name}"), blocks });
         }
     }
     let title = format!("{} beside {}", names[1], names[0]);
@@ -50,16 +51,16 @@ fn drawn(changes: &[Change], names: &[String; 2]) -> Block {
     let rows: Vec<_> = changes.iter().filter_map(row).take(DRAWN).collect();
     let title = format!("{} less {} (% of {})", names[1], names[0], names[0]);
     let caption = format!(
-        "What changed, with its 95 % interval; {} of {} figures.",
+        "Change of the median, with its {INTERVAL_WORDS}; {} of {} figures.",
         rows.len(),
         changes.len()
     );
-    Block::Figure(Figure { caption, spec: intervals(&rows, Axis::linear(&title)) })
+    Block::Figure(Chart { caption, spec: intervals(&rows, Axis::linear(&title)) })
 }
 
 /// The changes of one arm in numbers.
-pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
-    let titles = ["figure", &names[0], &names[1], "change", "p"];
+pub fn table(changes: &[Change], names: &[String; 2]) -> PageTable {
+    let titles = ["figure", &names[0], &names[1], "change", "ratio", "p"];
     let row = |change: &Change| {
         let share = change.share().map_or_else(
             || number(change.difference.median),
@@ -70,15 +71,23 @@ pub fn table(changes: &[Change], names: &[String; 2]) -> Table {
             },
         );
         let [old, new] = [change.old, change.new].map(spread);
-        vec![with_unit(&change.metric, change.unit), old, new, share, format!("{:.4}", change.p)]
+        let p = change.p.map_or_else(|| "not tested".into(), |p| format!("{p:.4}"));
+        vec![with_unit(&change.metric, change.unit), old, new, share, ratio(change), p]
     };
-    Table {
+    PageTable {
         columns: titles.map(String::from).to_vec(),
         rows: changes.iter().map(row).collect(),
-        caption: "Median of the seeds, and in parentheses the least and the greatest; the change of the median with \
-                  its 95 % interval; the chance of as great a change in any figure where nothing differs."
-            .into(),
+        caption: format!(
+            "Median of the seeds, and in parentheses the least and the greatest; the change of the median with its \
+             {INTERVAL_WORDS}; the ratio of the medians; the chance of as great a change in any figure where nothing differs."
+        ),
     }
+}
+
+/// The new median over the old one.
+fn ratio(change: &Change) -> String {
+    let ratio = change.new.median / change.old.median;
+    if ratio.is_finite() { format!("{ratio:.3}") } else { "-".into() }
 }
 
 fn spread(spread: Spread) -> String {

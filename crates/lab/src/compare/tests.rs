@@ -1,4 +1,4 @@
-//! Invented results in which it is known what differs.
+//! Invented results with known differences.
 
 use forebay_core::random::Streams;
 
@@ -7,7 +7,7 @@ use crate::metrics::evaluate;
 use crate::metrics::testing::{invented_rows, invented_run};
 use crate::store::testing::put;
 
-/// A folder with a run a seed, whose every request takes so many times its ideal.
+/// A folder with one run for each seed; all requests of a run have this slowdown.
 fn stored(runs: &[(u64, f64)]) -> tempfile::TempDir {
     stored_of("sim", runs)
 }
@@ -27,12 +27,12 @@ fn stored_of(backend: &str, runs: &[(u64, f64)]) -> tempfile::TempDir {
 
 fn compared(old: &[(u64, f64)], new: &[(u64, f64)], metric: &str) -> Comparison {
     let (old, new) = (stored(old), stored(new));
-    let [old, new] = [&old, &new].map(|folder| Side::read(folder.path()).unwrap());
-    let options = Options { level: 0.01, above: 0.02, metric: metric.into() };
+    let [old, new] = [&old, &new].map(|folder| ComparedSide::read(folder.path()).unwrap());
+    let options = CompareOptions { level: 0.01, above: 0.02, metric: metric.into() };
     compare(old, new, &options)
 }
 
-/// Slowdowns about `level` that vary by a tenth of what is above 1, a seed each.
+/// Slowdowns around `level` with noise of up to 2.5 %, one for each seed.
 fn noisy(seeds: std::ops::Range<u64>, level: f64) -> Vec<(u64, f64)> {
     let noise = |seed: u64| Streams::new(seed).stream("noise").unit() - 0.5;
     seeds.map(|seed| (seed, level * (1.0 + 0.05 * noise(seed)))).collect()
@@ -58,7 +58,7 @@ fn a_change_is_called_with_both_spreads_and_where_it_lies() {
         let change = found.changed.iter().find(|it| it.metric == "slowdown_p50").unwrap();
         let share = change.share().unwrap();
         assert!((share.median - 0.1).abs() < 0.03, "{share:?}");
-        assert!(share.low > 0.05 && share.high < 0.15 && change.p <= 0.01);
+        assert!(share.low > 0.05 && share.high < 0.15 && change.p.unwrap() <= 0.01);
         assert!(change.old.greatest < change.new.least);
         assert!(found.changed.iter().all(|it| it.metric != "requests_total"));
     }
@@ -72,14 +72,19 @@ fn changes_smaller_than_asked_for_are_counted_and_too_few_seeds_are_told() {
     let reason = few.blind.as_ref().unwrap();
     assert!(few.changed.is_empty() && reason.contains("3 seeds on both sides, 8"), "{reason}");
     assert!(few.in_a_sentence().contains("8 are needed"));
+    let untested = few.untested.iter().find(|it| it.metric == "slowdown_p50").unwrap();
+    assert!(untested.p.is_none() && (untested.new.median / untested.old.median - 2.0).abs() < 0.2);
+    let Interval { median, low, high } = untested.difference;
+    assert!(low <= median && median <= high && high - low < 0.2, "{low} to {high}");
+    assert!(few.untested.iter().all(|it| it.metric != "requests_total"));
 }
 
 #[test]
 fn two_back_ends_stand_side_by_side() {
     let (ours, theirs) =
         (stored_of("sim", &noisy(1..11, 1.5)), stored_of("ns3", &noisy(1..11, 1.65)));
-    let [old, new] = [&ours, &theirs].map(|folder| Side::read(folder.path()).unwrap());
-    let options = Options { level: 0.01, above: 0.02, metric: String::new() };
+    let [old, new] = [&ours, &theirs].map(|folder| ComparedSide::read(folder.path()).unwrap());
+    let options = CompareOptions { level: 0.01, above: 0.02, metric: String::new() };
     let found = compare(old, new, &options);
     assert!(found.paired && found.only_old.is_empty() && found.only_new.is_empty());
     assert_eq!(found.changed[0].place.backend, "sim to ns3");

@@ -1,4 +1,4 @@
-//! Tables as text (RFC 4180), with a head of column names; what is not there is an empty cell.
+//! Tables as text (RFC 4180), with a header of column names; a missing value is an empty cell.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub struct Csv<W> {
 }
 
 impl<W: Write> Csv<W> {
-    /// Begins with the head.
+    /// Begins a table with the header.
     pub fn new(mut out: W, columns: &[Column]) -> io::Result<Self> {
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         writeln!(out, "{}", names.join(","))?;

@@ -9,19 +9,19 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use self::csv::Csv;
+pub(crate) use self::csv::Csv;
 use self::parquet::Parquet;
 use self::summaries::{SUMMARY, summary_columns, summary_rows};
 use crate::store::{Cell, Column, Run, Store, StoreError, TABLES};
 
-/// What of the stores is exported; an empty list stands for all.
+/// Selects the plans, arms and metrics to export; an empty list selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Names of plans.
     pub plans: Vec<String>,
     /// Names of arms.
     pub arms: Vec<String>,
-    /// Names of metrics, and of quantities over time.
+    /// Names of metrics and of quantities over time.
     pub metrics: Vec<String>,
 }
 
@@ -47,14 +47,14 @@ impl Format {
 /// Why a store was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Nothing of this name is there.
+    /// No plan, arm or metric has this name.
     #[error("--{flag} {name}: allowed is {allowed}")]
     Unknown {
-        /// What was asked for: `plan`, `arm` or `metric`.
+        /// Kind of name: `plan`, `arm` or `metric`.
         flag: &'static str,
         /// The name.
         name: String,
-        /// What is there.
+        /// The known names.
         allowed: String,
     },
     /// The folder for the files cannot be made.
@@ -62,7 +62,7 @@ pub enum ExportError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -70,7 +70,7 @@ pub enum ExportError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system, or the format, said.
+        /// Error of the operating system, or of the format.
         source: io::Error,
     },
     /// The store cannot be read.
@@ -79,7 +79,7 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Whether what was asked for is to blame: exit code 2.
+    /// Whether the request is at fault: exit code 2.
     pub const fn is_bad_input(&self) -> bool {
         match self {
             Self::Unknown { .. } | Self::Folder { .. } => true,
@@ -89,8 +89,8 @@ impl ExportError {
     }
 }
 
-/// Writes each table of all `stores` into a file of its own in `out`, which is made if it does not exist. Gives the
-/// paths. Runs and series of further stores are numbered behind those of the first.
+/// Writes each table of all `stores` into a file of its own in `out`, and creates `out` if absent. Returns
+/// the paths. Ids of runs and series continue from one store to the next.
 pub fn export(
     stores: &[Store],
     choice: &Choice,
@@ -123,11 +123,11 @@ pub fn csv(store: &Store, table: &str, out: &mut dyn Write) -> Result<(), Export
     store.rows(table, |cells| sink.row(cells).map_err(failed))
 }
 
-/// A file that rows are written to.
-trait Sink {
+/// Receives the rows of a table.
+pub(crate) trait Sink {
     /// Writes a row: a cell for each column.
     fn row(&mut self, cells: &[Cell<'_>]) -> io::Result<()>;
-    /// Writes what is left.
+    /// Writes buffered rows.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -139,7 +139,7 @@ fn open(format: Format, path: &Path, table: &str, columns: &[Column]) -> io::Res
     })
 }
 
-/// What a choice, which is known to name what is there, takes of one of the stores.
+/// The selected part of one store; all names in `choice` are known.
 struct Chosen<'a> {
     store: &'a Store,
     choice: &'a Choice,
@@ -196,7 +196,8 @@ impl<'a> Chosen<'a> {
         Ok(Self { store, choice, runs, run_ids, series_ids, before: Last::default() })
     }
 
-    /// Finds the series that are chosen, and adds the quantities that there are; gives the greatest id of any series.
+    /// Finds the selected series and adds their quantities to `quantities`. Returns the greatest id of any
+    /// series.
     fn choose_series(&mut self, quantities: &mut BTreeSet<String>) -> Result<i64, ExportError> {
         let mut last = 0;
         self.store.rows("series", |cells| {
@@ -246,7 +247,7 @@ impl<'a> Chosen<'a> {
         self.store.rows(table, visit)
     }
 
-    /// What is added to the ids under `column`.
+    /// Offset to add to the ids under `column`.
     fn shift(&self, table: &str, column: &str) -> i64 {
         match (table, column) {
             ("runs", "id") | (_, "run") => self.before.run,
@@ -255,11 +256,11 @@ impl<'a> Chosen<'a> {
         }
     }
 
-    /// Whether a row with `cell` under `column` is chosen by it.
+    /// Whether `cell` under `column` keeps its row in the selection.
     fn keeps(&self, table: &str, column: &str, cell: &Cell<'_>) -> bool {
         let Choice { plans, arms, metrics } = self.choice;
         match (table, column, cell) {
-            // They are of no plan.
+            // Trials belong to no plan.
             ("trials", ..) => plans.is_empty() && arms.is_empty() && metrics.is_empty(),
             ("plans", "name", Cell::Text(plan)) | (_, "plan", Cell::Text(plan)) => has(plans, plan),
             ("runs", "arm", Cell::Text(arm)) => has(arms, arm),

@@ -1,4 +1,4 @@
-//! Tables as Apache Parquet: for each column its type, and its values packed with LZ4.
+//! Tables as Apache Parquet: each column has a type, and its values are packed with LZ4.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use parquet::schema::parser::parse_message_type;
 use super::Sink;
 use crate::store::{Cell, Column, ColumnKind};
 
-/// Rows that are held in memory and packed together.
+/// Rows to hold in memory and pack together.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// A table under way.
@@ -27,7 +27,7 @@ pub struct Parquet {
 /// The values of a column that are not written yet.
 struct Values {
     of: Kind,
-    /// Whether each row has a value, 1 or 0; `None` where all rows have.
+    /// Whether each row has a value, 1 or 0; `None` if all rows have one.
     present: Option<Vec<i16>>,
 }
 

@@ -7,10 +7,10 @@ use crate::metrics::Metrics;
 use crate::store::{Cell, Column, ColumnKind, Run, Store};
 use crate::summary::{ArmSummary, Requests, summarise};
 
-/// What an export calls the table.
+/// Name of the table in an export.
 pub const SUMMARY: &str = "summary";
 
-/// The columns of the spread over seeds, each seed's run by itself, which metrics of bundles have not.
+/// The columns of the spread over seeds, one value a run. Metrics of bundles have no spread.
 const SPREAD: [&str; 5] = ["least", "p5", "median", "p95", "greatest"];
 
 /// The columns of the table.

@@ -6,7 +6,7 @@ use crate::metrics::evaluate;
 use crate::metrics::testing::{invented_rows, invented_run};
 use crate::store::testing::put;
 
-/// A store with two seeds of two arms, one of whose runs tells what CSV would break on.
+/// A store with two seeds of two arms; one run has texts that need quoting in CSV.
 fn stored() -> (tempfile::TempDir, [Store; 1]) {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
@@ -118,7 +118,7 @@ fn parquet_holds_the_rows_of_csv_with_their_types() {
         let names: Vec<&str> =
             metadata.schema_descr().columns().iter().map(|column| column.name()).collect();
         assert_eq!(names.join(","), csv(&table)[0]);
-        // Texts may have line breaks, which rows of CSV then have, too.
+        // Texts may have line breaks, so their rows in CSV have them, too.
         let texts = ["plans", "figures", "runs", "trials"];
         if !texts.contains(&table.as_str()) {
             assert_eq!(metadata.num_rows() as usize, csv(&table).len() - 1, "{table}");

@@ -11,22 +11,23 @@ use super::Bound;
 use crate::backend;
 use crate::plan::Seeds;
 
-/// The back end whose figures may be bounded by those of the other: `within` and `same_order` are claims about it.
+/// The back end whose figures claims may compare with [`BESIDE`]: `within` and `same_order` are claims about it.
 const HERE: &str = "emu";
-pub(crate) const BESIDE: &str = "sim";
+/// The back end that the claims `within` and `same_order` compare with.
+pub const BESIDE: &str = "sim";
 
 /// Chance widens a bound if it is more than this share of the margin. At the whole margin, one of two arms that do the
 /// same would miss the bound; at a quarter, most bounds of requests would be wider.
 const CHANCE_SHARE: f64 = 0.5;
 
-/// The claims that a program brings along.
+/// The built-in claims.
 const BUILTIN: &str = include_str!("../../../../docs/claims.toml");
 
 /// All claims, by plan.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// What is studied by the plans of a folder each.
+    /// The studies, each with a folder of plans.
     #[serde(default)]
     pub study: Vec<StudyClaims>,
     /// The plans in the order in which they run.
@@ -37,51 +38,76 @@ pub struct Claims {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyClaims {
-    /// What `forebay reproduce` calls it.
+    /// Name for `forebay reproduce`.
     pub name: String,
     /// Folder of the plans; absent: the name.
     folder: Option<String>,
     /// Heading of the report.
     pub title: String,
-    /// What was published, and where, or what is asked.
+    /// The published work and its source, or the question.
     pub description: String,
 }
 
-/// What one plan must show.
+/// The claims about one plan, and how it is run for them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanClaims {
     /// Name as `forebay run` takes it.
     pub name: String,
-    /// Where the experiment was published; absent: nobody has.
+    /// Publication with the experiment; absent: unpublished.
     pub paper: Option<String>,
-    /// The plan is run with what its `as_published` sets, and the arms are algorithms under test.
+    /// Run the plan with the settings of its `as_published`; the arms are algorithms under test.
     #[serde(default)]
     pub as_published: bool,
-    /// The back ends on which it runs, each with the seeds that it runs at most.
+    /// Back ends on which the plan runs, each with the most seeds to run. Empty for parts of `forebay
+    /// platforms`, which are no plans.
     pub seeds: BTreeMap<String, Seeds>,
-    /// The seeds of back ends on which chance widened a bound: `forebay reproduce` then runs these.
+    /// Seeds for back ends on which chance widened a bound: `forebay reproduce` then runs these.
     #[serde(default)]
     pub more_seeds: BTreeMap<String, Seeds>,
+    /// A condition on the measurement itself; if it is not met, the claims are not shown.
+    steady: Option<Steady>,
     /// The claims.
     pub claim: Vec<Claim>,
-    /// How it is run again, held to the same claims.
+    /// Further settings to run the plan with; the same claims apply.
     #[serde(default)]
     variant: Vec<Variant>,
-    /// Of claims about such a variant: which.
+    /// The variant that these claims are about; `None`: the plan itself.
     #[serde(skip)]
     settings: Option<Variant>,
+}
+
+/// An arm that should differ from the baseline by chance alone, and the allowed figures.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Steady {
+    /// Name of the arm.
+    pub arm: String,
+    /// Metrics of the arm, each judged by itself.
+    pub value: Vec<String>,
+    /// Upper bound of each metric.
+    pub at_most: f64,
+}
+
+/// An arm whose figure shows how much chance adds to another arm's figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Noise {
+    /// Name of the arm.
+    pub arm: String,
+    /// The upper bound is at least this multiple of the arm's figure.
+    pub times: f64,
 }
 
 /// A plan with other settings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Variant {
-    /// What stands behind the back end in the name of the part: `bundler/main@emu+kernel`.
+    /// Appended to the back end in the name of the part: `bundler/main@emu+kernel`.
     name: String,
     /// Settings as `forebay run --set` takes them.
     set: Vec<String>,
-    /// Of the plan's back ends those on which it runs so, each with the seeds that it runs at most.
+    /// Back ends of the plan that run this variant, each with the most seeds to run.
     seeds: BTreeMap<String, Seeds>,
     /// The arms that run so; absent: all.
     arms: Option<BTreeSet<String>>,
@@ -95,31 +121,46 @@ pub struct Claim {
     pub text: String,
     /// The back end on which alone it is claimed; absent: on all of the plan's.
     pub backend: Option<String>,
-    /// Arms that must meet it.
+    /// Arms that must meet the bound.
     pub arms: Vec<String>,
-    /// Cells that must meet it; absent: all.
+    /// Cells that must meet the bound; absent: all.
     #[serde(default)]
     pub cells: Vec<String>,
-    /// Metrics, added up: `metric`, or `links/forward/metric` and likewise for `flows` and
-    /// `bundles`, or `host/cpu_cores/program`.
+    /// Metrics to add up: `metric`, or `links/forward/metric` (the same for `flows` and `bundles`), or
+    /// `host/cpu_cores/program`.
     pub value: Vec<String>,
-    /// Divide by the same value of this arm, in the run of the same seed.
+    /// Divide by the same value of this arm in the run of the same seed.
     pub over: Option<String>,
-    /// Divide by these metrics of that arm, added up, instead.
+    /// Divide by the sum of these metrics of `over` instead.
     #[serde(default)]
     pub over_value: Vec<String>,
-    /// The share of the distance between two other arms that is closed, instead.
+    /// Judge the share of the distance between two other arms that is closed, instead.
     pub gap: Option<Gap>,
     /// Every run must meet it by itself, not only the median of the seeds.
     #[serde(default)]
     pub each_run: bool,
-    /// The figure of all runs together is judged, such as a percentile of the requests of all seeds, and not the median
-    /// of the seeds.
+    /// Judge the figure of all runs together, such as a percentile over the requests of all seeds. The median
+    /// of the seeds is then not used.
     #[serde(default)]
     pub pooled: bool,
-    /// An arm that differs from `over` by chance alone. Where the two differ by more than half of the margin that a bound
-    /// leaves around 1, the bound is as much farther from 1 as they differ.
+    /// An arm that differs from `over` by chance alone. If the two differ by more than half of the margin
+    /// between a bound and 1, the bound moves away from 1 by their difference.
     pub chance: Option<String>,
+    /// Fewest values by which it is judged; absent: one of every seed.
+    pub(super) least: Option<usize>,
+    /// The whole interval must meet the bound, and not only the median.
+    #[serde(default)]
+    pub(super) whole: bool,
+    /// If it is not met, no other claim about the same cell is shown.
+    #[serde(default)]
+    pub(super) control: bool,
+    /// The `baseline` of the plan, where metrics of `value` compare arms with it.
+    pub baseline: Option<String>,
+    /// An arm that differs from `baseline` by chance alone. Its figure may raise the upper bound.
+    pub(super) noise: Option<Noise>,
+    /// As the plan has it.
+    #[serde(skip)]
+    pub(super) steady: Option<Steady>,
     /// Only a figure, without a bound.
     #[serde(default)]
     pub report_only: bool,
@@ -127,13 +168,13 @@ pub struct Claim {
     pub at_least: Option<f64>,
     /// Upper bound.
     pub at_most: Option<f64>,
-    /// How far it may be from what others report, instead: from the one figure that is `published` of it.
+    /// Allowed distance from the one value in `published`, instead of a bound.
     pub near: Option<Within>,
-    /// How far it may be on the testbed from the figure of the same seed in the simulator.
+    /// Allowed distance on the testbed from the simulator's figure of the same seed.
     pub within: Option<Within>,
-    /// On the testbed the arms must stand in the order in which they stand in the simulator.
+    /// On the testbed, the arms must be in the same order as in the simulator.
     pub same_order: Option<SameOrder>,
-    /// What others report of the figure.
+    /// Published values of the figure.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -145,49 +186,49 @@ impl StudyClaims {
     }
 }
 
-/// A figure that somebody else reports.
+/// A figure from other work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The arm that it is of; absent: all of the claim's.
+    /// Arm of the figure; absent: all arms of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// The cell that it is of; absent: all of the claim's.
+    /// Cell of the figure; absent: all cells of the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<String>,
-    /// The figure, in the unit of the claim's.
+    /// The figure, in the claim's unit.
     pub value: f64,
-    /// Where it is reported, and what it is made of.
+    /// Where the figure is published, and how it was obtained.
     pub source: String,
 }
 
-/// The distance from one arm to another, for a figure of which less is better: 0 is closed at the one, 1 at
-/// the other.
+/// The distance from one arm to another, for a figure where less is better. A value at `from` closes 0 of the
+/// distance, one at `to` closes 1.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gap {
-    /// Where it begins.
+    /// Arm at which 0 is closed.
     pub from: String,
-    /// Where it is closed.
+    /// Arm at which all is closed.
     pub to: String,
-    /// A smaller distance, as a share of the figure where it begins, is none: it counts as so much.
+    /// Floor of the distance, as a share of the figure of `from`.
     pub least: f64,
 }
 
-/// A distance: whichever of these is more.
+/// An allowed distance: the larger of these two.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Within {
-    /// As a share of the figure beside.
+    /// Share of the other back end's figure, or of the published one.
     #[serde(default)]
     pub share: f64,
-    /// In its unit.
+    /// Distance in the unit of the figure.
     #[serde(default)]
     pub least: f64,
 }
 
-/// An order of arms: no two that are apart on both backends may stand the other way round on one
-/// of them. Two that are nearer to each other on either are tied, and the verdict says which.
+/// An order of arms. Two arms that are apart on both back ends must have the same order on both. Arms nearer
+/// to each other than that on either back end are tied; the verdict names them.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SameOrder {
@@ -217,7 +258,10 @@ impl Claims {
         })?;
         for plan in &mut claims.plan {
             plan.check().with_context(|| format!("{file}: {}", plan.name))?;
-            plan.claim.iter_mut().for_each(Claim::settle_near);
+            for claim in &mut plan.claim {
+                claim.settle_near();
+                claim.steady.clone_from(&plan.steady);
+            }
         }
         Ok(claims)
     }
@@ -260,10 +304,11 @@ impl PlanClaims {
         Ok(())
     }
 
-    /// The name of the plan on a back end: `bundler/main@sim`.
+    /// The name of the plan on a back end, `bundler/main@sim`, or without one.
     pub fn part(&self, backend: &str) -> String {
         match &self.settings {
             Some(Variant { name, .. }) => format!("{}@{backend}+{name}", self.name),
+            None if backend.is_empty() => self.name.clone(),
             None => format!("{}@{backend}", self.name),
         }
     }
@@ -289,12 +334,13 @@ impl PlanClaims {
         })
     }
 
-    /// What is set in the plan, as `forebay run --set` takes it.
+    /// Settings of the variant as `forebay run --set` takes them; empty for the plan itself.
     pub fn settings(&self) -> &[String] {
         self.settings.as_ref().map_or(&[], |variant| &variant.set)
     }
 
-    /// What is claimed of a back end's figures.
+    /// The claims to judge on `backend`. Without a `backend` of its own, a claim between two back ends is
+    /// judged on `HERE`, any other on each.
     pub(super) fn of(&self, backend: &str) -> impl Iterator<Item = &Claim> {
         self.claim.iter().filter(move |claim| match &claim.backend {
             Some(only) => only == backend,
@@ -334,6 +380,9 @@ impl Claim {
         ensure!(!(self.pooled && is_beside), "pooled is not for within and same_order");
         let has_plain_ratio = self.over.is_some() && self.over_value.is_empty() && has_bound;
         ensure!(self.chance.is_none() || has_plain_ratio, "chance needs over and a bound");
+        ensure!(self.least != Some(0), "least needs at least 1");
+        let has_noise = self.baseline.is_some() && self.at_most.is_some();
+        ensure!(self.noise.is_none() || has_noise, "noise needs baseline and at_most");
         ensure!(self.gap.is_none() || self.over.is_none(), "gap and over are one or the other");
         ensure!(self.gap.as_ref().is_none_or(|gap| gap.least > 0.0), "gap needs a least above 0");
         for Published { arm, cell, .. } in &self.published {
@@ -346,7 +395,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Makes a distance from what others report the bound that it is.
+    /// Turns `near` into bounds around the published value.
     fn settle_near(&mut self) {
         if let (Some(near), [published]) = (self.near, &self.published[..]) {
             let distance = near.allowed(published.value);
@@ -355,7 +404,7 @@ impl Claim {
         }
     }
 
-    /// What others report of the figure of `arms` in `cell`.
+    /// The published value for `arms` in `cell`.
     pub(super) fn published(&self, arms: &[&str], cell: &str) -> Option<Published> {
         let is_its = |it: &&Published| {
             it.arm.as_deref().is_none_or(|arm| arms == [arm])
@@ -364,12 +413,13 @@ impl Claim {
         self.published.iter().find(is_its).cloned()
     }
 
-    /// Whether it is about the figures of two back ends.
+    /// Whether the claim compares two back ends.
     pub(super) fn is_beside(&self) -> bool {
         self.within.is_some() || self.same_order.is_some()
     }
 
-    /// What its figure must be: see [`Within::distance`] and [`SameOrder`] for what that is beside another back end.
+    /// Bound on the figure. Between two back ends the figure is [`Within::distance`], at most 1, or the
+    /// number of pairs of arms in another order ([`SameOrder`]), at most 0.
     pub(super) fn bound(&self) -> Bound {
         match (self.within, self.same_order) {
             (Some(_), _) => Bound::within(1.0),
@@ -378,9 +428,12 @@ impl Claim {
         }
     }
 
-    /// The bound of a ratio where two arms that do the same differ by the ratio `chance`.
-    pub(super) fn widened(&self, chance: Option<f64>) -> Bound {
-        let bound = self.bound();
+    /// The bound of a ratio where two arms that do the same differ by the ratio `chance`, or have the figure `noise`.
+    pub(super) fn widened(&self, chance: Option<f64>, noise: Option<f64>) -> Bound {
+        let mut bound = self.bound();
+        if let Some((Noise { times, .. }, found)) = self.noise.as_ref().zip(noise) {
+            bound.at_most = bound.at_most.map(|most| most.max(times * found));
+        }
         let Some(difference) = chance.map(|ratio| (ratio - 1.0).abs()) else { return bound };
         let widened = |end: f64| match difference > (end - 1.0).abs() * CHANCE_SHARE {
             true => end + if end < 1.0 { -difference } else { difference },
@@ -389,7 +442,7 @@ impl Claim {
         Bound { at_least: bound.at_least.map(widened), at_most: bound.at_most.map(widened) }
     }
 
-    /// The bound for people; `bound` is the one that is judged by.
+    /// Text of `bound`, the one to judge by; it also names the claim's own bound if that differs.
     pub(super) fn bound_words(&self, bound: Bound) -> String {
         if bound != self.bound() {
             return format!("{bound} (chance; else {})", self.bound());
@@ -405,8 +458,8 @@ impl Claim {
 }
 
 impl Gap {
-    /// The share that `value` closes. Where there is next to no distance, what is missing of the end is still no
-    /// more than a share of the least one.
+    /// Share of the distance that `value` closes. The floor `least` keeps the share small if `from` and `to`
+    /// hardly differ.
     pub(super) fn closed(&self, from: f64, to: f64, value: f64) -> f64 {
         let distance = (from - to).max(self.least * from.abs());
         1.0 - (value - to) / distance
@@ -414,12 +467,12 @@ impl Gap {
 }
 
 impl Within {
-    /// How far a figure may be from `there`.
+    /// Allowed distance from `there`, in its unit.
     fn allowed(self, there: f64) -> f64 {
         (self.share * there.abs()).max(self.least)
     }
 
-    /// How far `here` is from `there`, as a share of what is allowed.
+    /// Distance of `here` from `there`, as a share of the allowed distance.
     pub(super) fn distance(self, here: f64, there: f64) -> f64 {
         let distance = here - there;
         if distance == 0.0 { 0.0 } else { distance / self.allowed(there) }
@@ -433,6 +486,7 @@ mod tests {
     use super::*;
     use crate::metrics::{Address, describe};
     use crate::plan::Plan;
+    use crate::plan::references::References;
 
     #[test]
     fn a_key_in_place_of_claims_is_not_shown() {
@@ -578,17 +632,24 @@ mod tests {
             let folder = format!("{}/", study.folder());
             assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
         }
-        for claims in &claims.plan {
+        for claims in claims.plan.iter().filter(|it| !it.seeds.is_empty()) {
             let plan = match claims.as_published {
                 true => claims.plan(BESIDE).unwrap(),
                 false => Plan::load(&claims.name, &[]).unwrap(),
             };
+            let names_baseline = plan.references != References::default();
             let has_arm = |name: &String| plan.arms.iter().any(|arm| arm.name == *name);
             let has_cell = |name: &String| plan.cells.iter().any(|cell| cell.name == *name);
             for claim in &claims.claim {
                 let gap = claim.gap.iter().flat_map(|gap| [&gap.from, &gap.to]);
-                let mut arms = claim.arms.iter().chain(&claim.over).chain(&claim.chance).chain(gap);
-                assert!(arms.all(has_arm), "{}: {}", claims.name, claim.text);
+                let noise = claim.noise.iter().map(|it| &it.arm);
+                let noise = noise.chain(claim.steady.iter().map(|it| &it.arm));
+                let arms = claim.arms.iter().chain(&claim.over).chain(&claim.chance).chain(gap);
+                assert!(arms.chain(noise).all(has_arm), "{}: {}", claims.name, claim.text);
+                // `baselines` knows the baselines of plans that name none.
+                let baseline = claim.baseline.as_deref();
+                let expected = names_baseline.then(|| plan.references.baseline());
+                assert_eq!(baseline, expected, "{}: {}", claims.name, claim.text);
                 let published = claim.published.iter().filter_map(|it| it.cell.as_ref());
                 let mut cells = claim.cells.iter().chain(published);
                 assert!(cells.all(has_cell), "{}: {}", claims.name, claim.text);

@@ -1,11 +1,12 @@
-//! Whether results bear out what is claimed: one rule for plans, platforms and the demo.
+//! Whether results support the claims: one rule for plans, platforms and the demo.
 //!
 //! ```text
 //! runs ──► a figure of each seed, arms paired by it ──► median, 95 % interval ──► Verdict
 //! ```
-//! A bound on a figure that varies is met if the median of its values meets it, failed if the whole interval lies
-//! outside, and open otherwise. A run that ended with a box misses every bound. What the harness disturbed is no
-//! value: runs that are missing, or too few, leave a claim not shown.
+//! A bound on a figure that varies is met if the median meets it. It fails if the whole interval lies
+//! outside; otherwise the claim is open. If a sendbox or receivebox died in a run, the run misses every
+//! bound. A run that the harness disturbed gives no value. Missing runs, or too few runs, leave a claim not
+//! shown.
 
 pub mod claims;
 mod figures;
@@ -16,15 +17,15 @@ pub mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use claims::BESIDE;
+pub use claims::BESIDE;
 pub use claims::{Claims, PlanClaims, Published, StudyClaims};
-pub use interval::{Interval, VALUES_MIN};
-pub use results::Results;
+pub use interval::{INTERVAL_WORDS, Interval, VALUES_MIN};
+pub use results::ClaimResults;
 
-/// Seed of the intervals where nobody names one.
+/// Seed of the intervals if the caller names none.
 pub const SEED: u64 = 1;
 
-/// What a figure must be; without either end nothing is claimed of it.
+/// The allowed range of a figure; without either end nothing is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bound {
     /// Lower end.
@@ -44,17 +45,17 @@ impl Bound {
         Self { at_least: None, at_most: Some(most) }
     }
 
-    /// Both ends, as far from 0.
+    /// Both ends, at equal distance from 0.
     pub const fn within(distance: f64) -> Self {
         Self { at_least: Some(-distance), at_most: Some(distance) }
     }
 
-    /// Whether `value` lies within it; what is not a number does not.
+    /// Whether `value` lies within the bound; NaN does not.
     pub fn holds(self, value: f64) -> bool {
         !value.is_nan() && !self.is_too_small(value) && !self.is_too_large(value)
     }
 
-    /// Whether all of `interval` lies on one side of it: more values would hardly say otherwise.
+    /// Whether all of `interval` lies on one side of the bound: more values would hardly change the verdict.
     pub fn is_settled(self, interval: Interval) -> bool {
         self.excludes(interval) || (self.holds(interval.low) && self.holds(interval.high))
     }
@@ -64,12 +65,12 @@ impl Bound {
         self.is_too_small(interval.high) || self.is_too_large(interval.low)
     }
 
-    /// The figure of a run that has none because a box ended it: as far outside as can be.
+    /// The figure of a run in which a box died: infinitely far outside.
     pub fn missed(self) -> f64 {
         if self.at_most.is_some() { f64::INFINITY } else { f64::NEG_INFINITY }
     }
 
-    /// Judges `values`, of which there must be `least` at least.
+    /// Judges `values`; with fewer than `least` values the claim is not shown.
     pub fn judge(self, values: &[f64], least: usize, seed: u64) -> (Option<Interval>, Verdict) {
         let interval = Interval::of(values, seed);
         let verdict = match interval {
@@ -105,7 +106,7 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// What became of a claim.
+/// Result of judging a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -115,9 +116,9 @@ pub enum Verdict {
     Failed,
     /// Neither is shown.
     Open,
-    /// There is nothing to judge by.
+    /// No figure to judge by.
     NotShown(Why),
-    /// There is a figure, and nothing is claimed of it.
+    /// A figure without a claim about it.
     Reported,
 }
 
@@ -129,14 +130,14 @@ pub enum Why {
     NotRun,
     /// There are fewer values than an interval needs.
     TooFew,
-    /// The measurement is not one that can tell.
+    /// The measurement cannot decide the claim.
     Void,
-    /// What it is compared with differs too much from itself.
+    /// The reference differs too much from itself.
     Unsteady,
 }
 
 impl Verdict {
-    /// Whether nothing is amiss.
+    /// Whether the claim is met, or nothing is claimed.
     pub const fn is_fine(self) -> bool {
         matches!(self, Self::Met | Self::Reported)
     }
@@ -156,30 +157,30 @@ impl Verdict {
     }
 }
 
-/// A claim at one place, and what was found there.
+/// A claim at one place, with the figure and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// The plan or part that it is of.
+    /// The plan or part of the claim.
     pub of: String,
-    /// What is claimed, with its unit.
+    /// The claim in words, with its unit.
     pub claim: String,
     /// Where: arm, cell and seed, or platform and setting.
     pub place: String,
     /// The bound in words; empty: none.
     pub bound: String,
-    /// What was found: of several values the median.
+    /// The figure; the median if there are several values.
     pub figure: Option<f64>,
-    /// Of several values.
+    /// Interval of the median, if there are several values.
     pub interval: Option<Interval>,
-    /// What is behind the figure.
+    /// Number of values and runs that the figure rests on.
     pub behind: Behind,
-    /// What that says.
+    /// Verdict by the current rule.
     pub verdict: Verdict,
-    /// What the rule that was judged by before said, where that was something else.
+    /// Verdict by the previous rule, if it differs.
     pub before: Option<String>,
     /// Commits of the runs.
     pub commit: String,
-    /// What others report.
+    /// The published value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
     /// The ratio of two arms that differ by chance alone, where it widened the bound.
@@ -195,14 +196,14 @@ impl Judged {
         Self { bound: bound.to_string(), figure, verdict, ..self }
     }
 
-    /// Judges several values, of which there must be `least` at least.
+    /// Judges several values; with fewer than `least` the claim is not shown.
     pub fn by_values(self, bound: Bound, values: &[f64], least: usize, seed: u64) -> Self {
         let (interval, verdict) = bound.judge(values, least, seed);
         let figure = interval.map(|interval| interval.median);
         Self { bound: bound.to_string(), figure, interval, verdict, ..self }
     }
 
-    /// With what the figure of all values together says, by which it was judged before.
+    /// Adds the verdict on the figure of all values together, by the previous rule.
     pub fn beside_pooled(self, bound: Bound, pooled: Option<f64>) -> Self {
         let verdict = Judged::default().by_one(bound, pooled).verdict;
         let is_otherwise = !matches!(self.verdict, Verdict::NotShown(_)) && verdict != self.verdict;
@@ -211,14 +212,14 @@ impl Judged {
         Self { before: is_otherwise.then_some(words), ..self }
     }
 
-    /// With what was said before, when the whole interval had to meet the bound.
+    /// Adds the verdict by the previous rule, where the whole interval had to meet the bound.
     pub fn beside_whole(self, bound: Bound) -> Self {
         let is_settled = self.interval.is_some_and(|interval| bound.is_settled(interval));
         let is_otherwise = self.verdict == Verdict::Met && !is_settled;
         Self { before: is_otherwise.then(|| Verdict::Open.words().into()), ..self }
     }
 
-    /// In a sentence, why it is not so or not known; `None` where nothing is amiss.
+    /// One sentence on why the claim failed or is not known; `None` if it is fine.
     pub fn complaint(&self) -> Option<String> {
         let Self { of, claim, place, bound, behind, verdict, .. } = self;
         let word = match verdict {
@@ -251,14 +252,14 @@ impl Default for Judged {
     }
 }
 
-/// What is behind a figure.
+/// The values and runs that a figure rests on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Behind {
-    /// Values that count: of runs, pairs or blocks.
+    /// Values that count: runs, pairs or blocks.
     pub values: usize,
-    /// How many there should be at least.
+    /// Least number of values.
     pub wanted: usize,
-    /// How often each arm that it needs was run, rejected runs included.
+    /// Attempts of each arm that the figure needs, rejected runs included.
     pub made: Vec<Made>,
 }
 

@@ -1,26 +1,26 @@
-//! Which of many figures differ between two sides, with one bound on the chance of any false call.
+//! Which of many figures differ between two sides, with one bound on the chance of any false alarm.
 //!
-//! Where nothing tells the sides apart, a seed's two runs may change places, or any run may be of either side,
-//! without changing how likely what was seen is. So what was seen is set beside all such exchanges, all figures of a
-//! run changing places together: the adjusted p of a figure is the share of exchanges in which any figure differs as
-//! much (Westfall and Young, Resampling-Based Multiple Testing, 1993, section 2.3: single-step maxT). That holds
-//! whatever the distributions are and however the figures depend on each other.
+//! If the sides are equal, exchanging a seed's two runs, or any runs of the two sides, does not change the
+//! probability of the data. The test therefore compares the data with all such exchanges. All figures of a
+//! run are exchanged together. The adjusted p of a figure is the share of exchanges in which any figure
+//! differs as much (Westfall and Young, Resampling-Based Multiple Testing, 1993, section 2.3: single-step
+//! maxT). This holds for any distribution and for any dependence between figures.
 
 use forebay_core::random::Streams;
 
-/// Exchanges that are listed; where there are more of them, so many are drawn.
+/// Most exchanges to list; if more are possible, this many are drawn at random.
 const EXCHANGES_MAX: usize = 8192;
 /// Units up to which the exchanges are listed one by one.
 const LISTED_UNITS: usize = 14;
-/// Rounding of sums: what differs by less is equal.
+/// Rounding error of sums: smaller differences count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// What may change places.
+/// The units of exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Units {
     /// Seeds that both sides ran; a figure is the difference of the pair.
     Pairs(usize),
-    /// Runs; those of the first side come first.
+    /// Runs; the first side's come first.
     Runs {
         /// Runs of the first side.
         first: usize,
@@ -37,7 +37,7 @@ impl Units {
         }
     }
 
-    /// The side of each unit as +1 or -1, as it was.
+    /// The side of each unit in the data, as +1 or -1.
     fn seen(self) -> Vec<f64> {
         let first = match self {
             Self::Pairs(pairs) => pairs,
@@ -46,8 +46,8 @@ impl Units {
         (0..self.count()).map(|unit| if unit < first { 1.0 } else { -1.0 }).collect()
     }
 
-    /// The sides of all units in each exchange, what was seen first. The mirror image of an exchange says the same
-    /// and is left out.
+    /// The sides of all units in each exchange, the data first. The mirror image of an exchange gives the
+    /// same figure and is left out.
     fn exchanges(self) -> Vec<Vec<f64>> {
         let seen = self.seen();
         let count = seen.len();
@@ -72,7 +72,7 @@ impl Units {
         std::iter::once(seen.clone()).chain(others).collect()
     }
 
-    /// The least adjusted p that there can be.
+    /// The least possible adjusted p.
     pub fn p_min(self) -> f64 {
         let all = match self {
             Self::Pairs(pairs) => 2.0_f64.powi(pairs.saturating_sub(1).min(1000) as i32),
@@ -105,7 +105,7 @@ fn drawn(units: Units, seen: Vec<f64>) -> Vec<Vec<f64>> {
     exchanges
 }
 
-/// A figure made ready: what it is in each unit that has it.
+/// A figure prepared for the test: its value in each unit that has one.
 struct Ready {
     values: Vec<(usize, f64)>,
     squares: f64,
@@ -122,7 +122,7 @@ impl Ready {
             let mean = values.iter().map(|(_, value)| value).sum::<f64>() / values.len() as f64;
             values.iter_mut().for_each(|(_, value)| *value -= mean);
         }
-        // What is left of a figure that is the same everywhere is rounding.
+        // For a constant figure the remaining differences are rounding errors.
         let is_constant = values.iter().all(|(_, value)| value.abs() <= 1e-12 * greatest);
         let squares = match is_constant && !is_paired {
             true => 0.0,
@@ -131,8 +131,8 @@ impl Ready {
         Self { values, squares, is_paired }
     }
 
-    /// How closely the figure follows the sides: the size of their correlation, 0 to 1. As an order of exchanges
-    /// it is Student's t, and it stays finite where a figure hardly varies.
+    /// How closely the figure follows the sides: the absolute value of their correlation, 0 to 1. It orders
+    /// exchanges as Student's t does, and stays finite if a figure hardly varies.
     fn size(&self, sides: &[f64]) -> f64 {
         let count = self.values.len() as f64;
         let product: f64 = self.values.iter().map(|(unit, value)| sides[*unit] * value).sum();
@@ -202,19 +202,19 @@ mod tests {
         assert_eq!(adjusted(&[values.clone()], units), [1.0 / 126.0]);
         values[0] = None;
         assert_eq!(adjusted(&[values.clone()], units), [1.0 / 126.0]);
-        // One of the other side among those that are left.
+        // Move one value of the first side among the second side's.
         values[1] = Some(4.0);
         let p = adjusted(&[values], units)[0];
         assert!(p > 0.01 && p < 0.2, "{p}");
         assert_eq!(adjusted(&[vec![None; 10]], units), [1.0]);
-        // A figure that is the same everywhere silences no other.
+        // A constant figure does not hide the differences of other figures.
         let uneven = Units::Runs { first: 3, second: 20 };
         let told = (0..23).map(|unit| Some(if unit < 3 { 1.0 } else { 2.0 })).collect();
         let p = adjusted(&[vec![Some(0.1); 23], told], uneven);
         assert!(p[0] == 1.0 && p[1] < 0.01, "{p:?}");
     }
 
-    /// Figures of equal sides: heavy tails, counts that are mostly 0, and sums of others.
+    /// Figures of equal sides: heavy tails, counts that are mostly 0, and sums of other figures.
     fn equal(random: &mut Stream, units: usize) -> Vec<Vec<Option<f64>>> {
         let mut figures: Vec<Vec<Option<f64>>> = Vec::new();
         for figure in 0..60 {

@@ -1,42 +1,42 @@
-//! What the runs of a plan gave on one back end: of each seed by itself, and of all together.
+//! Results of a plan on one back end, by seed and for all seeds together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use serde_json::Value;
 
 use super::Made;
 use crate::plan::{Plan, Seeds};
-use crate::store::{Run, RunKey, Store};
+use crate::store::{Run, RunKey, Store, StoreError};
 use crate::summary::{ArmSummary, Requests, summarise};
 
-/// All of it, and what there should be.
+/// The attempts at the runs of a plan, and the runs that it should have.
 #[derive(Debug, Default)]
-pub struct Results {
+pub struct ClaimResults {
     /// Arms of the plan.
     pub(super) arms: Vec<String>,
     /// Cells of the plan.
     pub(super) cells: Vec<String>,
-    /// Seeds that are wanted: every arm has a run of each in each cell.
+    /// Requested seeds: every arm has a run of each seed in each cell.
     pub(super) seeds: Vec<u64>,
-    /// Every attempt, those of a run oldest first.
+    /// Every attempt; those at the same run are ordered from oldest to newest.
     pub(super) runs: Vec<Run>,
     /// The arms over all seeds.
     pub(super) pooled: Vec<ArmSummary>,
-    /// The arms in each seed, compared with those of the same seed.
+    /// The arms in each seed, compared within the seed.
     pub(super) by_seed: BTreeMap<u64, Vec<ArmSummary>>,
 }
 
-impl Results {
-    /// The results of a plan of which no seed has been run.
+impl ClaimResults {
+    /// The results of a plan before any run.
     pub fn none(plan: &Plan, seeds: Seeds) -> Self {
         let cells = plan.cells.iter().map(|cell| cell.name.clone()).collect();
         let arms = plan.arms.iter().map(|arm| arm.name.clone()).collect();
         Self { arms, cells, seeds: seeds.iter().collect(), ..Self::default() }
     }
 
-    /// The results of `plan` with `seeds` in `store`: every attempt of a program whose digest is `sources` on `backend` with
-    /// the numbers that the plan has now.
+    /// The results of `plan` with `seeds` in `store`: every attempt on `backend` with the plan's current
+    /// numbers, by a program with the digest `sources`.
     pub fn read(
         store: &Store,
         plan: &Plan,
@@ -56,13 +56,33 @@ impl Results {
                 }
             }
         }
+        Ok(results.summarised(store)?)
+    }
+
+    /// Results of `runs` that are in no store and have neither requests nor samples: one run per arm, cell
+    /// and seed.
+    ///
+    /// # Errors
+    /// The runs cannot be pooled.
+    pub fn of_runs(
+        arms: Vec<String>,
+        cells: Vec<String>,
+        runs: Vec<Run>,
+    ) -> Result<Self, StoreError> {
+        let seeds: BTreeSet<u64> = runs.iter().map(|run| run.key.seed).collect();
+        let seeds = seeds.into_iter().collect();
+        let results = Self { arms, cells, seeds, runs, ..Self::default() };
+        results.summarised(&Store::in_memory()?)
+    }
+
+    fn summarised(mut self, store: &Store) -> Result<Self, StoreError> {
         let requests = Requests::new(store);
-        results.pooled = summarise(&requests, &results.runs)?;
-        for seed in &results.seeds {
-            let runs = results.runs.iter().filter(|run| run.key.seed == *seed).cloned();
-            results.by_seed.insert(*seed, summarise(&requests, &runs.collect::<Vec<_>>())?);
+        self.pooled = summarise(&requests, &self.runs)?;
+        for seed in &self.seeds {
+            let runs = self.runs.iter().filter(|run| run.key.seed == *seed).cloned();
+            self.by_seed.insert(*seed, summarise(&requests, &runs.collect::<Vec<_>>())?);
         }
-        Ok(results)
+        Ok(self)
     }
 
     /// Whether nothing was run.
@@ -70,7 +90,7 @@ impl Results {
         self.runs.is_empty()
     }
 
-    /// What `arm` gave in `cell`: in one seed, or over all of them.
+    /// The figures of `arm` in `cell`, in one seed or over all seeds.
     pub(super) fn row(&self, arm: &str, cell: &str, seed: Option<u64>) -> Option<Row<'_>> {
         let arms = match seed {
             Some(seed) => self.by_seed.get(&seed)?,
@@ -81,12 +101,12 @@ impl Results {
         Some(Row { summary, host: run.map(|run| &run.host) })
     }
 
-    /// Whether the plan has `arm`, and no run of it counts in `cell`: in one seed, or over all of them.
+    /// Whether the plan has `arm` but no run of it counts in `cell`, in one seed or over all seeds.
     pub(super) fn lacks(&self, arm: &str, cell: &str, seed: Option<u64>) -> bool {
         self.arms.iter().any(|known| known == arm) && self.row(arm, cell, seed).is_none()
     }
 
-    /// Whether a box ended the run.
+    /// Whether a box died in the run.
     pub(super) fn died(&self, arm: &str, cell: &str, seed: u64) -> bool {
         self.run(arm, cell, seed).is_some_and(|run| run.died().is_some())
     }
@@ -123,12 +143,12 @@ impl Results {
 /// The figures of an arm.
 pub(super) struct Row<'a> {
     summary: &'a ArmSummary,
-    /// Of one run.
+    /// Host figures of the single run.
     host: Option<&'a Value>,
 }
 
 impl Row<'_> {
-    /// The sum of metrics; `None` without one of them.
+    /// The sum of metrics; `None` if one is missing.
     pub fn sum(&self, paths: &[String]) -> Option<f64> {
         paths.iter().map(|path| self.look_up(path)).sum()
     }
@@ -204,14 +224,14 @@ mod tests {
             put(&mut store, 1, seed, "other", 9.0, &[]);
         }
         let read = |backend: &str, store: &Store| {
-            Results::read(store, &plan(), backend, "abc", plan().seeds).unwrap()
+            ClaimResults::read(store, &plan(), backend, "abc", plan().seeds).unwrap()
         };
         let results = read("emu", &store);
         let judged = claims.judge("emu", &results, None).remove(0);
         assert_eq!(judged.behind.to_string(), "2/2, made copa 4 (2 rejected), status_quo 2");
         let found = judged.interval.unwrap();
         assert!((found.low - 0.5).abs() < 1e-4 && (found.high - 0.5).abs() < 1e-4, "{found:?}");
-        // A newer valid attempt counts in the stead of the first.
+        // The newer valid attempt counts, the first no longer does.
         put(&mut store, 1, 1, "abc", 4.0, &[]);
         put(&mut store, 1, 2, "abc", 12.0, &[]);
         let results = read("emu", &store);

@@ -1,15 +1,35 @@
-//! Tables of claims and of anything else: titles and rows, as text or as markdown.
+//! Tables of claims and of anything else: titles and rows, as text, and claims as CSV.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::{Interval, Judged, Verdict};
+use crate::export::{Csv, Sink};
 use crate::output::{number, text_table};
+use crate::store::{Cell, Column, ColumnKind};
+
+/// Columns of [`csv`]; `docs/evidence/README.md` describes their contents.
+const COLUMNS: [(&str, ColumnKind); 12] = [
+    ("plan", ColumnKind::Text),
+    ("back_end", ColumnKind::Text),
+    ("figure", ColumnKind::Text),
+    ("where", ColumnKind::Text),
+    ("bound", ColumnKind::Text),
+    ("value", ColumnKind::Real),
+    ("low", ColumnKind::Real),
+    ("high", ColumnKind::Real),
+    ("verdict", ColumnKind::Text),
+    ("before", ColumnKind::Text),
+    ("runs", ColumnKind::Text),
+    ("commit", ColumnKind::Text),
+];
+const IN_MEMORY: &str = "memory takes every write";
 
 /// Titles and rows.
-pub type Table = (Vec<String>, Vec<Vec<String>>);
+pub type PlainTable = (Vec<String>, Vec<Vec<String>>);
 
-/// A table of rows with as many cells as there are titles.
-pub fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> Table {
+/// A table whose rows have as many cells as there are titles.
+pub fn table<const N: usize>(titles: [&str; N], rows: Vec<[String; N]>) -> PlainTable {
     (titles.map(String::from).to_vec(), rows.into_iter().map(Vec::from).collect())
 }
 
@@ -23,7 +43,7 @@ pub fn interval(interval: Option<Interval>) -> String {
     )
 }
 
-/// The figure of a claim, with its interval where there is one.
+/// The figure of a claim, with its interval if it has one.
 pub fn figure(judged: &Judged) -> String {
     match (judged.interval, judged.figure) {
         (Some(found), _) => interval(Some(found)),
@@ -31,7 +51,7 @@ pub fn figure(judged: &Judged) -> String {
     }
 }
 
-/// Three digits behind the point of small numbers, or four; what a dead box left is no number.
+/// Three decimals, or four for numbers below 0.1. The infinite figure of a dead box becomes words.
 pub fn cell(value: f64) -> String {
     match value.abs() {
         size if size.is_infinite() => "a box died".into(),
@@ -41,14 +61,14 @@ pub fn cell(value: f64) -> String {
     }
 }
 
-/// The verdict, with that of the rule before where it was another.
+/// The verdict, with the verdict of the previous rule if that differs.
 fn verdict(judged: &Judged) -> String {
     let before = judged.before.as_ref().map(|before| format!(" (before: {before})"));
     format!("{}{}", judged.verdict.words(), before.unwrap_or_default())
 }
 
-/// The claims of one plan or part, for people; what others report only where somebody does.
-pub fn of_claims<'a>(claims: impl IntoIterator<Item = &'a Judged>) -> Table {
+/// The claims of one plan or part, for people; the column of published values is left out if there are none.
+pub fn of_claims<'a>(claims: impl IntoIterator<Item = &'a Judged>) -> PlainTable {
     let row = |judged: &Judged| {
         [
             judged.place.clone(),
@@ -70,36 +90,77 @@ pub fn of_claims<'a>(claims: impl IntoIterator<Item = &'a Judged>) -> Table {
     (titles, rows)
 }
 
-/// As text, under a title; nothing of a table without rows.
-pub fn titled(title: &str, (titles, rows): &Table) -> String {
+/// As text, under a title; empty for a table without rows.
+pub fn titled(title: &str, (titles, rows): &PlainTable) -> String {
     if rows.is_empty() { String::new() } else { format!("{title}\n{}\n", text_table(titles, rows)) }
 }
 
-/// The claims of everything in markdown, with how many came to what below.
-pub fn markdown<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
-    let mut text = String::from(
-        "| plan | claim | where | bound | figure | verdict | runs |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for judged in claims.clone() {
-        let Judged { of, claim, place, bound, behind, .. } = judged;
-        let (figure, mut verdict) = (figure(judged), verdict(judged));
-        if !judged.verdict.is_fine() {
-            verdict = format!("**{verdict}**");
-        }
-        let cells = [of, claim, place, bound, &figure, &verdict, &behind.to_string()];
-        let cells = cells.map(String::as_str).join(" | ");
-        let _ = writeln!(text, "| {cells} |");
+/// The claims as CSV (RFC 4180), one row each below a header.
+pub fn csv<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
+    let mut text = Vec::new();
+    let columns = COLUMNS.map(|(name, kind)| Column::new(name, kind));
+    let mut csv = Csv::new(&mut text, &columns).expect(IN_MEMORY);
+    for judged in claims {
+        // Parts of `forebay platforms` have no back end.
+        let (plan, back_end) = judged.of.split_once('@').unwrap_or((judged.of.as_str(), ""));
+        let [value, low, high] = match judged.interval {
+            Some(Interval { median, low, high }) => [median, low, high].map(Some),
+            None => [judged.figure, None, None],
+        };
+        let [value, low, high] = [value, low, high].map(|it| it.map_or(Cell::Nothing, Cell::Real));
+        let runs = judged.behind.to_string();
+        let before = judged.before.as_deref().unwrap_or_default();
+        let text = |text| Cell::Text(Cow::Borrowed(text));
+        let Judged { claim, place, bound, verdict, commit, .. } = judged;
+        let [plan, back_end, claim, place, bound] = [plan, back_end, claim, place, bound].map(text);
+        let [verdict, before, runs, commit] = [verdict.words(), before, &runs, commit].map(text);
+        let cells =
+            [plan, back_end, claim, place, bound, value, low, high, verdict, before, runs, commit];
+        csv.row(&cells).expect(IN_MEMORY);
     }
-    let _ = writeln!(text, "\n{}", counts(claims));
+    String::from_utf8(text).expect("cells are UTF-8")
+}
+
+/// Number of claims by verdict, in markdown: a row for each folder of plans, and one for all.
+pub fn counts_by_folder<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
+    let folder = |judged: &'a Judged| judged.of.split('/').next().unwrap_or_default();
+    let mut folders: Vec<&str> = Vec::new();
+    for name in claims.clone().map(folder) {
+        if !folders.contains(&name) {
+            folders.push(name);
+        }
+    }
+    let mut text = String::from(
+        "| plans | met | failed | open | not shown | reported | all |\n|---|---|---|---|---|---|---|\n",
+    );
+    let mut row = |name: &str, [met, failed, open, not_shown, reported]: [usize; 5]| {
+        let all = met + failed + open + not_shown + reported;
+        let _ = writeln!(
+            text,
+            "| {name} | {met} | {failed} | {open} | {not_shown} | {reported} | {all} |"
+        );
+    };
+    for name in folders {
+        row(name, by_verdict(claims.clone().filter(|&it| folder(it) == name)));
+    }
+    row("all", by_verdict(claims));
     text
 }
 
-/// `3 met, 1 failed, 0 open, 2 not shown, 5 reported; 1 otherwise than before`.
-pub fn counts<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
-    let (mut counts, mut otherwise) = ([0; 5], 0);
+/// Counts in words: `3 met, 1 failed, 0 open, 2 not shown, 5 reported; 1 otherwise than before`.
+pub fn counts<'a>(claims: impl Iterator<Item = &'a Judged> + Clone) -> String {
+    let otherwise = claims.clone().filter(|judged| judged.before.is_some()).count();
+    let [met, failed, open, not_shown, reported] = by_verdict(claims);
+    format!(
+        "{met} met, {failed} failed, {open} open, {not_shown} not shown, {reported} reported; \
+         {otherwise} otherwise than before"
+    )
+}
+
+/// Numbers of claims met, failed, open, not shown and reported.
+fn by_verdict<'a>(claims: impl Iterator<Item = &'a Judged>) -> [usize; 5] {
+    let mut counts = [0; 5];
     for judged in claims {
-        otherwise += usize::from(judged.before.is_some());
         counts[match judged.verdict {
             Verdict::Met => 0,
             Verdict::Failed => 1,
@@ -108,11 +169,7 @@ pub fn counts<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
             Verdict::Reported => 4,
         }] += 1;
     }
-    let [met, failed, open, not_shown, reported] = counts;
-    format!(
-        "{met} met, {failed} failed, {open} open, {not_shown} not shown, {reported} reported; \
-         {otherwise} otherwise than before"
-    )
+    counts
 }
 
 #[cfg(test)]
@@ -121,27 +178,35 @@ mod tests {
     use crate::judge::{Behind, Bound, SEED};
 
     #[test]
-    fn the_table_ends_in_the_counts() {
+    fn claims_become_rows_and_counts() {
         let judged = Judged {
-            of: "p".into(),
-            claim: "t".into(),
+            of: "bundler/p@sim".into(),
+            claim: "share, at the end".into(),
             place: "copa_sfq".into(),
+            commit: "c".into(),
             behind: Behind { values: 2, wanted: 3, made: Vec::new() },
             ..Judged::default()
         };
         let before = Some("pooled 1.200 failed".into());
+        let both = Bound { at_least: Some(0.5), at_most: Some(1.0) };
         let met = Judged { before, ..judged.clone() };
-        let met = met.by_values(Bound::at_most(1.0), &[0.5, 0.5], 2, SEED);
-        let died = judged.clone().by_one(Bound::at_most(1.0), Some(f64::INFINITY));
+        let met = met.by_values(both, &[0.5, 0.75, 1.0], 2, SEED);
+        let died = Judged { of: "platforms/cpu".into(), ..judged.clone() };
+        let died = died.by_one(Bound::at_most(1.0), Some(f64::INFINITY));
         let all = [met, died, judged];
-        let table = markdown(all.iter());
-        let lines: Vec<&str> = table.lines().collect();
-        let expected = "| p | t | copa_sfq | ≤ 1 | 0.500 [0.500, 0.500] \
-                        | met (before: pooled 1.200 failed) | 2/3 |";
-        assert_eq!(lines[2], expected);
-        assert_eq!(lines[3], "| p | t | copa_sfq | ≤ 1 | a box died | **failed** | 2/3 |");
-        assert!(lines[4].ends_with("| **not shown: not run** | 2/3 |"), "{table}");
-        let counts = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 otherwise than before";
-        assert_eq!(lines.last(), Some(&counts));
+        let expected = "plan,back_end,figure,where,bound,value,low,high,verdict,before,runs,commit\n\
+            bundler/p,sim,\"share, at the end\",copa_sfq,\"≥ 0.5, ≤ 1\",0.75,0.5,1,met,\
+            pooled 1.200 failed,2/3,c\n\
+            platforms/cpu,,\"share, at the end\",copa_sfq,≤ 1,inf,,,failed,,2/3,c\n\
+            bundler/p,sim,\"share, at the end\",copa_sfq,,,,,not shown: not run,,2/3,c\n";
+        assert_eq!(csv(all.iter()), expected);
+        let expected = "| plans | met | failed | open | not shown | reported | all |\n\
+            |---|---|---|---|---|---|---|\n\
+            | bundler | 1 | 0 | 0 | 1 | 0 | 2 |\n\
+            | platforms | 0 | 1 | 0 | 0 | 0 | 1 |\n\
+            | all | 1 | 1 | 0 | 1 | 0 | 3 |\n";
+        assert_eq!(counts_by_folder(all.iter()), expected);
+        let expected = "1 met, 1 failed, 0 open, 1 not shown, 0 reported; 1 otherwise than before";
+        assert_eq!(counts(all.iter()), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! How plans and reports name a number of a run or of one of its parts.
+//! Address of a number of a run or of one of its parts, in plans and reports.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::statistics::mean;
 use super::{Metrics, Part};
 
-/// Where a number stands: `slowdown_p50` of the run, `links/forward/queue_mean_packets` of a part. The
-/// name `*` stands for every part: for the mean over them where one number is asked for.
+/// Place of a number: `slowdown_p50` of the run, `links/forward/queue_mean_packets` of a part. The name `*`
+/// selects every part; where one number is needed, it means their mean.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// `run`, `flow`, `link` or `bundle`.
@@ -21,8 +21,8 @@ pub struct Address {
 }
 
 impl Address {
-    /// The number here among the metrics of a run, and of its flows, links and bundles; of all parts called `*`
-    /// their mean.
+    /// The number at this address among the metrics of a run and of its flows, links and bundles. For parts
+    /// called `*`: their mean.
     pub fn find(&self, run: &Metrics, [flows, links, bundles]: [&[Part]; 3]) -> Option<f64> {
         let parts = match self.part.as_str() {
             "flow" => flows,

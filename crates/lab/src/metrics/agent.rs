@@ -1,4 +1,4 @@
-//! What the agent of flows counted.
+//! Counters of the agent of flows.
 
 use forebay_core::record::{AgentFault, AgentRecord};
 
@@ -6,7 +6,7 @@ use super::Metrics;
 use super::entry::Pooling::{Max, Mean, Min, Sum};
 use super::entry::{Entry, OWN, entry};
 
-/// What is known of an agent.
+/// Metrics of an agent.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("agent_reports", "run arm", "", Mean, "reports that the agent of the flows took",

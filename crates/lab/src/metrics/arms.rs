@@ -1,12 +1,29 @@
-//! What an arm is worth against the others, as [`summary`](crate::summary) works it out.
+//! Comparisons of an arm with the reference arms, computed by [`summary`](crate::summary). Here `status_quo`,
+//! `in_network_fq` and `solo` stand for the arms that a plan names as its `baseline`, `ideal` and `alone`, if
+//! it does.
 
 use super::entry::Pooling::Mean;
 use super::entry::{BUNDLER, Entry, OWN, entry};
 
 /// The source of harm.
 const HARM: &str = "Ware et al., HotNets 2019";
+/// The source of errors of curves.
+const CURVES: &str = "study of eBPFCCP (claby2/ebpfcca)";
 
-/// What is known of an arm once all arms have run.
+/// The metrics of flows that `[curves]` adds, in the order of reports.
+pub const OF_CURVES: [&str; 9] = [
+    "nrmse_cwnd",
+    "nrmse_bitrate",
+    "nrmse_rtt",
+    "bitrate_off",
+    "slow_start_resent",
+    "slow_start_resent_beyond",
+    "slow_start_peak",
+    "slow_start_peak_off",
+    "half_bdp_later_ms",
+];
+
+/// Metrics of an arm that need all arms.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_p50_over_status_quo", "arm", "", Mean,
@@ -60,4 +77,32 @@ pub const METRICS: &[Entry] = &[
         "share of the segments that a flow sends again for each byte that it does not send again in the arm solo, \
          where it runs alone",
         "(x - x_solo) / x, x = total_retransmissions_l4 / payload_bytes of a run", HARM),
+    entry("nrmse_cwnd", "flow", "%", Mean,
+        "error of the window's curve, a mean over runs, compared with the baseline's; with [curves], of a greedy \
+         flow of one connection",
+        "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x window in a bin", CURVES),
+    entry("nrmse_bitrate", "flow", "%", Mean,
+        "error of the curve of the payload read, likewise",
+        "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x payload in a bin", CURVES),
+    entry("nrmse_rtt", "flow", "%", Mean,
+        "error of the curve of the smoothed round trip, likewise",
+        "100 sqrt(mean((x - x_base)^2)) / mean(x_base), x sRTT in a bin", CURVES),
+    entry("bitrate_off", "flow", "%", Mean,
+        "by how much the payload read within [curves] differs from the baseline's",
+        "100 (x / x_base - 1), x payload", OWN),
+    entry("slow_start_resent", "flow", "segments", Mean,
+        "segments sent again in slow start, which ends with the key slow_start of [curves]",
+        "#{segments sent again}", OWN),
+    entry("slow_start_resent_beyond", "flow", "segments", Mean,
+        "segments sent again in slow start beyond twice the baseline's",
+        "x - 2 x_base, x = slow_start_resent", OWN),
+    entry("slow_start_peak", "flow", "segments", Mean, "largest window in slow start",
+        "max(cwnd / MSS)", OWN),
+    entry("slow_start_peak_off", "flow", "%", Mean,
+        "by how much the largest window in slow start differs from the baseline's",
+        "100 (x / x_base - 1), x = slow_start_peak", OWN),
+    entry("half_bdp_later_ms", "flow", "ms", Mean,
+        "by how much later than the baseline's the window reaches half a bandwidth-delay product; 10^9 if in some run \
+         it does not",
+        "x - x_base, x = half_bdp_after_ms", OWN),
 ];

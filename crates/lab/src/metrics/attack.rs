@@ -1,4 +1,4 @@
-//! What was sent to a box in its peer's name, and what it made of it.
+//! Messages sent to a box in its peer's name, and the box's reaction.
 
 use forebay_core::record::AttackRecord;
 
@@ -7,8 +7,8 @@ use super::entry::Pooling::{Min, Sum};
 use super::entry::{Entry, OWN, entry};
 use super::statistics::share;
 
-/// The reasons of a box (`forebay_core::bundle::wire::Reject`) that count as a kind of message. A
-/// changed byte may hit any field; a session recorded before a restart has strange handshakes too.
+/// Rejection reasons of a box (`forebay_core::bundle::wire::Reject`) for each kind of message. A changed byte
+/// may hit any field. A session recorded before a restart also has unknown handshakes.
 const REASONS: [(&str, &[&str]); 5] = [
     ("forged", &["forged", "not_ours", "version", "unknown_bundle", "unknown_type", "malformed"]),
     ("replayed", &["replayed"]),
@@ -17,7 +17,7 @@ const REASONS: [(&str, &[&str]); 5] = [
     ("oversized", &["oversized"]),
 ];
 
-/// What is known of an attack.
+/// Metrics of an attack.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("attack_sent", "run arm", "", Sum, "hostile messages sent; also by [kind]",
@@ -56,7 +56,7 @@ pub fn metrics(row: &AttackRecord) -> Metrics {
     }
     metrics.put("attack_refused", Some(row.refused as f64));
     metrics.put("attack_received", Some(row.received as f64));
-    // A socket loses what comes too fast, whatever kind it is of.
+    // A socket drops excess messages regardless of their kind.
     let reached = sum(&sent, |_| true) - row.refused as f64;
     let arrived = share(row.received as f64, reached).map_or(0.0, |arrived| arrived.min(1.0));
     for (kind, reasons) in REASONS {
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!((get("attack_sent"), get("attack_sent[replayed]")), (Some(21.0), Some(7.0)));
         assert_eq!(get("attack_rejected"), Some(5.0));
         assert_eq!(get("attack_rejected[unknown_session]"), Some(3.0));
-        // Half of what was sent arrived: 2 of 2.5 forged ones are seen as such.
+        // Half of the messages arrived: 2 of 2.5 forged ones are recognised.
         assert_eq!(get("attack_counted[forged]"), Some(0.8));
         assert_eq!(get("attack_counted[replayed]"), Some(0.0));
         assert_eq!(get("attack_counted[truncated]"), None);

@@ -1,4 +1,4 @@
-//! What a bundle did, and its estimates against the truth.
+//! Metrics of a bundle, and its estimates against the truth.
 
 mod accuracy;
 mod states;
@@ -7,20 +7,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::record::{BundleRecord, RunRecord, WaitRecord};
+use forebay_scenario::{Bundle, Link, Window};
 
 use super::entry::Pooling::{Max, Mean, Min, Sum, Time};
 use super::entry::{BUNDLER, Entry, OWN, entry};
 use super::links::LinkTruth;
 use super::statistics::{Sorted, Timeline, share};
 use super::{Metrics, bounds_ns};
-use crate::experiment::{Bundle, Experiment, Link, Window};
+use crate::experiment::Experiment;
 
 pub use self::accuracy::{JudgedEpoch, judge_epochs};
 use self::accuracy::{figures, figures_of_all, links};
 pub use self::states::{Transition, passing_share, transitions};
 use self::states::{control, first_shape_s};
 
-/// What is known of bundles.
+/// Metrics of bundles.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("queue_share_at_sendbox", "bundle", "", Mean,
@@ -124,7 +125,7 @@ pub const METRICS: &[Entry] = &[
         "#{trying, the state before is another}", OWN),
     entry("first_shape_s", "bundle", "s", Mean,
         "from the start of the run until limits were first in force, trials aside; absent: they never were",
-        "min{t: state is none of passing, trying, silent, handed_back}", OWN),
+        "min{t: state is none of passing, trying, no_peer, no_reports, unsteady, handed_back}", OWN),
     entry("sparse_wait_p50_ms", "bundle", "ms", Mean,
         "median wait at the sendbox of packets whose flow had nothing else in its queue when they came",
         "Q50(wait)", OWN),
@@ -133,10 +134,10 @@ pub const METRICS: &[Entry] = &[
         "Q99(wait)", OWN),
 ];
 
-/// Time that a row of waits is of.
+/// Length of the interval that a row of waits covers.
 const WAIT_SECOND_NS: u64 = 1_000_000_000;
 
-/// The bundles that ran, with what they are configured as.
+/// The bundles that ran, with their configuration.
 pub fn declared<'a>(
     experiment: &'a Experiment,
     rows: &'a RunRecord,
@@ -190,7 +191,7 @@ pub fn metrics(
     metrics
 }
 
-/// How long packets of sparse flows waited at the sendbox, in the seconds most of which lie between `from` and `to`.
+/// Waits of sparse flows' packets at the sendbox, in the seconds that lie mostly between `from` and `to`.
 fn waits(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let is_inside = |it: &&WaitRecord| {
         let middle = it.at_ns.saturating_sub(WAIT_SECOND_NS / 2);
@@ -212,7 +213,7 @@ fn waits(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     }
 }
 
-/// What the sendbox takes for the round trip of an empty path, from when it first shaped.
+/// The sendbox's estimate of the round trip of an empty path, from its first shaping on.
 fn base(row: &BundleRecord, links: (&Link, &Link), from: u64, to: u64, metrics: &mut Metrics) {
     let shaped = row.decisions.iter().skip_while(|decision| decision.rate_bps.is_none());
     let in_window = shaped.filter(|decision| (from..to).contains(&decision.at_ns));

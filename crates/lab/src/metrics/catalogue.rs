@@ -1,14 +1,13 @@
-//! What every metric is: for `forebay list metrics`, the report and the summary.
+//! The definitions of all metrics: for `forebay list metrics`, the report and the summary.
 
 use super::entry::{Entry, HOLES};
 use super::{
-    agent, arms, attack, bundles, convergence, fairness, flows, links, network, requests, sites,
-    video,
+    agent, arms, attack, bundles, convergence, cost, fairness, flows, links, network, requests,
+    sites, video,
 };
 
-/// All metrics, each beside what works it out, in the order in which they are listed to people. In a run each
-/// may also appear as `window.metric` for the plan's own windows, and for `attack`: an attack and the second
-/// after it.
+/// All metrics in the order of listings; each is defined next to its computation. In a run each may also
+/// appear as `window.metric`, for the plan's own windows and for `attack`: an attack and the second after it.
 pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
     let all = [
         requests::METRICS,
@@ -20,6 +19,7 @@ pub fn catalogue() -> impl Iterator<Item = &'static Entry> {
         video::METRICS,
         attack::METRICS,
         agent::METRICS,
+        cost::METRICS,
         links::METRICS,
         bundles::METRICS,
         arms::METRICS,
@@ -33,7 +33,7 @@ pub fn describe(metric: &str) -> Option<&'static Entry> {
     catalogue().find(|entry| matches(entry.name, name))
 }
 
-/// What an axis or a column of a metric is called, window prefix and all.
+/// Heading of an axis or a column of a metric, including a window prefix.
 pub fn heading(metric: &str) -> String {
     describe(metric).map_or_else(|| metric.replace('_', " "), |entry| entry.heading(metric))
 }
@@ -44,7 +44,7 @@ pub fn unit(address: &str) -> &'static str {
     describe(quantity).map_or("", |entry| entry.unit)
 }
 
-/// A name with its unit behind it, as `queue (packets)`.
+/// A name followed by its unit, such as `queue (packets)`.
 pub fn with_unit(name: &str, unit: &str) -> String {
     if unit.is_empty() { name.into() } else { format!("{name} ({unit})") }
 }
@@ -88,7 +88,7 @@ mod tests {
             assert!(texts.iter().all(|text| !text.trim().is_empty()), "{entry:?}");
             let parts = ["run", "flow", "link", "bundle", "arm"];
             assert!(entry.of.split(' ').all(|part| parts.contains(&part)), "{entry:?}");
-            // Each text is in a cell of a table.
+            // Each text is a cell of a table.
             assert!(texts.iter().all(|text| !text.contains(['|', '`', '\n'])), "{entry:?}");
         }
         for entry in catalogue() {

@@ -1,4 +1,4 @@
-//! How soon greedy connections have what is theirs, and keep it.
+//! How soon greedy connections reach their share, and keep it.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,12 @@ use super::flows::BIN_NS;
 use super::path::{Path, Steps};
 use crate::experiment::Experiment;
 
-/// Bins in which a connection keeps its share: 5 s.
+/// Bins for which a connection must keep its share: 5 s.
 const KEPT: usize = 5 * WINDOW;
-/// A connection that is so near to its share in a second has it.
+/// A connection within this relative distance of its share in a second counts as having it.
 const NEAR: f64 = 0.25;
 
-/// What is known of greedy connections on each link.
+/// Metrics of the greedy connections on each link.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("converged_after_s", "run arm", "s", Max,
@@ -28,7 +28,7 @@ pub const METRICS: &[Entry] = &[
         "convergence time of PCC (Dong et al., NSDI 2015)"),
 ];
 
-/// Of the connections of all greedy flows.
+/// Metrics of the connections of all greedy flows.
 pub fn metrics(experiment: &Experiment, rows: &RunRecord) -> Metrics {
     let paths: Vec<Path> = experiment.flows.iter().map(|flow| Path::of(experiment, flow)).collect();
     let links: BTreeSet<&str> = paths.iter().map(|path| path.link.as_str()).collect();
@@ -48,8 +48,8 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord) -> Metrics {
     metrics
 }
 
-/// From the beginning of `spell` until its connections keep their shares of `rate`, or to its end if they never do;
-/// `None` if it is too short to tell.
+/// Time from the beginning of `spell` until its connections keep their shares of `rate`; if they never do, to
+/// its end. `None` if the spell is too short.
 fn converged_after_s(spell: &Spell<'_>, rate: &Steps) -> Option<f64> {
     let last = spell.bins.end.checked_sub(KEPT).filter(|last| *last >= spell.bins.start)?;
     let count = spell.running.len() as f64;
@@ -73,17 +73,17 @@ mod tests {
     use forebay_core::units::Rate;
 
     use super::*;
-    use crate::experiment::{Change, Traffic};
     use crate::metrics::testing::experiment;
+    use forebay_scenario::{Change, Traffic};
 
     /// Connections over 96 Mbit/s for 20 s, each by its start and its rate (Mbit/s) in each second from then on.
     fn converged_after(connections: &[(u64, &[u64])], changes: &[Change]) -> Option<f64> {
         let mut experiment = experiment();
         experiment.stop = Duration::from_secs(20);
         experiment.forward.changes = changes.to_vec();
-        let flow = &mut experiment.flows[0];
+        let flow = &mut experiment.scenario.flows[0];
         flow.traffic = Traffic::Greedy { flows: connections.len() as u32 };
-        (flow.start, flow.stop) = (Duration::from_secs(connections[0].0), experiment.stop);
+        (flow.start, flow.stop) = (Duration::from_secs(connections[0].0), experiment.scenario.stop);
         let others = connections[1..].iter();
         flow.other_starts = others.map(|(start, _)| Duration::from_secs(*start)).collect();
         let row = |(index, (start, rates)): (usize, &(u64, &[u64]))| {
@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_connection_has_converged_when_it_keeps_its_share_for_five_seconds() {
         assert_eq!(converged_after(&[(0, &[90])], &[]), Some(0.0));
-        // For three seconds only at first: each window of a second must be near, those between the seconds, too.
+        // The first near period lasts only three seconds. Every window of a second must be near, also those
+        // that begin within a second.
         let late = converged_after(&[(0, &[10, 90, 90, 90, 40, 90])], &[]).unwrap();
         assert!((4.0..=5.0).contains(&late), "{late}");
         assert_eq!(converged_after(&[(0, &[30])], &[]), Some(20.0));
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_second_of_two_asks_for_half_of_the_link() {
-        // Alone for 8 s; from then on 48 Mbit/s are the share, which they have 4 s later.
+        // Alone for 8 s; from then on the share is 48 Mbit/s, which both reach 4 s later.
         let first: &[u64] = &[90, 90, 90, 90, 90, 90, 90, 90, 80, 70, 65, 65, 48];
         let after = converged_after(&[(0, first), (8, &[10, 20, 25, 30, 46])], &[]).unwrap();
         assert!((3.0..=4.0).contains(&after), "{after}");

@@ -1,8 +1,8 @@
-//! What is said of a metric.
+//! The description of a metric.
 
 use serde::{Serialize, Serializer};
 
-/// How the runs of an arm become one number.
+/// How the runs of an arm are pooled into one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Taken again over the requests of all runs together.
@@ -39,7 +39,7 @@ impl Serialize for Pooling {
     }
 }
 
-/// What the holes in the names of entries stand for; `{q}` and `{p}` are quantiles in percent.
+/// The placeholders in the names of entries, and their values; `{q}` and `{p}` are quantiles in percent.
 pub const HOLES: [(&str, &[&str]); 3] = [
     ("{class}", &["small", "medium", "large"]),
     ("{q}", &["p25", "p50", "p75", "p95", "p99"]),
@@ -52,24 +52,24 @@ pub const NOTATION: &str = "<x> is the mean of x over time, each value held unti
     Hyndman and Fan), Qp<x> is a percentile over time; #{..} is how many there are. C is the rate of the flow's link \
     or of the link itself, D the two-way propagation delay, both those in force.";
 
-/// The source of what is defined here.
+/// Source of metrics defined in this project.
 pub(crate) const OWN: &str = "forebay";
-/// The source of metrics that bear ccperf's names.
+/// Source of metrics with ccperf's names.
 pub(crate) const CCPERF: &str =
     "ccperf (Vielhaus et al., IEEE COMST 2025, 10.1109/COMST.2025.3533303)";
-/// The source of what the evaluation of Bundler measures.
+/// Source of metrics from the evaluation of Bundler.
 pub(crate) const BUNDLER: &str = "Bundler (Cangialosi et al., EuroSys 2021)";
 /// The source of Jain's index.
 pub(crate) const JAIN: &str = "Jain, Chiu and Hawe, DEC-TR-301, 1984";
-/// The source of what drops and marks are counted by.
+/// Source of the counters of drops and marks.
 pub(crate) const LINUX_QDISC: &str = "statistics of Linux's queueing disciplines (net/sched)";
 
 /// One metric.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
-    /// Name, in which [`HOLES`] stand for several.
+    /// Name; one with [`HOLES`] stands for several metrics.
     pub name: &'static str,
-    /// Of what: `run`, `flow`, `link`, `bundle` or `arm`, several joined by a space.
+    /// Subjects: `run`, `flow`, `link`, `bundle` or `arm`, several joined by a space.
     #[serde(serialize_with = "words")]
     pub of: &'static str,
     /// Unit; empty: a pure number.
@@ -81,7 +81,7 @@ pub struct Entry {
     pub summary: &'static str,
     /// Definition as a formula, in [`NOTATION`].
     pub formula: &'static str,
-    /// Where it comes from: a paper, an RFC, another program; `forebay` for what is defined here.
+    /// Source: a paper, an RFC, another program; `forebay` for metrics defined in this project.
     pub source: &'static str,
 }
 
@@ -103,12 +103,12 @@ pub(crate) const fn entry(
 }
 
 impl Entry {
-    /// Whether parts of this kind have it.
+    /// Whether parts of this kind have the metric.
     pub fn is_of(&self, part: &str) -> bool {
         self.of.split(' ').any(|of| of == part)
     }
 
-    /// What an axis or a column of `metric`, which this is the entry of, is called: `fct p50 (ms)`.
+    /// Heading of an axis or a column of `metric`, a name of this entry: `fct p50 (ms)`.
     pub fn heading(&self, metric: &str) -> String {
         let known = ["_ms", "_s", "_mbps", "_packets", "_segments", "_bytes"];
         let bare = known.iter().find_map(|suffix| metric.strip_suffix(suffix));

@@ -1,4 +1,4 @@
-//! How evenly greedy connections share what they have together, and how soon after one has come or gone.
+//! How evenly greedy connections share their total rate, and how soon after one starts or ends.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::experiment::Experiment;
 
 /// Bins over which shares are taken: 1 s.
 pub const WINDOW: usize = 10;
-/// Bins after a start or an end that are left to find new shares: 2 s, as the evaluation allows.
+/// Bins after a start or an end in which connections may still converge: 2 s, as in the evaluation.
 const SETTLING: usize = 20;
-/// A connection that is so near to its share has it.
+/// A connection within this relative distance of its share counts as having it.
 const NEAR: f64 = 0.05;
-/// A connection that has less of its share is starved.
+/// A connection with less than this part of its share is starved.
 const STARVED: f64 = 0.1;
 
-/// What is known of all greedy connections together.
+/// Metrics of all greedy connections together.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("unfairness_max", "run arm", "", Max,
@@ -53,7 +53,7 @@ pub struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// The greedy ones of a run.
+    /// All greedy connections of a run.
     pub fn all(experiment: &Experiment, rows: &'a RunRecord) -> Vec<Self> {
         rows.flows.iter().filter_map(|row| Self::of(experiment, row)).collect()
     }
@@ -66,22 +66,23 @@ impl<'a> Connection<'a> {
         is_greedy(flow).then_some(Self { flow: row.flow, bytes: &row.bytes_per_100ms, run })
     }
 
-    /// Bytes read in the [`WINDOW`] that begins with `bin`; in a bin beyond the record nothing was.
+    /// Bytes read in the [`WINDOW`] that begins with `bin`; bins beyond the record count as 0.
     pub fn bytes(&self, bin: usize) -> f64 {
         let bins = self.bytes.iter().skip(bin).take(WINDOW);
         bins.map(|bytes| *bytes as f64).sum()
     }
 }
 
-/// Some bins in a row, and the connections that run in all of them.
+/// Consecutive bins, and the connections that run in every bin.
 pub struct Spell<'a> {
-    /// The bins; they are at least [`WINDOW`].
+    /// The bins, at least [`WINDOW`].
     pub bins: Range<usize>,
     /// The connections, by their numbers.
     pub running: Vec<(usize, &'a Connection<'a>)>,
 }
 
-/// What lies between two starts or ends of `connections`, or two of the bins `also`, and is long enough.
+/// The spells of at least [`WINDOW`] bins in which a connection runs. Starts and ends of `connections`, and
+/// the bins in `also`, separate them.
 pub fn spells<'a>(
     connections: &'a [Connection<'a>],
     also: impl Iterator<Item = usize>,
@@ -104,23 +105,23 @@ pub fn spells<'a>(
 struct Second {
     /// When it begins (s since the start of the run).
     at_s: f64,
-    /// Jain's index of what they got.
+    /// Jain's index of the connections' rates.
     jain: f64,
-    /// Connections had had the time to find their shares.
+    /// The connections have had time to converge.
     is_settled: bool,
 }
 
-/// How the connections of a run shared.
+/// How evenly the connections of a run shared.
 pub struct Fairness {
     farthest: Option<f64>,
     fair_after_s: Option<f64>,
     seconds: Vec<Second>,
-    /// Of each connection that had another beside it: place of its flow, and for how many seconds it was starved.
+    /// For each connection with a competitor: the place of its flow, and for how many seconds it was starved.
     starved: Vec<(usize, u32)>,
 }
 
 impl Fairness {
-    /// Of the connections of all greedy flows; nothing where never two of them ran together.
+    /// Fairness among the connections of all greedy flows; empty if no two ran at the same time.
     pub fn of(experiment: &Experiment, rows: &RunRecord) -> Self {
         let connections = Connection::all(experiment, rows);
         let mut fairness =
@@ -172,7 +173,7 @@ impl Fairness {
         metrics
     }
 
-    /// For how long the connection of the flow at place `flow`, or of all, that was starved most was so.
+    /// Longest starvation of a single connection (s), among those of the flow at place `flow`, or among all.
     pub fn starved_s(&self, flow: Option<usize>) -> Option<f64> {
         let of_flow = self.starved.iter().filter(|(place, _)| flow.is_none_or(|it| it == *place));
         of_flow.map(|(_, seconds)| f64::from(*seconds)).reduce(f64::max)
@@ -186,7 +187,8 @@ impl Fairness {
     }
 }
 
-/// How far the farthest share is from the mean of all, over that mean; where nothing was read, as far as can be.
+/// Distance of the farthest share from the mean, over the mean. If nothing was read, the greatest possible
+/// distance.
 fn distance(shares: &[f64]) -> f64 {
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     if mean == 0.0 {
@@ -198,16 +200,16 @@ fn distance(shares: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Traffic;
     use crate::metrics::testing::experiment;
+    use forebay_scenario::Traffic;
 
     /// Two connections; the second starts at 2 s and reads these bytes in each 100 ms, the first the rest of 100.
     fn found(second: &[u64]) -> Fairness {
         let mut experiment = experiment();
         experiment.stop = Duration::from_secs(9);
-        let flow = &mut experiment.flows[0];
+        let flow = &mut experiment.scenario.flows[0];
         flow.traffic = Traffic::Greedy { flows: 2 };
-        (flow.start, flow.stop) = (Duration::ZERO, experiment.stop);
+        (flow.start, flow.stop) = (Duration::ZERO, experiment.scenario.stop);
         flow.other_starts = vec![Duration::from_secs(2)];
         let second = [&[0; 20], second].concat();
         let first = second.iter().map(|bytes| 100 - bytes).collect();
@@ -244,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_connection_with_less_than_a_tenth_of_the_mean_is_starved() {
-        // Of a mean of 50: 4 in the first three seconds, of which two are left to settle, and 5 in the others.
+        // The mean is 50. 4 in the first three seconds, with two to settle; then 5 for two seconds; then 4
+        // for two.
         let fairness = found(&[&[4; 30][..], &[5; 20], &[4; 20]].concat());
         assert_eq!(fairness.metrics().get("starved_s"), Some(3.0));
         assert_eq!((fairness.starved_s(Some(0)), fairness.starved_s(Some(1))), (Some(3.0), None));

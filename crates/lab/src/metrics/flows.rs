@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::record::{FlowRecord, RunRecord, TcpSample};
+use forebay_scenario::{FULL_FRAME, Flow, Traffic, Window};
 
 use super::entry::Pooling::{Max, Mean, Sum};
 use super::entry::{CCPERF, Entry, OWN, entry};
 use super::path::{Path, Steps, link_of};
 use super::statistics::{Sorted, cov, mean, share, slope};
 use super::{Metrics, Pooling, bounds_ns, describe, video, windows};
-use crate::experiment::{Experiment, FULL_FRAME, Flow, Traffic, Window};
+use crate::experiment::Experiment;
 
 /// Length of the bins in [`FlowRecord::bytes_per_100ms`].
 pub const BIN_NS: u64 = 100_000_000;
-/// Seconds that a drift is told of at least, and parts that it is told of at most: it takes time by their square.
+/// Least length of a drift (s), and most parts of one: its cost grows with the square of the parts.
 const DRIFT_MIN: usize = 5;
 const DRIFT_MAX: usize = 100;
 
-/// What is known of flows.
+/// Metrics of flows.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("goodput_mbps", "run flow arm", "Mbit/s", Mean,
@@ -163,7 +164,7 @@ pub const METRICS: &[Entry] = &[
         "#{sent} - #{received}", "RFC 7680"),
 ];
 
-/// The metrics of the flow at place `flow` of the plan, all its connections together, or of all.
+/// Metrics of the flow at place `flow` of the plan, over all its connections; without `flow`, of all flows.
 pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -> Metrics {
     let of_flow: Vec<&FlowRecord> =
         rows.flows.iter().filter(|row| flow.is_none_or(|flow| flow == row.flow)).collect();
@@ -188,7 +189,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
         let flow = &experiment.flows[place];
         metrics.0.extend(sampled(experiment, flow, &path, &of_flow).0);
         let mut measured = measured(&of_flow);
-        // Otherwise it is not of the counted interval, or not of all connections together.
+        // The back end's value would cover the warm-up or a single connection.
         if of_flow.len() > 1 || !experiment.warmup.is_zero() {
             measured.0.remove("mean_throughput_l4");
         }
@@ -200,7 +201,7 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flow: Option<usize>) -
             let lives = of_flow.iter().map(|row| life_s(flow, row));
             metrics.put("flow_completion_time_l4", mean(lives));
         }
-        // A ping follows the one before at once: each is under way for as long as it takes.
+        // Each ping follows the previous one at once, so its weight is its duration.
         let rtts = of_flow.iter().flat_map(|row| row.rtts_ns.iter());
         let rtts: Vec<f64> = rtts.map(|rtt| *rtt as f64 / 1e6).collect();
         let rtt = share(rtts.iter().map(|rtt| rtt * rtt).sum(), rtts.iter().sum());
@@ -230,12 +231,12 @@ pub fn life_s(flow: &Flow, row: &FlowRecord) -> f64 {
     flow.stop.saturating_sub(flow.start_of(row.index)).as_secs_f64()
 }
 
-/// The part of `window` in which there is what lives from `start` to `stop`.
+/// The part of `window` between `start` and `stop`.
 fn life_within(window: &Window, start: Duration, stop: Duration) -> Window {
     Window { from: window.from.max(start), to: window.to.min(stop), name: window.name.clone() }
 }
 
-/// What the connection of `row` read while it lived, the warm-up left out (Mbit/s).
+/// Payload that the connection of `row` read during its life, without the warm-up (Mbit/s).
 pub fn rate_mbps(experiment: &Experiment, row: &FlowRecord) -> Option<f64> {
     let flow = &experiment.flows[row.flow];
     let life = life_within(&experiment.counted(), flow.start_of(row.index), flow.stop);
@@ -243,8 +244,8 @@ pub fn rate_mbps(experiment: &Experiment, row: &FlowRecord) -> Option<f64> {
     mean(read.map(|(_, bytes)| mbps(bytes)))
 }
 
-/// Of the samples of each connection while the flow runs, all together: means, the largest window, the
-/// last to reach half of the bandwidth-delay product.
+/// Metrics from the samples of all connections while the flow runs: means, the largest window, and the last
+/// time at which a connection reached half of the bandwidth-delay product.
 fn sampled<'a>(
     experiment: &Experiment,
     flow: &Flow,
@@ -293,7 +294,8 @@ fn sampled<'a>(
     metrics
 }
 
-/// What was delivered in the smoothed round trip before each of `samples` (Mbit/s), where one was seen that early.
+/// Rate of delivery over the smoothed round trip before each of `samples` (Mbit/s). Samples without an
+/// earlier one that far back are left out.
 fn delivery_rates(samples: &[TcpSample]) -> impl Iterator<Item = f64> {
     samples.iter().filter_map(move |it| {
         let since = it.at_ns.checked_sub((it.srtt_ms? * 1e6) as u64)?;
@@ -303,15 +305,15 @@ fn delivery_rates(samples: &[TcpSample]) -> impl Iterator<Item = f64> {
     })
 }
 
-/// Half of what the bottleneck holds of full frames in a round trip without queues.
+/// Half of the bandwidth-delay product of the path without queues, in full frames.
 fn half_bdp_segments(experiment: &Experiment, flow: &Flow) -> Option<f64> {
-    let rate = link_of(experiment, flow).1.nominal_rate?;
+    let rate = link_of(experiment, flow).nominal_rate()?;
     let bytes = rate.as_bytes_per_sec_f64() * experiment.rtt_of(flow).as_secs_f64();
     Some(bytes / FULL_FRAME.as_u64() as f64 / 2.0)
 }
 
-/// What the back end measured of each connection, all together as the catalogue pools it over runs:
-/// over the whole run, its warm-up included.
+/// The back end's figures of the connections, pooled as the catalogue pools them over runs. They cover the
+/// whole run, its warm-up included.
 fn measured(flows: &[&FlowRecord]) -> Metrics {
     let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (name, value) in flows.iter().flat_map(|row| &row.measured) {
@@ -339,7 +341,7 @@ pub fn total_bins(flows: &[&FlowRecord]) -> Vec<u64> {
 /// The 100 ms that lie in `window` by their numbers, with the bytes read in each.
 fn read_in(bins: &[u64], window: &Window) -> impl Iterator<Item = (u64, u64)> + Clone {
     let (from, to) = bounds_ns(window);
-    // A bin beyond the record is one in which nothing was read.
+    // Nothing was read in a bin beyond the record.
     let read = move |bin: u64| (bin, bins.get(bin as usize).copied().unwrap_or(0));
     (from.div_ceil(BIN_NS)..to / BIN_NS).map(read)
 }
@@ -349,8 +351,8 @@ fn mbps(bytes: u64) -> f64 {
     bytes as f64 * 8e3 / BIN_NS as f64
 }
 
-/// Payload is counted where the program reads it (`l7`). TCP hands it over in order at once, so
-/// what arrived at the receiving TCP (`l4`) differs by no more than a receive buffer.
+/// Payload is counted where the program reads it (`l7`). TCP delivers it in order and at once, so the
+/// arrivals at the receiving TCP (`l4`) differ by no more than a receive buffer.
 fn throughput(bins: &[u64], window: &Window) -> Metrics {
     let mut metrics = Metrics::default();
     let read = read_in(bins, window).map(|(_, bytes)| bytes);
@@ -373,8 +375,8 @@ fn throughput(bins: &[u64], window: &Window) -> Metrics {
     metrics
 }
 
-/// By how much what was read in a second changed from the first to the last of `bins`, over its median; `None` for
-/// fewer than [`DRIFT_MIN`] seconds. Of a long time a hundred equal parts stand for seconds.
+/// Change of the bytes read in a second from the first to the last of `bins`, over their median. `None` for
+/// fewer than [`DRIFT_MIN`] seconds; a long time is cut into [`DRIFT_MAX`] equal parts instead of seconds.
 fn drift(bins: &[u64]) -> Option<f64> {
     let part = (bins.len() / DRIFT_MAX).max((1_000_000_000 / BIN_NS) as usize);
     let sums: Vec<f64> =
@@ -386,7 +388,7 @@ fn drift(bins: &[u64]) -> Option<f64> {
     share(slope(&sums)? * (sums.len() - 1) as f64, median)
 }
 
-/// The mean of what was read over what `rate` allows, of each 100 ms in `window`.
+/// Mean over each 100 ms in `window`: the rate read over the mean of `rate`.
 pub fn utilization(bins: &[u64], window: &Window, rate: &Steps) -> Option<f64> {
     let of_bin = |(bin, bytes): (u64, u64)| {
         share(mbps(bytes) * 1e6, rate.mean(bin * BIN_NS, (bin + 1) * BIN_NS))
@@ -510,7 +512,7 @@ mod tests {
         let saw: Vec<u64> = (0..90).map(|bin| 50 + bin / 10 % 3).collect();
         assert!(drift(&saw).unwrap().abs() < 0.02);
         assert_eq!(drift(&grows[..49]), None);
-        // Of an hour a hundred parts.
+        // An hour is cut into a hundred parts.
         assert!((drift(&(0..36_000).collect::<Vec<_>>()).unwrap() - 1.98).abs() < 1e-3);
     }
 

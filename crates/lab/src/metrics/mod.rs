@@ -7,6 +7,7 @@ mod attack;
 mod bundles;
 mod catalogue;
 mod convergence;
+mod cost;
 mod entry;
 mod fairness;
 mod flows;
@@ -14,6 +15,7 @@ mod links;
 mod network;
 mod path;
 pub mod requests;
+mod rows;
 mod samples;
 mod sites;
 pub mod statistics;
@@ -27,36 +29,39 @@ use std::io;
 use std::time::Duration;
 
 use forebay_core::record::{AttackRecord, RequestRecord, RunRecord};
+use forebay_scenario::Window;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Experiment, Window};
-use crate::rows::{PacketLog, RunRows};
+use crate::experiment::Experiment;
 pub use address::Address;
+pub use arms::OF_CURVES;
 pub use bundles::Transition;
 pub use catalogue::{catalogue, describe, heading, unit, with_unit};
 pub use entry::{Entry, HOLES, NOTATION, Pooling};
-pub use links::{LinkTruth, Reader};
+pub use links::{LinkTruth, PacketLog, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
+pub use rows::RunRows;
 pub use samples::{SERIES, Series};
 pub use sites::OF_A_SITE;
 pub use validity::{LIMITS, harness_reasons};
 
 use fairness::Fairness;
 
-/// Numbers by name; the unit is the end of the name, or a share without one.
+/// Numbers by name. The end of the name is the unit; without one the number is a share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Metrics(pub BTreeMap<String, f64>);
 
 impl Metrics {
-    /// Adds a number; what is unknown or not finite is left out, never zero.
+    /// Adds a number. One that is unknown or not finite is left out; it never becomes 0.
     pub fn put(&mut self, name: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             self.0.insert(name.to_string(), value);
         }
     }
 
-    /// Adds the percentiles that the hole `{p}` or `{q}` of `pattern` stands for; `of` gives that of a share, 0 to 1.
+    /// Adds the percentiles for the placeholder `{p}` or `{q}` in `pattern`; `of` returns the quantile of a
+    /// share, 0 to 1.
     fn put_quantiles(&mut self, pattern: &str, of: impl Fn(f64) -> Option<f64>) {
         for (hole, words) in HOLES.iter().filter(|(hole, _)| pattern.contains(hole)) {
             for word in *words {
@@ -97,14 +102,14 @@ pub struct JudgedRequest {
     pub row: RequestRecord,
     /// Arrived after the warm-up.
     pub counted: bool,
-    /// What became of it.
+    /// Outcome of the request.
     pub outcome: Outcome,
 }
 
-/// Everything that is known of a run once its rows have been read.
+/// Everything known about a run after its rows were read.
 #[derive(Clone, Debug, Default)]
 pub struct Evaluation {
-    /// Why the harness's own figures forbid to use the run; empty: it is valid.
+    /// Why the harness's own figures make the run invalid; empty: valid.
     pub invalid: Vec<String>,
     /// The whole run.
     pub run: Metrics,
@@ -118,17 +123,17 @@ pub struct Evaluation {
     pub requests: Vec<JudgedRequest>,
     /// Numbers over time.
     pub series: Vec<Series>,
-    /// What the bundles were in, and why.
+    /// The states of the bundles, and why each began.
     pub transitions: Vec<Transition>,
 }
 
 impl Evaluation {
-    /// Of a run that the harness could not make.
+    /// Evaluation of a run that the harness could not make.
     pub fn of_failure(reason: &str) -> Self {
         Self { invalid: vec![format!("failed: {reason}")], ..Self::default() }
     }
 
-    /// Of a run that ended with a box: a valid one, since that is what the box did.
+    /// Evaluation of a run in which a box died: valid, because the death is the box's own behaviour.
     pub fn of_death() -> Self {
         let mut run = Metrics::default();
         run.put("boxes_died", Some(1.0));
@@ -136,14 +141,14 @@ impl Evaluation {
     }
 }
 
-/// Works out every metric of a run. Fails only if a packet log cannot be read.
+/// Computes every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
     let known: Option<Vec<&LinkTruth>> = rows.packets.iter().map(PacketLog::truth).collect();
     if let Some(truths) = known {
         return Ok(evaluate_by(experiment, &rows.run, &truths));
     }
     let windows: Vec<Window> = windows(experiment, rows.run.attack.as_ref()).collect();
-    let truths = links::read(experiment, rows, &windows)?;
+    let truths = links::read(experiment, &rows.run, &rows.packets, &windows)?;
     Ok(evaluate_by(experiment, &rows.run, &truths.iter().collect::<Vec<_>>()))
 }
 
@@ -182,7 +187,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     series.extend(fairness.series());
     let mut transitions = Vec::new();
     for (bundle, row) in bundles::declared(experiment, rows) {
-        let there = truth(&experiment.way_names(&bundle.pair)[usize::from(bundle.reversed)]);
+        let there = truth(&experiment.ways(&bundle.pair)[usize::from(bundle.reversed)].name);
         let Some(there) = there else { continue };
         let judged = bundles::judge_epochs(experiment, bundle, row, there);
         series.extend(samples::of_bundle(row, &judged));
@@ -207,7 +212,7 @@ fn evaluate_by(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth])
     }
 }
 
-/// The counted interval, the plan's own, and that of an attack.
+/// The counted interval, the plan's own windows, and the window of an attack.
 pub fn windows(
     experiment: &Experiment,
     attack: Option<&AttackRecord>,
@@ -242,7 +247,7 @@ fn outcomes(requests: &[JudgedRequest], keep: impl Fn(&RequestRecord) -> bool) -
     kept.map(|request| request.outcome).collect()
 }
 
-/// The slowdown of the flow's first request, counted or not: what an idle time costs.
+/// Slowdown of the flow's first request, counted or not: the cost of an idle time before it.
 fn first_slowdown(requests: &[JudgedRequest], flow: usize) -> Option<f64> {
     let of_flow = requests.iter().filter(|request| request.row.flow == flow);
     of_flow.min_by_key(|request| request.row.scheduled_ns)?.outcome.slowdown
@@ -254,7 +259,7 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
     let fct = Duration::from_nanos(end.saturating_sub(row.scheduled_ns));
     let (rtt, rate) = match experiment.site_pair(row.flow, row.connection) {
         Some(pair) => (pair.rtt, Some(pair.rate)),
-        None => (experiment.rtt_of(flow), path::link_of(experiment, flow).1.nominal_rate),
+        None => (experiment.rtt_of(flow), path::link_of(experiment, flow).nominal_rate()),
     };
     let ideal = rate.map(|rate| requests::ideal(row.size_bytes, rtt, rate));
     JudgedRequest {
@@ -272,7 +277,7 @@ fn judge(experiment: &Experiment, rows: &RunRecord, row: &RequestRecord) -> Judg
 
 /// The queues of all links and of all sendboxes, added.
 fn queues_together(rows: &RunRecord, truths: &[&LinkTruth], window: &Window) -> Metrics {
-    // Those of paths are in that of the link that they make.
+    // The queue of a path is part of the link where the paths merge.
     let links = truths.iter().filter(|truth| !truth.name.starts_with("path-"));
     let at_links = links.filter_map(|truth| truth.mean_queue(window));
     let at_sendboxes = rows.bundles.iter().filter_map(|bundle| bundles::mean_queue(bundle, window));

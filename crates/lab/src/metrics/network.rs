@@ -1,4 +1,4 @@
-//! What the greedy connections of a run have together: ccperf's metrics of a network, which sum up those of flows.
+//! ccperf's metrics of a network: sums and means over all greedy connections of a run.
 
 use forebay_core::record::{FlowRecord, RunRecord};
 
@@ -10,7 +10,7 @@ use super::statistics::{jain, share};
 use super::{Metrics, Part};
 use crate::experiment::Experiment;
 
-/// What is known of two greedy connections or more.
+/// Metrics of two or more greedy connections.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("agg_throughput_l4", "run arm", "Mbit/s", Mean,
@@ -38,8 +38,8 @@ pub const METRICS: &[Entry] = &[
         "sum(life_i <in flight_i / BDP>) / length of the run", CCPERF),
 ];
 
-/// Of the connections of all greedy flows, whose parts stand in `flows` in the order of the experiment; nothing where
-/// there is but one.
+/// Metrics of the connections of all greedy flows; `flows` holds the parts in the order of the experiment.
+/// Empty if there is only one connection.
 pub fn metrics(experiment: &Experiment, rows: &RunRecord, flows: &[Part]) -> Metrics {
     let greedy: Vec<&FlowRecord> =
         rows.flows.iter().filter(|row| is_greedy(&experiment.flows[row.flow])).collect();
@@ -51,11 +51,11 @@ pub fn metrics(experiment: &Experiment, rows: &RunRecord, flows: &[Part]) -> Met
     let sum: f64 = rates.iter().sum();
     metrics.put("agg_throughput_l4", Some(sum));
     metrics.put("jain_throughput_l4", jain(&rates));
-    // A connection that got nothing has no finite utility, and neither has the network.
+    // A connection with a rate of 0 has an infinite utility, and so has the network.
     metrics.put("agg_utility_pf_l4", Some(rates.iter().map(|rate| rate.ln()).sum()));
     metrics.put("prod_throughput_l4", Some(rates.iter().product()));
     metrics.put("agg_utility_mpdf_l4", Some(rates.iter().map(|rate| -1.0 / rate).sum()));
-    // Of a flow's connections its metrics are the mean, or the sum.
+    // A flow's metric is the mean over its connections, or the sum.
     let of_flow = |row: &FlowRecord, name: &str| flows[row.flow].metrics.get(name);
     let all = |weight: &dyn Fn(&FlowRecord) -> f64, name: &str| -> Option<f64> {
         greedy.iter().copied().map(|row| Some(of_flow(row, name)? * weight(row))).sum()
@@ -89,17 +89,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::experiment::Traffic;
     use crate::metrics::flows;
     use crate::metrics::testing::experiment;
+    use forebay_scenario::Traffic;
 
-    /// The figures of two connections of one flow for 10 s, of which the second starts at 5 s; their rates in Mbit/s.
+    /// The metrics of two connections of one flow for 10 s; the second starts at 5 s. Rates in Mbit/s.
     fn of(rates: [u64; 2]) -> Metrics {
         let mut experiment = experiment();
         experiment.stop = Duration::from_secs(10);
-        let flow = &mut experiment.flows[0];
+        let flow = &mut experiment.scenario.flows[0];
         flow.traffic = Traffic::Greedy { flows: 2 };
-        (flow.start, flow.stop) = (Duration::ZERO, experiment.stop);
+        (flow.start, flow.stop) = (Duration::ZERO, experiment.scenario.stop);
         flow.other_starts = vec![Duration::from_secs(5)];
         let row = |index: u32| {
             let place = index as usize;

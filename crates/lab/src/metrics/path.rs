@@ -1,23 +1,24 @@
-//! The path of a flow as the plan has it from instant to instant: what metrics are taken against.
+//! The path of a flow in the plan at each instant: the reference for metrics.
 
 use std::time::Duration;
 
 use forebay_core::units::Rate;
+use forebay_scenario::{Change, FULL_FRAME, Flow, Link};
 
-use crate::experiment::{Change, Experiment, FULL_FRAME, Flow, Link, hop_name};
+use crate::experiment::Experiment;
 
 /// A number that holds from each step to the next.
 #[derive(Clone, Debug)]
 pub struct Steps(Vec<(u64, f64)>);
 
 impl Steps {
-    /// `first` from the start on, and from each of `changes` on what `value` finds there.
+    /// `first` from the start on, and from each of `changes` on its `value`, if it has one.
     fn new(first: f64, changes: &[Change], value: impl Fn(&Change) -> Option<f64>) -> Self {
         let later = changes.iter().filter_map(|it| Some((it.at.as_nanos() as u64, value(it)?)));
         Self(std::iter::once((0, first)).chain(later).collect())
     }
 
-    /// How many steps begin up to `at`: at least the first.
+    /// Number of steps that begin up to `at`, at least the first.
     fn begun(&self, at: u64) -> usize {
         self.0.partition_point(|(step, _)| *step <= at)
     }
@@ -46,12 +47,12 @@ impl Steps {
     }
 }
 
-/// What a flow sends its data over, and how long they and their acknowledgements take at least.
+/// The links on a flow's way, with their rate and their least delays.
 #[derive(Clone, Debug)]
 pub struct Path {
-    /// What the rows of the link that limits it are called.
+    /// Name, in the rows, of the link that limits the flow.
     pub link: String,
-    /// Rate of that link (bit/s), of a trace its mean; `None`: it has none.
+    /// Rate of that link (bit/s), for a trace the mean; `None`: without a rate.
     pub rate: Option<Steps>,
     /// Two-way propagation delay of the flow before any change (ms).
     rtt_ms: f64,
@@ -62,34 +63,33 @@ pub struct Path {
 impl Path {
     /// The path of `flow`.
     pub fn of(experiment: &Experiment, flow: &Flow) -> Self {
-        let (link, bottleneck) = link_of(experiment, flow);
+        let bottleneck = link_of(experiment, flow);
         let bps = |rate: Rate| rate.as_bits_per_sec() as f64;
         let rate = bottleneck
-            .rate
-            .or(bottleneck.nominal_rate)
-            // Among many sites no one link limits a flow.
+            .nominal_rate()
+            // With many sites no single link limits a flow.
             .filter(|_| experiment.topology.is_none())
             .map(|rate| Steps::new(bps(rate), &bottleneck.changes, |change| change.rate.map(bps)));
-        let delay = |name: String| {
-            let link = experiment.link(&name);
-            // Only over the first of several links in a row the propagation changes.
-            let changes: &[Change] = if flow.hop.is_some_and(|hop| hop > 0) && name == "forward" {
-                &[]
-            } else {
-                &link.changes
-            };
+        let delay = |link: &Link| {
+            // With several links in a row, only the first one's propagation changes.
+            let changes: &[Change] =
+                if flow.hop.is_some_and(|hop| hop > 0) && link.name == "forward" {
+                    &[]
+                } else {
+                    &link.changes
+                };
             let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
             Steps::new(ms(link.delay), changes, |change| change.delay.map(ms))
         };
         Self {
-            link,
+            link: bottleneck.name.clone(),
             rate,
             rtt_ms: experiment.rtt_of(flow).as_secs_f64() * 1e3,
-            delays: experiment.way_names(&flow.pair).map(delay),
+            delays: experiment.ways(&flow.pair).map(delay),
         }
     }
 
-    /// Two-way propagation delay, as `of` takes it of the links.
+    /// Two-way propagation delay, with `of` applied to the delay of each link.
     fn rtt(&self, of: impl Fn(&Steps) -> f64) -> f64 {
         let longer = self.delays.iter().map(|delay| of(delay) - delay.0[0].1);
         self.rtt_ms + longer.sum::<f64>()
@@ -100,28 +100,28 @@ impl Path {
         self.rtt(|delay| delay.mean(from, to))
     }
 
-    /// Full frames that the path holds at `at` (ns since the start of the run) without any queue; `None` without a
-    /// rate.
+    /// Full frames that the path holds at `at` (ns since the start of the run) without any queue; `None`
+    /// without a rate.
     pub fn bdp_packets(&self, at: u64) -> Option<f64> {
         let bits = self.rate.as_ref()?.at(at) * self.rtt(|delay| delay.at(at)) / 1e3;
         Some((bits / 8.0 / FULL_FRAME.as_u64() as f64).floor())
     }
 }
 
-/// The link that limits `flow` and what its rows are called: of a reversed one that of the way back, if it has a rate.
-pub fn link_of<'a>(experiment: &'a Experiment, flow: &Flow) -> (String, &'a Link) {
-    let [there, back] = experiment.way_names(&flow.pair);
-    let name = match flow.hop {
-        _ if flow.reversed && experiment.link(&back).nominal_rate.is_some() => back,
-        Some(hop @ 1..) => hop_name(hop - 1),
+/// The link that limits `flow`. For a reversed flow: the link back, if it has a rate.
+pub fn link_of<'a>(experiment: &'a Experiment, flow: &Flow) -> &'a Link {
+    let [there, back] = experiment.ways(&flow.pair);
+    match flow.hop {
+        _ if flow.reversed && back.nominal_rate().is_some() => back,
+        Some(hop @ 1..) => experiment.hops.get(hop - 1).unwrap_or(there),
         _ => there,
-    };
-    let link = experiment.link(&name);
-    (name, link)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::link::Service;
+
     use super::*;
     use crate::metrics::testing::experiment;
 
@@ -140,7 +140,7 @@ mod tests {
         let path = Path::of(&experiment, &experiment.flows[0]);
         let rate = path.rate.as_ref().unwrap();
         assert_eq!([0, S - 1, S].map(|at| rate.at(at)), [96e6, 96e6, 24e6]);
-        // Half a second of each.
+        // Half a second at each rate.
         assert_eq!(rate.mean(S / 2, 3 * S / 2), 60e6);
         assert_eq!(rate.mean(S, S), 24e6);
         assert_eq!(rate.changes().collect::<Vec<_>>(), [S]);
@@ -148,8 +148,7 @@ mod tests {
         assert!((path.mean_rtt_ms(S, 3 * S) - 90.0).abs() < 1e-9);
         // 24 Mbit/s x 100 ms: 198.15 frames of 1514 bytes.
         assert_eq!(path.bdp_packets(2 * S), Some(198.0));
-        experiment.forward.rate = None;
-        experiment.forward.nominal_rate = None;
+        experiment.forward.service = Service::Unlimited;
         let path = Path::of(&experiment, &experiment.flows[0]);
         assert!(path.rate.is_none() && path.bdp_packets(0).is_none());
     }
@@ -157,12 +156,14 @@ mod tests {
     #[test]
     fn the_link_of_a_flow_is_the_one_that_limits_it() {
         let mut experiment = experiment();
-        let name = |experiment: &Experiment| link_of(experiment, &experiment.flows[0]).0;
+        let name = |it: &Experiment| link_of(it, &it.flows[0]).name.clone();
+        let hop = |name: &str| Link { name: name.into(), ..experiment.forward.clone() };
+        experiment.hops = vec![hop("hop-2"), hop("hop-3")];
         assert_eq!(name(&experiment), "forward");
         experiment.flows[0].hop = Some(2);
         assert_eq!(name(&experiment), "hop-3");
         experiment.flows[0].reversed = true;
-        experiment.reverse.nominal_rate = Some(Rate::from_mbit_per_sec(5));
+        experiment.reverse.service = Service::Rate(Rate::from_mbit_per_sec(5));
         assert_eq!(name(&experiment), "reverse");
     }
 }

@@ -1,8 +1,8 @@
 //! Flow completion times and slowdowns of requests.
 //!
-//! The completion time runs from the scheduled arrival, so waiting for a busy connection counts, to
-//! the last byte read. The slowdown divides it by what an empty path would take: one round trip and
-//! the size at the bottleneck's rate, both nominal. An unfinished request counts with its age.
+//! The completion time runs from the scheduled arrival to the last byte read, so it includes the wait for a
+//! busy connection. The slowdown is the ratio to the time on an empty path: one round trip, and the size at
+//! the bottleneck's rate, both nominal. An unfinished request counts with its age.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ pub fn class(size_bytes: u64) -> &'static str {
     CLASSES.iter().find(|(_, largest)| size_bytes <= *largest).map_or("large", |(name, _)| name)
 }
 
-/// The completion time on an empty path; [`Duration::MAX`] on one that carries nothing.
+/// The completion time on an empty path; [`Duration::MAX`] on a path without capacity.
 pub fn ideal(size_bytes: u64, rtt: Duration, rate: Rate) -> Duration {
     rtt.saturating_add(ByteCount::new(size_bytes).time_at(rate).unwrap_or(Duration::MAX))
 }
 
-/// What became of one counted request.
+/// Outcome of one counted request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// Bytes of the answer.
@@ -44,7 +44,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// One of [`OF_REQUESTS`]; `None` where it is unknown.
+    /// One of [`OF_REQUESTS`]; `None` if it is unknown.
     pub fn get(&self, quantity: &str) -> Option<f64> {
         match quantity {
             "slowdown" => self.slowdown,
@@ -57,7 +57,7 @@ impl Outcome {
 /// The source of completion times as a measure.
 const FCT: &str = "Dukkipati and McKeown, CCR 36(1), 2006";
 
-/// What is known of each request by itself.
+/// Figures of each request.
 pub static OF_REQUESTS: &[Entry] = &[
     entry(
         "slowdown",
@@ -79,7 +79,7 @@ pub static OF_REQUESTS: &[Entry] = &[
     ),
 ];
 
-/// What is known of requests.
+/// Metrics of requests.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("slowdown_{q}", "run flow arm", "", Requests,

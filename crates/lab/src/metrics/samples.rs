@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use forebay_core::record::{BundleRecord, DecisionRecord, FlowRecord, RunRecord, TcpSample};
+use forebay_scenario::Link;
 
 use super::bundles::JudgedEpoch;
 use super::entry::Pooling::{Mean, Sum};
 use super::entry::{CCPERF, Entry, JAIN, OWN, entry};
 use super::flows::total_bins;
 use super::links::{BIN_NS, LinkTruth, QUEUE_BIN_NS};
-use crate::experiment::{Experiment, Link};
+use crate::experiment::Experiment;
 
 /// One quantity over time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,8 +75,9 @@ pub fn of_run(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth]) 
             series.push(Series { part: "link", name: truth.name.clone(), quantity, points });
         }
     }
-    for (name, link) in experiment.links() {
+    for link in experiment.links() {
         let points = capacity(link, experiment.stop);
+        let name = link.name.clone();
         series.push(Series { part: "link", name, quantity: "capacity_mbps", points });
     }
     for (place, flow) in experiment.flows.iter().enumerate() {
@@ -95,8 +97,8 @@ pub fn of_run(experiment: &Experiment, rows: &RunRecord, truths: &[&LinkTruth]) 
     series
 }
 
-/// What a connection is called among those of `flow`: as the flow where it is the only one, else with
-/// its number from 0 behind `#`.
+/// Name of a connection of `flow`: the flow's own if it has one connection, else with `#` and its number from
+/// 0.
 fn connection_name(flow: &str, index: u32, connections: usize) -> String {
     if connections == 1 { flow.to_string() } else { format!("{flow}#{index}") }
 }
@@ -120,7 +122,8 @@ fn of_connection(name: &str, row: &FlowRecord) -> Vec<Series> {
     ]
 }
 
-/// What a link with a rate can carry until `stop`, in the bins of rates: where it changes, and at both ends.
+/// Capacity of a link with a rate until `stop`, in the bins of rates: a point at each change and at both
+/// ends.
 fn capacity(link: &Link, stop: Duration) -> Vec<(f64, f64)> {
     let bins = stop.as_nanos().div_ceil(u128::from(BIN_NS)) as u64;
     let of_bin = |bin: u64| {
@@ -142,7 +145,7 @@ fn rates(bins: &[u64], stop_s: f64) -> Vec<(f64, f64)> {
     points.take_while(|(at, _)| *at < stop_s).collect()
 }
 
-/// The series of a bundle: queue, rate, estimates and the truth beside them.
+/// The series of a bundle: queue, rate, estimates and the truth.
 pub fn of_bundle(row: &BundleRecord, judged: &[JudgedEpoch]) -> Vec<Series> {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let series =
@@ -170,19 +173,21 @@ pub fn of_bundle(row: &BundleRecord, judged: &[JudgedEpoch]) -> Vec<Series> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::link::Service;
+
     use super::*;
-    use crate::experiment::Change;
     use crate::metrics::testing::experiment;
+    use forebay_scenario::Change;
 
     #[test]
     fn capacity_is_told_where_it_changes() {
-        let mut link = experiment().forward;
+        let mut link = experiment().scenario.forward;
         let at = Duration::from_millis(250);
         let rate = "48Mbit/s".parse().ok();
         link.changes.push(Change { at, rate, ..Change::default() });
         let found = capacity(&link, Duration::from_secs(1));
         assert_eq!(found, [(0.0, 96.0), (0.2, 72.0), (0.3, 48.0), (0.9, 48.0)]);
-        link.rate = None;
+        link.service = Service::Unlimited;
         assert!(capacity(&link, Duration::from_secs(1)).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! How the requests of many sites fared, each site by itself: a mean over requests hides sites that lose.
+//! Slowdowns of many sites, each site by itself: a mean over all requests hides sites that lose.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::statistics::{Sorted, mean};
 use super::{JudgedRequest, Metrics, bounds_ns};
 use crate::experiment::Experiment;
 
-/// What the metric of a site by itself begins with; the seed and the number of the site follow, since another
-/// seed has other sites.
+/// Prefix of the metric of a single site. The seed and the number of the site follow, because each seed has
+/// other sites.
 pub const OF_A_SITE: &str = "site_slowdown[";
 
-/// What is known of the sites that send a flow.
+/// Metrics of the sites that send a flow.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("site_slowdown_{q}", "flow", "", Mean,
@@ -32,7 +32,8 @@ pub const METRICS: &[Entry] = &[
         "mean over bundles of passing_share", OWN),
 ];
 
-/// Of the bundles of all sites together, which have no rows each; nothing where there is one pair of sites.
+/// Metrics of the bundles of all sites together, which have no rows of their own. Empty with a single pair of
+/// sites.
 pub fn of_bundles(experiment: &Experiment, rows: &RunRecord) -> Metrics {
     let mut metrics = Metrics::default();
     if experiment.topology.is_some() {
@@ -43,7 +44,7 @@ pub fn of_bundles(experiment: &Experiment, rows: &RunRecord) -> Metrics {
     metrics
 }
 
-/// Of the flow at place `flow`; nothing where there is one pair of sites.
+/// Metrics of the flow at place `flow`; empty with a single pair of sites.
 pub fn metrics(experiment: &Experiment, requests: &[JudgedRequest], flow: usize) -> Metrics {
     let mut sites: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for request in requests.iter().filter(|it| it.counted && it.row.flow == flow) {

@@ -1,15 +1,15 @@
 //! Quantiles and means.
 //!
-//! Quantiles of samples interpolate linearly between the closest ranks (type 7 of Hyndman and Fan
-//! 1996, the default of R and NumPy). Quantiles over time are the smallest value that holds for at
-//! least the asked share of the time.
+//! Quantiles of samples interpolate linearly between the closest ranks (type 7 of Hyndman and Fan 1996, the
+//! default of R and NumPy). A quantile over time is the smallest value that the number does not exceed for at
+//! least the given share of the time.
 
 /// Samples in ascending order.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Sorts `samples`; not-a-number is left out.
+    /// Sorts `samples`; leaves out NaN.
     pub fn new(samples: impl IntoIterator<Item = f64>) -> Self {
         let mut samples: Vec<f64> = samples.into_iter().filter(|sample| !sample.is_nan()).collect();
         samples.sort_unstable_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Sorted {
         let rank = share.clamp(0.0, 1.0) * last as f64;
         let below = self.0[rank.floor() as usize];
         let above = self.0[rank.ceil() as usize];
-        // Nothing lies between samples one of which is infinitely far off.
+        // There is no value between two samples if one is infinite.
         let is_at_rank = rank.fract() == 0.0 || below == above || below.is_infinite();
         Some(if is_at_rank { below } else { below + (above - below) * rank.fract() })
     }
@@ -66,15 +66,15 @@ pub fn cov(samples: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     share(variance.sqrt(), middle)
 }
 
-/// Jain's index of what some have, 1 / n to 1; `None` where nobody has anything.
+/// Jain's index of `shares`, 1 / n to 1; `None` if all shares are 0.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|it| it.powi(2)).sum();
     share(sum * sum, squares * shares.len() as f64)
 }
 
-/// By how much samples at equal distances change from each to the next: the median of the slopes between all two of
-/// them (Theil 1950, Sen 1968). `None` with fewer than two. Takes time by the square of their number.
+/// Change from each sample to the next, for samples at equal distances: the median of the slopes between any
+/// two (Theil 1950, Sen 1968). `None` with fewer than two. The cost grows with the square of their number.
 pub fn slope(samples: &[f64]) -> Option<f64> {
     let slopes = samples.iter().enumerate().flat_map(|(later, to)| {
         samples[..later]
@@ -93,7 +93,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// From steps in order of time.
+    /// A timeline from steps in order of time.
     pub fn new(steps: Vec<(u64, u32)>) -> Self {
         debug_assert!(steps.is_sorted_by_key(|(at, _)| *at));
         Self { steps }

@@ -6,9 +6,9 @@ use forebay_core::record::{
 };
 
 use super::{Evaluation, evaluate, requests};
+use crate::metrics::{PacketLog, RunRows};
 use crate::plan::library::Source;
 use crate::plan::{Experiment, Plan};
-use crate::rows::{PacketLog, RunRows};
 
 /// One greedy flow in the bundle `a` over 96 Mbit/s with 50 ms, for a second.
 pub fn experiment() -> Experiment {
@@ -37,7 +37,7 @@ pub fn packet(identity: u64, arrived_ns: u64, departed_ns: u64) -> PacketRecord 
     }
 }
 
-/// An experiment with requests beside a greedy flow, and what one run of it might have given.
+/// An experiment with requests and a competing greedy flow, and an invented run.
 pub fn invented_run() -> (Experiment, Evaluation) {
     let text = r#"
         name = "invented"
@@ -65,7 +65,7 @@ pub fn invented_run() -> (Experiment, Evaluation) {
 pub fn invented_rows(experiment: &Experiment, slowdown: f64) -> RunRows {
     let web = experiment.flows.iter().position(|flow| flow.name == "web").expect("web");
     let schedule = experiment.schedule(&experiment.flows[web]).expect("drawn").expect("requests");
-    let rate = experiment.forward.rate.expect("a rate");
+    let rate = experiment.forward.rate().expect("a rate");
     let requests = schedule.requests().iter().enumerate().map(|(index, request)| {
         let ideal = requests::ideal(request.size.as_u64(), experiment.rtt, rate);
         let scheduled_ns = request.at.as_nanos() as u64;

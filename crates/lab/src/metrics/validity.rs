@@ -1,6 +1,6 @@
-//! Whether a run may be used: decided from the harness's own figures, with the same limits for
-//! every arm, never from results. What a box fails at is a result: a sendbox that is late, loses packets
-//! or hands its traffic back has a valid run, and these are metrics of its bundle.
+//! Whether a run may be used. The harness's own figures decide, with the same limits for every arm, never the
+//! results. A failure of a box is a result. A sendbox that is late, loses packets or hands its traffic back
+//! has a valid run, with metrics of its bundle.
 
 use forebay_core::record::{LinkRecord, RunRecord, SUPER_PACKETS};
 
@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 /// A limit of the harness.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What is limited.
+    /// Name of the limited quantity.
     pub name: &'static str,
     /// The limit in words, with its reason.
     pub text: &'static str,
@@ -18,23 +18,23 @@ pub struct Limit {
 /// 99 of 100 packets leave the emulator within 1 ms of their time: 2 % of a round trip of 50 ms,
 /// and what the prototype's own evaluation allowed for its emulator (0.8 ms).
 const LINK_LATENESS_P99_NS: u64 = 1_000_000;
-/// 999 of 1000 within 5 ms, a tenth of it: what stalls the emulator stalls the boxes too, and
-/// control takes it for the path's doing. Asked of the processors as well, for what a pause holds up
-/// leaves hosts and boxes in one burst.
+/// 999 of 1000 within 5 ms, a tenth of that round trip: a stall of the emulator stalls the boxes too, and
+/// their control attributes it to the path. The limit applies to the processors as well, because after a
+/// pause hosts and boxes send one burst.
 const LATENESS_P999_NS: u64 = 5_000_000;
-/// Nor later than half the time that the link's buffer lasts, and of a processor the shallowest's: a
-/// machine that stops for longer makes bursts that a shallow buffer drops, whatever controls them.
+/// Nor may the lateness exceed half the time that the link's buffer lasts; for a processor the shallowest
+/// buffer counts. A longer stop of the machine makes bursts that a shallow buffer drops, with any controller.
 const LATENESS_OF_BUFFER: u32 = 2;
-/// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the least slowdown's time.
+/// 99 of 100 requests are written within 2 ms of their arrival: 4 % of the shortest ideal completion time.
 const GENERATOR_LATENESS_P99_NS: u64 = 2_000_000;
-/// A backlogged link carries at least 99 % of its rate: less is missing than arms may differ by.
-/// There is no upper limit: departures are virtual, so a link can only seem faster by its first
-/// packets of a burst being late, which has its own limit.
+/// A backlogged link carries at least 99 % of its rate; arms may differ by more than the missing 1 %. There
+/// is no upper limit because departures are virtual. A link can only seem faster if the first packets of a
+/// burst are late, and that has its own limit.
 const RATE_ACHIEVED_MIN: f64 = 0.99;
-/// No processor stands still for more than half a round trip of 50 ms: what hosts and boxes send after
-/// it is a burst that no path of ours would make, and which shallow buffers drop.
+/// No processor stops for more than half a round trip of 50 ms. Afterwards hosts and boxes would send a burst
+/// that no modelled path makes, and that shallow buffers drop.
 const PAUSE_NS: u64 = 25_000_000;
-/// More stolen CPU time makes every figure of CPU use, and soon of time, one of the neighbours.
+/// With more stolen CPU time, the neighbours determine every figure of CPU use, and soon of time.
 const STEAL: f64 = 0.05;
 
 /// The limits, for the report.
@@ -63,7 +63,7 @@ pub static LIMITS: &[Limit] = &[
     },
 ];
 
-/// Why the run must not be used; empty if it may.
+/// Why the run must not be used; empty if it is valid.
 pub fn harness_reasons(experiment: &Experiment, rows: &RunRecord) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut late = |what: String, percentile: &str, value: u64, limit: u64| {
@@ -128,7 +128,6 @@ fn lateness_p999_ns(experiment: &Experiment, link: &str) -> u64 {
 mod tests {
     use forebay_core::record::{BundleCounters, BundleRecord, HostRecord};
     use forebay_core::spec::{Spec, Value};
-    use forebay_core::units::Rate;
 
     use super::*;
     use crate::metrics::testing;
@@ -190,9 +189,7 @@ mod tests {
     fn a_shallow_buffer_asks_for_a_machine_that_stops_for_less() {
         let mut experiment = testing::experiment();
         let limit = |queue: &str| Spec::named("fifo").with("limit", Value::Text(queue.into()));
-        let rate = Rate::from_mbit_per_sec(96);
-        experiment.forward.nominal_rate = Some(rate);
-        experiment.reverse.nominal_rate = Some(rate);
+        experiment.reverse.service = experiment.forward.service.clone();
         experiment.reverse.qdisc = limit("1200p");
         // 1514 bytes take 126 us.
         for (queue, limit_ns) in [

@@ -1,4 +1,4 @@
-//! What clients see that play a video.
+//! Metrics of clients that play a video.
 
 use forebay_core::record::{FlowRecord, VideoRecord};
 
@@ -7,10 +7,10 @@ use super::entry::Pooling::{Mean, Sum};
 use super::entry::{Entry, OWN, entry};
 use super::statistics::mean;
 
-/// The source of what viewers notice.
+/// Source of the metrics that viewers notice.
 const QOE: &str = "Dobrian et al., SIGCOMM 2011";
 
-/// What is known of videos, from the start of a flow to its end, the warm-up included.
+/// Metrics of videos, from the start of a flow to its end, including the warm-up.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("video_startup_ms", "run flow arm", "ms", Mean,

@@ -2,64 +2,64 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::units::parse_duration;
+use forebay_core::units::{parse_duration, parse_link_rate};
+use forebay_reader::{Document, Reader};
 use serde::{Deserialize, Serialize};
 
-use super::error::PlanError;
-use super::reader::{Reader, parse_rate};
-use super::{schema, tree};
+use super::schema;
 use crate::experiment::Experiment;
 use crate::metrics::{Address, Entry, OF_REQUESTS, SERIES, describe};
 
-/// The figures of a plan without any, as a plan would have them.
+/// Figures of a plan that declares none, written as in a plan.
 const DEFAULT: &str = include_str!("figures.toml");
 
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// How it is drawn.
-    pub kind: Kind,
-    /// What to see in it.
+    pub kind: FigureKind,
+    /// Title: the point of the figure.
     pub title: String,
-    /// What is drawn: one metric, or quantities over time of one unit; of a plane what is drawn upwards and what
-    /// to the right; nothing of transitions.
+    /// The metrics to draw. A plane has two: upwards and to the right. A table of transitions has none. Other
+    /// kinds have one metric, or several quantities over time with one unit.
     pub of: Vec<Address>,
-    /// What each panel is of; `None`: there is one.
+    /// Subject of each panel; `None`: a single panel.
     pub facet: Option<Facet>,
-    /// The arm that the others are divided by.
+    /// The arm that the others are divided by; in a ribbon the one that is drawn in every panel.
     pub baseline: Option<String>,
-    /// What others report.
-    pub published: Vec<Published>,
+    /// Published values.
+    pub published: Vec<PublishedFigure>,
 }
 
 impl Figure {
     /// Whether it shows all cells of a grid at once.
     pub fn spans_cells(&self) -> bool {
-        matches!(self.kind, Kind::Bars | Kind::Curve) || self.facet == Some(Facet::Cell)
+        matches!(self.kind, FigureKind::Bars | FigureKind::Curve) || self.facet == Some(Facet::Cell)
     }
 }
 
 /// How a [`Figure`] is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FigureKind {
     /// The distribution of a figure of single requests, or of a quantity over time, all seeds together.
     Cdf,
     /// A metric of all seeds, a bar an arm and cell.
     Bars,
-    /// A metric against the number that tells cells apart: median and its interval over the seeds, a curve an arm.
+    /// A metric against the number that distinguishes the cells: median and interval over the seeds, one
+    /// curve an arm.
     Curve,
-    /// One metric against another, a point a run: where each arm operates, beside the optimum.
+    /// One metric against another, a point a run, with the optimum: where each arm operates.
     Plane,
     /// Quantities over time, of the first seed.
     Timeline,
     /// Quantities over time: least, median and greatest of the seeds.
     Ribbon,
-    /// A table of the bundles' changes of state that are about others.
+    /// Table of the changes of state of bundles whose limits are off or on trial before or after the change.
     Transitions,
 }
 
-impl Kind {
+impl FigureKind {
     /// The keys that a figure of this kind may have.
     fn keys(self) -> &'static [&'static str] {
         match self {
@@ -67,7 +67,8 @@ impl Kind {
             Self::Bars => &["kind", "title", "metric", "baseline", "published"],
             Self::Curve => &["kind", "title", "metric", "baseline"],
             Self::Plane => &["kind", "title", "metric", "against", "facet"],
-            Self::Timeline | Self::Ribbon => &["kind", "title", "series", "facet"],
+            Self::Timeline => &["kind", "title", "series", "facet"],
+            Self::Ribbon => &["kind", "title", "series", "facet", "baseline"],
             Self::Transitions => &["kind", "title"],
         }
     }
@@ -81,7 +82,7 @@ impl Kind {
     }
 }
 
-/// What each panel of a [`Figure`] is of.
+/// Subject of each panel of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Facet {
@@ -97,14 +98,14 @@ pub enum Facet {
     Cell,
 }
 
-/// A number that somebody else reports of an arm.
+/// A published value of an arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Published {
+pub struct PublishedFigure {
     /// Name of its bar.
     pub label: String,
-    /// The arm that it is of.
+    /// The arm of the value.
     pub arm: String,
-    /// The cell that it is of, or the first word of several; empty: of all.
+    /// The cell of the value, or the first word of several; empty: all cells.
     pub cell: String,
     /// The number, in the unit of the figure.
     pub value: f64,
@@ -112,28 +113,28 @@ pub struct Published {
     pub source: String,
 }
 
-impl Published {
-    /// Whether it is of the cell called `name`.
+impl PublishedFigure {
+    /// Whether the value applies to the cell called `name`.
     pub fn is_of(&self, name: &str) -> bool {
         let rest = name.strip_prefix(&self.cell);
         self.cell.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 }
 
-/// Where a cell stands on the axis of a curve.
+/// Position of a cell on the axis of a curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Abscissa {
-    /// What the axis is called, with its unit.
+    /// Title of the axis, with its unit.
     pub axis: String,
     /// The number.
     pub value: f64,
-    /// What else tells the cell from others.
+    /// The rest of the cell's name, which selects the curve.
     pub rest: String,
 }
 
 impl Abscissa {
-    /// Of the cell called `name`: the first number in it, such as 20 of `rtt=20ms cc=bbr`. Durations are in
-    /// milliseconds, rates in Mbit/s, what has another unit stays in it.
+    /// Position of the cell called `name`, by the first number in it, such as 20 of `rtt=20ms cc=bbr`.
+    /// Durations are in milliseconds, rates in Mbit/s; other units stay in the title.
     pub fn of(name: &str) -> Option<Self> {
         let words: Vec<&str> = name.split(' ').collect();
         let number = |word: &&str| {
@@ -158,7 +159,7 @@ fn number_of(text: &str) -> Option<(f64, String)> {
     if let Ok(duration) = parse_duration(text) {
         return Some((duration.as_secs_f64() * 1e3, "ms".into()));
     }
-    if let Ok(rate) = parse_rate(text) {
+    if let Ok(rate) = parse_link_rate(text) {
         return Some((rate.as_mbit_per_sec_f64(), "Mbit/s".into()));
     }
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -166,7 +167,7 @@ fn number_of(text: &str) -> Option<(f64, String)> {
     Some((number.parse().ok()?, unit.into()))
 }
 
-/// What the figures of a plan may name.
+/// Names that the figures of a plan may use.
 #[derive(Default)]
 pub(super) struct Known {
     arms: BTreeSet<String>,
@@ -178,22 +179,22 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Adds an arm, which the plan need not run.
+    /// Adds an arm; the plan need not run it.
     pub fn add_arm(&mut self, name: String) {
         self.arms.insert(name);
     }
 
-    /// Adds what a run has.
+    /// Adds the names in a run.
     pub fn add(&mut self, run: &Experiment) {
         self.arms.insert(run.arm.clone());
         self.cells.insert(run.cell.clone());
         self.flows.extend(run.flows.iter().map(|flow| flow.name.clone()));
-        self.links.extend(run.links().map(|(name, _)| name));
+        self.links.extend(run.links().map(|link| link.name.clone()));
         self.bundles.extend(run.bundles.iter().map(|bundle| bundle.name.clone()));
         self.windows.extend(run.windows.iter().map(|window| window.name.clone()));
     }
 
-    /// The names of the parts of this kind, none of the run.
+    /// The names of the parts of this kind; `None` for the run itself.
     fn parts(&self, part: &str) -> Option<&BTreeSet<String>> {
         match part {
             "flow" => Some(&self.flows),
@@ -204,102 +205,105 @@ impl Known {
     }
 }
 
-/// Reads the figures of a plan, without what others report unless it `is_published` as it is.
-pub(super) fn figures(
-    plan: &Reader<'_>,
-    known: &Known,
-    is_published: bool,
-) -> Result<Vec<Figure>, PlanError> {
+/// Reads the figures of a plan. Keeps published values only if `is_published`: they apply to the plan as set.
+pub(super) fn figures(plan: &Reader<'_>, known: &Known, is_published: bool) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for table in plan.tables("figure", &schema::FIGURE)? {
-        match table.require("kind", table.choice("kind", &KINDS)?)? {
-            None => {
-                check_keys(&table, &["kind"])?;
+    for table in plan.tables("figure") {
+        match table.choice("kind", &KINDS) {
+            None => {}
+            Some(None) => {
+                check_keys(&table, &["kind"]);
                 figures.extend(defaults());
             }
-            Some(kind) => {
-                let figure = figure(&table, kind, Some(known))?;
-                let published = if is_published { published(&table, known)? } else { Vec::new() };
-                figures.push(Figure { published, ..figure });
+            Some(Some(kind)) => {
+                let figure = figure(&table, kind, Some(known));
+                let published = if is_published { published(&table, known) } else { Vec::new() };
+                figures.extend(figure.map(|figure| Figure { published, ..figure }));
             }
         }
     }
-    Ok(if plan.has("figure") { figures } else { defaults() })
+    if plan.has("figure") { figures } else { defaults() }
 }
 
-/// The figures of a plan without any.
+/// The figures of a plan that declares none.
 pub fn defaults() -> Vec<Figure> {
-    let read = || {
-        let tree = tree::parse_document(DEFAULT, "figures.toml")?;
-        let document = Reader::document(&tree, &schema::PLAN, "figures.toml")?;
-        let tables = document.tables("figure", &schema::FIGURE)?;
-        let read = |table: &Reader<'_>| {
-            let kind = table.choice("kind", &KINDS)?.flatten();
-            figure(table, table.require("kind", kind)?, None)
-        };
-        tables.iter().map(read).collect::<Result<Vec<Figure>, PlanError>>()
-    };
-    read().expect("the default figures are read by a test")
+    let tree = schema::FORMAT.parse("figures.toml", DEFAULT).expect("a test reads them");
+    let document = Document::new("figures.toml", tree, &schema::FORMAT);
+    let tables = document.root().tables("figure");
+    let read = |table: &Reader<'_>| figure(table, table.choice("kind", &KINDS).flatten()?, None);
+    let figures = tables.iter().map(read).collect::<Option<Vec<Figure>>>();
+    document.finish(figures).expect("a test reads the default figures")
 }
 
-/// Kinds as plans name them; `default` stands for several figures.
-const KINDS: [(&str, Option<Kind>); 8] = [
-    ("cdf", Some(Kind::Cdf)),
-    ("bars", Some(Kind::Bars)),
-    ("curve", Some(Kind::Curve)),
-    ("plane", Some(Kind::Plane)),
-    ("timeline", Some(Kind::Timeline)),
-    ("ribbon", Some(Kind::Ribbon)),
-    ("transitions", Some(Kind::Transitions)),
+/// Names of kinds in plans; `default` stands for several figures.
+const KINDS: [(&str, Option<FigureKind>); 8] = [
+    ("cdf", Some(FigureKind::Cdf)),
+    ("bars", Some(FigureKind::Bars)),
+    ("curve", Some(FigureKind::Curve)),
+    ("plane", Some(FigureKind::Plane)),
+    ("timeline", Some(FigureKind::Timeline)),
+    ("ribbon", Some(FigureKind::Ribbon)),
+    ("transitions", Some(FigureKind::Transitions)),
     ("default", None),
 ];
 
-fn check_keys(table: &Reader<'_>, allowed: &[&str]) -> Result<(), PlanError> {
-    let given =
-        schema::FIGURE.keys.iter().find(|key| table.has(key.name) && !allowed.contains(&key.name));
-    given.map_or(Ok(()), |key| {
-        let allowed = format!("no {} with this kind, but {}", key.name, allowed.join(", "));
-        Err(table.wrong_because(key.name, &allowed))
-    })
+fn check_keys(table: &Reader<'_>, allowed: &[&str]) {
+    let refused = |name: &&str| table.has(name) && !allowed.contains(name);
+    for name in schema::FIGURE.keys.iter().map(|key| key.name).filter(refused) {
+        let allowed = format!("no {name} with this kind, but {}", allowed.join(", "));
+        table.wrong_because(name, allowed);
+    }
 }
 
-/// Reads one figure; without `known` any name will do.
-fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figure, PlanError> {
-    check_keys(table, kind.keys())?;
+/// Reads one figure; without `known` any name is accepted.
+fn figure(table: &Reader<'_>, kind: FigureKind, known: Option<&Known>) -> Option<Figure> {
+    check_keys(table, kind.keys());
     let of = match kind {
-        Kind::Cdf if table.has("series") => {
-            check_keys(table, &["kind", "title", "series", "facet"])?;
-            one_series(table, known)?
+        FigureKind::Cdf if table.has("series") => {
+            check_keys(table, &["kind", "title", "series", "facet"]);
+            one_series(table, known)
         }
-        Kind::Cdf => vec![metric(table, "metric", known, |it| one_of(OF_REQUESTS, it))?],
-        Kind::Bars | Kind::Curve => vec![metric(table, "metric", known, metric_entry)?],
-        Kind::Plane => vec![
-            metric(table, "metric", known, metric_entry)?,
-            metric(table, "against", known, metric_entry)?,
-        ],
-        Kind::Timeline | Kind::Ribbon => series(table, known)?,
-        Kind::Transitions => Vec::new(),
+        FigureKind::Cdf => {
+            metric(table, "metric", known, |it| one_of(OF_REQUESTS, it)).map(|it| vec![it])
+        }
+        FigureKind::Bars | FigureKind::Curve => {
+            metric(table, "metric", known, metric_entry).map(|it| vec![it])
+        }
+        FigureKind::Plane => {
+            let both = ["metric", "against"].map(|key| metric(table, key, known, metric_entry));
+            both.into_iter().collect()
+        }
+        FigureKind::Timeline | FigureKind::Ribbon => series(table, known),
+        FigureKind::Transitions => Some(Vec::new()),
     };
-    let facets: Vec<&str> = kind.facets().iter().map(|(name, _)| *name).collect();
-    let facet = table.choice("facet", kind.facets()).map_err(|_| {
-        table.wrong_because("facet", &format!("with this kind {}", facets.join(", ")))
-    })?;
-    let is_over_time = matches!(kind, Kind::Timeline | Kind::Ribbon);
-    if let Some(known) = known.filter(|_| kind == Kind::Curve) {
+    let facet = table.text("facet").and_then(|text| {
+        let facets = kind.facets();
+        let facet = facets.iter().find(|(name, _)| *name == text).map(|(_, facet)| *facet);
+        let names = || facets.iter().map(|(name, _)| *name);
+        facet.or_else(|| table.refuse("facet", format!("with this kind {}", listed(names()))))
+    });
+    let is_over_time = matches!(kind, FigureKind::Timeline | FigureKind::Ribbon);
+    if let Some(known) = known.filter(|_| kind == FigureKind::Curve) {
         let axis = |cell: &String| Abscissa::of(cell).map(|at| at.axis);
         let axes: BTreeSet<Option<String>> = known.cells.iter().map(axis).collect();
         if axes.len() != 1 || axes.contains(&None) {
             let allowed = "a curve where each cell has a number of one kind, such as those of \
                            `bottleneck.loss = [\"1%\", \"2%\"]`";
-            return Err(table.wrong_because("kind", allowed));
+            table.wrong_because("kind", allowed);
         }
     }
-    let baseline = table.name("baseline")?;
-    check_name(table, "baseline", baseline.as_deref(), known.map(|known| &known.arms))?;
-    Ok(Figure {
+    let baseline = table.name("baseline");
+    let is_alone = matches!(of.as_deref(), Some([of]) if of.name != "*");
+    if kind == FigureKind::Ribbon && baseline.is_some() && (facet != Some(Facet::Arm) || !is_alone)
+    {
+        let allowed = "a baseline in a ribbon of one series of one part with facet = \"arm\"";
+        table.wrong_because("baseline", allowed);
+    }
+    check_name(table, "baseline", baseline.as_deref(), known.map(|known| &known.arms));
+    Some(Figure {
         kind,
-        title: table.text("title")?.unwrap_or("").trim().to_string(),
-        of,
+        title: table.text("title").unwrap_or("").trim().to_string(),
+        of: of?,
         facet: facet.or(is_over_time.then_some(Facet::Part)),
         baseline,
         published: Vec::new(),
@@ -307,24 +311,19 @@ fn figure(table: &Reader<'_>, kind: Kind, known: Option<&Known>) -> Result<Figur
 }
 
 /// Refuses `name` where `known` lacks it.
-fn check_name(
-    table: &Reader<'_>,
-    key: &str,
-    name: Option<&str>,
-    known: Option<&BTreeSet<String>>,
-) -> Result<(), PlanError> {
-    let (Some(name), Some(known)) = (name, known) else { return Ok(()) };
-    if known.contains(name) {
-        return Ok(());
+fn check_name(table: &Reader<'_>, key: &str, name: Option<&str>, known: Option<&BTreeSet<String>>) {
+    let (Some(name), Some(known)) = (name, known) else { return };
+    if !known.contains(name) {
+        let names = listed(known.iter().map(String::as_str));
+        table.wrong_because(key, format!("one of {names}"));
     }
-    Err(table.wrong_because(key, &format!("one of {}", listed(known.iter().map(String::as_str)))))
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The entry called like the quantity of `address`, of its part.
+/// The entry for the quantity and the part of `address`.
 fn one_of(entries: &'static [Entry], address: &Address) -> Option<&'static Entry> {
     entries.iter().find(|entry| entry.name == address.quantity && entry.is_of(&address.part))
 }
@@ -340,12 +339,15 @@ fn metric(
     key: &str,
     known: Option<&Known>,
     entry: impl Fn(&Address) -> Option<&'static Entry>,
-) -> Result<Address, PlanError> {
-    let address: Address = table.require(key, table.parsed(key)?)?;
+) -> Option<Address> {
+    let address: Address = match table.has(key) {
+        true => table.parsed(key)?,
+        false => table.refused(key)?,
+    };
     if entry(&address).is_none() {
-        return Err(table.wrong(key));
+        return table.refused(key);
     }
-    check_part(table, key, &address, known)?;
+    check_part(table, key, &address, known);
     let window = address.quantity.rsplit_once('.').map(|(window, _)| window);
     if let (Some(window), Some(Known { windows, .. })) = (window, known)
         && window != "attack"
@@ -355,85 +357,75 @@ fn metric(
             none if none.is_empty() => "no metric of a window: the plan has none".into(),
             names => format!("a metric of a window, one of {names}"),
         };
-        return Err(table.wrong_because(key, &allowed));
+        table.wrong_because(key, allowed);
     }
-    Ok(address)
+    Some(address)
 }
 
-fn check_part(
-    table: &Reader<'_>,
-    key: &str,
-    address: &Address,
-    known: Option<&Known>,
-) -> Result<(), PlanError> {
+fn check_part(table: &Reader<'_>, key: &str, address: &Address, known: Option<&Known>) {
     let names = known.and_then(|known| known.parts(&address.part));
     let Some(names) = names.filter(|names| address.name != "*" && !names.contains(&address.name))
     else {
-        return Ok(());
+        return;
     };
     let names = listed(names.iter().map(String::as_str).chain(["*"]));
-    let allowed = format!("{}s/NAME/.. with the name one of {names}", address.part);
-    Err(table.wrong_because(key, &allowed))
+    table.wrong_because(key, format!("{}s/NAME/.. with the name one of {names}", address.part));
 }
 
 /// The series of a distribution over time.
-fn one_series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, PlanError> {
+fn one_series(table: &Reader<'_>, known: Option<&Known>) -> Option<Vec<Address>> {
     let of = series(table, known)?;
-    if of.len() > 1 || table.text("facet")?.is_some_and(|facet| facet != "cell") {
-        let allowed = "one series, with the facet cell or none";
-        return Err(table.wrong_because("series", allowed));
+    if of.len() > 1 || table.text("facet").is_some_and(|facet| facet != "cell") {
+        table.wrong_because("series", "one series, with the facet cell or none");
     }
-    Ok(of)
+    Some(of)
 }
 
-fn series(table: &Reader<'_>, known: Option<&Known>) -> Result<Vec<Address>, PlanError> {
+fn series(table: &Reader<'_>, known: Option<&Known>) -> Option<Vec<Address>> {
     let mut of = Vec::new();
     let mut units = BTreeSet::new();
-    for node in table.list("series")? {
-        let tree::Value::Text(text) = &node.value else { return Err(table.wrong("series")) };
-        let address: Address = text.parse().map_err(|()| table.wrong("series"))?;
+    for node in table.elements("series") {
+        let address = node.value.as_text().and_then(|text| text.parse::<Address>().ok());
+        let address = address.or_else(|| table.refused("series"))?;
         let Some(entry) = one_of(SERIES, &address) else {
             let known = SERIES.iter().filter(|entry| entry.is_of(&address.part));
             let known = listed(known.map(|entry| entry.name));
-            let allowed = match address.part.as_str() {
-                "run" => schema::FIGURE.key("series").map_or(String::new(), |it| it.allowed.into()),
-                part => format!("{part}s/NAME/ with one of {known}"),
+            return match address.part.as_str() {
+                "run" => table.refused("series"),
+                part => table.refuse("series", format!("{part}s/NAME/ with one of {known}")),
             };
-            return Err(table.wrong_because("series", &allowed));
         };
-        check_part(table, "series", &address, known)?;
+        check_part(table, "series", &address, known);
         units.insert(entry.unit);
         of.push(address);
     }
     if of.is_empty() || units.len() > 1 {
-        return Err(table.wrong_because("series", "at least one series, all of one unit"));
+        return table.refuse("series", "at least one series, all of one unit");
     }
-    Ok(of)
+    Some(of)
 }
 
-fn published(table: &Reader<'_>, known: &Known) -> Result<Vec<Published>, PlanError> {
-    let mut all = Vec::new();
-    for one in table.tables("published", &schema::PUBLISHED)? {
-        let text = |key| one.text(key).map(|text| text.map(str::to_string));
-        let arm = one.require("arm", one.name("arm")?)?;
-        check_name(&one, "arm", Some(&arm), Some(&known.arms))?;
-        let published = Published {
-            label: text("label")?.unwrap_or_else(|| "published".into()),
-            arm,
-            cell: text("cell")?.unwrap_or_default(),
-            value: one.require("value", one.number("value")?)?,
-            source: one.require("source", text("source")?)?,
+fn published(table: &Reader<'_>, known: &Known) -> Vec<PublishedFigure> {
+    let read = |one: &Reader<'_>| {
+        let (arm, value, source) = (one.name("arm"), one.number("value"), one.text("source"));
+        check_name(one, "arm", arm.as_deref(), Some(&known.arms));
+        let published = PublishedFigure {
+            label: one.text("label").unwrap_or("published").into(),
+            arm: arm?,
+            cell: one.text("cell").unwrap_or_default().into(),
+            value: value?,
+            source: source?.into(),
         };
         if !known.cells.iter().any(|it| published.is_of(it)) {
             let allowed = match listed(known.cells.iter().map(String::as_str)) {
                 unnamed if unnamed.is_empty() => "no cell: the plan has none with a name".into(),
                 names => format!("one of {names}"),
             };
-            return Err(one.wrong_because("cell", &allowed));
+            one.wrong_because("cell", allowed);
         }
-        all.push(published);
-    }
-    Ok(all)
+        Some(published)
+    };
+    table.tables("published").iter().filter_map(read).collect()
 }
 
 #[cfg(test)]
@@ -448,16 +440,19 @@ mod tests {
         assert_eq!(figures(""), defaults());
         assert_eq!(defaults().len(), DEFAULT.matches("[[figure]]").count());
         let bars = "[[figure]]\nkind = \"bars\"\nmetric = \"flows/bulk/goodput_mbps\"\n";
-        assert_eq!(kinds(bars), [Kind::Bars]);
+        assert_eq!(kinds(bars), [FigureKind::Bars]);
         let both = kinds(&format!("{bars}[[figure]]\nkind = \"default\"\n"));
-        assert_eq!((both[0], both[1], both.len()), (Kind::Bars, Kind::Cdf, 1 + defaults().len()));
+        assert_eq!(
+            (both[0], both[1], both.len()),
+            (FigureKind::Bars, FigureKind::Cdf, 1 + defaults().len())
+        );
     }
 
     #[test]
     fn what_is_wrong_with_a_figure_is_named() {
         for (figure, expected) in [
-            ("kind = \"pie\"", "kind = \"pie\": allowed is cdf (of single requests, or of"),
-            ("title = \"t\"", "kind is missing: allowed is cdf"),
+            ("kind = \"pie\"", "kind = \"pie\": allowed is \"cdf\" (of single requests, or of"),
+            ("title = \"t\"", "kind is missing: allowed is \"cdf\""),
             ("kind = \"bars\"", "metric is missing: allowed is a metric"),
             ("kind = \"bars\"\nmetric = \"slow\"", "metric = \"slow\": allowed is a metric"),
             ("kind = \"bars\"\nmetric = \"jain\"", "metric = \"jain\": allowed is a metric"),
@@ -533,7 +528,7 @@ mod tests {
         let cells = "[cells]\nbottleneck.rtt = [\"20ms\", \"50ms\"]\n";
         assert_eq!(
             load(&format!("{PLAN}{cells}{curve}"), &[]).unwrap().figures[0].kind,
-            Kind::Curve
+            FigureKind::Curve
         );
     }
 

@@ -1,13 +1,19 @@
-//! Where plans and the files they name are found: on disk, else among those built in.
+//! Finds plans and the files that they name: on disk, else among those built in.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use forebay_core::link::Trace;
+use forebay_core::link::{DrawnPath, PathModel, Trace};
+use forebay_core::spec::Spec;
 use forebay_core::traffic::SizeCdf;
 
-use super::error::PlanError;
-use super::tree::MAX_FILE_BYTES;
+use super::PlanError;
+
+/// Largest plan, CDF or trace text that is read: hundreds of times the largest shipped one.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Word for traces in errors.
+const TRACE: &str = "trace";
 
 macro_rules! plans {
     ($($name:literal),* $(,)?) => {
@@ -111,6 +117,11 @@ pub static PLANS: &[(&str, &str)] = plans![
     "rfc9743/path_changes",
     "rfc9743/data_centre",
     "l4s/coexistence",
+    "paths/leo_handovers",
+    "bulk/base",
+    "bulk/single_flow",
+    "bulk/scavenger",
+    "bulk/latecomer",
     "scale/deployment",
     "scale/share",
     "scale/many_bundles",
@@ -136,10 +147,10 @@ pub static PLANS: &[(&str, &str)] = plans![
     "platforms/simulated",
 ];
 
-/// A text and where it came from.
+/// A text and its origin.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What errors call it.
+    /// Name in errors.
     pub file: String,
     /// The folder that its relative paths start from; `None` for a built-in text.
     pub folder: Option<PathBuf>,
@@ -163,7 +174,7 @@ impl Source {
                 "no such file, no plan of that name: allowed is one of {}",
                 names.join(", ")
             );
-            PlanError::file(reference, reason)
+            PlanError::of(reference, reason)
         })
     }
 
@@ -174,7 +185,7 @@ impl Source {
             None => {
                 let name = sibling_name(&self.file, reference);
                 Self::builtin(PLANS, &name)
-                    .ok_or_else(|| PlanError::file(reference, "not among the built-in plans"))
+                    .ok_or_else(|| PlanError::of(reference, "not among the built-in plans"))
             }
         }
     }
@@ -184,20 +195,42 @@ impl Source {
         self.data("size CDF", &SizeCdf::BUILTIN, reference)
     }
 
-    /// The link trace that this plan names: built in, else a path relative to the plan.
+    /// The link trace that this plan names: built in or drawn, else a path relative to the plan.
     pub fn trace(&self, reference: &str) -> Result<Self, PlanError> {
-        self.data("trace", &Trace::BUILTIN, reference)
+        match Self::drawn_trace(reference) {
+            Some(drawn) => drawn,
+            None => self.data(TRACE, &Trace::BUILTIN, reference),
+        }
     }
 
-    /// The file called `reference`; a built-in plan, which has no folder, can name those of `known` alone.
+    /// The trace that a model such as `lte(seed=3)` draws, as text; `None` if `reference` names no model.
+    pub fn drawn_trace(reference: &str) -> Option<Result<Self, PlanError>> {
+        let spec: Spec = match reference.parse() {
+            Ok(spec) => spec,
+            Err(error) => {
+                let name = reference.split('(').next().unwrap_or_default().trim();
+                let is_model = PathModel::ALL.iter().any(|model| model.name() == name);
+                return is_model.then(|| Err(PlanError::of(reference, error)));
+            }
+        };
+        let drawn = DrawnPath::from_spec(&spec)?;
+        let text = drawn.and_then(|path| path.trace()).map(|trace| trace.to_string());
+        let source = |text| Self { file: reference.to_string(), folder: None, text };
+        Some(text.map(source).map_err(|error| PlanError::of(reference, error)))
+    }
+
+    /// The file called `reference`. A built-in plan has no folder, so it can only name files in `known`.
     fn data(&self, what: &str, known: &[(&str, &str)], reference: &str) -> Result<Self, PlanError> {
         if let Some(source) = Self::builtin(known, reference) {
             return Ok(source);
         }
         let Some(folder) = &self.folder else {
-            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            let mut names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            if what == TRACE {
+                names.extend(PathModel::ALL.map(PathModel::name));
+            }
             let reason = format!("no {what} of that name: allowed is one of {}", names.join(", "));
-            return Err(PlanError::file(reference, reason));
+            return Err(PlanError::of(reference, reason));
         };
         Self::read(&folder.join(reference))
     }
@@ -214,32 +247,40 @@ impl Source {
         let limit = MAX_FILE_BYTES + 1;
         std::fs::File::open(path)
             .and_then(|opened| opened.take(limit).read_to_string(&mut text))
-            .map_err(|error| PlanError::file(&file, error))?;
+            .map_err(|error| PlanError::of(&file, error))?;
         if text.len() as u64 == limit {
             let reason = format!("larger than the {MAX_FILE_BYTES} bytes that are read");
-            return Err(PlanError::file(&file, reason));
+            return Err(PlanError::of(&file, reason));
         }
         let folder = Some(path.parent().unwrap_or(Path::new("")).to_path_buf());
         Ok(Self { file, folder, text })
     }
 }
 
-/// The built-in plans that have traffic of their own, without those that only others extend.
+/// The built-in plans that run as they are: those with a bottleneck, their own or from a plan that they
+/// extend.
 pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
-    PLANS.iter().filter(|(_, text)| text.contains("[bottleneck]")).map(|(name, _)| *name)
+    PLANS.iter().filter(|(name, text)| has_bottleneck(name, text)).map(|(name, _)| *name)
 }
 
-/// The built-in plans that an algorithm under test is put through, in the order in which a benchmark runs them.
+fn has_bottleneck(name: &str, text: &str) -> bool {
+    let Ok(plan) = text.parse::<toml::Table>() else { return false };
+    let base = plan.get("extends").and_then(toml::Value::as_str).map(|it| sibling_name(name, it));
+    let base = PLANS.iter().find(|(name, _)| base.as_deref() == Some(*name));
+    plan.contains_key("bottleneck") || base.is_some_and(|(name, text)| has_bottleneck(name, text))
+}
+
+/// The built-in plans for an algorithm under test, in the order of a benchmark.
 pub fn benchmark() -> impl Iterator<Item = &'static str> {
     in_folder("ccperf")
 }
 
-/// The built-in plans of a folder that have traffic of their own, in the order of [`PLANS`].
+/// The built-in plans in a folder that have traffic of their own, in the order of [`PLANS`].
 pub fn in_folder(folder: &str) -> impl Iterator<Item = &'static str> {
     runnable_plans().filter(move |name| name.split_once('/').is_some_and(|(of, _)| of == folder))
 }
 
-/// `reference` seen from the built-in plan `file`: `../arms.toml` from `bundler/dynamics/idle` is
+/// Resolves `reference` relative to the built-in plan `file`: `../arms.toml` from `bundler/dynamics/idle` is
 /// `bundler/arms`.
 fn sibling_name(file: &str, reference: &str) -> String {
     let mut parts: Vec<&str> = file.split('/').collect();

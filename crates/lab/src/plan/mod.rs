@@ -1,31 +1,33 @@
 //! Plans: one experiment as a TOML file, its arms, its grid, and how they become an
 //! [`Experiment`] with every number resolved.
 
-mod copies;
-mod error;
+pub mod curves;
 pub mod figures;
 pub mod library;
 mod overrides;
 pub mod paths;
-pub(crate) mod reader;
+pub mod references;
 mod resolve;
 pub mod schema;
 pub mod setup;
-pub(crate) mod tree;
 
-pub use error::PlanError;
 pub use figures::Figure;
-pub use reader::parse_rate;
+/// All errors of a plan, or of a file that it names.
+pub use forebay_reader::FileError as PlanError;
 
-pub use crate::experiment::{self, Experiment, schedule};
+pub use crate::experiment::Experiment;
+
+use std::sync::Arc;
 
 use forebay_core::cc::Registry;
 use forebay_core::spec::{self, Spec};
+use forebay_reader::tree::{self, Node, Origin, Table, Value};
+use forebay_reader::{Document, Problem, Reader, spec_value};
 use library::Source;
-use reader::Reader;
-use tree::{Node, Table, Value};
+use references::References;
 
-use crate::algorithms;
+use crate::traces::Understood;
+use forebay_policy::algorithms;
 
 /// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
 const MAX_ARMS: usize = 64;
@@ -33,28 +35,30 @@ const MAX_CELLS: usize = 256;
 /// Most seeds of one invocation.
 const MAX_SEEDS: u64 = 10_000;
 
-/// A plan as read: its parts that hold for every run, and the tree that runs are resolved from.
+/// A plan as read: the parts common to every run, and the tree that runs are resolved from.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Names the results.
     pub name: String,
     /// Heading in the report.
     pub title: String,
-    /// What it shows.
+    /// The question or the result, in a sentence or more.
     pub description: String,
-    /// Seeds run when none are asked for.
+    /// Seeds to run by default.
     pub seeds: Seeds,
     /// The arms to run, in order.
     pub arms: Vec<Arm>,
+    /// The reference arms of comparisons.
+    pub references: References,
     /// The cells of the grid; one without a name where the plan has no grid.
     pub cells: Vec<Cell>,
     algorithms: Registry,
-    /// What the report draws; without published numbers where the user replaces something of the plan but for the
-    /// algorithms under test.
+    /// Figures of the report. Published values are dropped if the user overrides anything but the algorithms
+    /// under test.
     pub figures: Vec<Figure>,
     source: Source,
     tree: Table,
-    /// The user's overrides, each with what the plan had there.
+    /// The user's overrides, each with the plan's own value.
     replacements: Vec<(Override, Option<Node>)>,
 }
 
@@ -68,6 +72,15 @@ pub struct Arm {
     set: Vec<Override>,
     /// The algorithm under test, where the plan has one.
     aut: Option<Node>,
+    /// The arm resolved in each cell, without a seed.
+    runs: Vec<Arc<Experiment>>,
+}
+
+impl Arm {
+    /// The run of the arm in `cell`, before [`Experiment::with_seed`] sets the seed, once.
+    pub fn run(&self, cell: &Cell) -> &Arc<Experiment> {
+        &self.runs[cell.place]
+    }
 }
 
 /// One combination of the grid.
@@ -76,6 +89,8 @@ pub struct Cell {
     /// Such as `rtt=20ms rate=24Mbit/s`; empty where the plan has no grid.
     pub name: String,
     set: Vec<Override>,
+    /// Number of the cell, from 0.
+    place: usize,
 }
 
 /// A dotted key and the value it gets.
@@ -89,21 +104,23 @@ impl Override {
     /// Reads `KEY=VALUE` as given to `--set`.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let Some((key, value)) = text.split_once('=') else {
-            return Err(PlanError::file("--set", format!("{text:?}: allowed is KEY=VALUE")));
+            return Err(PlanError::of("--set", format!("{text:?}: allowed is KEY=VALUE")));
         };
-        Ok(Self { key: key.trim().into(), node: tree::parse_argument(value.trim())? })
+        Ok(Self { key: key.trim().into(), node: tree::parse_argument("--set", value.trim())? })
     }
 
-    /// What is replaced.
-    pub(crate) fn key(&self) -> &str {
+    /// The dotted key to replace.
+    pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Has these algorithms tested, each called as flows call it: `aut=["cubic", "bbr"]`. Errors say that `asker` named
-    /// them.
-    pub(crate) fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>, asker: &str) -> Self {
-        let origin = tree::Origin { file: asker.into(), line: None };
-        let node = |value| Node { value, origin: origin.clone() };
+    /// Override of the algorithms under test, each named as in a flow: `aut=["cubic", "bbr"]`. Errors name
+    /// `asker` as the origin.
+    pub fn algorithms<'a>(names: impl IntoIterator<Item = &'a str>, asker: &str) -> Self {
+        let node = |value: Value| {
+            let origin = Origin::argument(asker, &value.to_string());
+            Node { value, origin }
+        };
         let names = names.into_iter().map(|name| node(Value::Text(name.into())));
         Self { key: "aut".into(), node: node(Value::List(names.collect())) }
     }
@@ -172,18 +189,19 @@ impl TryFrom<String> for Seeds {
 }
 
 impl Plan {
-    /// Loads the plan called `reference` (a path, or a name under `./plans` or built in) with the
-    /// user's overrides. What an arm or a cell sets itself is part of what it is and stays. Resolves
-    /// every run once, so a plan that loads can be run.
+    /// Loads the plan called `reference`: a path, or a name under `./plans` or built in. Applies the user's
+    /// overrides; keys that an arm or a cell sets keep that value. Resolves every run once, so each run of a
+    /// loaded plan is valid.
     pub fn load(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
         Self::from_source(Source::plan(reference)?, sets)
     }
 
-    /// Loads a plan with what its `as_published` sets, and then the user's overrides; see [`Plan::load`].
+    /// Loads a plan with the settings of its `as_published` and then the user's overrides; see
+    /// [`Plan::load`].
     ///
     /// # Errors
     ///
-    /// Those of [`Plan::load`], or the plan has no `as_published`.
+    /// Errors of [`Plan::load`], or the plan has no `as_published`.
     pub fn load_as_published(reference: &str, sets: &[Override]) -> Result<Self, PlanError> {
         Self::read(Source::plan(reference)?, sets, algorithms::known().clone(), true)
     }
@@ -208,62 +226,92 @@ impl Plan {
         algorithms: Registry,
         as_published: bool,
     ) -> Result<Self, PlanError> {
-        let mut tree = tree::parse_document(&source.text, &source.file)?;
+        let mut tree = schema::FORMAT.parse(&source.file, &source.text)?;
         extend(&mut tree, &source)?;
-        // What others published is of the plan's own link and traffic, or of those that it says were theirs, and of its
-        // algorithm, whichever are tested beside it.
+        // Published values apply to the link and the traffic of the plan, or to those in `as_published`. They
+        // belong to the plan's own algorithm, so further algorithms under test do not affect them.
         let is_published = sets.iter().all(|set| set.key == "aut")
             && tree.contains_key("as_published") == as_published;
         if as_published {
-            let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
-            let table = reader.require("as_published", reader.raw_table("as_published")?)?;
-            let own = dotted(table);
+            let own = published(&source, &tree)?;
             apply_all(&mut tree, &own)?;
         }
         let mut known = figures::Known::default();
-        let of_plan = Reader::document(&tree, &schema::PLAN, &source.file)?;
-        arms_of_aut(&of_plan, &algorithms)?.into_iter().for_each(|arm| known.add_arm(arm.name));
+        let as_written = Document::new(&source.file, tree.clone(), &schema::FORMAT);
+        let arms = arms_of_aut(&as_written.root(), &algorithms);
+        arms.into_iter().for_each(|arm| known.add_arm(arm.name));
         let mut replacements = Vec::new();
         for set in sets {
-            let old = overrides::apply(&mut tree, &set.key, set.node.clone())?;
-            replacements.push((set.clone(), old));
+            match overrides::apply(&mut tree, &set.key, set.node.clone()) {
+                Ok(old) => replacements.push((set.clone(), old)),
+                Err(problem) => as_written.note(*problem),
+            }
         }
-        let reader = Reader::document(&tree, &schema::PLAN, &source.file)?;
-        let name = reader.require("name", reader.name("name")?)?;
+        let document = Document::new(&source.file, tree.clone(), &schema::FORMAT);
+        let reader = document.root();
+        let name = reader.require("name", reader.name("name"));
+        let arms = read_arms(&reader, &algorithms);
         let mut plan = Self {
-            title: reader.text("title")?.unwrap_or(&name).to_string(),
-            description: reader.text("description")?.unwrap_or("").trim().to_string(),
-            seeds: reader.parsed("seeds")?.unwrap_or(Seeds { first: 1, last: 3 }),
-            arms: read_arms(&reader, &algorithms)?,
-            cells: read_cells(&reader)?,
+            title: reader.text("title").or(name.as_deref()).unwrap_or_default().to_string(),
+            description: reader.text("description").unwrap_or("").trim().to_string(),
+            seeds: reader.parsed("seeds").unwrap_or(Seeds { first: 1, last: 3 }),
+            references: References::read(&reader, &arms),
+            arms,
+            cells: read_cells(&reader),
             figures: Vec::new(),
-            name,
+            name: name.unwrap_or_default(),
             algorithms,
             source,
             replacements,
-            tree: tree.clone(),
+            tree,
         };
-        plan.experiments().try_for_each(|run| run.map(|run| known.add(&run)))?;
-        for arm in reader.tables("arm", &schema::ARM)? {
-            known.add_arm(arm.require("name", arm.name("name")?)?);
+        as_written.finish(Some(())).unwrap_or_else(|error| document.note_all(error));
+        plan.resolve(&document, &mut known);
+        for arm in reader.tables("arm") {
+            arm.name("name").into_iter().for_each(|name| known.add_arm(name));
         }
-        plan.figures = figures::figures(&reader, &known, is_published)?;
-        Ok(plan)
+        // The names that figures may use are known only if all runs are valid.
+        if !document.is_wrong() {
+            plan.figures = figures::figures(&reader, &known, is_published);
+        }
+        document.finish(Some(plan))
     }
 
-    /// The experiments of every arm in every cell with the first seed.
-    pub fn experiments(&self) -> impl Iterator<Item = Result<Experiment, PlanError>> {
-        let all = self.arms.iter().flat_map(|arm| self.cells.iter().map(move |cell| (arm, cell)));
-        all.map(|(arm, cell)| self.experiment(arm, cell, self.seeds.first))
+    /// Resolves every arm in every cell, once for all runs. Notes their errors, and adds their names to
+    /// `known`.
+    fn resolve(&mut self, document: &Document, known: &mut figures::Known) {
+        for place in 0..self.arms.len() {
+            let mut runs = Vec::new();
+            for cell in &self.cells {
+                match self.resolved(&self.arms[place], cell).and_then(|run| self.noted(run, known))
+                {
+                    Ok(run) => runs.push(run),
+                    Err(error) => document.note_all(error),
+                }
+                if document.is_full() {
+                    return;
+                }
+            }
+            self.arms[place].runs = runs;
+        }
     }
 
-    /// The experiment of one arm in one cell with one seed.
-    pub fn experiment(&self, arm: &Arm, cell: &Cell, seed: u64) -> Result<Experiment, PlanError> {
-        Ok(self.unseeded(arm, cell)?.with_seed(seed))
+    /// Adds the names in `run` to `known`.
+    fn noted(
+        &self,
+        run: Arc<Experiment>,
+        known: &mut figures::Known,
+    ) -> Result<Arc<Experiment>, PlanError> {
+        match run.topology {
+            None => known.add(&run),
+            // Its flows belong to the sites that a seed draws.
+            Some(_) => known.add(&Experiment::clone(&run).with_seed(self.seeds.first)?),
+        }
+        Ok(run)
     }
 
-    /// The experiment of one arm in one cell that [`Experiment::with_seed`] makes one with a seed of, once.
-    pub(crate) fn unseeded(&self, arm: &Arm, cell: &Cell) -> Result<Experiment, PlanError> {
+    /// The run of `arm` in `cell`, without a seed.
+    fn resolved(&self, arm: &Arm, cell: &Cell) -> Result<Arc<Experiment>, PlanError> {
         let mut tree = self.tree.clone();
         apply_all(&mut tree, &cell.set)?;
         apply_all(&mut tree, &arm.set)?;
@@ -274,18 +322,63 @@ impl Plan {
         experiment.plan.clone_from(&self.name);
         experiment.arm.clone_from(&arm.name);
         experiment.cell.clone_from(&cell.name);
-        Ok(experiment)
+        Ok(Arc::new(experiment))
     }
 
-    /// Adds an override to the arm called `arm`: it wins over those that the arm has.
-    pub fn set_in_arm(&mut self, arm: &str, set: Override) {
-        self.arms
-            .iter_mut()
-            .filter(|known| known.name == arm)
-            .for_each(|arm| arm.set.push(set.clone()));
+    /// The experiments of every arm in every cell with the first seed.
+    pub fn experiments(&self) -> impl Iterator<Item = Result<Experiment, PlanError>> {
+        let all = self.arms.iter().flat_map(|arm| self.cells.iter().map(move |cell| (arm, cell)));
+        all.map(|(arm, cell)| self.experiment(arm, cell, self.seeds.first))
     }
 
-    /// Keeps only the arms named; their order stays that of `names`.
+    /// The experiment of one arm in one cell with one seed.
+    pub fn experiment(&self, arm: &Arm, cell: &Cell, seed: u64) -> Result<Experiment, PlanError> {
+        Experiment::clone(arm.run(cell)).with_seed(seed)
+    }
+
+    /// How the traces of links in all arms and cells were understood, each file once.
+    pub fn traces(&self) -> Vec<&Understood> {
+        let mut all: Vec<&Understood> = Vec::new();
+        for read in self.arms.iter().flat_map(|arm| &arm.runs).flat_map(|run| &run.traces) {
+            if !all.contains(&read) {
+                all.push(read);
+            }
+        }
+        all
+    }
+
+    /// Why metrics that compare arms will be missing: a text for each reference arm that exists but is not
+    /// named. Warnings about traces follow.
+    pub fn warnings(&self) -> Vec<String> {
+        let text = |(key, arm)| {
+            format!("{key} is missing: set {key} = {arm:?} to compare the other arms with that arm")
+        };
+        let missing = self.references.missing(&self.arms).into_iter().map(text);
+        let odd = |read: &Understood| {
+            let file = read.file.clone();
+            read.warnings.clone().into_iter().map(move |warning| format!("{file}: {warning}"))
+        };
+        missing.chain(self.traces().into_iter().flat_map(odd)).collect()
+    }
+
+    /// Adds an override to the arm called `arm`; it wins over the arm's own settings.
+    ///
+    /// # Errors
+    ///
+    /// The arm is not valid with the override.
+    pub fn set_in_arm(&mut self, arm: &str, set: Override) -> Result<(), PlanError> {
+        if let Some(place) = self.arms.iter().position(|known| known.name == arm) {
+            let mut changed = self.arms[place].clone();
+            changed.set.push(set);
+            for cell in &self.cells {
+                changed.runs[cell.place] = self.resolved(&changed, cell)?;
+            }
+            self.arms[place] = changed;
+        }
+        Ok(())
+    }
+
+    /// Keeps only the arms in `names`, in that order.
     pub fn select_arms(&mut self, names: &[String]) -> Result<(), PlanError> {
         let known: Vec<&str> = self.arms.iter().map(|arm| arm.name.as_str()).collect();
         let selected = names
@@ -293,7 +386,7 @@ impl Plan {
             .map(|name| {
                 self.arms.iter().find(|arm| arm.name == *name).cloned().ok_or_else(|| {
                     let reason = format!("no arm {name}: allowed is one of {}", known.join(", "));
-                    PlanError::file(&self.source.file, reason)
+                    PlanError::of(&self.source.file, reason)
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -303,44 +396,51 @@ impl Plan {
 }
 
 fn apply_all(tree: &mut Table, sets: &[Override]) -> Result<(), PlanError> {
-    sets.iter().try_for_each(|set| overrides::apply(tree, &set.key, set.node.clone()).map(drop))
+    let mut apply = |set: &Override| overrides::apply(tree, &set.key, set.node.clone()).map(drop);
+    sets.iter().try_for_each(&mut apply).map_err(|problem| PlanError::from(*problem))
 }
 
-/// Most plans that extend one another: more than anybody reads, and an end to those that do in a circle.
+/// The overrides in `as_published`.
+fn published(source: &Source, tree: &Table) -> Result<Vec<Override>, PlanError> {
+    let document = Document::new(&source.file, tree.clone(), &schema::FORMAT);
+    let reader = document.root();
+    let own = reader.require("as_published", reader.raw_table("as_published")).map(dotted);
+    document.finish(own)
+}
+
+/// Longest chain of `extends`. Longer ones are hard to read, and a circle would never end.
 const EXTENDS_MAX: usize = 4;
 
-/// Takes from the plan named by `extends`, and from that which this one extends, every top-level key that `tree` lacks.
+/// Copies every top-level key that `tree` lacks from the plan named by `extends`, and from the plans that
+/// this one extends.
 fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
-    let refused = |node: &Node, allowed: &str| {
-        PlanError::value(node.origin.clone(), "extends", &node.value.to_string(), allowed)
-    };
+    let refused = |node: &Node, allowed: String| Problem::value(&node.origin, "extends", allowed);
     let mut source = source.clone();
     let mut next = tree.get("extends").cloned();
     for _ in 0..EXTENDS_MAX {
         let Some(node) = next else { return Ok(()) };
-        let Value::Text(reference) = &node.value else {
-            return Err(refused(&node, schema::PLAN.key("extends").map_or("", |key| key.allowed)));
+        let Some(reference) = node.value.as_text() else {
+            let allowed = schema::PLAN.key("extends").map_or(String::new(), |key| key.allowed());
+            return Err(refused(&node, allowed).into());
         };
         source = source
             .sibling_plan(reference)
-            .map_err(|error| refused(&node, &format!("a readable plan ({error})")))?;
-        let mut base = tree::parse_document(&source.text, &source.file)?;
+            .map_err(|error| refused(&node, format!("a readable plan ({error})")))?;
+        let mut base = schema::FORMAT.parse(&source.file, &source.text)?;
         next = base.remove("extends");
         for (key, node) in base {
             tree.entry(key).or_insert(node);
         }
     }
     let allowed = format!("at most {EXTENDS_MAX} plans that extend one another");
-    next.map_or(Ok(()), |node| Err(refused(&node, &allowed)))
+    next.map_or(Ok(()), |node| Err(refused(&node, allowed).into()))
 }
 
-/// An arm for each algorithm under test, called like it; none where the plan has no `aut`.
-fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Result<Vec<Arm>, PlanError> {
-    let Some(node) = plan.node("aut") else { return Ok(Vec::new()) };
+/// An arm for each algorithm under test, named after it; empty if the plan has no `aut`.
+fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Vec<Arm> {
+    let Some(node) = plan.node("aut") else { return Vec::new() };
     if plan.has("arm") {
-        return Err(
-            plan.wrong_because("arm", "no arms beside `aut`, whose algorithms are the arms")
-        );
+        plan.wrong_because("arm", "no arms beside `aut`, whose algorithms are the arms");
     }
     let all = match &node.value {
         Value::List(all) if !all.is_empty() => all.as_slice(),
@@ -348,68 +448,68 @@ fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Result<Vec<Arm>, Pla
     };
     let mut arms: Vec<Arm> = Vec::new();
     for node in all {
-        let spec = match reader::spec_value(node) {
+        let spec = match spec_value(&node.value) {
             spec::Value::Text(text) => text.parse().unwrap_or_else(|_| Spec::named(&text)),
             spec::Value::Spec(spec) => spec,
-            _ => return Err(plan.wrong("aut")),
+            _ => {
+                plan.wrong("aut");
+                continue;
+            }
         };
         let name = arm_name(&spec);
         if arms.iter().any(|arm| arm.name == name) {
-            let (value, allowed) = (node.value.to_string(), "each algorithm once");
-            return Err(PlanError::value(node.origin.clone(), "aut", &value, allowed));
+            let problem = Problem::value(&node.origin, "aut", "each algorithm once");
+            plan.document().note(problem);
         }
         let summary = algorithms.named(&spec.kind).map_or("", |algorithm| algorithm.summary);
-        arms.push(Arm { name, summary: summary.into(), set: Vec::new(), aut: Some(node.clone()) });
+        let aut = Some(node.clone());
+        arms.push(Arm { name, summary: summary.into(), set: Vec::new(), aut, runs: Vec::new() });
     }
-    Ok(arms)
+    arms
 }
 
-/// `cubic-hystart-off` of `cubic(hystart=off)`: of the letters that a name may have.
+/// Name of an algorithm with only the letters allowed in a name: `cubic-hystart-off` for
+/// `cubic(hystart=off)`.
 fn arm_name(algorithm: &Spec) -> String {
     let text = algorithm.to_string();
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let name = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
-    name.chars().take(reader::MAX_NAME).collect()
+    name.chars().take(schema::NAME_MAX).collect()
 }
 
-fn read_arms(plan: &Reader<'_>, algorithms: &Registry) -> Result<Vec<Arm>, PlanError> {
-    let mut arms = arms_of_aut(plan, algorithms)?;
-    for reader in plan.tables("arm", &schema::ARM)? {
-        let name = reader.require("name", reader.name("name")?)?;
+fn read_arms(plan: &Reader<'_>, algorithms: &Registry) -> Vec<Arm> {
+    let mut arms = arms_of_aut(plan, algorithms);
+    for reader in plan.tables("arm") {
+        let Some(name) = reader.require("name", reader.name("name")) else { continue };
         if arms.iter().any(|arm| arm.name == name) {
-            return Err(reader.repeated("arm"));
+            reader.repeated("arm");
         }
-        let set = reader.raw_table("set")?.map(dotted).unwrap_or_default();
-        let summary = reader.text("summary")?.unwrap_or("").to_string();
-        arms.push(Arm { name, summary, set, aut: None });
+        let set = reader.raw_table("set").map(dotted).unwrap_or_default();
+        let summary = reader.text("summary").unwrap_or("").to_string();
+        arms.push(Arm { name, summary, set, aut: None, runs: Vec::new() });
     }
     if arms.is_empty() {
         let (name, summary) = ("default".into(), String::new());
-        arms.push(Arm { name, summary, set: Vec::new(), aut: None });
+        arms.push(Arm { name, summary, set: Vec::new(), aut: None, runs: Vec::new() });
     }
-    let selection = plan.list("arms")?;
+    let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+    let known = |name: &str| {
+        let place = names.iter().position(|known| *known == name);
+        place.ok_or_else(|| format!("a list of {}", names.join(", ")))
+    };
+    let selection = plan.list("arms", known);
     if !selection.is_empty() {
-        arms = selection
-            .iter()
-            .map(|node| {
-                let known = arms.iter().find(|arm| Value::Text(arm.name.clone()) == node.value);
-                known.cloned().ok_or_else(|| {
-                    let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
-                    let allowed = format!("a list of {}", names.join(", "));
-                    let value = node.value.to_string();
-                    PlanError::value(node.origin.clone(), "arms", &value, &allowed)
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        arms = selection.into_iter().flatten().map(|place| arms[place].clone()).collect();
     }
     if arms.len() > MAX_ARMS {
-        return Err(plan.wrong_because("arm", &format!("at most {MAX_ARMS} arms")));
+        plan.wrong_because("arm", format!("at most {MAX_ARMS} arms"));
+        arms.truncate(MAX_ARMS);
     }
-    Ok(arms)
+    arms
 }
 
-/// The overrides of a `set` table. Both `"bundle.a.cc" = "copa"` and nested tables are dotted keys;
-/// a table that has a `kind` is a value.
+/// The overrides of a `set` table. Both `"bundle.a.cc" = "copa"` and nested tables become dotted keys; a
+/// table with a `kind` is a value.
 fn dotted(table: &Table) -> Vec<Override> {
     fn visit(table: &Table, path: &str, sets: &mut Vec<Override>) {
         for (key, node) in table {
@@ -425,53 +525,56 @@ fn dotted(table: &Table) -> Vec<Override> {
     sets
 }
 
-/// The cells that have a name of their own; one without a name where there are none.
-fn named_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
+/// The cells under `cell`; one without a name if there are none.
+fn named_cells(plan: &Reader<'_>) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
-    for reader in plan.tables("cell", &schema::CELL)? {
-        let name = reader.require("name", reader.name("name")?)?;
+    for reader in plan.tables("cell") {
+        let Some(name) = reader.require("name", reader.name("name")) else { continue };
         if cells.iter().any(|cell| cell.name == name) {
-            return Err(reader.repeated("cell"));
+            reader.repeated("cell");
         }
-        cells.push(Cell { name, set: reader.raw_table("set")?.map(dotted).unwrap_or_default() });
+        let set = reader.raw_table("set").map(dotted).unwrap_or_default();
+        cells.push(Cell { name, set, place: 0 });
     }
     if cells.is_empty() {
-        cells.push(Cell { name: String::new(), set: Vec::new() });
+        cells.push(Cell { name: String::new(), set: Vec::new(), place: 0 });
     }
-    Ok(cells)
+    cells
 }
 
 /// The named cells, each with the cross product of the lists under `cells`.
-fn read_cells(plan: &Reader<'_>) -> Result<Vec<Cell>, PlanError> {
-    let mut cells = named_cells(plan)?;
-    let Some(grid) = plan.raw_table("cells")? else { return Ok(cells) };
-    for axis in dotted(grid) {
+fn read_cells(plan: &Reader<'_>) -> Vec<Cell> {
+    let mut cells = named_cells(plan);
+    for axis in plan.raw_table("cells").map(dotted).unwrap_or_default() {
         let values = match &axis.node.value {
             Value::List(values) if !values.is_empty() => values,
-            other => {
-                let key = format!("cells.{}", axis.key);
-                let value = other.to_string();
-                let allowed = "a list of at least one value";
-                return Err(PlanError::value(axis.node.origin.clone(), &key, &value, allowed));
+            _ => {
+                let (key, allowed) =
+                    (format!("cells.{}", axis.key), "a list of at least one value");
+                plan.document().note(Problem::value(&axis.node.origin, &key, allowed));
+                continue;
             }
         };
+        if cells.len() * values.len() > MAX_CELLS {
+            plan.wrong_because("cells", format!("at most {MAX_CELLS} combinations"));
+            break;
+        }
         let short = axis.key.rsplit('.').next().unwrap_or(&axis.key);
+        let with = |cell: &Cell, value: &Node| {
+            let gap = if cell.name.is_empty() { "" } else { " " };
+            let name = format!("{}{gap}{short}={}", cell.name, value.value.plain());
+            let mut set = cell.set.clone();
+            set.push(Override { key: axis.key.clone(), node: value.clone() });
+            Cell { name, set, place: 0 }
+        };
         cells = cells
             .iter()
             .flat_map(|cell| values.iter().map(move |value| (cell, value)))
-            .map(|(cell, value)| {
-                let gap = if cell.name.is_empty() { "" } else { " " };
-                let name = format!("{}{gap}{short}={}", cell.name, value.value.plain());
-                let mut set = cell.set.clone();
-                set.push(Override { key: axis.key.clone(), node: value.clone() });
-                Cell { name, set }
-            })
+            .map(|(cell, value)| with(cell, value))
             .collect();
-        if cells.len() > MAX_CELLS {
-            return Err(plan.wrong_because("cells", &format!("at most {MAX_CELLS} combinations")));
-        }
     }
-    Ok(cells)
+    cells.iter_mut().enumerate().for_each(|(place, cell)| cell.place = place);
+    cells
 }
 
 #[cfg(test)]

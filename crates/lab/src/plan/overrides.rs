@@ -1,19 +1,18 @@
 //! Overrides: dotted keys that replace values of a plan, from arms, cells and the command line.
 //!
-//! Elements of lists of tables are called by their `name` (`bundle.a.cc`), unnamed ones by their
+//! Keys use the `name` of an element in a list of tables (`bundle.a.cc`). Elements without a name have their
 //! place from 0 (`bottleneck.change.0.at`).
 
-use super::error::PlanError;
-use super::tree::{Node, Origin, Table, Value, element_name, join};
+use forebay_reader::Problem;
+use forebay_reader::tree::{Node, Origin, Table, Value, element_name, join};
 
-/// Replaces the value of `key` in `root` by `node` and gives the one that was there. Missing tables on
-/// the way are made, so a typing error surfaces as an unknown key when the plan is read, with the
-/// override's own line.
-pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<Option<Node>, PlanError> {
+/// Replaces the value of `key` in `root` by `node`, and returns the old one. Missing tables on the way are
+/// created, so a typing error appears as an unknown key when the plan is read, with the override's own line.
+pub fn apply(root: &mut Table, key: &str, node: Node) -> Result<Option<Node>, Box<Problem>> {
     let segments: Vec<&str> = key.split('.').collect();
     if segments.iter().any(|segment| segment.is_empty()) {
         let allowed = "a dotted key such as bottleneck.rate or bundle.a.cc";
-        return Err(PlanError::value(node.origin, key, &node.value.to_string(), allowed));
+        return Err(Problem::value(&node.origin, key, allowed).into());
     }
     let (last, way) = segments.split_last().expect("split gives at least one segment");
     let mut table = root;
@@ -50,7 +49,7 @@ fn element<'a>(
     path: &str,
     key: &str,
     node: &Node,
-) -> Result<&'a mut Node, PlanError> {
+) -> Result<&'a mut Node, Box<Problem>> {
     let Value::List(elements) = &mut list.value else { unreachable!("checked by the caller") };
     let names: Vec<String> =
         elements.iter().enumerate().map(|(place, node)| element_name(node, place)).collect();
@@ -58,7 +57,7 @@ fn element<'a>(
         Some(place) => Ok(&mut elements[place]),
         None => {
             let allowed = format!("one of {path}.{{{}}}", names.join(", "));
-            Err(PlanError::value(node.origin.clone(), key, &node.value.to_string(), &allowed))
+            Err(Problem::value(&node.origin, key, allowed).into())
         }
     }
 }
@@ -68,7 +67,7 @@ fn as_table<'a>(
     node: &'a mut Node,
     path: &str,
     origin: &Origin,
-) -> Result<&'a mut Table, PlanError> {
+) -> Result<&'a mut Table, Box<Problem>> {
     if let Value::Text(kind) = &node.value {
         let kind = Node { value: Value::Text(kind.clone()), origin: node.origin.clone() };
         node.value = Value::Table(Table::from([("kind".to_string(), kind)]));
@@ -76,19 +75,20 @@ fn as_table<'a>(
     match &mut node.value {
         Value::Table(table) => Ok(table),
         other => {
-            Err(PlanError::value(origin.clone(), path, &other.to_string(), "a table to override"))
+            Err(Problem::of_value(origin, path, &other.to_string(), "a table to override").into())
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::{flatten, parse_argument, parse_document};
+    use forebay_reader::tree::{flatten, parse_argument, parse_document};
+
     use super::*;
 
-    fn after(text: &str, key: &str, value: &str) -> Result<String, PlanError> {
+    fn after(text: &str, key: &str, value: &str) -> Result<String, Box<Problem>> {
         let mut tree = parse_document(text, "p").unwrap();
-        apply(&mut tree, key, parse_argument(value).unwrap())?;
+        apply(&mut tree, key, parse_argument("--set", value).unwrap())?;
         let leaves = flatten(&tree);
         Ok(leaves.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "))
     }

@@ -1,27 +1,27 @@
-//! Paths that a plan can name instead of describing one: `[bottleneck] path = "winds_satellite"`.
+//! Paths that a plan can name instead of describing its own: `[bottleneck] path = "winds_satellite"`.
 
 use std::sync::LazyLock;
 
 use forebay_core::spec::one_of;
 
-use super::error::PlanError;
-use super::tree::{Node, Table, Value, parse_document};
+use forebay_reader::Problem;
+use forebay_reader::tree::{Node, Table, Value, parse_document};
 
-/// A path that somebody measured, or calls typical.
+/// A path that was measured, or that its source calls typical.
 #[derive(Debug)]
 pub struct Path {
-    /// What plans call it.
+    /// Name in plans.
     pub name: String,
     /// The path in plain words.
     pub summary: String,
-    /// Where its numbers are from.
+    /// Source of its numbers.
     pub source: String,
     /// Keys of `[bottleneck]`.
     bottleneck: Table,
 }
 
 impl Path {
-    /// A table of `paths.toml`; `None` where that lacks a text.
+    /// A table of `paths.toml`; `None` if it lacks a text.
     fn new(name: String, table: Node) -> Option<Self> {
         let Value::Table(mut bottleneck) = table.value else { return None };
         let mut text = |key: &str| match bottleneck.remove(key)?.value {
@@ -32,7 +32,7 @@ impl Path {
         Some(Self { name, summary, source, bottleneck })
     }
 
-    /// The keys of `[bottleneck]` that it stands for, with their values as written.
+    /// The keys of `[bottleneck]` that the path sets, with their values as written.
     pub fn values(&self) -> impl Iterator<Item = (&str, String)> {
         self.bottleneck.iter().map(|(key, node)| (key.as_str(), node.value.plain()))
     }
@@ -45,26 +45,18 @@ pub static PATHS: LazyLock<Vec<Path>> = LazyLock::new(|| {
     paths.filter_map(|(name, table)| Path::new(name, table)).collect()
 });
 
-/// What a plan has either of, so that its own one is instead of that of the path.
+/// Alternatives: if a plan has either key, the path sets neither.
 const SERVICE: [&str; 2] = ["rate", "trace"];
 
-/// Where the bottleneck names a path, gives it the keys of that path which it lacks.
-///
-/// # Errors
-///
-/// There is no such path; the error names those that there are.
-pub fn follow(tree: &mut Table) -> Result<(), PlanError> {
+/// If the bottleneck names a path, adds the path's keys that it lacks. For an unknown name, returns a problem
+/// with the known names; another path's keys then fill in, so that no key is reported as missing.
+pub fn follow(tree: &mut Table) -> Option<Problem> {
     let Some(Node { value: Value::Table(bottleneck), .. }) = tree.get_mut("bottleneck") else {
-        return Ok(());
+        return None;
     };
-    let Some(Node { value: name, origin }) = bottleneck.get("path").cloned() else {
-        return Ok(());
-    };
-    let Some(path) = PATHS.iter().find(|path| Value::Text(path.name.clone()) == name) else {
-        let names: Vec<&str> = PATHS.iter().map(|path| path.name.as_str()).collect();
-        let allowed = one_of(&name.plain(), &names);
-        return Err(PlanError::value(origin, "bottleneck.path", &name.to_string(), &allowed));
-    };
+    let Node { value: name, origin } = bottleneck.get("path").cloned()?;
+    let known = PATHS.iter().find(|path| Some(path.name.as_str()) == name.as_text());
+    let path = known.or(PATHS.first())?;
     let is_served = SERVICE.iter().any(|key| bottleneck.contains_key(*key));
     for (key, node) in &path.bottleneck {
         if !(is_served && SERVICE.contains(&key.as_str())) {
@@ -72,15 +64,20 @@ pub fn follow(tree: &mut Table) -> Result<(), PlanError> {
             bottleneck.entry(key.clone()).or_insert(node);
         }
     }
-    Ok(())
+    known.is_none().then(|| {
+        let names: Vec<&str> = PATHS.iter().map(|path| path.name.as_str()).collect();
+        Problem::value(&origin, "bottleneck.path", one_of(&name.plain(), &names))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::Experiment;
+    use forebay_core::link::Service;
+
     use super::super::tests::load;
+    use super::super::{Experiment, PlanError};
     use super::*;
 
     const PLAN: &str = "name = \"p\"\nstop = \"10s\"\n[bottleneck]\npath = \"india_to_aws_india\"\n\
@@ -95,7 +92,11 @@ mod tests {
     fn every_path_can_be_followed() {
         for path in &*PATHS {
             let run = run(&[&format!("bottleneck.path={}", path.name)]).unwrap();
-            assert!(run.forward.nominal_rate.is_some() && !path.source.is_empty(), "{}", path.name);
+            assert!(
+                run.forward.nominal_rate().is_some() && !path.source.is_empty(),
+                "{}",
+                path.name
+            );
         }
         assert_eq!(PATHS.len(), include_str!("paths.toml").matches("\n[").count());
     }
@@ -103,16 +104,16 @@ mod tests {
     #[test]
     fn a_path_gives_what_the_plan_lacks() {
         let whole = run(&[]).unwrap();
-        assert_eq!(whole.forward.rate.unwrap().to_string(), "100420kbit/s");
+        assert_eq!(whole.forward.rate().unwrap().to_string(), "100420kbit/s");
         assert_eq!(whole.rtt, Duration::from_millis(54));
         assert_eq!(whole.forward.qdisc.to_string(), "fifo(limit=173p)");
         let satellite = run(&["bottleneck.path=winds_satellite", "bottleneck.loss=0"]).unwrap();
-        assert_eq!((satellite.forward.loss, satellite.rtt.as_millis()), (0.0, 800));
+        assert_eq!((satellite.forward.loss.as_f64(), satellite.rtt.as_millis()), (0.0, 800));
         let cellular = run(&["bottleneck.path=mexico_cellular_to_aws_california"]).unwrap();
-        assert!(cellular.forward.rate.is_none() && cellular.forward.trace.is_some());
+        assert!(matches!(cellular.forward.service, Service::Trace(_)));
         let sets = ["bottleneck.path=mexico_cellular_to_aws_california", "bottleneck.rate=5Mbit/s"];
         let own = run(&sets).unwrap();
-        assert!(own.forward.rate.is_some() && own.forward.trace.is_none());
+        assert!(matches!(own.forward.service, Service::Rate(_)));
         assert_ne!(whole.sha256, run(&["bottleneck.rtt=55ms"]).unwrap().sha256);
     }
 

@@ -1,53 +1,57 @@
-//! What is said of a plan in words that are made from its values, so that they hold with every override.
+//! Describes a plan in words. They are made from its values, so they are true with every override.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::schema::{self, Key, Section};
-use super::tree::Node;
-use super::{Override, Plan, PlanError};
+use forebay_reader::schema::{Heading, Key};
+use forebay_reader::tree::Node;
+
+use super::{Override, Plan, schema};
 
 /// The values of a run by their dotted keys, as written.
 type Parameters = BTreeMap<String, String>;
 
-/// The links, the traffic, what happens to them and for how long, in one line: the values in `runs`.
-/// Where runs differ, each value that one of them has.
+/// Tables that [`setup`] describes, by their dotted keys.
+const SETUP: [&str; 14] = [
+    "bottleneck",
+    "bottleneck.change",
+    "bottleneck.pulse",
+    "bottleneck.walk",
+    "reverse",
+    "reverse.change",
+    "reverse.walk",
+    "link",
+    "link.change",
+    "topology",
+    "flow",
+    "fault",
+    "upset",
+    "attack",
+];
+
+/// The links, the traffic, the events and the duration in one line, from the values in `runs`. Where runs
+/// differ, all values are listed.
 pub fn setup(runs: &[&Parameters]) -> String {
-    let sections = [
-        &schema::BOTTLENECK,
-        &schema::CHANGE,
-        &schema::PULSE,
-        &schema::WALK,
-        &schema::REVERSE,
-        &schema::REVERSE_CHANGE,
-        &schema::REVERSE_WALK,
-        &schema::LINK,
-        &schema::LINK_CHANGE,
-        &schema::TOPOLOGY,
-        &schema::FLOW,
-        &schema::FAULT,
-        &schema::UPSET,
-        &schema::ATTACK,
-        &schema::PLAN,
-    ];
-    describe(runs, &sections)
+    describe(runs, SETUP.iter().chain([&""]))
 }
 
-/// The bundles and the agent of `runs`, as [`setup`] says them; empty if there are none.
+/// The bundles and the agent of `runs`, in the words of [`setup`]; empty if there are none.
 pub fn boxes(runs: &[&Parameters]) -> String {
-    describe(runs, &[&schema::BUNDLE, &schema::AGENT])
+    describe(runs, &["bundle", "agent"])
 }
 
-fn describe(runs: &[&Parameters], sections: &[&Section]) -> String {
+fn describe<'a>(runs: &[&Parameters], paths: impl IntoIterator<Item = &'a &'a str>) -> String {
     let mut parts = Vec::new();
-    for section in sections {
-        for table in tables(runs, section) {
+    let headings = schema::headings();
+    let heading = |path: &&str| headings.iter().find(|heading| heading.path == *path);
+    for heading in paths.into_iter().filter_map(heading) {
+        for table in tables(runs, heading) {
             let is_off = |run: &Parameters| {
                 run.get(&format!("{table}enabled")).is_some_and(|it| it == "false")
             };
             let has =
                 |run: &Parameters| run.keys().any(|key| key.starts_with(&table)) && !is_off(run);
             let having: Vec<_> = runs.iter().copied().filter(|run| has(run)).collect();
-            let facts = section.keys.iter().filter_map(|key| fact(&having, &table, key));
+            let facts = heading.section.keys.iter().filter_map(|key| fact(&having, &table, key));
             let facts = facts.collect::<Vec<_>>().join(", ");
             let seldom = if having.len() < runs.len() { " (not always)" } else { "" };
             match table.trim_end_matches('.') {
@@ -60,11 +64,13 @@ fn describe(runs: &[&Parameters], sections: &[&Section]) -> String {
     parts.join("; ")
 }
 
-/// What the keys of the tables of `section` begin with, such as `flow.web.`; numbered tables in their order.
-fn tables(runs: &[&Parameters], section: &Section) -> Vec<String> {
-    let Some(name) = section.heading.strip_prefix('[') else { return vec![String::new()] };
-    let start = format!("{}.", name.trim_matches(['[', ']']));
-    if !name.starts_with('[') {
+/// Prefixes of the keys of the tables under `heading`, such as `flow.web.`; numbered tables in order.
+fn tables(runs: &[&Parameters], heading: &Heading) -> Vec<String> {
+    if heading.path.is_empty() {
+        return vec![String::new()];
+    }
+    let start = format!("{}.", heading.path);
+    if !heading.is_list {
         return vec![start];
     }
     let keys = runs.iter().flat_map(|run| run.keys());
@@ -73,8 +79,8 @@ fn tables(runs: &[&Parameters], section: &Section) -> Vec<String> {
     elements.iter().map(|(_, element)| format!("{start}{element}.")).collect()
 }
 
-/// A key with the values that it has in `runs`, the schema's default where it is not written; `None` if none writes
-/// it, but for a queue, which there is always.
+/// A key with its values in `runs`; the schema's default if a run does not write it. `None` if no run writes
+/// it, except for a queue, because every link has one.
 fn fact(runs: &[&Parameters], table: &str, key: &Key) -> Option<String> {
     let path = format!("{table}{}", key.name);
     let written: Vec<_> = runs.iter().map(|run| value(run, &path)).collect();
@@ -92,7 +98,7 @@ fn fact(runs: &[&Parameters], table: &str, key: &Key) -> Option<String> {
     Some(format!("{} {}", key.name, listed(&values, "or")))
 }
 
-/// The value of `key`; that of a kind with parameters is `sfq(limit=1200p, perturb=10s)`.
+/// The value of `key`; a kind with parameters becomes `sfq(limit=1200p, perturb=10s)`.
 fn value(run: &Parameters, key: &str) -> Option<String> {
     let start = format!("{key}.");
     let parameters = run.iter().filter_map(|(key, value)| Some((key.strip_prefix(&start)?, value)));
@@ -106,7 +112,7 @@ fn value(run: &Parameters, key: &str) -> Option<String> {
     }
 }
 
-/// `a, b or c`.
+/// Joins texts: `a, b or c`.
 fn listed<T: AsRef<str>>(texts: &[T], conjunction: &str) -> String {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     match texts.split_last() {
@@ -119,14 +125,14 @@ fn listed<T: AsRef<str>>(texts: &[T], conjunction: &str) -> String {
 
 impl Plan {
     /// The [`setup`] of all arms in all cells.
-    pub fn setup(&self) -> Result<String, PlanError> {
-        let parameters = self.experiments().map(|experiment| Ok(experiment?.parameters));
-        let parameters = parameters.collect::<Result<Vec<_>, PlanError>>()?;
-        Ok(setup(&parameters.iter().collect::<Vec<_>>()))
+    pub fn setup(&self) -> String {
+        let runs =
+            self.arms.iter().flat_map(|arm| self.cells.iter().map(move |cell| arm.run(cell)));
+        setup(&runs.map(|run| &run.parameters).collect::<Vec<_>>())
     }
 
-    /// A clause for each of the user's overrides: what it puts in place of what, and which arms and cells keep a
-    /// value of their own.
+    /// A clause for each of the user's overrides: the new and the old value, and the arms and cells that keep
+    /// their own.
     pub fn replacements(&self) -> Vec<String> {
         let clause = |(set, old): &(Override, Option<Node>)| {
             let old = old.as_ref().map_or("its default".into(), |node| node.value.plain());
@@ -142,7 +148,7 @@ impl Plan {
     }
 }
 
-/// Who of `all` sets the key of `set` itself, a part of it or what it is a part of.
+/// The arms or cells in `all` that set the key of `set` themselves, a part of it, or a table around it.
 fn keepers(what: &str, all: Vec<(&String, &Vec<Override>)>, set: &Override) -> Vec<String> {
     let mut keepers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, sets) in &all {

@@ -1,4 +1,4 @@
-//! Whole plans: what their tests have in common, seeds, times and plans that extend others.
+//! Whole plans: shared parts of their tests, seeds, times and plans that extend other plans.
 
 mod arms;
 mod built_in;
@@ -9,6 +9,7 @@ mod links;
 mod refusals;
 mod replacing;
 mod topology;
+mod traces;
 
 use super::*;
 

@@ -11,68 +11,68 @@ use forebay_testbed::cost::{Control, CounterScheduling, Load, Outcome, Trial};
 
 use super::figures::{FLOWS, Findings};
 use super::platform::{Algorithm, Platform, Setting};
-use super::progress::Progress;
-use super::rows::{Calibration, Purpose, Rows, Start, TrialKey, TrialRow};
-use super::scores::{Scores, disturbance};
+use super::progress::PlatformsProgress;
+use super::rows::{Calibration, PlatformRows, Purpose, Start, TrialKey, TrialRow};
+use super::runs::unresolved;
+use super::scores::disturbance;
 use super::{PlatformsError, What};
 use crate::judge::VALUES_MIN;
 use crate::store::Build;
 
-/// Traffic before the measured part of a trial: slow start ends within milliseconds here, and the
-/// agent has been asked for its counters.
+/// Traffic before the measured part of a trial. Slow start ends within milliseconds here, and the agent has
+/// answered the request for its counters.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// What is measured of a platform before it is the next one's turn: what the processor gets done
-/// changes over longer times than a block of these.
+/// Measured time per turn of a platform: the processor's speed changes over longer times than a block of these.
 const SLICE: Duration = Duration::from_millis(100);
 /// Longest trial while a rate is searched.
 const SEARCH_TRIAL: Duration = Duration::from_secs(2);
-/// Share of the processor that the kernel's algorithm shall take, and what is near enough: well within the
-/// half to seven tenths that the scored trials, which come later, must show.
+/// Share of the processor that the kernel's algorithm should take, and the accepted range. It lies well
+/// within the half to seven tenths that the scored trials, which come later, must show.
 const SHARE: f64 = 0.57;
 const SHARE_NEAR: std::ops::RangeInclusive<f64> = 0.53..=0.62;
-/// Rates that are tried.
+/// Range of rates to try.
 const RATES: [Rate; 2] = [Rate::from_mbit_per_sec(10), Rate::from_mbit_per_sec(100_000)];
 const RATE_FIRST: Rate = Rate::from_mbit_per_sec(300);
 const TRIES: usize = 10;
-/// Trials at a rate until one is undisturbed: a minute and a half.
+/// Most trials at a rate until one is undisturbed: a minute and a half.
 const TRIALS_A_RATE: u32 = 30;
-/// What is sent must be sent, or the rate is none.
+/// Least share of the rate that the traffic must reach for the rate to count.
 const RATE_REACHED: f64 = 0.99;
-/// Rounds of trials whose median is shown and nothing is claimed of a difference.
+/// Rounds of trials that are shown as medians, without a claim about differences.
 const ROUNDS: u32 = 3;
 /// Rounds in which programs are timed: two more than an interval needs.
 const TIMED_ROUNDS: u32 = VALUES_MIN as u32 + 2;
-/// Between two turns others get theirs: they look ten times a second.
+/// Pause between two turns, so that waiting measurements get theirs: they look ten times a second.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What is measured, and how.
+/// Subject and method of a measurement.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MeasureOptions {
     /// Parts to measure.
     pub what: Vec<What>,
-    /// Counting processes beside which scores are taken.
+    /// Scheduling classes of the counting process for which scores are taken.
     pub counters: Vec<CounterScheduling>,
     /// Name of the algorithm.
     pub algorithm: String,
     /// The measured part of a trial.
     pub duration: Duration,
-    /// Blocks until scores are looked at for the first time, and from one look to the next.
+    /// Blocks until scores are first examined, and between two examinations.
     pub trials: u32,
-    /// Blocks at most.
+    /// Maximum number of blocks.
     pub max_trials: u32,
     /// Rate of the scored trials; `None`: searched for each setting.
     pub rate: Option<Rate>,
     /// Seed of the order of trials and of the intervals.
     pub seed: u64,
-    /// What this program was built from.
+    /// The build of this program.
     pub build: Build,
     /// This program.
     pub binary: PathBuf,
-    /// Where results go.
+    /// Folder of the results.
     pub folder: PathBuf,
 }
 
-impl Options {
+impl MeasureOptions {
     /// The settings of the scored trials.
     pub fn settings(&self) -> Vec<Setting> {
         let is_wanted = |setting: &Setting| self.counters.contains(&setting.counter());
@@ -80,16 +80,16 @@ impl Options {
     }
 }
 
-/// Measures what is missing; answers everything that the folder has then.
+/// Measures the missing trials and returns all that the folder then holds.
 pub fn measure(
-    options: &Options,
-    progress: &mut Progress,
-) -> Result<(Rows, Findings), PlatformsError> {
+    options: &MeasureOptions,
+    progress: &mut PlatformsProgress,
+) -> Result<(PlatformRows, Findings), PlatformsError> {
     let algorithm = Algorithm::of_this_kernel(&options.algorithm)?;
     let scratch = tempfile::tempdir()
         .map_err(|source| PlatformsError::File { path: std::env::temp_dir(), source })?;
     let bench = Bench::open(&options.binary, scratch.path())?;
-    let rows = Rows::open(&options.folder, start(options, &bench))?;
+    let rows = PlatformRows::open(&options.folder, start(options, &bench))?;
     let mut course = Course { options, algorithm, bench, rows, progress };
     for what in &options.what {
         match what {
@@ -99,11 +99,11 @@ pub fn measure(
         }
     }
     course.progress.finish();
-    let findings = Findings::of(&course.rows, &algorithm);
+    let findings = Findings::of(&course.rows, &algorithm)?;
     Ok((course.rows, findings))
 }
 
-fn start(options: &Options, bench: &Bench) -> Start {
+fn start(options: &MeasureOptions, bench: &Bench) -> Start {
     Start {
         sources: options.build.emu.into(),
         commit: options.build.commit.into(),
@@ -129,7 +129,7 @@ fn processor() -> String {
         .map_or_else(|| "unknown".into(), |model| model.trim_start_matches([' ', '\t', ':']).into())
 }
 
-/// A block of trials: what they have in common.
+/// The properties that all trials of a block share.
 #[derive(Clone, Copy)]
 struct Block {
     purpose: Purpose,
@@ -140,11 +140,11 @@ struct Block {
 }
 
 struct Course<'a> {
-    options: &'a Options,
+    options: &'a MeasureOptions,
     algorithm: Algorithm,
     bench: Bench,
-    rows: Rows,
-    progress: &'a mut Progress,
+    rows: PlatformRows,
+    progress: &'a mut PlatformsProgress,
 }
 
 impl Course<'_> {
@@ -152,7 +152,7 @@ impl Course<'_> {
         for setting in self.options.settings() {
             let load = self.load(setting)?;
             self.score(setting, load)?;
-            // Who counts beside it changes no program's time.
+            // The counting process does not change the time of any program.
             if setting.counter() != CounterScheduling::Idle {
                 continue;
             }
@@ -177,8 +177,8 @@ impl Course<'_> {
                 self.block(&block, &platforms)?;
             }
             done = goal;
-            // Only those about which something is open go on, with what they are compared with.
-            platforms = Scores::of(&self.rows, &self.algorithm, setting, done).unresolved();
+            // Only platforms with an open claim go on, along with their baselines.
+            platforms = unresolved(&self.rows, &self.algorithm, setting, done)?;
         }
         Ok(())
     }
@@ -217,12 +217,12 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Makes the trials of a block without anybody else's in between, in a random order: they take turns, but
-    /// for those of many connections, which follow each other. A block that is complete is not made again; one
-    /// that was broken off is begun again, since what is compared must be of the same time.
+    /// Makes the trials of a block in a random order, with no other measurement in between. They take
+    /// turns, but trials of many connections follow each other. A complete block is not made again. An
+    /// interrupted one starts again, because compared trials must be of the same time.
     fn block(&mut self, block: &Block, platforms: &[Platform]) -> Result<(), PlatformsError> {
         let Block { purpose, setting, flows, number, load } = *block;
-        let made = |rows: &Rows| -> Vec<Platform> {
+        let made = |rows: &PlatformRows| -> Vec<Platform> {
             rows.block(purpose, setting, flows, number).map(|row| row.key.platform).collect()
         };
         let found = made(&self.rows);
@@ -263,7 +263,7 @@ impl Course<'_> {
         Trial { load, counter, warm_up: WARM_UP, duration, slice: SLICE, times_programs }
     }
 
-    /// The load of a setting: its rate is that of the file, the one asked for, or searched.
+    /// The load of a setting: its rate comes from the file, from the options, or from a search.
     fn load(&mut self, setting: Setting) -> Result<Load, PlatformsError> {
         if !setting.has_rate() {
             return Ok(Load { rate: None, flows: 1, gso_segments: setting.segments() });
@@ -298,7 +298,7 @@ impl Course<'_> {
             Ok::<_, PlatformsError>(self.bench.run(&trial, &control)?)
         };
         let share_of = |outcome: &Outcome| 1.0 - outcome.counted_per_s / idle_per_s;
-        // What others take must not count as the kernel's.
+        // CPU time of other processes must not count as the kernel's.
         let share_at = |rate: Rate| -> Result<(f64, bool), PlatformsError> {
             let mut reason = "";
             for _ in 0..TRIALS_A_RATE {
@@ -343,7 +343,7 @@ fn load_at(rate: Rate, setting: Setting) -> Load {
     Load { rate: Some(rate), flows: 1, gso_segments: setting.segments() }
 }
 
-/// The rate that takes the wanted share if the share grows with the rate.
+/// The rate that takes the wanted share, if the share grows with the rate.
 fn next_rate(rate: Rate, share: f64) -> Rate {
     let factor = (SHARE / share.max(0.01)).clamp(0.25, 4.0);
     let bits = rate.as_bits_per_sec() as f64 * factor;

@@ -1,21 +1,21 @@
-//! One algorithm on every platform: what each costs beside the kernel's own.
+//! One algorithm on every platform: the cost of each compared with the kernel's own.
 //!
 //! ```text
-//! measure ──► store ──► scores, costs, latencies, scaling ──► judge ──► text, JSON, report.html
+//! measure ──► store ──► scores, costs, latencies, scaling ──► text, JSON, report.html
+//!               └─────► runs with metrics ──► judge: docs/claims.toml ──┘
 //! ```
-//! Trials of a block take turns of a tenth of a second in a random order, and a ratio is always of two
-//! trials of one block ([`scores`]). A trial joins the store as it ends ([`rows`]), so a measurement that
-//! was broken off goes on where it was.
+//! Trials of a block take turns of a tenth of a second in a random order. A ratio is always of two
+//! trials of one block ([`scores`]). A trial is added to the store as it ends ([`rows`]), so an interrupted
+//! measurement resumes there.
 
 pub mod behaviour;
-pub mod behaviour_report;
-pub mod fidelity;
 pub mod figures;
 pub mod measure;
 pub mod platform;
 pub mod progress;
 pub mod report;
 pub mod rows;
+pub mod runs;
 pub mod scores;
 pub mod tables;
 
@@ -23,29 +23,49 @@ use std::path::PathBuf;
 
 use forebay_testbed::cost::CostError;
 
-pub use measure::{Options, measure};
+pub use measure::{MeasureOptions, measure};
 pub use platform::{Algorithm, Platform};
+use rows::Purpose;
+pub use runs::judged;
 pub use scores::Metric;
 
 use crate::store::StoreError;
 
-/// What can be measured.
+/// The parts that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// CPU scores, CPU time a gigabyte, time of each BPF program.
     Cpu,
-    /// From report to decision.
+    /// Time from report to decision.
     Latency,
     /// From one to a thousand connections.
     Scale,
 }
 
 impl What {
-    /// All of it, in the order in which it is measured.
+    /// All parts, in the order of measurement.
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Latency, Self::Scale];
+
+    /// Name of the part in claims.
+    pub const fn part(self) -> &'static str {
+        match self {
+            Self::Cpu => "platforms/cpu",
+            Self::Latency => "platforms/latency",
+            Self::Scale => "platforms/scale",
+        }
+    }
+
+    /// Purposes of its trials.
+    const fn purposes(self) -> &'static [Purpose] {
+        match self {
+            Self::Cpu => &[Purpose::Score, Purpose::ProgramTimes],
+            Self::Latency => &[Purpose::Latency],
+            Self::Scale => &[Purpose::Scale],
+        }
+    }
 }
 
-/// Why nothing was measured, or why it ended.
+/// Reason why nothing was measured, or why the measurement ended.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum PlatformsError {
@@ -70,7 +90,7 @@ pub enum PlatformsError {
 }
 
 impl PlatformsError {
-    /// Whether the input or the machine is to blame: exit code 2.
+    /// Whether the input or the machine is at fault: exit code 2.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Cost(error) => error.is_bad_input(),

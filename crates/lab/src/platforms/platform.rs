@@ -1,4 +1,4 @@
-//! The platforms, and what is claimed of them.
+//! The platforms and the algorithms that run on them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::PlatformsError;
 
 /// CPU time that the slowed agent wastes for every acknowledgement.
 const BURDEN: Duration = Duration::from_micros(5);
-/// A report a round, no more than one a millisecond: the default of `forebay agent`.
+/// A report per round, at most one per millisecond: the default of `forebay agent`.
 const ROUND_MIN: Duration = Duration::from_millis(1);
 const MS: Duration = Duration::from_millis(1);
 
@@ -18,33 +18,44 @@ const MS: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Platform {
-    /// The kernel's own.
+    /// The kernel's own algorithm.
     Kernel,
-    /// The kernel once more: what differs between these two is chance.
+    /// The kernel again: a difference between these two is chance.
     KernelAgain,
     /// In BPF alone.
     Native,
-    /// An agent that hears of each round.
+    /// An agent with a report per round.
     AgentRound,
-    /// An agent that hears and looks every millisecond.
+    /// An agent with reports and decisions every millisecond.
     #[serde(rename = "agent_1ms")]
     Agent1Ms,
     /// The agent with reports every 10 ms.
     #[serde(rename = "agent_10ms")]
     Agent10Ms,
-    /// An agent that hears of each acknowledgement and looks every 700 to 840 us.
+    /// An agent with a report per acknowledgement that decides every 700 to 840 us.
     AgentAck,
-    /// [`Platform::AgentRound`] with 5 us wasted for every acknowledgement: must be told apart.
+    /// [`Platform::AgentRound`] with 5 us wasted per acknowledgement: the test must detect the difference.
     AgentSlowed,
-    /// A BPF program that does nothing: what calling one costs.
+    /// A BPF program that does nothing: the cost of a call.
     Empty,
-    /// The datapath of an agent without a slot, so without decisions and reports: what folding costs.
+    /// The datapath of an agent without a slot, so without decisions and reports: the cost of folding.
     Fold,
-    /// The packet simulator.
-    Simulator,
 }
 
 impl Platform {
+    /// All platforms, in the order of reports.
+    pub const ALL: [Self; 10] = [
+        Self::Kernel,
+        Self::KernelAgain,
+        Self::Native,
+        Self::AgentRound,
+        Self::Agent1Ms,
+        Self::Agent10Ms,
+        Self::AgentAck,
+        Self::AgentSlowed,
+        Self::Empty,
+        Self::Fold,
+    ];
     /// Platforms of a block of scored trials.
     pub const SCORED: [Self; 8] = [
         Self::Kernel,
@@ -69,11 +80,11 @@ impl Platform {
     /// Platforms with reports.
     pub const REPORTING: [Self; 4] =
         [Self::AgentRound, Self::Agent1Ms, Self::Agent10Ms, Self::AgentAck];
-    /// Platforms whose connections are multiplied.
+    /// Platforms that are measured with many connections.
     pub const SCALED: [Self; 4] = [Self::Kernel, Self::Native, Self::AgentRound, Self::Agent10Ms];
 
     /// Platforms whose behaviour is compared, in the order of reports.
-    pub const BEHAVING: [Self; 8] = [
+    pub const BEHAVING: [Self; 7] = [
         Self::Kernel,
         Self::KernelAgain,
         Self::Native,
@@ -81,7 +92,6 @@ impl Platform {
         Self::Agent1Ms,
         Self::Agent10Ms,
         Self::AgentAck,
-        Self::Simulator,
     ];
 
     /// Name for people.
@@ -97,40 +107,10 @@ impl Platform {
             Self::AgentSlowed => "agent slowed by 5 us an ACK",
             Self::Empty => "empty program",
             Self::Fold => "datapath without slot",
-            Self::Simulator => "simulator",
         }
     }
 
-    /// Least CPU score that is claimed of it, beside the kernel's own.
-    pub const fn bound(self) -> Option<f64> {
-        match self {
-            Self::Native => Some(0.98),
-            Self::AgentRound => Some(0.96),
-            Self::Agent10Ms => Some(0.97),
-            Self::AgentAck => Some(0.90),
-            _ => None,
-        }
-    }
-
-    /// Most nanoseconds an acknowledgement that are claimed of its program, over the empty one.
-    pub const fn fold_bound_ns(self) -> Option<f64> {
-        match self {
-            Self::Fold => Some(60.0),
-            Self::AgentRound | Self::AgentAck => Some(120.0),
-            _ => None,
-        }
-    }
-
-    /// Time from the oldest report that a decision answers within which 99 of 100 decisions are claimed
-    /// to come (us).
-    pub const fn latency_bound_us(self) -> Option<f64> {
-        match self {
-            Self::AgentAck => Some(1000.0),
-            _ => None,
-        }
-    }
-
-    /// What it is compared with.
+    /// The platform that it is compared with.
     pub const fn baseline(self) -> Self {
         match self {
             Self::AgentSlowed => Self::AgentRound,
@@ -138,7 +118,7 @@ impl Platform {
         }
     }
 
-    /// How the bench runs `algorithm` on it; `None` where there is no such thing.
+    /// The bench's control for `algorithm` on this platform; `None` if the platform does not have it.
     pub fn control(self, algorithm: &Algorithm) -> Option<Control> {
         let agent = |cadence, period| {
             let burden = if self == Self::AgentSlowed { BURDEN } else { Duration::ZERO };
@@ -153,37 +133,36 @@ impl Platform {
             }
             Self::Agent1Ms => agent(Cadence::Every(MS), MS),
             Self::Agent10Ms => agent(Cadence::Every(10 * MS), 10 * MS),
-            // So that a report is answered within a millisecond: as plans/platforms/behaviour.toml has it.
+            // Answers a report within a millisecond, as in plans/platforms/behaviour.toml.
             Self::AgentAck => agent(Cadence::Every(Duration::ZERO), Duration::from_micros(700)),
             Self::Empty => Some(Control::Empty),
             Self::Fold => Some(Control::Unled),
-            Self::Simulator => None,
         }
     }
 }
 
-/// An algorithm that several platforms have.
+/// An algorithm that exists on several platforms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
-    /// Name here.
+    /// Name in the results.
     pub name: &'static str,
     /// Name in the kernel.
     pub kernel: &'static str,
     /// Name in the registry.
     pub agent: &'static str,
-    /// What plans call it in BPF alone (`bpf:NAME`).
+    /// Name in plans for BPF alone (`bpf:NAME`).
     pub bpf: Option<&'static str>,
-    /// In BPF alone, for the bench.
+    /// Kind in BPF alone, for the bench.
     pub native: Option<forebay_testbed::cost::NativeKind>,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 4] = {
         use forebay_testbed::cost::NativeKind::{Cubic, Reno};
         const CUBIC: &str = "cubic";
         const RENO: &str = "reno";
-        // In BPF, `reno` is written in C and `newreno` compiled from the registry's.
+        // In BPF, `reno` is written in C and `newreno` is compiled from the registry's algorithm.
         const NEWRENO: &str = "newreno";
         [
             Self {
@@ -199,7 +178,7 @@ impl Algorithm {
         ]
     };
 
-    /// The one called `name`, if this kernel has it. `available` is its list of congestion controls.
+    /// The algorithm `name`, if this kernel has it. `available` is the kernel's list of congestion controls.
     pub fn find(name: &str, available: &str) -> Result<Self, PlatformsError> {
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name == name);
         let algorithm = found.ok_or_else(|| PlatformsError::Algorithm {
@@ -216,7 +195,7 @@ impl Algorithm {
         })
     }
 
-    /// The one called `name`, if the running kernel has it.
+    /// The algorithm `name`, if the running kernel has it.
     pub fn of_this_kernel(name: &str) -> Result<Self, PlatformsError> {
         let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         Self::find(name, &std::fs::read_to_string(list).unwrap_or_default())
@@ -229,25 +208,25 @@ impl Algorithm {
     }
 }
 
-/// How the traffic is cut and paced, and how the process beside it counts.
+/// Segmentation and pacing of the traffic, and scheduling of the counting process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// At most two segments a piece, written one by one: an acknowledgement for every other segment.
+    /// At most two segments per super-packet, written one by one: an acknowledgement for every other segment.
     Gso2,
-    /// As large as the kernel likes, 44 segments: an acknowledgement for each piece.
+    /// As large as the kernel chooses, 44 segments: an acknowledgement for each super-packet.
     GsoUnlimited,
     /// [`Setting::Gso2`] with the counting process of the study.
     Gso2Nice19,
     /// [`Setting::GsoUnlimited`] with the counting process of the study.
     GsoUnlimitedNice19,
-    /// As fast as it goes, as in the study. There is no such setting under SCHED_IDLE: traffic that takes
-    /// all it can leaves such a process nothing to count.
+    /// Without a rate limit, as in the study. There is no such setting under SCHED_IDLE: unlimited traffic
+    /// leaves such a process no time to count.
     RateUnlimitedNice19,
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings.
     pub const ALL: [Self; 5] = [
         Self::Gso2,
         Self::GsoUnlimited,
@@ -267,7 +246,7 @@ impl Setting {
         }
     }
 
-    /// The limit, for the bench.
+    /// Limit of segments, for the bench.
     pub const fn segments(self) -> Option<u32> {
         match self {
             Self::Gso2 | Self::Gso2Nice19 => Some(2),
@@ -275,7 +254,7 @@ impl Setting {
         }
     }
 
-    /// The counting process, for the bench.
+    /// Scheduling of the counting process, for the bench.
     pub const fn counter(self) -> CounterScheduling {
         match self {
             Self::Gso2 | Self::GsoUnlimited => CounterScheduling::Idle,
@@ -294,10 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_are_those_of_the_claims_and_the_slowed_agent_differs_in_its_burden_only() {
-        let bounds = Platform::SCORED.map(Platform::bound);
-        let expected = [None, None, Some(0.98), Some(0.96), None, Some(0.97), Some(0.90), None];
-        assert_eq!(bounds, expected);
+    fn the_slowed_agent_differs_in_its_burden_only() {
         let cubic = Algorithm::find("cubic", "reno cubic").unwrap();
         let terms = |platform: Platform| match platform.control(&cubic) {
             Some(Control::Agent(terms)) => terms,

@@ -1,26 +1,26 @@
-//! How far a measurement is, on stderr: a bar with the time left at a terminal, lines otherwise.
+//! Progress of a measurement on stderr: a bar with the remaining time at a terminal, otherwise lines.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows it.
-pub struct Progress {
+/// Shows the progress.
+pub struct PlatformsProgress {
     bar: Option<ProgressBar>,
     part: String,
     is_waiting: bool,
 }
 
-impl Progress {
-    /// On stderr as it is.
+impl PlatformsProgress {
+    /// A bar if stderr is a terminal.
     pub fn on_stderr() -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         Self { bar: is_terminal.then(bar), part: String::new(), is_waiting: false }
     }
 
-    /// A part of `trials` trials begins. Where trials go on until claims are resolved, these are the
-    /// next at most.
+    /// A part of `trials` trials begins. If trials continue until claims are resolved, this is the most
+    /// that follow next.
     pub fn part(&mut self, name: &str, trials: usize) {
         self.part = name.into();
         match &self.bar {
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Somebody else has the machine.
+    /// Another measurement uses the machine.
     pub fn waiting(&mut self, holder: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(format!("waiting for {holder}")),
@@ -57,7 +57,7 @@ impl Progress {
         self.is_waiting = true;
     }
 
-    /// Something worth knowing.
+    /// A note for the user.
     pub fn note(&mut self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// All has ended.
+    /// The measurement has ended.
     pub fn finish(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

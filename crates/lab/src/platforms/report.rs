@@ -2,33 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use super::PlatformsError;
+use super::What;
 use super::figures::Findings;
 use super::platform::Platform;
+use super::runs::name;
 use super::scores::{Metric, Scores};
 use super::tables;
 use crate::judge::table;
-use crate::report::FILE;
-use crate::report::figure::{Axis, Series, boxes, curves};
-use crate::report::page::{Block, Figure, Page, Section, Table};
+use crate::report::figure::{Axis, NamedCurve, boxes, curves};
+use crate::report::page::{Block, Chart, Page, PageSection, PageTable};
+use crate::report::put;
+use crate::summary::ArmSummary;
 
 /// Writes the report into `folder`; answers its path.
-pub fn write(
-    findings: &Findings,
-    metric: Metric,
-    folder: &Path,
-) -> Result<PathBuf, PlatformsError> {
-    put(&page(findings, metric), folder, FILE)
-}
-
-/// Writes `page` to the file `name` of `folder`: a reader never sees half of it.
-pub(super) fn put(page: &Page, folder: &Path, name: &str) -> Result<PathBuf, PlatformsError> {
-    let path = folder.join(name);
-    let failed = |source| PlatformsError::File { path: path.clone(), source };
-    let partial = folder.join(format!("{name}.partial"));
-    std::fs::write(&partial, page.render()).map_err(failed)?;
-    std::fs::rename(&partial, &path).map_err(failed)?;
-    Ok(path)
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(findings: &Findings, metric: Metric, folder: &Path) -> anyhow::Result<PathBuf> {
+    put(folder, &page(findings, metric).render())
 }
 
 fn page(findings: &Findings, metric: Metric) -> Page {
@@ -46,20 +37,21 @@ fn page(findings: &Findings, metric: Metric) -> Page {
         start.warm_up_ns as f64 / 1e9,
         start.slice_ns as f64 / 1e9,
     );
-    let mut sections: Vec<Section> =
+    let mut sections: Vec<PageSection> =
         findings.scores.iter().map(|scores| of_scores(scores, metric)).collect();
     sections.extend(of_programs(findings));
     sections.extend(of_latencies(findings));
     sections.extend(of_scaling(findings));
+    sections.extend(What::ALL.into_iter().filter_map(|what| of_claims(findings, what)));
     Page { title: format!("forebay: {} on every platform", start.algorithm), lead, sections }
 }
 
-fn block((columns, rows): table::Table, caption: &str) -> Option<Block> {
+fn block((columns, rows): table::PlainTable, caption: &str) -> Option<Block> {
     let caption = caption.into();
-    (!rows.is_empty()).then_some(Block::Table(Table { columns, rows, caption }))
+    (!rows.is_empty()).then_some(Block::Table(PageTable { columns, rows, caption }))
 }
 
-fn of_scores(scores: &Scores, metric: Metric) -> Section {
+fn of_scores(scores: &Scores, metric: Metric) -> PageSection {
     let mut blocks = vec![Block::Text(tables::setting(scores))];
     let values: Vec<(String, f64)> = scores
         .platforms
@@ -74,68 +66,75 @@ fn of_scores(scores: &Scores, metric: Metric) -> Section {
     let caption = "One point of a box is a pair of trials of one block. The slowed agent is beside the \
                    agent per round, all others beside the kernel's own; what the kernel differs from \
                    itself is chance. Boxes hold half of the pairs, whiskers reach 1.5 times as far.";
-    blocks.push(Block::Figure(Figure {
+    blocks.push(Block::Figure(Chart {
         caption: caption.into(),
         spec: boxes(&values, &order, Axis::linear(metric.title()), 1.0),
     }));
-    let claims = "A claim is met if the median of the pairs meets its bound, and failed if the 95 % bootstrap \
-                  interval of the median lies wholly outside; nothing is said of fewer than 20 pairs, nor \
-                  where no verdict counts (void). Trials go on until the interval lies on one side, and it is \
-                  looked at after every --trials blocks. The latency is from the kernel's time of \
-                  the oldest report that a decision answers to that decision in shared memory, in the \
-                  scored trials. The study behind the measure has about 0.98 \
-                  for native eBPF, 0.91 for CCP and 0.80 for eBPFCCP.";
     let all = "Medians of the pairs with their 95 % intervals; means over the trials of the platform \
                beside them.";
-    blocks.extend(block(table::of_claims(&scores.claims), claims));
     blocks.extend(block(tables::scores(scores), all));
     let rejected = "A pair counts only if bytes and acknowledgements a second differ by at most 1 %, \
                     where the rate is fixed, and if neither the hypervisor nor others took the processor away. It counts as 0 where \
                     an agent fell back, lost a report or decided too late, or the one per ACK was not told \
                     of every one: that is cheaper, and no work.";
     blocks.extend(block(tables::rejected(scores), rejected));
-    Section { heading: format!("CPU, {}", scores.setting.title()), blocks }
+    PageSection { heading: format!("CPU, {}", scores.setting.title()), blocks }
 }
 
-fn of_programs(findings: &Findings) -> Option<Section> {
+/// The judged claims about a part.
+fn of_claims(findings: &Findings, what: What) -> Option<PageSection> {
+    let caption = match what {
+        What::Cpu => {
+            "A claim is met if the median of the pairs meets its bound, and failed if the 95 % bootstrap \
+             interval of the median lies wholly outside; nothing is said of fewer than 20 pairs, nor where the \
+             slowed agent is not told apart or the kernel's own takes another share (void). Trials go on until the \
+             interval lies on one side, and it is looked at after every --trials blocks. An acknowledgement over the \
+             empty program: the same of the blocks, with two segments a piece, warm: many thousand \
+             acknowledgements a second, and nothing else that needs the caches. The study behind the measure has \
+             about 0.98 for native eBPF, 0.91 for CCP and 0.80 for eBPFCCP."
+        }
+        What::Latency => "The median of the trials is judged.",
+        What::Scale => "The worst trial is judged.",
+    };
+    let blocks = vec![block(table::of_claims(findings.claims_of(what)), caption)?];
+    Some(PageSection { heading: format!("Claims of {}", what.part()), blocks })
+}
+
+fn of_programs(findings: &Findings) -> Option<PageSection> {
     let caption = "Medians over the trials, taken by the kernel, whose taking the time costs as much as \
                    the empty program shows: the difference is what the program costs.";
     let all = "Programs that are not above have no share in the cost of an acknowledgement.";
     let mut blocks = vec![block(tables::programs(findings), caption)?];
-    let claims = "What every acknowledgement meets, less the empty program in the same block of trials, \
-                  with two segments a piece: the median over the blocks with its 95 % interval. Warm: \
-                  many thousand acknowledgements a second, and nothing else that needs the caches. \
-                  Without a slot the datapath measures and follows its own law; with one it looks for \
-                  decisions and reports.";
-    blocks.extend(block(table::of_claims(&findings.program_claims), claims));
     blocks.extend(block(tables::instructions(findings), all));
-    Some(Section { heading: "Time of each BPF program".into(), blocks })
+    Some(PageSection { heading: "Time of each BPF program".into(), blocks })
 }
 
-fn of_latencies(findings: &Findings) -> Option<Section> {
+fn of_latencies(findings: &Findings) -> Option<PageSection> {
     let caption = "From the kernel's time of the acknowledgement that closed a report to the decision \
                    in the shared memory, medians over the trials. It includes the time that the agent \
                    sleeps on purpose.";
     let blocks = vec![block(tables::latencies(findings), caption)?];
-    Some(Section { heading: "From report to decision".into(), blocks })
+    Some(PageSection { heading: "From report to decision".into(), blocks })
 }
 
-fn of_scaling(findings: &Findings) -> Option<Section> {
+fn of_scaling(findings: &Findings) -> Option<PageSection> {
     let caption = "Connections that send as fast as they can, all on the one processor with the \
                    counting process. Reports that were lost must be none, and the agent at 10 ms must \
                    use less than 10 % of a core with 1000 connections.";
     let table = block(tables::scaling(findings), caption)?;
+    let connections = |arm: &ArmSummary| arm.cell.split_once('=')?.1.parse().ok();
+    let point =
+        |arm: &ArmSummary| Some((connections(arm)?, tables::shown(arm, "acked_mbps")? / 1e3));
     let series = Platform::SCALED.map(|platform| {
-        let rows = findings.scaling.iter().filter(|row| row.platform == platform);
-        let points = rows.map(|row| (f64::from(row.flows), row.gbit_per_s)).collect();
-        Series::new(platform.title(), points)
+        let rows = findings.scaling.iter().filter(|row| row.arm == name(platform));
+        NamedCurve::new(platform.title(), rows.filter_map(point).collect())
     });
     let order = Platform::SCALED.map(|platform| platform.title().to_string());
     let (x, y) = (Axis::log("connections"), Axis::linear("goodput (Gbit/s)"));
     let spec = curves(&series, &order, x, y, false);
-    let figure = Figure { caption: "Goodput of all connections together.".into(), spec };
+    let figure = Chart { caption: "Goodput of all connections together.".into(), spec };
     let blocks = vec![table, Block::Figure(figure)];
-    Some(Section { heading: "From one to a thousand connections".into(), blocks })
+    Some(PageSection { heading: "From one to a thousand connections".into(), blocks })
 }
 
 #[cfg(test)]

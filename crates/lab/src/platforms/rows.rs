@@ -1,4 +1,4 @@
-//! The trials of a measurement in the store, which each joins as it ends.
+//! The trials of a measurement in the store. Each is added when it ends.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::PlatformsError;
 use super::platform::{Platform, Setting};
 use crate::store::Store;
 
-/// Version of the rows, which grows when a row changes its meaning.
+/// Version of the rows, raised when the meaning of a row changes.
 const SCHEMA: u32 = 4;
 
 /// A row.
@@ -20,12 +20,12 @@ enum Row {
     Trial(Box<TrialRow>),
 }
 
-/// What all trials of a measurement have in common.
+/// The properties that all trials of a measurement share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Version of the rows.
     pub schema: u32,
-    /// Digest of the sources that trials pass.
+    /// Digest of the sources that the trials exercise.
     pub sources: String,
     /// Commit of the program, for people.
     pub commit: String,
@@ -33,7 +33,7 @@ pub struct Start {
     pub kernel: String,
     /// Model of the processor.
     pub processor: String,
-    /// Number of the processor on which all happened.
+    /// Number of the processor on which the trials ran.
     pub cpu: usize,
     /// Algorithm of the trials.
     pub algorithm: String,
@@ -41,11 +41,11 @@ pub struct Start {
     pub duration_ns: u64,
     /// Traffic before it (ns).
     pub warm_up_ns: u64,
-    /// What is measured of a platform before it is the next one's turn (ns).
+    /// Measured time per turn of a platform (ns).
     pub slice_ns: u64,
     /// Seed of the order of trials and of the intervals.
     pub seed: u64,
-    /// Rate that was asked for (bit/s); `None`: searched.
+    /// Requested rate (bit/s); `None`: searched.
     pub rate_bps: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Start {
         Self { schema: SCHEMA, ..self }
     }
 
-    /// What tells trials of this measurement from those of others: all but the commit.
+    /// Key of this measurement's trials in the store: every field except the commit.
     fn key(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(&Self { commit: String::new(), ..self.clone() })
     }
@@ -68,19 +68,19 @@ pub struct Calibration {
     pub setting: Setting,
     /// Rate (bit/s).
     pub rate_bps: u64,
-    /// What the counting process counts in a second of CPU time when no traffic is there.
+    /// Count per second of CPU time without traffic.
     pub idle_per_s: f64,
     /// Share of the processor that the kernel's own algorithm takes from it at this rate.
     pub share: f64,
 }
 
-/// What a trial was for.
+/// The purpose of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// A score.
     Score,
-    /// The time of BPF programs: nothing else of it is compared.
+    /// Time of BPF programs, the only figure that is compared.
     ProgramTimes,
     /// Latency of decisions.
     Latency,
@@ -88,37 +88,37 @@ pub enum Purpose {
     Scale,
 }
 
-/// Which trial.
+/// Identifies a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrialKey {
-    /// What for.
+    /// Purpose of the trial.
     pub purpose: Purpose,
-    /// How the traffic was cut.
+    /// Segmentation of the traffic.
     pub setting: Setting,
     /// Connections of the trial.
     pub flows: u32,
-    /// Block of trials that are compared, from 0.
+    /// Number of the block of compared trials, from 0.
     pub block: u32,
-    /// A block that was broken off is begun again: counted from 1.
+    /// Attempt at the block, from 1: an interrupted block starts again.
     pub attempt: u32,
-    /// Who decided.
+    /// Platform that decided.
     pub platform: Platform,
 }
 
 /// A trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
-    /// The trial that the row is of.
+    /// Key of the trial.
     pub key: TrialKey,
-    /// What was seen.
+    /// Results of the trial.
     pub outcome: Outcome,
 }
 
 /// The rows of a measurement.
-pub struct Rows {
+pub struct PlatformRows {
     store: Store,
     key: String,
-    /// What all have in common.
+    /// The properties that all trials share.
     pub start: Start,
     /// Rates that were calibrated.
     pub calibrations: Vec<Calibration>,
@@ -126,8 +126,8 @@ pub struct Rows {
     pub trials: Vec<TrialRow>,
 }
 
-impl Rows {
-    /// Opens the store in `folder`, made if it does not exist, with the rows that it has of this measurement.
+impl PlatformRows {
+    /// Opens or creates the store in `folder`, with its rows of this measurement.
     pub fn open(folder: &Path, start: Start) -> Result<Self, PlatformsError> {
         let (store, key) = (Store::create(folder)?, start.key()?);
         let found = store.trials(&key)?;
@@ -138,7 +138,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The folder.
+    /// The folder of the store.
     pub fn folder(&self) -> &Path {
         self.store.folder()
     }
@@ -202,7 +202,7 @@ pub(super) mod tests {
     fn rows_are_read_again_by_a_program_of_the_same_sources() {
         let folder = tempfile::tempdir().unwrap();
         let start = Start { sources: "abc".into(), seed: 1, ..Start::default() }.with_schema();
-        let mut rows = Rows::open(folder.path(), start.clone()).unwrap();
+        let mut rows = PlatformRows::open(folder.path(), start.clone()).unwrap();
         let outcome = Outcome { counted_per_s: 0.1, load: 1.0 / 3.0, ..Outcome::default() };
         let trial = TrialRow { key: key(Platform::Agent10Ms, 3), outcome };
         rows.put_trial(trial.clone()).unwrap();
@@ -212,7 +212,7 @@ pub(super) mod tests {
         drop(rows);
         for commit in ["c", "d"] {
             let start = Start { commit: commit.into(), ..start.clone() };
-            let rows = Rows::open(folder.path(), start).unwrap();
+            let rows = PlatformRows::open(folder.path(), start).unwrap();
             assert_eq!(rows.trials, std::slice::from_ref(&trial));
             assert_eq!(rows.calibration(Setting::Gso2), Some(&calibration));
         }
@@ -221,7 +221,7 @@ pub(super) mod tests {
             Start { kernel: "6.1".into(), ..start.clone() },
             Start { duration_ns: 1, ..start },
         ] {
-            let rows = Rows::open(folder.path(), other).unwrap();
+            let rows = PlatformRows::open(folder.path(), other).unwrap();
             assert!(rows.trials.is_empty() && rows.calibrations.is_empty());
         }
     }
@@ -229,7 +229,7 @@ pub(super) mod tests {
     #[test]
     fn of_a_block_that_was_begun_again_the_last_attempt_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let mut rows = Rows::open(folder.path(), Start::default().with_schema()).unwrap();
+        let mut rows = PlatformRows::open(folder.path(), Start::default().with_schema()).unwrap();
         for (attempt, platform) in
             [(1, Platform::Kernel), (1, Platform::Native), (2, Platform::Native)]
         {

@@ -1,8 +1,8 @@
-//! CPU scores: what a platform leaves to the counting process beside what its baseline leaves.
+//! CPU scores: the counting process's share on a platform, compared with the baseline.
 //!
-//! A score is the ratio of two trials of one block. A pair counts only if both moved the same bytes
-//! with the same acknowledgements, where their rate is fixed, and the machine let both alone: its limits know
-//! nothing of the count. An agent that did not decide all along, which is cheaper than doing so, has a score of 0.
+//! A score is the ratio of two trials of one block. A pair counts only if both trials moved the same bytes
+//! with the same acknowledgements, where their rate is fixed, and were undisturbed. These limits do not
+//! look at the count. An agent that stopped deciding for a time, which is cheaper, has a score of 0.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,32 @@ use forebay_testbed::cost::Outcome;
 use serde::Serialize;
 
 use super::platform::{Algorithm, Platform, Setting};
-use super::rows::{Calibration, Purpose, Rows};
-use crate::judge::{Behind, Bound, Interval, Judged, Made, Verdict, Why};
+use super::rows::{Calibration, PlatformRows, Purpose};
+use crate::judge::Interval;
 use crate::metrics::statistics::Sorted;
 
-/// Most that bytes and acknowledgements a second of a pair may differ.
+/// Largest difference of a pair in bytes and acknowledgements per second, as a share.
 const UNEQUAL_MAX: f64 = 0.01;
 /// Largest share of a trial's time that the hypervisor may steal.
 const STEAL_MAX: f64 = 0.01;
-/// Largest share of a trial's time that others may use of its processor.
+/// Largest share of a trial's time that other processes may use of its processor.
 const FOREIGN_MAX: f64 = 0.02;
-/// Fewest reports for each acknowledgement of an agent that is to hear of every one.
+/// Fewest reports per acknowledgement for an agent that should hear of every one.
 const REPORTS_PER_ACK_MIN: f64 = 0.99;
-/// Fewest pairs of trials before anything is said of a score, as many as the study has.
-pub const PAIRS_MIN: usize = 20;
-/// Share of the processor that the kernel's own takes where scores are compared.
-const KERNEL_SHARE: std::ops::RangeInclusive<f64> = 0.5..=0.7;
 
-/// What of two trials is compared.
+/// The compared quantity of two trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// What the counting process counts, platform over baseline: more is better.
+    /// Count of the counting process, platform over baseline: more is better.
     #[default]
     Score,
-    /// CPU seconds a gigabyte, platform over baseline: less is better.
+    /// CPU seconds per gigabyte, platform over baseline: less is better.
     CpuPerGb,
 }
 
 impl Metric {
-    /// Title with what it is a ratio of.
+    /// Title with the ratio's denominator.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Score => "CPU score (count over the kernel's)",
@@ -48,24 +44,24 @@ impl Metric {
     }
 }
 
-/// A platform beside its baseline.
+/// A platform compared with its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Score {
+pub struct PlatformScore {
     /// Platform that is scored.
     pub platform: Platform,
-    /// What it is compared with.
+    /// Platform that it is compared with.
     pub baseline: Platform,
-    /// The ratio of counts of each pair that counts.
+    /// The ratio of counts in each valid pair.
     pub scores: Vec<f64>,
-    /// Their median.
+    /// Median of `scores`.
     pub score: Option<Interval>,
-    /// The ratios of CPU seconds a gigabyte.
+    /// The ratios of CPU seconds per gigabyte.
     pub cpu_ratios: Vec<f64>,
-    /// Their median.
+    /// Median of `cpu_ratios`.
     pub cpu_ratio: Option<Interval>,
-    /// Pairs that do not count, by the reason.
+    /// Number of invalid pairs, by reason.
     pub rejected: BTreeMap<String, usize>,
-    /// Pairs that count as 0, by the reason.
+    /// Number of pairs that count as 0, by reason.
     pub neglected: BTreeMap<&'static str, usize>,
     /// Means over the platform's own trials.
     pub means: Means,
@@ -74,21 +70,21 @@ pub struct Score {
 /// Means over the trials of a platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Means {
-    /// Trials that count.
+    /// Number of valid trials.
     pub trials: usize,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: f64,
-    /// Acknowledgements a second.
+    /// Acknowledgements per second.
     pub acks_per_s: f64,
-    /// CPU seconds a gigabyte.
+    /// CPU seconds per gigabyte.
     pub cpu_s_per_gb: f64,
     /// Share of the processor that the agent used.
     pub agent_share: f64,
-    /// Segments sent again, a trial.
+    /// Retransmitted segments per trial.
     pub retransmissions: f64,
-    /// Reports that the agent took, a second.
+    /// Reports that the agent took, per second.
     pub reports_per_s: f64,
-    /// From a report to its decision, 99 of 100 (us), the median over trials; `None` without reports.
+    /// 99th percentile of the time from a report to its decision (us), median over trials; `None` without reports.
     pub latency_p99_us: Option<f64>,
 }
 
@@ -99,70 +95,29 @@ pub struct Scores {
     pub setting: Setting,
     /// Rate of the trials.
     pub calibration: Option<Calibration>,
-    /// Share of the processor that the kernel's own took in its scored trials, the median.
+    /// Share of the processor that the kernel's own algorithm took in its scored trials (median).
     pub kernel_share: Option<f64>,
-    /// Of each platform but the kernel's own.
-    pub platforms: Vec<Score>,
-    /// The claims.
-    pub claims: Vec<Judged>,
-    /// Whether the agent that was slowed was seen to be: `None` while that is open. Otherwise no
-    /// verdict counts.
-    pub slowed_is_seen: Option<bool>,
-    /// Why no verdict counts: then every claim is [`Why::Void`].
-    pub void: Option<String>,
-    /// Platforms about which more trials may tell something.
-    #[serde(skip)]
-    pub(super) open: Vec<Platform>,
+    /// Scores of each platform except the kernel's own.
+    pub platforms: Vec<PlatformScore>,
 }
 
 impl Scores {
-    /// Of the first `blocks` blocks.
-    pub fn of(rows: &Rows, algorithm: &Algorithm, setting: Setting, blocks: u32) -> Self {
-        let platforms: Vec<Score> = algorithm
+    /// The scores of the first `blocks` blocks.
+    pub fn of(rows: &PlatformRows, algorithm: &Algorithm, setting: Setting, blocks: u32) -> Self {
+        let platforms: Vec<PlatformScore> = algorithm
             .on(&Platform::SCORED)
             .into_iter()
             .filter(|platform| *platform != Platform::Kernel)
-            .map(|platform| Score::of(rows, setting, platform, blocks))
+            .map(|platform| PlatformScore::of(rows, setting, platform, blocks))
             .collect();
-        let claimed = |score: &'_ Score| Some(score.claim(setting, rows, score.platform.bound()?));
-        let mut claims: Vec<Judged> = platforms.iter().filter_map(claimed).collect();
-        let slowed = platforms.iter().find(|it| it.platform == Platform::AgentSlowed);
-        let slowed_is_seen = slowed.and_then(Score::is_below_its_baseline);
-        let is_open = |score: &&Score| score.platform.bound().is_some_and(|it| score.is_open(it));
-        let mut open: Vec<Platform> =
-            platforms.iter().filter(is_open).map(|score| score.platform).collect();
-        if slowed_is_seen.is_none() {
-            open.push(Platform::AgentSlowed);
-        }
         let kernel_share = kernel_share(rows, setting, blocks);
-        let is_searched = rows.start.rate_bps.is_none();
-        let void = why_void(slowed_is_seen, kernel_share.filter(|_| is_searched));
-        if void.is_some() {
-            claims.iter_mut().for_each(|claim| claim.verdict = Verdict::NotShown(Why::Void));
-        }
-        claims.push(sight(setting, rows, slowed, slowed_is_seen));
         let calibration = rows.calibration(setting).cloned();
-        Self { setting, calibration, kernel_share, platforms, claims, slowed_is_seen, void, open }
-    }
-
-    /// Platforms about which something is still open, with what they are compared with; none once
-    /// everything is resolved.
-    pub fn unresolved(&self) -> Vec<Platform> {
-        let mut open = self.open.clone();
-        if open.is_empty() {
-            return open;
-        }
-        let baselines: Vec<Platform> = open.iter().map(|platform| platform.baseline()).collect();
-        open.extend(baselines);
-        open.extend([Platform::Kernel, Platform::KernelAgain]);
-        open.sort_unstable();
-        open.dedup();
-        open
+        Self { setting, calibration, kernel_share, platforms }
     }
 }
 
-impl Score {
-    fn of(rows: &Rows, setting: Setting, platform: Platform, blocks: u32) -> Self {
+impl PlatformScore {
+    fn of(rows: &PlatformRows, setting: Setting, platform: Platform, blocks: u32) -> Self {
         let baseline = platform.baseline();
         let (mut scores, mut cpu_ratios, mut own) = (Vec::new(), Vec::new(), Vec::new());
         let (mut rejected, mut neglected) = (BTreeMap::new(), BTreeMap::new());
@@ -201,64 +156,12 @@ impl Score {
         }
     }
 
-    /// Whether more pairs may tell on which side of `bound` the score lies.
-    fn is_open(&self, bound: f64) -> bool {
-        let is_settled = self.score.is_some_and(|score| Bound::at_least(bound).is_settled(score));
-        self.scores.len() < PAIRS_MIN || !is_settled
-    }
-
-    fn claim(&self, setting: Setting, rows: &Rows, bound: f64) -> Judged {
-        let claim = Judged {
-            of: "platforms/cpu".into(),
-            claim: "CPU score".into(),
-            place: format!("{}, {}", self.platform.title(), setting.title()),
-            behind: self.behind(),
-            commit: rows.start.commit.clone(),
-            ..Judged::default()
-        };
-        let bounds = Bound::at_least(bound);
-        claim.by_values(bounds, &self.scores, PAIRS_MIN, rows.start.seed).beside_whole(bounds)
-    }
-
-    fn behind(&self) -> Behind {
-        let values = self.scores.len();
-        let rejected = self.rejected.values().sum();
-        let made = Made { arm: "pairs".into(), runs: values + rejected, rejected };
-        Behind { values, wanted: PAIRS_MIN, made: vec![made] }
-    }
-
     /// The ratios of `metric`.
     pub fn ratios(&self, metric: Metric) -> &[f64] {
         match metric {
             Metric::Score => &self.scores,
             Metric::CpuPerGb => &self.cpu_ratios,
         }
-    }
-
-    /// Whether its scores are below 1 beyond chance; `None`: open.
-    fn is_below_its_baseline(&self) -> Option<bool> {
-        let is_below = |score| Bound::at_least(1.0).excludes(score);
-        self.score.filter(|_| !self.is_open(1.0)).map(is_below)
-    }
-}
-
-/// Whether the test can see what it is to see, as a claim.
-fn sight(setting: Setting, rows: &Rows, slowed: Option<&Score>, is_seen: Option<bool>) -> Judged {
-    Judged {
-        of: "platforms/cpu".into(),
-        claim: "CPU score, all of its interval, told apart from the agent per round".into(),
-        place: format!("{}, {}", Platform::AgentSlowed.title(), setting.title()),
-        bound: "< 1".into(),
-        figure: slowed.and_then(|slowed| Some(slowed.score?.median)),
-        interval: slowed.and_then(|slowed| slowed.score),
-        behind: slowed.map(Score::behind).unwrap_or_default(),
-        verdict: match is_seen {
-            Some(true) => Verdict::Met,
-            Some(false) => Verdict::Failed,
-            None => Verdict::Open,
-        },
-        commit: rows.start.commit.clone(),
-        ..Judged::default()
     }
 }
 
@@ -285,9 +188,9 @@ impl Means {
     }
 }
 
-/// The share of the processor that the kernel's own took of the counting process: the median over its
-/// undisturbed trials; `None` without any.
-fn kernel_share(rows: &Rows, setting: Setting, blocks: u32) -> Option<f64> {
+/// The share of the processor that the kernel's own algorithm took from the counting process: the median
+/// over its undisturbed trials. `None` without such trials.
+fn kernel_share(rows: &PlatformRows, setting: Setting, blocks: u32) -> Option<f64> {
     let idle_per_s = rows.calibration(setting)?.idle_per_s;
     let trials = (0..blocks).filter_map(|block| {
         let mut block = rows.block(Purpose::Score, setting, 1, block);
@@ -299,20 +202,7 @@ fn kernel_share(rows: &Rows, setting: Setting, blocks: u32) -> Option<f64> {
     Sorted::new(shares).quantile(0.5)
 }
 
-/// Why no verdict counts; `kernel_share` where the rate was searched for it.
-fn why_void(slowed_is_seen: Option<bool>, kernel_share: Option<f64>) -> Option<String> {
-    match (slowed_is_seen, kernel_share) {
-        (None, _) => Some("whether the slowed agent is told apart is open".into()),
-        (Some(false), _) => Some("the slowed agent is not told apart".into()),
-        (Some(true), Some(share)) if !KERNEL_SHARE.contains(&share) => {
-            let share = 100.0 * share;
-            Some(format!("the kernel's own took {share:.0} % of the processor, not 50 to 70 %"))
-        }
-        (Some(true), _) => None,
-    }
-}
-
-/// Why a trial says nothing of its platform.
+/// Reason why a trial is invalid.
 pub(super) fn disturbance(trial: &Outcome) -> Option<&'static str> {
     if trial.counted_per_s.is_nan() || trial.counted_per_s <= 0.0 {
         return Some("nothing was counted");
@@ -326,7 +216,7 @@ pub(super) fn disturbance(trial: &Outcome) -> Option<&'static str> {
     None
 }
 
-/// Why a trial's agent did not do its platform's work, which is cheaper than doing it.
+/// Reason why a trial's agent did not do its platform's work; skipping work is cheaper.
 fn neglect(platform: Platform, trial: &Outcome) -> Option<&'static str> {
     let agent = trial.agent.as_ref()?;
     if agent.fallbacks > 0 {
@@ -343,24 +233,24 @@ fn neglect(platform: Platform, trial: &Outcome) -> Option<&'static str> {
         .then_some("fewer reports than acknowledgements")
 }
 
-/// Why a pair is none of two trials that compare.
+/// Reason why a pair's trials are not comparable.
 #[derive(Clone, Debug, PartialEq)]
-enum Objection {
+pub(super) enum Objection {
     /// The trial does not count.
     Rejected(String),
     /// The trial counts against the platform.
     Neglected(&'static str),
 }
 
-/// What is to be said against a pair.
-fn objection(
+/// The objection to a pair, if any.
+pub(super) fn objection(
     platform: Platform,
     setting: Setting,
     one: &Outcome,
     base: &Outcome,
 ) -> Option<Objection> {
     let disturbed = [one, base].into_iter().find_map(disturbance);
-    // The slowed agent and the one beside it must both have done their work: theirs is no score that could be bad.
+    // The slowed agent and its baseline must both have done their work; this control has no score of 0.
     let is_control = platform == Platform::AgentSlowed;
     let trials = [(platform, one), (platform.baseline(), base)];
     let neglected = || trials.iter().find_map(|(platform, trial)| neglect(*platform, trial));
@@ -386,14 +276,14 @@ fn objection(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use forebay_testbed::cost::AgentOutcome;
 
     use super::super::rows::tests::key;
-    use super::super::rows::{Start, TrialKey, TrialRow};
+    use super::super::rows::{Start, TrialRow};
     use super::*;
 
-    fn outcome(count: f64) -> Outcome {
+    pub fn outcome(count: f64) -> Outcome {
         Outcome {
             counted_per_s: count,
             window_ns: 1_000_000_000,
@@ -404,19 +294,19 @@ mod tests {
         }
     }
 
-    fn rows(
+    pub fn rows(
         trials: impl IntoIterator<Item = (u32, Platform, Outcome)>,
-    ) -> (tempfile::TempDir, Rows) {
+    ) -> (tempfile::TempDir, PlatformRows) {
         let folder = tempfile::tempdir().unwrap();
-        let mut rows = Rows::open(folder.path(), Start::default().with_schema()).unwrap();
+        let mut rows = PlatformRows::open(folder.path(), Start::default().with_schema()).unwrap();
         for (block, platform, outcome) in trials {
             rows.put_trial(TrialRow { key: key(platform, block), outcome }).unwrap();
         }
         (folder, rows)
     }
 
-    /// Blocks in which the machine is faster or slower by far more than the platforms differ.
-    fn blocks(blocks: u32, native: f64, slowed: f64) -> Vec<(u32, Platform, Outcome)> {
+    /// Blocks between which the machine's speed changes by far more than the platforms differ.
+    pub fn blocks(blocks: u32, native: f64, slowed: f64) -> Vec<(u32, Platform, Outcome)> {
         (0..blocks)
             .flat_map(|block| {
                 let machine = 1000.0 * (1.0 + f64::from(block % 5) / 10.0);
@@ -431,107 +321,8 @@ mod tests {
             .collect()
     }
 
-    fn cubic() -> Algorithm {
+    pub fn cubic() -> Algorithm {
         Algorithm::find("cubic", "cubic").unwrap()
-    }
-
-    const VOID: Verdict = Verdict::NotShown(Why::Void);
-
-    fn claim(scores: &Scores, platform: Platform) -> &Judged {
-        let of_platform = |claim: &&Judged| claim.place.starts_with(platform.title());
-        scores.claims.iter().find(of_platform).unwrap()
-    }
-
-    #[test]
-    fn pairs_of_one_block_are_compared_so_that_the_machine_does_not_count() {
-        let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
-        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
-        let native = claim(&scores, Platform::Native);
-        assert_eq!((native.verdict, native.behind.values), (Verdict::Met, 20));
-        assert_eq!(claim(&scores, Platform::AgentRound).verdict, Verdict::Failed);
-        let none = Verdict::NotShown(Why::TooFew);
-        assert_eq!(claim(&scores, Platform::AgentAck).verdict, none);
-        assert_eq!(scores.slowed_is_seen, Some(true));
-        assert_eq!(scores.claims.last().unwrap().verdict, Verdict::Met);
-        let open = scores.unresolved();
-        for (platform, is_open) in [
-            (Platform::Kernel, true),
-            (Platform::KernelAgain, true),
-            (Platform::AgentAck, true),
-            (Platform::Native, false),
-            (Platform::AgentSlowed, false),
-        ] {
-            assert_eq!(open.contains(&platform), is_open, "{platform:?}");
-        }
-    }
-
-    #[test]
-    fn a_slowed_agent_that_is_not_seen_is_said_so_and_no_verdict_counts() {
-        let (_folder, rows) = rows(blocks(20, 0.99, 1.0));
-        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
-        assert_eq!(scores.slowed_is_seen, Some(false));
-        let (sight, claims) = scores.claims.split_last().unwrap();
-        assert!(claims.iter().all(|claim| claim.verdict == VOID));
-        assert_eq!(sight.verdict, Verdict::Failed);
-        assert!(scores.void.unwrap().contains("not told apart"));
-        let none = Scores::of(&rows, &cubic(), Setting::GsoUnlimited, 20);
-        assert_eq!(none.slowed_is_seen, None);
-        assert!(none.unresolved().contains(&Platform::AgentSlowed));
-        let (sight, claims) = none.claims.split_last().unwrap();
-        assert!(claims.iter().all(|claim| claim.verdict == VOID) && sight.verdict == Verdict::Open);
-    }
-
-    #[test]
-    fn a_median_that_meets_the_bound_is_enough_and_what_was_asked_before_is_beside() {
-        // Half of the pairs and one more are at 0.99, the others below the bound.
-        let native = |block| if block < 11 { 0.99 } else { 0.9 };
-        let trials = (0..20).flat_map(|block| {
-            let native = (block, Platform::Native, outcome(1000.0 * native(block)));
-            [(block, Platform::Kernel, outcome(1000.0)), native]
-        });
-        let (_folder, rows) = rows(
-            trials.chain(
-                blocks(20, 0.99, 0.8)
-                    .into_iter()
-                    .filter(|it| [Platform::AgentRound, Platform::AgentSlowed].contains(&it.1)),
-            ),
-        );
-        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
-        let native = claim(&scores, Platform::Native);
-        assert_eq!((native.verdict, native.before.as_deref()), (Verdict::Met, Some("open")));
-        assert!(scores.unresolved().contains(&Platform::Native));
-    }
-
-    #[test]
-    fn nothing_is_said_of_fewer_than_twenty_pairs() {
-        let (_folder, rows) = rows(blocks(19, 0.99, 0.8));
-        let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 19);
-        let pairs = claim(&scores, Platform::Native).behind.values;
-        assert_eq!((pairs, scores.slowed_is_seen), (19, None));
-        assert!(scores.unresolved().contains(&Platform::Native));
-    }
-
-    #[test]
-    fn the_kernel_s_share_of_the_scored_trials_decides_whether_verdicts_count() {
-        // Its trials count 1000 to 1400 a second, 1200 in the middle.
-        for (idle_per_s, rate_bps, is_void) in [
-            (3000.0, None, false),
-            (2000.0, None, true),
-            (6000.0, None, true),
-            (6000.0, Some(1_000_000_000), false),
-        ] {
-            let (_folder, mut rows) = rows(blocks(20, 0.99, 0.8));
-            rows.start.rate_bps = rate_bps;
-            let (setting, rate_bps) = (Setting::Gso2, 1_000_000_000);
-            let calibration = Calibration { setting, rate_bps, idle_per_s, share: 0.6 };
-            rows.put_calibration(calibration).unwrap();
-            let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 20);
-            let share = scores.kernel_share.unwrap();
-            assert!((share - (1.0 - 1200.0 / idle_per_s)).abs() < 1e-9, "{share}");
-            assert_eq!(scores.void.is_some(), is_void, "{:?}", scores.void);
-            let expected = if is_void { VOID } else { Verdict::Met };
-            assert_eq!(claim(&scores, Platform::Native).verdict, expected);
-        }
     }
 
     #[test]
@@ -549,13 +340,13 @@ mod tests {
         assert!(neglected(Platform::AgentRound, fallen.clone()).contains("fell back"));
         let lost = AgentOutcome { reports_lost: 1, ..whole.clone() };
         assert!(neglected(Platform::Agent10Ms, lost.clone()).contains("lost"));
-        // Of 30,000 acknowledgements a second.
+        // There are 30,000 acknowledgements per second.
         let deaf = AgentOutcome { reports_per_s: 29_600.0, ..whole.clone() };
         assert_eq!(why(Platform::AgentRound, deaf.clone()), None);
         assert!(neglected(Platform::AgentAck, deaf).contains("fewer reports"));
         let late = AgentOutcome { stale: 1, ..whole.clone() };
         assert!(neglected(Platform::AgentRound, late).contains("too late"));
-        // A control that the test sees for such a reason would show nothing.
+        // A control that the test detects for such a reason would prove nothing.
         for (slowed, beside) in [(whole.clone(), lost.clone()), (lost, whole)] {
             let slowed =
                 objection(Platform::AgentSlowed, Setting::Gso2, &agent(slowed), &agent(beside));
@@ -567,7 +358,7 @@ mod tests {
         });
         let (_folder, rows) = rows(trials);
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 3);
-        let is_round = |it: &&Score| it.platform == Platform::AgentRound;
+        let is_round = |it: &&PlatformScore| it.platform == Platform::AgentRound;
         let round = scores.platforms.iter().find(is_round).unwrap();
         assert_eq!((&round.scores[..], round.rejected.len()), (&[1.0, 0.0, 1.0][..], 0));
         assert_eq!(round.neglected["the agent's connection fell back"], 1);
@@ -602,8 +393,6 @@ mod tests {
         let native = scores.platforms.iter().find(|it| it.platform == Platform::Native).unwrap();
         assert_eq!((native.scores.len(), native.rejected.values().sum::<usize>()), (0, 6));
         assert_eq!(native.rejected["bytes differ by more than 1 %"], 2);
-        let claim = claim(&scores, Platform::Native);
-        assert_eq!(claim.behind.to_string(), "0/20, made pairs 6 (6 rejected)");
     }
 
     #[test]
@@ -616,29 +405,10 @@ mod tests {
     }
 
     #[test]
-    fn each_counting_process_is_judged_by_the_same_bounds() {
-        let mut trials = blocks(20, 0.99, 0.8);
-        let (folder, mut rows) = rows(trials.clone());
-        for (block, platform, trial) in &mut trials {
-            trial.counted_per_s *= if *platform == Platform::Native { 0.9 } else { 1.0 };
-            let key = TrialKey { setting: Setting::Gso2Nice19, ..key(*platform, *block) };
-            rows.put_trial(TrialRow { key, outcome: trial.clone() }).unwrap();
-        }
-        let verdicts = [Setting::Gso2, Setting::Gso2Nice19].map(|setting| {
-            let scores = Scores::of(&rows, &cubic(), setting, 20);
-            let native = claim(&scores, Platform::Native);
-            (native.bound.clone(), native.verdict, native.place.clone())
-        });
-        let place = |counter| format!("native eBPF, GSO of 2 segments, {counter}");
-        assert_eq!(verdicts[0], ("≥ 0.98".into(), Verdict::Met, place("SCHED_IDLE")));
-        assert_eq!(verdicts[1], ("≥ 0.98".into(), Verdict::Failed, place("nice 19")));
-        drop(folder);
-    }
-
-    #[test]
     fn blocks_beyond_the_wanted_do_not_count() {
         let (_folder, rows) = rows(blocks(20, 0.99, 0.8));
         let scores = Scores::of(&rows, &cubic(), Setting::Gso2, 7);
-        assert_eq!(claim(&scores, Platform::Native).behind.values, 7);
+        assert!(scores.platforms.iter().all(|it| it.scores.len() <= 7));
+        assert_eq!(scores.platforms[1].scores.len(), 7);
     }
 }

@@ -1,20 +1,22 @@
-//! What was found as tables: titles and cells, for a terminal and for the report.
+//! The findings as tables with titles and cells, for a terminal and for the report.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::figures::Findings;
-use super::scores::{Metric, Score, Scores};
-use crate::judge::table::{self, Table, interval, table, titled};
-use crate::output::number;
+use super::scores::{Metric, PlatformScore, Scores};
+use crate::judge::table::{self, PlainTable, interval, table, titled};
+use crate::metrics::{Pooling, describe, heading};
+use crate::output::{cell, number};
+use crate::summary::ArmSummary;
 
 fn p99(latency_us: Option<f64>) -> String {
     latency_us.map_or_else(|| "-".into(), number)
 }
 
-/// Every platform beside its baseline.
-pub fn scores(scores: &Scores) -> Table {
-    let row = |score: &Score| {
+/// Every platform compared with its baseline.
+pub fn scores(scores: &Scores) -> PlainTable {
+    let row = |score: &PlatformScore| {
         let rejected: usize = score.rejected.values().sum();
         let means = score.means;
         [
@@ -51,7 +53,7 @@ pub fn scores(scores: &Scores) -> Table {
     table(titles, scores.platforms.iter().map(row).collect())
 }
 
-/// What the setting is, and whether its verdicts count.
+/// Description of the setting.
 pub fn setting(scores: &Scores) -> String {
     let mut text = String::new();
     if let Some(calibration) = &scores.calibration {
@@ -68,19 +70,11 @@ pub fn setting(scores: &Scores) -> String {
     } else if !scores.setting.has_rate() {
         text += "As fast as it goes: bytes and acknowledgements are those that each platform gets done. ";
     }
-    text += match scores.slowed_is_seen {
-        Some(true) => "The agent that was slowed by 5 us an ACK is told apart.",
-        Some(false) => "The agent that was slowed by 5 us an ACK is NOT told apart.",
-        None => "Whether the agent that was slowed by 5 us an ACK is told apart is open.",
-    };
-    if let Some(why) = &scores.void {
-        let _ = write!(text, " No verdict counts: {why}.");
-    }
-    text
+    text.trim_end().to_string()
 }
 
-/// Why pairs do not count, or count as 0.
-pub fn rejected(scores: &Scores) -> Table {
+/// Reasons why pairs are invalid or count as 0.
+pub fn rejected(scores: &Scores) -> PlainTable {
     let rows = scores.platforms.iter().flat_map(|score| {
         let row = |as_what: &str, why: &str, pairs: &usize| {
             [score.platform.title().into(), pairs.to_string(), as_what.into(), why.into()]
@@ -91,11 +85,11 @@ pub fn rejected(scores: &Scores) -> Table {
     table(["platform", "pairs", "count as", "reason"], rows.collect())
 }
 
-/// Calls for each acknowledgement from which a program has a share in its cost.
+/// Calls per acknowledgement above which a program affects the cost of an acknowledgement.
 const CALLS_MIN: f64 = 0.01;
 
-/// Time of each BPF program that acknowledgements meet.
-pub fn programs(findings: &Findings) -> Table {
+/// Time of each BPF program that acknowledgements run.
+pub fn programs(findings: &Findings) -> PlainTable {
     let met = findings.programs.iter().filter(|row| row.calls_per_ack >= CALLS_MIN);
     let rows = met.map(|row| {
         [
@@ -111,8 +105,8 @@ pub fn programs(findings: &Findings) -> Table {
     table(titles, rows.collect())
 }
 
-/// What the verifier looked at, and the time of what a connection meets now and then.
-pub fn instructions(findings: &Findings) -> Table {
+/// Instructions that the verifier examined, and the time of rarely called programs.
+pub fn instructions(findings: &Findings) -> PlainTable {
     let mut seen = BTreeSet::new();
     let first = findings.programs.iter().filter(|row| seen.insert(&row.program));
     let rows = first.map(|row| {
@@ -123,71 +117,73 @@ pub fn instructions(findings: &Findings) -> Table {
     table(["program", "verified instructions", "ns/call"], rows.collect())
 }
 
-/// From report to decision.
-pub fn latencies(findings: &Findings) -> Table {
-    let rows = findings.latencies.iter().map(|row| {
-        let [p50, p90, p99, max] = [row.p50_us, row.p90_us, row.p99_us, row.max_us].map(number);
-        let title = row.platform.title().into();
-        [title, row.trials.to_string(), number(row.reports_per_s), p50, p90, p99, max]
-    });
-    let titles =
-        ["platform", "trials", "reports/s", "p50 (us)", "p90 (us)", "p99 (us)", "max (us)"];
-    table(titles, rows.collect())
+/// Metrics shown for trials with timed decisions.
+const OF_LATENCY: [&str; 5] =
+    ["reports_per_s", "decision_p50_us", "decision_p90_us", "decision_p99_us", "decision_max_us"];
+
+/// Metrics shown for trials with many connections.
+const OF_SCALE: [&str; 6] = [
+    "acked_mbps",
+    "cpu_s_per_gb",
+    "reports_per_s",
+    "reports_lost",
+    "agent_core_percent",
+    "fallbacks",
+];
+
+/// A metric over trials: the median, or another pooling that the catalogue names.
+pub fn shown(arm: &ArmSummary, metric: &str) -> Option<f64> {
+    match describe(metric)?.pooling {
+        Pooling::Mean => arm.spread(metric).map(|spread| spread.median),
+        _ => arm.metrics.get(metric),
+    }
 }
 
-/// Many connections.
-pub fn scaling(findings: &Findings) -> Table {
-    let rows = findings.scaling.iter().map(|row| {
-        [
-            row.platform.title().into(),
-            row.flows.to_string(),
-            number(row.gbit_per_s),
-            number(row.cpu_s_per_gb),
-            number(row.reports_per_s),
-            row.reports_lost.to_string(),
-            number(100.0 * row.agent_share),
-            row.fallbacks.to_string(),
-        ]
-    });
-    let titles = [
-        "platform",
-        "connections",
-        "Gbit/s",
-        "CPU s/GB",
-        "reports/s",
-        "reports lost",
-        "agent (% of a core)",
-        "fallbacks",
-    ];
-    table(titles, rows.collect())
+/// Latencies from report to decision.
+pub fn latencies(findings: &Findings) -> PlainTable {
+    of_runs(&findings.latencies, &OF_LATENCY)
 }
 
-/// All of it for a terminal.
+/// Results with many connections.
+pub fn scaling(findings: &Findings) -> PlainTable {
+    of_runs(&findings.scaling, &OF_SCALE)
+}
+
+fn of_runs(arms: &[ArmSummary], metrics: &[&str]) -> PlainTable {
+    let row = |arm: &ArmSummary| {
+        let name = format!("{} {}", arm.arm, arm.cell).trim_end().to_string();
+        let values = metrics.iter().map(|metric| cell(shown(arm, metric)));
+        [name, arm.runs.to_string()].into_iter().chain(values).collect()
+    };
+    let titles = ["platform", "trials"].map(String::from).into_iter();
+    (titles.chain(metrics.iter().map(|it| heading(it))).collect(), arms.iter().map(row).collect())
+}
+
+/// All tables for a terminal.
 pub fn text(findings: &Findings, metric: Metric) -> String {
     let mut text = String::new();
     for one in &findings.scores {
         text += &titled(&format!("CPU, {}\n{}", one.setting.title(), setting(one)), &scores(one));
-        if metric == Metric::Score {
-            text += &titled("claims", &table::of_claims(&one.claims));
-        }
         text += &titled("pairs that are no scores", &rejected(one));
     }
-    let claims = table::of_claims(&findings.program_claims);
     for (title, table) in [
         ("BPF programs that acknowledgements meet", programs(findings)),
-        ("an acknowledgement over the empty program", claims),
         ("all BPF programs", instructions(findings)),
         ("from report to decision", latencies(findings)),
         ("as fast as it goes, GSO unlimited", scaling(findings)),
     ] {
         text += &titled(title, &table);
     }
+    // The bounds apply to the score.
+    if metric == Metric::Score {
+        text += &titled("claims", &table::of_claims(&findings.claims));
+    }
     text
 }
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::figures::{ProgramRow, ScaleRow};
+    use super::super::figures::ProgramRow;
     use super::super::platform::{Platform, Setting};
     use super::super::rows::{Calibration, Start};
     use super::*;
@@ -213,7 +209,7 @@ pub(super) mod tests {
             idle_per_s: 3e8,
             share: 0.584,
         };
-        let platform = Score {
+        let platform = PlatformScore {
             platform: Platform::Native,
             baseline: Platform::Kernel,
             scores: vec![0.98, 0.99],
@@ -235,47 +231,34 @@ pub(super) mod tests {
         let claim = Judged { verdict: Verdict::Met, interval: score, ..native };
         let fold = judged("an ACK over the empty program (ns)", "datapath without slot");
         let fold = fold.by_values(Bound::at_most(60.0), &[31.3; 8], 6, SEED);
-        let scale = ScaleRow {
-            platform: Platform::Agent10Ms,
-            flows: 1000,
-            trials: 3,
-            gbit_per_s: 14.0,
-            cpu_s_per_gb: 0.57,
-            reports_per_s: 51_000.0,
-            reports_lost: 0,
-            agent_share: 0.015,
-            fallbacks: 0,
-        };
+        let mut scale = ArmSummary { arm: "agent_10ms".into(), runs: 3, ..ArmSummary::default() };
+        scale.cell = "connections=1000".into();
+        scale.by_seed.insert("acked_mbps".into(), vec![14_000.0; 3]);
         Findings {
             start: Start { commit: "abc123".into(), algorithm: "cubic".into(), ..Start::default() },
             scores: vec![Scores {
                 setting: Setting::Gso2,
                 calibration: Some(calibration),
                 platforms: vec![platform],
-                claims: vec![claim],
-                slowed_is_seen: Some(false),
                 kernel_share: Some(0.612),
-                void: Some("the slowed agent is not told apart".into()),
-                open: Vec::new(),
             }],
-            program_claims: vec![fold],
             programs: vec![program("native_cong_avo", 1.02), program("native_init", 0.0001)],
             latencies: Vec::new(),
             scaling: vec![scale],
+            claims: vec![claim, fold],
         }
     }
 
     #[test]
-    fn a_terminal_shows_verdicts_with_their_intervals_and_what_makes_them_void() {
+    fn a_terminal_shows_verdicts_with_their_intervals() {
         let text = text(&findings(), Metric::Score);
         for part in [
             "CPU, GSO of 2 segments, SCHED_IDLE\n812 Mbit/s, at which the kernel's own takes 58 %",
-            ", and 61 % in the scored trials. The agent",
-            "NOT told apart. No verdict counts: the slowed agent is not told apart.",
+            ", and 61 % in the scored trials.",
             "31.3 [31.3, 31.3]",
             "reports were lost",
             "bytes differ by more than 1 %",
-            "agent at 10 ms         1000",
+            "agent_10ms connections=1000",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }

@@ -1,11 +1,11 @@
-//! How far the seeds of an arm lie apart, and the back ends beside each other.
+//! The spread of an arm's seeds, and a comparison of back ends.
 
 use super::content::PlanResults;
-use super::page::{Block, Table};
+use super::page::{Block, PageTable};
 use crate::output::{cell, number, text_of_share};
 use crate::summary::{ArmSummary, Spread};
 
-/// What is shown: the metric, and what a reader calls it.
+/// The metrics to show, with their names for readers.
 const SHOWN: [(&str, &str); 8] = [
     ("slowdown_p50", "slowdown p50"),
     ("slowdown_geomean", "slowdown, geometric mean"),
@@ -20,7 +20,7 @@ const SHOWN: [(&str, &str); 8] = [
 /// The mean over all bundles.
 const SENDBOXES: &str = "bundles queue_mean_packets";
 
-/// The metrics that arms have over their seeds; nothing where each has one seed.
+/// The metrics of arms over their seeds; `None` if each arm has one seed.
 pub fn spread(plan: &PlanResults<'_>) -> Option<Block> {
     if plan.summaries.iter().all(|arm| arm.runs < 2) {
         return None;
@@ -40,7 +40,7 @@ pub fn spread(plan: &PlanResults<'_>) -> Option<Block> {
                    none.";
     let columns = columns.map(str::to_string).collect();
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    Some(Block::Table(Table { columns, rows, caption: caption.into() }))
+    Some(Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
 fn text(spread: Spread) -> String {
@@ -48,7 +48,7 @@ fn text(spread: Spread) -> String {
     format!("{median} ({least} to {greatest})")
 }
 
-/// Every arm that two back ends ran, number by number; nothing where one ran them all.
+/// Every arm that two back ends ran, metric by metric; `None` if a single back end ran them all.
 pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
     let mut rows = Vec::new();
     for emu in plan.summaries.iter().filter(|arm| arm.backend == "emu") {
@@ -71,10 +71,10 @@ pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
                    together: the same schedules of requests, the same algorithms and queues. The \
                    simulator has no noise of a machine, and its TCP is a model of the kernel's.";
     let caption = caption.to_string();
-    (!rows.is_empty()).then_some(Block::Table(Table { columns, rows, caption }))
+    (!rows.is_empty()).then_some(Block::Table(PageTable { columns, rows, caption }))
 }
 
-/// The metric of all seeds together.
+/// The metric over all seeds together.
 fn pooled(arm: &ArmSummary, metric: &str) -> Option<f64> {
     match metric {
         SENDBOXES => arm.bundles("queue_mean_packets"),

@@ -1,7 +1,7 @@
-//! What a report says of each plan, in the order in which a reader asks.
+//! The sections of a report on each plan, in the order in which a reader asks.
 
 use super::figures::Drawing;
-use super::page::{Block, Page, Section};
+use super::page::{Block, Page, PageSection};
 use super::{back_ends, tables};
 use crate::output::side;
 use crate::plan::Figure;
@@ -24,7 +24,7 @@ pub fn page(
         }
         page.sections.extend(plan.sections(requests, points, plans.len() == 1)?);
     }
-    page.sections.push(Section {
+    page.sections.push(PageSection {
         heading: "Runs, attempts and the machine".into(),
         blocks: tables::about_runs(requests.store(), runs)?,
     });
@@ -80,24 +80,24 @@ impl Side {
 pub struct PlanResults<'a> {
     /// Heading of the plan.
     pub title: String,
-    /// What the plan shows.
+    /// Description of the plan.
     pub description: String,
-    /// Arms with what they are, in the plan's order.
+    /// Arms with their summaries, in the plan's order.
     pub arms: Vec<(String, String)>,
-    /// What is compared: each arm on each back end that ran it.
+    /// The compared sides: each arm on each back end that ran it.
     pub sides: Vec<Side>,
     /// The newest runs.
     pub runs: Vec<&'a Run>,
     /// Arms over their seeds, in the order of `arms` within each cell.
     pub summaries: Vec<ArmSummary>,
-    /// What is drawn.
+    /// The figures to draw.
     pub figures: Vec<Figure>,
     /// The labels of the sides, each at the place of its colour.
     names: Vec<String>,
 }
 
 impl<'a> PlanResults<'a> {
-    /// The results of each plan of which `runs` are the newest, in the order of its first run.
+    /// The results of each plan, with `runs` as its newest runs, in the order of its first run.
     pub fn all(requests: &Requests<'_>, runs: &'a [Run]) -> Result<Vec<Self>, StoreError> {
         let names = requests.store().plan_names()?;
         names.iter().map(|name| Self::read(requests, name, runs)).collect()
@@ -130,7 +130,8 @@ impl<'a> PlanResults<'a> {
         Ok(Self { title, description, arms, sides, runs, summaries, figures, names })
     }
 
-    /// With the colours of a page on which `names` have the first ones, whether the plan has them or not.
+    /// Gives the first colours to `names`, whether the plan has them or not, so that figures of one page
+    /// agree.
     pub fn coloured_as(mut self, names: &[String]) -> Self {
         let others = self.names.into_iter().filter(|name| !names.contains(name));
         self.names = names.iter().cloned().chain(others).collect();
@@ -142,7 +143,7 @@ impl<'a> PlanResults<'a> {
         self.names.clone()
     }
 
-    /// The label of the side that `arm` on `backend` is.
+    /// The label of the side with `arm` on `backend`.
     pub fn label(&self, arm: &str, backend: &str) -> String {
         let has = |side: &&Side| side.arm == arm && side.backend == backend;
         self.sides.iter().find(has).map_or_else(|| arm.to_string(), |side| side.label.clone())
@@ -173,7 +174,7 @@ impl<'a> PlanResults<'a> {
         requests: &Requests<'_>,
         points: usize,
         alone: bool,
-    ) -> Result<Vec<Section>, StoreError> {
+    ) -> Result<Vec<PageSection>, StoreError> {
         let titled = |what: &str| match alone {
             true => what.to_string(),
             false => format!("{} \u{2013} {}", self.title, what.to_lowercase()),
@@ -185,7 +186,7 @@ impl<'a> PlanResults<'a> {
         blocks.push(tables::overview(self));
         blocks.extend(back_ends::spread(self));
         blocks.extend(back_ends::beside(self));
-        let mut sections = vec![Section { heading: titled("At a glance"), blocks }];
+        let mut sections = vec![PageSection { heading: titled("At a glance"), blocks }];
         let cells = self.cells();
         let within: Vec<&[&str]> = cells.chunks(1).collect();
         let across = (cells.len() > 1).then_some(&cells[..]);
@@ -202,16 +203,17 @@ impl<'a> PlanResults<'a> {
                 _ => titled("Figures"),
             };
             if !blocks.is_empty() {
-                sections.push(Section { heading, blocks });
+                sections.push(PageSection { heading, blocks });
             }
         }
-        sections.push(Section { heading: titled("In numbers"), blocks: tables::numbers(self) });
-        sections.push(Section { heading: titled("Parameters"), blocks: tables::parameters(self) });
+        sections.push(PageSection { heading: titled("In numbers"), blocks: tables::numbers(self) });
+        sections
+            .push(PageSection { heading: titled("Parameters"), blocks: tables::parameters(self) });
         Ok(sections)
     }
 }
 
-/// The cells of `runs`, in the order of their first run, which is that of the plan.
+/// The cells of `runs` in the order of their first run; this is the plan's order.
 fn cells_of<'a>(runs: &[&'a Run]) -> Vec<&'a str> {
     let mut cells: Vec<&str> = Vec::new();
     for run in runs {

@@ -1,35 +1,35 @@
-//! Vega-Lite documents from rows: the one place where figures are made.
+//! Vega-Lite documents from rows: the single place that makes figures.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-/// Points that one series has at the most: what a screen can show, and a report stays small.
+/// Most points of a series: as many as a screen can show, and few enough for a small report.
 pub const POINTS_MAX: usize = 2000;
 
-/// What the legend of a plane calls the optimum.
+/// Legend entry of the optimum of a plane.
 const OPTIMUM: &str = "optimum";
-/// Width of a bar, and about that of a letter below it.
+/// Width of a bar, and about the width of a letter below it.
 const BAR_PX: usize = 26;
 const LETTER_PX: usize = 7;
-/// Points up to which each of a ribbon's is marked.
+/// A ribbon with at most this many points marks each.
 const SPARSE: usize = 30;
-/// Okabe and Ito's palette, told apart by colour-blind readers too.
+/// Okabe and Ito's palette, whose colours colour-blind readers can distinguish.
 const COLOURS: [&str; 8] =
     ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"];
 
 /// A named curve.
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub struct NamedCurve {
     /// Name in the legend.
     pub name: String,
-    /// Facet it is drawn in; empty where the figure has one panel.
+    /// Facet of the curve; empty if the figure has one panel.
     pub panel: String,
     /// Points in order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-impl Series {
+impl NamedCurve {
     /// A curve of a figure with one panel.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), panel: String::new(), points }
@@ -53,7 +53,7 @@ impl Series {
     }
 }
 
-/// A curve in the middle of a band.
+/// A curve within a band.
 #[derive(Clone, Debug, Default)]
 pub struct Ribbon {
     /// Name in the legend.
@@ -94,8 +94,8 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// At most `most` points: of each of equally long runs of points the smallest and the
-/// largest, in order, so that no spike is lost.
+/// At most `most` points. Keeps the smallest and the largest of each of several equally long runs of points,
+/// in order, so that no spike is lost.
 pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     if points.len() <= most {
         return points.to_vec();
@@ -115,10 +115,10 @@ pub fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Curves over a common x, one panel below the other where the series name panels. Names keep
-/// their order and so their colour: `order` lists them all, also those a figure lacks.
+/// Curves over a common x, one panel below the other if the series name panels. `order` lists all names of
+/// the page, so a name has the same colour in every figure.
 pub fn curves(
-    series: &[Series],
+    series: &[NamedCurve],
     order: &[String],
     x: Axis<'_>,
     y: Axis<'_>,
@@ -188,7 +188,7 @@ pub fn ribbons(ribbons: &[Ribbon], order: &[String], x: Axis<'_>, y: Axis<'_>) -
     document
 }
 
-/// One bar a name and group.
+/// Bars: one for each name and group.
 pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis<'_>) -> Value {
     let rows: Vec<Value> = values
         .iter()
@@ -214,7 +214,7 @@ pub fn bars(values: &[(String, String, f64)], order: &[String], y: Axis<'_>) -> 
     document(rows, unit, &[])
 }
 
-/// A box a name, whose whiskers reach 1.5 times the box's height, with the points outside; a line at
+/// Boxes: one for each name, with whiskers of 1.5 times its height and the points outside; a line at
 /// `reference`.
 pub fn boxes(values: &[(String, f64)], order: &[String], y: Axis<'_>, reference: f64) -> Value {
     let rows: Vec<Value> =
@@ -246,11 +246,11 @@ pub struct Point {
     pub name: String,
     /// Panel it is drawn in.
     pub panel: String,
-    /// To the right, and upwards.
+    /// Coordinates: to the right, and upwards.
     pub at: (f64, f64),
 }
 
-/// Points in a plane, one panel below the other, and a cross in each where the optimum is.
+/// Points in a plane, one panel below the other, and a cross at each panel's optimum.
 pub fn plane(
     points: &[Point],
     optima: &[Point],
@@ -295,7 +295,7 @@ pub fn plane(
     apart(document(rows, unit, &panels))
 }
 
-/// The figure with an x of its own in each panel.
+/// The figure with a separate x axis in each panel.
 pub fn apart(mut figure: Value) -> Value {
     if figure.get("facet").is_some() {
         figure["resolve"]["scale"]["x"] = json!("independent");
@@ -303,14 +303,15 @@ pub fn apart(mut figure: Value) -> Value {
     figure
 }
 
-/// Marks that are told apart without colours.
+/// Marks that can be distinguished without colours.
 fn shapes(names: usize) -> Vec<&'static str> {
     const SHAPES: [&str; 6] =
         ["circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right"];
     (0..names).map(|index| SHAPES[index % SHAPES.len()]).collect()
 }
 
-/// A cell a row and column, the darker the greater, with its number, a `what`, in it; `most` is the darkest.
+/// Heat map: a cell for each row and column, darker for greater numbers, with its number, a `what`. `most` is
+/// the darkest.
 pub fn heat(
     cells: &[(String, String, f64)],
     [row, column]: [&str; 2],
@@ -348,7 +349,7 @@ pub fn heat(
     document(rows, unit, &[])
 }
 
-/// A line a name over axes side by side, each from 0 to 1.
+/// Parallel coordinates: one line for each name over axes side by side, each from 0 to 1.
 pub fn parallel(values: &[(String, String, f64)], order: &[String], [axes, y]: [&str; 2]) -> Value {
     let rows: Vec<Value> = values
         .iter()
@@ -371,7 +372,7 @@ pub fn parallel(values: &[(String, String, f64)], order: &[String], [axes, y]: [
     document(rows, unit, &[])
 }
 
-/// Strokes that are told apart without colours.
+/// Strokes that can be distinguished without colours.
 fn dash(order: &[String]) -> Value {
     let dashes = [json!([1, 0]), json!([8, 3]), json!([3, 3]), json!([8, 3, 2, 3]), json!([2, 5])];
     let mut dash = colour(order);
@@ -379,7 +380,7 @@ fn dash(order: &[String]) -> Value {
     dash
 }
 
-/// A point with its interval a name, one below the other, and a line where x is 0.
+/// Points with their intervals, one name below the other, and a line where x is 0.
 pub fn intervals(values: &[(String, [f64; 3])], x: Axis<'_>) -> Value {
     let row = |(name, edges): &(String, [f64; 3])| {
         let [low, middle, high] = edges.map(rounded);
@@ -408,7 +409,7 @@ pub fn intervals(values: &[(String, [f64; 3])], x: Axis<'_>) -> Value {
     document(rows, unit, &[])
 }
 
-/// As many colours as there are names.
+/// A colour for each name.
 fn palette(names: usize) -> Vec<&'static str> {
     (0..names).map(|index| COLOURS[index % COLOURS.len()]).collect()
 }
@@ -448,7 +449,7 @@ fn document(rows: Vec<Value>, unit: Value, panels: &[&str]) -> Value {
     document
 }
 
-/// Six significant digits: what a figure can show, at half the size.
+/// Six significant digits: as many as a figure can show, at half the size.
 fn rounded(value: f64) -> Value {
     if !value.is_finite() {
         return Value::Null;
@@ -474,7 +475,7 @@ mod tests {
     #[test]
     fn a_distribution_keeps_its_tail() {
         let values: Vec<f64> = (1..=100_000).map(f64::from).collect();
-        let series = Series::distribution("a", values);
+        let series = NamedCurve::distribution("a", values);
         let (last, share) = *series.points.last().unwrap();
         assert_eq!((last, share), (100_000.0, 1.0));
         let median = series.points.iter().find(|(_, share)| *share >= 0.5).unwrap().0;
@@ -483,7 +484,7 @@ mod tests {
 
     #[test]
     fn figures_name_no_value_that_is_not_finite() {
-        let series = [Series::new("a", vec![(0.0, f64::NAN), (1.0, 1.0)])];
+        let series = [NamedCurve::new("a", vec![(0.0, f64::NAN), (1.0, 1.0)])];
         let spec = curves(&series, &["a".into()], Axis::linear("x"), Axis::linear("y"), false);
         assert_eq!(spec["data"]["values"][0]["y"], Value::Null);
     }

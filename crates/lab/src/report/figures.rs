@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_core::units::{ByteCount, parse_duration};
 
 use super::content::{PlanResults, Side};
-use super::figure::{Axis, Point, Ribbon, Series, apart, bars, curves, plane, ribbons, thinned};
+use super::figure::{
+    Axis, NamedCurve, Point, Ribbon, apart, bars, curves, plane, ribbons, thinned,
+};
 use super::page::{self, Block};
 use super::tables;
 use crate::judge::Interval;
@@ -13,22 +15,22 @@ use crate::metrics::requests::{CLASSES, class};
 use crate::metrics::statistics::{Sorted, mean};
 use crate::metrics::{Address, OF_REQUESTS, Outcome, SERIES, Transition, heading, unit as unit_of};
 use crate::output::cell as text_of;
-use crate::plan::figures::{Abscissa, Facet, Figure, Kind};
+use crate::plan::figures::{Abscissa, Facet, Figure, FigureKind};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests};
 
-/// Steps of a ribbon over a run, and the least time of one: that of the coarsest series.
+/// Most steps of a ribbon over a run. No step is shorter than the interval of the coarsest series.
 const STEPS: f64 = 300.0;
 const STEP_MIN_S: f64 = 0.1;
-/// Changes of state of a run that are shown: more are read by nobody.
+/// Most changes of state shown of a run; nobody reads a longer table.
 const TRANSITIONS: usize = 50;
 const TIME: Axis<'_> = Axis::linear("time (s)");
 /// Seed of the intervals of curves.
 const SEED: u64 = 1;
-/// Greatest over least number of a curve from which on its axis is logarithmic.
+/// A curve whose largest number is this many times its smallest has a logarithmic axis.
 const FAR: f64 = 50.0;
 
-/// What is drawn from: these cells of a plan, and at most so many points a curve.
+/// Data to draw: some cells of a plan.
 pub struct Drawing<'a> {
     /// The plan.
     pub plan: &'a PlanResults<'a>,
@@ -41,23 +43,23 @@ pub struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// The figure, and what stands below it; nothing where there is nothing to be drawn.
+    /// The figure and the text below it; empty without data.
     pub fn blocks(&self, figure: &Figure) -> Result<Vec<Block>, StoreError> {
         let spec = match figure.kind {
-            Kind::Cdf if figure.of.iter().any(is_series) => self.shares_of_time(figure)?,
-            Kind::Cdf => self.distributions(figure)?,
-            Kind::Curve => self.against_cells(figure),
-            Kind::Plane => self.operating_points(figure),
-            Kind::Bars => return Ok(self.bars(figure)),
-            Kind::Timeline => self.first_seeds(figure)?,
-            Kind::Ribbon => self.all_seeds(figure)?,
-            Kind::Transitions => return self.transitions(figure),
+            FigureKind::Cdf if figure.of.iter().any(is_series) => self.shares_of_time(figure)?,
+            FigureKind::Cdf => self.distributions(figure)?,
+            FigureKind::Curve => self.against_cells(figure),
+            FigureKind::Plane => self.operating_points(figure),
+            FigureKind::Bars => return Ok(self.bars(figure)),
+            FigureKind::Timeline => self.first_seeds(figure)?,
+            FigureKind::Ribbon => self.all_seeds(figure)?,
+            FigureKind::Transitions => return self.transitions(figure),
         };
         let first = self.sides().find_map(|(cell, side)| self.plan.valid_in(cell, side).next());
-        let seed = first.filter(|_| figure.kind == Kind::Timeline).map(|run| run.key.seed);
+        let seed = first.filter(|_| figure.kind == FigureKind::Timeline).map(|run| run.key.seed);
         let seed = seed.map_or(String::new(), |seed| format!(" Seed {seed}."));
         let caption = figure.title.clone() + &seed;
-        let drawn = |spec| Block::Figure(page::Figure { caption, spec });
+        let drawn = |spec| Block::Figure(page::Chart { caption, spec });
         Ok(spec.map(drawn).into_iter().collect())
     }
 
@@ -86,15 +88,15 @@ impl Drawing<'_> {
                 let all = runs.iter().flat_map(|run| run.iter());
                 let shown = all.filter(|((flow, _), outcome)| is_in(flow, outcome));
                 let values = shown.filter_map(|(_, outcome)| outcome.get(&of.quantity)).collect();
-                let curve = Series::distribution(&side.label, values).in_panel(&panel.title);
+                let curve = NamedCurve::distribution(&side.label, values).in_panel(&panel.title);
                 if !curve.points.is_empty() {
                     let points = thinned(&curve.points, self.points);
-                    series.push((place, Series { points, ..curve }));
+                    series.push((place, NamedCurve { points, ..curve }));
                 }
             }
         }
         series.sort_by_key(|(place, _)| *place);
-        let series: Vec<Series> = series.into_iter().map(|(_, series)| series).collect();
+        let series: Vec<NamedCurve> = series.into_iter().map(|(_, series)| series).collect();
         let entry = OF_REQUESTS.iter().find(|entry| entry.name == of.quantity);
         let x = entry.map_or(String::new(), |it| format!("{} ({})", it.summary, it.unit));
         let y = Axis::linear("share of requests");
@@ -102,13 +104,13 @@ impl Drawing<'_> {
         Ok((!series.is_empty()).then(draw))
     }
 
-    /// The share of the samples of a quantity over time, which are equally far apart, up to each value.
+    /// Distribution of a quantity over time: the share of its equally spaced samples up to each value.
     fn shares_of_time(&self, figure: &Figure) -> Result<Option<serde_json::Value>, StoreError> {
         let mut series = Vec::new();
         self.over_time(figure, usize::MAX, |panel, name, runs| {
             let values = runs.into_iter().flatten().map(|(_, value)| value).collect();
-            let curve = Series::distribution(name, values).in_panel(panel);
-            series.push(Series { points: thinned(&curve.points, self.points), ..curve });
+            let curve = NamedCurve::distribution(name, values).in_panel(panel);
+            series.push(NamedCurve { points: thinned(&curve.points, self.points), ..curve });
         })?;
         let x = unit(figure);
         let y = Axis::linear("share of the time");
@@ -142,7 +144,7 @@ impl Drawing<'_> {
         (!bands.is_empty()).then(draw)
     }
 
-    /// What a run adds to a curve: its figure, or that over the baseline's with the same seed.
+    /// Value of a run in a curve: its figure, or the ratio to the baseline's figure with the same seed.
     fn of_run(&self, figure: &Figure, run: &Run) -> Option<f64> {
         let of = figure.of.first()?;
         let value = run.get(of)?;
@@ -157,7 +159,7 @@ impl Drawing<'_> {
         Some(value / other.get(of)?).filter(|ratio| ratio.is_finite())
     }
 
-    /// One metric of each run over another, beside what the bottleneck could carry without a queue.
+    /// One metric of each run over another, with the optimum: a full bottleneck without a queue.
     fn operating_points(&self, figure: &Figure) -> Option<serde_json::Value> {
         let [up, right] = &figure.of[..] else { return None };
         let (mut points, mut optima) = (Vec::new(), Vec::new());
@@ -172,7 +174,7 @@ impl Drawing<'_> {
                 }
             }
         }
-        // Where cells of a panel differ there is no one optimum.
+        // If the cells of a panel differ, they share no optimum.
         let is_one = |it: &Point| {
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-3 * b;
             let others = optima.iter().filter(|other| other.panel == it.panel);
@@ -203,7 +205,7 @@ impl Drawing<'_> {
         let mut series = Vec::new();
         self.over_time(figure, 1, |panel, name, mut runs| {
             let points = runs.pop().map_or(Vec::new(), |points| thinned(&points, self.points));
-            series.push(Series::new(name, points).in_panel(panel));
+            series.push(NamedCurve::new(name, points).in_panel(panel));
         })?;
         let unit = unit(figure);
         let names = self.names(figure, series.iter().map(|one| &one.name));
@@ -217,9 +219,30 @@ impl Drawing<'_> {
             bands.push(Ribbon { name, panel, points: band(&runs) });
         })?;
         let unit = unit(figure);
-        let names = self.names(figure, bands.iter().map(|one| &one.name));
+        let names = match &figure.baseline {
+            Some(baseline) => {
+                bands = self.with_baseline(baseline, bands);
+                self.plan.order()
+            }
+            None => self.names(figure, bands.iter().map(|one| &one.name)),
+        };
         let draw = || ribbons(&bands, &names, TIME, Axis::linear(&unit));
         Ok((!bands.is_empty()).then(draw))
+    }
+
+    /// The bands, one per arm in a panel of its own, each called like its arm and behind that of the arm `baseline`.
+    fn with_baseline(&self, baseline: &str, bands: Vec<Ribbon>) -> Vec<Ribbon> {
+        let mut all = Vec::new();
+        for band in &bands {
+            let side = self.plan.sides.iter().find(|side| side.label == band.panel);
+            let base = side.map(|side| self.plan.label(baseline, &side.backend));
+            let behind = bands.iter().filter(|it| Some(&it.panel) == base.as_ref());
+            for it in behind.filter(|it| it.panel != band.panel).chain([band]) {
+                let (name, panel) = (it.panel.clone(), band.panel.clone());
+                all.push(Ribbon { name, panel, points: it.points.clone() });
+            }
+        }
+        all
     }
 
     /// Hands `draw` panel, name and, of the first `most` valid runs, what is to be drawn as one curve.
@@ -260,7 +283,8 @@ impl Drawing<'_> {
         Ok(())
     }
 
-    /// The names of the curves of a figure over time, of which these are drawn.
+    /// Names of the curves of a figure over time, in order. With a panel per arm these are the names in
+    /// `drawn`.
     fn names<'n>(&self, figure: &Figure, drawn: impl Iterator<Item = &'n String>) -> Vec<String> {
         if figure.facet != Some(Facet::Arm) {
             return self.plan.order();
@@ -306,7 +330,7 @@ impl Drawing<'_> {
         }
         let y = title_of(figure);
         let spec = bars(&values, &order, Axis::linear(&y));
-        let mut blocks = vec![Block::Figure(page::Figure { caption: figure.title.clone(), spec })];
+        let mut blocks = vec![Block::Figure(page::Chart { caption: figure.title.clone(), spec })];
         if !rows.is_empty() {
             let caption = format!("The same as published, and here: {y}.");
             blocks.push(tables::block(&["arm", "published", "here", "source"], rows, &caption));
@@ -314,7 +338,7 @@ impl Drawing<'_> {
         blocks
     }
 
-    /// What the bar of an arm shows.
+    /// Height of the bar of an arm.
     fn value(&self, figure: &Figure, arm: &ArmSummary) -> Option<f64> {
         let of = figure.of.first()?;
         let value = arm.get(of)?;
@@ -350,7 +374,7 @@ impl Drawing<'_> {
     }
 }
 
-/// A panel: what is in it, and its heading.
+/// A panel: the name for its data, and its heading.
 struct Panel {
     name: String,
     title: String,
@@ -379,7 +403,7 @@ fn names_of(run: &Run, of: &Address) -> Vec<String> {
     parts.iter().map(|part| part.name.clone()).collect()
 }
 
-/// What the axis of a metric is called, which has no unit over that of another arm.
+/// Title of a metric's axis. A ratio to another arm has no unit.
 fn title_of(figure: &Figure) -> String {
     let quantity = figure.of.first().map_or("", |of| &of.quantity);
     match &figure.baseline {
@@ -395,13 +419,13 @@ fn axis_of<'a>(title: &'a str, bands: &[Ribbon]) -> Axis<'a> {
     if least > 0.0 && most >= FAR * least { Axis::log(title) } else { Axis::linear(title) }
 }
 
-/// Whether a rate stands over a round trip in a plane.
+/// Whether a plane shows a rate over a round trip.
 fn is_rate_over_round_trip(figure: &Figure) -> bool {
     let [up, right] = &figure.of[..] else { return false };
     unit_of(&up.quantity) == "Mbit/s" && right.quantity.contains("rtt")
 }
 
-/// The round trip without a queue (ms), and what the bottleneck could have carried (Mbit/s).
+/// The round trip without a queue (ms) and the capacity of the bottleneck (Mbit/s).
 fn optimum(run: &Run) -> Option<(f64, f64)> {
     let rtt = parse_duration(run.parameters.get("bottleneck.rtt")?).ok()?;
     let of_link = |quantity: &str| {
@@ -417,7 +441,7 @@ fn is_series(of: &Address) -> bool {
     SERIES.iter().any(|entry| entry.name == of.quantity && entry.is_of(&of.part))
 }
 
-/// Whether each quantity is of one part, so that its name tells its curve from the others in one panel.
+/// Whether each quantity belongs to one part, so that its name identifies its curve in a shared panel.
 fn is_laid_over(figure: &Figure) -> bool {
     let quantities: BTreeSet<&String> = figure.of.iter().map(|of| &of.quantity).collect();
     quantities.len() == figure.of.len() && figure.of.iter().all(|of| of.name != "*")
@@ -433,13 +457,13 @@ fn place(part: &str, name: &str) -> String {
     }
 }
 
-/// What a quantity over time is called.
+/// Display name of a quantity over time.
 fn label(of: &Address) -> String {
     let entry = SERIES.iter().find(|entry| entry.name == of.quantity);
     entry.map_or_else(|| of.quantity.clone(), |entry| entry.summary.to_string())
 }
 
-/// The unit of a figure over time, or what it counts.
+/// Unit of a figure over time; for a count, the things counted.
 fn unit(figure: &Figure) -> String {
     let quantity = figure.of.first().map_or("", |of| &of.quantity);
     let entry = SERIES.iter().find(|entry| entry.name == quantity);
@@ -499,7 +523,7 @@ mod tests {
         let cells = plans[0].cells();
         let drawing = Drawing { plan: &plans[0], requests: &requests, cells: &cells, points: 100 };
         let mut figure = Figure {
-            kind: Kind::Curve,
+            kind: FigureKind::Curve,
             title: String::new(),
             of: vec!["slowdown_p50".parse().unwrap()],
             facet: None,
@@ -519,6 +543,28 @@ mod tests {
         }
         figure.baseline = None;
         assert_eq!(rows(&figure).len(), 2);
+    }
+
+    #[test]
+    fn a_ribbon_has_its_baseline_in_every_panel() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::create(folder.path()).unwrap();
+        let (experiment, _) = invented_run();
+        let mut runs = Vec::new();
+        for arm in ["kernel", "native"] {
+            let mut experiment = experiment.clone();
+            experiment.arm = arm.into();
+            let evaluation = evaluate(&experiment, &invented_rows(&experiment, 2.0)).unwrap();
+            let id = put(&mut store, &experiment, "emu", &evaluation);
+            runs.push(store.run(id).unwrap());
+        }
+        let requests = Requests::new(&store);
+        let plans = PlanResults::all(&requests, &runs).unwrap();
+        let drawing = Drawing { plan: &plans[0], requests: &requests, cells: &[""], points: 100 };
+        let band = |panel: &str| Ribbon { panel: panel.into(), ..Ribbon::default() };
+        let found = drawing.with_baseline("kernel", vec![band("kernel"), band("native")]);
+        let found: Vec<_> = found.iter().map(|it| (it.panel.as_str(), it.name.as_str())).collect();
+        assert_eq!(found, [("kernel", "kernel"), ("native", "kernel"), ("native", "native")]);
     }
 
     #[test]

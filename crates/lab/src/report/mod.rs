@@ -5,17 +5,17 @@ pub(crate) mod content;
 pub mod figure;
 pub(crate) mod figures;
 pub mod page;
-pub(crate) mod tables;
+pub mod tables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::algorithms::Versions;
 use crate::plan::figures::{Figure, defaults};
 use crate::store::{Run, Store, StoreError};
 use crate::summary::Requests;
+use crate::versions::Versions;
 use content::PlanResults;
 use figure::POINTS_MAX;
 use figures::Drawing;
@@ -28,13 +28,13 @@ const BYTES_MAX: usize = 10_000_000;
 /// Fewest points of a series, reached only by reports of very many runs.
 const POINTS_MIN: usize = 60;
 
-/// Writes `report.html` beside the store of `requests`; gives its path.
+/// Writes `report.html` next to the store of `requests`; returns its path.
 pub fn write(requests: &Requests<'_>) -> anyhow::Result<PathBuf> {
     put(requests.store().folder(), &render(requests)?)
 }
 
-/// Puts a report into `folder`; gives its path.
-pub(crate) fn put(folder: &Path, html: &str) -> anyhow::Result<PathBuf> {
+/// Puts a report into `folder`; returns its path.
+pub fn put(folder: &Path, html: &str) -> anyhow::Result<PathBuf> {
     let path = folder.join(FILE);
     // A reader never sees half a report.
     let partial = folder.join(format!("{FILE}.partial"));
@@ -43,17 +43,15 @@ pub(crate) fn put(folder: &Path, html: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The report as HTML, with as many points a series as fit.
+/// The report as HTML, with as many points per series as fit.
 fn render(requests: &Requests<'_>) -> anyhow::Result<String> {
     let runs = newest_runs(requests.store())?;
     let plans = PlanResults::all(requests, &runs)?;
     fitting(|points| Ok(content::page(requests, &runs, &plans, points)?))
 }
 
-/// The page as HTML that `page` makes with at most so many points a series, as many as fit.
-pub(crate) fn fitting(
-    mut page: impl FnMut(usize) -> anyhow::Result<Page>,
-) -> anyhow::Result<String> {
+/// The page from `page` as HTML, with as many points per series as fit into the size limit.
+pub fn fitting(mut page: impl FnMut(usize) -> anyhow::Result<Page>) -> anyhow::Result<String> {
     let mut points = POINTS_MAX;
     loop {
         let html = page(points)?.render();
@@ -64,9 +62,9 @@ pub(crate) fn fitting(
     }
 }
 
-/// The figures that the plans in `folder` have for themselves, of all their cells; `names` have their colours first, so
-/// that these are the same in all folders.
-pub(crate) fn spanning_figures(
+/// The figures over all cells from the plans in `folder`. `names` get the first colours, so that these are
+/// the same in all folders.
+pub fn spanning_figures(
     folder: &Path,
     points: usize,
     names: &[String],
@@ -90,11 +88,12 @@ pub(crate) fn spanning_figures(
     Ok(blocks)
 }
 
-/// The figures of the report over the store of `requests`, as Vega-Lite documents, each behind the heading of its section.
+/// The figures of the report over the store of `requests`, as Vega-Lite documents, each after the heading of
+/// its section.
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn drawn(requests: &Requests<'_>) -> Result<Vec<(String, page::Figure)>, StoreError> {
+pub fn drawn(requests: &Requests<'_>) -> Result<Vec<(String, page::Chart)>, StoreError> {
     let runs = newest_runs(requests.store())?;
     let plans = PlanResults::all(requests, &runs)?;
     let page = content::page(requests, &runs, &plans, POINTS_MAX)?;
@@ -108,15 +107,15 @@ pub fn drawn(requests: &Requests<'_>) -> Result<Vec<(String, page::Figure)>, Sto
     Ok(figures.collect())
 }
 
-/// Leads from a page in `root` to the report in `folder`.
-pub(crate) fn link_to(folder: &Path, root: &Path) -> Block {
+/// A link from a page in `root` to the report in `folder`.
+pub fn link_to(folder: &Path, root: &Path) -> Block {
     let path = folder.strip_prefix(root).unwrap_or(folder);
     let to = path.join(FILE).display().to_string();
     let text = "All figures, numbers, parameters and runs of this experiment".into();
     Block::Link { text, to }
 }
 
-/// Every run, oldest first, without those in which a version of an algorithm decides that counts no more.
+/// Every run, oldest first, without runs of an algorithm's version that no longer counts.
 pub fn current_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
     let all = store.run_ids()?.into_iter().map(|id| store.run(id));
     let mut runs = all.collect::<Result<Vec<_>, _>>()?;
@@ -125,8 +124,8 @@ pub fn current_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
     Ok(runs)
 }
 
-/// Of every plan, arm, cell, seed and back end the newest valid one of [`current_runs`], or the newest attempt if
-/// none is valid; in the order of the store.
+/// For every plan, arm, cell, seed and back end: the newest valid one of [`current_runs`], else the newest
+/// attempt. In the order of the store.
 pub fn newest_runs(store: &Store) -> Result<Vec<Run>, StoreError> {
     let mut newest: BTreeMap<(String, String, String, u64, String), Run> = BTreeMap::new();
     for run in current_runs(store)? {

@@ -12,12 +12,12 @@ pub struct Page {
     /// One paragraph below it.
     pub lead: String,
     /// The sections in order.
-    pub sections: Vec<Section>,
+    pub sections: Vec<PageSection>,
 }
 
-/// A heading and what stands below it.
+/// A heading and the blocks below it.
 #[derive(Clone, Debug, Default)]
-pub struct Section {
+pub struct PageSection {
     /// Heading of the section.
     pub heading: String,
     /// Contents in order.
@@ -30,46 +30,46 @@ pub enum Block {
     /// A paragraph.
     Text(String),
     /// A table.
-    Table(Table),
+    Table(PageTable),
     /// A figure.
-    Figure(Figure),
+    Figure(Chart),
     /// Preformatted text, folded away under its title.
     Details {
-        /// What the reader clicks on.
+        /// Text to click on.
         title: String,
         /// The text.
         text: String,
     },
-    /// A paragraph that leads to another file.
+    /// A paragraph that links to another file.
     Link {
-        /// What the reader clicks on.
+        /// Text to click on.
         text: String,
         /// The path of the file, relative to the page.
         to: String,
     },
 }
 
-/// A table. Columns of numbers are right-aligned, others left-aligned.
+/// A table. Columns of numbers are right-aligned, all other columns left-aligned.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct PageTable {
     /// Column titles, with the unit.
     pub columns: Vec<String>,
     /// Rows of cells.
     pub rows: Vec<Vec<String>>,
-    /// What the table says, below it.
+    /// The caption below the table.
     pub caption: String,
 }
 
 /// A Vega-Lite document with a caption.
 #[derive(Clone, Debug)]
-pub struct Figure {
-    /// What to see in the figure.
+pub struct Chart {
+    /// The caption: the point of the figure.
     pub caption: String,
     /// The document.
     pub spec: Value,
 }
 
-/// Longest text, in characters, that a cell of a table has in one line.
+/// Longest text of a table cell, in characters, that stays on one line.
 const LINE_MAX: usize = 40;
 const STYLE: &str = include_str!("style.css");
 const SCRIPTS: [&str; 3] = [
@@ -78,8 +78,8 @@ const SCRIPTS: [&str; 3] = [
     include_str!("../../assets/vega-embed.min.js"),
 ];
 
-/// Draws every figure as wide as there is room, with links that save it; a failure is shown in its place and marks the
-/// page, for tests and readers.
+/// Draws every figure as wide as the page allows, with links to save it. A failure is shown in place of the
+/// figure and marks the page, for tests and readers.
 const DRAW: &str = r#"
 const cells = (rows) => {
   const names = [...new Set(rows.flatMap(Object.keys))];
@@ -123,7 +123,7 @@ for (const holder of document.querySelectorAll("[data-figure]")) {
 "#;
 
 impl Page {
-    /// The whole file. Contains no reference that a browser would load.
+    /// The whole file. No reference in it makes a browser load anything.
     pub fn render(&self) -> String {
         let mut html = String::with_capacity(2 << 20);
         let title = escape(&self.title);
@@ -177,7 +177,7 @@ impl Block {
     }
 }
 
-impl Table {
+impl PageTable {
     fn render(&self, html: &mut String) {
         html.push_str("<div class=\"wide\"><table>\n<thead><tr>");
         let text: Vec<bool> = (0..self.columns.len()).map(|column| self.is_text(column)).collect();
@@ -204,14 +204,14 @@ impl Table {
         );
     }
 
-    /// Whether a column holds something that is no number and no `-` for an unknown one.
+    /// Whether a cell of the column is neither a number nor `-`, which marks an unknown number.
     fn is_text(&self, column: usize) -> bool {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.into_iter().any(|cell| cell != "-" && cell.parse::<f64>().is_err())
     }
 }
 
-impl Figure {
+impl Chart {
     fn render(&self, html: &mut String, number: usize) {
         // Inside a script element only `</` and `<!--` could end or nest it: no `<` remains.
         let spec = self.spec.to_string().replace('<', "\\u003c");
@@ -248,17 +248,17 @@ mod tests {
     #[test]
     fn nothing_from_a_plan_becomes_markup() {
         let hostile = "</script><img src=x onerror=alert(1)>\"'&";
-        let table = Table {
+        let table = PageTable {
             columns: vec![hostile.into()],
             rows: vec![vec![hostile.into()]],
             caption: hostile.into(),
         };
         let figure =
-            Figure { caption: hostile.into(), spec: serde_json::json!({ "title": hostile }) };
+            Chart { caption: hostile.into(), spec: serde_json::json!({ "title": hostile }) };
         let details = Block::Details { title: hostile.into(), text: hostile.into() };
         let blocks =
             vec![Block::Text(hostile.into()), Block::Table(table), Block::Figure(figure), details];
-        let section = Section { heading: hostile.into(), blocks };
+        let section = PageSection { heading: hostile.into(), blocks };
         let page = Page { title: hostile.into(), lead: hostile.into(), sections: vec![section] };
         let html = page.render();
         assert!(!html.contains("<img src=x"), "markup came through");
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn columns_of_words_are_left_aligned() {
         let row = |cells: [&str; 3]| cells.map(str::to_string).to_vec();
-        let table = Table {
+        let table = PageTable {
             columns: row(["arm", "p50", "verdict"]),
             rows: vec![row(["a", "1.5", "valid"]), row(["b", "-", "2"])],
             caption: String::new(),

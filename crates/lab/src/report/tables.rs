@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::PlanResults;
-use super::page::{Block, Table};
+use super::page::{Block, PageTable};
 use crate::metrics::statistics::mean;
-use crate::metrics::{LIMITS, Metrics, Part, heading};
+use crate::metrics::{LIMITS, Metrics, OF_CURVES, Part, heading};
 use crate::output::{cell, number, table};
 use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
-use crate::summary::{ArmSummary, STATUS_QUO};
+use crate::summary::ArmSummary;
 
 /// A table.
 pub fn block(columns: &[&str], rows: Vec<Vec<String>>, caption: &str) -> Block {
     let columns = columns.iter().map(|column| column.to_string()).collect();
-    Block::Table(Table { columns, rows, caption: caption.into() })
+    Block::Table(PageTable { columns, rows, caption: caption.into() })
 }
 
 /// The arms in plain words, and the boxes that they have.
@@ -28,7 +28,7 @@ pub fn arms(plan: &PlanResults<'_>) -> Block {
     block(&columns, plan.arms.iter().map(row).collect(), "What is compared.")
 }
 
-/// The summary table; one row an arm and cell.
+/// The summary table: one row for each arm and cell.
 pub fn overview(plan: &PlanResults<'_>) -> Block {
     let summaries: Vec<&ArmSummary> = plan.summaries.iter().collect();
     let (mut columns, mut rows) = table(&summaries);
@@ -42,7 +42,7 @@ pub fn overview(plan: &PlanResults<'_>) -> Block {
                    time and seeds. Slowdown: completion time over the time on an empty path. Gap \
                    closed: how much of the distance from status_quo to in_network_fq an arm \
                    covers, 1 is all of it. Quantiles interpolate between the closest ranks.";
-    Block::Table(Table { columns, rows, caption: caption.into() })
+    Block::Table(PageTable { columns, rows, caption: caption.into() })
 }
 
 /// Medians, 95th and 99th percentiles, accuracy, windows, CPU.
@@ -51,6 +51,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks.extend(completion_times(plan));
     blocks.extend(videos(plan));
     blocks.extend(connections(plan));
+    blocks.extend(curves(plan));
     blocks.extend(queues(plan));
     blocks.extend(accuracy(plan));
     blocks.extend(comparisons(plan));
@@ -59,8 +60,8 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks
 }
 
-/// A table of the metrics `names`, one row a side; rows and columns without any number are left
-/// out, and so is a table without any.
+/// A table of the metrics `names`, one row for each side. Rows and columns without any number are left out,
+/// and so is a table without any.
 fn metric_table<'a>(
     arms: impl Iterator<Item = (String, &'a Metrics)>,
     names: &[&str],
@@ -81,7 +82,7 @@ fn metric_table<'a>(
         std::iter::once(name.clone()).chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
-    (!rows.is_empty()).then(|| Block::Table(Table { columns, rows, caption: caption.into() }))
+    (!rows.is_empty()).then(|| Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
 /// The parts of all arms that `of` names, each with its arm and its name.
@@ -198,7 +199,7 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
 }
 
 fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
-    let others = plan.summaries.iter().filter(|arm| arm.arm != STATUS_QUO);
+    let others = plan.summaries.iter().filter(|arm| !arm.is_baseline);
     metric_table(
         others.map(|arm| (plan.name(arm), &arm.metrics)),
         &[
@@ -213,6 +214,16 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
         ],
         "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
          the slowdown over that of the very same request in the status quo.",
+    )
+}
+
+/// How closely flows follow those of the baseline over time.
+fn curves(plan: &PlanResults<'_>) -> Option<Block> {
+    metric_table(
+        parts(plan, |arm| &arm.flows),
+        &OF_CURVES,
+        "Flows compared with those of the baseline over time. NRMSE: the root mean square of the difference of two \
+         curves, which are means over runs, over the mean of the baseline's.",
     )
 }
 
@@ -289,7 +300,7 @@ fn windows(plan: &PlanResults<'_>) -> Option<Block> {
     let columns = columns.collect();
     let caption = "The bottleneck in the plan's own windows; times count from the window's start. In use is a link \
                    that carries 90 % of its rate, and a queue stands above 30 packets.";
-    (!rows.is_empty()).then(|| Block::Table(Table { columns, rows, caption: caption.into() }))
+    (!rows.is_empty()).then(|| Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
 /// CPU of each process.
@@ -324,7 +335,7 @@ fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
         .then(|| block(&columns, rows, "CPU of each process over the run, in percent of one core."))
 }
 
-/// What is the same in all arms, and exactly what differs.
+/// The parameters common to all arms, and those that differ.
 pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
     let mut by_arm: Vec<(&str, &BTreeMap<String, String>)> = Vec::new();
     for (arm, _) in &plan.arms {
@@ -407,7 +418,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
     let limits =
         LIMITS.iter().map(|limit| vec![limit.name.to_string(), limit.text.to_string()]).collect();
     blocks.push(block(&["limit", "what is allowed"], limits, "What makes a run valid."));
-    // A simulator has no machine to tell of.
+    // A simulation has no machine to describe.
     let has_machine = |run: &&Run| run.host["kernel"].as_str().is_some_and(|it| !it.is_empty());
     if let Some(run) = newest.iter().rfind(has_machine) {
         blocks.extend(machine(run));

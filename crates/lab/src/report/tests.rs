@@ -5,9 +5,9 @@ use forebay_skips::{Need, skip_without};
 use serde_json::json;
 
 use super::figure::{
-    Axis, Point, Ribbon, Series, bars, boxes, curves, heat, intervals, parallel, plane, ribbons,
+    Axis, NamedCurve, Point, Ribbon, bars, boxes, curves, heat, intervals, parallel, plane, ribbons,
 };
-use super::page::{Block, Figure, Page, Section};
+use super::page::{Block, Chart, Page, PageSection};
 use super::*;
 use crate::metrics::testing::{invented_rows, invented_run};
 use crate::metrics::{Transition, evaluate};
@@ -16,7 +16,7 @@ use crate::plan::{Override, Plan};
 use crate::store::testing::put;
 use crate::store::{NewRun, RunKey};
 
-/// What a browser says of a file.
+/// A browser's view of a file.
 struct Seen {
     dom: String,
     log: String,
@@ -59,14 +59,14 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     let order = vec!["status_quo".to_string(), "copa_sfq".to_string()];
     let line = |name: &str, slope: f64| {
         let points = (1..5000).map(|i| (f64::from(i), f64::from(i) * slope)).collect();
-        Series::new(name, points)
+        NamedCurve::new(name, points)
     };
     let panels = [
         line("status_quo", 1.0).in_panel("bottleneck"),
         line("copa_sfq", 0.5).in_panel("bottleneck"),
         line("copa_sfq", 2.0).in_panel("sendbox"),
     ];
-    let distribution = [Series::distribution("copa_sfq", vec![1.0, 1.5, 3.0, 40.0])];
+    let distribution = [NamedCurve::distribution("copa_sfq", vec![1.0, 1.5, 3.0, 40.0])];
     let bar = [("small".to_string(), "copa_sfq".to_string(), 1.1)];
     let boxed = [0.9, 0.97, 1.0, 1.01, 1.4].map(|value| ("copa_sfq".to_string(), value));
     let bands = ["copa_sfq", "status_quo"].map(|name| {
@@ -74,7 +74,7 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
         Ribbon { name: name.into(), panel: name.into(), points }
     });
     let point = |name: &str, panel: &str, at| Point { name: name.into(), panel: panel.into(), at };
-    // Of a trace there is no optimum.
+    // A trace has no optimum.
     let points =
         [point("copa_sfq", "rate", (55.0, 90.0)), point("status_quo", "trace", (140.0, 95.0))];
     let optima = [point("optimum", "rate", (50.0, 96.0))];
@@ -93,9 +93,9 @@ fn every_kind_of_figure_is_drawn_without_a_console_error() {
     ];
     let blocks = figures
         .into_iter()
-        .map(|spec| Block::Figure(Figure { caption: "a figure".into(), spec }))
+        .map(|spec| Block::Figure(Chart { caption: "a figure".into(), spec }))
         .collect();
-    let section = Section { heading: "figures".into(), blocks };
+    let section = PageSection { heading: "figures".into(), blocks };
     let page = Page { title: "test".into(), lead: "test".into(), sections: vec![section] };
     if let Some(seen) = Seen::in_browser(&page.render()) {
         seen.assert_all_drawn(9);

@@ -7,11 +7,12 @@ use rusqlite::{ToSql, Transaction, params, params_from_iter};
 
 use super::{Cell, Column, RunKey, Store, StoreError, samples};
 
-/// The tables of runs but for what was measured over time; each but the first says in `run` which run a row is of.
+/// The tables of runs, without the tables of samples. All but the first have a column `run` with the id of
+/// the run.
 pub const OF_RUNS: [&str; 7] =
     ["runs", "flows", "links", "bundles", "metrics", "transitions", "requests"];
 
-/// What was measured over time; a row of the second says in `series` which row of the first it is of.
+/// The tables of samples. The second has a column `series` with the id of a row of the first.
 pub const OVER_TIME: [&str; 2] = ["series", "samples"];
 
 /// A row of a table: a cell for each of its [`Store::columns`].
@@ -21,12 +22,12 @@ pub type Row = Vec<Cell<'static>>;
 pub type Tables<'a> = BTreeMap<&'a str, Vec<Row>>;
 
 impl Store {
-    /// Takes over runs from the rows of another store, those of the tables [`OF_RUNS`] and, where they are there,
-    /// [`OVER_TIME`]: all or none. Of a run of which this store has a valid attempt it takes what was measured over time
-    /// if that is not there; a run that is valid nowhere stays as it is. Gives how many runs are new.
+    /// Adopts runs from the rows of another store: the tables [`OF_RUNS`] and, if present, [`OVER_TIME`]. All
+    /// are adopted or none. If this store has a valid attempt at a run, it only takes the samples that it
+    /// lacks. A run without a valid attempt in either store stays as it is. Returns the number of new runs.
     ///
     /// # Errors
-    /// A row is none of its table.
+    /// A row does not fit its table.
     pub fn adopt(&mut self, tables: &Tables<'_>) -> Result<usize, StoreError> {
         let [runs, parts @ ..] = OF_RUNS;
         let heads = Columns(self.columns(runs)?);
@@ -68,7 +69,8 @@ impl Store {
         Ok(new.len())
     }
 
-    /// What this store lacks of the runs in `tables`, whose columns are `heads`.
+    /// Selects the runs and the samples in `tables` that this store lacks; `heads` are the columns of the
+    /// runs.
     fn choose<'a>(
         &self,
         heads: &Columns,
@@ -120,21 +122,21 @@ impl Store {
     }
 }
 
-/// What a store lacks of runs that another store has.
+/// Runs and samples that this store lacks.
 struct Chosen<'a> {
-    /// Runs that are new: the id there, the row, and which attempt each is here.
+    /// New runs: the id in the other store, the row, and the number of the attempt in this store.
     new: Vec<(i64, &'a Row, i64)>,
-    /// Runs without what was measured over time: the id here by that there.
+    /// Runs without samples here: the id in this store by the id in the other.
     over_time: BTreeMap<i64, i64>,
 }
 
 /// A quantity over time.
 struct Series {
-    /// The id of its run there.
+    /// Id of its run in the other store.
     run: i64,
     /// Part, its name, and the quantity.
     name: [String; 3],
-    /// As `samples` packs them.
+    /// The values as `samples` packs them.
     packed: Vec<u8>,
 }
 

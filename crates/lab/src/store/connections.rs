@@ -1,4 +1,4 @@
-//! A connection over time, as comparisons of platforms want it: all quantities on one grid.
+//! A connection over time for comparisons of platforms: all quantities on one grid.
 
 use super::{Store, StoreError};
 
@@ -12,23 +12,23 @@ pub struct OverTime {
     pub bins: Vec<Bin>,
 }
 
-/// What a connection did in 100 ms.
+/// Figures of a connection in 100 ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
     /// When the bin begins (s since the start of the run).
     pub at_s: f64,
-    /// Window: mean of what was seen every 10 ms, or as before where nothing was seen.
+    /// Window: mean of the samples every 10 ms; the previous value if there are none.
     pub cwnd_segments: f64,
-    /// Smoothed round trip, likewise; 0 before the first.
+    /// Smoothed round trip, sampled like the window; 0 before the first.
     pub srtt_ms: f64,
     /// Payload that the receiver read.
     pub throughput_mbps: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: f64,
 }
 
 impl OverTime {
-    /// These in bins of `count` each, at least 1; what does not fill one is left out.
+    /// Merges `count` bins into one, at least 1; leaves out an incomplete last bin.
     pub fn in_bins_of(&self, count: usize) -> Self {
         let merged = |bins: &[Bin]| {
             let mean = |of: fn(&Bin) -> f64| bins.iter().map(of).sum::<f64>() / bins.len() as f64;
@@ -45,9 +45,9 @@ impl OverTime {
 }
 
 impl Store {
-    /// The connection `name` of run `id`: the name of its flow, with `#0`, `#1` and so on behind it
-    /// where the flow has several. Without bins if nothing was seen of it: flows of more than
-    /// [`forebay_core::record::SAMPLED_MAX`] connections, and those that are not greedy.
+    /// The connection `name` of run `id`: the name of its flow, followed by `#0`, `#1` and so on if the flow
+    /// has several. Has no bins if the run holds no samples of the connection. This is so for flows of more
+    /// than [`forebay_core::record::SAMPLED_MAX`] connections, and for flows that are not greedy.
     pub fn connection_over_time(&self, id: i64, name: &str) -> Result<OverTime, StoreError> {
         let read = |quantity| self.series(id, "flow", name, quantity);
         let (windows, srtts) = (read("cwnd_segments")?, read("srtt_ms")?);
@@ -79,7 +79,7 @@ impl Store {
     }
 }
 
-/// The bin of a time. Times of bins are sums of tenths, which no float is.
+/// The bin of a time. Times of bins are sums of tenths, which floats represent inexactly.
 fn place(at_s: f64) -> usize {
     (at_s / BIN_S + 1e-6) as usize
 }

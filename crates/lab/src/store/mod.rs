@@ -1,4 +1,4 @@
-//! Results in SQLite: a run is written in one transaction, so nothing half-written is ever seen.
+//! Results in SQLite. A run is written in one transaction, so a reader never sees half a run.
 
 mod adopt;
 mod connections;
@@ -17,21 +17,22 @@ use rusqlite::{Connection, ErrorCode};
 pub use adopt::{OF_RUNS, OVER_TIME, Row, Tables};
 pub use connections::{Bin, OverTime};
 pub use read::{Attempt, RequestKey, Run};
+pub use samples::{NoSamples, unpack};
 pub use tables::{Cell, Column, ColumnKind, TABLES};
 pub use write::{Build, NewRun, RunKey};
 
-/// Number of the schema; a store of another number is refused, not converted.
+/// Number of the schema. A store with another number is refused, not converted.
 const SCHEMA: i64 = 3;
 const SCHEMA_SQL: &str = include_str!("schema.sql");
 /// Name of the database in a folder of results.
 pub const FILE: &str = "results.sqlite";
-/// How long another process may be writing a run: a few megabytes on a slow disk.
+/// Longest wait for another process to write a run: a few megabytes on a slow disk.
 const BUSY: Duration = Duration::from_secs(30);
 
 /// A store that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder or the file in it cannot be made or written.
+    /// The folder, or the file in it, cannot be created or written.
     #[error("{}: {reason}: allowed is a folder that can be made and written", path.display())]
     Folder {
         /// The folder.
@@ -39,7 +40,7 @@ pub enum StoreError {
         /// Why the file cannot be used.
         reason: String,
     },
-    /// There are no results.
+    /// No results in the folder.
     #[error(
         "{}: no {FILE} in it: allowed is a folder that `forebay run`, `bench` or `reproduce` wrote", 
         .0.display()
@@ -56,22 +57,22 @@ pub enum StoreError {
         /// Schema of the file.
         found: i64,
     },
-    /// SQLite refuses.
+    /// An error of SQLite.
     #[error("{FILE}: {0}")]
     Sql(#[from] rusqlite::Error),
-    /// A column does not hold what it should.
+    /// A column has invalid content.
     #[error("{FILE}: {0}")]
     Content(#[from] serde_json::Error),
     /// Samples cannot be packed or unpacked.
     #[error("{FILE}: samples of a series: {0}")]
     Samples(#[from] samples::NoSamples),
-    /// Rows are no rows of this schema.
+    /// Rows do not fit this schema.
     #[error("rows of runs: {0}")]
     Rows(String),
 }
 
 impl StoreError {
-    /// Whether the folder that was named is to blame: exit code 2.
+    /// Whether the named folder is at fault: exit code 2.
     pub const fn is_bad_input(&self) -> bool {
         !matches!(self, Self::Sql(_) | Self::Content(_) | Self::Samples(_))
     }
@@ -84,7 +85,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in `folder`, made if it does not exist.
+    /// Opens the store in `folder`, which is created if absent.
     pub fn create(folder: &Path) -> Result<Self, StoreError> {
         let refused = |reason: String| StoreError::Folder { path: folder.into(), reason };
         std::fs::create_dir_all(folder).map_err(|error| refused(error.to_string()))?;
@@ -94,7 +95,7 @@ impl Store {
         })
     }
 
-    /// Opens the store that exists in `folder`.
+    /// Opens an existing store in `folder`.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         if !folder.join(FILE).is_file() {
             return Err(StoreError::Absent(folder.into()));
@@ -102,11 +103,11 @@ impl Store {
         Self::open_file(folder)
     }
 
-    /// The store in `folder` or, where there is none, those in the folders directly below, in the order of their names: a
-    /// benchmark and a study have a folder an experiment.
+    /// The store in `folder`. If it has none, the stores in the folders directly below, in the order of their
+    /// names: a benchmark and a study have one folder for each experiment.
     ///
     /// # Errors
-    /// There is none, or one of them is not of this version.
+    /// No store exists, or one has another version.
     pub fn all_in(folder: &Path) -> Result<Vec<Self>, StoreError> {
         let absent = || StoreError::Absent(folder.into());
         if folder.join(FILE).is_file() {
@@ -120,7 +121,7 @@ impl Store {
         if folders.is_empty() { Err(absent()) } else { stores.collect() }
     }
 
-    /// A store in no folder, which is gone with this value.
+    /// A store without a folder, dropped with this value.
     pub fn in_memory() -> Result<Self, StoreError> {
         Self::set_up(Connection::open_in_memory()?, Path::new(""))
     }
@@ -153,7 +154,7 @@ impl Store {
     }
 }
 
-/// Whether it is where the file is, or what it is, that SQLite cannot work with.
+/// Whether the location of the file, or its format, keeps SQLite from working with it.
 fn is_of_place(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error_code();
     matches!(code, Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::NotADatabase))

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{RunKey, Store, StoreError, samples};
 use crate::metrics::{Address, Metrics, Outcome, Part, Transition};
 use crate::plan::figures::{Figure, defaults};
+use crate::plan::references::References;
 
 /// A stored run without its requests and samples.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +21,7 @@ pub struct Run {
     pub commit: String,
     /// Which attempt, from 1.
     pub attempt: u32,
-    /// Why it is not valid; empty: it is.
+    /// Why the run is not valid; empty: valid.
     pub invalid: Vec<String>,
     /// Every key of the plan as resolved.
     pub parameters: BTreeMap<String, String>,
@@ -44,29 +45,46 @@ impl Run {
         self.invalid.is_empty()
     }
 
-    /// The metric at `address`, of all parts their mean.
+    /// The metric at `address`; for several parts, their mean.
     pub fn get(&self, address: &Address) -> Option<f64> {
         address.find(&self.metrics, [&self.flows, &self.links, &self.bundles])
     }
 
-    /// The box that ended the run before its time, and how; such a run is valid, and counts against it.
+    /// The box that died during the run, and how. Such a run is valid, and counts against the box.
     pub fn died(&self) -> Option<&str> {
         self.host["died"].as_str()
     }
 }
 
-/// What the store has of an attempt at a run.
+/// An attempt at a run in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Row in the store.
     pub id: i64,
-    /// The run may be used.
+    /// The run is valid.
     pub valid: bool,
     /// The harness could not make the run at all.
     pub failed: bool,
 }
 
-/// What makes a request of one run the same as one of another: flow and place in the schedule.
+/// Arms with their summaries.
+type Arms = Vec<(String, String)>;
+
+/// The column `arms` of the table `plans`.
+fn read_arms(text: &str) -> Result<(Arms, References), StoreError> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Column {
+        Arms(Arms),
+        Named { arms: Arms, references: References },
+    }
+    Ok(match serde_json::from_str(text)? {
+        Column::Arms(arms) => (arms, References::default()),
+        Column::Named { arms, references } => (arms, references),
+    })
+}
+
+/// Identifies a request across runs: flow, and place in the schedule.
 pub type RequestKey = (String, u32);
 
 impl Store {
@@ -99,7 +117,7 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The rows of a measurement of platforms, in the order in which they were put, in JSON.
+    /// The rows of a measurement of platforms, in the order of insertion, in JSON.
     pub fn trials(&self, measurement: &str) -> Result<Vec<String>, StoreError> {
         let mut query = self
             .connection
@@ -108,7 +126,7 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// How long a run of `plan` on `backend` took (s): the mean of those that are valid.
+    /// Duration of a run of `plan` on `backend` (s): the mean of the valid ones.
     pub fn wall_s(&self, plan: &str, backend: &str) -> Result<Option<f64>, StoreError> {
         let mean = "SELECT avg(json_extract(host, '$.wall_s')) FROM runs \
                     WHERE plan = ?1 AND backend = ?2 AND valid";
@@ -124,11 +142,7 @@ impl Store {
     }
 
     /// Title, description and arms with their summaries of a plan.
-    #[allow(clippy::type_complexity)]
-    pub fn plan(
-        &self,
-        name: &str,
-    ) -> Result<Option<(String, String, Vec<(String, String)>)>, StoreError> {
+    pub fn plan(&self, name: &str) -> Result<Option<(String, String, Arms)>, StoreError> {
         let row: Option<(String, String, String)> = self
             .connection
             .query_row(
@@ -137,11 +151,19 @@ impl Store {
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
             )
             .optional()?;
-        row.map(|(title, description, arms)| Ok((title, description, serde_json::from_str(&arms)?)))
+        row.map(|(title, description, arms)| Ok((title, description, read_arms(&arms)?.0)))
             .transpose()
     }
 
-    /// What the report draws of a plan; the default figures where nobody has said.
+    /// The reference arms that a plan names.
+    pub fn references(&self, plan: &str) -> Result<References, StoreError> {
+        let select = "SELECT arms FROM plans WHERE name = ?1";
+        let arms: Option<String> =
+            self.connection.query_row(select, [plan], |row| row.get(0)).optional()?;
+        Ok(arms.map(|arms| read_arms(&arms)).transpose()?.unwrap_or_default().1)
+    }
+
+    /// The figures for the report of a plan; the default ones if the store has none.
     pub fn figures(&self, plan: &str) -> Result<Vec<Figure>, StoreError> {
         let mut query = self.connection.prepare("SELECT figures FROM figures WHERE plan = ?1")?;
         let text: Option<String> = query.query_row([plan], |row| row.get(0)).optional()?;
@@ -237,7 +259,7 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// One quantity over time; empty if the run has none of that name.
+    /// One quantity over time; empty if the run has no such quantity.
     pub fn series(
         &self,
         id: i64,
@@ -254,7 +276,7 @@ impl Store {
         Ok(packed.map_or(Ok(Vec::new()), |packed| samples::unpack(&packed))?)
     }
 
-    /// The changes of the states of a run's bundles, each bundle's in order of time.
+    /// The changes of state of a run's bundles, in order of time for each bundle.
     pub fn transitions(&self, id: i64) -> Result<Vec<Transition>, StoreError> {
         let mut query = self.connection.prepare_cached(
             "SELECT bundle, at_s, state, reason FROM transitions WHERE run = ?1 ORDER BY number",

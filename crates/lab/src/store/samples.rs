@@ -1,11 +1,12 @@
-//! The samples of a series in one value. A row each would be several times as large, and take longer to write than a
-//! simulation takes.
+//! The samples of a series in one value. A row for each sample would be several times as large, and take
+//! longer to write than a simulation takes.
 //!
 //! ```text
 //! number of samples, u32 | LZ4 block of the first bytes of all words, then of all second bytes, ..
 //! words: steps of time in ns, i64, then values, f64                                    (all little-endian)
 //! ```
-//! Bytes of one place lie together because they are alike: those of even steps, of whole numbers and of exponents.
+//! Bytes at the same place in their words are stored together because they are alike: those of equal steps,
+//! of whole numbers and of exponents.
 
 use lz4_flex::block::{compress, decompress};
 
@@ -14,12 +15,12 @@ const PLACES: usize = 8;
 /// Most samples of a series: one each 100 us for an hour and a half.
 const SAMPLES_MAX: usize = 1 << 26;
 
-/// What cannot be samples, and why.
+/// Why bytes are not samples.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NoSamples(String);
 
-/// Packs samples: seconds since the start, in whole ns, and the value. At most 2^26 of them.
+/// Packs samples: seconds since the start, rounded to whole ns, and the value. At most 2^26 samples.
 pub fn pack(samples: &[(f64, f64)]) -> Result<Vec<u8>, NoSamples> {
     if samples.len() > SAMPLES_MAX {
         return Err(NoSamples(format!("{}: allowed are {SAMPLES_MAX}", samples.len())));
@@ -37,7 +38,7 @@ pub fn pack(samples: &[(f64, f64)]) -> Result<Vec<u8>, NoSamples> {
     Ok(packed)
 }
 
-/// Unpacks them again; an error if `packed` is not what [`pack`] gives.
+/// Unpacks samples; an error if `packed` is not output of `pack`.
 pub fn unpack(packed: &[u8]) -> Result<Vec<(f64, f64)>, NoSamples> {
     let (head, block) =
         packed.split_first_chunk().ok_or_else(|| NoSamples("no number of them".into()))?;

@@ -3,7 +3,8 @@ CREATE TABLE plans (
     name TEXT PRIMARY KEY,
     title TEXT NOT NULL,
     description TEXT NOT NULL,    -- with what the user's overrides replace
-    arms TEXT NOT NULL            -- JSON: [[name, summary], ..] in the plan's order
+    arms TEXT NOT NULL            -- JSON: [[name, summary], ..] in the plan's order; {"arms": that, "references": ..}
+                                  -- where the plan names reference arms
 ) STRICT;
 
 -- What the report draws.

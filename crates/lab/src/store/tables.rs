@@ -1,4 +1,4 @@
-//! The tables as exports have them: rows of cells under named columns.
+//! The tables in the form of an export: rows of cells under named columns.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use rusqlite::types::ValueRef;
 
 use super::{Store, StoreError, samples};
 
-/// What an export calls the samples of series, which are no table of their own.
+/// Name in exports of the samples of series; the database has no table for them.
 const SAMPLES: &str = "samples";
 
 /// The tables, in the order of an export.
@@ -28,22 +28,22 @@ pub const TABLES: [&str; 12] = [
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Name, which ends in the unit where there is one.
+    /// Name; it ends in the unit if there is one.
     pub name: String,
-    /// What its cells hold.
+    /// Type of its cells.
     pub kind: ColumnKind,
-    /// Some of its cells may hold nothing.
+    /// Some of its cells may be empty.
     pub is_optional: bool,
 }
 
 impl Column {
-    /// A column all cells of which hold something.
+    /// A column without empty cells.
     pub fn new(name: &str, kind: ColumnKind) -> Self {
         Self { name: name.into(), kind, is_optional: false }
     }
 }
 
-/// What the cells of a column hold.
+/// Type of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Whole numbers of 64 bits.
@@ -54,10 +54,10 @@ pub enum ColumnKind {
     Text,
 }
 
-/// A value of a row, as its column says.
+/// A value of a row; its type is the column's.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<'a> {
-    /// There is none.
+    /// No value.
     Nothing,
     /// A whole number.
     Integer(i64),
@@ -75,7 +75,7 @@ impl Store {
             let real = ["at_s", "value"].map(|name| Column::new(name, ColumnKind::Real));
             return Ok(whole.into_iter().chain(real).collect());
         }
-        // A key is never null, whatever its column says.
+        // A primary key is never null, even if its column is declared nullable.
         let mut query = self.connection.prepare(
             "SELECT name, type, \"notnull\" OR pk FROM pragma_table_info(?1) \
              WHERE type <> 'BLOB' ORDER BY cid",
@@ -91,8 +91,8 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Calls `visit` with every row of `table`, one of [`TABLES`]: a cell for each of its columns. What `visit`
-    /// refuses ends it.
+    /// Calls `visit` with every row of `table`, one of [`TABLES`]: a cell for each of its columns. An error
+    /// of `visit` ends the iteration.
     pub fn rows<E: From<StoreError>>(
         &self,
         table: &str,

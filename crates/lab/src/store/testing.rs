@@ -6,7 +6,7 @@ use super::{NewRun, RunKey, Store};
 use crate::metrics::Evaluation;
 use crate::plan::Experiment;
 
-/// Puts a first attempt at `experiment` on `backend`; gives its id.
+/// Puts a first attempt at `experiment` on `backend`; returns its id.
 pub fn put(
     store: &mut Store,
     experiment: &Experiment,

@@ -120,7 +120,7 @@ fn rows_of<const N: usize>(store: &Store, tables: [&'static str; N]) -> Tables<'
     tables.map(rows).into()
 }
 
-/// The rows of all that `adopt` takes.
+/// The rows of all tables that `adopt` takes.
 fn all_rows_of(store: &Store) -> Tables<'static> {
     let mut rows = rows_of(store, OF_RUNS);
     rows.extend(rows_of(store, OVER_TIME));
@@ -148,14 +148,14 @@ fn runs_of_another_store_are_taken_over_once_and_whole() {
     assert_eq!(2 * samples(&here), 3 * samples(&there));
     assert_eq!(here.adopt(&all_rows_of(&there)).unwrap(), 0);
     assert_eq!(2 * samples(&here), 3 * samples(&there));
-    // What was not valid is there for as long as nothing better is known.
+    // An invalid attempt stays until a valid one follows.
     let mut later = Store::in_memory().unwrap();
     put(&mut later, 1, 1, &[]);
     assert_eq!(here.adopt(&rows_of(&later, OF_RUNS)).unwrap(), 1);
     let attempts = here.attempts(&key(1)).unwrap();
     assert_eq!(attempts.iter().map(|it| it.valid).collect::<Vec<_>>(), [false, true]);
     assert_eq!(here.run(attempts[1].id).unwrap().attempt, 2);
-    // What was measured over time may come later.
+    // Samples may be adopted later.
     let (_, evaluation) = invented_run();
     let series = &evaluation.series[0];
     let Series { part, name, quantity, .. } = series;

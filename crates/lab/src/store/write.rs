@@ -1,28 +1,30 @@
 //! Writing runs.
 
+use forebay_core::traffic::Schedule;
 use rusqlite::{Transaction, params};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{Store, StoreError, samples};
 use crate::metrics::{Evaluation, Metrics};
+use crate::plan::references::References;
 use crate::plan::{Experiment, Plan};
 
-/// What a program was built from.
+/// Sources of a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Build {
     /// Commit, for people.
     pub commit: &'static str,
-    /// Digest of the sources that simulations pass.
+    /// Digest of the sources behind simulations.
     pub sim: &'static str,
-    /// Digest of the sources that runs on the testbed pass, and trials of platforms.
+    /// Digest of the sources behind runs on the testbed and trials of platforms.
     pub emu: &'static str,
-    /// Digest of the sources that runs of ns-3 pass.
+    /// Digest of the sources behind runs of ns-3.
     pub ns3: &'static str,
 }
 
 impl Build {
-    /// Digest of the sources that runs of `backend` pass.
+    /// Digest of the sources behind runs of `backend`.
     pub fn sources(&self, backend: &str) -> &'static str {
         match backend {
             "sim" => self.sim,
@@ -32,7 +34,7 @@ impl Build {
     }
 }
 
-/// What makes two runs the same: all that can influence them.
+/// Key of a run: everything that can influence it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunKey {
     /// Name of the plan.
@@ -45,8 +47,8 @@ pub struct RunKey {
     pub seed: u64,
     /// Back end.
     pub backend: String,
-    /// Digest of the sources that the back end's runs pass, and behind it the name and version of what runs them
-    /// if that is not ours.
+    /// Digest of the sources behind the back end's runs, then name and version of the external program, if
+    /// any.
     pub sources: String,
     /// Every number of the experiment.
     pub experiment_sha256: String,
@@ -66,7 +68,7 @@ impl RunKey {
         }
     }
 
-    /// SHA-256 over all of the key, in hex: what the run is called where there are no columns for it.
+    /// SHA-256 over all of the key, in hex: name of the run where the fields have no columns.
     pub fn digest(&self) -> String {
         let Self { plan, arm, cell, seed, backend, sources, experiment_sha256 } = self;
         let parts = json!([plan, arm, cell, seed, backend, sources, experiment_sha256]);
@@ -79,29 +81,33 @@ impl RunKey {
 pub struct NewRun<'a> {
     /// Key of the run.
     pub key: &'a RunKey,
-    /// What was run.
+    /// The experiment that was run.
     pub experiment: &'a Experiment,
     /// Commit of the program.
     pub commit: &'a str,
     /// Which attempt, from 1.
     pub attempt: u32,
-    /// What is known of it.
+    /// Evaluation of the run.
     pub evaluation: &'a Evaluation,
     /// The machine and every wall-clock figure.
     pub host: &'a Value,
 }
 
 impl Store {
-    /// Remembers what a plan says of itself, for reports.
+    /// Stores a plan's title, description and arms, for reports.
     pub fn put_plan(&mut self, plan: &Plan) -> Result<(), StoreError> {
         let with = plan.replacements().into_iter().map(|clause| format!("With {clause}."));
         let description: Vec<String> =
             std::iter::once(plan.description.clone()).chain(with).collect();
         let arms: Vec<[&str; 2]> =
             plan.arms.iter().map(|arm| [arm.name.as_str(), arm.summary.as_str()]).collect();
+        let arms = match &plan.references {
+            references if *references == References::default() => json!(arms),
+            references => json!({ "arms": arms, "references": references }),
+        };
         self.connection.execute(
             "INSERT OR REPLACE INTO plans VALUES (?1, ?2, ?3, ?4)",
-            params![plan.name, plan.title, description.join(" "), json!(arms).to_string()],
+            params![plan.name, plan.title, description.join(" "), arms.to_string()],
         )?;
         self.connection.execute(
             "INSERT OR REPLACE INTO figures VALUES (?1, ?2)",
@@ -119,7 +125,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a run, all of it or nothing; gives its id.
+    /// Writes a run, all or nothing; returns its id.
     pub fn put_run(&mut self, run: &NewRun<'_>) -> Result<i64, StoreError> {
         let transaction = self.connection.transaction()?;
         let id = put_head(&transaction, run)?;
@@ -170,13 +176,11 @@ fn put_head(db: &Transaction<'_>, run: &NewRun<'_>) -> Result<i64, StoreError> {
 }
 
 fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(), StoreError> {
-    for flow in &experiment.flows {
+    for (place, flow) in experiment.flows.iter().enumerate() {
         let bundle = experiment
             .bundles
             .iter()
             .find(|bundle| bundle.pair == flow.pair && bundle.reversed == flow.reversed);
-        // A schedule that could not be drawn would have been refused with the plan.
-        let schedule = experiment.schedule(flow).ok().flatten();
         db.execute(
             "INSERT INTO flows VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![
@@ -185,17 +189,17 @@ fn put_parts(db: &Transaction<'_>, id: i64, experiment: &Experiment) -> Result<(
                 flow.pair,
                 bundle.map(|bundle| &bundle.name),
                 flow.cc_name(),
-                schedule.map(|schedule| schedule.hash()),
+                experiment.schedule_at(place).map(Schedule::hash),
             ],
         )?;
     }
-    for (name, link) in experiment.links() {
+    for link in experiment.links() {
         db.execute(
             "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5)",
             params![
                 id,
-                name,
-                link.rate.map(|rate| rate.as_mbit_per_sec_f64()),
+                link.name,
+                link.rate().map(|rate| rate.as_mbit_per_sec_f64()),
                 link.delay.as_secs_f64() * 1e3,
                 link.qdisc.to_string(),
             ],

@@ -1,13 +1,13 @@
-//! How many of the sites that send a flow are better off in an arm than in the one without boxes, and how many worse.
+//! How many of the sites that send a flow are better off in an arm than without boxes, and how many worse.
 //!
 //! ```text
 //! c = ln(s / s_quo)                            change of a site, s: geometric mean of its slowdowns
-//! d = max(ln 1.05, Q95 |ln(s_again / s_quo)|)  what chance makes of most sites
+//! d = max(ln 1.05, Q95 |ln(s_again / s_quo)|)  change of most sites by chance
 //! better: c < -d          worse: c > d
 //! ```
-//! Sites and requests of both arms are the same, and yet hardly any site fares the same: one packet that comes at
-//! another time changes who meets whom at every link. So two arms without boxes, which differ by no more, say what
-//! counts as a change.
+//! Sites and requests are the same in both arms, yet hardly any site has the same result: one packet at
+//! another time changes which packets meet at every link. The difference between two arms without boxes is
+//! chance alone, so it defines the least change that counts.
 
 use super::{ArmSummary, Part};
 use crate::metrics::OF_A_SITE;
@@ -15,11 +15,11 @@ use crate::metrics::statistics::{Sorted, mean};
 
 /// Least change that counts, as a share of the slowdown.
 const CHANGE_MIN: f64 = 0.05;
-/// Share of the sites that chance changes by less than what counts.
+/// Share of the sites whose change by chance is below the threshold.
 const BY_CHANCE: f64 = 0.95;
 
-/// Adds to the flows of `arm` the shares of their sites that are better and worse off than in `without`, and what chance
-/// makes of most of them where `again` has the same once more.
+/// Adds to the flows of `arm` the shares of their sites that are better and worse off than in `without`. If
+/// `again` repeats `without`, also adds the change of most sites by chance.
 pub(super) fn compare(arm: &mut ArmSummary, without: &ArmSummary, again: Option<&ArmSummary>) {
     for flow in &mut arm.flows {
         let noise = again.and_then(|again| noise(&flow.name, without, again));
@@ -35,13 +35,13 @@ pub(super) fn compare(arm: &mut ArmSummary, without: &ArmSummary, again: Option<
     }
 }
 
-/// The logarithm of the change that all but a few of the sites of the flow `name` stay within by chance.
+/// The logarithm of the change by chance that most sites of the flow `name` do not exceed.
 fn noise(name: &str, without: &ArmSummary, again: &ArmSummary) -> Option<f64> {
     let flow = again.flows.iter().find(|it| it.name == name)?;
     Sorted::new(changes(flow, without).into_iter().map(f64::abs)).quantile(BY_CHANCE)
 }
 
-/// The logarithm of the slowdown of each site that sends `flow` over that in `without`.
+/// The logarithm of the ratio of each site's slowdown to its slowdown in `without`.
 fn changes(flow: &Part, without: &ArmSummary) -> Vec<f64> {
     let Some(quo) = without.flows.iter().find(|it| it.name == flow.name) else { return Vec::new() };
     let of_site = |(name, with): (&String, &f64)| {
@@ -55,9 +55,10 @@ fn changes(flow: &Part, without: &ArmSummary) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use crate::summary::{AGAIN, STATUS_QUO, baselines};
+    use crate::plan::references::{AGAIN, STATUS_QUO};
+    use crate::summary::baselines;
 
-    /// An arm with a flow of which each of `sites` has this slowdown.
+    /// An arm with a flow; each of `sites` has this slowdown.
     fn arm<'a>(sites: impl IntoIterator<Item = (&'a str, f64)>) -> ArmSummary {
         let site = |(site, value): (&str, f64)| (format!("{OF_A_SITE}{site}]"), value);
         let metrics = Metrics(sites.into_iter().map(site).collect());
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn sites_are_compared_each_with_itself() {
         let without = arm([("1-3", 2.0), ("1-7", 2.0), ("2-3", 4.0), ("2-8", 1.0)]);
-        // One has halved, one has hardly changed, and one has doubled; the last has sent nothing.
+        // One has halved, one has hardly changed, and one has doubled; the last sent nothing.
         let mut with = arm([("1-3", 1.0), ("1-7", 2.05), ("2-3", 8.0)]);
         compare(&mut with, &without, None);
         for metric in ["sites_better", "sites_worse"] {
@@ -91,7 +92,7 @@ mod tests {
             arm(names.iter().enumerate().map(|(site, name)| (name.as_str(), 2.0 * change(site))))
         };
         let without = each(&|_| 1.0);
-        // Changes of up to 22 %, all but one of them of up to 21 %.
+        // Changes of up to 22 %; all but one are at most 21 %.
         let again = each(&|site| (0.01 * site as f64).exp());
         let with = each(&|site| [1.15, 1.25, 0.8].get(site).copied().unwrap_or(1.0));
         let shares = |again: Option<&ArmSummary>| {

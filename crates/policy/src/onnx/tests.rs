@@ -53,7 +53,8 @@ fn model_with(inputs: &[Vec<u8>], nodes: &[Vec<u8>], initializers: &[Vec<u8>]) -
     [integer(1, 8), bytes(7, &graph), bytes(8, &integer(2, 17))].concat()
 }
 
-/// Two layers: the first adds what the observation says of being known, the second halves and bounds it.
+/// Two layers: the first weighs the flag that the last feature is known, the second halves and bounds
+/// the mean.
 pub fn policy() -> Vec<u8> {
     let mut weights = [0.0; 2 * WIDTH];
     // Two outputs, each of a row of weights, as PyTorch writes them.
@@ -164,7 +165,7 @@ fn inputs_that_nothing_would_be_made_of_are_refused_by_name() {
     let text = error(&model_with(&two, &nodes, &[]));
     assert_eq!(text, "model: the input mask: allowed is one input, here x");
     assert_eq!(error(&model_with(&[], &nodes, &[])), "model: no input: allowed is one input");
-    // As older models list what is constant.
+    // As older models list constants.
     let constant = [tensor("mask", &[1], &[0.0])];
     assert!(read(&model_with(&two, &nodes, &constant)).is_ok());
     let with = |op_type: &str, inputs: &[&str], attributes: &[Vec<u8>]| {
@@ -197,7 +198,7 @@ fn models_that_are_broken_or_of_other_kinds_are_refused() {
     let wide = [node("Concat", &["x"; 257], "y", &[])];
     let text = error(&model(&wide, &[]));
     assert_eq!(text, "model: a node of 257 inputs: allowed is at most 256");
-    // Of a tensor of ever so many dimensions their number is told.
+    // The message gives the number of dimensions, however many a tensor has.
     let deep = [tensor("w", &[1; 1000], &[0.0])];
     assert!(error(&model(&nodes, &deep)).starts_with("model: a tensor of 1000 dimensions: "));
     let twice = [tensor("w", &[1], &[0.0]), tensor("w", &[1], &[0.0])];

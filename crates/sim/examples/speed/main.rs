@@ -1,6 +1,6 @@
-//! Runs one of the scenarios again and again and prints what each run cost, as a line of JSON; or
-//! compares how runs in parallel scale with how a loop of arithmetic scales, and fails where they scale
-//! worse than asked.
+//! Runs one scenario repeatedly and prints the cost of each run as a line of JSON. Or compares the
+//! scaling of parallel runs with the scaling of an arithmetic loop, and fails if the runs scale worse
+//! than required.
 //!
 //! ```text
 //! cargo run --release -p forebay-sim --example speed -- b2 5
@@ -77,7 +77,7 @@ fn clock_ns(clock: ClockId) -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// Most memory that this process has had.
+/// Peak memory of this process (MB).
 fn peak_mb() -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,4 +1,4 @@
-//! How much faster two threads are than one, at simulations and at a loop that needs no memory.
+//! Speed-up of two threads over one, for simulations and for a loop without memory accesses.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,13 +8,14 @@ use nix::time::ClockId;
 
 use crate::{clock_ns, scenarios};
 
-/// Parts that the runs are done in, by turns with the loop: the machine is not the same all the time.
+/// Number of parts of the runs, alternating with the loop, since the machine's speed varies over
+/// time.
 const PARTS: u32 = 5;
-/// What simulations must gain from a second thread, as a share of what the loop gains.
+/// Least gain of simulations from a second thread, as a share of the loop's gain.
 const LEAST_SHARE: f64 = 0.9;
 
 /// Runs B1 `runs` times on one thread, as often on two, and a loop of about the same time in between.
-/// Says whether the median part scales as it must.
+/// Returns whether the median part scales as required.
 pub fn compare(runs: u32) -> bool {
     let runs = (runs / PARTS).max(1);
     let plan = scenarios::rate_step();
@@ -48,7 +49,7 @@ pub fn compare(runs: u32) -> bool {
     scales
 }
 
-/// Time that `threads` take to do `work` `runs` times, each taking the next when it is done.
+/// Time that `threads` take to do `work` `runs` times; a free thread takes the next one.
 fn elapsed_s(threads: u32, runs: u32, work: impl Fn() + Sync) -> f64 {
     let next = AtomicU32::new(0);
     let before_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
@@ -64,8 +65,8 @@ fn elapsed_s(threads: u32, runs: u32, work: impl Fn() + Sync) -> f64 {
     (clock_ns(ClockId::CLOCK_MONOTONIC) - before_ns) as f64 * 1e-9
 }
 
-/// About as long as a run of B1. Four independent chains: where two threads share a core, they
-/// are as much in each other's way here as simulations are; a single chain would leave room.
+/// About as long as a run of B1. There are four independent chains: if two threads share a core, they
+/// slow each other down as much as simulations do. A single chain would leave room.
 fn spin() {
     let mut chains = black_box([1_u64, 2, 3, 4]);
     for _ in 0..4_000_000_u32 {

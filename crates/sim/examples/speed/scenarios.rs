@@ -1,14 +1,14 @@
-//! The simulations whose speed is measured, here and beside ns-3 (`benches/ns3`).
+//! The simulations for speed measurements, here and for comparison with ns-3 (`benches/ns3`).
 
-use forebay_core::link;
 use forebay_core::random::Streams;
 use forebay_core::spec::{Spec, Value};
 use forebay_core::traffic::{Receiving, Request, Source};
 use forebay_core::units::{ByteCount, Duration, Rate, Ratio};
-use forebay_sim::network::{self, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::Link;
+use forebay_sim::network::{self, Hop, Network, Opener, Traffic};
 use forebay_sim::{Change, Dumbbell, Flow, Requests, Simulation, Stack, Tcp};
 
-/// A simulation and the requests that are made in it.
+/// A simulation and its requests.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The network.
@@ -23,7 +23,7 @@ impl From<Dumbbell> for Scenario {
 }
 
 impl Scenario {
-    /// Runs to the end. Where requests are made, flow 0 has a connection for each.
+    /// Runs to the end. With requests, flow 0 has a connection for each.
     pub fn run(&self) -> (Simulation, Requests) {
         let mut simulation = Simulation::new(&self.network).expect("a valid scenario");
         let mut requests = Requests::default();
@@ -38,7 +38,7 @@ impl Scenario {
     }
 }
 
-/// B1, ccperf #60: one NewReno flow, 64 Mbit/s, from 5 s on 16 Mbit/s.
+/// B1, ccperf #60: one NewReno flow over 64 Mbit/s, 16 Mbit/s from 5 s on.
 pub fn rate_step() -> Dumbbell {
     let rate = Some(Rate::from_mbit_per_sec(16));
     let at = Duration::from_secs(5);
@@ -52,13 +52,13 @@ pub fn rate_step() -> Dumbbell {
     }
 }
 
-/// B2: `flows` NewReno flows over 1 Gbit/s, 40 ms and a bandwidth-delay product of queue.
+/// B2: `flows` NewReno flows over 1 Gbit/s, 40 ms and a queue of one bandwidth-delay product.
 pub fn many(flows: usize, stop: Duration) -> Dumbbell {
     Dumbbell { stop, ..dumbbell(flows, "newreno") }
 }
 
-/// `flows` NewReno flows over 10 Gbit/s and 40 ms, for a cost that depends on their number: with
-/// 10,000 each has a window of a few segments.
+/// `flows` NewReno flows over 10 Gbit/s and 40 ms, to measure the cost of their number. With 10,000, each
+/// has a window of a few segments.
 pub fn crowd(flows: usize, stop: Duration) -> Dumbbell {
     let rate = Rate::from_mbit_per_sec(10_000);
     Dumbbell { rate, qdisc: fifo(33_000), stop, ..dumbbell(flows, "newreno") }
@@ -73,11 +73,12 @@ pub fn overshoot(stop: Duration) -> Dumbbell {
     Dumbbell { stop, qdisc: fifo(1000), stack, ..base }
 }
 
-/// B3: 84 Mbit/s of requests, each over a Cubic connection of its own that the sender opens, 2622 a second
-/// over 96 Mbit/s and 50 ms.
+/// B3: 84 Mbit/s of requests over 96 Mbit/s and 50 ms. There are 2622 requests a second, each over its own
+/// Cubic connection that the sender opens.
 pub fn requests(stop: Duration) -> Scenario {
     let rtt = Duration::from_millis(50);
-    let config = link::Config::at_rate(Rate::from_mbit_per_sec(96), Duration::ZERO);
+    let rate = Rate::from_mbit_per_sec(96);
+    let links = vec![Link::at_rate("bottleneck", rate, Duration::ZERO, fifo(400))];
     let flow = network::Flow {
         cc: Spec::named("cubic"),
         traffic: Traffic::Messages(Opener::Sender),
@@ -91,15 +92,8 @@ pub fn requests(stop: Duration) -> Scenario {
         data: vec![Hop::Link(0), Hop::Delay(rtt / 2)],
         back: vec![Hop::Delay(rtt / 2)],
     };
-    let network = Network {
-        stop,
-        seed: 1,
-        stack: Stack::NS3,
-        links: vec![Link::new("bottleneck", config, fifo(400))],
-        bundles: Vec::new(),
-        uplinks: Vec::new(),
-        flows: vec![flow],
-    };
+    let network = Network::of_links(stop, 1, Stack::NS3, links);
+    let network = Network { flows: vec![flow], ..network };
     Scenario { network, schedule: schedule(stop) }
 }
 
@@ -119,8 +113,8 @@ fn schedule(stop: Duration) -> Vec<Request> {
     times.take_while(|at| *at < stop).map(request).collect()
 }
 
-/// Nine of ten log-uniform over 200 B to 5 kB, the tenth Pareto with exponent 1 over 5 kB to 1 MB; `unit`
-/// is 0 to 1.
+/// Nine of ten are log-uniform over 200 B to 5 kB, and the tenth is Pareto with exponent 1 over 5 kB to 1
+/// MB. `unit` is 0 to 1.
 fn request_bytes(unit: f64) -> ByteCount {
     let bytes = if unit < 0.9 {
         200.0 * libm::pow(25.0, unit / 0.9)

@@ -1,15 +1,15 @@
 //! Planned events: integer time, and a total order of (time, order of planning).
 //!
-//! Sources that produce events in order of time (a link, a delay line) keep them in a ring of their
-//! own and have at most one pending entry here, and so has each timer. So a dumbbell of 16 flows has
-//! well under 64 pending entries, most of them timers that lie far away.
+//! A link or a delay line produces events in order of time. It keeps them in its own ring and has at most one
+//! pending entry here, and so does each timer. Therefore a dumbbell of 16 flows has well under 64 pending
+//! entries; most are timers far ahead.
 //!
 //! ```text
-//!  near   sorted, at most 32: what is planned falls between the last few      (near.rs)
+//!  near   sorted, at most 32: a new event belongs between the last few        (near.rs)
 //!  ────── horizon: all of near before, all of the wheel at or after it ──────
 //!  far    wheel: a place by time alone, whatever their number                 (wheel.rs)
 //! ```
-//! Neither part compares insertion numbers: both keep what has the same time in order of arrival.
+//! Neither part compares insertion numbers: both keep events of equal time in order of arrival.
 
 mod near;
 mod wheel;
@@ -19,16 +19,16 @@ use forebay_core::units::Timestamp;
 use self::near::Near;
 use self::wheel::Wheel;
 
-/// What happens next. The number is an index: of the connection, the source, the link or the line.
+/// The kind of an event. The number is an index of the connection, the source, the link or the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A connection begins.
     Start(u32),
     /// A link has sent a packet.
     Departure(u32),
-    /// A link's queue wants to be asked again.
+    /// A link's queue asked to be called again.
     Queue(u32),
-    /// The first packet of a delay line has come through.
+    /// The first packet of a delay line has reached its end.
     Line(u32),
     /// A link may have held a packet back for long enough.
     Held(u32),
@@ -36,7 +36,7 @@ pub(crate) enum Event {
     Rto(u32),
     /// A paced sender may send again.
     Pacing(u32),
-    /// An algorithm wants to be called without an acknowledgement.
+    /// An algorithm asked to be called without an acknowledgement.
     Algorithm(u32),
     /// A delayed acknowledgement may be due.
     DelayedAck(u32),
@@ -44,19 +44,19 @@ pub(crate) enum Event {
     Datagram(u32),
     /// A link changes.
     Change(u32),
-    /// Nothing more is written to a connection.
+    /// The application stops writing to a connection.
     Stop(u32),
     /// Something is due at a sendbox.
     Sendbox(u32),
     /// Something is due at a receivebox.
     Receivebox(u32),
-    /// A loop of pings begins, or has waited for long enough.
+    /// A ping loop begins, or its timeout may have expired.
     Ping(u32),
-    /// The receiving end of a short connection may have waited for long enough.
+    /// The receiving end of a short connection may have to repeat its request.
     Peer(u32),
-    /// Something happens to the boxes of a bundle.
+    /// A box of a bundle changes.
     Upset(u32),
-    /// An uplink is divided anew.
+    /// An uplink is divided again.
     Uplink(u32),
     /// An application that reads at a rate has read a segment.
     Reading(u32),
@@ -89,7 +89,7 @@ impl Event {
         (kind << 32) | u64::from(index)
     }
 
-    /// The event of a [`Event::code`].
+    /// The event with this [`Event::code`].
     #[inline]
     fn from_code(code: u64) -> Self {
         let index = code as u32;
@@ -122,13 +122,13 @@ impl Event {
 pub(crate) struct Events {
     near: Near,
     far: Wheel,
-    /// Lower bound of what lies in `far`.
+    /// Lower bound of the times in `far`.
     horizon: Horizon,
     /// Time of the last event taken.
     now: u64,
 }
 
-/// Nanoseconds; [`u64::MAX`] while nothing is far.
+/// Horizon in nanoseconds; [`u64::MAX`] while `far` is empty.
 #[derive(Clone, Copy, Debug)]
 struct Horizon(u64);
 
@@ -139,8 +139,8 @@ impl Default for Horizon {
 }
 
 impl Events {
-    /// Plans `event` for `at`, which is not over; events of the same time happen in the order in
-    /// which they were planned.
+    /// Plans `event` for `at`, which must not be in the past. Events of equal time happen in the order of
+    /// planning.
     #[inline]
     pub fn add(&mut self, at: Timestamp, event: Event) {
         debug_assert!(at.as_nanos() >= self.now, "an event in the past");
@@ -155,7 +155,7 @@ impl Events {
         }
     }
 
-    /// Moves the latest of the near events, with all of the same time, to the far ones.
+    /// Moves the latest near event, and all of equal time, to the far ones.
     #[cold]
     fn spill(&mut self) {
         let Self { near, far, horizon, .. } = self;
@@ -181,36 +181,36 @@ impl Events {
         Some((Timestamp::from_nanos(at), Event::from_code(code)))
     }
 
-    /// Events that are pending.
+    /// Number of pending events.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.near.len() + self.far.len()
     }
 }
 
-/// `nanos` nanoseconds after `at`, [`Timestamp::MAX`] where that is out of range.
+/// `nanos` nanoseconds after `at`; [`Timestamp::MAX`] if out of range.
 pub(crate) fn after(at: Timestamp, nanos: u64) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos().saturating_add(nanos))
 }
 
-/// Nanoseconds from `earlier` to `later`, zero where the order is the other way round.
+/// Nanoseconds from `earlier` to `later`; zero if the order is reversed.
 pub(crate) fn nanos_between(earlier: Timestamp, later: Timestamp) -> u64 {
     later.as_nanos().saturating_sub(earlier.as_nanos())
 }
 
-/// Milliseconds from `earlier` to `later` as clocks show them that count whole ones (RFC 7323).
+/// Milliseconds from `earlier` to `later`, as read from a clock of whole milliseconds (RFC 7323).
 pub(crate) fn millis_between(earlier: Timestamp, later: Timestamp) -> u32 {
     const TICK_NS: u64 = 1_000_000;
     let ticks = (later.as_nanos() / TICK_NS).saturating_sub(earlier.as_nanos() / TICK_NS);
     u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
-/// A timer with at most one useful entry in the queue. Moving the deadline back costs nothing: the
-/// entry fires at the old time and is planned anew. Nothing is ever cancelled.
+/// A timer with at most one useful entry in the queue. Moving the deadline back costs nothing: the entry
+/// fires at the old time and is planned again. Nothing is ever cancelled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
     deadline: Timestamp,
-    /// Time of the pending entry that counts; [`Timestamp::MAX`]: there is none.
+    /// Time of the pending entry that counts; [`Timestamp::MAX`] if there is none.
     planned: Timestamp,
 }
 
@@ -228,13 +228,13 @@ impl Timer {
         self.deadline = Timestamp::MAX;
     }
 
-    /// This timer, stopped: an entry that is pending serves it again.
+    /// This timer, stopped; a pending entry can still serve it.
     #[must_use]
     pub fn stopped(self) -> Self {
         Self { deadline: Timestamp::MAX, ..self }
     }
 
-    /// The timer has a deadline.
+    /// Whether the timer has a deadline.
     pub fn is_running(&self) -> bool {
         self.deadline != Timestamp::MAX
     }
@@ -247,7 +247,7 @@ impl Timer {
         }
     }
 
-    /// An entry has fired at `now`: true if the deadline is reached, and then the timer is stopped.
+    /// Handles an entry that fires at `now`. True if the deadline is reached; the timer is then stopped.
     pub fn fired(&mut self, now: Timestamp, events: &mut Events, event: Event) -> bool {
         if self.planned != now {
             return false;
@@ -284,8 +284,8 @@ mod tests {
         assert_eq!(order, [1, 3, 4, 0, 2]);
     }
 
-    /// What a simulation does: takes the first, plans some more, short and long delays and equal
-    /// times mixed. The order is that of a sort by time which keeps equal ones as they came.
+    /// Runs the queue as a simulation does: it takes the first event and plans more, with short, long and
+    /// equal delays mixed. The expected order is a stable sort by time.
     #[test]
     fn the_order_is_that_of_a_stable_sort_however_many_are_pending() {
         for (pending, longest_ns) in [(3, 50), (40, 30), (500, 3), (5_000, 1 << 40), (200, 1 << 13)]
@@ -304,7 +304,7 @@ mod tests {
                 }
                 let expected = model.pop_first().map(|(key, ())| key);
                 let Some((time, index)) = expected else { break };
-                // Asking too early takes nothing and spoils nothing.
+                // A call that comes too early takes nothing and has no effect.
                 assert!(time == 0 || events.pop(at(time - 1)).is_none());
                 assert_eq!(events.pop(Timestamp::MAX), Some((at(time), Event::Start(index))));
                 now = time;

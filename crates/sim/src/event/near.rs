@@ -1,10 +1,10 @@
-//! A few events in order of time: what is planned next falls between the last few, which are moved.
+//! A few events in order of time; a new event usually belongs between the last few, which then move.
 
-/// Most events; beyond that moving them costs more than the wheel.
+/// Most events; with more, moving them costs more than the wheel.
 const CAPACITY: usize = 32;
 
-/// Sorted, the earliest last. Times and codes stand apart, and each is read and written whole: a
-/// pair that is read wider than its halves were written waits for the memory.
+/// Sorted, with the earliest last. Times and codes are separate arrays, and each element is read and written
+/// whole. A wider read of a pair would stall on the two narrower writes.
 #[derive(Debug)]
 pub(super) struct Near {
     times: [u64; CAPACITY],
@@ -19,7 +19,7 @@ impl Default for Near {
 }
 
 impl Near {
-    /// Takes an event behind all of the same time. There must be room.
+    /// Adds an event behind all of equal time. There must be room.
     #[inline]
     pub fn add(&mut self, at: u64, code: u64) {
         let mut place = self.len;
@@ -33,20 +33,20 @@ impl Near {
         self.len += 1;
     }
 
-    /// Time of the earliest.
+    /// Time of the earliest event.
     #[inline]
     pub fn first(&self) -> Option<u64> {
         self.len.checked_sub(1).map(|last| self.times[last])
     }
 
-    /// Takes the earliest, which there must be; returns its code.
+    /// Removes the earliest event, which must exist; returns its code.
     #[inline]
     pub fn pop(&mut self) -> u64 {
         self.len -= 1;
         self.codes[self.len]
     }
 
-    /// Takes events in order of planning until [`Near::sort`]. There must be room.
+    /// Appends an event in order of planning; call [`Near::sort`] after the last. There must be room.
     #[inline]
     pub fn append(&mut self, at: u64, code: u64) {
         self.times[self.len] = at;
@@ -54,8 +54,8 @@ impl Near {
         self.len += 1;
     }
 
-    /// Puts all in order, which were appended. From the last one on: what is planned later mostly
-    /// happens later, and then nothing is moved.
+    /// Sorts the appended events. It starts at the last one: a later planned event usually happens later, and
+    /// then nothing moves.
     pub fn sort(&mut self) {
         let (times, codes) = (&mut self.times[..self.len], &mut self.codes[..self.len]);
         times.reverse();
@@ -73,18 +73,18 @@ impl Near {
         }
     }
 
-    /// Forgets them all.
+    /// Removes all events.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// There is no room.
+    /// Whether there is no room.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.len == CAPACITY
     }
 
-    /// Takes out all that happen at the latest time of any, in order, and gives them to `take`.
+    /// Removes all events of the latest time, in order, and passes them to `take`.
     pub fn spill(&mut self, mut take: impl FnMut(u64, u64)) {
         let Some(latest) = self.times[..self.len].first().copied() else { return };
         let count = self.times[..self.len].iter().take_while(|at| **at == latest).count();
@@ -96,7 +96,7 @@ impl Near {
         self.len -= count;
     }
 
-    /// How many there are.
+    /// Number of events.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.len

@@ -1,14 +1,13 @@
-//! A radix wheel: events by the highest six-bit digit in which their time differs from the wheel's.
+//! A radix wheel: sorts events by the highest six-bit digit in which their time differs from the wheel's.
 //!
 //! ```text
 //! level   highest of 11 digits in which time and wheel's time differ
 //! slot    that digit of the time
 //! ```
-//! All of a lower level come before all of a higher one, and within a level the slots come in order;
-//! so the first is found in two bit scans, exact to the nanosecond. A slot above level 0 that has its
-//! turn is spread over the levels below where it holds many, and handed over as a whole where it holds
-//! few. Each event moves down at most once a level, whatever else is pending: the cost does not depend
-//! on the number of events.
+//! All events of a lower level come before all of a higher one, and within a level the slots come in order.
+//! So two bit scans find the first event, exact to the nanosecond. When a slot above level 0 has its turn, it
+//! is spread over the lower levels if it holds many events. If it holds few, it is handed over whole. Each
+//! event moves down at most once per level, so the cost does not depend on the number of events.
 //!
 //! Source: Ahuja, Mehlhorn, Orlin, Tarjan, Faster algorithms for the shortest path problem, JACM 1990
 //! (radix heap), with digits of six bits as in hashed hierarchical timing wheels (Varghese, Lauck,
@@ -19,9 +18,9 @@ use super::near::Near;
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT_BITS) as usize;
-/// Most events of a slot that go to the near ones, where the first of them has its turn.
+/// Most events that a slot hands over to the near events when its turn comes.
 const FEW: usize = 16;
-/// End of a list.
+/// Marks the end of a list.
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +30,7 @@ struct Node {
     next: u32,
 }
 
-/// A list in order of arrival. What has the same time never stands in two.
+/// A list in order of arrival. Events of equal time are never in two lists.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     head: u32,
@@ -41,15 +40,15 @@ struct Slot {
 /// The wheel.
 #[derive(Debug)]
 pub(super) struct Wheel {
-    /// No pending event lies before; the last one taken lies here.
+    /// Time of the last event taken; no pending event lies before it.
     now: u64,
-    /// A bit for each level that is not empty.
+    /// A bit for each level with events.
     levels: u32,
-    /// A bit for each slot that is not empty.
+    /// A bit for each slot with events.
     occupied: [u64; LEVELS],
     slots: Vec<Slot>,
     nodes: Vec<Node>,
-    /// First of the nodes that are not in use.
+    /// First of the unused nodes.
     free: u32,
 }
 
@@ -59,7 +58,7 @@ impl Default for Wheel {
             now: 0,
             levels: 0,
             occupied: [0; LEVELS],
-            // Made with the first event: most simulations have none here.
+            // Allocated with the first event: most simulations need none here.
             slots: Vec::new(),
             nodes: Vec::new(),
             free: NONE,
@@ -68,7 +67,7 @@ impl Default for Wheel {
 }
 
 impl Wheel {
-    /// Takes an event that lies not before the last one taken.
+    /// Adds an event; its time must not lie before the last one taken.
     pub fn add(&mut self, at: u64, code: u64) {
         if self.slots.is_empty() {
             self.slots = vec![Slot { head: NONE, tail: NONE }; LEVELS * SLOTS];
@@ -108,8 +107,8 @@ impl Wheel {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// Takes the first event, unless it lies after `until`: its time and code. Where it shares its slot
-    /// with few others, those are taken too and given to `near`, in order where their times are the same.
+    /// Removes the first event, unless it lies after `until`; returns its time and code. If few events share
+    /// its slot, they go to `near`, in order of arrival if their times are equal.
     pub fn pop(&mut self, until: u64, near: &mut Near) -> Option<(u64, u64)> {
         let (mut level, mut digit) = self.first_slot()?;
         let mut slot = self.slots[level * SLOTS + digit];
@@ -127,7 +126,7 @@ impl Wheel {
             (level, digit) = self.first_slot()?;
             slot = self.slots[level * SLOTS + digit];
         }
-        // Alone in its slot, or on level 0 with others of the same time behind it.
+        // The node is alone in its slot, or on level 0 with events of equal time behind it.
         let Node { at, code, next } = self.nodes[slot.head as usize];
         if at > until {
             return None;
@@ -142,12 +141,13 @@ impl Wheel {
         Some((at, code))
     }
 
-    /// The least time in a list.
+    /// The earliest time in a list.
     fn earliest(&self, head: u32) -> u64 {
         self.list(head).map(|index| self.nodes[index as usize].at).fold(u64::MAX, u64::min)
     }
 
-    /// Gives all of a slot to `near`, which is empty; false, and both are as before, if it holds many.
+    /// Moves all events of a slot to `near`, which must be empty. False if the slot holds many; nothing has
+    /// moved then.
     fn hand_over(&mut self, level: usize, digit: usize, near: &mut Near) -> bool {
         let Slot { head, tail } = self.slots[level * SLOTS + digit];
         let mut index = head;
@@ -171,7 +171,7 @@ impl Wheel {
         std::iter::successors(Some(head), move |index| Some(next(index)).filter(|it| *it != NONE))
     }
 
-    /// Distributes a slot anew, seen from its earliest time, `now`: that goes to level 0.
+    /// Distributes a slot again relative to its earliest time `now`; events at that time go to level 0.
     fn spread(&mut self, level: usize, digit: usize, now: u64) {
         let mut index = self.slots[level * SLOTS + digit].head;
         self.clear(level, digit);
@@ -192,7 +192,7 @@ impl Wheel {
         }
     }
 
-    /// A time before which nothing is pending, [`u64::MAX`] where nothing is at all.
+    /// A time before which no event is pending; [`u64::MAX`] if there is none.
     pub fn lower_bound(&self) -> u64 {
         let Some((level, digit)) = self.first_slot() else { return u64::MAX };
         let shift = DIGIT_BITS * level as u32;
@@ -200,7 +200,7 @@ impl Wheel {
         (self.now & above) | (digit as u64) << shift
     }
 
-    /// Events that are pending.
+    /// Number of pending events.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         let heads = self.slots.iter().map(|slot| slot.head).filter(|head| *head != NONE);
@@ -208,7 +208,7 @@ impl Wheel {
     }
 }
 
-/// The highest digit in which a time differs from another, given the bits that differ.
+/// The highest digit in which two times differ, given the bits that differ.
 fn level_of(difference: u64) -> usize {
     ((u64::BITS - 1 - (difference | 1).leading_zeros()) / DIGIT_BITS) as usize
 }
@@ -221,7 +221,7 @@ fn digit(at: u64, level: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The first of both, as [`super::super::Events::pop`] takes it.
+    /// Removes the first event of both, like [`super::super::Events::pop`].
     fn pop(wheel: &mut Wheel, near: &mut Near, until: u64) -> Option<(u64, u64)> {
         match near.first() {
             Some(at) => (at <= until).then(|| (at, near.pop())),
@@ -267,7 +267,7 @@ mod tests {
     fn a_slot_is_handed_over_whole_unless_it_holds_many() {
         for (count, left) in [(FEW, 0), (FEW + 1, FEW)] {
             let (mut wheel, mut near) = (Wheel::default(), Near::default());
-            // Two by two at the same time, the latest first, all in slot 1 of level 1.
+            // Pairs of equal times, the latest first, all in slot 1 of level 1.
             (0..count as u64).for_each(|code| wheel.add(120 - code / 2, code));
             let mut order = Vec::new();
             order.extend(wheel.pop(u64::MAX, &mut near));

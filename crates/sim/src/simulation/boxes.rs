@@ -1,4 +1,4 @@
-//! Bundles: packets through the boxes, and messages between them.
+//! Bundles: packets through the boxes, and messages between the boxes.
 
 use forebay_core::bundle::wire::MESSAGE_HEADERS;
 use forebay_core::random::Streams;
@@ -13,16 +13,16 @@ use crate::machine::Machine;
 use crate::network::{self, Network, Signal, Upset};
 use crate::packet::{Kind, Packet};
 
-/// The end of a bundle that sends a message: with it messages of one bundle are two flows.
+/// The box that sends a message. The messages of one bundle form two flows, one for each end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Sendbox = 0,
     Receivebox = 1,
 }
 
-/// What will happen to the boxes of a bundle, and how much of it has.
+/// The changes to the boxes of a bundle, and the index of the next one.
 pub(super) struct Upsets {
-    bundle: network::Bundle,
+    bundle: network::RoutedBundle,
     streams: Streams,
     next: usize,
 }
@@ -35,11 +35,11 @@ impl Simulation {
         streams: &Streams,
     ) -> Result<(), SpecError> {
         let bundle = &network.bundles[index];
-        let streams = streams.part(&bundle.name);
-        let machine = Machine::of(bundle, &streams);
+        let streams = streams.part(&bundle.of.name);
+        let machine = Machine::of(&bundle.of, &streams);
         let (algorithms, now) = (&self.algorithms, self.now);
         let built = bundle::boxes(index as u32, bundle, &streams, None, machine, algorithms, now);
-        let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.name))?;
+        let (mut sendbox, mut receivebox) = built.map_err(|error| error.within(&bundle.of.name))?;
         sendbox.plan(self.now, &mut self.events);
         receivebox.plan(self.now, &mut self.events);
         self.sendboxes.push(sendbox);
@@ -51,7 +51,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// The way of the messages of a flow of them.
+    /// The route of the messages of message flow `flow`.
     pub(super) fn message_way(&self, flow: u32) -> Way {
         self.message_ways[flow as usize / 2][flow as usize % 2]
     }
@@ -67,7 +67,7 @@ impl Simulation {
         }
     }
 
-    /// Sends what the shaper lets go.
+    /// Sends the packets that the shaper releases.
     fn serve_sendbox(&mut self, bundle: u32) {
         let element = self.routes.elements.sendbox(bundle);
         while let Some(packet) = self.sendboxes[bundle as usize].dequeue(self.now) {
@@ -155,7 +155,7 @@ impl Simulation {
         }
     }
 
-    /// The next of what happens to the boxes of a bundle.
+    /// Applies the next change to the boxes of a bundle.
     pub(super) fn upset(&mut self, index: u32) {
         let upsets = &mut self.upsets[index as usize];
         let what = upsets.bundle.changes[upsets.next].what;
@@ -206,7 +206,7 @@ impl Simulation {
         self.serve_receivebox(index);
     }
 
-    /// What a restart begins with.
+    /// The boxes as a restart creates them; `None` for a signal that starts nothing.
     fn started_anew(
         &self,
         index: u32,
@@ -219,7 +219,7 @@ impl Simulation {
             Signal::Kill | Signal::Stop | Signal::Continue => return None,
         };
         let streams = streams.part(&format!("upset {next}"));
-        // What could be built at the start can be built again.
+        // This build succeeded at the start of the run, so it succeeds here.
         let machine = self.receiveboxes[index as usize].machine();
         bundle::boxes(index, bundle, &streams, key, machine, &self.algorithms, self.now).ok()
     }

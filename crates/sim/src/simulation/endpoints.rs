@@ -22,16 +22,16 @@ use crate::tcp::sender::{SUPPLIED, Sender};
 use crate::tcp::stack::Tcp;
 use crate::written::WriteLog;
 
-/// A route as an endpoint knows it.
+/// A route as seen by an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// Number of the way.
+    /// Number of the route.
     pub route: u32,
-    /// First step of the way.
+    /// First step of the route.
     pub first: Step,
 }
 
-/// Where a flow of the network is.
+/// Location of a flow of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// Among the connections.
@@ -44,33 +44,33 @@ pub(super) enum Place {
     Pool(usize),
 }
 
-/// A TCP connection, both ends of it.
+/// A TCP connection with both ends.
 pub(super) struct Connection {
     pub sender: Sender,
     pub receiver: Receiver,
     pub data: Way,
     pub back: Way,
-    /// Place among the flows of the network.
+    /// Index among the flows of the network.
     pub flow: u32,
     pub start: Timestamp,
-    /// How long its handshake before the run took.
+    /// Round-trip time of a handshake before the run; `None` if the connection opens during the run.
     pub opened_ns: Option<u64>,
     /// Segments that the receiver has read when the flow is complete.
     pub segments: Option<u32>,
-    /// Who reads what comes.
+    /// Reader of the received data.
     pub reader: Reader,
-    /// What of it has been read, where that takes time.
+    /// State of an application that reads at a rate.
     pub reading: Option<Box<Reading>>,
-    /// Place of the connection among the meters.
+    /// Index among the meters.
     pub meter: u32,
-    /// What was sent before is of an earlier connection in the same slot; [`Timestamp::MAX`]: there is
-    /// none now.
+    /// Packets sent earlier are from an earlier connection in the same slot. [`Timestamp::MAX`] means that
+    /// the slot has no connection now.
     pub lives_from: Timestamp,
-    /// What it has as the connection of a message.
+    /// State of a connection that carries one message.
     pub short: Option<Short>,
-    /// What its receiving end sends as such.
+    /// Requests and repeats that the receiving end sends.
     pub peer: Peer,
-    /// When what it carries was written, where somebody asks.
+    /// Times at which the application wrote its data, if the caller watches them.
     pub written: Option<Box<WriteLog>>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct DatagramSource {
     stop: Timestamp,
     len: u16,
     pub data: Way,
-    /// Place among the flows of the network.
+    /// Index among the flows of the network.
     pub flow: u32,
     pub sent: u64,
     pub meter: FlowMeter,
@@ -90,15 +90,15 @@ pub(super) struct DatagramSource {
 /// The receiver of a flow has read more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Place of the flow in the network.
+    /// Index of the flow in the network.
     pub flow: usize,
-    /// Of [`Traffic::Written`] the segments read since the start of the connection: all that is written
-    /// up to the write for which [`Simulation::write`] gave this number, or less. Of
-    /// [`Traffic::Messages`] the number of a message of which all is read.
+    /// For [`Traffic::Written`], the segments read since the start of the connection. A write is read whole
+    /// once this reaches the number that [`Simulation::write`] returned for it. For [`Traffic::Messages`],
+    /// the number of a message that is read whole.
     pub number: u32,
 }
 
-/// What messages call the flow of this number.
+/// Name of flow `number` in messages to the user.
 pub(super) fn owner(flow: &Flow, number: u32) -> String {
     if flow.name.is_empty() { format!("flow {number}") } else { format!("flow {}", flow.name) }
 }
@@ -135,8 +135,7 @@ impl Simulation {
         bytes: Option<u64>,
         streams: &Streams,
     ) -> Result<(), SpecError> {
-        let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
-        let mut algorithm = self.algorithms.build(&cc, SUPPLIED)?;
+        let mut algorithm = self.stack.algorithm(&self.algorithms, &flow.cc, SUPPLIED)?;
         algorithm.set_seed(streams.stream("algorithm").bits());
         let tcp = self.tcp_of(flow);
         let (mss, start) = (u64::from(tcp.mss), Timestamp::ZERO + flow.start);
@@ -215,7 +214,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// The TCP of a flow's connections. One copy serves all that have the same: it stays in the cache.
+    /// The TCP parameters for a flow's connections. Equal parameters share one copy, which stays in the
+    /// cache.
     pub(super) fn tcp_of(&mut self, flow: &Flow) -> Arc<Tcp> {
         let tcp = self.stack.tcp_for(&self.algorithms, &flow.cc);
         let initial_window = flow.initial_window.unwrap_or(tcp.initial_window);
@@ -233,9 +233,9 @@ impl Simulation {
         Way { route, first: self.routes.first(route) }
     }
 
-    /// Writes `bytes` to the connection of flow `flow`, one of [`Traffic::Written`]. Gives the number of
-    /// segments at the end of which the last of these bytes is read, see [`Read`]; `None` for another
-    /// flow. What is written before the connection is open waits for that.
+    /// Writes `bytes` to the connection of flow `flow`, one of [`Traffic::Written`]. Returns the number of
+    /// segments read once the last of these bytes is read, see [`Read`]; `None` for another flow. Bytes
+    /// written before the connection is open wait for it.
     pub fn write(&mut self, flow: usize, bytes: u64) -> Option<u32> {
         let Some(Place::Connection(index)) = self.places.get(flow).copied() else { return None };
         let connection = &mut self.connections[index];
@@ -294,7 +294,7 @@ impl Simulation {
         }
     }
 
-    /// Sends what a connection may send now, and takes its state down.
+    /// Sends all segments that a connection may send now, plans its timers and records its state.
     pub(super) fn transmit(&mut self, flow: u32) {
         if self.tap.is_some() {
             self.tap_losses(flow);
@@ -330,7 +330,7 @@ impl Simulation {
         }
     }
 
-    /// An endpoint sends a packet, whose route begins with `first`.
+    /// An endpoint sends a packet on a route that begins with `first`.
     #[inline]
     pub(super) fn emit(&mut self, first: Step, packet: Packet) {
         self.sent += 1;
@@ -411,7 +411,7 @@ impl Simulation {
         }
     }
 
-    /// All that a connection carries has been read.
+    /// The receiver has read all data of a connection.
     fn complete(&mut self, index: u32) {
         let connection = &self.connections[index as usize];
         if connection.short.is_some() {
@@ -434,8 +434,8 @@ impl Simulation {
         self.emit(first, packet);
     }
 
-    /// An answer reaches its sender. Apart from what takes packets on: saving the registers that this needs
-    /// would cost each of their steps.
+    /// An answer reaches its sender. A separate function keeps the registers that it needs out of the packet
+    /// path: saving them would cost each step.
     #[inline(never)]
     fn receive_answer(&mut self, packet: Packet) {
         let connection = &mut self.connections[packet.flow() as usize];

@@ -1,8 +1,8 @@
-//! The run: events in order, each handed to the part that it concerns.
+//! The run: takes events in order and hands each to the part concerned.
 //!
-//! A data packet costs three events, with an acknowledgement for each: it leaves the bottleneck,
-//! reaches the receiver, and its acknowledgement reaches the sender. What follows at the same instant
-//! (an arrival at a link, an acknowledgement leaving) is a call and no event.
+//! A data packet and its acknowledgement cost three events. The packet leaves the bottleneck, it reaches the
+//! receiver, and its acknowledgement reaches the sender. A consequence at the same instant, such as an
+//! arrival at a link, is a call and no event.
 
 mod boxes;
 mod endpoints;
@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use forebay_core::cc::Registry;
-use forebay_core::link::Change;
 use forebay_core::random::Streams;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
+use forebay_scenario::Change;
 
 use self::boxes::Upsets;
 pub use self::endpoints::Read;
@@ -35,16 +35,15 @@ use self::uplinks::Uplinks;
 use crate::bundle::{Receivebox, Sendbox};
 use crate::ended::Ended;
 use crate::event::{Event, Events};
-use crate::link::Link;
+use crate::link::LinkState;
 use crate::metrics::{FlowMeter, FlowMetrics};
 use crate::network::Network;
 use crate::packet::{Kind, MessageTable, Packet, SackTable, mix};
 use crate::route::{After, Routes, Step, nanos};
 use crate::tcp::stack::{Stack, Tcp};
-use crate::walk;
 
-/// A number of the flow of a packet, which no other flow has: datagrams, messages and connections are
-/// each counted by themselves.
+/// A number unique to the flow of `packet`: datagrams, messages, pings and connections have separate number
+/// ranges.
 fn flow_of(packet: &Packet) -> u64 {
     let sort = match packet.kind() {
         Kind::Message => 1,
@@ -55,7 +54,7 @@ fn flow_of(packet: &Packet) -> u64 {
     sort << 32 | u64::from(packet.flow())
 }
 
-/// What will happen to a link, and how much of it has.
+/// The changes of a link, and the index of the next one.
 struct Schedule {
     changes: Vec<Change>,
     next: usize,
@@ -70,7 +69,7 @@ pub struct Simulation {
     events: Events,
     hash: u64,
     handled: u64,
-    links: Vec<Link>,
+    links: Vec<LinkState>,
     after: Vec<After>,
     routes: Routes,
     schedules: Vec<Schedule>,
@@ -78,27 +77,27 @@ pub struct Simulation {
     receiveboxes: Vec<Receivebox>,
     upsets: Vec<Upsets>,
     uplinks: Uplinks,
-    /// The ways of messages of each bundle: to the receivebox and to the sendbox.
+    /// Routes of the messages of each bundle: to the receivebox and to the sendbox.
     message_ways: Vec<[Way; 2]>,
     sacks: SackTable,
     messages: MessageTable,
-    /// The datagram that is being made.
+    /// Buffer for the datagram under construction.
     scratch: Vec<u8>,
     connections: Vec<Connection>,
-    /// Of connections; those of a pool share one.
+    /// Meters of connections; the connections of a pool share one.
     meters: Vec<FlowMeter>,
-    /// What connections that were told to stop had done by then, by their places.
+    /// Results of stopped connections at their stop, by connection index.
     lives: BTreeMap<u32, FlowMetrics>,
     pools: Vec<Pool>,
-    /// The TCPs of connections: that of the network, with one ECN or another.
+    /// The TCP parameters of connections: the network's preset, with variants of ECN, window and receiver.
     tcps: Vec<Arc<Tcp>>,
     sources: Vec<DatagramSource>,
     pings: Vec<PingLoop>,
-    /// Where each flow of the network is.
+    /// Kind and index of each flow of the network.
     places: Vec<Place>,
-    /// What was read and nobody has been told of.
+    /// Reads that [`Simulation::run_until_read`] has not returned yet.
     reads: VecDeque<Read>,
-    /// What endpoints do, where somebody asks.
+    /// Record of the packets and states of the endpoints; `None` unless the caller watches.
     tap: Option<Box<Tap>>,
     /// Packets that endpoints have sent.
     sent: u64,
@@ -107,9 +106,9 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Sets up what `network` says, a [`Network`] or a [`crate::Dumbbell`], with the algorithms of
-    /// [`Registry::BUILTIN`]. Refuses unknown algorithms and qdiscs, parameters out of range and routes
-    /// over links that do not exist.
+    /// Sets up `network`, a [`Network`] or a [`crate::Dumbbell`], with the algorithms of
+    /// [`Registry::BUILTIN`]. Refuses unknown algorithms and qdiscs, parameters out of range and routes over
+    /// links that do not exist.
     pub fn new(network: impl Into<Network>) -> Result<Self, SpecError> {
         Self::with_algorithms(network, Registry::BUILTIN)
     }
@@ -181,8 +180,10 @@ impl Simulation {
         streams: &Streams,
     ) -> Result<(), SpecError> {
         let (link, streams) = (&network.links[index], streams.part(&network.links[index].name));
-        let changes = walk::changes(link, network.stop, &streams);
-        let built = Link::new(index as u32, link, &network.stack, &changes, &streams);
+        let changes = link.all_changes(network.stop, &streams);
+        let is_logged = network.logged.contains(&index);
+        let built =
+            LinkState::new(index as u32, link, is_logged, &network.stack, &changes, &streams);
         self.links.push(built.map_err(|error| error.within(&link.name))?);
         self.schedules.push(Schedule { changes, next: 0 });
         self.plan_change(index);
@@ -200,8 +201,8 @@ impl Simulation {
         while self.step(until) {}
     }
 
-    /// Runs until a receiver of [`crate::network::Traffic::Written`] has read more, or to `until`, at
-    /// most to the end, and then there is nothing to tell. Time stands where the reading happened.
+    /// Runs until a receiver of [`crate::network::Traffic::Written`] has read more, and returns that read.
+    /// Time then stands at the read. Returns `None` at `until`, or at the end of the run if that is earlier.
     pub fn run_until_read(&mut self, until: Timestamp) -> Option<Read> {
         let until = until.min(self.stop);
         while self.reads.is_empty() && self.step(until) {}
@@ -289,7 +290,7 @@ impl Simulation {
         self.pass(step, packet);
     }
 
-    /// A packet comes to a queue that has classes, or to a link that clears its ECN field.
+    /// Handles a packet for a queue with classes, or for a link that clears the ECN field.
     #[cold]
     fn classify(&mut self, number: u32, packet: Packet) {
         let (queue, classes) = &self.routes.classes[number as usize];
@@ -320,7 +321,7 @@ impl Simulation {
         }
     }
 
-    /// The packet may be held back.
+    /// The link may hold the packet back to reorder it.
     fn leave_watched(&mut self, link: u32, packet: Packet) {
         let passed = match self.links[link as usize].reorder() {
             Some(reorder) => reorder.hold(self.now, packet, &mut self.events),
@@ -340,7 +341,7 @@ impl Simulation {
         }
     }
 
-    /// What follows an element on the route of a packet.
+    /// The next step after an element on the route of a packet.
     #[inline]
     fn step_after(&self, element: u32, packet: &Packet) -> Step {
         match self.after[element as usize] {
@@ -349,7 +350,7 @@ impl Simulation {
         }
     }
 
-    /// A packet goes on to what follows a link, which is told when it comes to its far end.
+    /// Sends a packet on after a link; the link's log notes when the packet reaches the far end.
     fn go_on_watched(&mut self, link: u32, packet: Packet) {
         let step = self.routes.after(self.route_of(&packet), link);
         let here = &mut self.links[link as usize];
@@ -380,9 +381,9 @@ impl Simulation {
         }
     }
 
-    /// Frees what packets left behind that came no further.
+    /// Frees the side storage of packets that were lost or dropped.
     fn reclaim(&mut self) {
-        let links = self.links.iter_mut().map(Link::ended);
+        let links = self.links.iter_mut().map(LinkState::ended);
         for ended in links.chain(self.sendboxes.iter_mut().map(Sendbox::ended)) {
             let Ended { orphans, .. } = ended;
             for packet in orphans.drain(..) {

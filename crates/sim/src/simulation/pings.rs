@@ -12,10 +12,10 @@ use crate::packet::{Kind, Packet};
 /// Bytes of a ping, and of its answer, on the wire: 40 of payload, UDP, IPv4 and Ethernet without FCS.
 pub const PING_FRAME_BYTES: u64 = 40 + 8 + 20 + 14;
 
-/// A ping without an answer for so long is lost and the next one is sent, as in the testbed.
+/// Wait for an answer, 1 s as in the testbed: a ping without one is then lost, and the loop sends the next.
 const TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// What a loop has seen.
+/// Results of a ping loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pings {
     /// Times from a ping to its answer, in order.
@@ -24,20 +24,20 @@ pub struct Pings {
     pub lost: u64,
 }
 
-/// A loop, both ends of it.
+/// A ping loop with both ends.
 pub(super) struct PingLoop {
     pub data: Way,
     pub back: Way,
-    /// Place among the flows of the network.
+    /// Index among the flows of the network.
     pub flow: u32,
     stop: Timestamp,
-    /// Number of the ping that is under way or was last.
+    /// Number of the ping that is under way, or of the last one.
     number: u32,
-    /// When the one that is under way was sent.
+    /// Send time of the ping under way.
     under_way: Option<Timestamp>,
     timer: Timer,
     pub pings: Pings,
-    /// Of answers.
+    /// Meter of the answers.
     pub meter: FlowMeter,
     pub sent: u64,
 }
@@ -66,7 +66,7 @@ impl Simulation {
         });
     }
 
-    /// A loop begins, or has waited for long enough.
+    /// Starts a loop, or gives up on the ping under way after the timeout.
     pub(super) fn on_ping_timer(&mut self, event: Event, index: u32) {
         let ping = &mut self.pings[index as usize];
         if ping.timer.fired(self.now, &mut self.events, event) {
@@ -91,13 +91,13 @@ impl Simulation {
         self.emit(first, Packet::new(Kind::Ping, index, number, PING_FRAME_BYTES as u16, now));
     }
 
-    /// A ping has reached the far end.
+    /// A ping reaches the far end, which answers it.
     pub(super) fn answer_ping(&mut self, packet: Packet) {
         let first = self.pings[packet.flow() as usize].back.first;
         self.emit(first, packet.turned(Kind::Pong));
     }
 
-    /// The answer is back; one that comes too late does not count.
+    /// An answer reaches the client; one that comes too late does not count.
     pub(super) fn receive_pong(&mut self, packet: Packet) {
         let ping = &mut self.pings[packet.flow() as usize];
         if packet.number() != ping.number {
@@ -109,7 +109,7 @@ impl Simulation {
         self.send_ping(packet.flow());
     }
 
-    /// What the loop that flow `index` is has seen; `None` if it is none.
+    /// Results of the ping loop of flow `index`; `None` for a flow of another kind.
     pub fn pings(&self, index: usize) -> Option<&Pings> {
         match self.places.get(index)? {
             Place::Pings(index) => Some(&self.pings[*index].pings),

@@ -1,5 +1,5 @@
-//! Receivers that do more than acknowledge what has come: applications that read at a rate, and
-//! acknowledgements that tell more than a number, or not the truth. Apart from what every packet passes.
+//! Receivers that do more than acknowledge arrivals. Applications may read at a rate, and acknowledgements
+//! may carry more than a number, or false claims. This code is kept apart from the path of every packet.
 
 use forebay_core::traffic::Receiving;
 use forebay_core::units::ByteCount;
@@ -13,21 +13,21 @@ use crate::tcp::reading::Reading;
 use crate::tcp::receiver::Ack;
 use crate::tcp::stack::Tcp;
 
-/// Kind, length and two counters of three bytes (RFC 9768 section 3.2.3).
+/// Size in bytes of the AccECN option: kind, length and two counters of three bytes (RFC 9768 section 3.2.3).
 const COUNTS_BYTES: u16 = 8;
 
-/// Who reads what a connection carries.
+/// The reader of a connection's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// Nobody is told.
+    /// No reader: the simulation reports no reads.
     Nobody,
-    /// Whoever drives the simulation.
+    /// The caller that drives the simulation.
     Caller,
-    /// An application that takes its time.
+    /// An application that reads at a rate.
     Application,
 }
 
-/// `tcp` with receivers that read and acknowledge as `receiving` says.
+/// `tcp` with receivers that read and acknowledge according to `receiving`.
 pub(super) fn with_receiving(tcp: Tcp, receiving: &Receiving) -> Tcp {
     let Receiving { buffer, ack_every, ack_delay, .. } = *receiving;
     Tcp {
@@ -40,7 +40,7 @@ pub(super) fn with_receiving(tcp: Tcp, receiving: &Receiving) -> Tcp {
 }
 
 impl Simulation {
-    /// Sends what a receiver makes of `ack`, which has just been made and has so many SACK blocks.
+    /// Sends the acknowledgements that a receiver makes of the new `ack` with `blocks` SACK blocks.
     #[inline(never)]
     pub(super) fn send_answers(&mut self, flow: u32, ack: Ack, blocks: usize) {
         match self.connections[flow as usize].receiver.answers(ack) {
@@ -52,14 +52,14 @@ impl Simulation {
         }
     }
 
-    /// Sends `ack` with all that it tells beside its number.
+    /// Sends `ack` with all options that it carries.
     fn send_telling(&mut self, flow: u32, mut ack: Ack, blocks: usize) {
         let blocks = blocks as u16;
         let reading = self.connections[flow as usize].reading.as_deref_mut();
         let edge = reading.map(Reading::announce);
-        // Whoever claims more than there is room for would announce the room behind that.
+        // A receiver that acknowledges data beyond its room would also move its window beyond it.
         ack.number = edge.map_or(ack.number, |edge| ack.number.min(edge));
-        // Kind, length and padding to four bytes, then eight bytes a block (RFC 2018 section 3).
+        // Kind, length and padding to four bytes, then eight bytes for each block (RFC 2018 section 3).
         let option = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         let counts = if ack.tells_counts { COUNTS_BYTES } else { 0 };
         let bytes = self.stack.tcp.overhead + option + counts;
@@ -72,7 +72,7 @@ impl Simulation {
         self.send_back(packet);
     }
 
-    /// Writes down what `ack` carries beside itself, and that there is room up to segment `edge`.
+    /// Stores the options of `ack`, and the room up to segment `edge`, in the SACK table.
     fn note_told(&mut self, flow: u32, ack: &Ack, edge: Option<u32>) -> SackHandle {
         if self.sacks.is_full() {
             self.reclaim();
@@ -88,7 +88,7 @@ impl Simulation {
         sack
     }
 
-    /// An application may have read a segment.
+    /// Lets an application read a segment if one is due.
     pub(super) fn on_reading_timer(&mut self, event: Event, flow: u32) {
         let Connection { receiver, reading, .. } = &mut self.connections[flow as usize];
         let Some(reading) = reading.as_deref_mut() else { return };
@@ -103,7 +103,7 @@ impl Simulation {
         }
     }
 
-    /// A sender asks for the window, which is told with an acknowledgement.
+    /// Answers a sender's window probe with an acknowledgement, which carries the window.
     pub(super) fn answer_window_probe(&mut self, flow: u32) {
         let ack = self.connections[flow as usize].receiver.acknowledge_now();
         self.send_ack(flow, ack);

@@ -1,4 +1,4 @@
-//! What a run has to tell.
+//! Results of a run.
 
 use forebay_core::record::{PacketRecord, TcpSample};
 use forebay_core::units::{Duration, Timestamp};
@@ -13,8 +13,8 @@ use crate::packet_log::Owner;
 use crate::written::WriteLog;
 
 impl Simulation {
-    /// Every packet that was sent has been dropped, lost or delivered, or is on its way; and so at
-    /// every link.
+    /// Checks that every sent packet has been dropped, lost or delivered, or is on its way; the same for each
+    /// link.
     #[cfg(debug_assertions)]
     pub(super) fn check_conservation(&self) {
         let mut ended = 0;
@@ -46,18 +46,18 @@ impl Simulation {
         self.handled
     }
 
-    /// Packets that have reached the end of their route, acknowledgements among them.
+    /// Packets that have reached the end of their route, including acknowledgements.
     pub fn packets(&self) -> u64 {
         self.delivered
     }
 
-    /// A hash of every event so far, its time and its order: equal for equal runs.
+    /// A hash over all events so far with their times and order: equal runs have equal hashes.
     pub fn event_hash(&self) -> u64 {
         self.hash
     }
 
-    /// What flow `index` did; of a source of datagrams only what was sent and received, and the bytes
-    /// are those on the wire; of messages what all their connections did together. `None` if there is no such flow.
+    /// Results of flow `index`; `None` if there is no such flow. A datagram source has only sent and received
+    /// counts, in bytes on the wire. A flow of messages has the totals of all its connections.
     pub fn flow_metrics(&mut self, index: usize) -> Option<FlowMetrics> {
         let (now, mss) = (self.now, u64::from(self.stack.tcp.mss));
         let index = match *self.places.get(index)? {
@@ -76,7 +76,7 @@ impl Simulation {
         };
         let metrics = self.connection_metrics(index);
         let Some(life) = self.lives.get(&(index as u32)) else { return Some(metrics) };
-        // What is still on its way when a flow stops is counted, and no part of any mean.
+        // Packets on their way when a flow stops still count in totals, but not in means.
         Some(FlowMetrics {
             total_retransmissions_l4: metrics.total_retransmissions_l4,
             total_spurious_retransmissions_l4: metrics.total_spurious_retransmissions_l4,
@@ -90,7 +90,7 @@ impl Simulation {
         })
     }
 
-    /// What a connection did up to now.
+    /// Results of a connection up to now.
     pub(super) fn connection_metrics(&mut self, index: usize) -> FlowMetrics {
         let (now, mss) = (self.now, u64::from(self.stack.tcp.mss));
         let connection = &mut self.connections[index];
@@ -134,9 +134,9 @@ impl Simulation {
         })
     }
 
-    /// Measures [`FlowMetrics::mean_one_way_delay_l7`] of flow `index`, a connection whose application
-    /// always has more, from its start on. It costs 16 bytes for each acknowledgement within a send
-    /// buffer. To be called before the run; of other flows nothing is measured.
+    /// Measures [`FlowMetrics::mean_one_way_delay_l7`] of flow `index` from its start on. The flow must be a
+    /// connection whose application always has more to send. The cost is 16 bytes for each acknowledgement
+    /// within a send buffer. Call before the run; a flow of another kind is not measured.
     pub fn watch_writing(&mut self, index: usize) {
         let Some(Place::Connection(index)) = self.places.get(index).copied() else { return };
         let segments = self.stack.tcp.send_buffer / u64::from(self.stack.tcp.mss);
@@ -149,8 +149,8 @@ impl Simulation {
         connection.written = Some(Box::new(log));
     }
 
-    /// Throughput and round-trip time of flow `index` in bins of [`crate::BIN_NS`] from its start on;
-    /// datagrams count with their bytes on the wire. Empty if there is no such flow.
+    /// Throughput and round-trip time of flow `index` in bins of [`crate::BIN_NS`] from its start on.
+    /// Datagrams count with their bytes on the wire. Empty if there is no such flow.
     pub fn flow_bins(&self, index: usize) -> &[Bin] {
         match self.places.get(index) {
             Some(Place::Connection(index)) => {
@@ -163,31 +163,31 @@ impl Simulation {
         }
     }
 
-    /// What link `index` did; zeros for a link that is a mere delay. Panics if there is no such link.
+    /// Results of link `index`; zeros for a link that is a mere delay. Panics if there is no such link.
     pub fn link_metrics(&self, index: usize) -> LinkMetrics {
         self.links[index].metrics(self.now)
     }
 
-    /// What bundle `index` did. Panics if there is no such bundle.
+    /// Results of bundle `index`. Panics if there is no such bundle.
     pub fn bundle_metrics(&self, index: usize) -> BundleMetrics {
         self.receiveboxes[index].add_metrics(self.sendboxes[index].metrics(self.now))
     }
 
-    /// The log of bundle `index` so far; `None` if it keeps none, or there is no such bundle.
+    /// The log of bundle `index` so far; `None` if it keeps none, or if there is no such bundle.
     pub fn bundle_log(&mut self, index: usize) -> Option<&BundleLog> {
         self.sendboxes.get_mut(index)?.log(self.now)
     }
 
-    /// The packets of link `index` that were not taken out, in order of arrival and each with whose it is;
-    /// nothing for a link without a log.
+    /// The packets of link `index` not taken out yet, in order of arrival, each with its owner. Empty for a
+    /// link without a log.
     pub fn packet_log(&self, index: usize) -> impl Iterator<Item = (Owner, PacketRecord)> {
         let log = self.links.get(index).and_then(|link| link.log());
         let owner = |kind, flow| self.owner(kind, flow);
         log.into_iter().flat_map(move |log| log.records(self.now, owner))
     }
 
-    /// Takes the packets of link `index` out of its log, in order of arrival and up to the first that is
-    /// still on the link: a log that is emptied as the run goes holds no more than those that came since.
+    /// Takes packets of link `index` out of its log, in order of arrival, up to the first that is still on
+    /// the link. A caller that does this during the run keeps the log short.
     pub fn take_packets(&mut self, index: usize, mut take: impl FnMut(Owner, PacketRecord)) {
         let Some(mut log) = self.links.get_mut(index).and_then(|link| link.ended().log.take())
         else {
@@ -200,7 +200,7 @@ impl Simulation {
         self.links[index].ended().log = Some(log);
     }
 
-    /// The sender of a packet that carries `flow`.
+    /// The sender of a packet of `kind` that carries `flow`.
     pub(super) fn owner(&self, kind: Kind, flow: u32) -> Owner {
         match kind {
             Kind::Datagram => Owner::Flow(self.sources[flow as usize].flow as usize),

@@ -1,11 +1,11 @@
-//! Connections that carry one message each, in slots that are used again.
+//! Connections that carry one message each, in reusable slots.
 //!
-//! A slot is a place among the connections. It is free once both ends have ended, and its memory
-//! serves the next connection of the same flow: memory follows the number that live at once, and what
-//! a connection costs does not depend on how many went before.
+//! A slot is a place among the connections. It is free once both ends have ended, and the next connection of
+//! the same flow reuses its memory. Memory grows only with the number of simultaneous connections. The cost
+//! of a connection does not depend on the number of earlier ones.
 //!
-//! A packet of a connection that has ended may still be on its way. It is told by its timestamp, which
-//! lies before the connection that has the slot now.
+//! A packet of a connection that has ended may still be on its way. Its timestamp lies before the start of
+//! the connection that has the slot now, so the receiver can drop it.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::tcp::stack::Tcp;
 
 /// Payload of a request, as the testbed's clients write it.
 pub const REQUEST_BYTES: u64 = 16;
-/// Number of the acknowledgement of an end; that of a handshake has 0.
+/// Number of the acknowledgement of an end; the acknowledgement of a handshake has 0.
 const OF_END: u32 = 1;
 
-/// The connections of a flow that have ended, together.
+/// Totals of a flow's connections that have ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     counters: Counters,
@@ -57,23 +57,23 @@ impl Past {
 pub(super) struct Pool {
     data: Way,
     back: Way,
-    /// Place among the flows of the network.
+    /// Index among the flows of the network.
     flow: u32,
-    /// What messages call it.
+    /// Name of the flow in messages to the user.
     owner: String,
     start: Timestamp,
     opener: Opener,
     tcp: Arc<Tcp>,
     cc: Spec,
-    /// As built: reading `cc` for each connection takes as long as a few of its packets.
+    /// The algorithm as built: parsing `cc` for each connection takes as long as a few of its packets.
     algorithm: Box<dyn CongestionControl>,
     seeds: Stream,
     pub meter: u32,
     /// Number of the next message.
     next: u32,
-    /// How many there are.
+    /// Number of slots.
     slots: u32,
-    /// Slots without a connection; the last of them ended last.
+    /// Slots without a connection, the most recently freed last.
     free: Vec<u32>,
     past: Past,
     written_bytes: u64,
@@ -86,13 +86,13 @@ pub(super) struct Pool {
 pub struct Slots {
     /// Slots with a connection that is open, or being opened or ended.
     pub live: usize,
-    /// All slots: as many connections lived at once at most.
+    /// All slots, equal to the largest number of simultaneous connections.
     pub all: usize,
-    /// Connections that were opened.
+    /// Connections opened so far.
     pub opened: u32,
 }
 
-/// What a short connection has beside a long one.
+/// State that only a short connection has.
 pub(super) struct Short {
     /// Pool of the connection.
     pub pool: u32,
@@ -109,8 +109,7 @@ impl Simulation {
         opener: Opener,
         streams: &Streams,
     ) -> Result<(), SpecError> {
-        let cc = self.stack.algorithm(&self.algorithms, &flow.cc);
-        let algorithm = self.algorithms.build(&cc, SUPPLIED)?;
+        let algorithm = self.stack.algorithm(&self.algorithms, &flow.cc, SUPPLIED)?;
         let tcp = self.tcp_of(flow);
         let start = Timestamp::ZERO + flow.start;
         let meter = self.meters.len() as u32;
@@ -126,7 +125,7 @@ impl Simulation {
             start,
             opener,
             tcp,
-            cc,
+            cc: flow.cc.clone(),
             algorithm,
             seeds: streams.stream("algorithm"),
             meter,
@@ -141,8 +140,8 @@ impl Simulation {
     }
 
     /// Opens a connection of flow `flow`, one of [`crate::network::Traffic::Messages`], for a message of
-    /// `bytes`, at least one. Gives the number of the message, the first being 0, with which [`Read`]
-    /// tells of it once all of it is read; `None` for another flow.
+    /// `bytes`, at least one. Returns the number of the message, counted from 0; `None` for another flow.
+    /// [`Read`] reports this number once the message is read whole.
     pub fn open(&mut self, flow: usize, bytes: u64) -> Option<u32> {
         let Some(Place::Pool(place)) = self.places.get(flow).copied() else { return None };
         let (bytes, now) = (bytes.max(1), self.now);
@@ -167,14 +166,15 @@ impl Simulation {
         Some(message)
     }
 
-    /// A slot with a sender of `bytes`.
+    /// A free or new slot with a sender of `bytes`.
     fn take_slot(&mut self, place: usize, bytes: u64) -> Option<u32> {
         let pool = &mut self.pools[place];
         let copy = pool.algorithm.copied();
-        let mut algorithm = copy.or_else(|| self.algorithms.build(&pool.cc, SUPPLIED).ok())?;
+        let mut algorithm =
+            copy.or_else(|| self.stack.algorithm(&self.algorithms, &pool.cc, SUPPLIED).ok())?;
         algorithm.set_seed(pool.seeds.bits());
         algorithm.set_owner(&pool.owner);
-        // One that was freed at this instant may have sent at it, too.
+        // A connection freed at this instant may also have sent at it, so its slot must wait.
         let now = self.now;
         let is_old = |slot: &u32| {
             let short = &self.connections[*slot as usize].short;
@@ -206,7 +206,8 @@ impl Simulation {
         Some(self.connections.len() as u32 - 1)
     }
 
-    /// Sends what the receiving end wants, until it is answered. Both ends know the same round trip.
+    /// Sends a request of the receiving end and repeats it until answered. Both ends use the same round-trip
+    /// time.
     fn wish(&mut self, slot: u32, wish: Wish) {
         let connection = &mut self.connections[slot as usize];
         connection.peer.send(self.now, wish, connection.sender.rto_ns());
@@ -228,7 +229,7 @@ impl Simulation {
         }
     }
 
-    /// The receiving end may have waited for long enough.
+    /// Repeats the receiving end's request if it has waited long enough.
     pub(super) fn on_peer_timer(&mut self, event: Event, slot: u32) {
         let peer = &mut self.connections[slot as usize].peer;
         if peer.timer.fired(self.now, &mut self.events, event)
@@ -238,12 +239,12 @@ impl Simulation {
         }
     }
 
-    /// The sending end of a short connection has been answered: it confirms that.
+    /// The sending end of a short connection has been answered, and confirms the handshake.
     pub(super) fn confirm_handshake(&mut self, slot: u32) {
         self.send_control(slot, Kind::Confirm, 0, 0);
     }
 
-    /// All of a message has been read.
+    /// The receiver has read a message whole.
     pub(super) fn end_message(&mut self, slot: u32) {
         let connection = &self.connections[slot as usize];
         if let Some(Short { message, .. }) = connection.short {
@@ -252,7 +253,7 @@ impl Simulation {
         }
     }
 
-    /// A packet of a short connection, and no data, reaches the end of its route.
+    /// Handles a packet of a short connection without data at the end of its route.
     pub(super) fn deliver_control(&mut self, packet: Packet) {
         let slot = packet.flow();
         let connection = &mut self.connections[slot as usize];
@@ -284,12 +285,12 @@ impl Simulation {
                 self.free(slot);
             }
             Kind::WindowProbe => self.answer_window_probe(slot),
-            // Repeated, or answered otherwise since.
+            // A repeated packet, or one already answered.
             _ => {}
         }
     }
 
-    /// Both ends have ended.
+    /// Frees the slot of a connection with both ends closed.
     fn free(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let Some(short) = &mut connection.short else { return };
@@ -315,7 +316,7 @@ impl Simulation {
         self.emit(first, packet);
     }
 
-    /// The slots of flow `flow`; `None` for one that is not of [`crate::network::Traffic::Messages`].
+    /// The slots of flow `flow`; `None` for a flow without [`crate::network::Traffic::Messages`].
     pub fn slots(&self, flow: usize) -> Option<Slots> {
         let Some(Place::Pool(place)) = self.places.get(flow) else { return None };
         let pool = &self.pools[*place];
@@ -323,7 +324,7 @@ impl Simulation {
         Some(Slots { live: all - pool.free.len(), all, opened: pool.next })
     }
 
-    /// What the connections of a pool did together; windows and round-trip times stay 0.
+    /// Results of all connections of a pool together; windows and round-trip times stay 0.
     pub(super) fn pool_metrics(&mut self, place: usize) -> FlowMetrics {
         let (now, pool) = (self.now, &self.pools[place]);
         let mut all = pool.past;

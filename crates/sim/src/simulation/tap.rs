@@ -1,5 +1,5 @@
-//! What endpoints send and receive, and how connections stand, for those who watch: captures are made of it.
-//! Watching changes nothing of a run, and a run that nobody watches pays a look at an empty place for each packet.
+//! Record of packets sent and received by endpoints, and of connection states; captures are made from it.
+//! Recording does not change a run. Without it, each packet costs one look at an empty option.
 
 use std::collections::BTreeMap;
 
@@ -19,34 +19,34 @@ pub enum Seen {
     Sent(Sent),
     /// A packet came to the end of its route.
     Received(Received),
-    /// A sender took a segment for lost; of connections with a message of their own never.
+    /// A sender took a segment for lost; not recorded for connections that carry one message.
     Lost {
-        /// When the sender did.
+        /// Time of the decision.
         at: Timestamp,
         /// The connection.
         conversation: Conversation,
         /// Number of the segment.
         number: u32,
     },
-    /// A sender has sent what it may, and stands so; of connections with a message of their own never.
+    /// State of a sender after it sent all it may; not recorded for connections that carry one message.
     State {
         /// The instant.
         at: Timestamp,
         /// The connection.
         conversation: Conversation,
-        /// How the sender stands.
+        /// State of the sender.
         state: TcpState,
     },
 }
 
-/// A pair of endpoints that packets go between.
+/// The two endpoints that exchange packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conversation {
     /// The flow of the network, or the bundle.
     pub owner: Owner,
-    /// Tells connections of one flow that live at once apart.
+    /// Distinguishes simultaneous connections of one flow.
     pub slot: u32,
-    /// Tells connections of one slot apart: when they began.
+    /// Start of the connection; distinguishes the connections of one slot.
     pub since: Timestamp,
 }
 
@@ -55,87 +55,88 @@ pub struct Conversation {
 pub struct Sent {
     /// When it was sent.
     pub at: Timestamp,
-    /// As [`forebay_core::record::PacketRecord::identity`] has it. Acknowledgements without SACK blocks that repeat
-    /// another have that one's.
+    /// Identity as in [`forebay_core::record::PacketRecord::identity`]. An acknowledgement without SACK
+    /// blocks that repeats another has the same identity.
     pub identity: u64,
     /// The endpoints.
     pub conversation: Conversation,
-    /// The sender is the end that receives data, or answers pings, or the receivebox.
+    /// True if the sender is the end that receives data or answers pings, or the receivebox.
     pub is_back: bool,
     /// Bytes on the wire.
     pub bytes: u16,
     /// The ECN field.
     pub ecn: Ecn,
-    /// What TCP says; `None` of a datagram.
+    /// TCP header fields; `None` for a datagram.
     pub segment: Option<Segment>,
 }
 
 /// A packet that has come to the end of its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// When it came.
+    /// Time of arrival.
     pub at: Timestamp,
-    /// As [`Sent::identity`].
+    /// Identity as in [`Sent::identity`].
     pub identity: u64,
 }
 
-/// What the header of a segment would say, with the numbers of the simulator, which counts segments of data from 0
-/// on and not bytes.
+/// Header fields of a TCP segment, in the simulator's numbers: these count data segments from 0 instead of
+/// bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// The bits of [`flags`].
     pub flags: u16,
     /// Number of a segment of data.
     pub data: Option<u32>,
-    /// Bytes of payload: of a segment of data, or of a request for it.
+    /// Bytes of payload in a data segment or a request.
     pub payload: u16,
-    /// The segment of data that the other end is to send next.
+    /// Next data segment that the receiver expects.
     pub acked: Option<u32>,
-    /// SACK blocks, from the first number to the one behind the last.
+    /// SACK blocks, each from its first number to the number after its last.
     pub blocks: Vec<[u32; 2]>,
-    /// Segments that the receiver has room for from `acked` on; `None` of one whose window never changes.
+    /// Segments that the receiver has room for from `acked` on; `None` for a receiver whose window never
+    /// changes.
     pub window: Option<u32>,
-    /// When the packet was sent that the segment answers, which its timestamp echoes; `None` of a segment that tells
-    /// no such time.
+    /// Send time of the packet that this segment answers, echoed in its timestamp; `None` for a segment
+    /// without an echo.
     pub echo: Option<Timestamp>,
 }
 
-/// Flags of TCP as they stand in its header (RFC 9293 section 3.1, RFC 3168 section 6.1).
+/// Flags in the TCP header (RFC 9293 section 3.1, RFC 3168 section 6.1).
 pub mod flags {
-    /// The end of what is sent.
+    /// FIN: no more data follow.
     pub const FIN: u16 = 1;
-    /// The beginning of what is sent.
+    /// SYN: the start of a connection.
     pub const SYN: u16 = 2;
-    /// What is sent is whole.
+    /// PSH: the receiver should hand the data to the application.
     pub const PSH: u16 = 8;
-    /// The acknowledgement number means something.
+    /// ACK: the acknowledgement number is valid.
     pub const ACK: u16 = 16;
-    /// Congestion was experienced.
+    /// ECE: the receiver saw a congestion mark.
     pub const ECE: u16 = 64;
-    /// The window was reduced.
+    /// CWR: the sender reduced its window.
     pub const CWR: u16 = 128;
 }
 
-/// What was seen and not yet taken.
+/// Recorded items that the caller has not taken yet.
 #[derive(Default)]
 pub(super) struct Tap {
     seen: Vec<Seen>,
-    /// By connection: what was lost and not sent again when it was last looked at.
+    /// For each connection, the lost segments not yet sent again at the last look.
     unrepaired: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Simulation {
-    /// From now on what endpoints do is kept for [`Simulation::take_seen`]. To be called before the run.
+    /// Starts recording for [`Simulation::take_seen`]; call before the run.
     pub fn watch_endpoints(&mut self) {
         self.tap = Some(Box::default());
     }
 
-    /// What was seen since the last call, in order; nothing without [`Simulation::watch_endpoints`].
+    /// Items recorded since the last call, in order; empty without [`Simulation::watch_endpoints`].
     pub fn take_seen(&mut self) -> Vec<Seen> {
         self.tap.as_mut().map_or_else(Vec::new, |tap| std::mem::take(&mut tap.seen))
     }
 
-    /// By value: a packet that is lent out stands in memory where nobody watches, too.
+    /// The packet is passed by value: a borrowed one would have to be in memory even without a tap.
     #[cold]
     pub(super) fn tap_sent(&mut self, packet: Packet) {
         let (kind, flow) = (packet.kind(), packet.flow());
@@ -145,7 +146,7 @@ impl Simulation {
             identity: packet.identity(),
             conversation: Conversation {
                 owner: self.owner(kind, flow),
-                // Both ends of a bundle have a number there.
+                // Both ends of a bundle have a flow number here, but share one conversation.
                 slot: if kind == Kind::Message { 0 } else { flow },
                 since: connection.map_or(Timestamp::ZERO, |connection| connection.lives_from),
             },
@@ -162,7 +163,7 @@ impl Simulation {
         self.see(Seen::Received(Received { at: self.now, identity: packet.identity() }));
     }
 
-    /// Before a sender sends: what it has come to take for lost.
+    /// Records segments newly taken for lost, before the sender sends.
     #[cold]
     pub(super) fn tap_losses(&mut self, flow: u32) {
         let connection = &self.connections[flow as usize];
@@ -176,7 +177,7 @@ impl Simulation {
         tap.seen.extend(news.map(|number| Seen::Lost { at, conversation, number }));
     }
 
-    /// When it has sent.
+    /// Records the state of a sender after it has sent.
     #[cold]
     pub(super) fn tap_state(&mut self, flow: u32) {
         let sender = &self.connections[flow as usize].sender;
@@ -203,7 +204,7 @@ impl Simulation {
     fn segment(&self, connection: &Connection, packet: &Packet) -> Segment {
         let (kind, number, marks) = (packet.kind(), packet.number(), packet.marks());
         let is_data = kind == Kind::Data;
-        // The sender of a message of its own closes with the last segment.
+        // The sender of a one-message connection closes with the last segment.
         let ends = is_data && connection.short.is_some() && connection.segments == Some(number + 1);
         let flags = match kind {
             Kind::Syn | Kind::PeerSyn => flags::SYN,
@@ -238,7 +239,7 @@ fn is_back(packet: &Packet) -> bool {
     match packet.kind() {
         Kind::SynAck | Kind::Ack | Kind::Fin => true,
         Kind::PeerSyn | Kind::PeerConfirm | Kind::Ask | Kind::Pong => true,
-        // The boxes' numbers take turns: see `message_way`.
+        // The boxes' flow numbers alternate: see `message_way`.
         Kind::Message => packet.flow() % 2 == 1,
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! Sendboxes of several bundles: what each bundle may send of its site's line.
+//! Sendboxes with several bundles: the share of the site's line for each bundle.
 
 use forebay_core::bundle::uplink::Uplink;
 
@@ -9,9 +9,9 @@ use crate::network::Network;
 /// All uplinks of a simulation.
 #[derive(Default)]
 pub(super) struct Uplinks {
-    /// Each with its bundles.
+    /// Each uplink with its bundles.
     all: Vec<(Uplink, Vec<u32>)>,
-    /// Of each bundle its uplink and its place there; empty where there is no uplink.
+    /// For each bundle its uplink and its place there; empty if the network has no uplink.
     places: Vec<Option<(u32, usize)>>,
 }
 
@@ -30,7 +30,7 @@ impl Simulation {
         }
     }
 
-    /// Divides an uplink by what its bundles have sent and would send.
+    /// Divides an uplink by the bytes that its bundles have sent and would send.
     pub(super) fn divide_uplink(&mut self, index: u32) {
         let (uplink, bundles) = &mut self.uplinks.all[index as usize];
         let loads = bundles.iter().map(|bundle| self.sendboxes[*bundle as usize].load());
@@ -39,7 +39,7 @@ impl Simulation {
         self.enforce_uplink(index);
     }
 
-    /// Divides the uplink of a bundle if the bundle's queue cannot wait.
+    /// Divides the uplink of a bundle at once if the bundle's queue cannot wait for the next division.
     #[inline]
     pub(super) fn watch_uplink(&mut self, bundle: u32) {
         let place = self.uplinks.places.get(bundle as usize);

@@ -1,14 +1,14 @@
-//! What receivers that do not tell the truth make of their acknowledgements.
+//! False acknowledgements of dishonest receivers.
 //!
 //! ```text
 //! dividing      number - advance ────────► number      pieces that end at even parts of it
 //! duplicating   number, number, number, ..
-//! optimistic    number + lead, and what is missing below counts as come; where the sender has sent a
-//!               segment again that was claimed before, it did not believe that: number alone
+//! optimistic    number + lead; missing segments below count as arrived. If the sender repeats a
+//!               segment that was claimed before, it did not believe the claim: number alone
 //! ```
 //! Source: Savage et al., "TCP Congestion Control with a Misbehaving Receiver", CCR 29(5), 1999. Their
-//! optimistic acknowledgements keep a pace that the receiver guesses; these follow arrivals, as the others.
-//! Numbers count segments, so a piece that ends within a segment has the number of that segment.
+//! optimistic acknowledgements follow a pace that the receiver guesses; here they follow arrivals, like the
+//! other kinds. Numbers count segments, so a piece that ends within a segment has the number of that segment.
 
 use std::collections::BTreeSet;
 
@@ -16,46 +16,46 @@ use forebay_core::traffic::Conduct;
 
 use super::receiver::Ack;
 
-/// What a receiver that is not honest remembers.
+/// State of a dishonest receiver.
 #[derive(Debug)]
 pub(crate) struct Claims {
     conduct: Conduct,
-    /// Acknowledged so far, before anything was made of it.
+    /// Highest acknowledgement number before changes.
     acked: u32,
-    /// Segments that are acknowledged as if they had come.
+    /// Missing segments that are acknowledged as if they had arrived.
     missing: BTreeSet<u32>,
-    /// The segment that came last had been claimed before.
+    /// The last arrival had been claimed before.
     is_repeat: bool,
 }
 
 impl Claims {
-    /// Nothing acknowledged.
+    /// State before the first acknowledgement.
     pub fn new(conduct: Conduct) -> Self {
         Self { conduct, acked: 0, missing: BTreeSet::new(), is_repeat: false }
     }
 
-    /// What is missing counts as come.
+    /// Whether missing segments count as arrived.
     pub fn hides_losses(&self) -> bool {
         matches!(self.conduct, Conduct::Optimistic(_))
     }
 
-    /// Segments `numbers` are missing, and count as come.
+    /// Segments `numbers` are missing, and count as arrived.
     pub fn skip(&mut self, numbers: std::ops::Range<u32>) {
         self.missing.extend(numbers);
     }
 
-    /// Segment `number` comes, which is acknowledged already; true if it had not come before.
+    /// Segment `number`, already acknowledged, arrives; true if it had not arrived before.
     pub fn on_repeat(&mut self, number: u32) -> bool {
         self.is_repeat = true;
         self.missing.remove(&number)
     }
 
-    /// Segments that were acknowledged and have not come; those ahead of all that came are not counted.
+    /// Segments that were acknowledged but have not arrived; those above all arrivals are not counted.
     pub fn missing(&self) -> u64 {
         self.missing.len() as u64
     }
 
-    /// What is sent for `ack`, at least one.
+    /// Acknowledgements to send for `ack`, at least one.
     pub fn answers(&mut self, ack: Ack) -> impl Iterator<Item = Ack> + use<> {
         let from = std::mem::replace(&mut self.acked, ack.number);
         let advance = u64::from(ack.number - from);
@@ -92,7 +92,7 @@ mod tests {
         Receiver::new(&tcp).with(&Receiving { conduct, ..Receiving::default() })
     }
 
-    /// Numbers of what is sent when segment `number` comes, and whether that is new.
+    /// Numbers of the acknowledgements when segment `number` arrives, and whether it is new.
     fn arrive(receiver: &mut Receiver, number: u32) -> (Vec<u32>, bool) {
         let sent = at(u64::from(number) + 10);
         let (ack, is_new) = receiver.on_data(sent, number, sent);
@@ -130,7 +130,7 @@ mod tests {
         let ack = receiver.on_data(at(50), 4, at(40)).0.unwrap();
         assert_eq!((receiver.block_count(&ack), ack.echo), (0, at(40)));
         assert_eq!(receiver.answers(ack).unwrap().count(), 1);
-        // 2 was only late. That the sender sends 1 again shows that it did not believe the claim.
+        // 2 was only late. The sender's repeat of 1 shows that it did not believe the claim.
         assert_eq!(arrive(&mut receiver, 2), (vec![5], true));
         assert_eq!(arrive(&mut receiver, 1), (vec![5], true));
         assert_eq!(arrive(&mut receiver, 1), (vec![5], false));
@@ -142,7 +142,7 @@ mod tests {
     fn the_echo_behind_a_loss_that_is_hidden_is_that_of_the_segment_that_came() {
         let mut receiver = receiver(Conduct::Optimistic(0), 2);
         assert_eq!(arrive(&mut receiver, 0), (vec![], true));
-        // The acknowledgement of 0 and 2 echoes 0, which waited for it.
+        // The acknowledgement of 0 and 2 echoes 0, because 0 waited for it.
         let ack = receiver.on_data(at(2), 2, at(2)).0.unwrap();
         assert_eq!((ack.number, ack.echo), (3, at(10)));
         assert_eq!(receiver.on_data(at(7), 7, at(7)), (None, true));

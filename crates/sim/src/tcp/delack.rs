@@ -4,21 +4,21 @@
 //! count    every second full segment, or after the delay                     (RFC 1122, 4.2.3.2)
 //! quick    the first 16 of a connection, after a pause or a duplicate: each   (Linux, tcp_incr_quickack)
 //! ATO      delay, from 40 ms: half of it and the gap between two segments,    (Linux, tcp_event_data_recv)
-//!          where the gap is shorter than it; at least half of it and 20 ms;
+//!          if the gap is shorter than the ATO; at least half of it and 20 ms;
 //!          doubled when it expired                                       (Linux, tcp_delack_timer_handler)
 //! ```
-//! Departures from Linux: no "pingpong" mode, which only a receiver enters that sends data itself; the
-//! pause is its own timeout, which a simulated receiver does not have: 250 ms is that of a path of
-//! 50 ms.
+//! Departures from Linux: there is no "pingpong" mode, which only a receiver that sends data enters. In Linux
+//! the pause is the receiver's own timeout, which a simulated receiver does not have; here it is 250 ms, the
+//! timeout of a path of 50 ms.
 
 use forebay_core::units::Timestamp;
 
 use super::stack::Tcp;
 use crate::event::nanos_between;
 
-/// Gap after which the sender has restarted, it is thought, and wants quick acknowledgements.
+/// Gap after which the sender probably restarted and benefits from quick acknowledgements.
 const PAUSE_NS: u64 = 250_000_000;
-/// Most that the delay grows to (TCP_DELACK_MAX).
+/// Longest delay (TCP_DELACK_MAX).
 const DELAY_MAX_NS: u64 = 200_000_000;
 
 /// When the next acknowledgement is due.
@@ -34,7 +34,7 @@ pub(crate) struct DelayedAck {
 }
 
 impl DelayedAck {
-    /// As `tcp` begins.
+    /// State at the beginning of a connection with `tcp`.
     pub fn new(tcp: &Tcp) -> Self {
         Self {
             every: tcp.ack_every,
@@ -47,7 +47,7 @@ impl DelayedAck {
         }
     }
 
-    /// A segment comes.
+    /// A segment arrives.
     pub fn on_data(&mut self, now: Timestamp) {
         if !self.adapts {
             return;
@@ -63,14 +63,14 @@ impl DelayedAck {
         }
     }
 
-    /// One came for the second time.
+    /// A segment arrived for the second time.
     pub fn on_duplicate(&mut self) {
         if self.adapts {
             self.quick = self.quick_max;
         }
     }
 
-    /// Whether `pending` segments in order are to be acknowledged now.
+    /// Whether `pending` segments in order must be acknowledged now.
     pub fn is_due(&mut self, pending: u32) -> bool {
         let is_quick = self.quick > 0;
         self.quick = self.quick.saturating_sub(1);
@@ -82,7 +82,7 @@ impl DelayedAck {
         self.delay_ns
     }
 
-    /// The wait was over before another segment came.
+    /// The delay expired before another segment arrived.
     pub fn on_expiry(&mut self) {
         if self.adapts {
             self.delay_ns = (2 * self.delay_ns).min(DELAY_MAX_NS);

@@ -1,20 +1,20 @@
-//! Delivery-rate samples: how fast the path delivered what an acknowledgement reports.
+//! Delivery-rate samples: how fast the path delivered the segments that an acknowledgement reports.
 //!
 //! ```text
 //! rate = delivered since the segment was sent / max(send elapsed, ack elapsed)
 //! ```
-//! where the segment is the newly delivered one that was sent last, send elapsed is the time over
-//! which what was delivered had been sent, and ack elapsed the time over which it was acknowledged:
-//! neither a burst of data nor one of acknowledgements makes the rate too high.
+//! Here the segment is the newly delivered one that was sent last. Send elapsed is the time over which the
+//! delivered segments were sent, and ack elapsed the time over which they were acknowledged. So neither a
+//! burst of data nor one of acknowledgements makes the rate too high.
 //!
-//! Source: draft-ietf-ccwg-bbr-06 section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). A sample over
-//! less than the least round-trip time is not given, as there. What leaves after the sender had nothing
-//! to send, until more is delivered than was then outstanding, gives a sample that is app-limited.
+//! Source: draft-ietf-ccwg-bbr-06 section 4.1 (the algorithm of Linux net/ipv4/tcp_rate.c). As there, samples
+//! over less than the least round-trip time are dropped. If the sender runs out of data, later segments give
+//! app-limited samples until more is delivered than was then outstanding.
 //!
-//! ns-3 ([`super::stack::Tcp::keeps_rate_samples`]) keeps the segment of the sample, and the sample, until
-//! one is delivered before whose departure more had been delivered; what is delivered meanwhile counts. The time of its
-//! acknowledgements counts from where that of the sample before did: with a segment for each acknowledgement the rate
-//! is low by the gap between two, with two segments for one of them it is right.
+//! ns-3 ([`super::stack::Tcp::keeps_rate_samples`]) keeps a sample and its segment until it sees a segment
+//! with more delivered before its departure. Deliveries in the meantime count. The time of its
+//! acknowledgements starts where the previous sample's did. With one segment for each acknowledgement the
+//! rate is therefore low by the gap between two; with two segments for each it is right.
 
 use std::collections::VecDeque;
 
@@ -23,29 +23,30 @@ use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 use super::scoreboard::Sent;
 use crate::event::nanos_between;
 
-/// What a connection counts.
+/// Counters of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     /// Segments delivered, 2^32 at most.
     delivered: u32,
     delivered_at: Timestamp,
     first_sent: Timestamp,
-    /// Rates are asked for: a division each.
+    /// Rates are needed: each costs a division.
     has_rates: bool,
-    /// ns-3's sample. Apart: no other stack has one.
+    /// ns-3's sample. It is boxed because no other stack has one.
     kept: Option<Box<Kept>>,
-    /// Until more than this is delivered, what leaves is app-limited (C.app_limited).
+    /// Until more than this is delivered, departing segments are app-limited (C.app_limited).
     limited_until: Option<u32>,
-    /// Times after which and up to which such segments left that may still be delivered.
+    /// Intervals of departure of app-limited segments that may still be delivered: after the first time, up
+    /// to the second.
     limited: VecDeque<(Timestamp, Timestamp)>,
 }
 
-/// A sample that stands until a better one comes (TcpRateLinux::m_rateSample).
+/// A sample that is kept until a better one arrives (TcpRateLinux::m_rateSample).
 #[derive(Clone, Copy, Debug, Default)]
 struct Kept {
     prior_delivered: u32,
-    /// When what had been delivered before its segment left had come (m_priorTime); zero behind a sample that was too
-    /// short.
+    /// When the segments delivered before this segment's departure had arrived (m_priorTime); zero after a
+    /// sample that was too short.
     prior_at: Timestamp,
     send_ns: u64,
     ack_ns: u64,
@@ -55,21 +56,21 @@ struct Kept {
     rate: Option<Rate>,
 }
 
-/// A sample.
+/// A rate sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// Segments delivered when the newest delivered segment was sent.
     pub prior_delivered: u32,
     /// Rate at which segments were delivered.
     pub delivery_rate: Option<Rate>,
-    /// Rate at which they had been sent.
+    /// Rate at which these segments had been sent.
     pub send_rate: Option<Rate>,
     /// The segment was sent when there was too little to send.
     pub is_app_limited: bool,
 }
 
 impl Delivery {
-    /// Nothing delivered; gives rates if `has_rates`, and `keeps` samples.
+    /// State before the first delivery; `has_rates` enables rates, and `keeps` keeps samples.
     pub fn new(has_rates: bool, keeps: bool) -> Self {
         let (delivered_at, first_sent) = (Timestamp::ZERO, Timestamp::ZERO);
         let kept = (has_rates && keeps).then(Box::default);
@@ -77,7 +78,7 @@ impl Delivery {
         Self { delivered: 0, delivered_at, first_sent, has_rates, kept, limited_until, limited }
     }
 
-    /// Nothing is left to send at `now`, with so many segments in flight.
+    /// The sender runs out of data at `now`, with this many segments in flight.
     pub fn run_dry(&mut self, now: Timestamp, in_flight: u32) {
         if self.limited_until.is_none() {
             self.limited.push_back((now, now));
@@ -90,7 +91,7 @@ impl Delivery {
         self.delivered
     }
 
-    /// The record of a segment that leaves at `now`, with nothing in flight before it or not.
+    /// The record of a segment that leaves at `now`; `is_first_in_flight`: none was in flight before it.
     pub fn on_send(&mut self, now: Timestamp, is_first_in_flight: bool) -> Sent {
         if is_first_in_flight {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -141,7 +142,7 @@ impl Delivery {
         Sample { prior_delivered, delivery_rate, send_rate, is_app_limited }
     }
 
-    /// Whether what left at `at` was app-limited. What left before it is forgotten.
+    /// Whether a segment sent at `at` was app-limited. Intervals before it are dropped.
     fn was_limited(&mut self, at: Timestamp) -> bool {
         while self.limited.front().is_some_and(|(_, to)| *to < at) {
             self.limited.pop_front();
@@ -151,13 +152,13 @@ impl Delivery {
 }
 
 impl Kept {
-    /// Takes the newest of what was delivered at `now`, if more had been delivered as it left.
+    /// Takes the newest segment delivered at `now`, if more had been delivered when it left.
     fn takes(&mut self, now: Timestamp, newest: Sent) -> bool {
         let is_newer = self.prior_delivered == 0 || newest.delivered > self.prior_delivered;
         if is_newer {
             self.prior_delivered = newest.delivered;
             self.send_ns = nanos_between(newest.first_sent, newest.at);
-            // TcpRateLinux::SkbDelivered takes the time before it takes the segment.
+            // TcpRateLinux::SkbDelivered takes the time before the segment.
             self.ack_ns = nanos_between(self.prior_at, now);
             self.prior_at = newest.delivered_at;
             self.is_valid = true;
@@ -165,7 +166,7 @@ impl Kept {
         is_newer
     }
 
-    /// The sample with `delivered` segments delivered; the rate is the last that was long enough.
+    /// The sample with `delivered` segments delivered; its rate is the last one over a long enough time.
     fn sample(&mut self, delivered: u32, mss: ByteCount, min_rtt_ns: u64) -> Sample {
         let interval_ns = self.send_ns.max(self.ack_ns);
         self.is_valid &= interval_ns >= min_rtt_ns;
@@ -233,7 +234,7 @@ mod tests {
             delivery.on_ack(at(ms), 1, sent, MSS, MS).is_app_limited
         };
         assert!(!limited(&mut delivery, 100, first), "it left before");
-        // One is delivered, and no more than one was in flight.
+        // One is delivered; no more than one was in flight.
         let fourth = delivery.on_send(at(100), false);
         assert!(limited(&mut delivery, 120, second) && limited(&mut delivery, 140, third));
         let fifth = delivery.on_send(at(140), false);
@@ -269,7 +270,7 @@ mod tests {
         let of_one = |ms| MSS.per(Duration::from_millis(ms));
         assert_eq!([rate(0, 100), rate(100, 110)], [of_one(100), of_one(110)]);
         assert_eq!(rate(110, 120), of_one(110), "20 ms are no round trip");
-        // The one behind it lasts from the beginning of the run.
+        // The next sample's time begins with the run.
         assert_eq!(rate(120, 200), of_one(200));
     }
 }

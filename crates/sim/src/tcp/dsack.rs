@@ -1,10 +1,10 @@
-//! Duplicates reported by the receiver (RFC 2883): the first SACK block is the segment that came again.
+//! Duplicates reported by the receiver (RFC 2883): the first SACK block is the segment that arrived again.
 //!
-//! It lies below the acknowledgement number (section 4.1) or inside the second block (section 4.2).
+//! The block lies below the acknowledgement number (section 4.1) or inside the second block (section 4.2).
 
 use crate::packet::Range;
 
-/// The segments that `blocks`, beside the acknowledgement of all before `ack`, report as duplicates.
+/// The segments that `blocks` report as duplicates, with an acknowledgement of all before `ack`.
 pub(crate) fn duplicate(ack: u32, blocks: &[Range]) -> Option<Range> {
     let first = blocks.first()?;
     let is_inside = |second: &Range| second.start <= first.start && first.end <= second.end;
@@ -19,7 +19,7 @@ mod tests {
     use crate::tcp::stack::Tcp;
     use forebay_core::units::Timestamp;
 
-    /// What a receiver reports of `numbers`: the acknowledgement and blocks of the last of them.
+    /// A receiver's report after `numbers`: the last acknowledgement, its blocks, and the duplicate.
     fn report(dsack: bool, numbers: &[u32]) -> (u32, Vec<(u32, u32)>, Option<u32>) {
         let mut receiver = Receiver::new(&Tcp { ack_every: 1, dsack, ..Tcp::NS3 });
         let now = Timestamp::ZERO;
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn a_segment_below_the_acknowledgement_is_reported_first() {
-        // RFC 2883 section 4.1.1: everything has come, then one comes again.
+        // RFC 2883 section 4.1.1: everything has arrived, then one arrives again.
         assert_eq!(report(true, &[0, 1, 2, 1]), (3, vec![(1, 2)], Some(1)));
         // Section 4.1.2: with a gap above it.
         assert_eq!(report(true, &[0, 1, 3, 0]), (2, vec![(0, 1), (3, 4)], Some(0)));

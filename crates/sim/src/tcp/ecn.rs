@@ -2,33 +2,34 @@
 //!
 //! ```text
 //! classic    new segments are ECT(0), repeated ones are not                        (RFC 3168, 6.1.5)
-//!            receiver: ECE from a CE on until CWR comes, the first at once         (RFC 3168, 6.1.3)
-//!            sender: one reduction a round trip, be it for a mark or a loss, then CWR on the next new
+//!            receiver: ECE from a CE on until CWR arrives, the first at once       (RFC 3168, 6.1.3)
+//!            sender: one reduction a round trip, for a mark or a loss, then CWR on the next new
 //!            segment                                                               (RFC 3168, 6.1.2)
-//! accurate   every segment is ECT(0); ECE says whether what is acknowledged was marked. Where
-//!            that changes, what came before it is acknowledged at once with the old answer
+//! accurate   every segment is ECT(0); ECE says whether the acknowledged segments were marked. If
+//!            that changes, the segments before are acknowledged at once with the old answer
 //!                                                                                  (RFC 8257, 3.2)
-//!            sender: the algorithm is told the bytes of acknowledgements with ECE  (RFC 8257, 3.3)
+//!            sender: reports the bytes of acknowledgements with ECE                (RFC 8257, 3.3)
 //! l4s        every segment is ECT(1)                                               (RFC 9331, 4.1)
-//!            receiver: counts what comes with CE and with ECT(1), and tells both counts with each
-//!            acknowledgement. The first CE behind another segment is acknowledged at once
+//!            receiver: counts arrivals with CE and with ECT(1), and puts both counts into each
+//!            acknowledgement. The first CE after another segment is acknowledged at once
 //!                                                                            (RFC 9768, 3.2.2.5.1)
-//!            sender: the algorithm is told by how much the counts have grown     (RFC 9768, 3.2.3.1)
+//!            sender: reports the growth of the counts to the algorithm           (RFC 9768, 3.2.3.1)
 //! ```
-//! Which of them a connection has is its algorithm's need, else the stack's switch. It is not negotiated:
-//! both ends are of one stack.
+//! The algorithm's needs select the mode of a connection; without needs the stack's switch does. There is no
+//! negotiation: both ends have the same stack.
 //!
-//! Each acknowledgement in L4S tells whole counts, in the 8 bytes of an option (RFC 9768, 3.2.3), also beside
-//! three SACK blocks, which leave no room for it on the wire. So nothing is lost with an acknowledgement, and
-//! the three bits of ACE, which would be in doubt then, are not needed. Acknowledgements are not ECN-capable.
+//! In L4S each acknowledgement carries whole counts in the 8 bytes of an option (RFC 9768, 3.2.3). Here it
+//! does so even with three SACK blocks, which leave no room for it on the wire. A lost acknowledgement
+//! therefore loses no counts. The three bits of ACE, which would then be ambiguous, are not needed.
+//! Acknowledgements are not ECN-capable.
 //!
-//! Further marks cause no acknowledgement, where RFC 9768 (3.2.2.5.1) has one go at once after two of them, and after
-//! seven at the most. A receiver that acknowledges every second segment keeps to that; one whose `ack_every` is larger
-//! tells marks later.
+//! Further marks cause no acknowledgement. RFC 9768 (3.2.2.5.1) sends one at once after two marks, and after
+//! seven at the most. A receiver that acknowledges every second segment satisfies this. One with a larger
+//! `ack_every` reports marks later.
 
 use crate::packet::{MarkCounts, Marks};
 
-/// How marks are answered.
+/// Answer to marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EcnMode {
     /// Packets are not ECN-capable.
@@ -49,14 +50,14 @@ pub(crate) struct Answers {
     /// SND.NXT at the last reduction, until the segment there, which carries CWR, is acknowledged.
     point: Option<u32>,
     owes_cwr: bool,
-    /// The receiver's counts, as far as acknowledgements have told them.
+    /// The receiver's counts, as far as acknowledgements have reported them.
     heard: MarkCounts,
-    /// As far as the algorithm was told.
+    /// The counts that the algorithm has received.
     told: MarkCounts,
 }
 
 impl Answers {
-    /// Nothing was marked.
+    /// State before any mark.
     pub fn new(mode: EcnMode) -> Self {
         let (heard, told) = (MarkCounts::default(), MarkCounts::default());
         Self { mode, point: None, owes_cwr: false, heard, told }
@@ -73,14 +74,14 @@ impl Answers {
         }
     }
 
-    /// Takes the counts of an acknowledgement; one that was overtaken tells nothing new.
+    /// Takes the counts of an acknowledgement; an overtaken one brings no new counts.
     pub fn learn(&mut self, counts: MarkCounts) {
         self.heard.ce = self.heard.ce.max(counts.ce);
         self.heard.ect1 = self.heard.ect1.max(counts.ect1);
     }
 
-    /// What the algorithm is to be told with an acknowledgement that delivered so many segments: how many came
-    /// with CE, and with ECT(1).
+    /// Reports to the algorithm for an acknowledgement that delivered this many segments: how many arrived
+    /// with CE, and how many with ECT(1).
     pub fn tell(&mut self, is_ece: bool, delivered: u32) -> (Option<u32>, Option<u32>) {
         match self.mode {
             EcnMode::Off | EcnMode::Classic => (None, None),
@@ -101,12 +102,12 @@ impl Answers {
         is_over
     }
 
-    /// An acknowledgement with ECE asks for a reduction.
+    /// Whether an acknowledgement with ECE may reduce the window.
     pub fn may_reduce(&self) -> bool {
         self.mode == EcnMode::Classic && self.point.is_none()
     }
 
-    /// Marks forbid to take a reduction back: it answers them too.
+    /// Whether marks prevent a reduction from being undone, because it also answers marks.
     pub fn is_classic(&self) -> bool {
         self.mode == EcnMode::Classic
     }
@@ -118,7 +119,7 @@ impl Answers {
         }
     }
 
-    /// The reduction was taken back (Linux, tcp_ecn_withdraw_cwr).
+    /// The reduction was undone (Linux, tcp_ecn_withdraw_cwr).
     pub fn withdraw(&mut self) {
         (self.point, self.owes_cwr) = (None, false);
     }
@@ -132,24 +133,24 @@ pub(crate) struct Echoes {
     counts: MarkCounts,
 }
 
-/// What a receiver does about a segment's marks.
+/// Reaction of a receiver to a segment's marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// Nothing else than without them.
+    /// None: marks change nothing.
     AsUsual,
     /// Acknowledges this segment at once.
     AtOnce,
-    /// Acknowledges those before it as they came, and this one at once.
+    /// Acknowledges the segments before this one with their own marks, and this one at once.
     Apart,
 }
 
 impl Echoes {
-    /// Nothing was marked.
+    /// State before any mark.
     pub fn new(mode: EcnMode) -> Self {
         Self { mode, is_marked: false, counts: MarkCounts::default() }
     }
 
-    /// What the marks of a segment ask for, before [`Echoes::note`].
+    /// Reaction to the marks of a segment; call it before [`Echoes::note`].
     pub fn on_data(&self, marks: Marks) -> Echo {
         let is_change = marks.is_ce() != self.is_marked;
         match self.mode {
@@ -176,12 +177,12 @@ impl Echoes {
         }
     }
 
-    /// An acknowledgement carries ECE.
+    /// Whether an acknowledgement carries ECE.
     pub fn is_echoed(&self) -> bool {
         self.is_marked && self.mode != EcnMode::L4s
     }
 
-    /// What an acknowledgement tells of accurate feedback; `None`: nothing.
+    /// Accurate feedback in an acknowledgement; `None`: without.
     pub fn counts(&self) -> Option<MarkCounts> {
         (self.mode == EcnMode::L4s).then_some(self.counts)
     }
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!([answers.marks(true), answers.marks(false)], [Marks::ECT1; 2]);
         answers.learn(MarkCounts { ce: 1, ect1: 9 });
         assert_eq!(answers.tell(false, 10), (Some(1), Some(9)));
-        // That of 2 and 18 is overtaken, and another one lost.
+        // The acknowledgement with 2 and 18 is overtaken, and another one lost.
         answers.learn(MarkCounts { ce: 5, ect1: 25 });
         answers.learn(MarkCounts { ce: 2, ect1: 18 });
         assert_eq!(answers.tell(false, 20), (Some(4), Some(16)));
@@ -263,7 +264,7 @@ mod tests {
         answers.on_reduction(15);
         assert_eq!(answers.marks(false), Marks::NONE, "repeated segments are not ECN-capable");
         assert!(answers.marks(true).is_cwr() && !answers.marks(true).is_cwr());
-        // Segment 15 carries CWR: up to it the receiver echoes what was answered.
+        // Segment 15 carries CWR: up to it, the receiver echoes marks that are already answered.
         assert!(!answers.ends_round(15) && !answers.may_reduce());
         assert!(answers.ends_round(16) && answers.may_reduce());
         assert!(!Answers::new(EcnMode::Accurate).may_reduce());

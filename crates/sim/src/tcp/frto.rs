@@ -1,4 +1,4 @@
-//! F-RTO: whether a timeout was spurious, told by what is acknowledged after it (RFC 5682).
+//! F-RTO: detects spurious timeouts from the acknowledgements after them (RFC 5682).
 //!
 //! ```text
 //! timeout      the first segment again                                               (3.1, step 1)
@@ -6,8 +6,8 @@
 //! then         something never sent again is acknowledged or SACKed: spurious        (3.1, step 3b)
 //!              a new segment is SACKed above the hole: the loss was real             (3.1, step 3a)
 //! ```
-//! The SACK-enhanced variant, as Linux has it (tcp_process_loss): step 3b may come at once, and the
-//! answer to a spurious timeout is that of [`super::undo`]. It needs neither timestamps nor D-SACK.
+//! This is the SACK-enhanced variant, as in Linux (tcp_process_loss). Step 3b may apply at once, and
+//! [`super::undo`] answers a spurious timeout. The variant needs neither timestamps nor D-SACK.
 
 use super::recovery::Phase;
 use super::scoreboard::Progress;
@@ -20,12 +20,12 @@ pub(crate) struct Frto {
     has_advanced: bool,
 }
 
-/// What an acknowledgement says of the timeout.
+/// Conclusion from an acknowledgement about the timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// Nothing, or that it was right.
+    /// No conclusion, or the timeout was right.
     None,
-    /// New segments are to be sent before any retransmission.
+    /// New segments must be sent before any retransmission.
     TryNew,
     /// The timeout was spurious.
     Spurious,
@@ -39,8 +39,8 @@ impl Frto {
         self.has_advanced = false;
     }
 
-    /// Takes an acknowledgement after a timeout, with SND.UNA at `una` and SND.NXT at `next`; what lies
-    /// below `point` was sent before the timeout.
+    /// Takes an acknowledgement after a timeout, with SND.UNA at `una` and SND.NXT at `next`; segments below
+    /// `point` were sent before the timeout.
     pub fn on_ack(
         &mut self,
         progress: &Progress,
@@ -63,7 +63,7 @@ impl Frto {
         if has_advanced && una < point { Finding::TryNew } else { Finding::None }
     }
 
-    /// There is nothing new to send: the timeout counts as right.
+    /// There is no new segment to send: the timeout counts as right.
     pub fn give_up(&mut self) {
         self.is_in_doubt = false;
     }

@@ -2,26 +2,26 @@
 //!
 //! | file | mechanism | source |
 //! |---|---|---|
-//! | `scoreboard` | what is outstanding, SACKed, lost, sent again; what to send next | RFC 6675 section 4 |
+//! | `scoreboard` | outstanding, SACKed, lost and resent segments; the next one to send | RFC 6675 section 4 |
 //! | `recovery` | duplicate acknowledgements, limited transmit, recovery, its end | RFC 6675 section 5, 3042, 6582 |
-//! | `rack`, `scoreboard::by_time` | losses told from send times | RFC 8985 section 6 |
+//! | `rack`, `scoreboard::by_time` | loss detection from send times | RFC 8985 section 6 |
 //! | `tlp`, `sender::alarms` | tail loss probe, one timer for all | RFC 8985 sections 7 and 8 |
-//! | `undo`, `sender::doubts` | reductions taken back | RFC 3522, 3708, 4015 |
+//! | `undo`, `sender::doubts` | undone reductions | RFC 3522, 3708, 4015 |
 //! | `frto` | spurious timeouts | RFC 5682 |
 //! | `dsack` | duplicates that the receiver reports | RFC 2883 |
-//! | `prr` | how much is sent in a recovery | RFC 6937, 9937 |
+//! | `prr` | amount to send in a recovery | RFC 6937, 9937 |
 //! | `rto` | round-trip time and timeout | RFC 6298 |
 //! | `delivery` | delivery-rate samples | draft-ietf-ccwg-bbr |
 //! | `ecn` | marks, their echo and their answer | RFC 3168, 8257, 9331, 9768 |
-//! | `validation` | windows that are not used | RFC 2861, 7661 |
+//! | `validation` | unused windows | RFC 2861, 7661 |
 //! | `receiver` | reassembly, SACK blocks | RFC 2018, 5681, 7323 |
-//! | `claims` | acknowledgements that are not true | Savage et al., CCR 1999 |
-//! | `reading`, `sender::persist` | a window that closes, and what probes it | RFC 9293, 3.8.6 |
+//! | `claims` | false acknowledgements | Savage et al., CCR 1999 |
+//! | `reading`, `sender::persist` | a window that closes, and its probes | RFC 9293, 3.8.6 |
 //! | `delack` | delayed and quick acknowledgements | RFC 1122 |
-//! | `peer` | what the receiving end of a short connection sends | RFC 9293 |
-//! | `stream` | what was written, in segments | |
+//! | `peer` | packets of a short connection's receiving end | RFC 9293 |
+//! | `stream` | written bytes, in segments | |
 //! | `sender` | handshake, buffers, pacing; feeds the algorithm | RFC 9293, 6928 |
-//! | `stack` | how the switches stand | |
+//! | `stack` | presets of the switches | |
 
 mod claims;
 mod delack;

@@ -1,33 +1,32 @@
-//! What the receiving end of a short connection sends of its own: that it wants a connection, that it
-//! wants data, that it has ended. Each is sent again until it is answered.
+//! Packets that the receiving end of a short connection sends by itself: requests for a connection and for
+//! data, and its end. Each is repeated until it is answered.
 //!
 //! ```text
 //! opened by the sender      SYN ──►   ◄── SYN ACK   ACK ──►  data ──►
 //! opened by the receiver    ◄── SYN   SYN ACK ──►   ◄── ACK  ◄── request   data ──►
 //! ended                     last data with FIN ──►   ◄── ACK  ◄── FIN   ACK ──►
 //! ```
-//! Source: RFC 9293 sections 3.5 and 3.6. The sending application ends as soon as it has written, so that
-//! its FIN rides on the last segment; the receiving one when it has read that.
+//! Source: RFC 9293 sections 3.5 and 3.6. The sending application closes as soon as it has written, so its
+//! FIN is on the last segment. The receiving application closes when it has read that segment.
 //!
-//! Departure: nothing is kept in TIME-WAIT. What it is for is done otherwise: the sending end answers a
-//! repeated FIN for as long as the receiving end repeats it, and segments of an old connection are
-//! told by their timestamps (RFC 7323 section 5, RFC 6191).
+//! Departure: there is no TIME-WAIT. Instead, the sending end answers a repeated FIN for as long as the
+//! receiving end repeats it. Timestamps identify segments of an old connection (RFC 7323 section 5, RFC 6191).
 
 use forebay_core::units::Timestamp;
 
 use crate::event::{Timer, after};
 
-/// The most that a timeout is doubled to (RFC 6298 section 2.5).
+/// Longest timeout after doubling (RFC 6298 section 2.5).
 const MAX_RTO_NS: u64 = 60_000_000_000;
 
-/// What has been sent.
+/// Kind of request that has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// A connection.
     Connection,
     /// Data of the connection.
     Data,
-    /// The end.
+    /// The end of the connection.
     End,
 }
 
@@ -36,7 +35,7 @@ pub(crate) enum Wish {
 pub(crate) struct Peer {
     unanswered: Option<Wish>,
     rto_ns: u64,
-    /// When it is sent again.
+    /// When the request is repeated.
     pub timer: Timer,
 }
 
@@ -44,7 +43,7 @@ impl Peer {
     /// Nothing sent.
     pub const SILENT: Self = Self { unanswered: None, rto_ns: 0, timer: Timer::STOPPED };
 
-    /// Begins anew; keeps what is planned of the timer.
+    /// Starts over; keeps the planned event of the timer.
     pub fn renew(&mut self) {
         *self = Self { timer: self.timer.stopped(), ..Self::SILENT };
     }
@@ -55,7 +54,7 @@ impl Peer {
         self.timer.set(after(now, rto_ns));
     }
 
-    /// An answer to `wish` comes; true if that was awaited.
+    /// An answer to `wish` arrives; true if it was expected.
     #[inline]
     pub fn on_answer(&mut self, wish: Wish) -> bool {
         if self.unanswered != Some(wish) {
@@ -66,7 +65,7 @@ impl Peer {
         true
     }
 
-    /// The timer has expired: what is to be sent again, twice as long before the next time.
+    /// The timer has expired: returns the request to repeat, and doubles the time to the next repetition.
     pub fn on_timeout(&mut self, now: Timestamp) -> Option<Wish> {
         let wish = self.unanswered?;
         self.send(now, wish, (2 * self.rto_ns).min(MAX_RTO_NS));

@@ -1,4 +1,4 @@
-//! Proportional rate reduction: how much may be sent on each acknowledgement of a recovery.
+//! Proportional rate reduction: how much to send on each acknowledgement of a recovery.
 //!
 //! ```text
 //! entry            RecoverFS = SND.NXT − SND.UNA, prr_delivered = prr_out = 0
@@ -7,14 +7,14 @@
 //! cwnd             pipe + sndcnt, and at least one segment until the first has been sent
 //! end              cwnd = ssthresh
 //! ```
-//! Source: RFC 6937 section 3, RFC 9937 section 6, whose RecoverFS is less by what was SACKed before the entry; ns-3's
-//! departures are those of [`PrrBound::Ns3`].
+//! Source: RFC 6937 section 3 and RFC 9937 section 6. The latter's RecoverFS excludes the bytes SACKed before
+//! the entry. ns-3's departures are in [`PrrBound::Ns3`].
 //!
-//! All in bytes. Ranges: windows below 4 GiB.
+//! All values are bytes. Ranges: windows below 4 GiB.
 
 use super::stack::PrrBound;
 
-/// What an acknowledgement told of a recovery.
+/// Result of an acknowledgement in a recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     /// Bytes newly acknowledged or SACKed.
@@ -23,7 +23,7 @@ pub(crate) struct Told {
     pub has_sacked: bool,
     /// The acknowledgement moved SND.UNA.
     pub has_advanced: bool,
-    /// Something became lost by it.
+    /// The acknowledgement showed a loss.
     pub has_lost: bool,
     /// The acknowledgement covers a repair.
     pub covers_repair: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// Begins a recovery towards `ssthresh` from `flight`: the bytes between SND.UNA and SND.NXT, or
-    /// the window as Linux has it.
+    /// Begins a recovery towards `ssthresh` from `flight`: the bytes between SND.UNA and SND.NXT, or in Linux
+    /// the window.
     pub fn enter(bound: PrrBound, ssthresh: u64, flight: u64) -> Self {
         Self { bound, ssthresh, recover_flight: flight.max(1), delivered: 0, out: 0 }
     }
@@ -83,8 +83,8 @@ impl Prr {
         }
     }
 
-    /// ns-3 takes the difference without a sign: more sent than delivered is a very great number,
-    /// which the segment on top may or may not bring back above zero.
+    /// ns-3 takes an unsigned difference. If more was sent than delivered, it is a very large number; the
+    /// additional segment may or may not wrap it back above zero.
     fn owed_after_repair(&self, told: Told, mss: u64) -> u64 {
         match self.delivered.checked_sub(self.out) {
             Some(owed) => owed.max(told.delivered) + mss,
@@ -92,7 +92,7 @@ impl Prr {
         }
     }
 
-    /// Notes what was sent, new or again.
+    /// Counts sent bytes, new or retransmitted.
     pub fn on_send(&mut self, bytes: u64) {
         self.out += bytes;
     }
@@ -102,8 +102,8 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Runs a recovery of `window` segments of which the first `lost` are lost, one acknowledgement
-    /// for each that arrives; returns what is in flight after each, until the first repair comes.
+    /// Runs a recovery of `window` segments after the loss of the first `lost`, with one acknowledgement for
+    /// each arrival. Returns the segments in flight after each, until the first repair arrives.
     fn recover(bound: PrrBound, window: u64, lost: u64, ssthresh: u64) -> Vec<u64> {
         let mut in_flight = window - lost;
         let mut prr = Prr::enter(bound, ssthresh, window);

@@ -1,4 +1,4 @@
-//! RACK: losses told from send times, those of retransmissions too (RFC 8985).
+//! RACK: detects losses from send times, including those of retransmissions (RFC 8985).
 //!
 //! ```text
 //! segment   the delivered one that was sent last; rtt its round trip              (6.2, step 2)
@@ -6,15 +6,15 @@
 //! reo_wnd   0 until reordering is seen, in a recovery or with 3 segments SACKed;
 //!           else min(mult min_rtt / 4, SRTT)                                      (6.2, step 4)
 //! mult      1; one more for a round with a D-SACK; 1 again after 16 recoveries    (6.2, step 4)
-//! timer     when the last of those sent before the segment would be lost          (6.2, step 5)
+//! timer     when the last segment sent before this one would be lost              (6.2, step 5)
 //! ```
-//! Segments in flight stand in a list in the order in which they were last sent, linked by their
-//! places in the scoreboard's ring. Losses are taken from its front, and a cursor at the last one sent
-//! before the segment only moves on, so that an acknowledgement costs O(newly delivered + newly lost).
+//! Segments in flight form a list in the order of their last transmission, linked by their places in the
+//! scoreboard's ring. Losses are taken from its front. A cursor at the last segment sent before RACK's
+//! segment only moves forward, so an acknowledgement costs O(newly delivered + newly lost).
 //!
-//! As in Linux (net/ipv4/tcp_recovery.c), not as in the RFC: a retransmission's delivery counts unless it
-//! took less than the least round trip, whatever timestamp is echoed, since the acknowledgement of a
-//! SACKed one echoes an earlier segment; and a D-SACK widens the window only once reordering was seen.
+//! Two rules follow Linux (net/ipv4/tcp_recovery.c), not the RFC. The delivery of a retransmission counts
+//! unless it took less than the least round trip, whatever timestamp is echoed: the acknowledgement of a
+//! SACKed segment echoes an earlier one. A D-SACK widens the window only once reordering was seen.
 
 use forebay_core::units::Timestamp;
 
@@ -24,19 +24,20 @@ use crate::event::{after, nanos_between};
 pub(crate) const DUP_THRESH: usize = 3;
 /// No segment.
 const NONE: u32 = u32::MAX;
-/// Recoveries without a D-SACK after which the window is what it was (RFC 8985 section 6.2, step 4).
+/// Recoveries without a D-SACK after which the window returns to its first size (RFC 8985 section 6.2, step
+/// 4).
 const PERSISTENCE: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLink {
     at: Timestamp,
     earlier: u32,
     later: u32,
 }
 
-const UNLINKED: Link = Link { at: Timestamp::ZERO, earlier: NONE, later: NONE };
+const UNLINKED: ListLink = ListLink { at: Timestamp::ZERO, earlier: NONE, later: NONE };
 
-/// What the window depends on beside RACK's own state.
+/// Inputs of the window from outside RACK's own state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conditions {
     /// A recovery is under way, after a timeout or not.
@@ -49,19 +50,19 @@ pub(crate) struct Conditions {
     pub srtt_ns: u64,
 }
 
-/// The list and what was learnt from deliveries.
+/// The list, and results of past deliveries.
 #[derive(Debug)]
 pub(crate) struct Rack {
-    links: Vec<Link>,
+    links: Vec<ListLink>,
     mask: u32,
     first: u32,
     last: u32,
-    /// The last one sent before the segment; [`NONE`]: there is none.
+    /// The last segment sent before RACK's segment; [`NONE`]: there is none.
     older: u32,
     segment: (Timestamp, u32),
     rtt_ns: u64,
     reo_wnd_ns: u64,
-    /// Behind the highest segment delivered before this acknowledgement, and with it.
+    /// The number after the highest segment delivered: before this acknowledgement, and with it.
     fack: u32,
     highest: u32,
     is_reordering_seen: bool,
@@ -74,7 +75,7 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Nothing sent, for a ring of `places`.
+    /// State before the first segment, for a ring of `places`.
     pub fn new(places: usize) -> Self {
         Self {
             links: vec![UNLINKED; places],
@@ -96,21 +97,21 @@ impl Rack {
         }
     }
 
-    /// Begins anew with nothing sent, over the same ring.
+    /// Starts over before the first segment, with the same ring.
     pub fn empty(&mut self) {
         let links = std::mem::take(&mut self.links);
         *self = Self { mask: self.mask, links, ..Self::new(0) };
     }
 
-    fn link(&self, number: u32) -> Link {
+    fn link(&self, number: u32) -> ListLink {
         self.links[(number & self.mask) as usize]
     }
 
-    fn link_mut(&mut self, number: u32) -> &mut Link {
+    fn link_mut(&mut self, number: u32) -> &mut ListLink {
         &mut self.links[(number & self.mask) as usize]
     }
 
-    /// Follows the ring, which holds `numbers`, to twice the places.
+    /// Follows the growth of the ring, which holds `numbers`, to twice its places.
     pub fn grow(&mut self, numbers: std::ops::Range<u32>) {
         let mut links = vec![UNLINKED; 2 * self.links.len()];
         let mask = links.len() as u32 - 1;
@@ -120,10 +121,10 @@ impl Rack {
         (self.links, self.mask) = (links, mask);
     }
 
-    /// `number` was sent, as the last of all.
+    /// `number` was just sent.
     pub fn append(&mut self, number: u32, at: Timestamp) {
         let earlier = self.last;
-        *self.link_mut(number) = Link { at, earlier, later: NONE };
+        *self.link_mut(number) = ListLink { at, earlier, later: NONE };
         match earlier {
             NONE => self.first = number,
             _ => self.link_mut(earlier).later = number,
@@ -133,7 +134,7 @@ impl Rack {
 
     /// `number` is delivered or lost.
     pub fn remove(&mut self, number: u32) {
-        let Link { earlier, later, .. } = self.link(number);
+        let ListLink { earlier, later, .. } = self.link(number);
         match earlier {
             NONE => self.first = later,
             _ => self.link_mut(earlier).later = later,
@@ -147,7 +148,7 @@ impl Rack {
         }
     }
 
-    /// Lists anew what is in flight after a loss was taken back; `sent` is sorted here.
+    /// Rebuilds the list of segments in flight after a loss was undone; `sent` is sorted here.
     pub fn relist(&mut self, mut sent: Vec<(Timestamp, u32)>) {
         sent.sort_unstable();
         (self.first, self.last, self.older) = (NONE, NONE, NONE);
@@ -155,7 +156,7 @@ impl Rack {
         self.follow();
     }
 
-    /// An acknowledgement comes; its deliveries follow.
+    /// An acknowledgement arrives; its deliveries follow.
     pub fn begin(&mut self, now: Timestamp, min_rtt_ns: u64) {
         (self.now, self.min_rtt_ns) = (now, min_rtt_ns);
     }
@@ -172,8 +173,8 @@ impl Rack {
         self.segment = self.segment.max((at, number));
     }
 
-    /// All deliveries are told: updates the reordering window. `round` is there with a D-SACK that
-    /// counts: SND.NXT.
+    /// Updates the reordering window after all deliveries. `round` is SND.NXT for a D-SACK that counts; else
+    /// `None`.
     pub fn finish(&mut self, una: u32, round: Option<u32>, conditions: Conditions) {
         self.fack = self.highest;
         self.follow();
@@ -218,17 +219,17 @@ impl Rack {
         after(self.link(number).at, self.rtt_ns + self.reo_wnd_ns)
     }
 
-    /// The next segment that is lost at `now`; it is then to be removed.
+    /// The next segment that is lost at `now`; the caller then removes it.
     pub fn overdue(&self, now: Timestamp) -> Option<u32> {
         (self.older != NONE && self.lost_at(self.first) <= now).then_some(self.first)
     }
 
-    /// The next segment that a timeout at `now` takes for lost (6.3).
+    /// The next segment that a timeout at `now` marks as lost (6.3).
     pub fn timed_out(&self, now: Timestamp) -> Option<u32> {
         (self.first != NONE && self.lost_at(self.first) <= now).then_some(self.first)
     }
 
-    /// When everything sent before the segment will be lost.
+    /// When all segments sent before RACK's segment will be lost.
     pub fn deadline(&self) -> Option<Timestamp> {
         (self.older != NONE).then(|| self.lost_at(self.older))
     }
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn a_hole_waits_a_quarter_of_the_least_round_trip_and_then_is_lost() {
         let mut rack = rack();
-        // Segment 3 comes after 40 ms: 0 to 2 are given until sent + 40 + 10 ms.
+        // Segment 3 arrives after 40 ms: 0 to 2 have until sent + 40 + 10 ms.
         assert_eq!(deliver(&mut rack, 43, &[3], CALM), [0; 0]);
         assert_eq!(rack.deadline(), Some(at(2 + 50)));
         assert_eq!(lost(&mut rack, 51), [0, 1]);
@@ -329,7 +330,7 @@ mod tests {
         rack.deliver(0, at(30), true);
         rack.finish(0, None, CALM);
         assert_eq!(rack.deadline(), None);
-        // A second one that took long enough shows that all sent before it are late.
+        // A second one that took long enough shows that all segments sent before it are late.
         rack.remove(1);
         rack.append(1, at(60));
         rack.begin(at(100), 40 * MS);

@@ -5,23 +5,23 @@
 //!    │ waits for the │ room: the window │     at most `buffered` segments from read to edge
 //!    │ application   │                  │
 //! ```
-//! The window never shrinks (RFC 9293 section 3.8.6): the edge only rises. The edge stays where it is while
-//! less than a segment or a sixteenth of the buffer is free, which makes the window zero in the end and keeps
-//! it from opening by crumbs (RFC 9293 section 3.8.6.2.2; Linux, __tcp_select_window). When the application
-//! reads, an acknowledgement tells of the window once that is at least twice what the sender knows of (Linux,
+//! The window never shrinks (RFC 9293 section 3.8.6): the edge only rises. The edge stays while less than a
+//! segment or a sixteenth of the buffer is free. Thus the window becomes zero in the end, and does not open
+//! in small steps (RFC 9293 section 3.8.6.2.2; Linux, __tcp_select_window). When the application reads and
+//! the window is at least twice the one known to the sender, an acknowledgement announces it (Linux,
 //! __tcp_cleanup_rbuf).
 //!
-//! Numbers count segments. What has come above a gap lies within the window, and takes no other room.
+//! Numbers count segments. Segments above a gap lie within the window, and take no other room.
 
 use forebay_core::units::{ByteCount, Duration, Rate, Timestamp};
 
 use super::stack::Tcp;
 use crate::event::{Timer, after};
 
-/// The part of the buffer that has to be free before the window moves, as a divisor.
+/// Least free part of the buffer for the window to move, as a divisor.
 const LEAST_PART: u32 = 16;
 
-/// What an application has read, and what its receiver has room for.
+/// Segments that an application has read, and room in its receiver's buffer.
 #[derive(Debug)]
 pub(crate) struct Reading {
     buffered: u32,
@@ -42,7 +42,7 @@ impl Reading {
         Self { buffered, segment_ns, read: 0, arrived: 0, edge: buffered, timer: Timer::STOPPED }
     }
 
-    /// All before segment `next` has come.
+    /// All segments before `next` have arrived.
     pub fn on_arrival(&mut self, now: Timestamp, next: u32) {
         self.arrived = next;
         if !self.timer.is_running() {
@@ -56,7 +56,8 @@ impl Reading {
         }
     }
 
-    /// [`Reading::timer`] has expired: a segment has been read. True if the sender is to be told of the window.
+    /// [`Reading::timer`] has expired: a segment has been read. True if the receiver must announce the
+    /// window.
     pub fn on_read(&mut self, now: Timestamp) -> bool {
         self.read += 1;
         self.read_on(now);
@@ -65,7 +66,7 @@ impl Reading {
         known <= self.buffered / 2 && window > 0 && window >= 2 * known
     }
 
-    /// The number behind the last segment that there is room for, as an acknowledgement tells it now.
+    /// The number after the last segment that fits into the buffer, for the current acknowledgement.
     pub fn announce(&mut self) -> u32 {
         self.edge = self.next_edge();
         self.edge
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
     use crate::event::{Event, Events};
 
-    /// A buffer of 32 segments, of which 1 is read each ms.
+    /// A buffer of 32 segments; 1 is read each ms.
     fn reading() -> Reading {
         let tcp = Tcp { mss: 1000, receive_buffer: 32_999, ..Tcp::LINUX };
         Reading::new(&tcp, Rate::from_mbit_per_sec(8))
@@ -93,7 +94,7 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Reads up to `ms`, and gives the times at which the sender is to be told.
+    /// Reads up to `ms`, and returns the times and edges of announcements.
     fn read(reading: &mut Reading, events: &mut Events, ms: u64) -> Vec<(u64, u32)> {
         let mut told = Vec::new();
         reading.timer.plan(events, Event::Reading(0));
@@ -116,7 +117,7 @@ mod tests {
         // Nothing is read yet: the window is zero, until a sixteenth of the buffer is free.
         assert_eq!(reading.announce(), 32);
         assert_eq!(read(&mut reading, &mut events, 1), []);
-        // Then each time that the window has doubled.
+        // Then each time the window has doubled.
         assert_eq!(
             read(&mut reading, &mut events, 40),
             [(2, 34), (4, 36), (8, 40), (16, 48), (32, 64)]

@@ -1,16 +1,16 @@
 //! The receiving side: reassembly, acknowledgements and their SACK blocks.
 //!
 //! ```text
-//! in order, nothing missing   as [`super::delack`] says
+//! in order, nothing missing   see [`super::delack`]
 //! gap, repair or duplicate    ACK at once                                           (RFC 5681, 4.2)
-//! SACK blocks                 first the one with the newest segment, then those
-//!                             reported last before                                  (RFC 2018, 4)
-//! duplicate                   told in a block before these, if the stack does so    (RFC 2883)
+//! SACK blocks                 first the one with the newest segment, then the most
+//!                             recently reported ones                                (RFC 2018, 4)
+//! duplicate                   reported in a block before these, if the stack does   (RFC 2883)
 //! echoed time                 that of the segment that was next to be acknowledged  (RFC 7323, 4.3)
 //! ```
-//! The application reads at once, so what is in order is read, unless it takes its time (`reading`).
-//! Segments above a gap stand as sorted ranges: new data joins the last one and repairs take the first one
-//! away, both in constant time. What receivers that do not tell the truth do otherwise is in `claims`.
+//! The application reads segments in order at once, unless it has a rate (`reading`). Segments above a gap
+//! are kept as sorted ranges. New data extends the last range and repairs remove the first one, both in
+//! constant time. The module `claims` has receivers with false acknowledgements.
 
 use std::collections::VecDeque;
 
@@ -29,17 +29,17 @@ use crate::packet::{Marks, Range, SACK_BLOCKS, SackBlocks};
 pub(crate) struct Ack {
     /// The next segment expected.
     pub number: u32,
-    /// The send time that it echoes.
+    /// The echoed send time.
     pub echo: Timestamp,
     /// The acknowledgement carries ECE.
     pub is_ece: bool,
-    /// The timestamp is to tell how long the echoed segment was on its way.
+    /// The timestamp reports the one-way delay of the echoed segment.
     pub tells_one_way: bool,
-    /// Accurate feedback tells what the receiver has counted.
+    /// The acknowledgement carries the receiver's counts (accurate feedback).
     pub tells_counts: bool,
-    /// The acknowledgement has nothing but SACK blocks beside its number, and goes out as it is.
+    /// The acknowledgement has no extras but SACK blocks, and is sent as it is.
     pub is_plain: bool,
-    /// A segment that had come before and is told of; without an end: none.
+    /// A reported duplicate segment; without an end: none.
     duplicate: Range,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Ack {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     next: u32,
-    /// What has come above `next`, in order, no two touching.
+    /// Arrived segments above `next`, in order, no two ranges touching.
     ranges: VecDeque<Range>,
     /// Blocks reported last, newest first; each is one of `ranges`.
     recent: [Range; SACK_BLOCKS],
@@ -59,20 +59,20 @@ pub(crate) struct Receiver {
     echoes: Echoes,
     /// The next segment is acknowledged at once.
     is_urgent: bool,
-    /// Segments that came when they were there already.
+    /// Segments that arrived more than once.
     duplicates: u32,
     dsack: bool,
     reports_ranges: bool,
     tells_one_way: bool,
     is_plain: bool,
-    /// What is made of acknowledgements that are not to be true.
+    /// Makes the false acknowledgements of a receiver that is not honest.
     claims: Option<Box<Claims>>,
     /// When a delayed acknowledgement is due.
     pub timer: Timer,
 }
 
 impl Receiver {
-    /// Nothing received.
+    /// State before the first segment.
     pub fn new(tcp: &Tcp) -> Self {
         Self {
             next: 0,
@@ -94,7 +94,7 @@ impl Receiver {
         }
     }
 
-    /// This receiver, of whose acknowledgements something else is made, or which tell of a window that changes.
+    /// This receiver with false acknowledgements, or with a changing window.
     pub fn with(mut self, receiving: &Receiving) -> Self {
         match receiving.conduct {
             Conduct::Honest => {}
@@ -105,12 +105,12 @@ impl Receiver {
         self
     }
 
-    /// Begins anew for a connection that was asked for at `now`; keeps memory and what is planned of
-    /// its timer.
+    /// Starts over for a connection that was requested at `now`; keeps memory and the planned event of its
+    /// timer.
     pub fn renew(&mut self, now: Timestamp, tcp: &Tcp) {
         let mut ranges = std::mem::take(&mut self.ranges);
         ranges.clear();
-        // The first time to echo is that of the SYN (RFC 7323 section 4.3).
+        // The first echoed time is the SYN's (RFC 7323 section 4.3).
         *self = Self { ranges, echo: now, timer: self.timer.stopped(), ..Self::new(tcp) };
     }
 
@@ -119,22 +119,22 @@ impl Receiver {
         self.next
     }
 
-    /// Segments that had come before: since nothing on the way copies a packet, repairs that were not needed.
+    /// Segments that arrived again. The network copies no packet, so these are unnecessary repairs.
     pub fn duplicates(&self) -> u64 {
         self.duplicates.into()
     }
 
-    /// Segments that were acknowledged and have not come; `None` of a receiver that claims none.
+    /// Segments that were acknowledged but have not arrived; `None` for a receiver that does not hide losses.
     pub fn unreceived(&self) -> Option<u64> {
         self.claims.as_deref().filter(|claims| claims.hides_losses()).map(Claims::missing)
     }
 
-    /// What is sent for `ack`, which has just been made; `None`: that, as it is.
+    /// Acknowledgements to send for `ack`, which was just made; `None`: `ack` itself.
     pub fn answers(&mut self, ack: Ack) -> Option<impl Iterator<Item = Ack> + use<>> {
         self.claims.as_deref_mut().map(|claims| claims.answers(ack))
     }
 
-    /// Takes segment `number`, sent at `sent`. `is_new` in the answer: it had not come before.
+    /// Takes segment `number`, sent at `sent`. In the result, `is_new` means that it had not arrived before.
     pub fn on_data(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
         if number <= self.last_acked {
             self.echo = sent;
@@ -158,7 +158,7 @@ impl Receiver {
         (Some(self.acknowledge_with(duplicate)), is_new)
     }
 
-    /// [`Receiver::on_data`] of what is not in order, where what is missing counts as come.
+    /// [`Receiver::on_data`] for a segment out of order; a false claim counts missing segments as arrived.
     fn claim(&mut self, now: Timestamp, number: u32, sent: Timestamp) -> (Option<Ack>, bool) {
         let claims = self.claims.as_deref_mut();
         if number < self.next {
@@ -177,8 +177,8 @@ impl Receiver {
         (self.acknowledge_in_order(now), true)
     }
 
-    /// A segment with `marks` comes, before [`Receiver::on_data`]. Gives the acknowledgement of those
-    /// before it, if they must not share one with it.
+    /// A segment with `marks` arrives; call this before [`Receiver::on_data`]. Returns the acknowledgement of
+    /// earlier segments that must not share one with this segment.
     pub fn on_marks(&mut self, marks: Marks) -> Option<Ack> {
         let echo = self.echoes.on_data(marks);
         let is_apart = echo == Echo::Apart && self.unacked > 0;
@@ -198,13 +198,13 @@ impl Receiver {
         None
     }
 
-    /// [`Receiver::timer`] has expired: the acknowledgement of what has come.
+    /// Makes the acknowledgement after [`Receiver::timer`] has expired.
     pub fn acknowledge(&mut self) -> Ack {
         self.delay.on_expiry();
         self.acknowledge_with(None)
     }
 
-    /// The acknowledgement of what has come, whatever was to be waited for.
+    /// Makes the acknowledgement now instead of after the delay.
     pub fn acknowledge_now(&mut self) -> Ack {
         self.acknowledge_with(None)
     }
@@ -249,7 +249,7 @@ impl Receiver {
         }
     }
 
-    /// Puts `number` in its place; false if it was there already.
+    /// Puts `number` in its place; false if it had arrived already.
     fn insert(&mut self, number: u32) -> bool {
         if number < self.next {
             return false;
@@ -277,7 +277,7 @@ impl Receiver {
         true
     }
 
-    /// Adds `number` before the range at `place`, joined with its neighbours where they touch.
+    /// Adds `number` before the range at `place`; joins it with neighbours that it touches.
     fn join(&mut self, place: usize, number: u32) -> Range {
         let touches_left = place > 0 && self.ranges[place - 1].end == number;
         let right = self.ranges.get(place).copied().filter(|range| range.start == number + 1);
@@ -307,7 +307,7 @@ impl Receiver {
         }
     }
 
-    /// Keeps the recent blocks that `keep` accepts, behind `first`.
+    /// Keeps the recent blocks that `keep` accepts, after `first`.
     fn remember(&mut self, keep: impl Fn(&Range) -> bool, first: Option<Range>) {
         let kept = self.recent.into_iter().filter(|range| range.end > 0 && keep(range));
         let mut all = first.into_iter().chain(kept);

@@ -1,19 +1,19 @@
 //! When a loss recovery begins and ends.
 //!
 //! ```text
-//!            new SACK                     3 of them, or the head lost
+//!            new SACK                     3 SACKed, or the head lost
 //!   Open ─────────────────► Disorder ─────────────────────────────────► Recovery
 //!    ▲ ◄──── SND.UNA moves ────┘                                          │
 //!    └──────── SND.UNA reaches RecoveryPoint ──────── Loss ◄── timeout ───┘
 //! ```
-//! Source: RFC 6675 section 5. A duplicate acknowledgement is one that SACKs something new (its section
-//! 2). RecoveryPoint is SND.NXT at the entry, also after a timeout, and no recovery begins before it is
-//! reached (section 5.1).
+//! Source: RFC 6675 section 5. A duplicate acknowledgement is one that SACKs something new (its section 2).
+//! RecoveryPoint is SND.NXT at the entry, also after a timeout, and no recovery begins before it is reached
+//! (section 5.1).
 //!
-//! Where RACK tells losses (RFC 8985), the first one begins a recovery, and duplicates are not counted.
+//! If RACK detects losses (RFC 8985), the first one begins a recovery, and duplicates are not counted.
 //!
 //! Limited transmit (RFC 3042) needs no switch: a SACKed segment leaves the pipe, so in Disorder each
-//! duplicate lets one new segment out without a change of the window (RFC 6675 section 5, step 3).
+//! duplicate sends one new segment without a change of the window (RFC 6675 section 5, step 3).
 
 use forebay_core::units::Timestamp;
 
@@ -21,7 +21,7 @@ use super::rack::DUP_THRESH;
 use super::scoreboard::Scoreboard;
 use crate::event::nanos_between;
 
-/// Where a connection stands.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing is missing.
@@ -30,27 +30,27 @@ pub(crate) enum Phase {
     Disorder,
     /// Lost segments are being repaired.
     Recovery,
-    /// Everything is sent anew after a timeout.
+    /// Everything is sent again after a timeout.
     Loss,
 }
 
-/// What an acknowledgement changed.
+/// Change of phase by an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Nothing of this.
+    /// No change.
     None,
     /// A recovery begins.
     Enter,
-    /// SND.UNA moved within a recovery, the first time or again.
+    /// SND.UNA moved within a recovery.
     Partial {
-        /// The first time.
+        /// The first such move.
         is_first: bool,
     },
     /// All losses of the episode are repaired.
     End,
 }
 
-/// The states, and how long they were left for.
+/// The phases, and statistics of past episodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
     phase: Phase,
@@ -61,12 +61,12 @@ pub(crate) struct Recovery {
     since: Timestamp,
     /// Episodes that have ended.
     pub episodes: u64,
-    /// Their length in all.
+    /// Their total length (ns).
     pub episodes_ns: u64,
 }
 
 impl Recovery {
-    /// Nothing is missing. `looks_above_head`: [`super::stack::Tcp::entry_looks_above_head`].
+    /// State without losses. `looks_above_head`: [`super::stack::Tcp::entry_looks_above_head`].
     pub fn new(looks_above_head: bool) -> Self {
         Self {
             phase: Phase::Open,
@@ -118,7 +118,7 @@ impl Recovery {
         }
     }
 
-    /// Where RACK judges: any loss begins a recovery, unless one is under way.
+    /// With RACK: any loss begins a recovery, unless one is under way.
     pub fn on_losses(&mut self, now: Timestamp, board: &Scoreboard) -> Turn {
         if matches!(self.phase, Phase::Recovery | Phase::Loss) {
             return Turn::None;
@@ -131,18 +131,18 @@ impl Recovery {
         Turn::None
     }
 
-    /// All that was sent before the timeout, and after it until a spurious one was looked for, lies
-    /// below.
+    /// End of the episode: all segments sent before the timeout lie below it, and those sent until a check
+    /// for a spurious timeout.
     pub fn point(&self) -> u32 {
         self.point
     }
 
-    /// New segments follow that are to tell whether the timeout was spurious (RFC 5682).
+    /// New segments follow that show whether the timeout was spurious (RFC 5682).
     pub fn raise_point(&mut self, board: &Scoreboard) {
         self.point = board.next();
     }
 
-    /// The episode was for nothing and ends.
+    /// The episode was unnecessary and ends.
     pub fn take_back(&mut self, now: Timestamp, board: &Scoreboard) {
         if matches!(self.phase, Phase::Recovery | Phase::Loss) {
             self.end(now);

@@ -12,10 +12,10 @@
 
 use super::stack::{MinRto, Tcp};
 
-/// The most that a timeout is doubled to (RFC 6298 section 2.5).
+/// Longest timeout after doubling (RFC 6298 section 2.5).
 const MAX_RTO_NS: u64 = 60_000_000_000;
 
-/// The estimator.
+/// Estimator of round-trip time and timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
     /// Smoothed round-trip time, 0 before the first sample.
@@ -30,7 +30,7 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// Before the first sample, as `tcp` begins.
+    /// State before the first sample, with the settings of `tcp`.
     pub fn new(tcp: &Tcp) -> Self {
         Self {
             srtt_ns: 0,

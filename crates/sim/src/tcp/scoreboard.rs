@@ -1,4 +1,4 @@
-//! The sender's record of what is outstanding (RFC 6675 section 4): a ring of segment states.
+//! The sender's record of outstanding segments (RFC 6675 section 4): a ring of segment states.
 //!
 //! ```text
 //!   una ............ frontier ............ next
@@ -6,23 +6,22 @@
 //! in flight = next − una − sacked − lost + retransmitted                     (SetPipe)
 //! lost      = not SACKed, and 3 or more segments above it are SACKed         (IsLost, DupThresh 3)
 //! ```
-//! Counters are kept as states change, so that an acknowledgement costs O(newly acknowledged):
-//! - SACK blocks repeat what earlier ones said. Runs of SACKed segments are skipped by links that
-//!   are shortened whenever they are followed (union-find; Tarjan 1975).
-//! - A segment is lost when it lies below the third-highest SACKed one. That frontier only rises, so
-//!   each segment is judged once.
-//! - The cursor of NextSeg only rises too, except where the head or everything is marked lost.
+//! Counters are updated with each change of a state, so an acknowledgement costs O(newly acknowledged):
+//! - SACK blocks repeat earlier ones. Links skip runs of SACKed segments, and are shortened whenever they are
+//!   followed (union-find; Tarjan 1975).
+//! - A segment is lost when it lies below the third-highest SACKed one. That frontier only rises, so each
+//!   segment is judged once.
+//! - The cursor of NextSeg only rises too, except when the head or everything is marked lost.
 //!
-//! A retransmission stays lost for the count until it is acknowledged: its own loss shows only in a
-//! timeout (RFC 6675 section 5.1). A SACKed segment counts no longer as retransmitted, except where
-//! `keeps_repairs` says so.
+//! A retransmitted segment counts as lost until it is acknowledged: only a timeout shows the loss of the
+//! retransmission (RFC 6675 section 5.1). A SACKed segment no longer counts as retransmitted, unless
+//! `keeps_repairs` is set.
 //!
-//! Where [`Rack`] judges, neither the frontier nor DupThresh does. It may find a segment lost below the
-//! cursor, again or for the first time; those wait in a heap of their own, so that the cursor never
-//! turns back.
+//! If [`Rack`] judges, the frontier and DupThresh do not. It may find a segment below the cursor lost, again
+//! or for the first time. Such segments wait in a heap of their own, so that the cursor never turns back.
 //!
-//! Departures: NextSeg's rule 4 (a rescue retransmission, a MAY) is left out; IsLost counts segments
-//! and not bytes, which is the same for full-sized ones.
+//! Departures: NextSeg's rule 4 (a rescue retransmission, a MAY) is left out; IsLost counts segments and not
+//! bytes, which is the same for full-sized ones.
 //!
 //! Ranges: 2^32 − 1 segments a connection (6 TB of 1448 B); numbers do not wrap.
 
@@ -44,29 +43,29 @@ const SACKED: u8 = 1;
 const LOST: u8 = 2;
 /// Lost and sent again; cleared when it is SACKed and by a timeout.
 const RESENT: u8 = 4;
-/// Ever sent again, in ns-3 also outstanding at a timeout: no round-trip time can be told from it
-/// (RFC 6298 section 3).
+/// Sent again at some time, in ns-3 also outstanding at a timeout: it gives no round-trip time (RFC 6298
+/// section 3).
 const AMBIGUOUS: u8 = 8;
-/// Sent again as a probe and not as lost, though it counts as both until it is delivered or lost.
+/// Sent again as a probe and not as lost. Counts as both until it is delivered or lost.
 const PROBED: u8 = 16;
 
-/// What a segment remembers of the time it was last sent at, for the delivery-rate sample
-/// (draft-ietf-ccwg-bbr-06, section 4.1.2.1.2).
+/// State at a segment's last transmission, for the delivery-rate sample (draft-ietf-ccwg-bbr-06, section
+/// 4.1.2.1.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     /// When the segment was sent.
     pub at: Timestamp,
-    /// When the newest segment known to be delivered then had been acknowledged.
+    /// When the newest segment then known to be delivered had been acknowledged.
     pub delivered_at: Timestamp,
-    /// When that one had been sent.
+    /// When that segment had been sent.
     pub first_sent: Timestamp,
     /// Segments delivered until then.
     pub delivered: u32,
-    /// Of a SACKed segment: none between it and this one is not SACKed.
+    /// For a SACKed segment: all segments from this one on and before `skip` are SACKed.
     pub(super) skip: u32,
 }
 
-/// What one acknowledgement told.
+/// Result of one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
     /// Segments newly acknowledged or SACKed.
@@ -75,15 +74,15 @@ pub(crate) struct Progress {
     pub sacked: u32,
     /// Segments newly considered lost.
     pub lost: u32,
-    /// Segments delivered when the first of these was sent.
+    /// Segments delivered when the first newly lost segment was sent.
     pub lost_delivered: Option<u32>,
-    /// By how many the number of lost ones has changed, up or down.
+    /// Change of the number of lost segments, up or down.
     pub lost_change: u32,
     /// The newly delivered segment that was sent last.
     pub newest: Option<Sent>,
-    /// When the last of the newly delivered segments was sent that were sent only once.
+    /// When the last newly delivered segment among those sent only once was sent.
     pub unambiguous: Option<Timestamp>,
-    /// The lowest of these.
+    /// The lowest newly delivered segment among those sent only once.
     pub lowest_original: Option<u32>,
     /// A repair was acknowledged without having been SACKed.
     pub covers_repair: bool,
@@ -103,34 +102,34 @@ pub(crate) struct Scoreboard {
     frontier: u32,
     /// No segment below is lost and not yet sent again.
     cursor: u32,
-    /// No segment below is left for rule 3.
+    /// No segment below is a candidate for rule 3.
     rescue: u32,
     /// The highest SACKed segments, highest first, each plus one; 0: none.
     top: [u32; DUP_THRESH],
     sacked: u32,
     lost: u32,
     resent: u32,
-    /// Of the lost ones, those that are only [`PROBED`].
+    /// Lost segments that are only [`PROBED`].
     probed: u32,
-    /// Lost segments below the cursor; some of them are delivered or sent again by now.
+    /// Lost segments below the cursor; some may have been delivered or sent again since.
     behind: BinaryHeap<Reverse<u32>>,
-    /// Apart: a sender that counts duplicates has none, and all that it has is read often.
+    /// Boxed: a sender that counts duplicates has none, and the other fields are read often.
     rack: Option<Box<Rack>>,
-    /// SACKed ones among the resent.
+    /// SACKed segments among the resent.
     sacked_resent: u32,
     /// A repair stays in flight when it is SACKed.
     keeps_repairs: bool,
-    /// SACKed is what duplicates let guess.
+    /// SACKed states are guesses from duplicates.
     is_guessed: bool,
 }
 
-/// Room for a short flow.
+/// Places of the smallest ring, enough for a short flow.
 const RING_MIN: usize = 16;
-/// The largest ring that is kept for the next connection.
+/// The largest ring kept for the next connection.
 const RING_KEPT: usize = 64;
 
 impl Scoreboard {
-    /// Nothing sent. `keeps_repairs`: [`super::stack::Tcp::sacked_repairs_in_flight`].
+    /// State before the first segment. `keeps_repairs`: [`super::stack::Tcp::sacked_repairs_in_flight`].
     pub fn new(keeps_repairs: bool) -> Self {
         Self {
             flags: vec![0; RING_MIN],
@@ -154,7 +153,7 @@ impl Scoreboard {
         }
     }
 
-    /// Begins anew with nothing sent; keeps a small ring and gives the memory of a large one back.
+    /// Starts over before the first segment; keeps a small ring and frees a large one.
     pub fn empty(&mut self) {
         if self.flags.len() > RING_KEPT {
             *self = match self {
@@ -203,7 +202,7 @@ impl Scoreboard {
         self.una < self.next && self.flag(self.una) & LOST != 0
     }
 
-    /// The first segment above the head that is SACKed or lost is lost.
+    /// Whether the first segment above the head that is SACKed or lost is lost.
     pub fn is_lost_above_head(&self) -> bool {
         let mut above = (self.una + 1..self.next).map(|number| self.flag(number));
         above.find(|flag| flag & (SACKED | LOST) != 0).is_some_and(|flag| flag & LOST != 0)
@@ -222,7 +221,7 @@ impl Scoreboard {
         &mut self.flags[(number & self.mask) as usize]
     }
 
-    /// Sends the next new segment; `sent.skip` does not matter.
+    /// Sends the next new segment; `sent.skip` is ignored.
     pub fn send_new(&mut self, sent: Sent) -> u32 {
         if self.outstanding() as usize == self.flags.len() {
             self.grow();
@@ -274,8 +273,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes an acknowledgement of everything below `ack` with SACK `blocks` (Update). `ack` must
-    /// not lie below [`Scoreboard::una`].
+    /// Takes an acknowledgement of everything below `ack` with SACK `blocks` (Update). `ack` must not lie
+    /// below [`Scoreboard::una`].
     pub fn acknowledge(&mut self, ack: u32, blocks: &[Range]) -> Progress {
         let mut progress = Progress::default();
         let ack = ack.min(self.next);
@@ -396,8 +395,8 @@ impl Scoreboard {
         progress.lost_delivered.get_or_insert(self.sent[(number & self.mask) as usize].delivered);
     }
 
-    /// Considers the first segment not acknowledged lost, for duplicate acknowledgements whose SACK
-    /// blocks alone do not say so.
+    /// Marks the first unacknowledged segment as lost, for duplicate acknowledgements whose SACK blocks alone
+    /// do not show the loss.
     pub fn mark_head_lost(&mut self, progress: &mut Progress) {
         if self.una == self.next || self.flag(self.una) & (LOST | SACKED) != 0 {
             return;
@@ -408,8 +407,9 @@ impl Scoreboard {
         self.cursor = self.una;
     }
 
-    /// A timeout: all that is not SACKed is lost, and nothing of it sent again (RFC 6675 section
-    /// 5.1; SACK information is kept, as errata 1610 allows). Returns the segments newly lost.
+    /// Handles a timeout: all segments that are not SACKed are lost, and none counts as sent again (RFC 6675
+    /// section 5.1; SACK information is kept, as errata 1610 allows). Returns the number of newly lost
+    /// segments.
     pub fn mark_all_lost(&mut self) -> u32 {
         let before = self.lost;
         // ns-3 empties its history of send times (TcpSocketBase::ReTxTimeout).
@@ -427,8 +427,8 @@ impl Scoreboard {
         self.lost - before
     }
 
-    /// The segments that are lost and not sent again since, in order: for those who watch, as it looks at all that
-    /// is outstanding.
+    /// The segments that are lost and not sent again since, in order. This looks at all outstanding segments,
+    /// so it is for observers only.
     pub fn unrepaired(&self) -> impl Iterator<Item = u32> {
         let is_any = self.lost != self.resent - self.sacked_resent;
         let looked_at = if is_any { self.una..self.next } else { 0..0 };
@@ -456,8 +456,8 @@ impl Scoreboard {
         None
     }
 
-    /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has
-    /// something SACKed above it. Nothing where RACK judges, which repairs only what is lost.
+    /// NextSeg rule 3: the first segment above the retransmitted ones that is not SACKed and has a SACKed one
+    /// above it. `None` if RACK judges, which repairs only lost segments.
     pub fn next_unsacked(&mut self) -> Option<u32> {
         if self.rack.is_some() {
             return None;

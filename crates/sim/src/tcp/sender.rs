@@ -1,4 +1,4 @@
-//! The sending side of a connection: what is sent when, and what the algorithm is told.
+//! The sending side of a connection: what to send when, and the reports to the algorithm.
 //!
 //! ```text
 //! SYN ── one round trip ──► window min(cwnd or PRR, buffers), paced if the algorithm wants it
@@ -6,15 +6,17 @@
 //! ACK     scoreboard → round-trip time → recovery → algorithm → window
 //! RTO     all lost, window as the algorithm says (one segment), back off                   (RFC 6298, 5)
 //! ```
-//! What an algorithm is told, besides a measurement for every acknowledgement:
-//! - Before `Loss` and `Rto` a measurement of the bytes in flight alone: FlightSize at the time of the
-//!   loss is what RFC 5681 (equation 4) halves.
-//! - A mark (classic ECN) likewise; with accurate ECN and in L4S no event, but the marked bytes.
-//! - Bytes of a duplicate acknowledgement wait for the one that moves SND.UNA: the window does not grow
+//! In addition to a measurement for every acknowledgement, the algorithm receives:
+//! - Before `Loss` and `Rto`, a measurement with the bytes in flight alone. RFC 5681 (equation 4) halves the
+//!   FlightSize at the time of the loss.
+//! - For a mark (classic ECN), the same. With accurate ECN and in L4S there is no event, but the marked
+//!   bytes.
+//! - The bytes of duplicate acknowledgements with the next one that moves SND.UNA: the window does not grow
 //!   on duplicates (RFC 3042 section 2).
 //!
-//! An algorithm that gives an ssthresh is governed by PRR in a recovery; one that gives none (a fixed
-//! window, a rate) keeps its own window. Without a window what the buffers hold may be outstanding.
+//! In a recovery PRR controls the window of an algorithm with an ssthresh. An algorithm without one (a fixed
+//! window, a rate) keeps its own window. If an algorithm sets no window, as much may be outstanding as the
+//! buffers hold.
 
 mod alarms;
 mod doubts;
@@ -54,7 +56,7 @@ use super::validation::Validation;
 use crate::event::{Timer, after, nanos_between};
 use crate::packet::{Kind, MarkCounts, Marks, Range};
 
-/// What the simulator's sender can tell an algorithm.
+/// Fields of a measurement that the simulator's sender can fill.
 pub const SUPPLIED: &[Field] = &[
     Field::Lost,
     Field::EcnCe,
@@ -92,8 +94,8 @@ pub(crate) struct Outgoing {
     pub marks: Marks,
 }
 
-/// What of the algorithm's limits a sender needs between two decisions; without `Option`, which would be
-/// copied whole from where its halves were written just now.
+/// Limits of the algorithm that a sender needs between two decisions. They are no `Option`s, because one
+/// would be copied whole right after its two halves were written.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Bytes; [`UNBOUNDED`] for none.
@@ -101,7 +103,7 @@ struct Limits {
     /// Bytes; [`u64::MAX`] for none.
     ssthresh: u64,
     paces: bool,
-    /// Zero where it does not pace.
+    /// Pacing rate; zero without pacing.
     pacing_rate: Rate,
 }
 
@@ -120,25 +122,25 @@ impl Limits {
     }
 }
 
-/// Where the next segment comes from.
+/// Source of the next segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Again(u32),
     New,
-    /// The last one again.
+    /// The last segment again.
     Probe,
 }
 
-/// What a sender counts.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    /// Segments sent, those sent again among them.
+    /// Segments sent, including retransmissions.
     pub sent: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub resent: u64,
     /// Timeouts of data.
     pub timeouts: u64,
-    /// Reductions of the window that were taken back.
+    /// Reductions of the window that were undone.
     pub undone: u64,
 }
 
@@ -148,9 +150,9 @@ pub(crate) struct Sender {
     delivery: Delivery,
     algorithm: Box<dyn CongestionControl>,
     mss: u64,
-    /// Segments that may be outstanding: what both buffers hold, or the receiver has room for.
+    /// Segments that may be outstanding: the room in both buffers, or the receiver's window.
     buffered_segments: u32,
-    /// The window of a receiver that announces another one with each acknowledgement.
+    /// The window of a receiver that announces a changing one with each acknowledgement.
     window: Option<Box<PeerWindow>>,
     stream: Stream,
     tcp: Arc<Tcp>,
@@ -161,12 +163,11 @@ pub(crate) struct Sender {
     pub pacing_timer: Timer,
     /// When the algorithm wants to be called.
     pub algorithm_timer: Timer,
-    /// What was counted.
+    /// Counters of the connection.
     pub counters: Counters,
 }
 
-/// What every connection begins with anew. Nothing in it has memory of its own, so that it is written
-/// where it stands.
+/// State that every connection begins anew with. It owns no heap memory, so it is written in place.
 #[derive(Clone, Copy)]
 struct State {
     recovery: Recovery,
@@ -176,29 +177,29 @@ struct State {
     /// The window in force, in bytes.
     cwnd: u64,
     handshake: Handshake,
-    /// A request is to be sent.
+    /// A request must be sent.
     is_request_due: bool,
-    /// One segment is to be sent whatever the window says.
+    /// One segment must be sent, whatever the window says.
     is_forced: bool,
-    /// A tail loss probe is to be sent.
+    /// A tail loss probe must be sent.
     probing: Option<Next>,
-    /// The probe that is not answered yet.
+    /// The unanswered probe.
     probe: Option<Probe>,
     alarm: Alarm,
     ecn: Answers,
-    /// The acknowledgement that is being taken carries ECE.
+    /// The current acknowledgement carries ECE.
     is_ece: bool,
     validation: Validation,
     undo: Undo,
     frto: Frto,
-    /// New segments go before repairs, until the next acknowledgement.
+    /// New segments precede repairs until the next acknowledgement.
     prefers_new: bool,
-    /// What had been written when the application closed; what of it was not sent is dropped.
+    /// Bytes written when the application closed; those not sent then are dropped.
     closed_bytes: Option<u64>,
-    /// Segments delivered by duplicate acknowledgements, not yet told.
+    /// Segments delivered by duplicate acknowledgements, not yet reported to the algorithm.
     untold: u32,
     one_way_ms: Option<u32>,
-    /// From a timeout to the end of its repair.
+    /// Set from a timeout to the end of its repair.
     has_timed_out: bool,
     measured_at: Timestamp,
     paced_until: Timestamp,
@@ -236,7 +237,7 @@ impl State {
 }
 
 impl Sender {
-    /// A sender of `bytes` of payload, without end for `None`.
+    /// A sender of `bytes` of payload; `None`: without end.
     pub fn new(
         tcp: impl Into<Arc<Tcp>>,
         algorithm: Box<dyn CongestionControl>,
@@ -266,8 +267,8 @@ impl Sender {
         }
     }
 
-    /// Begins anew, once released, as the sender of another connection with `bytes` of payload; keeps
-    /// memory and what is planned of its timers.
+    /// Starts over, after a release, as the sender of another connection with `bytes` of payload. Keeps
+    /// memory and the planned events of its timers.
     pub fn renew(&mut self, algorithm: Box<dyn CongestionControl>, bytes: u64) {
         self.state = State::new(&self.tcp);
         self.delivery = Delivery::new(self.tcp.samples_rates, self.tcp.keeps_rate_samples);
@@ -285,7 +286,7 @@ impl Sender {
         self.state.is_request_due = true;
     }
 
-    /// The connection has been open since before the run: its handshake took `rtt_ns`.
+    /// The connection was opened before the run; its handshake took `rtt_ns`.
     pub fn establish(&mut self, now: Timestamp, rtt_ns: u64) {
         self.state.rtt.on_sample(rtt_ns);
         self.accept(now);
@@ -320,7 +321,7 @@ impl Sender {
         self.state.rtt.rto_ns()
     }
 
-    /// Everything is over: no timer fires any more, and a large window gives its memory back.
+    /// Ends the connection: no timer fires any more, and a large window frees its memory.
     pub fn release(&mut self) {
         for timer in [&mut self.rto_timer, &mut self.pacing_timer, &mut self.algorithm_timer] {
             timer.stop();
@@ -328,18 +329,18 @@ impl Sender {
         self.board.empty();
     }
 
-    /// The application writes `bytes` more. Gives the number behind the segment with the last of them.
+    /// The application writes `bytes` more. Returns the number after the segment with the last byte.
     pub fn write(&mut self, bytes: u64) -> u32 {
         self.stream.write(bytes, self.board.next())
     }
 
-    /// The application of a flow without end writes no more: what has been sent is all.
+    /// The application of a flow without end stops writing: no unsent segment follows.
     pub fn close(&mut self) {
         self.state.closed_bytes = Some(self.written_bytes());
         self.stream.close(self.board.next());
     }
 
-    /// The request is answered; `echo` is when it was sent.
+    /// The request is answered; `echo` is its send time.
     pub fn on_syn_ack(&mut self, now: Timestamp, echo: Timestamp) {
         let Handshake::Requested { is_ambiguous } = self.state.handshake else { return };
         self.state.handshake = Handshake::Established;
@@ -377,7 +378,8 @@ impl Sender {
         is_ece: bool,
     ) {
         let before = self.board.una();
-        // Neither one that was overtaken nor one of what was never sent (RFC 9293 section 3.10.7.4) is taken.
+        // An overtaken acknowledgement is ignored, and so is one for segments that were never sent (RFC 9293
+        // section 3.10.7.4).
         let is_acceptable = number.wrapping_sub(before) <= self.board.outstanding();
         if !is_acceptable || self.state.handshake != Handshake::Established {
             return;
@@ -410,7 +412,7 @@ impl Sender {
         self.measure(now, &progress, sample, rtt_ns, acked);
         self.answer_marks(now);
         self.take_limits();
-        // ns-3's PRR counts what was in flight before the guess (m_bytesInFlight in DoRecovery).
+        // ns-3's PRR uses the bytes in flight before the guess (m_bytesInFlight in DoRecovery).
         let is_guess = self.board.is_guessed() && is_duplicate && turn == Turn::None;
         let in_flight = if is_guess { before_guess } else { self.board.in_flight() };
         self.reduce_proportionally(&progress, self.bytes(in_flight), is_duplicate, has_advanced);
@@ -420,7 +422,7 @@ impl Sender {
         }
     }
 
-    /// Without SACK: true for a duplicate, which is taken for a segment that has arrived.
+    /// Without SACK: true for a duplicate, which counts as the arrival of a segment.
     fn guess(&mut self, has_advanced: bool) -> bool {
         let is_duplicate =
             !has_advanced && self.board.outstanding() > 0 && !self.is_window_update();
@@ -432,12 +434,12 @@ impl Sender {
         is_duplicate
     }
 
-    /// How long the segment that the next acknowledgement echoes was on its way.
+    /// One-way delay of the segment that the next acknowledgement echoes.
     pub fn learn_one_way(&mut self, millis: Option<u32>) {
         self.state.one_way_ms = millis;
     }
 
-    /// What the receiver has counted, as the next acknowledgement tells it.
+    /// The receiver's counts in the next acknowledgement.
     pub fn learn_counts(&mut self, counts: MarkCounts) {
         self.state.ecn.learn(counts);
     }
@@ -482,7 +484,8 @@ impl Sender {
             Turn::None => {}
             Turn::Enter => {
                 if self.board.is_guessed() {
-                    // Sent again or not, it goes out now (ns-3, TcpSocketBase::EnterRecovery).
+                    // The head is sent now, whether it was sent again before or not (ns-3,
+                    // TcpSocketBase::EnterRecovery).
                     self.board.lose_head(progress);
                 } else if !self.board.has_rack() {
                     self.board.mark_head_lost(progress);
@@ -550,7 +553,7 @@ impl Sender {
         } else {
             Phase::Recovery
         });
-        // The head goes out again even where young segments, which RACK spares, fill the window.
+        // The head is sent again even if young segments, which RACK does not mark as lost, fill the window.
         self.state.is_forced = self.board.has_rack();
         if self.board.has_rack() {
             self.board.lose_timed_out(now);
@@ -569,7 +572,7 @@ impl Sender {
         self.take_limits();
     }
 
-    /// How often the algorithm's limits were brought within bounds.
+    /// How often the algorithm exceeded the bounds of its limits and was clamped.
     pub fn clamped(&self) -> u64 {
         self.algorithm.clamped()
     }
@@ -584,7 +587,7 @@ impl Sender {
         ByteCount::new(u64::from(segments) * self.mss)
     }
 
-    /// Bytes that have arrived, as acknowledgements say.
+    /// Bytes that have arrived according to acknowledgements.
     pub fn delivered_bytes(&self) -> ByteCount {
         self.bytes(self.delivery.delivered())
     }
@@ -604,8 +607,7 @@ impl Sender {
         self.state.rtt.srtt_ns()
     }
 
-    /// Bytes that the application has written, where it always has more: what is acknowledged and
-    /// what the send buffer holds.
+    /// Bytes written by an application that always has more: the acknowledged bytes and the send buffer.
     pub fn written_bytes(&self) -> u64 {
         if self.state.handshake != Handshake::Established {
             return 0;
@@ -617,13 +619,13 @@ impl Sender {
         (u64::from(self.board.una()) * self.mss + self.tcp.send_buffer).min(all)
     }
 
-    /// Loss recoveries that have ended, and their length in all.
+    /// Number of loss recoveries that have ended, and their total length (ns).
     pub fn recoveries(&self) -> (u64, u64) {
         (self.state.recovery.episodes, self.state.recovery.episodes_ns)
     }
 }
 
-/// The time between two timestamps of `tick_ns` each, at least a microsecond.
+/// The time between two timestamps in ticks of `tick_ns`, at least a microsecond.
 fn ticked(now: Timestamp, echo: Timestamp, tick_ns: u64) -> u64 {
     let ticks = (now.as_nanos() / tick_ns).saturating_sub(echo.as_nanos() / tick_ns);
     (ticks * tick_ns).max(1_000)

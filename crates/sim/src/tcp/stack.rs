@@ -1,51 +1,51 @@
-//! Presets: how the switches stand, and why. A run chooses a stack and nothing below it.
+//! Presets of the switches, with their reasons. A run chooses a stack and no single switch.
 //!
 //! | | `ns3` | `linux` |
 //! |---|---|---|
-//! | wire | PPP: 54 B beside the payload | Ethernet without FCS: 66 B |
-//! | device under the qdisc | one packet beside the one being sent | none: the emulator's qdisc is all |
+//! | wire | PPP: 54 B in addition to the payload | Ethernet without FCS: 66 B |
+//! | device under the qdisc | one packet in addition to the one being sent | none: the emulator's qdisc is all |
 //! | access links | 10 Gbit/s for acknowledgements | none |
 //! | losses, shorter delay | at the far end; later packets overtake | before the queue; they wait |
 //! | round-trip times | timestamps of 1 ms, one for each ACK that advances | send times, for repairs timestamps of 1 ms |
 //! | least timeout | 1 s (RFC 6298) | 200 ms under 4 RTTVAR |
 //! | first timeout | 3 s (TcpSocket::ConnTimeout) | 1 s |
 //! | acknowledgements | each segment | every second, adaptive from 40 ms; the first 16 at once, also after a pause |
-//! | Cubic | as its parameters are by default | with HyStart |
+//! | Cubic | default parameters | with HyStart |
 //! | unused window | kept, and it grows | halved for each timeout idle or unused; no growth (RFC 2861, 7661) |
 //! | partial ACK | sends the next hole at once; only the first restarts the timer | as PRR allows; each does |
-//! | losses told by | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
+//! | loss detection | 3 duplicates (RFC 6675) | send times (RACK), without a timeout also of repairs |
 //! | tail loss probe | none | after 2 SRTT |
 //! | recovery | PRR as TcpPrrRecovery computes it ([`PrrBound::Ns3`]) | PRR (RFC 9937) |
 //! | SACKed repairs | stay in flight until SND.UNA passes them | leave the pipe |
-//! | pace | not of the first window, nor of repairs that go at once | of all |
-//! | algorithms | with their `ns3_` parameters on; BBR without a margin | as published |
-//! | told as acknowledged | how far SND.UNA has moved | what was newly delivered |
-//! | told as round trip | the smoothed one; BBR hears that of the handshake, too | the sample |
+//! | pacing | not of the first window, nor of repairs sent at once | of all segments |
+//! | algorithms | as in ns-3 ([`forebay_core::cc::algorithms::ns3`]); BBR without a margin | as published |
+//! | acknowledged bytes for the algorithm | advance of SND.UNA | newly delivered bytes |
+//! | round trip for the algorithm | the smoothed one; for BBR also the handshake's | the sample |
 //! | a window lowered in a recovery | until the next ACK | PRR's |
-//! | rate samples | kept where nothing sent later is delivered, and timed from the one before | anew with each ACK |
-//! | told as lost in a recovery | by how much what is lost changed | what was newly lost |
-//! | PIE | as ns-3's by its `ns3_` parameter, not derandomised | as RFC 8033 |
-//! | spurious losses | stand | taken back by F-RTO, timestamps and D-SACK |
+//! | rate samples | kept until a segment sent later is delivered, and timed from the previous one | new with each ACK |
+//! | lost segments for the algorithm in a recovery | change of the number of lost segments | newly lost segments |
+//! | PIE | as in ns-3, not derandomised | as RFC 8033 |
+//! | spurious losses | remain | undone by F-RTO, timestamps and D-SACK |
 //! | ECN | off unless a plan says `classic`; accurate or L4S for an algorithm that needs it | the same |
 //! | duplicates | not reported | reported (RFC 2883) |
 //! | send buffer | 4,000,000 B | 12 MB |
 //!
-//! `ns3` agrees with ccperf's settings (delayed acknowledgements off, buffers of 4,000,000 B and
-//! 6 MiB) and ns-3.37's code. `linux` is the testbed's kernel as far as the mechanisms here go: no
-//! window auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
+//! `ns3` agrees with ccperf's settings (delayed acknowledgements off, buffers of 4,000,000 B and 6 MiB) and
+//! ns-3.37's code. `linux` is the testbed's kernel within the mechanisms implemented here. It has no window
+//! auto-tuning, and no batches of segments (TSO, GRO, TCP small queues).
 
-use forebay_core::cc::{Field, Registry};
-use forebay_core::qdisc;
-use forebay_core::spec::{Parameter, Spec, Value};
+use forebay_core::cc::algorithms::ns3;
+use forebay_core::cc::{CongestionControl, Field, Registry};
+use forebay_core::packet::Packet;
+use forebay_core::qdisc::{self, Qdisc};
+use forebay_core::spec::{Spec, SpecError, Value};
 
 use super::ecn::EcnMode;
 
-/// The switch of algorithms that want to be told one-way delays.
-const NS3_ONE_WAY: &str = "ns3_one_way";
-/// The switch of algorithms that want to be told the round trip of the handshake.
-const NS3_HANDSHAKE: &str = "ns3_handshake";
-/// The switch of algorithms with a recovery of their own.
-const NS3_RECOVERY: &str = "ns3_recovery";
+/// Algorithms that use one-way delays in ns-3 (TcpLedbat, TcpLp).
+const ONE_WAY: [&str; 2] = ["ledbat", "lp"];
+/// The algorithm that receives the handshake's round trip and has its own recovery in ns-3 (TcpBbr).
+const BBR: &str = "bbr";
 
 /// Where the minimum of the timeout is applied, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +56,18 @@ pub enum MinRto {
     OfVariation(u64),
 }
 
-/// What round-trip times are taken from.
+/// Source of round-trip times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RttSource {
-    /// Timestamps (RFC 7323) that count ticks of this many nanoseconds, on each acknowledgement that
-    /// advances SND.UNA over a head that was sent only once (ns-3, TcpSocketBase::EstimateRtt).
-    /// Algorithms are told the smoothed time, with every acknowledgement (m_lastRtt holds it).
+    /// Timestamps (RFC 7323) that count ticks of this many nanoseconds. Each acknowledgement that advances
+    /// SND.UNA gives a sample if the first segment was sent only once (ns-3, TcpSocketBase::EstimateRtt).
+    /// Algorithms receive the smoothed time with every acknowledgement (m_lastRtt holds it).
     Timestamps {
         /// Length of a tick.
         tick_ns: u64,
     },
-    /// Send times of newly delivered segments that were sent once (RFC 6298 section 3); where there are
-    /// none, timestamps of 1 ms (Linux, tcp_ack_update_rtt).
+    /// Send times of newly delivered segments that were sent once (RFC 6298 section 3). Without such
+    /// segments, timestamps of 1 ms (Linux, tcp_ack_update_rtt).
     Segments,
 }
 
@@ -76,39 +76,38 @@ pub enum RttSource {
 pub enum Reduction {
     /// To ssthresh at once (RFC 6675 section 5, step 4.2; ns-3's TcpClassicRecovery).
     AtOnce,
-    /// With every acknowledgement (RFC 6937), bounded below ssthresh as [`PrrBound`] says.
+    /// With every acknowledgement (RFC 6937), bounded below ssthresh by [`PrrBound`].
     Proportional(PrrBound),
 }
 
-/// What proportional rate reduction lets out once less is in flight than ssthresh.
+/// Bound of proportional rate reduction once less than ssthresh is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrrBound {
-    /// What has been delivered and not yet answered, and one segment more where the acknowledgement
-    /// is safe: it moves SND.UNA and tells of no more losses (RFC 9937; Linux, tcp_cwnd_reduction).
-    /// The reduction is counted from the window before the recovery and not from the flight.
+    /// Delivered bytes without an answer yet, and one segment more if the acknowledgement is safe: it moves
+    /// SND.UNA and shows no more losses (RFC 9937; Linux, tcp_cwnd_reduction). The reduction starts from the
+    /// window before the recovery, not from the flight.
     Linux,
-    /// ns-3.37 (TcpPrrRecovery::DoRecovery): what this acknowledgement delivered and no more, but on
-    /// one that covers a repair what slow start would. Its product prr_delivered x ssthresh has 32
-    /// bits: in windows from about 65 kB on (45 segments) it wraps, and the reduction stalls until
-    /// no more than ssthresh is in flight. An acknowledgement that both SACKs and advances counts
-    /// twice.
+    /// ns-3.37 (TcpPrrRecovery::DoRecovery): the bytes that this acknowledgement delivered, but slow start's
+    /// amount if it covers a repair. The product prr_delivered x ssthresh has 32 bits. In windows from about
+    /// 65 kB on (45 segments) it wraps, and the reduction stalls until no more than ssthresh is in flight. An
+    /// acknowledgement that both SACKs and advances counts twice.
     Ns3,
 }
 
-/// What both ends of a connection do.
+/// Behaviour of both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
     /// Payload bytes of a full segment; two timestamps leave 1448 of 1460.
     pub mss: u16,
-    /// Bytes on the wire beside the payload, and those of an acknowledgement without SACK blocks.
+    /// Bytes on the wire in addition to the payload, and bytes of an acknowledgement without SACK blocks.
     pub overhead: u16,
     /// Segments sent before the first acknowledgement (RFC 6928).
     pub initial_window: u32,
-    /// Bytes that may be sent and not acknowledged, or wait for it.
+    /// Bytes that may be sent and not acknowledged, or wait to be sent.
     pub send_buffer: u64,
     /// Bytes that the receiver announces.
     pub receive_buffer: u64,
-    /// What round-trip times are taken from.
+    /// Source of round-trip times.
     pub rtt_source: RttSource,
     /// Least timeout.
     pub min_rto: MinRto,
@@ -118,85 +117,84 @@ pub struct Tcp {
     pub rto_granularity_ns: u64,
     /// In-order segments that share an acknowledgement (RFC 1122 section 4.2.3.2).
     pub ack_every: u32,
-    /// The longest that an acknowledgement waits for them.
+    /// The longest wait of an acknowledgement for such segments.
     pub ack_delay_ns: u64,
-    /// First segments of a connection that are acknowledged one by one.
+    /// Number of first segments of a connection that are acknowledged one by one.
     pub quick_acks: u32,
-    /// The delay follows the gaps between segments, and pauses and duplicates bring quick
-    /// acknowledgements back, as in Linux.
+    /// The delay follows the gaps between segments; pauses and duplicates restart quick acknowledgements, as
+    /// in Linux.
     pub adapts_ack_delay: bool,
-    /// A window that is not used falls (RFC 2861; Linux, tcp_slow_start_after_idle) and does not grow.
+    /// An unused window falls (RFC 2861; Linux, tcp_slow_start_after_idle) and does not grow.
     pub validates_window: bool,
     /// A partial acknowledgement in recovery sends the next hole at once, whatever the window says
-    /// (RFC 6582 section 3.2, step 3), and only the first one restarts the timer (the "impatient"
-    /// variant of RFC 3782 section 4).
+    /// (RFC 6582 section 3.2, step 3). Only the first one restarts the timer (the "impatient" variant
+    /// of RFC 3782 section 4).
     pub newreno_partial_acks: bool,
-    /// The first window leaves at the pace of an algorithm that has one. In ns-3 it leaves at once
-    /// (TcpSocketBase::IsPacingEnabled; TcpSocketState, PaceInitialWindow).
+    /// The first window is paced if the algorithm paces. In ns-3 it is not (TcpSocketBase::IsPacingEnabled;
+    /// TcpSocketState, PaceInitialWindow).
     pub paces_first_window: bool,
-    /// A repair that goes at once takes its turn of the pace, and what follows waits for that. ns-3 leaves its timer
-    /// alone there (TcpSocketBase::DoRetransmit).
+    /// A repair that is sent at once takes its turn in the pacing, and later segments wait for it. ns-3 does
+    /// not restart its pacing timer there (TcpSocketBase::DoRetransmit).
     pub paces_forced_repairs: bool,
-    /// The round trip of the handshake is told before the first segment leaves (ns-3, TcpBbr::CongestionStateSet), to
-    /// an algorithm with the switch `ns3_handshake` on.
+    /// BBR, and no other algorithm, receives the handshake's round trip before the first segment leaves
+    /// (ns-3, TcpBbr::CongestionStateSet).
     pub tells_handshake: bool,
-    /// Losses are told from send times (RFC 8985) and not from duplicates.
+    /// Losses are detected from send times (RFC 8985) and not from duplicates.
     pub rack: bool,
-    /// A probe is sent where the end of a flight is not acknowledged (RFC 8985 section 7).
+    /// A probe is sent if the end of a flight is not acknowledged (RFC 8985 section 7).
     pub tlp: bool,
     /// How the window falls in a recovery.
     pub reduction: Reduction,
-    /// A repair that is SACKed stays in flight until SND.UNA passes it (ns-3,
-    /// TcpTxBuffer::Update, which leaves its retransmitted flag standing). After a lost repair this
-    /// keeps a sender from sending. Linux and RFC 6675 (SetPipe) take it out.
+    /// A SACKed repair stays in flight until SND.UNA passes it (ns-3, TcpTxBuffer::Update, which does not
+    /// clear its retransmitted flag). After a lost repair this blocks the sender. Linux and RFC 6675
+    /// (SetPipe) remove it from the flight.
     pub sacked_repairs_in_flight: bool,
-    /// Before the third duplicate a recovery begins only when the first segment above the head of
-    /// which anything is known is lost (ns-3, TcpSocketBase::DupAck, which asks for HighACK + 1
-    /// segment), and not when the head itself is.
+    /// Before the third duplicate, the first SACKed or lost segment above the head decides: a recovery begins
+    /// if it is lost (ns-3, TcpSocketBase::DupAck, which asks for HighACK + 1 segment). Without this switch,
+    /// a recovery begins if the head itself is lost.
     pub entry_looks_above_head: bool,
-    /// What algorithms are told as acknowledged is how far SND.UNA has moved, at the end of a repair
-    /// after a timeout only beyond the recovery point (ns-3, TcpSocketBase::ProcessAck); otherwise
-    /// what was newly delivered, as in Linux.
+    /// Algorithms receive the advance of SND.UNA as the acknowledged bytes. At the end of the repair after a
+    /// timeout, only the advance beyond the recovery point counts (ns-3, TcpSocketBase::ProcessAck).
+    /// Otherwise they receive the newly delivered bytes, as in Linux.
     pub acked_is_advance: bool,
-    /// What a recovery tells as lost is by how many segments the number of lost ones has changed, up or
-    /// down (ns-3, TcpSocketBase::ReceivedAck), to an algorithm with the switch `ns3_recovery` on.
+    /// In a recovery, the change of the number of lost segments, up or down, is reported as the lost segments
+    /// (ns-3, TcpSocketBase::ReceivedAck). This is for BBR alone, which has its own recovery.
     pub lost_is_change: bool,
-    /// A window that an algorithm lowers in a recovery is in force until PRR computes the next one (ns-3,
-    /// where PktsAcked follows DoRecovery).
+    /// If an algorithm lowers its window in a recovery, that window holds until PRR computes the next one
+    /// (ns-3, where PktsAcked follows DoRecovery).
     pub obeys_in_recovery: bool,
-    /// A rate sample stands until something is delivered that was sent later, and counts what has been
-    /// delivered since, over a time that begins with the sample before (ns-3, TcpRateLinux, which never empties its
-    /// sample and takes the time of a new one before its segment).
+    /// A rate sample is kept until a segment sent later is delivered. It counts the segments delivered since,
+    /// over a time that begins with the previous sample (ns-3, TcpRateLinux). ns-3 never empties its sample,
+    /// and takes the time of a new one before its segment.
     pub keeps_rate_samples: bool,
-    /// Acknowledgements tell how long a segment was on its way, to an algorithm with the switch
-    /// `ns3_one_way` on.
+    /// Acknowledgements report the one-way delay of a segment, for LEDBAT and TCP-LP alone (ns-3).
     pub tells_one_way: bool,
-    /// The receiver reports what it has above a gap (RFC 2018). Without that each duplicate counts as
-    /// one guessed segment above the head that has arrived, as in ns-3 (TcpTxBuffer::AddRenoSack).
+    /// The receiver reports segments above a gap (RFC 2018). Otherwise each duplicate counts as one guessed
+    /// segment above the head that has arrived, as in ns-3 (TcpTxBuffer::AddRenoSack).
     pub sack: bool,
-    /// Timeouts are doubted until something tells that they were right (RFC 5682); needs [`Tcp::undo`].
+    /// A timeout is in doubt until an acknowledgement confirms it (RFC 5682); needs [`Tcp::undo`].
     pub frto: bool,
-    /// Reductions that were for nothing are taken back (RFC 4015, RFC 3708).
+    /// Unnecessary reductions are undone (RFC 4015, RFC 3708).
     pub undo: bool,
-    /// How marks are answered, for algorithms that need neither [`EcnMode::Accurate`] nor [`EcnMode::L4s`].
+    /// Answer to marks, for algorithms that need neither [`EcnMode::Accurate`] nor [`EcnMode::L4s`].
     pub ecn: EcnMode,
-    /// Rates are sampled for each acknowledgement; for an algorithm that needs none they are not.
+    /// Rates are sampled for each acknowledgement; off for an algorithm that needs none.
     pub samples_rates: bool,
     /// The receiver reports duplicates (RFC 2883).
     pub dsack: bool,
 }
 
-/// What lies below TCP and is no link's own setting.
+/// Behaviour below TCP that is not a link's own setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Packets that the device below the bottleneck's qdisc holds beside the one being sent.
+    /// Packets in the device below the bottleneck's qdisc, in addition to the one being sent.
     pub packets: usize,
-    /// What an acknowledgement takes on the access links, picoseconds a byte: one that carries SACK
-    /// blocks comes behind the instant at which one without would, which may be that of a departure.
+    /// Time of an acknowledgement on the access links, in picoseconds a byte. One with SACK blocks therefore
+    /// arrives later than one without; the latter may arrive at the instant of a departure.
     pub ack_access_ps: u32,
     /// Packets are lost before the queue (the testbed's emulator), not at the far end (ns-3).
     pub loses_before_queue: bool,
-    /// Behind a decrease of a link's delay packets overtake those before it (ns-3); otherwise they wait
+    /// After a decrease of a link's delay, later packets overtake earlier ones (ns-3); otherwise they wait
     /// for them (the emulator).
     pub packets_overtake: bool,
 }
@@ -206,14 +204,14 @@ pub struct Device {
 pub struct Stack {
     /// Name as written in plans.
     pub name: &'static str,
-    /// What its hosts run.
+    /// TCP of the hosts.
     pub tcp: Tcp,
-    /// What its hosts and links run on.
+    /// Device below the TCP of hosts and links.
     pub device: Device,
-    /// Parameters of an algorithm or a qdisc whose names begin so are switched on.
-    pub departures: &'static str,
-    /// Parameters that algorithms and qdiscs have in this stack where a run sets them not: name of the
-    /// algorithm or qdisc, of the parameter, value.
+    /// Algorithms and qdiscs compute like those in ns-3, if ns-3 has them.
+    pub is_ns3: bool,
+    /// Parameters of algorithms and qdiscs in this stack, if a run does not set them: name of the algorithm
+    /// or qdisc, of the parameter, value.
     pub defaults: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -325,17 +323,17 @@ impl Stack {
         name: "ns3",
         tcp: Tcp::NS3,
         device: Device::NS3,
-        departures: "ns3_",
+        is_ns3: true,
         defaults: &[("pie", "derandomize", "false"), ("bbr", "pacing_margin", "0")],
     };
 
-    /// The testbed's kernel, within the mechanisms that are here.
+    /// The testbed's kernel, within the mechanisms implemented here.
     pub const LINUX: Self = Self {
         name: "linux",
         tcp: Tcp::LINUX,
         device: Device::LINUX,
-        departures: "linux_",
-        defaults: &[("cubic", "hystart", "classic")],
+        is_ns3: false,
+        defaults: &[("cubic", "hystart", "classic"), ("cubic", "linux_growth", "true")],
     };
 
     /// All presets.
@@ -346,39 +344,48 @@ impl Stack {
         Self::ALL.into_iter().find(|stack| stack.name == name)
     }
 
-    /// The algorithm `cc` of `registry` as a sender of this stack runs it: for a single flow, with the
-    /// stack's defaults, and with its departures switched on, except what `cc` sets itself.
-    pub fn algorithm(&self, registry: &Registry, cc: &Spec) -> Spec {
-        let known = registry.named(&cc.kind);
-        let cc = registry.of_single_flow(cc.clone());
-        self.departed(&cc, known.map_or(&[][..], |algorithm| algorithm.params))
+    /// The algorithm `cc` of `registry` for a sender of this stack that fills the fields in `supplied`. It
+    /// controls a single flow and has the stack's defaults, except where `cc` sets a parameter.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Registry::build`].
+    pub fn algorithm(
+        &self,
+        registry: &Registry,
+        cc: &Spec,
+        supplied: &[Field],
+    ) -> Result<Box<dyn CongestionControl>, SpecError> {
+        let cc = self.with_defaults(&registry.of_single_flow(cc.clone()));
+        let algorithm = registry.fit(&cc, supplied)?;
+        if self.is_ns3 { ns3::build(algorithm, &cc) } else { algorithm.build(&cc) }
     }
 
-    /// The qdisc `spec` as this stack runs it, likewise.
-    pub fn qdisc(&self, spec: &Spec) -> Spec {
-        let known = qdisc::discipline(spec);
-        self.departed(spec, known.map_or(&[][..], |discipline| discipline.params))
+    /// The qdisc `spec` with this stack's defaults.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`qdisc::build`].
+    pub(crate) fn qdisc<P: Packet + Send + 'static>(
+        &self,
+        spec: &Spec,
+    ) -> Result<Box<dyn Qdisc<P> + Send>, SpecError> {
+        if self.is_ns3 { qdisc::build_as_ns3(spec) } else { qdisc::build(spec) }
     }
 
-    fn departed(&self, spec: &Spec, params: &[&dyn Parameter]) -> Spec {
-        let departures = params
-            .iter()
-            .filter(|param| param.name().starts_with(self.departures))
-            .map(|param| (param.name(), Value::Bool(true)));
+    /// `spec` of an algorithm or a qdisc, completed with this stack's defaults.
+    pub fn with_defaults(&self, spec: &Spec) -> Spec {
         let defaults = self.defaults.iter().filter(|(kind, ..)| *kind == spec.kind);
-        let defaults = defaults.map(|(_, param, value)| (*param, Value::Text((*value).into())));
-        defaults
-            .chain(departures)
-            .filter(|(param, _)| !spec.params.contains_key(*param))
-            .fold(spec.clone(), |spec, (param, value)| spec.with(param, value))
+        defaults.fold(spec.clone(), |mut spec, (_, param, value)| {
+            spec.params.entry((*param).into()).or_insert_with(|| Value::Text((*value).into()));
+            spec
+        })
     }
 
-    /// The TCP of a connection with this algorithm: its ECN is accurate or that of L4S if `cc` needs that (in
-    /// Linux TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init), and no rate is sampled that it does not need.
+    /// The TCP of a connection with this algorithm. Its ECN is accurate or L4S if `cc` needs that (in Linux
+    /// TCP_CONG_NEEDS_ECN, in ns-3 TcpDctcp::Init). Rates that `cc` does not need are not sampled.
     pub(crate) fn tcp_for(&self, registry: &Registry, cc: &Spec) -> Tcp {
         let known = registry.named(&cc.kind);
-        let running = self.algorithm(registry, cc);
-        let has = |param| matches!(running.value(param), Ok(Some(true)));
         let needs = |field| known.is_none_or(|algorithm| algorithm.needs.contains(&field));
         let tcp = self.tcp;
         Tcp {
@@ -388,9 +395,9 @@ impl Stack {
                 _ => tcp.ecn,
             },
             samples_rates: needs(Field::DeliveryRate) || needs(Field::SendRate),
-            tells_one_way: tcp.tells_one_way && has(NS3_ONE_WAY),
-            tells_handshake: tcp.tells_handshake && has(NS3_HANDSHAKE),
-            lost_is_change: tcp.lost_is_change && has(NS3_RECOVERY),
+            tells_one_way: tcp.tells_one_way && ONE_WAY.contains(&cc.kind.as_str()),
+            tells_handshake: tcp.tells_handshake && cc.kind == BBR,
+            lost_is_change: tcp.lost_is_change && cc.kind == BBR,
             ..tcp
         }
     }
@@ -398,6 +405,9 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::cc::Measurement;
+    use forebay_core::units::{ByteCount, Timestamp};
+
     use super::*;
 
     const BUILTIN: &Registry = &Registry::BUILTIN;
@@ -408,30 +418,41 @@ mod tests {
         assert_eq!(Tcp::LINUX.mss + Tcp::LINUX.overhead, 1514);
     }
 
-    #[test]
-    fn the_departures_of_an_algorithm_are_switched_on_unless_they_are_set() {
-        let set = Spec::named("vegas").with("ns3_loss", Value::Bool(false));
-        let spec = Stack::NS3.algorithm(BUILTIN, &set);
-        assert_eq!(spec.params.get("ns3_loss"), Some(&Value::Bool(false)));
-        assert_eq!(spec.params.get("ns3_whole_segments"), Some(&Value::Bool(true)));
-        assert!(!spec.params.contains_key("alpha"));
-        assert_eq!(Stack::LINUX.algorithm(BUILTIN, &set), set);
-        for algorithm in BUILTIN.algorithms() {
-            let built =
-                algorithm.build(&Stack::NS3.algorithm(BUILTIN, &Spec::named(algorithm.name)));
-            assert!(built.is_ok(), "{}", algorithm.name);
-        }
+    /// The window after a first window of ten segments was acknowledged at once.
+    fn grown(stack: Stack, cc: &str) -> u64 {
+        let mut cc = stack.algorithm(BUILTIN, &cc.parse().unwrap(), &Field::ALL).unwrap();
+        let mss = ByteCount::new(1000);
+        cc.init(Timestamp::ZERO, mss, mss * 10);
+        let measurement = Measurement { acked: mss * 10, ..Measurement::default() };
+        cc.on_measurement(Timestamp::ZERO, &measurement);
+        cc.send_limits().cwnd.unwrap().as_u64() / 1000
     }
 
     #[test]
-    fn a_qdisc_departs_as_an_algorithm_does() {
-        let pie = Spec::named("pie").with("limit", Value::Text("100p".into()));
-        let ns3 = Stack::NS3.qdisc(&pie);
-        assert_eq!(ns3.params.get("derandomize"), Some(&Value::Text("false".into())));
-        assert_eq!(ns3.params.get("ns3_control"), Some(&Value::Bool(true)));
-        let set = pie.clone().with("derandomize", Value::Bool(true));
-        assert_eq!(Stack::NS3.qdisc(&set).params.get("derandomize"), Some(&Value::Bool(true)));
-        assert_eq!(Stack::LINUX.qdisc(&pie), pie);
+    fn algorithms_compute_as_those_of_their_stack() {
+        assert_eq!(Stack::ALL.map(|stack| grown(stack, "newreno")), [11, 20]);
+        for stack in Stack::ALL {
+            for algorithm in BUILTIN.algorithms() {
+                let built = stack.algorithm(BUILTIN, &Spec::named(algorithm.name), &Field::ALL);
+                assert!(built.is_ok(), "{} {}", stack.name, algorithm.name);
+            }
+        }
+        let linux = "cubic(linux_growth=true)".parse().unwrap();
+        let cubic = Stack::NS3.algorithm(BUILTIN, &linux, &[]);
+        let error = cubic.err().unwrap().to_string();
+        assert!(error.starts_with("linux_growth = true: allowed is false"), "{error}");
+    }
+
+    #[test]
+    fn a_stack_sets_what_a_run_leaves_out() {
+        let with =
+            |stack: Stack, spec: &str| stack.with_defaults(&spec.parse().unwrap()).to_string();
+        assert_eq!(with(Stack::NS3, "pie(limit=9p)"), "pie(derandomize=false, limit=9p)");
+        assert_eq!(with(Stack::NS3, "pie(derandomize=true)"), "pie(derandomize=true)");
+        assert_eq!(with(Stack::LINUX, "pie"), "pie");
+        assert_eq!(with(Stack::LINUX, "cubic"), "cubic(hystart=classic, linux_growth=true)");
+        let off = "cubic(hystart=off, linux_growth=false)";
+        assert_eq!(with(Stack::LINUX, off), off);
     }
 
     #[test]
@@ -442,45 +463,16 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_that_is_switched_off_is_off_in_the_stack_too() {
-        let ns3 = |kind, param, on| {
-            Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind).with(param, Value::Bool(on)))
-        };
-        let set = [true, false];
-        assert_eq!(set.map(|on| ns3("lp", NS3_ONE_WAY, on).tells_one_way), set);
-        assert_eq!(set.map(|on| ns3("bbr", NS3_RECOVERY, on).lost_is_change), set);
-        assert_eq!(set.map(|on| ns3("bbr", NS3_HANDSHAKE, on).tells_handshake), set);
-        let by_default = |kind| Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind)).lost_is_change;
-        assert_eq!(["bbr", "cubic"].map(by_default), set);
+    fn ns3_tells_bbr_alone_of_the_handshake() {
+        let tcp = |kind| Stack::NS3.tcp_for(BUILTIN, &Spec::named(kind));
+        let told = ["bbr", "cubic"].map(tcp).map(|tcp| [tcp.tells_handshake, tcp.lost_is_change]);
+        assert_eq!(told, [[true; 2], [false; 2]]);
     }
 
     #[test]
     fn stacks_are_found_by_name() {
         assert_eq!(Stack::named("ns3"), Some(Stack::NS3));
         assert_eq!(Stack::named("ns4"), None);
-    }
-
-    #[test]
-    fn linux_runs_cubic_with_hystart_unless_a_run_says_otherwise() {
-        let cubic = Spec::named("cubic");
-        let linux = Stack::LINUX.algorithm(BUILTIN, &cubic);
-        let expected = cubic.clone().with("hystart", Value::Text("classic".into()));
-        assert_eq!(linux, expected.with("linux_growth", Value::Bool(true)));
-        let off = cubic.clone().with("hystart", Value::Text("off".into()));
-        let linux_off = Stack::LINUX.algorithm(BUILTIN, &off);
-        assert_eq!(linux_off.params.get("hystart"), off.params.get("hystart"));
-        assert!(forebay_core::cc::build(&linux, &[]).is_ok());
-    }
-
-    #[test]
-    fn a_law_for_bundles_begins_in_slow_start_unless_a_run_says_otherwise() {
-        let flow = |cc: &Spec| Stack::LINUX.algorithm(BUILTIN, cc).params.get("flow").cloned();
-        for law in ["copa", "setpoint", "basic_delay"] {
-            let law = Spec::named(law);
-            assert_eq!(flow(&law), Some(Value::Bool(true)));
-            assert_eq!(flow(&law.with("flow", Value::Bool(false))), Some(Value::Bool(false)));
-        }
-        assert_eq!(flow(&Spec::named("cubic")), None);
     }
 
     #[test]

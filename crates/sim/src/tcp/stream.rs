@@ -1,24 +1,24 @@
-//! What an application has written, cut into segments. Numbers count segments, so a message ends with
-//! the segment that holds its last byte; only segments that are not full are remembered.
+//! Bytes that an application has written, cut into segments. Numbers count segments, so a message ends with
+//! the segment that holds its last byte. Only segments that are not full are recorded.
 //!
-//! What is written while the last segment is still waiting fills that segment up first, as Linux does
-//! (tcp_sendmsg appends to the last buffer of the queue while nothing of it was sent). Nothing waits to
-//! be filled: the sockets have TCP_NODELAY.
+//! Bytes written while the last segment still waits fill that segment first, as in Linux: tcp_sendmsg appends
+//! to the last buffer of the queue until part of it is sent. No segment waits to be filled: the sockets have
+//! TCP_NODELAY.
 
 use std::collections::VecDeque;
 
-/// The stream.
+/// A stream of bytes in segments.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// Segments written, [`u32::MAX`] without end.
     end: u32,
-    /// Number and payload bytes of those that are not full, in order, none acknowledged.
+    /// Number and payload bytes of segments that are not full, in order, none acknowledged.
     short: VecDeque<(u32, u16)>,
     mss: u16,
 }
 
 impl Stream {
-    /// A stream of `bytes`, without end for `None`.
+    /// A stream of `bytes`; `None`: without end.
     pub fn new(mss: u16, bytes: Option<u64>) -> Self {
         let mut stream = Self { end: 0, short: VecDeque::new(), mss };
         match bytes {
@@ -28,15 +28,15 @@ impl Stream {
         stream
     }
 
-    /// Begins anew with `bytes`; keeps memory.
+    /// Starts over with `bytes`; keeps memory.
     pub fn renew(&mut self, bytes: u64) {
         self.short.clear();
         self.end = 0;
         self.write(bytes, 0);
     }
 
-    /// Appends `bytes`; segments from `unsent` on have not been sent. Gives the number behind the
-    /// segment with the last byte. A stream without end is as long as before.
+    /// Appends `bytes`; segments from `unsent` on have not been sent. Returns the number after the segment
+    /// with the last byte. A stream without end keeps its length.
     pub fn write(&mut self, bytes: u64, unsent: u32) -> u32 {
         let mss = u64::from(self.mss);
         let mut rest = bytes;
@@ -65,7 +65,7 @@ impl Stream {
         self.end = self.end.min(next);
     }
 
-    /// The number behind the last segment, [`u32::MAX`] without end.
+    /// The number after the last segment, [`u32::MAX`] without end.
     pub fn end(&self) -> u32 {
         self.end
     }

@@ -1,4 +1,4 @@
-//! Tail loss probe: what tells a loss at the end of a flight without a timeout (RFC 8985 section 7).
+//! Tail loss probe: detects a loss at the end of a flight without a timeout (RFC 8985 section 7).
 //!
 //! ```text
 //! PTO      2 SRTT + 2 ms; with one segment out 2 SRTT + 200 ms, for a delayed ACK; at most the RTO  (7.2)
@@ -6,12 +6,12 @@
 //! answer   past a probe that was a repetition: it repaired a loss, which counts as one            (7.4)
 //!          a D-SACK or a bare duplicate of it: the original had arrived
 //! ```
-//! As Linux has it (tcp_schedule_loss_probe, tcp_process_tlp_ack): the 2 ms are TCP_TIMEOUT_MIN, two
-//! ticks of 1 kHz; probes are planned only while nothing is SACKED or lost.
+//! As in Linux (tcp_schedule_loss_probe, tcp_process_tlp_ack): the 2 ms are TCP_TIMEOUT_MIN, two ticks of 1
+//! kHz; probes are planned only while nothing is SACKED or lost.
 
 use super::scoreboard::Progress;
 
-/// The longest that a receiver delays an acknowledgement (TLP.max_ack_delay; Linux: TCP_RTO_MIN).
+/// Longest delay of an acknowledgement at a receiver (TLP.max_ack_delay; Linux: TCP_RTO_MIN).
 const MAX_ACK_DELAY_NS: u64 = 200_000_000;
 /// Least time of a timer (TCP_TIMEOUT_MIN at 1 kHz).
 pub(crate) const TIMEOUT_MIN_NS: u64 = 2_000_000;
@@ -24,18 +24,18 @@ pub(crate) fn probe_timeout_ns(srtt_ns: u64, outstanding: u32) -> u64 {
 /// A probe that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
-    /// SND.NXT behind it.
+    /// SND.NXT after the probe.
     pub end: u32,
-    /// The probe was no new segment.
+    /// The probe repeated an old segment.
     pub is_repetition: bool,
 }
 
-/// What an acknowledgement says of a probe.
+/// Conclusion from an acknowledgement about a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing yet.
+    /// No conclusion yet.
     Open,
-    /// Nothing was lost, or a recovery will say.
+    /// Nothing was lost, or a recovery will decide.
     Harmless,
     /// The probe repaired a loss.
     Repaired,

@@ -1,4 +1,4 @@
-//! When a reduction of the window was for nothing, and is taken back.
+//! Unnecessary reductions of the window: when they are detected, they are undone.
 //!
 //! ```text
 //! Eifel     something new is acknowledged by a timestamp older than the first
@@ -6,19 +6,19 @@
 //! D-SACK    every retransmission since the reduction is reported as a duplicate      (RFC 3708, 2)
 //! answer    the algorithm restores its window and ssthresh, nothing is lost          (RFC 4015, 3.2)
 //! ```
-//! As Linux has it (tcp_may_undo): the reduction is taken back whole, where RFC 4015 would restart from
-//! the bytes in flight. F-RTO is the third way, in [`super::frto`].
+//! As in Linux (tcp_may_undo), the whole reduction is undone; RFC 4015 would restart from the bytes in
+//! flight. F-RTO is the third way, in [`super::frto`].
 
 use forebay_core::units::Timestamp;
 
 /// A tick of Linux's timestamps.
 const TICK_NS: u64 = 1_000_000;
 
-/// What was sent again since the last reduction.
+/// Retransmissions since the last reduction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Undo {
     is_armed: bool,
-    /// SND.UNA then.
+    /// SND.UNA at the reduction.
     una: u32,
     /// When the first retransmission left.
     first_resent: Option<Timestamp>,
@@ -32,7 +32,7 @@ impl Undo {
         *self = Self { is_armed: true, una, ..Self::default() };
     }
 
-    /// Taken back, or not to be taken back.
+    /// The reduction was undone, or must not be.
     pub fn disarm(&mut self) {
         self.is_armed = false;
     }

@@ -1,38 +1,38 @@
-//! Whether the window is still that of the path: it says nothing once it has not been used.
+//! Window validation: an unused window says nothing about the path.
 //!
 //! ```text
 //! idle      nothing sent for more than a timeout: the window is halved for each,
 //!           down to the first window                          (RFC 2861, 3; tcp_cwnd_restart)
-//! limited   what was sent last filled the window, or did earlier and not all of that
-//!           is acknowledged; in slow start also where twice what was out is more than
+//! limited   the segments sent last filled the window, or earlier ones did and not all of them
+//!           are acknowledged; in slow start also if twice the most outstanding is more than
 //!           the window                            (tcp_cwnd_validate, tcp_is_cwnd_limited)
 //! growth    only while limited                                              (RFC 2861, 3)
-//! unused    something is sent, and for a timeout was not limited: to the middle between
-//!           the window and what was used      (RFC 2861, 3; tcp_cwnd_application_limited)
+//! unused    something is sent, but was not limited for a timeout: to the middle between
+//!           the window and its used part      (RFC 2861, 3; tcp_cwnd_application_limited)
 //! ```
-//! As Linux has it (net/ipv4/tcp_output.c, include/net/tcp.h): it asks when it has sent, and not when
-//! an acknowledgement finds nothing to send. So the end of an answer that once filled the window
-//! still lets it grow, by all that is in flight then.
+//! As in Linux (net/ipv4/tcp_output.c, include/net/tcp.h), the check follows a transmission. It does not
+//! follow an acknowledgement that finds nothing to send. So the end of an answer that once filled the window
+//! still lets it grow, by all segments then in flight.
 //!
-//! RFC 5681 section 4.1 restarts from the first window at once; RFC 7661 keeps the window for longer and
-//! halves what was used. The algorithm does it: this says when.
+//! RFC 5681 section 4.1 restarts from the first window at once. RFC 7661 keeps the window for longer and
+//! halves its used part. The algorithm changes the window; this module says when.
 
 use forebay_core::units::Timestamp;
 
 use crate::event::nanos_between;
 
-/// What was used of the window. All numbers count segments.
+/// Use of the window. All numbers count segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validation {
     last_sent: Timestamp,
-    /// New segments were sent that it was not asked about yet.
+    /// New segments were sent since the last check.
     has_sent: bool,
-    /// What was sent before `point` filled the window.
+    /// The segments before `point` filled the window.
     is_limited: bool,
-    /// Most that was outstanding since, where it did not.
+    /// Most segments outstanding since then, if they did not.
     most: u32,
     point: u32,
-    /// When it was last limited, or told that it was not used.
+    /// When the window was last limited, or last reported as unused.
     since: Timestamp,
     /// Most outstanding since then.
     used: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Now {
     pub is_slow_start: bool,
 }
 
-/// What is out when no more can be sent.
+/// Outstanding segments when no more can be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
     /// SND.UNA and SND.NXT.
@@ -55,12 +55,12 @@ pub(crate) struct Out {
     pub is_full: bool,
     /// There is more to send.
     pub has_more: bool,
-    /// Nothing is missing, and the receiver keeps nothing from being sent: only then the window may fall.
+    /// Nothing is missing, and the receiver's window blocks nothing. Only then the window may fall.
     pub is_open: bool,
 }
 
 impl Validation {
-    /// Nothing sent yet, on a connection that is open since `now`.
+    /// State before the first segment, on a connection open since `now`.
     pub fn new(now: Timestamp) -> Self {
         Self {
             last_sent: Timestamp::MAX,
@@ -84,7 +84,8 @@ impl Validation {
         nanos_between(self.last_sent, now)
     }
 
-    /// Timeouts that have passed since the last segment left; what was used then is forgotten.
+    /// Number of timeouts that have passed since the last segment left; if any, the use of the window starts
+    /// over.
     pub fn restart(&mut self, now: Timestamp, rto_ns: u64) -> u32 {
         let timeouts = self.idle_ns(now).saturating_sub(1) / rto_ns;
         if timeouts > 0 {
@@ -98,8 +99,7 @@ impl Validation {
         self.is_limited || (window.is_slow_start && window.cwnd < 2 * u64::from(self.most))
     }
 
-    /// As much was sent as may be. Gives what was used of the window where it has not been limited
-    /// for a timeout.
+    /// As much was sent as possible. If the window has not been limited for a timeout, returns its used part.
     pub fn on_pause(&mut self, now: Timestamp, out: Out, window: Now, rto_ns: u64) -> Option<u32> {
         let has_sent = std::mem::take(&mut self.has_sent);
         if !(has_sent || out.is_full && out.has_more) {
@@ -159,7 +159,8 @@ mod tests {
     fn a_window_that_was_filled_stays_so_until_that_is_acknowledged() {
         let mut validation = Validation::new(at(0));
         validation.sent(0, out(0, 40), AVOIDANCE);
-        // The last ten: with 35 out the window is not full, but what filled it is not acknowledged.
+        // The last ten: with 35 out the window is not full, but the segments that filled it are not all
+        // acknowledged.
         validation.sent(50, out(15, 50), AVOIDANCE);
         assert!(validation.is_limited(AVOIDANCE));
         validation.on_pause(at(60), out(50, 50), AVOIDANCE, 250 * MS);

@@ -1,16 +1,16 @@
 //! Bundles over the simulator's links: real sessions, messages and epochs, real TCP above.
 
-use forebay_core::link;
 use forebay_core::record::BundleCounters;
 use forebay_core::spec::Spec;
 use forebay_core::traffic::Source;
 use forebay_core::units::{ByteCount, Rate, Ratio, Timestamp};
-use forebay_sim::network::{Flow, Hop, Link, Network, Traffic};
+use forebay_scenario::{self as scenario, Link};
+use forebay_sim::network::{Flow, Hop, Network, Traffic};
 use forebay_sim::{BundleMetrics, Owner, Simulation};
 
 use crate::site::*;
 
-/// 96 Mbit/s, 50 ms and a buffer of 1200 packets; a Cubic flow in each bundle, which has SFQ.
+/// 96 Mbit/s, 50 ms and a buffer of 1200 packets; each bundle has SFQ and one Cubic flow.
 fn network(laws: &[&str]) -> Network {
     let bundles = laws
         .iter()
@@ -63,20 +63,20 @@ fn a_bundle_without_messages_is_not_shaped() {
     assert!(boundaries_matched == 0 && boundaries_unexpected > 100, "{boundaries_unexpected}");
     let decisions = simulation.bundle_log(0).unwrap().decisions();
     assert!(decisions.len() > 100);
-    assert!(decisions.iter().all(|(_, it)| it.rate.is_none() && it.state == "silent"));
+    assert!(decisions.iter().all(|(_, it)| it.rate.is_none() && it.state == "no_peer"));
 }
 
 #[test]
 fn silence_in_the_middle_of_a_run_frees_the_bundle_and_its_end_binds_it_again() {
     let mut plan = network(&["copa"]);
-    // Losing everything on the way back would stop TCP too: only the boxes share this link.
+    // Losing everything on the way back would also stop TCP, so only the boxes share this link.
     plan.links.push(Link::delay("reports", 25 * MS));
-    let change = |secs, loss| link::Change {
+    let change = |secs, loss| scenario::Change {
         at: seconds(secs),
         loss: Some(loss),
-        ..link::Change::default()
+        ..scenario::Change::default()
     };
-    plan.links[2].config.changes = vec![change(15.0, Ratio::ONE), change(20.0, Ratio::ZERO)];
+    plan.links[2].changes = vec![change(15.0, Ratio::ONE), change(20.0, Ratio::ZERO)];
     plan.bundles[0].back = vec![Hop::Link(2)];
     let mut simulation = Simulation::new(&plan).unwrap();
     simulation.run();
@@ -90,7 +90,7 @@ fn silence_in_the_middle_of_a_run_frees_the_bundle_and_its_end_binds_it_again() 
         shaped.iter().filter(|it| **it).count() as f64 / shaped.len() as f64
     };
     assert!(is_shaped(10_000, 15_000) > 0.9, "{}", is_shaped(10_000, 15_000));
-    // Silent 500 ms after the last message.
+    // The bundle is unshaped 500 ms after the last message.
     assert_eq!(is_shaped(15_600, 20_000), 0.0);
     assert!(is_shaped(25_000, 40_000) > 0.9, "{}", is_shaped(25_000, 40_000));
 }
@@ -99,7 +99,7 @@ fn silence_in_the_middle_of_a_run_frees_the_bundle_and_its_end_binds_it_again() 
 fn epochs_are_what_the_log_of_the_link_says() {
     let mut plan = network(&["copa"]);
     plan.stop = seconds(10.0);
-    plan.links[0].log = true;
+    plan.logged.insert(0);
     let mut simulation = Simulation::new(&plan).unwrap();
     simulation.run();
     let metrics = simulation.bundle_metrics(0);
@@ -120,13 +120,13 @@ fn epochs_are_what_the_log_of_the_link_says() {
         let (owner, packet) = found[0];
         assert_eq!((*owner, packet.arrived_ns), (Owner::Flow(0), epoch.sent_at.as_nanos()));
         let reported = at.saturating_since(Timestamp::from_nanos(packet.released_ns));
-        // 25 ms back, and reports wait at most 20 ms for their budget.
+        // 25 ms for the way back, and up to 20 ms for a report's wait for its budget.
         assert!((25 * MS..=45 * MS).contains(&reported), "{reported:?}");
         assert!(epoch.rtt >= 50 * MS);
     }
     let messages = packets.iter().filter(|it| it.0 == Owner::Bundle(0));
     let bytes: u64 = messages.clone().map(|it| u64::from(it.1.bytes)).sum();
-    // At least a keepalive or a notice each 100 ms, and no more than 1 % of the bundle.
+    // A keepalive or a notice at least every 100 ms, and at most 1 % of the bundle's bytes.
     assert!(messages.count() >= 95 && bytes < metrics.counters.bytes_sent / 100);
     let log = simulation.bundle_log(0).unwrap();
     assert_eq!(log.queue().len(), 1001);
@@ -137,8 +137,7 @@ fn epochs_are_what_the_log_of_the_link_says() {
 #[test]
 fn bundles_both_ways_carry_data_and_acknowledgements() {
     let mut plan = network(&["copa", "copa"]);
-    let config = link::Config::at_rate(mbit(96), 25 * MS);
-    plan.links[1] = Link::new("back", config, queue("fifo", "1200p"));
+    plan.links[1] = Link::at_rate("back", mbit(96), 25 * MS, queue("fifo", "1200p"));
     (plan.bundles[1].path, plan.bundles[1].back) = (vec![Hop::Link(1)], vec![Hop::Link(0)]);
     let (out, back) = (vec![Hop::Bundle(0)], vec![Hop::Bundle(1)]);
     (plan.flows[0].data, plan.flows[0].back) = (out.clone(), back.clone());
@@ -158,7 +157,9 @@ fn equal_runs_are_equal_and_a_log_changes_nothing() {
     let hash = |seed, log| {
         let mut plan = network(&["copa"]);
         (plan.seed, plan.stop) = (seed, seconds(5.0));
-        plan.links[0].log = log;
+        if log {
+            plan.logged.insert(0);
+        }
         plan.bundles[0].log = log;
         let mut simulation = Simulation::new(&plan).unwrap();
         simulation.run();
@@ -175,12 +176,12 @@ fn a_bundle_in_a_bundle_is_refused() {
     plan.bundles[1].path = vec![Hop::Bundle(1)];
     assert_eq!(Simulation::new(&plan).err().unwrap().key, "path");
     let mut plan = network(&["copa"]);
-    plan.bundles[0].qdisc = Spec::named("nothing");
+    plan.bundles[0].of.qdisc = Spec::named("nothing");
     assert!(Simulation::new(&plan).err().unwrap().key.starts_with("bundle 0."));
 }
 
-/// Eight Cubic flows through a bundle on 20 Mbit/s and 40 ms, with a buffer of 125 ms; without a `law`
-/// past its boxes.
+/// Eight Cubic flows through a bundle on 20 Mbit/s and 40 ms, with a buffer of 125 ms. Without a
+/// `law`, the flows bypass the boxes.
 fn eight_flows(law: Option<&str>) -> Network {
     let mut plan = network(&[law.unwrap_or("copa")]);
     plan.links = path(mbit(20), 40 * MS, "208p").links;
@@ -192,7 +193,7 @@ fn eight_flows(law: Option<&str>) -> Network {
     plan
 }
 
-/// Mbit/s that the first eight flows get from the second second on.
+/// Goodput of the first eight flows from second 1 on (Mbit/s).
 fn goodput_of(plan: &Network) -> f64 {
     goodput(&mut Simulation::new(plan).unwrap(), 8, 1.0, plan.stop.as_secs_f64())
 }
@@ -204,7 +205,7 @@ fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
     for law in LAWS {
         for unseen in [0.0, 0.05, 0.2, 0.5, 0.9] {
             let mut plan = eight_flows(Some(law));
-            plan.bundles[0].unseen = Ratio::new(unseen).unwrap();
+            plan.bundles[0].of.unseen = Ratio::new(unseen).unwrap();
             let share = goodput_of(&plan) / status_quo;
             if share < 0.95 {
                 worse.push(format!("{law}, {unseen} unseen: {share:.3}"));
@@ -214,8 +215,8 @@ fn a_receivebox_that_sees_a_part_of_the_traffic_costs_no_goodput() {
     assert!(worse.is_empty(), "{worse:#?}");
 }
 
-/// 8 Mbit/s of datagrams in eight flows that die right behind the sendbox, for so many seconds from
-/// each of these on.
+/// Adds 8 Mbit/s of datagrams in eight flows that are lost right behind the sendbox. `bursts` gives
+/// the start and length of each burst in seconds.
 fn with_dying_datagrams(plan: &mut Network, bursts: &[(f64, f64)]) {
     let (rate, packet) = (mbit(1), ByteCount::new(1292));
     for (start, length) in bursts {
@@ -240,7 +241,7 @@ fn datagrams_that_die_before_the_receivebox_cost_the_other_flows_nothing() {
                 let mut plan = eight_flows(Some(law));
                 plan.seed = seed;
                 with_dying_datagrams(&mut plan, bursts);
-                // Otherwise only the traffic of the boxes depends on the seed.
+                // Without this, only the traffic of the boxes would depend on the seed.
                 plan.flows.iter_mut().for_each(|flow| flow.start += 7 * MS * seed as u32);
                 goodput_of(&plan) / status_quo
             });

@@ -1,4 +1,4 @@
-//! One bulk flow alone in a bundle, as any VPN is: what it waits and gets beside what it would without the
+//! One bulk flow alone in a bundle, as through any VPN: its wait and goodput compared with a run without
 //! boxes.
 
 use forebay_core::qdisc::bundle_default;
@@ -9,12 +9,12 @@ use forebay_sim::network::{Flow, Hop, Network};
 
 use crate::site::*;
 
-/// From the start of the flow; its slow start is over then.
+/// Start of the measurement (seconds); slow start is over then.
 const WARM_UP: u64 = 6;
 const STOP: u64 = 30;
 
-/// A Cubic flow over a bottleneck with this buffer in time, in a bundle with this law and discipline or in
-/// none.
+/// A Cubic flow over a bottleneck with this buffer in time. The flow is in a bundle with this algorithm
+/// and discipline, or in none.
 fn network(mbit_per_s: u64, buffer: &str, bundled: Option<(&str, Spec)>) -> Network {
     let hop = if bundled.is_some() { Hop::Bundle(0) } else { Hop::Link(0) };
     let bundles = bundled.map(|(law, qdisc)| bundle("b", law, qdisc)).into_iter().collect();
@@ -43,8 +43,8 @@ fn wait_and_goodput(network: &Network) -> (f64, f64) {
 #[test]
 fn a_lone_bulk_flow_waits_no_longer_than_without_the_boxes_from_2_to_500_mbit() {
     for mbit_per_sec in [2, 5, 20, 100, 500] {
-        // The buffer of the plans, three bandwidth-delay products, and a single one. At 2 Mbit/s that is
-        // 8 packets; the law alone keeps half as many at the bottleneck.
+        // The buffer of the plans, three bandwidth-delay products, and a single one. At 2 Mbit/s a single
+        // one is 8 packets, and the algorithm alone keeps half as many at the bottleneck.
         let buffers = if mbit_per_sec > 2 { &["150ms", "50ms"][..] } else { &["150ms"] };
         for buffer in buffers {
             let (without_ms, most) = wait_and_goodput(&network(mbit_per_sec, buffer, None));

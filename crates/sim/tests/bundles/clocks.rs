@@ -1,5 +1,5 @@
-//! Receiveboxes whose clock does not agree with the sendbox's, that are late, or that sleep: what a bundle must
-//! hold up to 1000 ppm, and what it must survive.
+//! Receiveboxes with a clock that differs from the sendbox's, and receiveboxes that are late or asleep. A
+//! bundle must hold its limits up to 1000 ppm and survive the rest.
 
 use forebay_core::bundle::decision::Decision;
 use forebay_core::clock::{Change, Clock};
@@ -9,7 +9,7 @@ use forebay_sim::network::{Hop, Network, Signal, Traffic, Upset};
 
 use crate::site::*;
 
-/// Samples of the base of all runs, and those of them that are further than 1 ms from the path's.
+/// Number of samples of the base in all runs, and of samples more than 1 ms from the path's.
 #[derive(Default)]
 struct Bases {
     all: usize,
@@ -17,10 +17,10 @@ struct Bases {
 }
 
 impl Bases {
-    /// The path is held between these times; the base may be off in a hundredth of all runs' time.
+    /// Checks that the path is held between these times; the base may be off in 1 % of the time of all runs.
     fn held(&mut self, trace: &Trace, from_s: f64, to_s: f64) -> Result<(), String> {
         let part = trace.part(from_s, to_s);
-        let path_ms = 2.0 * ms(trace.network.links[0].config.delay);
+        let path_ms = 2.0 * ms(trace.network.links[0].delay);
         let base = |decision: &Decision| Some(ms(decision.min_rtt?) - path_ms);
         let off: Vec<f64> = trace.decisions(from_s, to_s).filter_map(base).map(f64::abs).collect();
         self.all += off.len();
@@ -47,7 +47,7 @@ fn end_s(trace: &Trace) -> f64 {
 fn backlog_under(clock: Clock, law: &str, rtt_ms: u32, stop: u64) -> Network {
     let mut network = backlogged(law, 96, rtt_ms);
     network.stop = Duration::from_secs(stop);
-    network.bundles[0].clock = clock;
+    network.bundles[0].of.clock = clock;
     network
 }
 
@@ -79,7 +79,7 @@ fn drift_that_changes_again_and_again_leaves_no_trace_in_the_base() {
             });
             let mut network = backlogged(law, mbit, rtt_ms);
             network.stop = Duration::from_secs(65);
-            network.bundles[0].clock = clock;
+            network.bundles[0].of.clock = clock;
             cases.push((format!("{law}, {mbit} Mbit/s, {rtt_ms} ms"), network));
         }
     }
@@ -93,7 +93,7 @@ fn no_drift_and_no_slew_throttles_the_bundle_and_ten_seconds_later_it_is_held_ag
     let mut cases = Vec::new();
     for (turn, law) in LAWS.into_iter().enumerate() {
         for (at, rtt_ms) in [10, 20, 50, 100].into_iter().enumerate() {
-            // Each law meets each clock on two of the paths, and each path both.
+            // Each algorithm meets each clock on two of the paths, and each path meets both clocks.
             let sign = if (turn + at) % 2 == 0 { 1.0 } else { -1.0 };
             for (share, time_s) in [(2600e-6 * sign, 30), (-0.1 * sign, 60)] {
                 let clock = Clock::default()
@@ -122,7 +122,8 @@ fn a_clock_that_is_put_on_or_back_costs_nothing() {
                 let mut network = loaded(law, mbit, rtt_ms, 4);
                 network.stop = Duration::from_secs(30);
                 let step = Change::Step(step_ms * 1_000_000);
-                network.bundles[0].clock = Clock::default().change(Duration::from_secs(10), step);
+                network.bundles[0].of.clock =
+                    Clock::default().change(Duration::from_secs(10), step);
                 cases.push((format!("{law}, {mbit} Mbit/s, {rtt_ms} ms, {step_ms} ms"), network));
             }
         }
@@ -142,7 +143,7 @@ fn a_clock_that_is_put_on_and_back_again_and_again_costs_little_throughput() {
     for law in LAWS {
         for clock in ["10s +1s, 20s -1s, 30s +30s", "10s -30s, 20s +7ms, 30s -7ms"] {
             let mut network = Network { stop: seconds(60.0), ..loaded(law, 96, 50, 4) };
-            network.bundles[0].clock = clock.parse().unwrap();
+            network.bundles[0].of.clock = clock.parse().unwrap();
             cases.push((format!("{law}, {clock}"), network));
         }
     }
@@ -158,7 +159,7 @@ fn a_clock_that_is_put_on_and_back_again_and_again_costs_little_throughput() {
 
 #[test]
 fn jitter_is_as_large_as_it_is_set() {
-    // Nothing queues: the raw round trip is the path's, and what was added.
+    // Without a queue, the raw round trip is the path's plus the added delay.
     let ping = flow("newreno", Traffic::Ping, Hop::Bundle(0));
     let mut network = Network { stop: seconds(10.0), flows: vec![ping], ..bundled("copa", 96, 50) };
     let spread = |network: &Network| {
@@ -169,10 +170,10 @@ fn jitter_is_as_large_as_it_is_set() {
         let least = raw.clone().fold(f64::MAX, f64::min);
         (least, raw.fold(0.0, f64::max) - least)
     };
-    network.bundles[0].report_jitter = Duration::ZERO;
+    network.bundles[0].of.report_jitter = Duration::ZERO;
     let (least, width) = spread(&network);
     assert!((50.0..51.0).contains(&least) && width < 21.0, "{least} {width}");
-    network.bundles[0].report_jitter = 100 * MS;
+    network.bundles[0].of.report_jitter = 100 * MS;
     let (least, width) = spread(&network);
     assert!((50.0..80.0).contains(&least) && (80.0..121.0).contains(&width), "{least} {width}");
 }
@@ -198,7 +199,7 @@ fn a_receivebox_that_sleeps_is_survived_and_shaped_with_again() {
         let end_s = end_s(trace);
         let during = trace.part(10.0, end_s - 10.0);
         must(during.used >= 0.9, during)?;
-        // Two seconds are longer than a sendbox waits.
+        // A sendbox waits for less than two seconds.
         let is_missed = trace.decisions(12.0, end_s - 20.0).all(|it| it.rate.is_none());
         must(is_missed, "shaped without reports")?;
         must(trace.decisions(end_s - 10.0, end_s).all(|it| it.rate.is_some()), "unshaped")?;
@@ -210,7 +211,7 @@ fn a_receivebox_that_sleeps_is_survived_and_shaped_with_again() {
 #[test]
 fn a_receivebox_that_starts_anew_after_it_slept_goes_on_at_once() {
     let mut network = Network { stop: seconds(60.0), ..loaded("copa", 96, 50, 4) };
-    network.bundles[0].clock = "0s -10%".parse().unwrap();
+    network.bundles[0].of.clock = "0s -10%".parse().unwrap();
     network.bundles[0].changes = vec![
         upset(10.0, Upset::Suspended(true)),
         upset(20.0, Upset::Suspended(false)),

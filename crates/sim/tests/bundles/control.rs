@@ -1,6 +1,5 @@
-//! What the control of a bundle must do at one bottleneck: reports with +-1 ms of noise and up to half a
-//! round trip of additional delay, clocks that differ and drift. `examples/control_table.rs` prints the
-//! figures.
+//! Requirements on a bundle's controller at one bottleneck. Reports have +-1 ms of noise and up to half a
+//! round trip of additional delay; clocks differ and drift. `examples/control_table.rs` prints the figures.
 
 use forebay_core::bundle::decision::Decision;
 use forebay_core::units::{Duration, Ratio};
@@ -19,8 +18,7 @@ fn four_flows(law: &str, stop: f64) -> Network {
     Network { stop: seconds(stop), ..loaded(law, 96, 50, 4) }
 }
 
-/// Backlogs at these rates with each law and round trip, reports on their way in half of it, and in as much
-/// again.
+/// Backlogs at these rates with each algorithm and round trip. Reports take half of it, or twice that time.
 fn backlogs(mbits: &[u64], stop: f64) -> Vec<(u64, Case)> {
     let mut cases = Vec::new();
     for (law, &mbit) in LAWS.iter().flat_map(|law| mbits.iter().map(move |mbit| (law, mbit))) {
@@ -43,14 +41,14 @@ fn a_backlogged_bundle_fills_the_path_and_keeps_the_queue_short() {
     assert_each(cases, |trace| full_and_short(trace, 5.0, 25.0));
 }
 
-/// Mean wait in the bottleneck's queue in ms.
+/// Mean wait in the bottleneck's queue (ms).
 fn queue_ms(part: &Part, mbit: u64) -> f64 {
     part.queue * PACKET.as_u64() as f64 * 8e-3 / mbit as f64
 }
 
 #[test]
 fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
-    // Of the cases that take longest a third: each law meets each round trip.
+    // A third of the cases that take longest: each algorithm meets each round trip.
     for (mbit, case) in backlogs(&[300, 1000], 10.0).into_iter().step_by(3) {
         assert_each([case], |trace| {
             let part = trace.part(5.0, 10.0);
@@ -59,8 +57,8 @@ fn at_hundreds_of_mbit_the_queue_is_bounded_in_time() {
     }
 }
 
-/// Here 0.75 ms of queue is aimed for and 1.2 ms the bound: what the noise of a single report leaves
-/// in the least way back must not last.
+/// Here the target is 0.75 ms of queue and the bound 1.2 ms. The noise of a single report must not stay in
+/// the least delay of the way back.
 #[test]
 fn no_seed_leaves_the_queue_longer_on_a_short_and_fast_path() {
     let mut cases = Vec::new();
@@ -88,9 +86,11 @@ fn lost_late_and_noisy_reports_change_little() {
         case("half of the messages lost", &|network| {
             network.links[1].message_loss = Ratio::new(0.5).unwrap();
         });
-        case("each report 0-52 ms late", &|network| network.bundles[0].report_jitter = 52 * MS);
+        case("each report 0-52 ms late", &|network| network.bundles[0].of.report_jitter = 52 * MS);
         case("a queue of 50 ms on the way back", &|network| with_sine(network, 50 * MS));
-        case("receive stamps 0-2 ms late", &|network| network.bundles[0].timestamp_jitter = 2 * MS);
+        case("receive stamps 0-2 ms late", &|network| {
+            network.bundles[0].of.timestamp_jitter = 2 * MS
+        });
         case("a sendbox that wakes up late", &|network| network.bundles[0].wake_delay = MS / 10);
         case("a sendbox that stands still for 5 ms each second", &|network| {
             let signals = [(0.0, Signal::Stop), (0.005, Signal::Continue)];
@@ -181,7 +181,7 @@ fn a_box_that_restarts_under_load_finds_the_queue_again() {
     });
 }
 
-/// Cubic flows on 96 Mbit/s x 50 ms, none of whose boundaries is reported between `from_s` and `to_s`.
+/// Cubic flows on 96 Mbit/s x 50 ms; the receivebox reports no boundary between `from_s` and `to_s`.
 fn unreported(law: &str, flows: usize, from_s: f64, to_s: f64) -> Network {
     let mut network = loaded(law, 96, 50, flows);
     network.bundles[0].changes =
@@ -202,7 +202,7 @@ fn a_second_without_reports_costs_nothing() {
     assert_each(cases, |trace| {
         let during = trace.part(15.0, 17.0);
         must(during.used >= 0.95, during)?;
-        let is_shaped = |it: &Decision| it.state != "silent" && it.rate.is_some();
+        let is_shaped = |it: &Decision| it.state != "no_reports" && it.rate.is_some();
         must(trace.decisions(15.0, 17.0).all(is_shaped), "unshaped")?;
         full_and_short(trace, 20.0, 30.0)
     });
@@ -228,7 +228,7 @@ fn a_peer_that_lives_and_reports_nothing_is_not_waited_for() {
     });
 }
 
-/// Mbit/s that a decision sets, 0 for none.
+/// Rate of a decision (Mbit/s), 0 for none.
 fn mbit_of(decision: &Decision) -> f64 {
     decision.rate.map_or(0.0, |rate| rate.as_mbit_per_sec_f64())
 }
@@ -249,7 +249,7 @@ fn boundaries_are_unmatched_only_for_want_of_a_report() {
             let drops = trace.part(0.0, 20.0).drops;
             must(drops == 0 && sent > 2000 && it.reports_unmatched == 0, (drops, it))?;
             if loss == 0.0 {
-                // Steps of the epoch size cost no match: what lacks one is still in flight.
+                // Steps of the epoch size lose no match: an unmatched boundary is still in flight.
                 return must(sent - matched <= 12, it);
             }
             must((0.88..0.92).contains(&(matched as f64 / sent as f64)), it)
@@ -285,7 +285,7 @@ fn load_that_begins_after_a_constant_stream_is_controlled_within_seconds() {
 
 #[test]
 fn shallow_buffers_lose_neither_throughput_nor_packets() {
-    // Which packets a full buffer drops is chaotic: only means over seeds can be compared.
+    // The packets that a full buffer drops are chaotic, so only means over seeds can be compared.
     let mean = |law: &str, buffer, flows, seeds: u64| {
         let runs = (1..=seeds).map(|seed| {
             let network = Network { stop: seconds(30.0), seed, ..loaded(law, 96, 50, flows) };
@@ -296,7 +296,7 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
     };
     let mut worse = Vec::new();
     for (buffer, flows) in [(10, 1), (10, 20), (20, 4), (40, 1), (40, 20)] {
-        // Without a law nothing depends on the seed.
+        // Without a control algorithm, nothing depends on the seed.
         let usual = mean("const", buffer, flows, 1);
         for law in LAWS {
             let (used, drops) = mean(law, buffer, flows, 4);
@@ -309,8 +309,8 @@ fn shallow_buffers_lose_neither_throughput_nor_packets() {
     assert!(worse.is_empty(), "{worse:#?}");
 }
 
-/// In 10 packets no queue stands for long enough to be seen; that they overflow again and again tells.
-/// A sendbox that wakes up late sends in bursts that such a buffer does not hold.
+/// With 10 packets no queue lasts long enough to be seen, but its repeated overflows show it. A sendbox that
+/// wakes up late sends bursts that overflow such a buffer.
 #[test]
 fn a_buffer_too_shallow_to_show_a_queue_is_found_by_its_overflows() {
     for flows in [4, 20] {
@@ -328,7 +328,7 @@ fn a_buffer_too_shallow_to_show_a_queue_is_found_by_its_overflows() {
             }
         }
         assert_each(cases, |trace| {
-            // The slow start is lost in any case.
+            // The losses of slow start occur in any case.
             let [lost, all] = [&*trace, &status_quo].map(|it| it.part(5.0, 45.0).drops);
             must(2 * lost <= all, ("drops", lost, all))?;
             let [used, before] = [&*trace, &status_quo].map(|it| it.part(0.0, 45.0).used);
@@ -341,7 +341,7 @@ fn a_buffer_too_shallow_to_show_a_queue_is_found_by_its_overflows() {
 fn random_loss_costs_the_bundle_nothing() {
     let mut cases = Vec::new();
     for law in LAWS {
-        // Fewer flows could not fill the path by themselves.
+        // Fewer flows would not fill the path even without boxes.
         for flows in [40, 200] {
             let mut network = loaded(law, 96, 50, flows);
             network.stop = seconds(30.0);
@@ -352,8 +352,8 @@ fn random_loss_costs_the_bundle_nothing() {
     assert_each(cases, |trace| full_and_short(trace, 5.0, 30.0));
 }
 
-/// An endless backlog does not slow down by itself, so what it sends is the law's doing. The buffer
-/// never fills, and a lower rate brings nothing back of what is lost.
+/// An endless backlog does not slow down by itself, so the algorithm alone sets its rate. The buffer never
+/// fills, and a lower rate would not reduce the loss.
 #[test]
 fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
     let mut cases = Vec::new();
@@ -367,7 +367,7 @@ fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
         }
     }
     assert_each(cases, |trace| {
-        // What leaves the sendbox, not what arrives of it. A loss above 4 % is put to the test meanwhile,
+        // Counts packets that leave the sendbox, not arrivals. Meanwhile the sendbox tests a loss above 4 %
         // with a lower rate.
         let kept = trace.part(35.0, 40.0).sent[0] / trace.part(13.0, 15.0).sent[0];
         let drops = trace.part(5.0, 40.0).drops;
@@ -375,8 +375,8 @@ fn loss_that_does_not_fall_with_the_rate_does_not_lower_it_for_good() {
     });
 }
 
-/// Bundles that start at different times, when the others may still be unshaped, meet queues that
-/// none of them has made alone.
+/// Bundles start at different times, when the other bundle may still be unshaped. They meet queues that
+/// neither bundle caused alone.
 #[test]
 fn two_bundles_share_the_bottleneck() {
     let mut cases = Vec::new();
@@ -401,7 +401,7 @@ fn two_bundles_share_the_bottleneck() {
         let is_shared = part.used >= 0.95 && (32.0..64.0).contains(&share);
         must(part.queue <= 25.0 && is_shared, (part, "Mbit/s of the first", share))
     });
-    // Of 189 such runs 6 were more uneven, and 2 of them stayed so for a minute.
+    // Of 189 such runs 6 were more uneven, and 2 stayed so for a minute.
     let uneven = shares.iter().filter(|share| !(43.2..52.8).contains(*share)).count();
     assert!(10 * uneven <= shares.len(), "Mbit/s of the first: {shares:.1?}");
 }
@@ -417,7 +417,7 @@ fn the_base_does_not_drift() {
     });
 }
 
-/// With nothing enforced the queue stands at the bottleneck, whatever the window says.
+/// Without enforcement the queue stays at the bottleneck, whatever the window.
 #[test]
 fn a_dry_run_tells_the_rate_that_the_path_carries() {
     let mut cases = Vec::new();
@@ -441,7 +441,7 @@ fn a_dry_run_tells_the_rate_that_the_path_carries() {
         let is_told = tenth >= 0.75 * 96.0 && half >= 0.9 * 96.0 && most <= 1.08 * 96.0;
         must(is_told, ("Mbit/s", tenth, half, most))
     });
-    // All are within 0.8 and 1.05 but two with four flows: setpoint tells 1.07 at most behind 396 packets, and
-    // basic_delay 0.76 at the tenth percentile behind 1188.
+    // All are within 0.8 and 1.05 except two with four flows. setpoint finds at most 1.07 behind 396 packets,
+    // and basic_delay 0.76 at the tenth percentile behind 1188.
     assert!(beyond.len() <= 2, "Mbit/s: {beyond:.1?}");
 }

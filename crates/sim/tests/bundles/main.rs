@@ -5,6 +5,7 @@ mod bulk_flow;
 mod clocks;
 mod control;
 mod outside;
+mod path;
 mod paths;
 mod site;
 mod supervised;

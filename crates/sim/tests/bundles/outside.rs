@@ -1,33 +1,34 @@
-//! A bundle next to traffic that is not its own: its limits end where they do not pay, and nowhere else.
+//! A bundle next to cross traffic: its limits end if they do not pay, and only then.
 
-use forebay_core::link;
 use forebay_core::random::Streams;
 use forebay_core::traffic::{RequestPlan, Sampling, Schedule, SizeCdf};
 use forebay_core::units::Duration;
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network, Opener, Traffic};
+use forebay_scenario::{self as scenario, Link};
+use forebay_sim::network::{Flow, Hop, Network, Opener, Traffic};
 use forebay_sim::{Requests, Simulation};
 
 use crate::site::*;
 
 const INSIDE: usize = 20;
-/// By then limits hold.
+/// Time by which limits hold (seconds).
 const LIMITED_S: f64 = 10.0;
 
-/// Time for which limits may end though that delivers no more: up to the next drain, 10 to 30 s later.
+/// Longest time without limits although this delivers no more: up to the next drain, 10 to 30 s later.
 const UNLIMITED_S: f64 = 35.0;
-/// Over the bottleneck, past the bundle.
+/// A flow over the bottleneck that bypasses the bundle.
 fn outside(cc: &str, traffic: Traffic, start: f64, stop: f64) -> Flow {
     let (start, stop) = (seconds(start), Some(seconds(stop)));
     Flow { start, stop, ..flow(cc, traffic, Hop::Link(0)) }
 }
 
-/// Twenty Cubic flows over 96 Mbit/s, 50 ms and 1200 packets, in as many bundles as there are laws or, without
-/// any, in none, and others outside.
+/// Twenty Cubic flows per bundle over 96 Mbit/s, 50 ms and 1200 packets, with a bundle for each of `laws`,
+/// and `others` outside. Without `laws`, the twenty flows are in no bundle.
 fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
     let bundles = laws.iter().enumerate().map(|(index, law)| {
-        let bundle = bundle(&format!("bundle {index}"), law, queue("sfq", "1200p"));
-        // The published law switches by itself.
-        Bundle { supervised: *law != "nimbus", ..bundle }
+        let mut bundle = bundle(&format!("bundle {index}"), law, queue("sfq", "1200p"));
+        // The published algorithm switches by itself.
+        bundle.of.supervised = *law != "nimbus";
+        bundle
     });
     let inside = (0..INSIDE * laws.len().max(1)).map(|index| {
         let hop = if laws.is_empty() { Hop::Link(0) } else { Hop::Bundle(index / INSIDE) };
@@ -41,7 +42,8 @@ fn network(laws: &[&str], others: Vec<Flow>, stop: f64) -> Network {
     }
 }
 
-/// Times in which a bundle passes traffic without limits, tries them, or competes, from [`LIMITED_S`] on (seconds).
+/// Spans (seconds) from [`LIMITED_S`] on in which a bundle passes traffic without limits, tries them, or
+/// competes.
 fn unlimited(simulation: &mut Simulation, bundle: usize) -> Vec<(f64, f64)> {
     let now_s = simulation.now().as_secs_f64();
     let mut spans: Vec<(f64, f64)> = Vec::new();
@@ -63,11 +65,10 @@ fn sum_s(spans: &[(f64, f64)]) -> f64 {
     spans.iter().map(|(from_s, to_s)| to_s - from_s).sum()
 }
 
-/// Half of the path's rate, without a delay of its own.
+/// A bottleneck in the site with half of the path's rate and no delay.
 fn with_bottleneck_in_a_site(laws: &[&str], is_before_the_sendbox: bool) -> Network {
     let mut plan = network(laws, Vec::new(), 40.0);
-    let config = link::Config::at_rate(mbit(48), Duration::ZERO);
-    plan.links.push(Link::new("site", config, queue("fifo", "600p")));
+    plan.links.push(Link::at_rate("site", mbit(48), Duration::ZERO, queue("fifo", "600p")));
     for flow in &mut plan.flows {
         let at = if is_before_the_sendbox { 0 } else { flow.data.len() };
         flow.data.insert(at, Hop::Link(2));
@@ -114,7 +115,7 @@ fn limits_that_always_hold_deliver_less() {
     let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 15.0, 50.0)).collect();
     let run = |supervised: bool| {
         let mut plan = network(&["copa"], others.clone(), 50.0);
-        plan.bundles[0].supervised = supervised;
+        plan.bundles[0].of.supervised = supervised;
         let mut simulation = Simulation::new(plan).unwrap();
         let goodput = goodput(&mut simulation, INSIDE, 25.0, 50.0);
         (unlimited(&mut simulation, 0), goodput)
@@ -139,7 +140,7 @@ fn twenty_flows_keep_their_share_of_shallow_buffers() {
     }
 }
 
-/// The published law, a baseline. In the first 15 s it only holds the delay, whatever comes.
+/// The published algorithm, a baseline. In the first 15 s it only limits the delay, whatever arrives.
 #[test]
 fn nimbus_competes_with_what_answers() {
     let others: Vec<Flow> = (0..10).map(|_| outside("cubic", GREEDY, 5.0, 60.0)).collect();
@@ -170,14 +171,14 @@ fn nimbus_competes_with_what_answers() {
 fn limits_come_back_on_a_changed_path() {
     let stop = 90.0;
     let [mut halved, mut longer] = [(); 2].map(|()| network(&["copa"], Vec::new(), stop));
-    let change = |secs: f64| link::Change { at: seconds(secs), ..link::Change::default() };
-    halved.links[0].config.changes = vec![
-        link::Change { rate: Some(mbit(48)), ..change(20.0) },
-        link::Change { rate: Some(mbit(96)), ..change(50.0) },
+    let change = |secs: f64| scenario::Change { at: seconds(secs), ..scenario::Change::default() };
+    halved.links[0].changes = vec![
+        scenario::Change { rate: Some(mbit(48)), ..change(20.0) },
+        scenario::Change { rate: Some(mbit(96)), ..change(50.0) },
     ];
-    longer.links[0].config.changes = vec![
-        link::Change { delay: Some(55 * MS), ..change(20.0) },
-        link::Change { delay: Some(25 * MS), ..change(50.0) },
+    longer.links[0].changes = vec![
+        scenario::Change { delay: Some(55 * MS), ..change(20.0) },
+        scenario::Change { delay: Some(25 * MS), ..change(50.0) },
     ];
     let cases = [("half of the rate", halved), ("a longer path", longer)];
     for (name, network) in cases {
@@ -200,7 +201,7 @@ fn limits_come_back_next_to_requests() {
         duration: seconds(stop),
         sampling: Sampling::Stratified,
     };
-    // Half of the bytes are in answers of more than a megabyte, which last for seconds and do answer.
+    // Half of the bytes belong to answers of more than a megabyte, which last for seconds and do respond.
     let schedule = Schedule::draw(&plan, &Streams::new(1)).unwrap();
     let requests = schedule.requests().iter().filter(|it| it.size.as_u64() <= 1_000_000);
     let requests: Vec<_> = requests.copied().collect();

@@ -1,28 +1,25 @@
-//! A bundle over several paths: where they take different times it is not shaped, and nothing else is taken
-//! for that.
+//! A bundle over several paths. If their delays differ, it is not shaped; nothing else must look like several
+//! paths.
 
-use forebay_core::link;
+use forebay_core::link::Service;
 use forebay_core::units::{Duration, Rate, Ratio};
-use forebay_sim::network::{Bundle, Flow, Hop, Link, Network};
+use forebay_scenario::{self as scenario, Link};
+use forebay_sim::network::{Flow, Hop, Network, RoutedBundle};
 use forebay_sim::{BundleMetrics, Simulation};
 
 use crate::site::*;
 
 const FLOWS: usize = 20;
 
-/// Twenty Cubic flows in a bundle, or in none, over 48 Mbit/s, 50 ms and 600 packets that are shared by links
-/// side by side, each longer one way than 25 ms by one of `spread`.
+/// Twenty Cubic flows in a bundle, or in none, over parallel links that share 48 Mbit/s and 600 packets. The
+/// round trip is 50 ms, plus each link's entry of `spread` on the way out.
 fn network(spread: &[Duration], part: fn(Vec<Vec<Hop>>) -> Hop, is_bundled: bool) -> Network {
     let count = spread.len();
     let mut links: Vec<Link> = (spread.iter().enumerate())
         .map(|(number, delay)| {
             let rate = Rate::from_bits_per_sec(48_000_000 / count as u64);
-            let config = link::Config::at_rate(rate, 25 * MS + *delay);
-            Link::new(
-                &format!("path {number}"),
-                config,
-                queue("fifo", &format!("{}p", 600 / count)),
-            )
+            let qdisc = queue("fifo", &format!("{}p", 600 / count));
+            Link::at_rate(&format!("path {number}"), rate, 25 * MS + *delay, qdisc)
         })
         .collect();
     let forward = part((0..count).map(|number| vec![Hop::Link(number)]).collect());
@@ -34,7 +31,7 @@ fn network(spread: &[Duration], part: fn(Vec<Vec<Hop>>) -> Hop, is_bundled: bool
         back: back.clone(),
         ..flow("cubic", GREEDY, hop.clone())
     });
-    let bundle = Bundle {
+    let bundle = RoutedBundle {
         path: vec![forward],
         back: back.clone(),
         ..bundle("bundle", "copa", queue("sfq", "600p"))
@@ -48,7 +45,7 @@ fn network(spread: &[Duration], part: fn(Vec<Vec<Hop>>) -> Hop, is_bundled: bool
     }
 }
 
-/// Whether a rate was in force at `secs`, and the state.
+/// Whether a rate was in force at `secs`, and the state then.
 fn state(simulation: &mut Simulation, secs: f64) -> (bool, &'static str) {
     simulation.run_until(at(secs));
     let decisions = simulation.bundle_log(0).unwrap().decisions();
@@ -79,9 +76,9 @@ fn a_bundle_over_paths_of_different_times_is_unshaped_and_carries_what_it_carrie
 fn a_path_that_reorders_one_packet_in_a_hundred_is_one_path() {
     let mut network = network(&[Duration::ZERO], Hop::Hashed, true);
     // Three packets take 3 ms.
-    network.links[0].config.service = link::Service::Rate(mbit(12));
-    network.links[0].config.reorder = Ratio::new(0.01).unwrap();
-    network.links[0].config.reorder_packets = 3;
+    network.links[0].service = Service::Rate(mbit(12));
+    network.links[0].reorder = Ratio::new(0.01).unwrap();
+    network.links[0].reorder_packets = 3;
     let mut simulation = Simulation::new(network).unwrap();
     for second in 3..20 {
         let (is_shaped, state) = state(&mut simulation, f64::from(second));
@@ -94,12 +91,12 @@ fn a_path_that_reorders_one_packet_in_a_hundred_is_one_path() {
 #[test]
 fn a_bundle_is_shaped_again_once_its_paths_take_the_same_time() {
     let mut network = network(&[Duration::ZERO, 30 * MS], Hop::Spread, true);
-    let change = link::Change {
+    let change = scenario::Change {
         at: Duration::from_secs(10),
         delay: Some(25 * MS),
-        ..link::Change::default()
+        ..scenario::Change::default()
     };
-    network.links[1].config.changes.push(change);
+    network.links[1].changes.push(change);
     let mut simulation = Simulation::new(network).unwrap();
     assert_eq!(state(&mut simulation, 10.0), (false, "imbalanced"));
     for second in 25..40 {
@@ -113,7 +110,7 @@ fn fair_queue_is_named_where_packets_overtake() {
     for qdisc in ["fq_codel", "sfq", "drr"] {
         let mut network = network(&[Duration::ZERO], Hop::Hashed, true);
         network.links[0].qdisc = queue(qdisc, "600p");
-        network.bundles[0].supervised = true;
+        network.bundles[0].of.supervised = true;
         let mut simulation = Simulation::new(network).unwrap();
         simulation.run_until(at(10.0));
         let (_, last) = simulation.bundle_log(0).unwrap().decisions().last().unwrap();

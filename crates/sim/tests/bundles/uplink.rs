@@ -1,15 +1,16 @@
-//! Bundles of one sendbox: the line of the site is shared as the operator says, in every second.
+//! Bundles of one sendbox share the site's line as the operator configured, in every second.
 
 use forebay_core::bundle::uplink::{Member, Share, UplinkConfig};
 use forebay_core::link::Service;
+use forebay_scenario::Uplink;
 use forebay_sim::Simulation;
-use forebay_sim::network::{Flow, Hop, Network, Signal, Uplink, Upset};
+use forebay_sim::network::{Flow, Hop, Network, Signal, Upset};
 
 use crate::site::*;
 
-/// What the line carries (Mbit/s).
+/// Rate of the line (Mbit/s).
 const LINE: f64 = 96.0;
-/// Largest distance from a share, as part of it.
+/// Largest deviation from a share, relative to it.
 const NEAR: f64 = 0.02;
 
 fn share(weight: u32) -> Share {
@@ -20,7 +21,7 @@ fn member(share: Share) -> Member {
     Member { group: None, share }
 }
 
-/// A bundle for each member, with four Cubic flows over a path of its own that is twice as fast as the line.
+/// A bundle for each member, with four Cubic flows over its own path, twice as fast as the line.
 fn network(law: &str, groups: Vec<Member>, bundles: Vec<Member>) -> Network {
     let mut network = path(mbit(192), 50 * MS, "2400p");
     let named = |index| bundle(&format!("bundle {index}"), law, queue("sfq", "1200p"));
@@ -34,7 +35,7 @@ fn network(law: &str, groups: Vec<Member>, bundles: Vec<Member>) -> Network {
     network
 }
 
-/// Refuses a second in which a bundle has another share of the line than this one.
+/// Fails at a second in which a bundle's rate differs from its entry in `mbits`.
 fn shares_are(trace: &Trace, from_s: f64, to_s: f64, mbits: &[f64]) -> Result<(), String> {
     for (end_s, part) in trace.parts(from_s, to_s, 1.0) {
         let is_near = |(sent, share): (&f64, &f64)| (sent / share - 1.0).abs() <= NEAR;
@@ -86,7 +87,7 @@ fn a_guarantee_is_kept_beside_greedy_siblings() {
     });
     assert_each(cases, |trace| {
         for (end_s, part) in trace.parts(2.0, 30.0, 1.0) {
-            // A packet, and of each bundle what may leave in a row.
+            // Tolerance: a packet, and the burst that each bundle may send.
             let (lacks, sum) = (30.0 - part.sent[0], part.sent.iter().sum::<f64>());
             must(lacks <= 0.02 && sum <= LINE + 0.1, (end_s, &part.sent))?;
         }
@@ -122,7 +123,7 @@ fn what_a_slow_path_does_not_carry_is_sent_on_a_fast_one() {
         let mut network = of_weights(law, &[1, 1]);
         let mut slow = network.links[0].clone();
         (slow.name, slow.qdisc) = ("slow".into(), queue("fifo", "240p"));
-        slow.config.service = Service::Rate(mbit(19));
+        slow.service = Service::Rate(mbit(19));
         network.links.push(slow);
         network.bundles[0].path = vec![Hop::Link(2)];
         network
@@ -133,8 +134,8 @@ fn what_a_slow_path_does_not_carry_is_sent_on_a_fast_one() {
     });
 }
 
-/// Each path carries 60 Mbit/s. The first bundle fills its own for ten seconds, has a quarter of that beside
-/// two others, and all again once they have left.
+/// Each path carries 60 Mbit/s. The first bundle fills its path for ten seconds, has a quarter of that while
+/// two other bundles are active, and fills it again after that.
 #[test]
 fn a_share_of_the_uplink_is_no_slower_path() {
     let cases = for_each_law(|law| {
@@ -142,7 +143,7 @@ fn a_share_of_the_uplink_is_no_slower_path() {
         for (index, bundle) in network.bundles.iter_mut().enumerate() {
             let mut own = network.links[0].clone();
             (own.name, own.qdisc) = (format!("path {index}"), queue("fifo", "750p"));
-            own.config.service = Service::Rate(mbit(60));
+            own.service = Service::Rate(mbit(60));
             network.links.push(own);
             bundle.path = vec![Hop::Link(2 + index)];
         }

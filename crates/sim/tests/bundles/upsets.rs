@@ -1,4 +1,4 @@
-//! Boxes that are killed, stopped and started again, and what they do not see for a while.
+//! Boxes that are killed, stopped and restarted, and traffic that they do not see for a while.
 
 use forebay_core::units::{Duration, Rate, Ratio, Timestamp};
 use forebay_sim::network::{Network, Signal, Upset};
@@ -18,7 +18,7 @@ fn ran_with(changes: &[(u64, Upset)]) -> Simulation {
     ran(&network(changes))
 }
 
-/// Mbit/s of all flows from one second to another.
+/// Goodput of all flows from one second to another (Mbit/s).
 fn goodput(simulation: &Simulation, from_s: usize, to_s: usize) -> f64 {
     let bins_per_s = (1_000_000_000 / BIN_NS) as usize;
     let bytes = |flow| -> u64 {
@@ -28,7 +28,8 @@ fn goodput(simulation: &Simulation, from_s: usize, to_s: usize) -> f64 {
     (0..4).map(bytes).sum::<u64>() as f64 * 8e-6 / (to_s - from_s) as f64
 }
 
-/// Whether the sendbox shaped at `second`, and why or why not; nothing if it has said nothing for a second.
+/// Whether the sendbox shaped at `second`, and its reason; `None` if its last decision is older than a
+/// second.
 fn shaped(simulation: &mut Simulation, second: u64) -> Option<(bool, &'static str)> {
     let at = Timestamp::from_nanos(second * 1_000_000_000);
     let decisions = simulation.bundle_log(0).unwrap().decisions();
@@ -90,7 +91,7 @@ fn a_stopped_sendbox_holds_what_comes_for_half_a_second_and_sends_it_when_it_goe
         (gone_on.0 - stopped.0, gone_on.1 - stopped.1, packets_at(continued_ms + 500).0 - gone_on.0)
     };
     let (by_box, by_link, later) = sent(8_400);
-    // What was on the link when it stopped still came through, and then nothing.
+    // Packets on the link at the stop still arrived, and then no more.
     assert!(by_box == 0 && by_link < 150 && later > 500, "{by_box} {by_link} {later}");
     let (by_box, by_link, _) = sent(10_000);
     assert!(by_box == 0 && by_link > 1_000, "{by_box} {by_link}: the kernel forwards");

@@ -27,27 +27,27 @@ use forebay_host::agent::rules::Choice;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::clock;
 
-/// A trial starts so long after all its parts are ready (ns): the order to start has come everywhere.
+/// Time from the last part's readiness to the start of a trial (ns), for the order to start to reach all parts.
 const LEAD_NS: u64 = 50_000_000;
 
-/// Window of a receiver at a fixed rate: what 10 Gbit/s bring while the processor is with others for
-/// 3 ms.
+/// Window of a receiver at a fixed rate: the bytes that arrive at 10 Gbit/s while the processor runs other
+/// processes for 3 ms.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// The machine for oneself: no emulation runs meanwhile.
+/// Exclusive use of the machine: no emulation runs meanwhile.
 #[derive(Debug)]
 pub struct Turn {
     _lock: Lock,
 }
 
 impl Turn {
-    /// Waits for it; `waiting` is told who has the machine, ten times a second, for at most 15 minutes.
+    /// Waits at most 15 minutes. Ten times a second `waiting` gets the name of the process that has the machine.
     pub fn take(waiting: &mut dyn FnMut(String)) -> Result<Self, CostError> {
         Ok(Self { _lock: lock::take(waiting)? })
     }
 }
 
-/// Namespaces, and a processor on which everything happens.
+/// Namespaces, and the processor on which the trials run.
 #[derive(Debug)]
 pub struct Bench {
     binary: PathBuf,
@@ -58,9 +58,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Builds it with the `forebay` at `binary`; specifications and logs of the parts go into `dir`.
-    /// The calling thread, which must outlive the bench, leaves its last processor to it: the first
-    /// one has the machine's own interrupts. On a machine with one processor it shares that.
+    /// Builds the bench with the `forebay` at `binary`; specifications and logs of the parts go into `dir`.
+    /// The calling thread must outlive the bench and leaves its last processor to it: the first one has the
+    /// machine's own interrupts. On a machine with one processor both share it.
     ///
     /// Errors: no root; a kernel on which no agent can run; no tool `ip`.
     pub fn open(binary: &Path, dir: &Path) -> Result<Self, CostError> {
@@ -78,12 +78,12 @@ impl Bench {
         Ok(Self { binary: binary.to_path_buf(), dir, cpu, ksoftirqd, pair: Pair::build()? })
     }
 
-    /// The processor on which everything happens.
+    /// Number of the processor on which the trials run.
     pub fn cpu(&self) -> usize {
         self.cpu
     }
 
-    /// What the counting process counts in a second of CPU time when no traffic is there.
+    /// Count of the counting process per second of CPU time without traffic.
     pub fn idle_count(
         &self,
         duration: Duration,
@@ -103,7 +103,7 @@ impl Bench {
         Ok(outcomes.pop().expect("one of each control"))
     }
 
-    /// Makes a trial of several controls that take turns; one outcome each, in their order.
+    /// Makes a trial of several controls that take turns; returns one outcome each, in their order.
     pub fn run_in_turns(
         &self,
         trial: &Trial,
@@ -136,7 +136,7 @@ impl Bench {
             member.sender.await_line("finished", READY_TIMEOUT)?;
         }
         counter.await_line("finished", READY_TIMEOUT)?;
-        // Before the connections end, whose last words would count.
+        // Read before the connections end, because their last packets would count.
         for (member, control) in members.iter_mut().zip(controls) {
             let own = member.own_programs.take();
             member.seen.outcome.programs =
@@ -165,17 +165,17 @@ impl Bench {
         Ok(outcomes)
     }
 
-    /// Everything of one control, ready to start.
+    /// The parts of one control, ready to start.
     fn member(&self, trial: &Trial, control: &Control, times: Times) -> Result<Member, CostError> {
         let known = trial.times_programs.then(|| ids(&BTreeSet::new())).transpose()?;
-        // At a fixed rate, acknowledgements too shall be the same for every control.
+        // At a fixed rate, acknowledgements should also be the same for every control.
         let window_bytes = trial.load.rate.map(|_| WINDOW_BYTES);
         let to = receiver_of(times.turn);
         let name = |part| name(part, times.turn);
         let receiver = Part::Receiver { listen: to, window_bytes };
         let receiver = self.part(&name("receiver"), &self.pair.receiver, receiver)?;
         let platform = self.platform(control, times.turn)?;
-        // What comes later is somebody else's.
+        // Programs that appear later belong to another process.
         let own_programs = known.map(|known| ids(&known)).transpose()?;
         let spec = SenderSpec {
             to,
@@ -191,7 +191,7 @@ impl Bench {
         Ok(Member { sender, platform, receiver, own_programs, times, seen })
     }
 
-    /// Tells parts when to start; that time.
+    /// Sends the start time to the parts and returns it.
     fn start<'a>(
         &self,
         parts: impl IntoIterator<Item = &'a mut Program>,
@@ -217,7 +217,7 @@ impl Bench {
     }
 
     fn platform(&self, control: &Control, turn: u32) -> Result<Platform, CostError> {
-        // Whatever else of ours runs on this machine has other names.
+        // Other processes of this program have other names.
         let own = format!("fbc{:x}_{turn:x}", std::process::id());
         let held = match control {
             Control::Kernel(name) => return Ok(Platform::of_kernel(name)),
@@ -241,7 +241,7 @@ impl Bench {
         Ok(Platform::of_agent(own, program, control))
     }
 
-    /// Looks at a control's processes and the processor.
+    /// Reads the CPU times of a control's processes and of the processor.
     fn look(&self, member: &Member, counter: &Program) -> Result<Look, CostError> {
         let at_ns = clock::now().as_nanos();
         let [sender, receiver, counter] =
@@ -263,7 +263,7 @@ impl Bench {
     fn results<T: serde::de::DeserializeOwned>(&self, part: &str) -> Result<T, CostError> {
         let path = self.output(part);
         let read = results(&path);
-        // No part may be taken for the one of the next trial.
+        // The next trial must not read this file as its own.
         let _ = fs::remove_file(&path);
         Ok(read.map_err(|source| TestbedError::File { path, source })?)
     }
@@ -274,13 +274,13 @@ struct Member {
     sender: Program,
     platform: Platform,
     receiver: Program,
-    /// BPF programs that came with it, if they are timed.
+    /// BPF programs that the control loaded, if they are timed.
     own_programs: Option<BTreeSet<u32>>,
     times: Times,
     seen: Seen,
 }
 
-/// The processes and the processor at an instant.
+/// CPU times of the processes and the processor at an instant.
 struct Look {
     at_ns: u64,
     /// CPU time so far (ns) of sender, receiver, counter, agent and the kernel's thread for packet work.
@@ -288,14 +288,14 @@ struct Look {
     processor: ProcessorTime,
 }
 
-/// What was seen of a control so far.
+/// Measurements of a control so far.
 #[derive(Default)]
 struct Seen {
     outcome: Outcome,
 }
 
 impl Seen {
-    /// Adds a slice: both looks at it, and when they were due.
+    /// Adds a slice from both looks at it and the times at which they were due.
     fn add(&mut self, looks: &[Look], due: &Range<u64>) {
         let [from, to] = looks else { return };
         let sum = &mut self.outcome;
@@ -377,7 +377,7 @@ mod tests {
         let counted = Counted { steps: 600, time_ns: 1_000, cpu_ns: 500 };
         let outcome = seen.outcome(sent, counted);
         assert_eq!(outcome.traffic_cpu_ns(), 300 + 200 + 50 + 20 + 300 + 300);
-        // 1010 less 950 of the trial's own and 10 stolen, and 1000 less 950.
+        // 1010 minus 950 of the trial's own and 10 stolen, and 1000 minus 950.
         assert_eq!((outcome.window_ns, outcome.foreign_ns), (2_010, 50 + 50));
         assert_eq!(outcome.lateness_ns, [30, 10]);
         assert!((outcome.bytes_per_s - 2e9).abs() < 1.0 && (outcome.acks_per_s - 2e7).abs() < 1.0);

@@ -1,4 +1,4 @@
-//! The counting process: it comes after all others, and what it gets done is what they leave.
+//! The counting process: it has the lowest priority, so that it counts in the time that all other processes leave.
 
 use std::hint::black_box;
 use std::io;
@@ -13,10 +13,10 @@ use super::{CounterScheduling, PartError};
 use crate::process;
 use forebay_host::clock;
 
-/// Steps between two looks at the clock: some microseconds.
+/// Steps between two looks at the clock: a few microseconds.
 const STEPS: u64 = 1000;
 
-/// What was counted.
+/// The count of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Counted {
     /// Steps that were counted.
@@ -32,14 +32,14 @@ impl Counted {
         self.steps as f64 * 1e9 / self.time_ns.max(1) as f64
     }
 
-    /// What it would have counted in a second without anybody else on its processor.
+    /// Count per second of an otherwise idle processor.
     pub fn per_cpu_s(self) -> f64 {
         self.steps as f64 * 1e9 / self.cpu_ns.max(1) as f64
     }
 }
 
-/// Counts what is left in each turn. It runs from the start on, so that nothing changes when a turn
-/// begins.
+/// Counts in the remaining time of each turn. The process runs from the start, so that nothing changes when
+/// a turn begins.
 pub(super) fn run(
     times: Times,
     scheduling: CounterScheduling,
@@ -57,7 +57,7 @@ pub(super) fn run(
     Ok(finish(output, &counted)?)
 }
 
-/// What is counted in the ranges of each of `turns` turns.
+/// Counts in the ranges of each of `turns` turns.
 fn count(turns: u32, ranges: &[(usize, Range<u64>)]) -> io::Result<Vec<Counted>> {
     let cpu_ns = || process::cpu_clock_ns(std::process::id());
     let mut counted = vec![Counted::default(); turns as usize];
@@ -70,7 +70,7 @@ fn count(turns: u32, ranges: &[(usize, Range<u64>)]) -> io::Result<Vec<Counted>>
         }
         let used_before = cpu_ns()?;
         let (mut steps, mut now) = (0, began);
-        // Once at least: who comes too late for a turn has a rate all the same.
+        // At least once: a process that is too late for a turn still gets a rate.
         while steps == 0 || now < end {
             state = step(state);
             steps += STEPS;
@@ -85,7 +85,7 @@ fn count(turns: u32, ranges: &[(usize, Range<u64>)]) -> io::Result<Vec<Counted>>
     Ok(counted)
 }
 
-/// Steps of a linear congruential generator (Knuth's MMIX): each needs the last one's result.
+/// Steps of a linear congruential generator (Knuth's MMIX): each needs the previous result.
 fn step(state: u64) -> u64 {
     let next =
         |state: u64, _| black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));

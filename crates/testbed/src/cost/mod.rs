@@ -1,18 +1,18 @@
-//! What a congestion control costs: one processor that does nothing but carry traffic and count.
+//! Measures the cost of a congestion control on one processor that only carries traffic and counts.
 //!
 //! ```text
 //!  one processor   sender ──► veth ──► receiver        (two namespaces, MTU 1500)
 //!                  agent, if the platform has one
-//!                  counter, SCHED_IDLE or nice 19: what is left
+//!                  counter, SCHED_IDLE or nice 19: the remaining time
 //! ```
 //! The counting process is the measure of the study of eBPF as a platform for congestion control
-//! (`cpu_bench.py` of claby2/ebpfcca): it counts what it gets done while all others come first. At a
-//! fixed rate of bytes, two platforms differ in what they leave to it. Beside it stand the CPU seconds
+//! (`cpu_bench.py` of claby2/ebpfcca): it counts in the time that all other processes leave. At a fixed
+//! byte rate, two platforms differ in the time that they leave to it. The bench also reads the CPU seconds
 //! of each process, which need no idle processor.
 //!
-//! Controls that are compared take turns ([`turns`]) with processes of their own. Roles of this binary
-//! ([`part`]) are started anew for every trial ([`mod@bench`]), in namespaces that go with this process,
-//! whatever ends it.
+//! Compared controls take turns ([`turns`]), each with its own processes. Every trial ([`mod@bench`])
+//! starts new processes, which are roles of this binary ([`part`]). They run in namespaces that end with
+//! this process, however it ends.
 
 pub mod bench;
 mod counter;
@@ -36,17 +36,17 @@ use crate::TestbedError;
 use forebay_host::agent::AgentError;
 use forebay_host::agent::features::Missing;
 
-/// Who decides for the connections of a trial.
+/// The decider for the connections of a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Control {
     /// A congestion control of the kernel, by its name.
     Kernel(String),
-    /// One of ours in BPF alone.
+    /// One of our controls in BPF alone.
     Native(NativeKind),
-    /// A program in BPF that does nothing: what calling one costs.
+    /// A program in BPF that does nothing: the cost of a call.
     Empty,
-    /// The datapath of an agent for a connection that found no slot: it measures and follows the law of
-    /// the kernel's side, and neither reports nor looks for decisions.
+    /// The datapath of an agent, for a connection that found no slot. It measures, follows the kernel
+    /// side's controller, and neither reports nor looks for decisions.
     Unled,
     /// An agent.
     Agent(AgentTerms),
@@ -61,77 +61,74 @@ pub struct AgentTerms {
     pub cadence: Cadence,
     /// Time between two looks at the reports, see `agent::Config::period`.
     pub period: Duration,
-    /// CPU time that the agent wastes for every acknowledgement it is told of: a cost that a
-    /// measurement must be able to see. Zero in earnest.
+    /// CPU time that the agent wastes per acknowledgement reported to it: a cost that a measurement must be
+    /// able to detect. Zero in normal use.
     pub burden: Duration,
 }
 
-/// What is sent.
+/// Description of the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes are handed to the kernel at this rate, whatever it does with them; `None`: as fast as it
-    /// takes them.
+    /// Bytes are handed to the kernel at this rate, however fast it sends them; `None`: as fast as it takes them.
     pub rate: Option<Rate>,
     /// Connections, 1 to 10,000; at a fixed rate they take turns.
     pub flows: u32,
-    /// Most segments that the kernel hands to the device in one piece (`gso_max_segs`); `None`: as
-    /// many as it likes. At a fixed rate every piece is a write of its own and is acknowledged by
-    /// itself: few segments make many acknowledgements.
+    /// Most segments that the kernel hands to the device in one piece (`gso_max_segs`); `None`: no limit.
+    /// At a fixed rate every piece is a separate write and gets its own acknowledgement, so that few
+    /// segments cause many acknowledgements.
     pub gso_segments: Option<u32>,
 }
 
-/// How the counting process comes after all others.
+/// How the scheduler ranks the counting process below the other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterScheduling {
-    /// Under SCHED_IDLE: whoever wakes has the processor at once.
+    /// Under SCHED_IDLE: a process that wakes gets the processor at once.
     Idle,
-    /// At nice 19, as in the study. Since Linux 6.6 (EEVDF) such a process keeps the processor for a slice of
-    /// its own, whoever wakes meanwhile: the sender would be late by milliseconds and catch up, and less so
-    /// beside an agent, whose wake-ups end slices.
+    /// At nice 19, as in the study. Since Linux 6.6 (EEVDF) such a process keeps the processor for a slice
+    /// of its own, whichever process wakes meanwhile. The sender would be late by milliseconds and catch
+    /// up. Next to an agent this happens less, because its wake-ups end slices.
     Nice19,
 }
 
 /// A trial, of one control or of several that take turns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// What is sent.
+    /// The traffic.
     pub load: Load,
     /// The counting process.
     pub counter: CounterScheduling,
     /// Traffic of each control before the measurement.
     pub warm_up: Duration,
-    /// What is measured of each control.
+    /// Measured time of each control.
     pub duration: Duration,
-    /// What is measured of one before it is the next one's turn; with one control alone it is the
-    /// duration.
+    /// Measured time per turn of a control; with a single control it is `duration`.
     pub slice: Duration,
-    /// Have the kernel time the BPF programs, which costs time itself: not in a trial whose CPU time
+    /// Makes the kernel time the BPF programs. This costs CPU time itself, so not in a trial whose CPU time
     /// is compared.
     pub times_programs: bool,
 }
 
-/// What was seen of a control: sums and means of its slices, all between the same instants but for
-/// their lateness.
+/// Results of a control: sums and means of its slices. All have the same start and end, apart from their lateness.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Steps of the counting process a second.
+    /// Steps of the counting process per second.
     pub counted_per_s: f64,
     /// CPU time of the counting process (ns).
     pub counter_cpu_ns: u64,
-    /// Between the looks at the processes where slices begin to count and end (ns).
+    /// Time between the looks at the processes that begin and end the counted part of slices (ns).
     pub window_ns: u64,
-    /// How late these looks were at the most (ns).
+    /// Largest lateness of these looks (ns).
     pub lateness_ns: [u64; 2],
-    /// In which it sent, counted or not (ns).
+    /// Time in which the control sent, counted or not (ns).
     pub sending_ns: u64,
-    /// Bytes acknowledged a second.
+    /// Bytes acknowledged per second.
     pub bytes_per_s: f64,
-    /// Acknowledgements that the sender received, a second.
+    /// Acknowledgements that the sender received, per second.
     pub acks_per_s: f64,
-    /// Segments with data sent, a second.
+    /// Segments with data sent per second.
     pub segments_per_s: f64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmissions: u64,
     /// CPU time of the sending process (ns), with the packet work in its context.
     pub sender_cpu_ns: u64,
@@ -139,21 +136,20 @@ pub struct Outcome {
     pub receiver_cpu_ns: u64,
     /// CPU time of the agent (ns); 0 without one.
     pub agent_cpu_ns: u64,
-    /// CPU time of the kernel's thread for packet work on this processor (ns), which takes over what
-    /// comes faster than the contexts above get it done.
+    /// CPU time of the kernel's thread for packet work on this processor (ns). The thread takes over
+    /// packets that arrive faster than the contexts above can process them.
     pub ksoftirqd_cpu_ns: u64,
-    /// Packet and timer work of the kernel on this processor (ns), by ticks; it is part of the times
-    /// above.
+    /// Packet and timer work of the kernel on this processor (ns), by ticks; it is part of the times above.
     pub softirq_ns: u64,
-    /// Time without anything to do (ns), by ticks: the counting process leaves none.
+    /// Idle time of the processor (ns), by ticks: the counting process leaves none.
     pub idle_ns: u64,
     /// Time stolen by the hypervisor (ns), by ticks.
     pub steal_ns: u64,
-    /// CPU time of others on this processor (ns): what is left of the window.
+    /// CPU time of other processes on this processor (ns): the remainder of the window.
     pub foreign_ns: u64,
     /// Load average over one minute at the end.
     pub load: f64,
-    /// What the agent counted; `None` without one.
+    /// Counters of the agent; `None` without one.
     pub agent: Option<AgentOutcome>,
     /// BPF programs of the platform, if they were timed: over the whole life of the connections.
     pub programs: Vec<ProgramCost>,
@@ -166,7 +162,7 @@ impl Outcome {
         self.sender_cpu_ns + self.receiver_cpu_ns + self.agent_cpu_ns + self.ksoftirqd_cpu_ns
     }
 
-    /// CPU seconds a gigabyte (10^9 bytes) delivered; `None` where nothing was.
+    /// CPU seconds per gigabyte (10^9 bytes) delivered; `None` if nothing was delivered.
     pub fn cpu_s_per_gb(&self) -> Option<f64> {
         let gigabytes = self.bytes_per_s * self.window_ns as f64 / 1e9 / 1e9;
         (gigabytes > 0.0).then(|| self.traffic_cpu_ns() as f64 / 1e9 / gigabytes)
@@ -178,34 +174,34 @@ impl Outcome {
     }
 }
 
-/// What an agent counted.
+/// Counters of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentOutcome {
-    /// Reports taken a second.
+    /// Reports taken per second.
     pub reports_per_s: f64,
-    /// Reports that found no room, since the first connection.
+    /// Reports lost for lack of room, since the first connection.
     pub reports_lost: u64,
-    /// Decisions handed to the kernel a second.
+    /// Decisions handed to the kernel per second.
     pub decisions_per_s: f64,
     /// Decisions withheld because they came too late, since the first connection.
     pub stale: u64,
-    /// Times that a connection fell back to the kernel's law, since the first connection.
+    /// How often a connection fell back to the kernel's controller, since the first connection.
     pub fallbacks: u64,
-    /// From the kernel's time of a report to its decision in the shared memory (ns): p50, p90, p99 and
-    /// the maximum, since the first connection.
+    /// Time from the kernel's stamp of a report to its decision in the shared memory (ns): p50, p90, p99
+    /// and the maximum, since the first connection.
     pub latency_ns: [u64; 4],
 }
 
-/// What a BPF program cost.
+/// The cost of a BPF program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramCost {
     /// Name, at most 15 bytes of it.
     pub name: String,
-    /// How often it ran.
+    /// Number of calls.
     pub calls: u64,
-    /// Mean time of a call (ns), what timing it costs included.
+    /// Mean time of a call (ns), including the cost of timing it.
     pub call_ns: f64,
-    /// Instructions that the verifier looked at.
+    /// Instructions that the verifier examined.
     pub instructions: u32,
 }
 
@@ -216,7 +212,7 @@ impl From<ProgramTime> for ProgramCost {
     }
 }
 
-/// Why costs cannot be measured.
+/// Reason why costs cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum CostError {
@@ -239,7 +235,7 @@ pub enum CostError {
 }
 
 impl CostError {
-    /// Whether costs cannot be measured here, whatever the kernel would say: exit code 2.
+    /// Whether costs cannot be measured here, independent of the kernel: exit code 2.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
@@ -284,7 +280,7 @@ mod tests {
             ksoftirqd_cpu_ns: 50_000_000,
             ..Outcome::default()
         };
-        // One second for half a gigabyte.
+        // One second per half gigabyte.
         assert!((outcome.cpu_s_per_gb().unwrap() - 2.0).abs() < 1e-9);
         assert!((outcome.share(outcome.agent_cpu_ns) - 0.025).abs() < 1e-9);
         assert_eq!(Outcome::default().cpu_s_per_gb(), None);

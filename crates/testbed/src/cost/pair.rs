@@ -6,19 +6,19 @@ use crate::TestbedError;
 use crate::namespace::Namespace;
 use crate::topology::{HOST_SETTINGS, ip, plain};
 
-/// Addresses of sender and receiver: 192.0.2.0/24 is for documentation, and nobody else sees it.
+/// Addresses of sender and receiver: 192.0.2.0/24 is for documentation, and stays inside the namespaces.
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const SENDER_MAC: &str = "02:00:c0:00:02:01";
 const RECEIVER_MAC: &str = "02:00:c0:00:02:02";
 
-/// Sending in turns is no idleness that a connection should slow down after.
+/// A connection should not slow down after waiting for its turn: that is no idle time.
 const AFTER_IDLE: &str = "net/ipv4/tcp_slow_start_after_idle";
 
 /// The kernel's own limit, `GSO_LEGACY_MAX_SIZE` in segments (include/linux/netdevice.h).
 const GSO_SEGMENTS_MAX: u32 = 65_535;
 
-/// Where the receiver of a turn listens.
+/// Address at which the receiver of a turn listens.
 pub(super) fn receiver_of(turn: u32) -> SocketAddrV4 {
     SocketAddrV4::new(RECEIVER, crate::generator::FIRST_PORT + turn as u16)
 }
@@ -56,8 +56,8 @@ impl Pair {
         Ok(Self { sender, receiver })
     }
 
-    /// Sets how many segments the sender's kernel hands over in one piece, for connections to come;
-    /// `None`: as many as it likes.
+    /// Sets how many segments the sender's kernel hands over in one piece, for later connections; `None`:
+    /// no limit.
     pub fn set_gso(&self, segments: Option<u32>) -> Result<(), TestbedError> {
         let segments = segments.unwrap_or(GSO_SEGMENTS_MAX);
         ip("sender", &self.sender, &format!("link set dev eth0 gso_max_segs {segments}\n"))

@@ -1,11 +1,11 @@
-//! The programs of a trial, each a role of this binary that keeps to the one processor.
+//! The programs of a trial. Each is a role of this binary and stays on the one processor.
 //!
 //! | stdout of the part | stdin of the part |
 //! |---|---|
 //! | `ready` | `start NS`: traffic begins at `NS` on `CLOCK_MONOTONIC` |
 //! | `finished` (sender, counter): the results are written | end of file: exit |
 //!
-//! An agent ends with SIGTERM, as it always does.
+//! An agent ends with SIGTERM, as in normal use.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -23,7 +23,7 @@ use super::{CounterScheduling, PartError};
 use crate::orders::{self, Order};
 use crate::process;
 use forebay_host::agent::rules::{Choice, Rules};
-use forebay_host::agent::{self, Config};
+use forebay_host::agent::{self, AgentConfig};
 use forebay_host::service::privileges::cut_timer_slack;
 
 /// One program of a trial.
@@ -31,38 +31,38 @@ use forebay_host::service::privileges::cut_timer_slack;
 pub struct PartSpec {
     /// The processor.
     pub cpu: usize,
-    /// What it does there.
+    /// The program's part in the trial.
     pub part: Part,
 }
 
-/// What a program does.
+/// The part of a program in a trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Sends to a receiver.
     Sender(SenderSpec),
-    /// Accepts connections and reads what comes.
+    /// Accepts connections and reads the data.
     Receiver {
-        /// Where it listens.
+        /// Address to listen at.
         listen: SocketAddrV4,
         /// Keeps the window that it announces at this many bytes, see `traffic.rs`; `None`:
         /// Linux tunes it.
         window_bytes: Option<u32>,
     },
-    /// Counts for the processor time that is left.
+    /// Counts in the remaining processor time.
     Counter {
-        /// When: of the first turn, the others' follow.
+        /// Times of the first turn; the other turns follow it.
         times: Times,
-        /// After whom.
+        /// Scheduling relative to the other processes.
         scheduling: CounterScheduling,
-        /// Where the `counter::Counted` of each turn goes (JSON).
+        /// File for the `counter::Counted` of each turn (JSON).
         output: PathBuf,
     },
     /// Decides for the sender's connections.
     Agent(AgentSpec),
 }
 
-/// What a sender does.
+/// Orders for a sender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SenderSpec {
     /// The receiver.
@@ -71,30 +71,30 @@ pub struct SenderSpec {
     pub congestion_control: String,
     /// Number of connections.
     pub flows: u32,
-    /// Rate of all together (bit/s); `None`: as fast as it goes.
+    /// Total rate of all connections (bit/s); `None`: unlimited.
     pub rate_bps: Option<u64>,
     /// Bytes written in one call.
     pub piece_bytes: usize,
     /// When turns begin and end.
     pub times: Times,
-    /// Where the `traffic::Sent` goes (JSON).
+    /// File for the `traffic::Sent` (JSON).
     pub output: PathBuf,
 }
 
-/// What an agent does, as text and numbers; see [`super::AgentTerms`].
+/// Orders for an agent, as text and numbers; see [`super::AgentTerms`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentSpec {
     /// Algorithm with its parameters.
     pub algorithm: String,
     /// The name under which it is registered with the kernel.
     pub name: String,
-    /// At least this long between two reports of one connection (ns); 0: none.
+    /// Minimum time between two reports of one connection (ns); 0: none.
     pub report_ns: u64,
-    /// Reports only end with rounds.
+    /// Reports are sent only at the end of rounds.
     pub per_round: bool,
     /// Time between two looks (ns).
     pub period_ns: u64,
-    /// Wasted for every acknowledgement (ns).
+    /// CPU time wasted per acknowledgement (ns).
     pub burden_ns: u64,
     /// Control socket.
     pub control: PathBuf,
@@ -119,7 +119,7 @@ fn agent(spec: AgentSpec) -> Result<(), PartError> {
     let choice: Choice = spec.algorithm.parse().map_err(|error| wrong(format!("{error}")))?;
     let choice = choice.named(&spec.name).map_err(|error| wrong(format!("{error}")))?;
     let time = Duration::from_nanos(spec.report_ns);
-    let config = Config {
+    let config = AgentConfig {
         rules: Rules::new(vec![choice], Vec::new()).map_err(wrong)?,
         cadence: match spec.per_round {
             true => Cadence::Round { at_least: time },
@@ -138,7 +138,7 @@ fn agent(spec: AgentSpec) -> Result<(), PartError> {
     Ok(())
 }
 
-/// Says that a part is ready and waits for its start; `None`: it is not wanted any more.
+/// Announces that a part is ready and waits for its start; `None`: the part is no longer needed.
 pub(super) fn ready() -> io::Result<Option<u64>> {
     cut_timer_slack();
     orders::tell("ready");
@@ -159,7 +159,7 @@ pub(super) fn finish(output: &std::path::Path, results: &impl Serialize) -> io::
     Ok(())
 }
 
-/// Reads what a part has handed over.
+/// Reads the results that a part has handed over.
 pub(super) fn results<T: DeserializeOwned>(output: &std::path::Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&std::fs::read(output)?)?)
 }

@@ -1,4 +1,4 @@
-//! What stands behind the name that a sender selects.
+//! The implementation behind the name of a congestion control that a sender selects.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use crate::program::Program;
 use forebay_host::agent::status::AgentStatus;
 use forebay_host::service::control::{Answer, Request, ask};
 
-/// What carries the name that the sender selects.
+/// The implementation behind the name that the sender selects.
 pub(super) struct Platform {
     /// Name of the congestion control.
     pub name: String,
@@ -25,7 +25,7 @@ pub(super) struct Platform {
     agent: Option<AgentProgram>,
 }
 
-/// A congestion control that lives as long as this.
+/// A congestion control that is registered as long as this value lives.
 #[allow(dead_code)]
 pub(super) enum Held {
     Native(Native),
@@ -33,8 +33,8 @@ pub(super) enum Held {
     Unled(Box<Unled>),
 }
 
-/// A datapath with one slot and a connection that has it, so that no other finds one. Dropped in this
-/// order.
+/// A datapath with one slot, and a connection that occupies it, so that no other connection finds one.
+/// Dropped in this order.
 #[allow(dead_code)]
 pub(super) struct Unled {
     holders: [TcpStream; 2],
@@ -65,12 +65,12 @@ struct AgentProgram {
 }
 
 impl Platform {
-    /// The kernel's own of this name.
+    /// The kernel's own congestion control `name`.
     pub fn of_kernel(name: &str) -> Self {
         Self { name: name.into(), held: None, agent: None }
     }
 
-    /// What was registered as `name`.
+    /// A congestion control that we registered as `name`.
     pub fn held(name: String, held: Held) -> Self {
         Self { name, held: Some(held), agent: None }
     }
@@ -85,7 +85,7 @@ impl Platform {
         self.agent.as_ref().map(|agent| agent.program.pid())
     }
 
-    /// What the agent says of itself; `None` without one.
+    /// The agent's status; `None` without an agent.
     pub fn status(&self) -> Result<Option<AgentStatus>, CostError> {
         let Some(AgentProgram { control, .. }) = &self.agent else { return Ok(None) };
         let failed = |reason: String| CostError::Agent { path: control.clone(), reason };
@@ -95,7 +95,7 @@ impl Platform {
         }
     }
 
-    /// Ends it.
+    /// Ends the platform, and its agent if there is one.
     pub fn stop(mut self) -> Result<(), CostError> {
         if let Some(agent) = &mut self.agent {
             agent.program.stop(Some(Signal::SIGTERM))?;
@@ -105,7 +105,7 @@ impl Platform {
     }
 }
 
-/// What an agent counted while it was sent to in `slices`: connections are silent between them.
+/// Counters of an agent during `slices`: connections are silent between them.
 pub(super) fn agent(earlier: &AgentStatus, later: &AgentStatus, slices: &[Slice]) -> AgentOutcome {
     let asked = earlier.at_ns..later.at_ns;
     let sending_ns: u64 = slices.iter().map(|slice| slice.overlap(&asked)).sum();
@@ -117,7 +117,7 @@ pub(super) fn agent(earlier: &AgentStatus, later: &AgentStatus, slices: &[Slice]
     };
     AgentOutcome {
         reports_per_s: per_s(later.totals.reports, earlier.totals.reports),
-        // One that found no room is missed once the next one comes.
+        // A report lost for lack of room shows up as missed once the next one arrives.
         reports_lost: later.totals.missed.max(counter("dropped")),
         decisions_per_s: per_s(later.totals.decisions, earlier.totals.decisions),
         stale: later.totals.stale,
@@ -142,7 +142,7 @@ pub(super) fn agent_spec(terms: &AgentTerms, name: &str, control: PathBuf) -> Ag
     }
 }
 
-/// Programs among `own` that belong to the platform, if others register theirs at the same time.
+/// Programs among `own` that belong to the platform, since other processes may register theirs at the same time.
 pub(super) fn programs(
     own: &BTreeSet<u32>,
     control: &Control,
@@ -177,7 +177,7 @@ mod tests {
         later.totals.reports = 300;
         later.totals.missed = 2;
         let slice = |from, until| Slice { from, counted_from: from, until };
-        // Half a second before the first answer, two between them.
+        // Half a second before the first answer, two seconds between the answers.
         let slices = [slice(500_000_000, 1_500_000_000), slice(3_000_000_000, 4_500_000_000)];
         let outcome = agent(&earlier, &later, &slices);
         assert!((outcome.reports_per_s - 100.0).abs() < 1e-9);

@@ -1,24 +1,24 @@
-//! `TCP_INFO` of a connection, the fields that a trial needs (`struct tcp_info` of
+//! The fields of a connection's `TCP_INFO` that a trial needs (`struct tcp_info` of
 //! include/uapi/linux/tcp.h).
 
 use std::io;
 use std::ops::AddAssign;
 use std::os::fd::AsRawFd;
 
-/// What one or several connections have counted.
+/// Counters of one or several connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TcpInfo {
     /// Bytes acknowledged.
     pub bytes_acked: u64,
-    /// Segments received: of a sender, acknowledgements.
+    /// Segments received; at a sender these are acknowledgements.
     pub segments_in: u64,
     /// Segments with data sent.
     pub data_segments_out: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
 }
 
-/// Larger than the kernel's structure (248 bytes in 6.18); it says how much it has written.
+/// Larger than the kernel's structure (248 bytes in 6.18); the kernel returns the written length.
 const ROOM: usize = 512;
 const RETRANSMITTED: usize = 100;
 const BYTES_ACKED: usize = 120;
@@ -26,7 +26,7 @@ const SEGMENTS_IN: usize = 140;
 const DATA_SEGMENTS_OUT: usize = 156;
 
 impl TcpInfo {
-    /// Of this connection, as of now.
+    /// The present counters of this connection.
     pub fn of(socket: &impl AsRawFd) -> io::Result<Self> {
         let mut bytes = [0_u8; ROOM];
         let mut len = ROOM as u32;
@@ -55,7 +55,7 @@ impl TcpInfo {
         Ok(sum)
     }
 
-    /// What came since `earlier`.
+    /// The increase since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             bytes_acked: self.bytes_acked.saturating_sub(earlier.bytes_acked),

@@ -1,17 +1,17 @@
-//! Both ends of the traffic: a sender at a fixed rate or as fast as it goes, and a receiver.
+//! Both ends of the traffic: a sender at a fixed or unlimited rate, and a receiver.
 //!
-//! Three things would leave it to chance how many acknowledgements there are on a path without delay,
-//! how many of them a congestion control sees, and what the receiver takes:
+//! On a path without delay, three things would make trials random: the number of acknowledgements, the part
+//! that a congestion control sees, and the CPU time of the receiver. The causes and remedies:
 //!
 //! - A receiver acknowledges every second segment only while its window does not shrink
-//!   (`__tcp_ack_snd_check` in net/ipv4/tcp_input.c), else when it is read: 22 segments instead of 2
-//!   here. So its buffer is far larger than the window it is kept to.
-//! - Acknowledgements that come while the sender is within a write wait for its end, and the kernel
-//!   makes one of them (`tcp_add_backlog` in net/ipv4/tcp_ipv4.c): nine of ten. So a write is no more
-//!   than the kernel hands to the device in one piece.
-//! - A receiver that wakes as soon as there is something to read does so once or many times a chunk,
-//!   as the scheduler has it, which an agent that wakes in between changes. So it sleeps until a chunk
-//!   has come whole.
+//!   (`__tcp_ack_snd_check` in net/ipv4/tcp_input.c), otherwise when it is read: 22 segments instead of 2
+//!   here. So its buffer is far larger than the window to which it is limited.
+//! - Acknowledgements that arrive during a write of the sender wait for its end, and the kernel merges
+//!   nine of ten (`tcp_add_backlog` in net/ipv4/tcp_ipv4.c). So a write is at most as large as the piece
+//!   that the kernel hands to the device.
+//! - A receiver that wakes as soon as there is data wakes once or many times per chunk. The scheduler
+//!   decides, and an agent that wakes in between changes its decision. So the receiver sleeps until a
+//!   whole chunk has arrived.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -33,30 +33,30 @@ use super::turns::Slice;
 use crate::orders;
 use forebay_host::clock;
 
-/// Data in a segment: an MTU of 1500 bytes less IPv4, TCP and timestamps.
+/// Data bytes in a segment: an MTU of 1500 bytes minus IPv4, TCP and timestamps.
 const SEGMENT: usize = 1448;
-/// Segments of the largest piece: 64 KiB of them, as many as Linux hands over.
+/// Segments of the largest piece: about 64 KiB, the most that Linux hands over.
 const PIECE_SEGMENTS: usize = 44;
-/// Bytes that fall due at a time.
+/// Bytes that become due at a time.
 const CHUNK: usize = PIECE_SEGMENTS * SEGMENT;
 /// Receive buffer of a receiver with a fixed window.
 const BUFFER_BYTES: i32 = 32 << 20;
 /// Bytes read in one call.
 const READ: usize = 256 * 1024;
-/// Bytes not yet sent that the kernel takes of a connection that sends as fast as it can.
+/// Unsent bytes that the kernel accepts from a connection without a rate.
 const UNSENT_BYTES: u32 = 64 * 1024;
-/// Events taken at a time.
+/// Events taken per call.
 const EVENTS: usize = 64;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Bytes of the largest piece that the kernel hands to the device where it may have `segments`.
+/// Bytes of the largest piece that the kernel hands to the device with a limit of `segments`.
 pub(super) fn piece_bytes(segments: Option<u32>) -> usize {
     let segments = segments.map_or(PIECE_SEGMENTS, |segments| segments as usize);
     segments.clamp(1, PIECE_SEGMENTS) * SEGMENT
 }
 
-/// What was sent in the ranges that count, by the kernel's own counters.
+/// Traffic in the counted ranges, by the kernel's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sent {
     /// From the first to the second look (ns).
@@ -71,7 +71,7 @@ pub(super) struct Sent {
     pub retransmissions: u64,
 }
 
-/// Connects, sends in its slices, and writes what was counted of them.
+/// Connects, sends in its slices, and writes their counters.
 pub(super) fn sender(spec: &SenderSpec) -> Result<(), PartError> {
     let sockets = (0..spec.flows.max(1)).map(|_| connect(spec)).collect::<Result<Vec<_>, _>>()?;
     let Some(started_ns) = ready()? else { return Ok(()) };
@@ -87,7 +87,7 @@ pub(super) fn sender(spec: &SenderSpec) -> Result<(), PartError> {
     Ok(finish(&spec.output, &looks.sent())?)
 }
 
-/// Accepts whoever comes and reads what they send, until stdin ends.
+/// Accepts all connections and reads their data, until stdin ends.
 pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), PartError> {
     let listener = listener(listen, window).map_err(socket_error("listen"))?;
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(io::Error::from)?;
@@ -123,7 +123,7 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
                     match stream.read(&mut buffer) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Ok(length) if length > 0 => {}
-                        // The sender has gone, and the bench sees to that.
+                        // The sender has ended; the bench deals with that.
                         _ => epoll.delete(&*stream).map_err(io::Error::from)?,
                     }
                 }
@@ -132,7 +132,7 @@ pub(super) fn receiver(listen: SocketAddrV4, window: Option<u32>) -> Result<(), 
     }
 }
 
-/// Looks at the connections' counters, where what counts begins and ends.
+/// Looks at the connections' counters at both ends of each counted range.
 struct Looks {
     due: Vec<u64>,
     taken: Vec<(u64, TcpInfo)>,
@@ -146,12 +146,12 @@ impl Looks {
         Self { due, taken }
     }
 
-    /// When the next one is due; `None`: all are taken.
+    /// Time of the next look; `None`: all are taken.
     fn due(&self) -> Option<u64> {
         self.due.get(self.taken.len()).copied()
     }
 
-    /// Takes what is due.
+    /// Takes the look if it is due.
     fn take(&mut self, sockets: &[TcpStream]) -> io::Result<()> {
         while let Some(due) = self.due() {
             let now = clock::now().as_nanos();
@@ -178,7 +178,7 @@ impl Looks {
     }
 }
 
-/// Writes a chunk whenever the schedule says so, to the connections in turn. Who is late catches up
+/// Writes a chunk to the connections in turn whenever one is due by the schedule. A late sender catches up
 /// until the slice ends.
 fn paced(
     sockets: &[TcpStream],
@@ -209,7 +209,7 @@ fn paced(
     Ok(())
 }
 
-/// When the chunk `number` is due, since the start (ns).
+/// Time at which the chunk `number` is due, since the start (ns).
 fn time_of(number: u64, rate_bps: u64) -> u64 {
     let bits = u128::from(number) * CHUNK as u128 * 8;
     u64::try_from(bits * 1_000_000_000 / u128::from(rate_bps)).unwrap_or(u64::MAX)
@@ -263,7 +263,7 @@ fn connect(spec: &SenderSpec) -> Result<TcpStream, PartError> {
 
 fn listener(address: SocketAddrV4, window: Option<u32>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of the trial before may not have gone yet.
+    // Connections of the previous trial may still exist.
     socket.set_reuse_address(true)?;
     if window.is_some() {
         // Connections inherit it. Root may go beyond net.core.rmem_max.
@@ -274,8 +274,8 @@ fn listener(address: SocketAddrV4, window: Option<u32>) -> io::Result<TcpListene
     Ok(socket.into())
 }
 
-/// Keeps the window of a connection. Linux takes it for its own again once it has seen what a segment
-/// takes in memory (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
+/// Limits the window of a connection. Linux sets its own limit again once it has measured a
+/// segment's size in memory (`tcp_measure_rcv_mss` in net/ipv4/tcp_input.c).
 fn fix_window(stream: &TcpStream, window: Option<u32>) -> io::Result<()> {
     let Some(window) = window else { return Ok(()) };
     let window = i32::try_from(window).unwrap_or(i32::MAX);
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(time_of(0, 600_000_000), 0);
         assert_eq!(time_of(1, 600_000_000), 849_493);
         assert_eq!(time_of(1000, 600_000_000), 849_493_333);
-        // No piece of two segments has a rest.
+        // No piece of two segments has a remainder.
         assert_eq!(CHUNK % piece_bytes(Some(2)), 0);
         assert_eq!((piece_bytes(Some(2)), piece_bytes(None)), (2896, CHUNK));
     }

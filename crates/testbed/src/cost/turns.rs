@@ -1,62 +1,60 @@
-//! When the controls of a trial have their turns.
+//! The times of the turns of a trial's controls.
 //!
-//! What a processor gets done in a second differs by per cents from one second to the next where a
-//! hypervisor has it shared, and a counting process that is left two fifths of it sees that
-//! multiplied. So trials that are compared do not follow each other: they are made together, and each
-//! control sends for a tenth of a second in its turn, over and over, with processes and connections
-//! that stay.
+//! On a processor shared by a hypervisor, the work done per second differs by per cents from one second to
+//! the next. A counting process that gets two fifths of the processor sees a multiple of that. So compared
+//! trials do not follow each other. They run together, and each control sends for a tenth of a second in
+//! its turn, over and over. Its processes and connections stay.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Until a slice counts (ns): caches and branch predictors are still those of whoever had the
-/// processor before, whose agent goes on looking for records for 20 ms.
+/// Time before a slice counts (ns). Caches and branch predictors still hold the state of the previous turn,
+/// and its agent goes on looking for records for 20 ms.
 const GUARD_NS: u64 = 25_000_000;
-/// Between the slices of the warm-up and those that count (ns): the agents are asked what they have
-/// counted so far.
+/// Time between the slices of the warm-up and the counted ones (ns): the bench requests the agents' counters.
 const GAP_NS: u64 = 50_000_000;
 
-/// When one of several controls sends, and what of it counts, relative to the start.
+/// The slices of one of several controls and their counted parts, relative to the start.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Times {
-    /// Traffic of this control before (ns).
+    /// Traffic of this control before the counted part (ns).
     pub warm_up_ns: u64,
-    /// What counts of it (ns).
+    /// Counted time of this control (ns).
     pub duration_ns: u64,
     /// Counted part of a slice (ns), above 0.
     pub slice_ns: u64,
     /// Number of the turn, from 0.
     pub turn: u32,
-    /// How many take turns.
+    /// Number of turns.
     pub turns: u32,
 }
 
 /// A stretch of time in which a control sends (ns on the clock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The turn begins to send.
+    /// Start of sending.
     pub from: u64,
-    /// What is sent counts from here; `until` where none of it does.
+    /// Start of the counted part; equal to `until` if there is none.
     pub counted_from: u64,
-    /// The turn ends, and so does what counts.
+    /// End of sending and of the counted part.
     pub until: u64,
 }
 
 impl Slice {
-    /// What counts; `None`: nothing.
+    /// The counted part; `None` if there is none.
     pub fn counted(self) -> Option<Range<u64>> {
         (self.counted_from < self.until).then_some(self.counted_from..self.until)
     }
 
-    /// How much of it lies in `range` (ns).
+    /// Length of the slice's part in `range` (ns).
     pub fn overlap(self, range: &Range<u64>) -> u64 {
         self.until.min(range.end).saturating_sub(self.from.max(range.start))
     }
 }
 
 impl Times {
-    /// Of a control that has the processor to itself: one slice, no guard, no gap.
+    /// Times of a control that has the processor to itself: one slice, no guard, no gap.
     pub fn alone(warm_up_ns: u64, duration_ns: u64) -> Self {
         Self { warm_up_ns, duration_ns, slice_ns: duration_ns.max(1), turn: 0, turns: 1 }
     }
@@ -90,7 +88,7 @@ impl Times {
         (0..warm_up + counted).map(slice).collect()
     }
 
-    /// When what agents have counted in the warm-up is asked for.
+    /// Time to request the counters that agents have from the warm-up.
     pub fn asked_at(self, started_ns: u64) -> u64 {
         match self.turns {
             0 | 1 => started_ns + self.warm_up_ns / 2,
@@ -98,7 +96,7 @@ impl Times {
         }
     }
 
-    /// What counts of every turn, in the order of time.
+    /// The counted parts of every turn, in order of time.
     pub fn counted(self, started_ns: u64) -> Vec<(usize, Range<u64>)> {
         let of_turn = |turn| {
             let slices = self.of_turn(turn).slices(started_ns);
@@ -143,7 +141,7 @@ mod tests {
             let counted = slices.iter().filter_map(|slice| slice.counted());
             let lengths: Vec<u64> = counted.map(|it| it.end - it.start).collect();
             assert_eq!(lengths, [100 * MS, 100 * MS, 50 * MS]);
-            // Two rounds of 125 ms are the first that are no less than 200 ms.
+            // Two rounds of 125 ms are the shortest warm-up of at least 200 ms.
             let warm: Vec<u64> = slices[..2].iter().map(|it| it.until - it.from).collect();
             assert_eq!(warm, [125 * MS, 125 * MS]);
             assert!(slices[2..].iter().all(|it| it.counted_from - it.from == GUARD_NS));

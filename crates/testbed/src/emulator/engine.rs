@@ -17,35 +17,34 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::time::{ClockNanosleepFlags, clock_nanosleep};
 
 use super::frame::{FRAME_BYTES_MAX, Pool};
-use super::path::{self, Path};
+use super::path::Path;
 use super::{Beside, DevicePair, EmulatorError, EmulatorSpec};
 use crate::orders::{Heard, Order, Orders};
 use crate::process::{try_keep_to, try_realtime};
-use crate::scenario::OwnLinks;
 use forebay_core::record::LinkRecord;
 use forebay_host::clock;
 use forebay_host::offload::mtu;
 use forebay_host::port::{Direction, ETHERNET_HEADER_LEN, Port, open_all};
 
-/// Shortest distance between two rounds of the loop. Timers and arrivals within it are served
-/// together: at 96 Mbit/s in both directions there is an event every 42 us, and each wake-up of
-/// its own would cost more than the packet. A packet is late by half of it on average.
+/// Shortest interval between two rounds of the loop. A round serves all timers and arrivals within it
+/// together. At 96 Mbit/s in both directions there is an event every 42 us, and a wake-up for each
+/// would cost more than the packet. A packet is late by half the interval on average.
 pub const QUANTUM: Duration = Duration::from_micros(50);
 
-/// Above boxes and generators: all of them depend on the time that packets spend here.
+/// Above boxes and generators, since all depend on the time that packets spend here.
 const REALTIME_PRIORITY: i32 = 10;
 
-/// Frames that are taken from a port in a round: all that its ring holds, since the link does not
-/// go back in time for what came earlier and was left there.
+/// Most frames per port and round: all that its ring holds. The link cannot go back in time for
+/// earlier frames left there.
 const RECEIVE_BATCH: usize = 4096;
 
-/// How often the orders are looked at while packets leave no time to wait for them.
+/// Interval of the checks for orders while packets leave no time to wait for them.
 const CONTROL_EVERY: Duration = Duration::from_millis(10);
 
 /// The emulator.
 pub struct Emulator {
     ports: Vec<PortPair>,
-    /// Forward and reverse: those that pairs share, and those of single pairs.
+    /// Forward and reverse links: first the shared ones, then the own links of pairs.
     links: Vec<[Path; 2]>,
     pool: Pool,
     waiting: Waiting,
@@ -66,9 +65,9 @@ struct PortPair {
 /// A second way to the right.
 struct SecondWay {
     port: Box<dyn Port>,
-    /// Share of the frames that take it.
+    /// Share of the frames that take this way.
     share: Ratio,
-    /// What it becomes, and when since the start.
+    /// Changes of the share: time since the start, and the new share.
     changes: VecDeque<(Duration, Ratio)>,
     start: Option<Timestamp>,
 }
@@ -79,16 +78,16 @@ impl Emulator {
         if spec.pairs.is_empty() || spec.pairs.len() > usize::from(u16::MAX) {
             return Err(EmulatorError::Pairs { pairs: spec.pairs.len() });
         }
-        let link = |name: &str, link: &_| {
+        let link = |link: &_| {
             let (out, keeps_headers) = (spec.out.as_deref(), spec.keeps_headers);
-            Path::new(name, link, spec.seed, spec.routed, out, keeps_headers)
+            Path::new(link, spec.seed, spec.routed, out, keeps_headers)
         };
-        let mut links = vec![[link("forward", &spec.forward)?, link("reverse", &spec.reverse)?]];
+        let mut links = vec![[link(&spec.forward)?, link(&spec.reverse)?]];
         let mut ports = spec.pairs.iter().map(PortPair::open).collect::<Result<Vec<_>, _>>()?;
-        for OwnLinks { pair, names, forward, reverse } in &spec.own {
+        for (pair, own) in &spec.own {
             let pairs = EmulatorError::Pairs { pairs: *pair };
             ports.get_mut(*pair).ok_or(pairs)?.links = links.len();
-            links.push([link(&names[0], forward)?, link(&names[1], reverse)?]);
+            links.push([link(&own.there)?, link(&own.back)?]);
         }
         let waiting = Waiting::new(&ports).map_err(EmulatorError::os("setting up timers"))?;
         Ok(Self {
@@ -103,7 +102,8 @@ impl Emulator {
         })
     }
 
-    /// Takes orders from `source`, a pipe or socket: `start NS` starts the run, its end ends it.
+    /// Takes orders from `source`, a pipe or socket: `start NS` starts the run, the end of `source`
+    /// ends it.
     pub fn obey(&mut self, source: &impl AsFd) -> Result<(), EmulatorError> {
         let orders = Orders::from(source).map_err(EmulatorError::os("reading orders"))?;
         self.waiting.add(&orders).map_err(EmulatorError::os("waiting for orders"))?;
@@ -111,14 +111,14 @@ impl Emulator {
         Ok(())
     }
 
-    /// Ends the run when `sigterm` is readable, see [`block_sigterm`].
+    /// Ends the run when `sigterm` is readable; see [`block_sigterm`].
     pub(super) fn stop_on(&mut self, sigterm: SignalFd) -> Result<(), EmulatorError> {
         self.waiting.add(&sigterm).map_err(EmulatorError::os("waiting for signals"))?;
         self.control.sigterm = Some(sigterm);
         Ok(())
     }
 
-    /// Forwards on the calling thread until the orders end or `SIGTERM` comes.
+    /// Forwards frames on the calling thread until the orders end or `SIGTERM` comes.
     pub fn run(&mut self) -> Result<(), EmulatorError> {
         self.realtime = try_realtime(REALTIME_PRIORITY);
         if let Some(cpu) = self.cpu
@@ -154,19 +154,19 @@ impl Emulator {
         }
     }
 
-    /// Whether it ran under `SCHED_FIFO`.
+    /// Whether the emulator ran under `SCHED_FIFO`.
     pub fn realtime(&self) -> bool {
         self.realtime
     }
 
-    /// Closes the ports and writes the rest of the truth log; returns the records of the forward
-    /// and the reverse link that pairs share.
+    /// Closes the ports and writes the rest of the truth log; returns the records of the shared
+    /// forward and reverse links.
     pub fn finish(self) -> Result<[LinkRecord; 2], EmulatorError> {
         let mut links = self.finish_all()?.into_iter();
         Ok(std::array::from_fn(|_| links.next().expect("the two that pairs share come first")))
     }
 
-    /// As [`Self::finish`]; behind these the records of the links of single pairs.
+    /// Like [`Self::finish`], followed by the records of the own links of pairs.
     pub fn finish_all(self) -> Result<Vec<LinkRecord>, EmulatorError> {
         let Self { ports, links, .. } = self;
         let drops = |at: usize, port: fn(&PortPair) -> &dyn Port| -> u64 {
@@ -180,7 +180,7 @@ impl Emulator {
         Ok(records)
     }
 
-    /// Takes in what has arrived and lets out what is due at `now`; false if there was nothing.
+    /// Receives arrived frames and releases frames due at `now`; false if there were none.
     fn round(&mut self, now: Timestamp) -> io::Result<bool> {
         let Self { ports, links, pool, beside_stream, .. } = self;
         let mut worked = false;
@@ -203,7 +203,8 @@ impl Emulator {
             reverse.admit(now, pool);
             released |= forward.release(now, pool, |bytes, pair| {
                 let PortPair { right, beside, .. } = &mut ports[usize::from(pair)];
-                // Drawn only where there are two ways: the others see the same chance as without them.
+                // Drawn only if there are two ways, so that frames of other pairs meet the same chance
+                // as without them.
                 match beside {
                     Some(beside) if beside_stream.chance(beside.share.as_f64()) => {
                         send(beside.port.as_mut(), bytes)
@@ -229,8 +230,8 @@ impl Emulator {
     }
 }
 
-/// Turns `SIGTERM` into something to wait for. Comes before any thread is started: one that does
-/// not block the signal would end the process.
+/// Turns `SIGTERM` into a readable file. Call it before any thread starts: a thread that does not
+/// block the signal would end the process.
 pub(super) fn block_sigterm() -> Result<SignalFd, EmulatorError> {
     let open = || -> io::Result<SignalFd> {
         let mut signals = SigSet::empty();
@@ -254,15 +255,10 @@ impl PortPair {
         };
         let both = |device: &str| open(device, Direction::Both);
         let beside = |beside: &Beside| {
-            let share = |share| {
-                path::ratio("beside", share)
-                    .map_err(|source| EmulatorError::Link { name: "forward".into(), source })
-            };
-            let change = |(at_ns, to): &(u64, f64)| Ok((Duration::from_nanos(*at_ns), share(*to)?));
             Ok::<_, EmulatorError>(SecondWay {
                 port: open(&beside.device, Direction::Transmit)?,
-                share: share(beside.share)?,
-                changes: beside.changes.iter().map(change).collect::<Result<_, EmulatorError>>()?,
+                share: beside.share,
+                changes: beside.changes.clone().into(),
                 start: None,
             })
         };
@@ -276,7 +272,7 @@ impl PortPair {
 }
 
 impl SecondWay {
-    /// Makes the changes that are due.
+    /// Applies the changes that are due.
     fn follow(&mut self, now: Timestamp) {
         let Some(elapsed) = self.start.map(|start| now.saturating_since(start)) else { return };
         while let Some((_, share)) = self.changes.pop_front_if(|(at, _)| *at <= elapsed) {
@@ -285,13 +281,13 @@ impl SecondWay {
     }
 }
 
-/// Sends a frame, at the second try if the ring was full.
+/// Sends a frame; if the ring is full, flushes it and tries once more.
 fn send(port: &mut dyn Port, bytes: &[u8]) -> bool {
     port.send(bytes) || (port.flush().is_ok() && port.send(bytes))
 }
 
 fn nap_until(at: Timestamp) {
-    // Interrupted or not: the caller looks at the clock.
+    // The caller reads the clock, so an interrupted sleep does no harm.
     let _ = clock_nanosleep(
         nix::time::ClockId::CLOCK_MONOTONIC,
         ClockNanosleepFlags::TIMER_ABSTIME,
@@ -327,11 +323,11 @@ impl Waiting {
         Ok(self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
 
-    /// Returns when something is readable, at `at`, or early.
+    /// Returns when a file is readable, at `at`, or early.
     fn wait_until(&self, at: Option<Timestamp>) -> io::Result<()> {
         match at {
             Some(at) => {
-                // A time of zero would switch the timer off.
+                // A time of zero would disarm the timer.
                 let at = timespec(at.max(Timestamp::from_nanos(1)));
                 self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
             }
@@ -349,7 +345,8 @@ enum Command {
     Stop,
 }
 
-/// Who may start and stop the run. Without orders and signal nobody does.
+/// Sources of orders to start and stop the run. Without orders and signal, it runs without a start and
+/// an end.
 #[derive(Default)]
 struct Control {
     orders: Option<Orders>,
@@ -357,7 +354,7 @@ struct Control {
 }
 
 impl Control {
-    /// What was asked for since the last call; one command at a time.
+    /// The next command since the last call.
     fn check(&mut self) -> Option<Command> {
         if let Some(signal) = &self.sigterm
             && matches!(signal.read_signal(), Ok(Some(_)))

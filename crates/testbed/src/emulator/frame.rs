@@ -1,4 +1,4 @@
-//! Frames inside the emulator, in buffers that are used again.
+//! Frames inside the emulator, in reused buffers.
 
 use forebay_core::bundle::{BlockVersion, SampleBlock};
 use forebay_core::packet::{self, Ecn, Headers, Packet};
@@ -7,11 +7,11 @@ use forebay_core::units::ByteCount;
 
 use forebay_host::daemon::config::Role;
 
-/// Bytes of a buffer: the largest frame of AF_XDP, whose chunks are at most a page.
+/// Bytes of a buffer: the largest frame of AF_XDP, where a chunk is at most a page.
 pub(super) const FRAME_BYTES_MAX: usize = 4096;
 
-/// Most frames inside the emulator, both directions together: 5 s of full frames at 150 Mbit/s,
-/// 256 MiB. What comes in beyond is lost and counted as the emulator's own loss.
+/// Most frames inside the emulator, both directions together: 5 s of full frames at 150 Mbit/s, 256
+/// MiB. Further frames are lost, and count as the emulator's own loss.
 const FRAMES_MAX: usize = 1 << 16;
 
 /// UDP ports of the boxes' messages.
@@ -21,19 +21,19 @@ const MESSAGE_PORTS: [u16; 2] = [Role::Sendbox.default_port(), Role::Receivebox.
 pub(super) struct Frame {
     buffer: Box<[u8]>,
     len: u32,
-    /// The pair of sites that it belongs to.
+    /// The frame's pair of sites.
     pub pair: u16,
     headers: Option<Headers>,
     class: u8,
 }
 
 impl Frame {
-    /// Puts the frame into the class that `classifier` gives it; one that is not IP stays in 0.
+    /// Puts the frame into the class that `classifier` gives it; a frame that is not IP stays in 0.
     pub fn classify(&mut self, classifier: &Classifier) {
         self.class = self.headers.map_or(0, |headers| classifier.classify(&headers));
     }
 
-    /// Whether it carries a message of one box to the other.
+    /// Whether the frame carries a message between boxes.
     pub fn is_message(&self) -> bool {
         self.headers.is_some_and(|headers| {
             i32::from(headers.protocol) == libc::IPPROTO_UDP
@@ -42,14 +42,14 @@ impl Frame {
         })
     }
 
-    /// [`SampleBlock::identity`]; 0 where it is not IP.
+    /// [`SampleBlock::identity`]; 0 if the frame is not IP.
     pub fn identity(&self) -> u64 {
         self.headers.map_or(0, |headers| {
             SampleBlock::new(BlockVersion::V2, &headers, self.bytes()).identity()
         })
     }
 
-    /// Routers that it may still pass; `None` where it is not IP.
+    /// Remaining hops; `None` if the frame is not IP.
     pub fn hops_left(&self) -> Option<u8> {
         match self.bytes() {
             [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, rest @ ..] => rest.get(8).copied(),
@@ -87,11 +87,11 @@ impl Packet for Frame {
     }
 }
 
-/// Buffers that are free.
+/// A pool of free buffers.
 #[derive(Default)]
 pub(super) struct Pool {
     free: Vec<Box<[u8]>>,
-    /// Buffers that exist, free or not.
+    /// Number of buffers, free or in use.
     made: usize,
 }
 
@@ -114,7 +114,7 @@ impl Pool {
         Some(Frame { buffer, len: bytes.len() as u32, pair, headers, class: 0 })
     }
 
-    /// Takes the buffer of a frame back.
+    /// Returns the buffer of a frame to the pool.
     pub fn recycle(&mut self, frame: Frame) {
         self.free.push(frame.buffer);
     }

@@ -1,5 +1,5 @@
-//! The truth log: packet records in order, and what is kept of the packets' headers, each written by a thread of its
-//! own, so that the packet path never waits for the disk.
+//! The truth log: packet records in order, and the first bytes of packets. A separate thread writes each
+//! file, so that the packet path never waits for the disk.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,27 +9,27 @@ use std::thread::JoinHandle;
 
 use forebay_core::record::PacketRecord;
 
-/// First bytes of a frame that are kept where headers are asked for: all of TCP's with their options.
+/// Bytes kept from the start of each frame if headers are requested: enough for TCP with its options.
 pub const HEADER_BYTES: usize = 128;
 
-/// Records handed over at once: 48 KiB, about 0.1 s of a 96 Mbit/s link.
+/// Records per batch: 48 KiB, about 0.1 s of a 96 Mbit/s link.
 const BATCH_RECORDS: usize = 1024;
 
-/// Batches that may wait for the disk: 48 MiB, some 2 minutes of such a link.
+/// Most batches that wait for the disk: 48 MiB, about 2 minutes of such a link.
 const QUEUE_BATCHES: usize = 1024;
 
-/// The log of link `name` of a run that writes to `dir`: [`PacketRecord`]s in order of arrival.
+/// The log of link `name` in a run that writes to `dir`: [`PacketRecord`]s in order of arrival.
 pub fn packets_file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.packets"))
 }
 
-/// The first bytes of the frames of link `name` of a run that writes to `dir`: [`HEADER_BYTES`] of each, zeros
-/// behind its end, in the order of [`packets_file`].
+/// The first bytes of the frames of link `name` in a run that writes to `dir`: [`HEADER_BYTES`] of each,
+/// padded with zeros, in the order of [`packets_file`].
 pub fn headers_file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.headers"))
 }
 
-/// Reads a log. Fails if it cannot be read, ends within a record or holds a fate that there is not.
+/// Reads a log. Fails if it cannot be read, ends within a record or contains an unknown fate.
 pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
     let invalid = |error: String| {
         let message = format!("{}: {error}", path.display());
@@ -44,7 +44,7 @@ pub fn read_packets(path: &Path) -> io::Result<Vec<PacketRecord>> {
     packets.collect::<Result<_, _>>().map_err(|error| invalid(error.to_string()))
 }
 
-/// The packet path's end of a log of records of so many bytes.
+/// The packet path's end of a log with records of `BYTES` bytes.
 pub(super) struct Log<const BYTES: usize> {
     batch: Vec<u8>,
     full: SyncSender<Vec<u8>>,
@@ -63,7 +63,7 @@ impl<const BYTES: usize> Log<BYTES> {
             for mut batch in batches {
                 file.write_all(&batch)?;
                 batch.clear();
-                // Nobody takes buffers any more at the end.
+                // At the end, the packet path no longer takes buffers back.
                 let _ = give_back.try_send(batch);
             }
             Ok(())
@@ -77,14 +77,14 @@ impl<const BYTES: usize> Log<BYTES> {
         if self.batch.len() >= BATCH_RECORDS * BYTES {
             let next = self.empty.try_recv().unwrap_or_else(|_| new_batch::<BYTES>());
             let batch = std::mem::replace(&mut self.batch, next);
-            // Full: the disk is too slow. Disconnected: it failed, and `finish` says why.
+            // Full: the disk is too slow. Disconnected: the disk failed, and `finish` returns its error.
             if self.full.try_send(batch).is_err() {
                 self.lost += BATCH_RECORDS as u64;
             }
         }
     }
 
-    /// Writes what is left; returns the number of records that are missing.
+    /// Writes the remaining records; returns the number of missing ones.
     pub fn finish(mut self) -> io::Result<u64> {
         let records = (self.batch.len() / BYTES) as u64;
         if self.full.send(self.batch).is_err() {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_fails_is_an_error_at_the_end_and_no_wait_before() {
-        // Every write to it fails with ENOSPC (full(4)).
+        // Every write to this device fails with ENOSPC (full(4)).
         let mut log = Log::create(Path::new("/dev/full")).unwrap();
         for _ in 0..10 * BATCH_RECORDS {
             log.push(&PacketRecord::default().to_bytes());

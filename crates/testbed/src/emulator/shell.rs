@@ -4,10 +4,10 @@
 //!  namespace of the command                                   namespace of the caller
 //!  eth0 100.64.N.2 ══ left0  emulator (a thread of ours)  right0 ══ forebay-link-N 100.64.N.1
 //! ```
-//! The command's only way out is the emulated link to the caller's namespace, whose address is its
-//! default route; it finds that address in `FOREBAY_LINK_OUTSIDE`. What the caller's loopback
-//! serves stays out of reach. Beyond the caller the world is reachable only if the caller forwards
-//! and translates addresses (`ip_forward`, masquerading), which is left alone here.
+//! The command's only way out is the emulated link to the caller's namespace. The caller's address
+//! is its default route, and `FOREBAY_LINK_OUTSIDE` contains it. Services on the caller's loopback
+//! stay out of reach. The command reaches the outside world only if the caller forwards and
+//! translates addresses (`ip_forward`, masquerading), which this code does not change.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,35 +24,35 @@ use nix::unistd::{geteuid, pipe};
 use super::{DevicePair, Emulator, EmulatorError, EmulatorSpec};
 use crate::namespace::Namespace;
 use crate::orders::Order;
-use crate::scenario::LinkSpec;
 use forebay_core::record::LinkRecord;
 use forebay_host::{clock, offload};
+use forebay_scenario::Link;
 
-/// Keeps two callers from taking the same addresses.
+/// Prevents two callers from taking the same addresses.
 const LOCK_FILE: &str = "/run/forebay-link.lock";
 
-/// How often the command and the emulator are looked after.
+/// Interval of the checks of command and emulator.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The links that a command is put behind.
+/// Links between a command and the caller.
 #[derive(Clone, Debug)]
 pub struct ShellSpec {
     /// Seed of loss, reordering and queues.
     pub seed: u64,
     /// From the command to the caller's namespace.
-    pub forward: LinkSpec,
+    pub forward: Link,
     /// The link back.
-    pub reverse: LinkSpec,
+    pub reverse: Link,
     /// An existing directory for the truth log, see [`EmulatorSpec::out`].
     pub out: Option<PathBuf>,
 }
 
-/// What became of the command.
+/// Result of a command.
 #[derive(Debug)]
 pub struct ShellOutcome {
-    /// How it ended.
+    /// Exit status of the command.
     pub status: ExitStatus,
-    /// How long it ran.
+    /// Run time of the command.
     pub elapsed: Duration,
     /// The forward and the reverse link.
     pub links: [LinkRecord; 2],
@@ -70,9 +70,9 @@ pub enum ShellError {
     /// A tool failed.
     #[error("`{line}`: {message}")]
     Tool {
-        /// What was called.
+        /// The command line.
         line: String,
-        /// What it said.
+        /// Output of the tool.
         message: String,
     },
     /// The command could not be started.
@@ -80,24 +80,24 @@ pub enum ShellError {
     Start {
         /// Name of the program.
         program: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The emulator.
+    /// The emulator failed.
     #[error(transparent)]
     Emulator(#[from] EmulatorError),
     /// A system call failed.
     #[error("{operation}: {source}")]
     Os {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
 impl ShellError {
-    /// Whether the caller asked for something impossible, as opposed to a failure.
+    /// Whether the request was impossible, as opposed to a failure.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::NotRoot | Self::Start { .. } => true,
@@ -107,7 +107,7 @@ impl ShellError {
     }
 }
 
-/// Runs `command` behind the links and waits for its end. It dies with the calling thread.
+/// Runs `command` behind the links and waits for its end. The command dies with the calling thread.
 pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome, ShellError> {
     if !geteuid().is_root() {
         return Err(ShellError::NotRoot);
@@ -142,7 +142,8 @@ pub fn run_behind(spec: &ShellSpec, mut command: Command) -> Result<ShellOutcome
     let start_error = |source| ShellError::Start { program, source };
     inside.host(&mut command).map_err(os("entering a namespace"))?;
     let mut child = command.spawn().map_err(start_error)?;
-    // The command gets the terminal's ^C itself; this program stays for the summary.
+    // The command receives the terminal's ^C itself; this program continues in order to print the
+    // summary.
     outlive_interrupt();
     let status = loop {
         if let Some(status) = child.try_wait().map_err(os("waiting for the command"))? {
@@ -186,14 +187,14 @@ impl Cable {
                 tool(namespace, &line)?;
                 tool(namespace, "ip link set dev lo up")?;
             }
-            // A frame must leave complete: nobody behind the emulator computes a checksum.
+            // A frame must leave complete: no device behind the emulator computes a checksum.
             within(namespace, || offload::disable_all(device).map_err(io::Error::other))
                 .map_err(os("switching offloads off"))?;
             quiet_ipv6(namespace, device)?;
             let address = cable.address(end);
             tool(namespace, &format!("ip address add {address}/30 dev {device}"))?;
             tool(namespace, &format!("ip link set dev {device} up"))?;
-            // Fixed neighbours, so that no address resolution is lost or waits on the link.
+            // Fixed neighbours: no address resolution is lost or waits on the link.
             let (other, mac) = (cable.address(3 - end), cable.mac(3 - end));
             tool(
                 namespace,
@@ -222,7 +223,7 @@ impl Cable {
         self.address(2)
     }
 
-    /// Locally administered, readable in a capture.
+    /// A locally administered address, readable in a capture.
     fn mac(&self, end: u8) -> String {
         format!("02:00:64:40:{:02x}:{end:02x}", self.number)
     }
@@ -234,12 +235,12 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        // Gone with the emulator's namespace otherwise; this is only sooner.
+        // The device would also vanish with the emulator's namespace; this is only sooner.
         let _ = tool(None, &format!("ip link delete {}", self.device()));
     }
 }
 
-/// The first 100.64.N.0/24 (shared address space, RFC 6598) of which no address is in use here.
+/// The first 100.64.N.0/24 (shared address space, RFC 6598) without an address in use here.
 fn free_network() -> Result<u8, ShellError> {
     let interfaces = getifaddrs().map_err(|errno| os("listing addresses")(errno.into()))?;
     let used: Vec<Ipv4Addr> = interfaces
@@ -250,18 +251,18 @@ fn free_network() -> Result<u8, ShellError> {
         .ok_or(ShellError::NoAddress)
 }
 
-/// No neighbour discovery or router solicitation over the link.
+/// Disables neighbour discovery and router solicitation over the link.
 fn quiet_ipv6(namespace: Option<&Namespace>, device: &str) -> Result<(), ShellError> {
     let path = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
     let write = || match std::fs::write(Path::new(&path), "1") {
-        // A kernel without IPv6 is quiet already.
+        // A kernel without IPv6 sends none anyway.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     };
     within(namespace, write).map_err(os("switching IPv6 off"))
 }
 
-/// Does `work` in `namespace` or here.
+/// Runs `work` in `namespace` or here.
 fn within<T: Send>(
     namespace: Option<&Namespace>,
     work: impl FnOnce() -> io::Result<T> + Send,

@@ -7,13 +7,15 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use forebay_core::link::{AtEnd, PathTrace, Replay, Service};
 use forebay_core::spec::{Spec, Value};
+use forebay_core::units::{Rate, Ratio};
+use forebay_scenario::Change;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::unistd::pipe;
 
 use super::*;
 use crate::namespace::Namespace;
-use crate::scenario::LinkChange;
 use forebay_core::record::{Fate, PacketRecord};
 use forebay_host::{clock, offload};
 
@@ -28,8 +30,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, with a note, without root.
-    fn new(pairs: usize, forward: LinkSpec, reverse: LinkSpec) -> Option<Self> {
+    /// Returns `None`, and prints a note, without root.
+    fn new(pairs: usize, forward: Link, reverse: Link) -> Option<Self> {
         if forebay_skips::skip_without(forebay_skips::Need::Root) {
             return None;
         }
@@ -45,6 +47,7 @@ impl Bench {
             })
             .collect();
         let out = Some(dir.path().to_path_buf());
+        let reverse = Link { name: "reverse".into(), ..reverse };
         let (cpu, routed, keeps_headers, own) = (None, false, false, Vec::new());
         let spec =
             EmulatorSpec { seed: 1, pairs, forward, reverse, own, out, keeps_headers, cpu, routed };
@@ -80,7 +83,8 @@ impl Bench {
         hosts
     }
 
-    /// Starts the run now and returns when that was. The order comes before all later packets.
+    /// Starts the run now and returns its start. The emulator reads the order before all later
+    /// packets.
     fn start(&mut self) -> u64 {
         let now = clock::now().as_nanos();
         writeln!(self.orders.as_mut().unwrap(), "start {now}").unwrap();
@@ -95,7 +99,7 @@ impl Bench {
         now
     }
 
-    /// Ends the run: records of the links and of their packets.
+    /// Ends the run; returns the records of the links and their packets.
     fn finish(mut self) -> [(LinkRecord, Vec<PacketRecord>); 2] {
         self.orders = None;
         let links = self.emulator.take().unwrap().join().unwrap();
@@ -112,7 +116,7 @@ impl Bench {
         })
     }
 
-    /// Sends `bytes` over TCP from left to right; returns when the last byte was read.
+    /// Sends `bytes` over TCP from left to right; returns the time until the last byte was read.
     fn transfer(&self, pair: usize, bytes: usize) -> Duration {
         let [left, right] = &self.hosts[pair];
         let listener = right.within(|| TcpListener::bind(("0.0.0.0", 7000))).unwrap();
@@ -131,11 +135,11 @@ impl Bench {
         started.elapsed()
     }
 
-    /// Round trips of UDP datagrams, one after the other. What was sent from the left before has
-    /// then come to the emulator.
+    /// Round trips of UDP datagrams, one after the other. Earlier packets from the left have then
+    /// reached the emulator.
     fn ping(&self, pair: usize, count: usize) -> Vec<Duration> {
         let [left, right] = &self.hosts[pair];
-        // Not one port for all: a child that another test starts may hold a closed socket.
+        // Each call has its own port: a child that another test starts may hold a closed socket.
         let echo = right.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
         let port = echo.local_addr().unwrap().port();
         let client = left.within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
@@ -163,11 +167,12 @@ impl Bench {
     }
 }
 
-/// Payload of most datagrams here, and the frame that carries it.
+/// Payload of most datagrams here, and the frame that carries it (bytes).
 const DATAGRAM_BYTES: usize = 40;
 const FRAME_BYTES: u32 = 14 + 20 + 8 + DATAGRAM_BYTES as u32;
 
-/// A socket with a timeout may fail with EINTR instead of being restarted (signal(7)).
+/// Repeats a call after EINTR: the kernel does not restart one on a socket with a timeout
+/// (signal(7)).
 fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> T {
     loop {
         match receive() {
@@ -190,20 +195,11 @@ fn tool(namespace: &Namespace, line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> LinkSpec {
-    LinkSpec {
-        rate_bps: rate_mbit.map(|mbit| mbit * 1_000_000),
-        trace: None,
-        delay_ns: delay_ms * 1_000_000,
-        jitter_ns: 0,
-        batch_ns: 0,
-        loss: 0.0,
-        message_loss: 0.0,
-        reorder: 0.0,
-        reorder_packets: 0,
-        qdisc: Spec::named("fifo").with("limit", Value::Text(limit.into())),
-        changes: Vec::new(),
-    }
+fn link(rate_mbit: Option<u64>, delay_ms: u64, limit: &str) -> Link {
+    let rate = rate_mbit.map(Rate::from_mbit_per_sec);
+    let qdisc = Spec::named("fifo").with("limit", Value::Text(limit.into()));
+    let delay = Duration::from_millis(delay_ms);
+    Link::new("forward", rate.map_or(Service::Unlimited, Service::Rate), delay, qdisc)
 }
 
 #[test]
@@ -212,7 +208,7 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
         return;
     };
     let start = bench.start();
-    // Never faster than 2 s at 20 Mbit/s; how much slower is the machine's affair.
+    // At 20 Mbit/s it takes at least 2 s; how much longer depends on the machine.
     assert!(bench.transfer(0, 5_000_000) >= Duration::from_secs(2));
     let [(forward, packets), (reverse, acks)] = bench.finish();
     for (packets, delay_ns) in [(&packets, 10_000_000), (&acks, 15_000_000)] {
@@ -230,8 +226,8 @@ fn tcp_gets_the_rate_and_every_packet_the_delay() {
     assert_samples_from(start, &forward, &packets);
 }
 
-/// Each packet of a FIFO at `mbit` takes its own time on the wire, from its arrival or from the
-/// departure before it, and what the record says of the rate follows.
+/// Asserts that each packet of a FIFO at `mbit` takes its own time on the wire, from its arrival or
+/// from the departure before it. The record's rate must follow from these times.
 fn assert_departures_at(mbit: u64, link: &LinkRecord, packets: &[PacketRecord]) {
     let delivered = packets.iter().filter(|packet| packet.fate == Fate::Delivered);
     let mut last: Option<&PacketRecord> = None;
@@ -259,19 +255,20 @@ fn assert_departures_at(mbit: u64, link: &LinkRecord, packets: &[PacketRecord]) 
     assert!((link.rate_achieved - achieved).abs() < 1e-9, "{} {achieved}", link.rate_achieved);
 }
 
-/// The queue is sampled every 10 ms from `start_ns` on, each sample as the log has it.
+/// Asserts that the queue is sampled every 10 ms from `start_ns` on, and that each sample agrees
+/// with the log.
 fn assert_samples_from(start_ns: u64, link: &LinkRecord, packets: &[PacketRecord]) {
     let samples = &link.queue;
     assert_eq!(samples[0].at_ns, start_ns);
     assert!(samples.windows(2).all(|pair| pair[1].at_ns - pair[0].at_ns == 10_000_000));
-    // The log does not know when a packet departed that was still inside at the end.
+    // For a packet inside at the end, the log does not know the departure.
     let inside = packets.iter().find(|packet| packet.fate == Fate::Inside);
     let known_ns = inside.map_or(u64::MAX, |packet| packet.arrived_ns);
     for sample in samples.iter().filter(|sample| sample.at_ns <= known_ns) {
         let at_ns = sample.at_ns;
         let waits =
             |packet: &&PacketRecord| packet.arrived_ns < at_ns && at_ns < packet.departed_ns;
-        // The packet that is being sent is in the log and no longer in the queue.
+        // The packet being sent is in the log and no longer in the queue.
         let waiting = packets.iter().filter(waits).count() as u64;
         assert_eq!(sample.packets, waiting.saturating_sub(1), "{at_ns}");
     }
@@ -283,7 +280,7 @@ fn the_round_trip_is_the_sum_of_both_delays() {
         return;
     };
     for pair in 0..2 {
-        // The first one waits for the neighbour's address too.
+        // The first one also waits for the neighbour's address.
         let round_trips = bench.ping(pair, 20);
         let fastest = round_trips.iter().min().unwrap();
         assert!(*fastest >= Duration::from_millis(50), "{fastest:?}");
@@ -299,27 +296,28 @@ fn the_round_trip_is_the_sum_of_both_delays() {
 
 #[test]
 fn changes_take_place_at_their_times_after_the_start() {
-    let change = |at_ms: u64, delay_ms: Option<u64>, loss| LinkChange {
-        at_ns: at_ms * 1_000_000,
-        delay_ns: delay_ms.map(|ms| ms * 1_000_000),
+    let change = |at_ms, delay_ms: Option<u64>, loss| Change {
+        at: Duration::from_millis(at_ms),
+        delay: delay_ms.map(Duration::from_millis),
         loss,
-        ..LinkChange::default()
+        ..Change::default()
     };
     let mut forward = link(Some(96), 5, "100p");
-    let changes = [(0, Some(60), None), (200, None, Some(1.0)), (1_200, None, Some(0.0))];
+    let changes =
+        [(0, Some(60), None), (200, None, Some(Ratio::ONE)), (1_200, None, Some(Ratio::ZERO))];
     forward.changes = changes.map(|(at, delay, loss)| change(at, delay, loss)).into();
     let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
     bench.ping(0, 10);
     let start = bench.start();
     let client = bench.hosts[0][0].within(|| UdpSocket::bind(("0.0.0.0", 0))).unwrap();
     while clock::now().as_nanos() < start + 1_300_000_000 {
-        // To nobody.
+        // No program listens there.
         client.send_to(&[7; DATAGRAM_BYTES], "10.9.0.2:9").unwrap();
         std::thread::sleep(Duration::from_millis(5));
     }
     bench.ping(0, 1);
     let [(forward, mut packets), _] = bench.finish();
-    // None of the kernel's own.
+    // Drops the kernel's own packets.
     packets.retain(|packet| packet.bytes == FRAME_BYTES);
     assert!(forward.drops_loss > 0);
     for packet in &packets {
@@ -337,8 +335,32 @@ fn changes_take_place_at_their_times_after_the_start() {
 }
 
 #[test]
+fn ping_sees_the_delay_of_a_trace() {
+    let text = "time_s,delay_ms,loss\n0,20,0\n1,120,0\n60,,\n";
+    let trace = PathTrace::parse("t", text).unwrap().into();
+    let forward =
+        Link { traces: vec![Replay { trace, at_end: AtEnd::Repeat }], ..link(Some(96), 1, "100p") };
+    let Some(mut bench) = Bench::new(1, forward, link(None, 5, "100p")) else { return };
+    bench.ping(0, 2);
+    let start = bench.start();
+    while clock::now().as_nanos() < start + 1_500_000_000 {
+        bench.ping(0, 1);
+    }
+    let [(_, packets), _] = bench.finish();
+    let delay_ms = |packet: &PacketRecord| (packet.released_ns - packet.departed_ns) / 1_000_000;
+    let fastest = |from_ms: u64, to_ms: u64| {
+        let range = start + from_ms * 1_000_000..start + to_ms * 1_000_000;
+        let delivered = packets.iter().filter(|it| it.fate == Fate::Delivered);
+        let among = delivered.filter(|it| range.contains(&it.departed_ns));
+        among.map(delay_ms).min().unwrap()
+    };
+    let [before, after] = [fastest(0, 1_000), fastest(1_000, 1_500)];
+    assert!((20..120).contains(&before) && after >= 120, "{before} {after}");
+}
+
+#[test]
 fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
-    let forward = LinkSpec { message_loss: 0.5, ..link(Some(96), 1, "1000p") };
+    let forward = Link { message_loss: Ratio::new(0.5).unwrap(), ..link(Some(96), 1, "1000p") };
     let Some(mut bench) = Bench::new(1, forward, link(None, 0, "100p")) else { return };
     bench.start();
     bench.ping(0, 1);
@@ -356,7 +378,7 @@ fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
     let sent = packets.iter().filter(|packet| packet.bytes == 142).count();
     assert_eq!(sent, 600);
     let lost = packets.iter().filter(|packet| packet.fate == Fate::Lost);
-    // Of 300 to 400 messages; 5 sigma are 50.
+    // Out of 300 to 400 messages; 5 sigma are 50.
     let lost = lost.inspect(|packet| assert_eq!(packet.bytes, 142)).count();
     assert!((100..=250).contains(&lost), "{lost} lost");
     assert_eq!((forward.drops_loss, reverse.drops_loss), (lost as u64, 0));
@@ -365,7 +387,7 @@ fn messages_of_the_boxes_can_be_lost_and_nothing_else_is() {
 #[test]
 fn bad_links_are_refused_by_name() {
     let good = || link(Some(96), 10, "10p");
-    let open = |forward: LinkSpec| {
+    let open = |forward: Link| {
         let pairs =
             vec![DevicePair { left: "nowhere".into(), right: "nowhere".into(), beside: None }];
         let (reverse, out) = (good(), None);
@@ -374,19 +396,10 @@ fn bad_links_are_refused_by_name() {
             EmulatorSpec { seed: 1, pairs, forward, reverse, own, out, keeps_headers, cpu, routed };
         Emulator::open(&spec).err().expect("refused")
     };
-    let dir = tempfile::tempdir().unwrap();
-    let trace = dir.path().join("bad.trace");
-    std::fs::write(&trace, "1\n0\n").unwrap();
+    let change = |ms| Change { at: Duration::from_millis(ms), ..Change::default() };
     let cases = [
-        (LinkSpec { loss: 1.5, ..good() }, "forward: loss = 1.5: allowed is a share from 0 to 1"),
-        (LinkSpec { message_loss: -0.1, ..good() }, "forward: message_loss = -0.1: allowed is"),
-        (LinkSpec { trace: Some(trace.clone()), ..good() }, "rate = 96Mbit/s: allowed is either"),
-        (
-            LinkSpec { trace: Some(trace), rate_bps: None, ..good() },
-            "bad.trace:2:1: \"0\": allowed",
-        ),
-        (LinkSpec { qdisc: Spec::named("cake"), ..good() }, "forward: qdisc.kind = cake: allowed"),
-        (LinkSpec { trace: Some("/none".into()), rate_bps: None, ..good() }, "forward: /none: No"),
+        (Link { qdisc: Spec::named("cake"), ..good() }, "forward: qdisc.kind = cake: allowed"),
+        (Link { changes: vec![change(2), change(1)], ..good() }, "forward: at = 1ms: allowed"),
     ];
     for (forward, expected) in cases {
         let error = open(forward);

@@ -1,4 +1,4 @@
-//! What really happened on a link: one record per packet, lateness, rate, the queue over time.
+//! The true events on a link: one record per packet, lateness, rate, and the queue over time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,21 +15,21 @@ use super::link::{Arrival, Cause, Counters};
 use super::log::{HEADER_BYTES, Log, headers_file, packets_file};
 use forebay_host::lateness::Lateness;
 
-/// Distance of the samples of the queue.
+/// Sampling interval of the queue.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// Shortest stretch with a backlog that says something of the rate: 1 % of it is the lateness that a packet may have.
-/// Short stretches begin on time and end late, whatever the rate, and a bundle that keeps the queue short has many.
+/// Shortest backlogged stretch that counts for the rate: the tolerated lateness of a packet is 1 % of it.
+/// Short stretches begin on time and end late, whatever the rate, and a bundle with a short queue has many.
 const STRETCH_MIN: Duration = Duration::from_millis(500);
 
-/// The truth about one link.
+/// The true record of one link.
 pub(super) struct Truth {
     log: Option<Log<{ PacketRecord::BYTES }>>,
     headers: Option<Log<HEADER_BYTES>>,
-    /// Packets inside the link and those that wait for an earlier one, by number from `first`.
+    /// Packets inside the link, and finished ones that wait for an earlier one, by number from `first`.
     pending: VecDeque<Pending>,
     first: u64,
-    /// Released since the last stamp.
+    /// Packets released since the last stamp.
     released: Vec<Released>,
     next_sample: Option<Timestamp>,
     lateness: Lateness,
@@ -40,9 +40,9 @@ pub(super) struct Truth {
 
 struct Pending {
     record: PacketRecord,
-    /// The first bytes of the frame, where they are kept.
+    /// The first bytes of the frame, if headers are kept.
     header: Option<Box<[u8; HEADER_BYTES]>>,
-    /// The packet came with a mark.
+    /// The packet arrived with a mark.
     came_marked: bool,
     settled: bool,
 }
@@ -62,8 +62,8 @@ pub(super) struct Released {
 }
 
 impl Truth {
-    /// The truth about the link `name`, with its packets in its [`packets_file`] if `dir` is given, and where
-    /// `keeps_headers` their first bytes in its [`headers_file`].
+    /// A record of the link `name`. With `dir`, its packets go to its [`packets_file`]; with `keeps_headers`,
+    /// their first bytes also go to its [`headers_file`].
     pub fn new(name: &str, dir: Option<&Path>, keeps_headers: bool) -> io::Result<Self> {
         let log = dir.map(|dir| Log::create(&packets_file(dir, name))).transpose()?;
         let headers = dir.filter(|_| keeps_headers).map(|dir| headers_file(dir, name));
@@ -88,18 +88,18 @@ impl Truth {
         }
     }
 
-    /// When the next sample of the queue up to `now` is to be taken.
+    /// Time of the next sample of the queue, if it is due by `now`.
     pub fn sample_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.next_sample.filter(|at| *at <= now)
     }
 
-    /// The sample asked for by [`Truth::sample_due`].
+    /// Takes the sample that [`Truth::sample_due`] requested.
     pub fn sample(&mut self, at: Timestamp, queue: Backlog) {
         self.record.queue.push(QueueSample::of(at, queue));
         self.next_sample = Some(at + SAMPLE_EVERY);
     }
 
-    /// A packet is about to be offered to the link.
+    /// Notes a packet that is about to be offered to the link.
     pub fn arriving(&mut self, now: Timestamp, frame: &Frame) {
         if self.log.is_none() {
             return;
@@ -117,7 +117,7 @@ impl Truth {
         self.pending.push_back(Pending { record, header, came_marked, settled: false });
     }
 
-    /// A packet was offered.
+    /// Notes that a packet was offered.
     pub fn arrived(&mut self, arrival: Arrival) {
         if let Some(pending) = self.pending_at(arrival.number) {
             let packets = arrival.queue.packets;
@@ -126,27 +126,27 @@ impl Truth {
         self.write_settled();
     }
 
-    /// The link gave up a packet.
+    /// Notes that the link gave up a packet.
     pub fn gave_up(&mut self, number: u64, cause: Cause) {
         let fate = match cause {
             Cause::Lost => Fate::Lost,
             Cause::Queue(_) => Fate::QueueDrop,
         };
-        // Written by the next call of `arrived` or `stamp`: this packet may just be arriving.
+        // The next call of `arrived` or `stamp` writes it: this packet may just be arriving.
         self.settle(number, fate, |_| {});
     }
 
-    /// A packet came before the link but could not be taken in.
+    /// Notes that a packet arrived but found no room before the link.
     pub fn turned_away(&mut self) {
         self.record.drops_ring += 1;
     }
 
-    /// A packet was handed to its port.
+    /// Notes a packet that was handed to its port.
     pub fn released(&mut self, released: Released) {
         self.released.push(released);
     }
 
-    /// What was handed to ports since the last call was on its way at `now`.
+    /// Stamps the packets handed to ports since the last call with `now`.
     pub fn stamp(&mut self, now: Timestamp) {
         for index in 0..self.released.len() {
             let Released { number, bytes, arrived, departed, due, backlogged, marked, sent } =
@@ -172,7 +172,7 @@ impl Truth {
         self.write_settled();
     }
 
-    /// The record of the link. `counters` are the link's own, `ring_drops` those of the ports that
+    /// The record of the link. `counters` are the link's own; `ring_drops` counts drops of the ports that
     /// feed it. Fails if the log could not be written.
     pub fn finish(mut self, counters: Counters, ring_drops: u64) -> io::Result<LinkRecord> {
         for pending in std::mem::take(&mut self.pending) {
@@ -213,7 +213,7 @@ impl Truth {
         }
     }
 
-    /// Writes records in order of arrival, up to the first packet that is still inside.
+    /// Writes records in order of arrival, up to the first packet still inside.
     fn write_settled(&mut self) {
         while let Some(pending) = self.pending.pop_front_if(|pending| pending.settled) {
             self.write(&pending);
@@ -231,7 +231,7 @@ impl Truth {
     }
 }
 
-/// The first bytes of a frame, with zeros behind its end.
+/// The first bytes of a frame, padded with zeros.
 fn first_bytes(frame: &[u8]) -> Box<[u8; HEADER_BYTES]> {
     let mut bytes = Box::new([0; HEADER_BYTES]);
     let kept = frame.len().min(HEADER_BYTES);
@@ -239,9 +239,9 @@ fn first_bytes(frame: &[u8]) -> Box<[u8; HEADER_BYTES]> {
     bytes
 }
 
-/// Achieved over configured rate of a backlogged link: from the first packet of a stretch with a backlog to its last, the
-/// time that it should have taken is that between their virtual departures; the time that it took differs by the
-/// change of their lateness.
+/// Achieved rate of a backlogged link as a ratio to the configured rate. The expected time of a backlogged
+/// stretch is the difference of the virtual departures of its first and last packet. The actual time differs
+/// from it by the change of their lateness.
 #[derive(Clone, Default)]
 struct AchievedRate {
     backlogged_ns: u64,
@@ -253,7 +253,7 @@ struct AchievedRate {
 
 impl AchievedRate {
     fn add(&mut self, departed: Timestamp, late: Duration, backlogged: bool) {
-        // Not after a reordered packet, whose predecessor left elsewhere.
+        // A reordered packet ends the stretch, since its predecessor left elsewhere.
         let goes_on = |last: &(Timestamp, Duration)| backlogged && departed >= last.0;
         match &mut self.stretch {
             Some([_, last]) if goes_on(last) => {
@@ -346,7 +346,7 @@ mod tests {
         };
         assert_eq!(late(|_| 5_000), 1.0, "late but on time after each other");
         assert!((late(|n| 250 * n) - 0.8).abs() < 1e-9);
-        // Each first packet is on time and each later one late: that is lateness, not a slower link.
+        // Each first packet is on time and each later one late. This is lateness, not a slower link.
         let mut short = AchievedRate::default();
         (0..1000).for_each(|n| short.add(ms(n), Duration::from_millis(n % 5), n % 5 > 0));
         assert_eq!((short.achieved(), short.backlogged_ns), (1.0, 800_000_000));

@@ -1,4 +1,4 @@
-//! The bare forwarder, a role of the testbed: from one AF_XDP socket into another, and nothing else.
+//! The bare forwarder, a role of the testbed: it only copies from one AF_XDP socket into another.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders::{self, Heard, Orders};
 
-/// Frames in a row, as many as a sendbox takes.
+/// Frames per batch, as many as a sendbox takes.
 const BATCH: usize = 64;
 
-/// Between which devices, in the namespace in which the forwarder runs.
+/// Devices of a forwarder, in the namespace in which it runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ForwarderSpec {
-    /// All frames that come in here ...
+    /// All frames received here ...
     pub from: String,
     /// ... leave here.
     pub to: String,
@@ -34,7 +34,7 @@ pub enum ForwarderError {
 
 /// Forwards until stdin ends.
 pub fn run(spec: &ForwarderSpec) -> Result<(), ForwarderError> {
-    // As a sendbox does: who has the processor decides about latency.
+    // Like a sendbox: latency depends on which program has the processor.
     go_realtime();
     let mut from = open_all(&spec.from, Direction::Receive)?;
     let mut to = XdpPort::open(&spec.to, Direction::Transmit)?;
@@ -42,7 +42,7 @@ pub fn run(spec: &ForwarderSpec) -> Result<(), ForwarderError> {
     orders::tell("ready");
     loop {
         let taken = from.receive(BATCH, &mut |frame, _| {
-            // What finds no room is lost, as at any port.
+            // A frame that finds no room is lost, as at any port.
             let _ = to.send(frame) || to.flush().is_ok() && to.send(frame);
         })?;
         to.flush()?;

@@ -1,13 +1,13 @@
-//! What it costs to carry packets: a sendbox beside a bare forwarder and a plain bridge.
+//! Cost of carrying packets: a sendbox compared with a bare forwarder and a plain bridge.
 //!
 //! ```text
 //!  hosts              box                                         far side
 //!  eth0 ───────────── lan   bridge | forwarder | sendbox   wan ── eth0, receivebox
 //!  frames, echoes                                                 counted, echoed
 //! ```
-//! The forwarder copies each frame from one AF_XDP socket into another and does nothing else: what a datapath in user
-//! space costs on this machine at the least. The three take turns, block by block, so that what the machine does
-//! meanwhile meets all of them. What returns goes over the bridge in every arm.
+//! The forwarder copies each frame from one AF_XDP socket into another and does nothing else. Its cost is the
+//! least that a datapath in user space has on this machine. The three arms take turns, block by block, so
+//! that other activity of the machine affects all of them. Returning frames cross the bridge in every arm.
 
 pub mod forwarder;
 mod scene;
@@ -28,10 +28,10 @@ use crate::program::Program;
 use scene::Scene;
 use source::{Delivered, Source};
 
-/// Who carries the packets from `lan` to `wan`.
+/// Carries the packets from `lan` to `wan`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arm {
+pub enum ForwardingArm {
     /// The kernel's bridge.
     Bridge,
     /// The bare forwarder.
@@ -40,46 +40,48 @@ pub enum Arm {
     Sendbox,
 }
 
-/// What is measured.
+/// Options of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How often each arm has its turn, 1 or more.
+    /// Turns of each arm, 1 or more.
     pub rounds: u32,
-    /// Of each block of traffic.
+    /// Length of each block of traffic.
     pub duration: Duration,
     /// Echoes in a block.
     pub echoes: u32,
-    /// The sendbox has a thread for its receive queue, and what carries has all processors but the source's.
+    /// The sendbox has a thread for its receive queue, and the carrying process has all processors but the
+    /// source's.
     pub threads: bool,
 }
 
 /// A block of full load.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Load {
+pub struct ForwardingLoad {
     /// Bytes of a frame, without FCS.
     pub frame_bytes: usize,
-    /// Frames that arrived, a second.
+    /// Arrived frames a second.
     pub packets_per_s: f64,
     /// Frames that did not arrive.
     pub lost: u64,
-    /// CPU time of the carrying process for a frame that arrived (ns), with the packet work (softirq) in its context,
-    /// the delivery at the far side among it.
+    /// CPU time of the carrying process per arrived frame (ns). It includes packet work (softirq) in its
+    /// context, and so the delivery at the far side.
     pub cpu_ns: f64,
 }
 
 /// One turn of an arm.
 #[derive(Clone, Debug, Serialize)]
-pub struct Turn {
+pub struct ForwardingTurn {
     /// Counted from 0.
     pub round: u32,
-    /// Who carried.
-    pub arm: Arm,
-    /// With as many frames on the way as no ring loses, full frames and small ones; none of a bridge, which has no
-    /// process.
-    pub loads: Vec<Load>,
-    /// Frames of the bundle that the kernel carried past the sendbox, which then was not measured: 0. `None` of others.
+    /// Arm of this turn.
+    pub arm: ForwardingArm,
+    /// Results for full frames and small ones, with as many frames on the way as fit without loss. Empty for
+    /// a bridge, which has no process.
+    pub loads: Vec<ForwardingLoad>,
+    /// Frames of the bundle that the kernel carried past the sendbox. They are not measured, so it
+    /// must be 0. `None` for other arms.
     pub passed: Option<u64>,
-    /// Share of a processor that the process takes at 96 Mbit/s of full frames: the sendbox shapes and has a queue.
+    /// Processors in use by the process at 96 Mbit/s of full frames, when the sendbox shapes and has a queue.
     pub cores_at_96_mbit: Option<f64>,
     /// From sending a frame to its echo, without other traffic (ns), ascending.
     pub echoes_ns: Vec<u64>,
@@ -89,12 +91,12 @@ pub struct Turn {
 
 /// Full frames, and the size of an acknowledgement.
 const FRAME_BYTES: [usize; 2] = [1514, 66];
-/// A queue stands where more comes than leaves.
+/// More than [`SHAPED`], so that a queue builds up.
 const OFFERED: Rate = Rate::from_mbit_per_sec(100);
 const SHAPED: Rate = Rate::from_mbit_per_sec(96);
 
-/// Has all arms carry in turn; `told` is told of each turn as it ends. Namespaces and programs go with the calling
-/// thread, which keeps to one processor under SCHED_FIFO from now on, and files of the programs into `dir`.
+/// Runs all arms in turn; calls `told` after each turn. Namespaces and programs end with the calling thread,
+/// which from now on keeps to one processor under SCHED_FIFO. The programs write their files to `dir`.
 ///
 /// # Errors
 ///
@@ -103,22 +105,22 @@ pub fn measure(
     binary: &Path,
     dir: &Path,
     options: Options,
-    told: &mut dyn FnMut(&Turn),
-) -> Result<Vec<Turn>, TestbedError> {
+    told: &mut dyn FnMut(&ForwardingTurn),
+) -> Result<Vec<ForwardingTurn>, TestbedError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(TestbedError::NotRoot);
     }
     let _lock = lock::take(&mut |_| {})?;
     let processors = process::processors().map_err(TestbedError::Proc)?;
-    // Whatever else the machine does, packets come as they should.
+    // Other work of the machine must not delay packets.
     go_realtime();
-    // The source has the first one, what carries the last, or all others.
+    // The source has the first processor, the carrying process the last one or all except the first.
     let last = processors.len() - 1;
     let carriers = if options.threads { 1.min(last) } else { last };
     let scene = Scene::build(binary, dir, processors[0], &processors[carriers..], options.threads)?;
     let mut turns = Vec::new();
     for round in 0..options.rounds {
-        let mut arms = [Arm::Bridge, Arm::Forwarder, Arm::Sendbox];
+        let mut arms = [ForwardingArm::Bridge, ForwardingArm::Forwarder, ForwardingArm::Sendbox];
         if round % 2 == 1 {
             arms.reverse();
         }
@@ -132,8 +134,13 @@ pub fn measure(
     Ok(turns)
 }
 
-fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, TestbedError> {
-    let mut turn = Turn {
+fn turn(
+    scene: &Scene,
+    options: Options,
+    round: u32,
+    arm: ForwardingArm,
+) -> Result<ForwardingTurn, TestbedError> {
+    let mut turn = ForwardingTurn {
         round,
         arm,
         loads: Vec::new(),
@@ -143,9 +150,9 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
         load_average: 0.0,
     };
     let mut carrier = match arm {
-        Arm::Bridge => None,
-        Arm::Forwarder => Some(scene.forwarder()?),
-        Arm::Sendbox => Some(scene.sendbox(None)?),
+        ForwardingArm::Bridge => None,
+        ForwardingArm::Forwarder => Some(scene.forwarder()?),
+        ForwardingArm::Sendbox => Some(scene.sendbox(None)?),
     };
     turn.echoes_ns = source::echoes(scene, options.echoes)?;
     if let Some(carrier) = &mut carrier {
@@ -155,16 +162,16 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
             let Delivered { frames, lost, time } = delivered;
             let packets_per_s = frames as f64 / time.as_secs_f64();
             let cpu_ns = cpu_ns as f64 / frames.max(1) as f64;
-            turn.loads.push(Load { frame_bytes, packets_per_s, lost, cpu_ns });
+            turn.loads.push(ForwardingLoad { frame_bytes, packets_per_s, lost, cpu_ns });
         }
     }
-    if arm == Arm::Sendbox {
+    if arm == ForwardingArm::Sendbox {
         turn.passed = scene.passed();
         stop(arm, carrier.take())?;
         carrier = Some(scene.sendbox(Some(SHAPED))?);
     }
     if let Some(carrier) = &mut carrier {
-        let offered = if arm == Arm::Sendbox { OFFERED } else { SHAPED };
+        let offered = if arm == ForwardingArm::Sendbox { OFFERED } else { SHAPED };
         let mut source = Source::open(scene, FRAME_BYTES[0])?;
         let (delivered, cpu_ns) =
             with_cpu_time(carrier, || source.pace(offered, options.duration))?;
@@ -175,13 +182,13 @@ fn turn(scene: &Scene, options: Options, round: u32, arm: Arm) -> Result<Turn, T
     Ok(turn)
 }
 
-fn stop(arm: Arm, carrier: Option<Program>) -> Result<(), TestbedError> {
-    // A role ends with its stdin.
-    let signal = (arm == Arm::Sendbox).then_some(Signal::SIGTERM);
+fn stop(arm: ForwardingArm, carrier: Option<Program>) -> Result<(), TestbedError> {
+    // A role ends when its stdin ends.
+    let signal = (arm == ForwardingArm::Sendbox).then_some(Signal::SIGTERM);
     carrier.map_or(Ok(()), |mut carrier| carrier.stop(signal))
 }
 
-/// What `work` answers, and the CPU time of a program meanwhile (ns).
+/// Result of `work`, and the CPU time of a program meanwhile (ns).
 fn with_cpu_time<T>(
     program: &mut Program,
     work: impl FnOnce() -> Result<T, TestbedError>,

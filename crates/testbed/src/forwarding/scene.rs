@@ -19,27 +19,28 @@ use crate::program::Program;
 use crate::run::{READY_TIMEOUT, Starter};
 use crate::topology::{ip, plain, step};
 
-/// Addresses of 192.0.2.0/24, which is for documentation: source and destination of the frames, ...
+/// Addresses of 192.0.2.0/24, which is reserved for documentation: source and destination of the frames,
+/// ...
 pub(super) const SOURCE: [u8; 4] = [192, 0, 2, 1];
 pub(super) const DESTINATION: [u8; 4] = [192, 0, 2, 2];
-/// ... and of the boxes. The destination is no machine's: what would be to a box is in no bundle.
+/// ... and of the boxes. No machine has the destination: a packet to a box itself is in no bundle.
 const SENDBOX: &str = "192.0.2.3";
 const RECEIVEBOX: &str = "192.0.2.4";
 
-/// How long boxes may take to hear each other.
+/// Longest time until the boxes hear each other.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The namespaces, and the receivebox.
 pub(super) struct Scene<'a> {
     start: Starter<'a>,
-    /// Where frames come from.
+    /// Origin of the frames.
     pub hosts: Namespace,
     between: Namespace,
-    /// Where frames go.
+    /// Destination of the frames.
     pub far: Namespace,
     /// The processor of source and receivebox ...
     source: usize,
-    /// ... and those of what carries.
+    /// ... and the processors of the carrying process.
     carriers: Vec<usize>,
     /// The sendbox has a thread for its receive queue.
     threads: bool,
@@ -47,7 +48,7 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Builds all of it, and keeps the calling thread to the processor `source`.
+    /// Builds everything, and keeps the calling thread to the processor `source`.
     pub fn build(
         binary: &'a Path,
         dir: &'a Path,
@@ -132,7 +133,7 @@ impl<'a> Scene<'a> {
         Ok(sendbox)
     }
 
-    /// Frames of the bundle that the kernel has carried past the sendbox that runs.
+    /// Frames of the bundle that the kernel carried past the running sendbox.
     pub fn passed(&self) -> Option<u64> {
         const PAST: [&str; 3] = ["passed_stale", "passed_no_socket", "passed_long"];
         let status = self.sendbox_status()?;
@@ -148,7 +149,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What `start` starts has the other processors: a child keeps to what its parent does.
+    /// Runs `start` on the carriers' processors: a child inherits the processors of its parent.
     fn beside_source<T>(&self, start: impl FnOnce() -> T) -> T {
         process::try_keep_among(&self.carriers);
         let started = start();
@@ -156,7 +157,7 @@ impl<'a> Scene<'a> {
         started
     }
 
-    /// The counters of the far side's device, however often they are read.
+    /// The counters of the far side's device; the file can be read repeatedly.
     pub fn counters(&self) -> Result<File, TestbedError> {
         let open = || File::open("/proc/thread-self/net/dev");
         self.far.within(open).map_err(TestbedError::Proc)
@@ -172,7 +173,7 @@ fn hears_peer(status: &Status) -> bool {
     status.bundles.iter().all(|bundle| bundle.peer.state == "alive")
 }
 
-/// The file of a box whose bundle has all frames that are sent here.
+/// Configuration of a box whose bundle contains all frames sent here.
 fn config_text(role: &str, wan: &str, listen: &str, peer: &str, shaping: &str) -> String {
     let lan = if role == "sendbox" { "lan = \"lan\"\n" } else { "" };
     let [from, to] = [SOURCE, DESTINATION].map(std::net::Ipv4Addr::from);

@@ -1,4 +1,4 @@
-//! Frames into one end, and what comes out of the other.
+//! Sends frames into one end and counts the frames that leave the other.
 
 use std::fs::File;
 use std::io;
@@ -16,24 +16,24 @@ use crate::TestbedError;
 use crate::namespace::Namespace;
 use crate::topology::step;
 
-/// Frames on the way at the most: fewer than the 256 that a veth's ring holds (`VETH_RING_SIZE`), so that none is
-/// lost, and more than two batches of what carries.
+/// Most frames on the way. Fewer than the 256 that a veth's ring holds (`VETH_RING_SIZE`), so that none is
+/// lost, and more than two batches of the carrying process.
 const WINDOW: u64 = 192;
 /// Frames handed to the kernel at once, as many as it takes in one call (`TX_BATCH_SIZE`).
 const BATCH: u64 = 32;
-/// What has not arrived after this time is lost.
+/// A frame that has not arrived after this time is lost.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Frames that differ, used again and again: more than are on the way.
+/// Distinct frames, sent in rotation: more than are on the way.
 const FRAMES: usize = 1024;
 /// Flows among them.
 const FLOWS: usize = 16;
-/// Of a frame that is to be echoed; behind its UDP header stands its number.
+/// Bytes of an echo request; its number follows its UDP header.
 const ECHO_BYTES: usize = 100;
 const UDP_HEADER_AT: usize = 34;
 const NUMBER_AT: usize = 42;
 const ECHO_PORT: [u8; 2] = [0, 7];
 
-/// What arrived in a block.
+/// Frames that arrived in a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivered {
     pub frames: u64,
@@ -41,19 +41,19 @@ pub(super) struct Delivered {
     pub time: Duration,
 }
 
-/// Sends frames and counts what arrives.
+/// Sends frames and counts arrivals.
 pub(super) struct Source {
     port: XdpPort,
     frames: Vec<Vec<u8>>,
     counters: File,
     sent: u64,
     lost: u64,
-    /// The counter of what arrived, when the source was opened.
+    /// Count of arrived frames when the source was opened.
     before: u64,
 }
 
 impl Source {
-    /// Frames of this many bytes.
+    /// Opens a source of frames with this many bytes.
     pub fn open(scene: &Scene<'_>, frame_bytes: usize) -> Result<Self, TestbedError> {
         let open = || Ok(XdpPort::open("eth0", Direction::Transmit));
         let port = scene.hosts.within(open).map_err(step("enter", "hosts"))?.map_err(failed)?;
@@ -68,7 +68,7 @@ impl Source {
         self.run(duration, |_, on_the_way| WINDOW.saturating_sub(on_the_way).min(BATCH))
     }
 
-    /// Sends at a rate, one frame at a time, and no more than [`WINDOW`] on the way.
+    /// Sends at a rate, one frame at a time, with at most [`WINDOW`] on the way.
     pub fn pace(&mut self, rate: Rate, duration: Duration) -> Result<Delivered, TestbedError> {
         let frame_ns = self.frames[0].len() as f64 * 8e9 / rate.as_bits_per_sec() as f64;
         let mut due_ns = 0.0;
@@ -82,7 +82,7 @@ impl Source {
         })
     }
 
-    /// Sends as many as `wanted` says, of the time and the frames on the way, over and over.
+    /// Sends repeatedly; `wanted` gives the number of frames from the elapsed time and the frames on the way.
     fn run(
         &mut self,
         duration: Duration,
@@ -144,7 +144,7 @@ fn failed(error: PortError) -> TestbedError {
     TestbedError::Setup { action: "open a port", place: "eth0", source: io::Error::other(error) }
 }
 
-/// Sends back what is to be echoed.
+/// Answers echo requests.
 fn echo(port: &mut PacketPort, is_over: &AtomicBool) -> io::Result<()> {
     go_realtime();
     let mut answers = Vec::new();
@@ -158,7 +158,7 @@ fn echo(port: &mut PacketPort, is_over: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// A frame turned round, if it is one to be echoed.
+/// The echo of a frame, if it is an echo request.
 fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
     let is_asked = bytes.len() == ECHO_BYTES
         && bytes.get(30..34) == Some(&DESTINATION[..])
@@ -167,7 +167,7 @@ fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
         let mut back = bytes.to_vec();
         back[..6].copy_from_slice(&bytes[6..12]);
         back[6..12].copy_from_slice(&bytes[..6]);
-        // A sum stays the same whatever the order of its parts (RFC 1071).
+        // The order of the parts does not change a checksum (RFC 1071).
         back[26..30].copy_from_slice(&bytes[30..34]);
         back[30..34].copy_from_slice(&bytes[26..30]);
         back
@@ -175,7 +175,7 @@ fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn send_and_await(port: &mut PacketPort, count: u32) -> io::Result<Vec<u64>> {
-    /// Long enough for all to sleep again.
+    /// Long enough for all processes to sleep again.
     const SPACING: Duration = Duration::from_millis(2);
     let mut times = Vec::with_capacity(count as usize);
     for number in 0..count {
@@ -207,7 +207,8 @@ fn wait(port: &PacketPort, longest: Duration) -> io::Result<()> {
     }
 }
 
-/// A UDP datagram without a checksum of its own (RFC 768), of another identification and perhaps flow for each number.
+/// A UDP datagram without a UDP checksum (RFC 768). Each number gives another identification and perhaps
+/// another flow.
 fn frame(number: usize, len: usize) -> Vec<u8> {
     let mut frame = vec![0; len];
     frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);

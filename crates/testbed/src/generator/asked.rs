@@ -1,19 +1,19 @@
-//! What a client asks at scheduled times, and what became of each request.
+//! Requests that a client sends at scheduled times, and their records.
 
 use super::endpoint::Window;
 use super::meter::Meter;
 use super::requests::SIZE_BYTES_MAX;
+use super::workload::{Request, Workload};
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::scenario::{Request, Workload};
 use forebay_core::record::{FlowRecord, RequestRecord};
 
-/// The requests of one workload, asked or not.
+/// The requests of one workload, sent or not.
 pub(super) struct Asked {
     flow: usize,
     schedule: Vec<Request>,
-    /// Place of the request that is due next.
+    /// Place of the next request in the schedule.
     next: usize,
-    /// What became of those before it.
+    /// Records of the earlier requests.
     records: Vec<RequestRecord>,
     unfinished: usize,
     lateness_ns: Vec<u64>,
@@ -24,8 +24,8 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Nothing has been asked yet. Refuses a schedule that is out of order or names other connections than the
-    /// first `connections`.
+    /// A schedule with no request sent yet. Rejects a schedule that is out of order or names connections
+    /// beyond the first `connections`.
     pub fn new(
         workload: &Workload,
         site: &SiteEnd,
@@ -65,7 +65,7 @@ impl Asked {
         self.schedule[self.next]
     }
 
-    /// Begins the request that was due at `scheduled_ns`; gives its place in the schedule.
+    /// Begins the request that was due at `scheduled_ns`; returns its place in the schedule.
     pub fn take(&mut self, scheduled_ns: u64, queued_behind: bool) -> usize {
         let (index, request) = (self.next, self.due());
         self.next += 1;
@@ -88,7 +88,7 @@ impl Asked {
         self.schedule[index]
     }
 
-    /// Request `index` was sent at `now`; once the records are handed over nothing is noted.
+    /// Notes that request `index` was sent at `now`; does nothing once the records were handed over.
     pub fn sent(&mut self, index: usize, now: u64) {
         let Some(record) = self.records.get_mut(index) else { return };
         record.sent_ns = Some(now);
@@ -97,32 +97,34 @@ impl Asked {
         }
     }
 
-    /// So many bytes of answers were read.
+    /// Counts bytes of answers that were read.
     pub fn read(&mut self, now: u64, bytes: u64) {
         self.meter.add(now, bytes);
     }
 
-    /// The last byte of the answer to request `index` was read; once the records are handed over nothing is noted.
+    /// Notes that the last byte of the answer to request `index` was read; does nothing once the records were
+    /// handed over.
     pub fn finished(&mut self, index: usize, now: u64) {
         let Some(record) = self.records.get_mut(index) else { return };
         record.finished_ns = Some(now);
         self.unfinished -= 1;
     }
 
-    /// A connection failed: so many requests stay unfinished, and nobody waits for them.
+    /// Notes that a connection failed: this many requests stay unfinished, and the run does not wait for
+    /// them.
     pub fn give_up(&mut self, requests: usize) {
         self.failed = true;
         self.unfinished -= requests;
     }
 
-    /// All arrivals are over, and nothing is left to wait for.
+    /// Whether all arrivals are over and the run need not wait any longer.
     pub fn is_drained(&self, now: u64) -> bool {
         let asked = self.next == self.schedule.len();
         let finished = asked && self.unfinished == 0;
         now >= self.window.end_ns && (finished || now >= self.window.deadline_ns())
     }
 
-    /// Hands over what was seen.
+    /// Hands over the records.
     pub fn finish(&mut self, output: &mut HostsOutput) {
         output.requests.append(&mut self.records);
         output.lateness_ns.append(&mut self.lateness_ns);
@@ -160,23 +162,14 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::scenario::{Connections, Reading, WorkloadKind};
+    use crate::generator::tests::{requests, workload};
+    use forebay_core::traffic::Connections;
 
     #[test]
     fn what_was_handed_over_is_not_asked_again() {
         let request = |at_ns| Request { at_ns, size_bytes: 100, connection: 0 };
         let schedule = vec![request(5), request(7)];
-        let workload = Workload {
-            name: "web".into(),
-            cc: "reno".into(),
-            reversed: false,
-            start_ns: 0,
-            stop_ns: 9,
-            dscp: 0,
-            ttl: None,
-            reading: Reading::default(),
-            kind: WorkloadKind::Requests { connections: Connections::Each, schedule: Vec::new() },
-        };
+        let workload = workload(requests(Connections::Each));
         let window = Window { start_ns: 0, stop_ns: 9, end_ns: 9, drain_ns: 5 };
         let local = Ipv4Addr::LOCALHOST;
         let site =
@@ -196,7 +189,7 @@ mod tests {
         let finished = output.requests.iter().map(|request| request.finished_ns);
         assert_eq!(finished.collect::<Vec<_>>(), [None, Some(1020)]);
         assert_eq!((output.lateness_ns, asked.due_ns()), (vec![2, 2], None));
-        // What comes later than the records are handed over, as after a long outage, is nothing to them.
+        // Events after the handover, as after a long outage, have no effect on the records.
         asked.finished(0, 1030);
     }
 }

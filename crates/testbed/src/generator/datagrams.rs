@@ -1,4 +1,4 @@
-//! UDP: datagrams in open loop, and closed-loop pings.
+//! UDP: open-loop datagrams and closed-loop pings.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
 use super::reactor::{Key, Reactor};
 use super::sockets::{failed, udp};
+use super::workload::Workload;
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::scenario::{Timing, Workload};
 use forebay_core::record::FlowRecord;
+use forebay_core::traffic::Timing;
 use forebay_host::clock;
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP headers around a payload.
@@ -28,17 +29,17 @@ const FRAME_BYTES_MAX: u32 = 1514;
 /// Payload of a ping and of its answer (bytes).
 const PING_BYTES: usize = 40;
 
-/// A ping without an answer for so long is lost (ns): longer than any queue here, and a closed
-/// loop must go on.
+/// Time after which a ping without an answer counts as lost (ns). It is longer than any queue here,
+/// and a closed loop must continue.
 const PING_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// How long datagrams are awaited after the last one was due (ns), for the same reason.
+/// Time that datagrams are awaited after the last one was due (ns), for the same reason.
 const LINGER_NS: u64 = 1_000_000_000;
 
-/// What a [`Pacer`] follows; refuses what cannot be sent.
+/// The source that a [`Pacer`] follows; rejects figures that cannot be sent.
 pub(super) fn source(
     workload: &Workload,
-    rate_bps: u64,
+    rate: Rate,
     packet_bytes: u32,
     timing: Timing,
 ) -> Result<Source, GeneratorError> {
@@ -49,10 +50,9 @@ pub(super) fn source(
     if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&packet_bytes) {
         return wrong("packet_bytes", u64::from(packet_bytes), "42 to 1514");
     }
-    if rate_bps == 0 {
-        return wrong("rate_bps", rate_bps, "more than zero");
+    if rate == Rate::ZERO {
+        return wrong("rate", 0, "more than zero");
     }
-    let rate = Rate::from_bits_per_sec(rate_bps);
     let packet = ByteCount::new(u64::from(packet_bytes));
     if matches!(timing, Timing::OnOff { on: Duration::ZERO, .. }) {
         return wrong("on", 0, "more than zero");
@@ -60,8 +60,8 @@ pub(super) fn source(
     Ok(timing.source(rate, packet))
 }
 
-/// Writes `datagram` into the payload, as far as it has room. An application's datagrams differ, and
-/// where nothing but the IP identification does, a sendbox sees the same packets every 65,536.
+/// Writes `datagram` into the payload, as far as it has room. Datagrams of an application differ. If
+/// only the IP identification differed, a sendbox would see the same packets every 65,536.
 fn number(payload: &mut [u8], datagram: u64) {
     let len = payload.len().min(8);
     payload[..len].copy_from_slice(&datagram.to_le_bytes()[..len]);
@@ -73,7 +73,7 @@ pub(super) struct Pacer {
     socket: Socket,
     payload: Vec<u8>,
     times: SendTimes,
-    /// When the next datagram is due, since the start of the flow.
+    /// Due time of the next datagram, since the start of the flow.
     next: Duration,
     sent: u64,
     window: Window,
@@ -86,9 +86,9 @@ impl Pacer {
         site: &SiteEnd,
         source: Source,
         packet_bytes: u32,
-        seed: u64,
     ) -> Result<Self, GeneratorError> {
-        let mut times = source.send_times(&Streams::new(seed)).expect("checked, and not greedy");
+        let mut times =
+            source.send_times(&Streams::new(workload.seed)).expect("checked, and not greedy");
         let socket = udp(workload, site.any_port(), Some(site.receiver()))?;
         if let Some(ttl) = workload.ttl {
             socket.set_ttl_v4(ttl.into()).map_err(failed(&workload.name, "IP_TTL"))?;
@@ -128,7 +128,7 @@ impl Endpoint for Pacer {
     fn on_timer(&mut self, _: &Reactor, now: u64) -> Result<(), GeneratorError> {
         while self.next_timer().is_some_and(|due| due <= now) {
             number(&mut self.payload, self.sent);
-            // Counted even if the kernel refuses it: the receiver will miss it.
+            // The datagram counts even if the kernel refuses it: the receiver will miss it.
             let _ = self.socket.send(&self.payload);
             self.sent += 1;
             self.next = self.times.next().unwrap_or(Duration::MAX);
@@ -145,7 +145,7 @@ impl Endpoint for Pacer {
     }
 }
 
-/// Counts what a [`Pacer`] sends.
+/// Counts the datagrams of a [`Pacer`].
 pub(super) struct Counter {
     flow: usize,
     socket: Socket,
@@ -198,19 +198,19 @@ impl Endpoint for Counter {
     }
 }
 
-/// Sends a ping when the answer to the one before has arrived.
+/// Sends a ping once the answer to the previous ping has arrived.
 pub(super) struct Pinger {
     flow: usize,
     loops: Vec<PingLoop>,
     window: Window,
-    /// When the first pings go out, until they did.
+    /// Send time of the first pings; `None` after that.
     first_ns: Option<u64>,
 }
 
 struct PingLoop {
     socket: Socket,
     sequence: u64,
-    /// When the ping that is under way was sent.
+    /// Send time of the current ping.
     sent_ns: Option<u64>,
     rtts_ns: Vec<u64>,
     lost: u64,
@@ -255,11 +255,11 @@ impl PingLoop {
         let mut payload = [0; PING_BYTES];
         payload[..8].copy_from_slice(&self.sequence.to_le_bytes());
         self.sent_ns = Some(now);
-        // A ping that the kernel refuses is lost like any other.
+        // A ping that the kernel refuses counts as lost like any other.
         let _ = self.socket.send(&payload);
     }
 
-    /// Takes the answers that arrived; late ones to lost pings do not count.
+    /// Reads the answers that arrived; late answers to lost pings do not count.
     fn receive(&mut self, stop_ns: u64) {
         let mut payload = [0; PING_BYTES];
         while let Ok(length) = nix::unistd::read(&self.socket, &mut payload) {
@@ -374,40 +374,29 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::scenario::{Reading, WorkloadKind};
+    use crate::generator::tests;
+    use forebay_scenario::Traffic;
 
     const MS: u64 = 1_000_000;
     const START: u64 = 1_000 * MS;
 
+    const RATE: Rate = Rate::from_bits_per_sec(1_200_000);
+
     fn workload(timing: Timing) -> Workload {
-        Workload {
-            name: "w".into(),
-            cc: "cubic".into(),
-            reversed: false,
-            start_ns: 0,
-            stop_ns: 1_000 * MS,
-            dscp: 0,
-            ttl: None,
-            reading: Reading::default(),
-            kind: WorkloadKind::Datagrams {
-                rate_bps: 1_200_000,
-                packet_bytes: 1500,
-                timing,
-                seed: 1,
-            },
-        }
+        let (flows, rate, packet_bytes) = (1, RATE, 1500);
+        tests::workload(Traffic::Datagrams { flows, rate, packet_bytes, timing })
     }
 
-    /// When datagrams are due in a second that begins 5 ms after the start (ms).
+    /// Due times (ms) of datagrams in a second that begins 5 ms after the start.
     fn due_ms(timing: Timing, seed: u64) -> Vec<f64> {
-        let workload = workload(timing);
+        let workload = Workload { seed, ..workload(timing) };
         let local = Ipv4Addr::LOCALHOST;
         let [start_ns, stop_ns] = [5 * MS, 1_005 * MS];
         let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 0 };
         let site =
             SiteEnd { flow: 0, local, remote: local, port: 9, sends: true, ecn: false, window };
-        let source = source(&workload, 1_200_000, 1500, timing).unwrap();
-        let mut pacer = Pacer::open(&workload, &site, source, 1500, seed).unwrap();
+        let source = source(&workload, RATE, 1500, timing).unwrap();
+        let mut pacer = Pacer::open(&workload, &site, source, 1500).unwrap();
         assert_eq!(pacer.next_timer(), None, "not before the start");
         pacer.begin(START);
         let reactor = Reactor::new().unwrap();
@@ -447,8 +436,8 @@ mod tests {
             let site =
                 SiteEnd { flow: 0, local, remote: local, port, sends: true, ecn: false, window };
             let workload = workload(Timing::Even);
-            let source = source(&workload, 1_200_000, 1500, Timing::Even).unwrap();
-            let mut pacer = Pacer::open(&workload, &site, source, packet_bytes, 1).unwrap();
+            let source = source(&workload, RATE, 1500, Timing::Even).unwrap();
+            let mut pacer = Pacer::open(&workload, &site, source, packet_bytes).unwrap();
             pacer.begin(START);
             let reactor = Reactor::new().unwrap();
             let mut seen = std::collections::BTreeSet::new();
@@ -457,7 +446,7 @@ mod tests {
                 let mut datagram = [0; FRAME_BYTES_MAX as usize];
                 let length = receiver.recv(&mut datagram).unwrap();
                 assert_eq!(length as u32, packet_bytes - HEADER_BYTES);
-                // Behind the UDP header a sendbox hashes 16 bytes.
+                // A sendbox hashes 16 bytes behind the UDP header.
                 seen.insert(datagram[..length.min(16)].to_vec());
             }
             assert_eq!(pacer.sent, 300);
@@ -468,13 +457,13 @@ mod tests {
     #[test]
     fn what_cannot_be_sent_is_refused_by_its_key() {
         let never = Timing::OnOff { on: Duration::ZERO, off: Duration::from_millis(1) };
-        for (rate_bps, packet_bytes, timing, key) in [
-            (0, 1500, Timing::Even, "rate_bps"),
-            (1, 41, Timing::Poisson, "packet_bytes"),
-            (1, 1515, Timing::Poisson, "packet_bytes"),
-            (1, 1500, never, "on"),
+        for (rate, packet_bytes, timing, key) in [
+            (Rate::ZERO, 1500, Timing::Even, "rate"),
+            (RATE, 41, Timing::Poisson, "packet_bytes"),
+            (RATE, 1515, Timing::Poisson, "packet_bytes"),
+            (RATE, 1500, never, "on"),
         ] {
-            let error = source(&workload(timing), rate_bps, packet_bytes, timing).unwrap_err();
+            let error = source(&workload(timing), rate, packet_bytes, timing).unwrap_err();
             assert!(error.to_string().contains(key), "{error}");
         }
     }

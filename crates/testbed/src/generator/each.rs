@@ -1,5 +1,5 @@
-//! The asking side of requests that have a connection each: it opens one when a request is due, whatever the
-//! others do, asks over it, reads the answer, and closes it first.
+//! The client of requests with a connection each. When a request is due, it opens a connection, whatever the
+//! state of other requests. It sends the request, reads the answer, and closes the connection first.
 
 use std::fs::File;
 use std::io;
@@ -15,16 +15,16 @@ use super::asked::Asked;
 use super::endpoint::Endpoint;
 use super::reactor::{Key, Reactor};
 use super::sockets::tcp;
+use super::workload::{Request, Workload};
 use super::{GeneratorError, HostsOutput, SiteEnd, requests};
-use crate::scenario::{Connections, Request, Workload, WorkloadKind};
 use forebay_host::clock;
 
-/// The asking side.
+/// The client side.
 pub(super) struct Client {
     key: u32,
-    /// What sockets are made by; without the schedule.
+    /// The workload that sockets are made for, without its schedule.
     workload: Workload,
-    /// Where they are made.
+    /// Network namespace of the sockets.
     namespace: File,
     remote: SocketAddrV4,
     asked: Asked,
@@ -53,7 +53,7 @@ impl Asking {
         Ok(())
     }
 
-    /// Serves one event; gives how many bytes of the answer were read.
+    /// Serves one event; returns the number of answer bytes read.
     fn serve(&mut self, reactor: &Reactor, key: Key) -> io::Result<u64> {
         if !self.is_open {
             self.ask()?;
@@ -70,15 +70,15 @@ impl Client {
         workload: &Workload,
         site: &SiteEnd,
         namespace: File,
-        schedule: Vec<Request>,
     ) -> Result<Self, GeneratorError> {
-        let kind = WorkloadKind::Requests { connections: Connections::Each, schedule: Vec::new() };
+        let mut workload = workload.clone();
+        let requests = std::mem::take(&mut workload.requests);
         Ok(Self {
             key,
-            workload: Workload { kind, ..workload.clone() },
             namespace,
             remote: site.sender(),
-            asked: Asked::new(workload, site, 1, schedule)?,
+            asked: Asked::new(&workload, site, 1, requests)?,
+            workload,
             asking: Slab::new(),
         })
     }
@@ -87,7 +87,7 @@ impl Client {
     fn open_next(&mut self, reactor: &Reactor, scheduled_ns: u64) -> Result<(), GeneratorError> {
         let Request { size_bytes, .. } = self.asked.due();
         let index = self.asked.take(scheduled_ns, false);
-        // The namespace of the thread is that of the pair whose client opened a connection last.
+        // The thread is in the namespace of the pair whose client last opened a connection.
         setns(&self.namespace, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)?;
         let socket = tcp(&self.workload)?;
         let now = clock::now().as_nanos();

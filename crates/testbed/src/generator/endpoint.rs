@@ -1,4 +1,4 @@
-//! One side of one workload, as the event loop sees it.
+//! One side of one workload: its interface to the event loop.
 
 use nix::sys::epoll::EpollFlags;
 
@@ -8,12 +8,12 @@ use super::{GeneratorError, HostsOutput};
 
 /// One side of one workload. All times are `CLOCK_MONOTONIC` in ns.
 pub(super) trait Endpoint {
-    /// What opens connections before the run; `None`: nothing does on this side.
+    /// The part that opens connections before the run; `None` if this side opens none.
     fn dialer(&mut self) -> Option<&mut Dialer> {
         None
     }
 
-    /// All connections that the other side opens are open.
+    /// Whether all connections that the other side opens are open.
     fn is_ready(&self) -> bool {
         true
     }
@@ -21,7 +21,7 @@ pub(super) trait Endpoint {
     /// The run starts at `started_ns`.
     fn begin(&mut self, started_ns: u64);
 
-    /// Something happened on `connection`, which is open if [`Self::dialer`] opened it.
+    /// Handles an event on `connection`, which is open if [`Self::dialer`] opened it.
     fn on_event(
         &mut self,
         reactor: &Reactor,
@@ -29,7 +29,7 @@ pub(super) trait Endpoint {
         flags: EpollFlags,
     ) -> Result<(), GeneratorError>;
 
-    /// When [`Self::on_timer`] wants to be called, once the connections are open.
+    /// Time of the next call of [`Self::on_timer`], once the connections are open.
     fn next_timer(&self) -> Option<u64> {
         None
     }
@@ -39,28 +39,28 @@ pub(super) trait Endpoint {
         Ok(())
     }
 
-    /// Nothing is left to wait for.
+    /// Whether the run need not wait for this endpoint any longer.
     fn is_drained(&self, now: u64) -> bool;
 
-    /// The run is over: hand over what was seen.
+    /// Hands over the results at the end of the run.
     fn finish(&mut self, output: &mut HostsOutput);
 }
 
-/// What the event loop asks for: first that the connections are opened, then what an endpoint does with them.
+/// Interface of the event loop: first it opens the connections, then it passes events on to the endpoint.
 impl dyn Endpoint {
-    /// The other side listens: opens the connections, from the next timer on.
+    /// Opens the connections from the next timer on; the other side listens already.
     pub fn connect(&mut self) {
         if let Some(dialer) = self.dialer() {
             dialer.start();
         }
     }
 
-    /// All connections are open.
+    /// Whether all connections are open.
     pub fn is_connected(&mut self) -> bool {
         self.dialer().is_none_or(|dialer| dialer.is_complete()) && self.is_ready()
     }
 
-    /// Something happened on `connection`.
+    /// Handles an event on `connection`.
     pub fn handle_event(
         &mut self,
         reactor: &Reactor,
@@ -75,7 +75,7 @@ impl dyn Endpoint {
         self.on_event(reactor, connection, flags)
     }
 
-    /// When [`Self::handle_timer`] wants to be called.
+    /// Time of the next call of [`Self::handle_timer`].
     pub fn deadline(&mut self) -> Option<u64> {
         let next = self.dialer().and_then(|dialer| dialer.next_timer());
         next.or_else(|| self.next_timer())
@@ -92,21 +92,21 @@ impl dyn Endpoint {
     }
 }
 
-/// When a workload runs, relative to the start of the run (ns).
+/// Times of a workload, relative to the start of the run (ns).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// First byte.
+    /// Time of the first byte.
     pub start_ns: u64,
-    /// Last byte.
+    /// Time of the last byte.
     pub stop_ns: u64,
     /// End of all arrivals.
     pub end_ns: u64,
-    /// Longest wait after it.
+    /// Longest wait after `end_ns`.
     pub drain_ns: u64,
 }
 
 impl Window {
-    /// This window on the clock, for a run that starts at `started_ns`.
+    /// This window as times of the clock, for a run that starts at `started_ns`.
     pub fn from(self, started_ns: u64) -> Self {
         let at = |relative: u64| started_ns.saturating_add(relative);
         Self {

@@ -1,4 +1,4 @@
-//! Flows that always have data.
+//! Flows that always have data to send.
 
 use nix::sys::epoll::EpollFlags;
 use socket2::Socket;
@@ -9,15 +9,14 @@ use super::pace::Pace;
 use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, CHUNK, Dialer, ZEROS, discard, failed, would_block};
 use super::watch::Watch;
+use super::workload::Workload;
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::scenario::Workload;
 use forebay_core::record::FlowRecord;
-use forebay_core::units::Rate;
 use forebay_host::clock;
 
-/// Bytes not yet sent that the kernel takes from a greedy flow. At 1 Gbit/s they last 4 ms, a
-/// scheduler's time slice, so the flow never runs dry; after the end of the flow no more than
-/// this is still to come. The window is not bounded by it.
+/// Most unsent bytes that the kernel takes from a greedy flow. At 1 Gbit/s they last 4 ms, a
+/// scheduler's time slice, so the flow never runs dry. At most this much follows the end of the
+/// flow. It does not limit the window.
 const UNSENT_BYTES: u32 = 512 * 1024;
 
 /// The sending side.
@@ -58,7 +57,7 @@ impl Source {
         }
     }
 
-    /// Writing begins or ends.
+    /// Starts or stops writing.
     fn turn(&mut self, reactor: &Reactor, now: u64) -> Result<(), GeneratorError> {
         let running = now < self.window.stop_ns;
         let interest = if running { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
@@ -144,7 +143,7 @@ pub(super) struct Sink {
     meters: Vec<Meter>,
     failed: Vec<bool>,
     window: Window,
-    /// Of receivers that do not read what comes at once.
+    /// Pace of receivers that read at a limited rate.
     pace: Option<Pace>,
 }
 
@@ -155,7 +154,6 @@ impl Sink {
         site: &SiteEnd,
         flows: u32,
     ) -> Result<Self, GeneratorError> {
-        let rate = workload.reading.rate_bps.map(Rate::from_bits_per_sec);
         Ok(Self {
             key,
             flow: site.flow,
@@ -163,7 +161,7 @@ impl Sink {
             meters: (0..flows).map(|_| Meter::default()).collect(),
             failed: vec![false; flows as usize],
             window: site.window,
-            pace: rate.map(|rate| Pace::new(rate, flows)),
+            pace: workload.receiving.read_rate.map(|rate| Pace::new(rate, flows)),
         })
     }
 }

@@ -1,9 +1,10 @@
-//! An attacker beside a box: forged, replayed, truncated and oversized messages over a real socket.
+//! An attacker next to a box: forged, replayed, truncated and oversized messages over a real
+//! socket.
 //!
-//! It listens on the box's own device from before the first handshake, so it has messages of the
-//! running session to replay and, where the boxes restarted since, the whole session before: that
-//! it replays once in order, then all kinds in turn by chance. It sends in the name of the peer,
-//! without which no box would look further. It has no key.
+//! It listens on the box's own device from before the first handshake, so it can replay messages of
+//! the running session. If the boxes have restarted since, it also has the whole session before. It
+//! first replays that session once in order, then sends all kinds in random order. It sends in the
+//! name of the peer, since a box ignores other senders. It has no key.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -23,28 +24,29 @@ use forebay_core::record::AttackRecord;
 use forebay_host::clock;
 use forebay_host::port::{Direction, PacketPort, Port, PortError};
 
-/// Newest messages kept for replay: some seconds of the running session at 200 reports a second.
+/// Most recent messages kept for replay: some seconds of the running session at 200 reports a
+/// second.
 const NEWEST_MAX: usize = 512;
 
-/// Messages kept of the recorded session: 40 s of it, at most 12 MB.
+/// Messages kept from the recorded session: 40 s of it, at most 12 MB.
 const RECORDED_MAX: usize = 8192;
 
-/// How many messages are sent between two looks at the live ones.
+/// Messages sent between two reads of live messages.
 const BATCH: u64 = 64;
 
-/// What it tells the testbed when all messages are sent.
+/// Line to the testbed once all messages are sent.
 pub const DONE: &str = "attacked";
 
-/// How often it looks at the live ones while it sends nothing.
+/// Interval of the reads of live messages while it sends nothing.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Ethernet, IPv4 and UDP headers.
+/// Bytes of the Ethernet, IPv4 and UDP headers.
 const PAYLOAD_OFFSET: usize = 14 + 20 + 8;
 
 /// The largest payload of a UDP datagram over IPv4 (RFC 768, RFC 791).
 const OVERSIZED_MAX: usize = 65_507;
 
-/// What the attacker does.
+/// Specification of an attacker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostileSpec {
     /// The device it listens on: one of the box under attack.
@@ -53,13 +55,13 @@ pub struct HostileSpec {
     pub target: SocketAddrV4,
     /// The other box, in whose name it sends.
     pub peer: SocketAddrV4,
-    /// What it hears before belongs to the recorded session (ns since the start of the run).
+    /// Messages before this time belong to the recorded session (ns since the start of the run).
     pub recorded_until_ns: u64,
-    /// When it begins (ns since the start of the run); it listens throughout.
+    /// Start of the attack (ns since the start of the run); the attacker listens throughout.
     pub at_ns: u64,
-    /// How many messages it sends, as fast as it can.
+    /// Number of messages; the attacker sends them as fast as it can.
     pub messages: u64,
-    /// Where the [`AttackRecord`] goes (JSON), without what only the box knows.
+    /// File for the [`AttackRecord`] (JSON), without the counters of the box.
     pub output: PathBuf,
     /// Seed of the forged bytes.
     pub seed: u64,
@@ -94,7 +96,7 @@ pub fn run(spec: HostileSpec) -> Result<(), HostileError> {
     let mut attacker = Attacker::new(&spec)?;
     let (orders, inbox) = mpsc::channel();
     std::thread::spawn(move || {
-        // The end of stdin closes the channel, which ends the attack.
+        // The end of stdin closes the channel, and that ends the attack.
         for line in io::stdin().lines().map_while(Result::ok) {
             if orders.send(line).is_err() {
                 break;
@@ -136,11 +138,11 @@ pub fn run(spec: HostileSpec) -> Result<(), HostileError> {
         .map_err(|source| HostileError::File { path: spec.output.clone(), source })
 }
 
-/// What there is to send, and what was sent of it.
+/// Messages to send, and counts of sent ones.
 struct Repertoire {
     /// Messages of the recorded session, in order.
     recorded: Vec<Vec<u8>>,
-    /// How many of them have been replayed in order.
+    /// Number of recorded messages that were replayed in order.
     replayed_in_order: usize,
     /// The newest messages.
     newest: VecDeque<Vec<u8>>,
@@ -169,12 +171,12 @@ impl Repertoire {
         self.newest.push_back(message.to_vec());
     }
 
-    /// Whether there is something to replay of both kinds.
+    /// Whether messages of both kinds are there to replay.
     fn is_ready(&self) -> bool {
         !self.recorded.is_empty() && !self.newest.is_empty()
     }
 
-    /// The recorded session in order, then any kind.
+    /// The next message: first the recorded session in order, then any kind.
     fn next_message(&mut self) -> Vec<u8> {
         match self.recorded.get(self.replayed_in_order) {
             Some(message) => {
@@ -210,7 +212,7 @@ impl Repertoire {
             }
             _ => {
                 self.sent.oversized += 1;
-                // Mostly a few bytes too many; one in 64 as large as UDP allows.
+                // Mostly a few extra bytes; one in 64 as large as UDP allows.
                 let largest = self.random.below(64) == 0;
                 let extra = len + 1 + self.random.below(64);
                 message.resize(if largest { OVERSIZED_MAX } else { extra as usize }, 0);
@@ -239,7 +241,7 @@ impl Attacker {
         })
     }
 
-    /// Keeps the messages to the target that have come since the last call.
+    /// Keeps the messages to the target that have arrived since the last call.
     fn listen(&mut self, is_recorded: bool) {
         let Self { port, target, repertoire, .. } = self;
         // An error of the device only means fewer messages to replay.
@@ -260,8 +262,8 @@ impl Attacker {
     }
 }
 
-/// A socket whose datagrams come from `peer`, an address that need not be ours (`IP_TRANSPARENT`
-/// in ip(7)); what is sent to an address of this namespace still arrives, over loopback.
+/// A socket that sends datagrams from `peer`, an address that need not be ours (`IP_TRANSPARENT` in
+/// ip(7)). Datagrams to an address of this namespace still arrive, over loopback.
 fn in_the_name_of(peer: SocketAddrV4) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_ip_transparent_v4(true)?;
@@ -270,8 +272,8 @@ fn in_the_name_of(peer: SocketAddrV4) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// The payload of `frame` if it is a UDP datagram to `target`. The boxes' datagrams have neither
-/// IP options nor padding.
+/// The payload of `frame` if it is a UDP datagram to `target`. Datagrams of boxes have neither IP
+/// options nor padding.
 fn message_to(target: SocketAddrV4, frame: &[u8]) -> Option<&[u8]> {
     let headers = Headers::parse(frame).ok()?;
     let to_target = i32::from(headers.protocol) == libc::IPPROTO_UDP
@@ -314,7 +316,7 @@ mod tests {
             let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
             victim.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             let std::net::SocketAddr::V4(target) = victim.local_addr().unwrap() else { panic!() };
-            // No address of this namespace.
+            // This namespace does not have the address.
             let peer = SocketAddrV4::new([10, 1, 3, 2].into(), 61_475);
             let mut attacker = attacker(peer, target);
             let genuine = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -334,7 +336,7 @@ mod tests {
                 assert_eq!(source, peer.into());
                 seen.truncated += u64::from(len < 64);
                 seen.oversized += u64::from(len > 64);
-                // Recorded ones are the old one; newest ones either.
+                // The recorded message is the old one; one of the newest messages may be, too.
                 seen.recorded += u64::from(buffer[..len] == old);
             }
             let sent = attacker.repertoire.sent;

@@ -5,7 +5,7 @@ use forebay_core::record::FlowRecord;
 /// Width of an interval (ns), as promised by `FlowRecord::bytes_per_100ms`.
 const INTERVAL_NS: u64 = 100_000_000;
 
-/// Most intervals: a day. What comes later counts in the last one.
+/// Most intervals: a day. Later bytes count in the last one.
 const INTERVALS_MAX: u64 = 864_000;
 
 /// Counts bytes in intervals of 100 ms since the start of the run.
@@ -17,7 +17,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Counts from `started_ns` on.
+    /// Starts to count at `started_ns`.
     pub fn begin(&mut self, started_ns: u64) {
         self.started_ns = started_ns;
     }
@@ -32,8 +32,8 @@ impl Meter {
         self.intervals[interval] += bytes;
     }
 
-    /// The record of connection `index` of `flow` with these bytes, those over time up to the last interval that
-    /// saw any.
+    /// The record of connection `index` of `flow` with these bytes. Bytes over time end with the last
+    /// interval that has any.
     pub fn take_record(&mut self, flow: usize, index: u32) -> FlowRecord {
         let bytes_per_100ms = std::mem::take(&mut self.intervals);
         FlowRecord { flow, index, bytes: self.bytes, bytes_per_100ms, ..FlowRecord::default() }

@@ -1,9 +1,9 @@
 //! Traffic on real kernel sockets: requests, videos, greedy flows, paced datagrams and pings.
 //!
-//! One process carries all hosts of one side: a socket belongs to the namespace in which it was
-//! made, so one event loop serves the hosts of every pair of sites. On TCP the sending side
-//! listens and the receiving side connects, before the run starts; the kernel's congestion
-//! control is set on each socket, at both ends.
+//! One process carries all hosts of one side. A socket belongs to the namespace in which it was
+//! made, so one event loop serves the hosts of every pair of sites. On TCP the sending side listens
+//! and the receiving side connects, before the run starts. Each socket at both ends has the flow's
+//! congestion control.
 
 mod asked;
 mod datagrams;
@@ -18,6 +18,7 @@ mod requests;
 mod sockets;
 mod video;
 mod watch;
+mod workload;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -31,40 +32,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::orders::{self, Order};
 use crate::process;
-use crate::scenario::{Connections, Workload, WorkloadKind};
 use endpoint::{Endpoint, Window};
 use forebay_core::record::{FlowRecord, RequestRecord, TcpSample};
+use forebay_core::traffic::Connections;
 use forebay_host::clock;
+use forebay_scenario::Traffic;
 use reactor::{Key, Reactor};
 
-/// The port on which the sending side of a pair's first workload listens; the others follow.
+pub use self::workload::{Workload, kernel_name};
+pub(crate) use self::workload::{ns, socket_cc};
+
+/// Listening port of the sending side of a pair's first workload; the next workloads have the next
+/// ports.
 ///
-/// Below Linux's ephemeral ports (32768 and up), so that no outgoing connection can take it.
+/// All are below Linux's ephemeral ports (32768 and up), so that no outgoing connection can take
+/// one.
 pub const FIRST_PORT: u16 = 5000;
 
-/// Real-time priority of the generators: the lowest there is, below the boxes (2) and the emulator
+/// Real-time priority of the generators: the lowest possible, below the boxes (2) and the emulator
 /// (10). A request must not be late because a build on the same machine holds the core for a time
-/// slice; a nice value would not help, since it counts only within a session
+/// slice. A nice value would not help, since it counts only within a session
 /// (`CONFIG_SCHED_AUTOGROUP`, sched(7)).
 const PRIORITY: i32 = 1;
 
-/// How often the hosts look whether anything is left to wait for (ns).
+/// Interval of the checks whether the hosts are done (ns).
 const TICK_NS: u64 = 100_000_000;
 
-/// What the hosts of one side do.
+/// Specification of the hosts of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostsSpec {
-    /// Which side.
+    /// The side of these hosts.
     pub side: Side,
     /// The hosts of each pair of sites.
     pub pairs: Vec<HostPair>,
     /// Time from the start of the run to the end of arrivals (ns).
     pub stop_ns: u64,
-    /// Longest wait for unfinished requests after it (ns).
+    /// Longest wait for unfinished requests after `stop_ns` (ns).
     pub drain_ns: u64,
-    /// A connection that is not ECN-capable is an error.
+    /// Makes a connection that is not ECN-capable an error.
     pub ecn: bool,
-    /// Where the [`HostsOutput`] goes (JSON).
+    /// File for the [`HostsOutput`] (JSON).
     pub output: PathBuf,
 }
 
@@ -72,9 +79,9 @@ pub struct HostsSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Data flows from here.
+    /// Sends the data of flows that are not reversed.
     Left,
-    /// Data flows to here.
+    /// Receives the data of flows that are not reversed.
     Right,
 }
 
@@ -91,10 +98,10 @@ pub struct HostPair {
     pub workloads: Vec<Workload>,
 }
 
-/// What the hosts of one side saw.
+/// Results of the hosts of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostsOutput {
-    /// Requests asked from this side.
+    /// Requests sent from this side.
     pub requests: Vec<RequestRecord>,
     /// Flows received on this side, and the pings it sent.
     pub flows: Vec<FlowRecord>,
@@ -110,16 +117,16 @@ pub struct HostsOutput {
     /// The ports of the connections received on this side: workload, number, port.
     #[serde(default)]
     pub receivers: Vec<(usize, u32, u16)>,
-    /// How late requests were written while their connection was free (ns), in order of time.
+    /// Lateness of writing requests whose connection was free (ns), in order of time.
     pub lateness_ns: Vec<u64>,
 }
 
-/// What a sending connection was seen to do.
+/// Observations of a sending connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sender {
     /// Place of its workload in the scenario.
     pub flow: usize,
-    /// Port of the receiver, which tells the connections of a workload apart.
+    /// Port of the receiver, which distinguishes the connections of a workload.
     pub port: u16,
     /// Congestion control of the connection at the end.
     pub cc: String,
@@ -141,14 +148,14 @@ pub enum GeneratorError {
     /// The kernel has no such congestion control.
     #[error("workload {workload}: cc = {name:?}: this kernel has {available}")]
     CongestionControl {
-        /// The workload that asked for it.
+        /// The workload with this congestion control.
         workload: String,
         /// The algorithm.
         name: String,
         /// Contents of `net.ipv4.tcp_available_congestion_control`.
         available: String,
     },
-    /// A connection is not ECN-capable, though all are to be.
+    /// A connection is not ECN-capable, but the run requires it.
     #[error("workload {workload}: ecn: the connection from {peer} did not agree to it")]
     NotEcnCapable {
         /// The workload.
@@ -156,7 +163,7 @@ pub enum GeneratorError {
         /// The other end.
         peer: String,
     },
-    /// A workload's figures make no sense.
+    /// A figure of a workload is out of range.
     #[error("workload {workload}: {key} = {value}: allowed is {allowed}")]
     Workload {
         /// The workload.
@@ -165,7 +172,7 @@ pub enum GeneratorError {
         key: &'static str,
         /// Value of the figure.
         value: u64,
-        /// What is allowed.
+        /// The allowed values.
         allowed: &'static str,
     },
     /// A socket could not be set up.
@@ -173,7 +180,7 @@ pub enum GeneratorError {
     Socket {
         /// The workload.
         workload: String,
-        /// What failed, with the address.
+        /// The failed action, with the address.
         action: String,
         /// Why the socket could not be set up.
         source: io::Error,
@@ -203,7 +210,7 @@ pub fn run(spec: HostsSpec) -> Result<(), GeneratorError> {
     Ok(())
 }
 
-/// How far the hosts told the testbed they are.
+/// Stage that the hosts last reported to the testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Listening,
@@ -238,7 +245,7 @@ impl Hosts {
         Ok(Self { reactor, endpoints, control, stage: Stage::Listening, over: false })
     }
 
-    /// Waits once and serves what happened.
+    /// Waits once and handles the events.
     fn turn(&mut self, output: &Path) -> Result<(), GeneratorError> {
         let timers = self.endpoints.iter_mut().filter_map(|endpoint| endpoint.deadline());
         let tick = (self.stage == Stage::Running).then(|| clock::now().as_nanos() + TICK_NS);
@@ -294,7 +301,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Writes what was seen. The sockets stay open, so that their end is seen by no one.
+    /// Writes the results. The sockets stay open, so that the peers do not see them end.
     fn write(&mut self, path: &Path) -> Result<(), GeneratorError> {
         let mut output = HostsOutput::default();
         for endpoint in &mut self.endpoints {
@@ -306,7 +313,7 @@ impl Hosts {
     }
 }
 
-/// The testbed's orders on stdin, read past the buffer of `std`, which epoll does not see.
+/// The testbed's orders on stdin, read without the buffer of `std`, which epoll cannot see.
 struct Control {
     stdin: File,
     partial: Vec<u8>,
@@ -336,7 +343,7 @@ impl Control {
     }
 }
 
-/// Where one workload's sockets live, and when it runs.
+/// Addresses of one workload's sockets, and its window in time.
 struct SiteEnd {
     /// Place of the workload in the scenario, counted over all pairs.
     flow: usize,
@@ -364,8 +371,8 @@ impl SiteEnd {
             sends,
             ecn: spec.ecn,
             window: Window {
-                start_ns: workload.start_ns,
-                stop_ns: workload.stop_ns.min(spec.stop_ns),
+                start_ns: ns(workload.start),
+                stop_ns: ns(workload.stop).min(spec.stop_ns),
                 end_ns: spec.stop_ns,
                 drain_ns: spec.drain_ns,
             },
@@ -395,56 +402,50 @@ fn open_endpoint(
     site: &SiteEnd,
     namespace: &File,
 ) -> Result<Box<dyn Endpoint>, GeneratorError> {
-    Ok(match (&workload.kind, site.sends) {
-        (WorkloadKind::Greedy { flows }, true) => {
+    Ok(match (&workload.traffic, site.sends) {
+        (Traffic::Greedy { flows }, true) => {
             Box::new(greedy::Source::open(reactor, key, workload, site, *flows)?)
         }
-        (WorkloadKind::Greedy { flows }, false) => {
+        (Traffic::Greedy { flows }, false) => {
             Box::new(greedy::Sink::open(key, workload, site, *flows)?)
         }
-        (WorkloadKind::Requests { connections, .. }, true) => {
-            let before = match connections {
-                Connections::Persistent(connections) => *connections,
-                Connections::Each => 0,
-            };
-            Box::new(requests::Server::open(reactor, key, workload, site, before)?)
-        }
-        (WorkloadKind::Requests { connections, schedule }, false) => {
-            let schedule = schedule.clone();
-            match connections {
-                Connections::Persistent(connections) => {
-                    let connections = *connections;
-                    Box::new(requests::Client::open(key, workload, site, connections, schedule)?)
-                }
-                Connections::Each => {
-                    let namespace = namespace.try_clone()?;
-                    Box::new(each::Client::open(key, workload, site, namespace, schedule)?)
-                }
+        (Traffic::Requests(load), sends) => match (load.connections, sends) {
+            (Connections::Persistent(connections), true) => {
+                Box::new(requests::Server::open(reactor, key, workload, site, connections)?)
             }
+            (Connections::Persistent(connections), false) => {
+                Box::new(requests::Client::open(key, workload, site, connections)?)
+            }
+            (Connections::Each, true) => {
+                Box::new(requests::Server::open(reactor, key, workload, site, 0)?)
+            }
+            (Connections::Each, false) => {
+                Box::new(each::Client::open(key, workload, site, namespace.try_clone()?)?)
+            }
+        },
+        (Traffic::Video { flows, .. }, true) => {
+            Box::new(requests::Server::open(reactor, key, workload, site, *flows)?)
         }
-        (WorkloadKind::Video { clients, .. }, true) => {
-            Box::new(requests::Server::open(reactor, key, workload, site, *clients)?)
+        (Traffic::Video { flows, video }, false) => {
+            Box::new(video::Client::open(key, workload, site, *flows, video)?)
         }
-        (WorkloadKind::Video { clients, video }, false) => {
-            Box::new(video::Client::open(key, workload, site, *clients, video)?)
+        (Traffic::Datagrams { rate, packet_bytes, timing, .. }, true) => {
+            let source = datagrams::source(workload, *rate, *packet_bytes, *timing)?;
+            Box::new(datagrams::Pacer::open(workload, site, source, *packet_bytes)?)
         }
-        (WorkloadKind::Datagrams { rate_bps, packet_bytes, timing, seed }, true) => {
-            let source = datagrams::source(workload, *rate_bps, *packet_bytes, *timing)?;
-            Box::new(datagrams::Pacer::open(workload, site, source, *packet_bytes, *seed)?)
-        }
-        (WorkloadKind::Datagrams { .. }, false) => {
+        (Traffic::Datagrams { .. }, false) => {
             Box::new(datagrams::Counter::open(reactor, key, workload, site)?)
         }
-        (WorkloadKind::Ping { loops }, true) => {
+        (Traffic::Ping { loops }, true) => {
             Box::new(datagrams::Pinger::open(reactor, key, workload, site, *loops)?)
         }
-        (WorkloadKind::Ping { .. }, false) => {
+        (Traffic::Ping { .. }, false) => {
             Box::new(datagrams::Echo::open(reactor, key, workload, site)?)
         }
     })
 }
 
-/// Sockets are made in the namespace of `pair` from now on.
+/// Enters the namespace of `pair`: later sockets are made there.
 fn enter(pair: &HostPair) -> Result<File, GeneratorError> {
     let enter = || {
         let namespace = File::open(&pair.namespace)?;

@@ -1,35 +1,35 @@
-//! Connections that are read at a rate: what waits for that fills the receive buffer, and closes the window.
+//! Connections that are read at a rate: unread bytes fill the receive buffer and close the window.
 
 use forebay_core::units::{ByteCount, Duration, Rate};
 
-/// What is read at once, as time at the rate: fine beside a round trip, and few wake-ups.
+/// Bytes of one read, as time at the rate: short compared with a round trip, long enough for few wake-ups.
 const PORTION: Duration = Duration::from_millis(5);
-/// Less is no full segment.
+/// Least bytes of one read: one full segment.
 const PORTION_MIN_BYTES: u64 = 1448;
 
-/// When each connection of a workload may be read again.
+/// Times at which each connection of a workload may be read again.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: Rate,
-    /// By connection, on the clock (ns): up to then the rate is used up.
+    /// By connection, as time of the clock (ns): until then, the bytes read so far use up the rate.
     used_ns: Vec<u64>,
-    /// By connection: it has been read, and waits.
+    /// By connection: it has been read and waits.
     waits: Vec<bool>,
 }
 
 impl Pace {
-    /// Connections that may be read at once.
+    /// Starts with connections that may be read immediately.
     pub fn new(rate: Rate, connections: u32) -> Self {
         let connections = connections as usize;
         Self { rate, used_ns: vec![0; connections], waits: vec![false; connections] }
     }
 
-    /// The most bytes to read at once.
+    /// Most bytes of one read.
     pub fn portion(&self) -> usize {
         self.rate.bytes_in(PORTION).as_u64().max(PORTION_MIN_BYTES) as usize
     }
 
-    /// `bytes` of `connection` have been read at `now`: it waits.
+    /// Notes that `bytes` of `connection` were read at `now`; the connection now waits.
     pub fn on_read(&mut self, connection: u32, now: u64, bytes: u64) {
         let time = ByteCount::new(bytes).time_at(self.rate).unwrap_or(Duration::MAX);
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -38,13 +38,13 @@ impl Pace {
         self.waits[connection as usize] = true;
     }
 
-    /// When the first connection that waits may be read.
+    /// Time at which the first waiting connection may be read.
     pub fn next_timer(&self) -> Option<u64> {
         let waiting = self.used_ns.iter().zip(&self.waits).filter(|(_, waits)| **waits);
         waiting.map(|(used, _)| *used).min()
     }
 
-    /// The connections that may be read again at `now`: they no longer wait.
+    /// Connections that may be read again at `now`; they stop waiting.
     pub fn release(&mut self, now: u64) -> Vec<u32> {
         let mut released = Vec::new();
         for (connection, (used, waits)) in (0..).zip(self.used_ns.iter().zip(&mut self.waits)) {
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(pace.release(102 * MS), [0]);
         assert_eq!((pace.next_timer(), pace.release(104 * MS)), (Some(105 * MS), vec![]));
         assert_eq!(pace.release(110 * MS), [1]);
-        // What was not read in time is not made up for.
+        // A late read does not earn extra bytes.
         pace.on_read(1, 110 * MS, 5_000);
         assert_eq!(pace.next_timer(), Some(115 * MS));
     }

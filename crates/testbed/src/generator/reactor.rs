@@ -1,4 +1,4 @@
-//! epoll and one absolute timer.
+//! An epoll instance with one absolute timer.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
-/// What an event is about.
+/// Target of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// Place of the endpoint.
@@ -31,10 +31,10 @@ impl Key {
     }
 }
 
-/// Events taken in one wait: more than one wake-up ever sees, small enough for the stack.
+/// Most events per wait: more than any wake-up sees, few enough for the stack.
 const BATCH: usize = 256;
 
-/// The event loop's kernel side. Sockets leave it when they are closed.
+/// The event loop's kernel objects. Closing a socket removes it.
 pub(super) struct Reactor {
     epoll: Epoll,
     timer: TimerFd,
@@ -44,7 +44,7 @@ pub(super) struct Reactor {
 impl Reactor {
     pub fn new() -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        // A timerfd and not epoll's timeout: absolute, in ns, and without timer slack.
+        // A timerfd instead of epoll's timeout: absolute, in ns, and without timer slack.
         let timer = TimerFd::new(
             ClockId::CLOCK_MONOTONIC,
             TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC,
@@ -63,7 +63,7 @@ impl Reactor {
         Ok(self.epoll.modify(socket, &mut EpollEvent::new(interest, key.pack()))?)
     }
 
-    /// Reports nothing more about `socket`.
+    /// Stops reports about `socket`.
     pub fn forget(&self, socket: &impl AsFd) -> io::Result<()> {
         Ok(self.epoll.delete(socket)?)
     }
@@ -81,7 +81,7 @@ impl Reactor {
         };
         let events = events.into_iter().take(count);
         let keyed = events.map(|event| (Key::unpack(event.data()), event.events()));
-        // An expired timer stays readable until it is armed again, which the next wait does.
+        // An expired timer stays readable until the next wait arms it again.
         Ok(keyed.filter(|(key, _)| *key != Key::TIMER))
     }
 

@@ -1,8 +1,8 @@
-//! Requests: the server, which answers in order, and the client of persistent connections, which asks at
-//! scheduled times whatever the state of its connections (open loop).
+//! Requests: a server, which answers in order, and a client of persistent connections. The client sends at
+//! scheduled times, whatever the state of its connections (open loop).
 //!
-//! A request is 16 little-endian bytes: index (`u32`), connection (`u32`), bytes wanted (`u64`).
-//! The answer is that many bytes and nothing else. Who opened a connection closes it.
+//! A request is 16 little-endian bytes: index (`u32`), connection (`u32`), answer size in bytes (`u64`). The
+//! answer is exactly that many bytes. The side that opened a connection closes it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,18 +15,17 @@ use super::asked::Asked;
 use super::endpoint::{Endpoint, Window};
 use super::reactor::{Key, Reactor};
 use super::sockets::{Acceptor, CHUNK, Dialer, ZEROS, discard, would_block};
+use super::workload::{Request, Workload};
 use super::{GeneratorError, HostsOutput, SiteEnd};
-use crate::scenario::{Request, Workload};
 use forebay_host::clock;
 
 /// Bytes of a request.
 const REQUEST_BYTES: usize = 16;
 
-/// The largest answer (bytes): a transfer of a gigabyte lasts 80 s at 100 Mbit/s, longer than a
-/// run.
+/// Largest answer (bytes): a gigabyte takes 80 s at 100 Mbit/s, longer than a run.
 pub(super) const SIZE_BYTES_MAX: u64 = 1_000_000_000;
 
-/// The answering side.
+/// The server side.
 pub(super) struct Server {
     key: u32,
     flow: usize,
@@ -40,16 +39,16 @@ pub(super) struct Server {
 /// One connection of the server.
 struct Answering {
     socket: Socket,
-    /// The beginning of a request whose rest has not arrived.
+    /// Start of a request whose other bytes have not arrived.
     partial: Vec<u8>,
-    /// Bytes of all answers that are still to be written.
+    /// Answer bytes still to be written.
     pending: u64,
-    /// The kernel is to report room for more.
+    /// The kernel must report room for more bytes.
     blocked: bool,
 }
 
 impl Server {
-    /// Waits for `connections` connections before the run, and takes others that come in it.
+    /// Expects `connections` connections before the run, and accepts more during it.
     pub fn open(
         reactor: &Reactor,
         key: u32,
@@ -69,7 +68,7 @@ impl Server {
 }
 
 impl Answering {
-    /// Reads what was asked; false once the client has closed.
+    /// Reads requests; false once the client has closed.
     fn read(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 64 * REQUEST_BYTES];
         let length = match nix::unistd::read(&self.socket, &mut chunk) {
@@ -91,7 +90,7 @@ impl Answering {
         Ok(length > 0)
     }
 
-    /// Writes what the kernel takes.
+    /// Writes as many bytes as the kernel takes.
     fn write(&mut self) -> io::Result<()> {
         while self.pending > 0 {
             let length = self.pending.min(CHUNK as u64) as usize;
@@ -162,7 +161,7 @@ impl Endpoint for Server {
     }
 }
 
-/// The asking side of persistent connections.
+/// The client side of persistent connections.
 pub(super) struct Client {
     key: u32,
     dialer: Dialer,
@@ -173,11 +172,11 @@ pub(super) struct Client {
 /// One connection of the client.
 #[derive(Default)]
 struct Asking {
-    /// Unfinished requests in the order of the answers: place in the schedule, bytes missing.
+    /// Unfinished requests in the order of their answers: place in the schedule, bytes missing.
     outstanding: VecDeque<(usize, u64)>,
-    /// Requests that the kernel did not take yet, by place in the schedule.
+    /// Requests that the kernel has not taken yet, by place in the schedule.
     unsent: VecDeque<usize>,
-    /// Bytes of the first of them that it took.
+    /// Bytes of the first unsent request that the kernel took.
     unsent_offset: usize,
     failed: bool,
 }
@@ -188,17 +187,16 @@ impl Client {
         workload: &Workload,
         site: &SiteEnd,
         connections: u32,
-        schedule: Vec<Request>,
     ) -> Result<Self, GeneratorError> {
         Ok(Self {
             key,
-            asked: Asked::new(workload, site, connections, schedule)?,
+            asked: Asked::new(workload, site, connections, workload.requests.clone())?,
             dialer: Dialer::new(key, workload, site, connections)?,
             asking: (0..connections).map(|_| Asking::default()).collect(),
         })
     }
 
-    /// Asks for the next request of the schedule.
+    /// Sends the next request of the schedule.
     fn ask(&mut self, reactor: &Reactor, scheduled_ns: u64) -> io::Result<()> {
         let Request { connection, size_bytes, .. } = self.asked.due();
         let asking = &mut self.asking[connection as usize];
@@ -212,7 +210,7 @@ impl Client {
         if asking.unsent.len() == 1 { self.write(reactor, connection) } else { Ok(()) }
     }
 
-    /// Writes the requests that wait on `connection`, as far as the kernel takes them.
+    /// Writes the unsent requests of `connection`, as far as the kernel takes them.
     fn write(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
         let asking = &mut self.asking[connection as usize];
         let socket = self.dialer.socket(connection);
@@ -240,7 +238,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes what arrived on `connection`.
+    /// Reads the bytes that arrived on `connection`.
     fn read(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
         let mut arrived = match discard(self.dialer.socket(connection), CHUNK) {
             Ok(0) => return Ok(()),
@@ -260,11 +258,11 @@ impl Client {
             self.asked.finished(*index, now);
             asking.outstanding.pop_front();
         }
-        // More than was asked for: the other end is not our server.
+        // More bytes than requested: the other end is not our server.
         if arrived > 0 { self.fail(reactor, connection) } else { Ok(()) }
     }
 
-    /// Gives up `connection`: its requests stay unfinished, and nobody waits for them.
+    /// Gives up `connection`: its requests stay unfinished, and the run does not wait for them.
     fn fail(&mut self, reactor: &Reactor, connection: u32) -> io::Result<()> {
         let asking = &mut self.asking[connection as usize];
         if std::mem::replace(&mut asking.failed, true) {
@@ -321,23 +319,23 @@ impl Endpoint for Client {
     }
 }
 
-/// Asks over `socket`, on which nothing else is under way, so that its send buffer has room for the request.
+/// Sends a request over an idle `socket`, whose send buffer therefore has room for it.
 pub(super) fn ask(socket: &Socket, index: u32, connection: u32, size_bytes: u64) -> io::Result<()> {
     let request = encode(index, connection, size_bytes);
     let is_whole = socket.send(&request)? == request.len();
     if is_whole { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Takes what has come over `socket` of the one answer under way, whose last `missing` bytes are still to come; gives
-/// how many bytes came.
+/// Reads the current answer from `socket`; `missing` counts its bytes that are still due.
+/// Returns the number of bytes read.
 pub(super) fn take(socket: &Socket, missing: &mut u64) -> io::Result<u64> {
     let length = discard(socket, CHUNK)?;
-    // More than was asked for: the other end is not our server.
+    // More bytes than requested: the other end is not our server.
     *missing = missing.checked_sub(length).ok_or(io::ErrorKind::InvalidData)?;
     Ok(length)
 }
 
-/// The request as it is written.
+/// A request in wire format.
 fn encode(index: u32, connection: u32, size_bytes: u64) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&index.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Sockets as the generators need them: nonblocking, with a chosen congestion control.
+//! Sockets for the generators: nonblocking, with a chosen congestion control.
 
 use std::fs;
 use std::io;
@@ -11,23 +11,23 @@ use nix::sys::socket::sockopt::RcvBufForce;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::reactor::{Key, Reactor};
+use super::workload::Workload;
 use super::{GeneratorError, SiteEnd};
-use crate::scenario::Workload;
 use forebay_host::tcp_info::tcp_info;
 
-/// Bytes handed to or taken from the kernel in one call: few calls per second even at 1 Gbit/s,
-/// and short enough that other connections get their turn.
+/// Bytes written or read in one call. Few calls per second even at 1 Gbit/s, and short enough that other
+/// connections get their turn.
 pub(super) const CHUNK: usize = 256 * 1024;
 
-/// What is written: the content does not matter to anybody on the path.
+/// Payload of answers and greedy flows: nothing on the path depends on the content.
 pub(super) static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
-/// Connections are opened this far apart (ns). Opened at once, the handshakes of 200 connections
-/// would overrun a small bottleneck queue, and Linux starts a connection whose SYN was lost with
-/// a window of one packet instead of ten (`tcp_init_cwnd`).
+/// Interval between connects (ns). If 200 connections opened at once, their handshakes would overrun a small
+/// bottleneck queue. Linux starts a connection whose SYN was lost with a window of one packet instead of ten
+/// (`tcp_init_cwnd`).
 const DIAL_INTERVAL_NS: u64 = 1_000_000;
 
-/// Turns an I/O error into one that names the workload and what was tried.
+/// Turns an I/O error into one that names the workload and the action.
 pub(super) fn failed(
     workload: &str,
     action: impl Into<String>,
@@ -36,24 +36,27 @@ pub(super) fn failed(
     move |source| GeneratorError::Socket { workload, action, source }
 }
 
-/// A TCP socket in the current namespace under the workload's congestion control.
+/// A TCP socket in the current namespace with the workload's congestion control.
 pub(super) fn tcp(workload: &Workload) -> Result<Socket, GeneratorError> {
     let socket =
         nonblocking(Type::STREAM, Protocol::TCP).map_err(failed(&workload.name, "socket"))?;
     // Requests must not wait for the acknowledgement of an earlier one (Nagle).
     socket.set_tcp_nodelay(true).map_err(failed(&workload.name, "TCP_NODELAY"))?;
     set_dscp(&socket, workload)?;
-    if let Some(bytes) = workload.reading.buffer_bytes {
-        set_receive_buffer(&socket, bytes).map_err(failed(&workload.name, "SO_RCVBUFFORCE"))?;
+    if let Some(bytes) = workload.receiving.buffer {
+        set_receive_buffer(&socket, bytes.as_u64())
+            .map_err(failed(&workload.name, "SO_RCVBUFFORCE"))?;
     }
-    socket.set_tcp_congestion(workload.cc.as_bytes()).map_err(|source| {
+    socket.set_tcp_congestion(workload.socket_cc.as_bytes()).map_err(|source| {
         if source.raw_os_error() != Some(Errno::ENOENT as i32) {
-            return failed(&workload.name, format!("TCP_CONGESTION {}", workload.cc))(source);
+            return failed(&workload.name, format!("TCP_CONGESTION {}", workload.socket_cc))(
+                source,
+            );
         }
         let available = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
         GeneratorError::CongestionControl {
             workload: workload.name.clone(),
-            name: workload.cc.clone(),
+            name: workload.socket_cc.clone(),
             available: available.unwrap_or_default().trim().to_string(),
         }
     })?;
@@ -77,15 +80,15 @@ pub(super) fn udp(
     Ok(socket)
 }
 
-/// Gives what `socket` sends the DSCP of the workload. A connection that is accepted has that of its listener.
+/// Sets the DSCP of the workload on `socket`. An accepted connection inherits its listener's.
 fn set_dscp(socket: &Socket, workload: &Workload) -> Result<(), GeneratorError> {
     socket
         .set_tos_v4(u32::from(workload.dscp) << 2)
         .map_err(failed(&workload.name, format!("IP_TOS for DSCP {}", workload.dscp)))
 }
 
-/// The kernel takes twice as much memory, announces half of that and adapts it no more (socket(7), tcp(7)). Root may
-/// go beyond net.core.rmem_max.
+/// Sets a fixed receive buffer. The kernel reserves twice as much memory, announces half of the memory, and
+/// stops adapting it (socket(7), tcp(7)). Root may exceed net.core.rmem_max.
 fn set_receive_buffer(socket: &Socket, bytes: u64) -> io::Result<()> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     Ok(setsockopt(socket, RcvBufForce, &bytes)?)
@@ -95,12 +98,12 @@ fn nonblocking(kind: Type, protocol: Protocol) -> io::Result<Socket> {
     Socket::new(Domain::IPV4, kind.nonblocking().cloexec(), Some(protocol))
 }
 
-/// Whether an operation only has to wait.
+/// Whether an operation must only be tried again later.
 pub(super) fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Reads and discards what has come of a TCP stream, up to `most` bytes; zero if nothing has. The end of the
+/// Reads and discards up to `most` bytes of a TCP stream; returns zero if none have arrived. The end of the
 /// stream is an error.
 ///
 /// The kernel drops the bytes instead of copying them (`MSG_TRUNC`, tcp(7)).
@@ -118,7 +121,7 @@ pub(super) fn discard(socket: &Socket, most: usize) -> io::Result<u64> {
     if would_block(&error) { Ok(0) } else { Err(error) }
 }
 
-/// Both ends of `socket` have agreed to ECN, as the kernel says (`TCPI_OPT_ECN` in
+/// Whether both ends of `socket` agreed on ECN, according to the kernel (`TCPI_OPT_ECN` in
 /// include/uapi/linux/tcp.h).
 fn is_ecn_capable(socket: &Socket) -> io::Result<bool> {
     const TCPI_OPT_ECN: u8 = 8;
@@ -128,7 +131,7 @@ fn is_ecn_capable(socket: &Socket) -> io::Result<bool> {
 /// The listening end: accepts the connections of one workload.
 pub(super) struct Acceptor {
     listener: Socket,
-    /// What errors call it.
+    /// Name of the workload in errors.
     pub workload: String,
     expected: usize,
     ecn: bool,
@@ -148,7 +151,7 @@ impl Acceptor {
         let action = || format!("listen on {}", site.sender());
         let listener = tcp(workload)?;
         listener.bind(&site.sender().into()).map_err(failed(&workload.name, action()))?;
-        // The kernel cuts the backlog down to net.core.somaxconn.
+        // The kernel limits the backlog to net.core.somaxconn.
         listener.listen(i32::MAX).map_err(failed(&workload.name, action()))?;
         let key = Key { endpoint, connection: Self::CONNECTION };
         reactor.watch(&listener, key, EpollFlags::EPOLLIN)?;
@@ -156,7 +159,7 @@ impl Acceptor {
         Ok(Self { listener, workload, expected: expected as usize, ecn: site.ecn })
     }
 
-    /// The connections that wait to be taken.
+    /// Accepts the waiting connections.
     pub fn accept(&self) -> Result<Vec<Socket>, GeneratorError> {
         let mut taken = Vec::new();
         loop {
@@ -172,7 +175,7 @@ impl Acceptor {
                     taken.push(socket);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
-                // The peer gave up while its connection waited, accept(2).
+                // The peer gave up while its connection waited (accept(2)).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(error.into()),
             }
@@ -274,18 +277,18 @@ mod tests {
 
     use super::super::endpoint::Window;
     use super::*;
-    use crate::scenario::{Reading, WorkloadKind};
+    use crate::generator::tests::workload;
+    use forebay_core::units::ByteCount;
+    use forebay_scenario::Traffic;
     use forebay_skips::{Need, skip_without};
 
     fn bulk(dscp: u8) -> Workload {
-        let kind = WorkloadKind::Greedy { flows: 1 };
-        let (name, cc) = ("bulk".into(), "reno".into());
-        let (reversed, start_ns, stop_ns, ttl) = (false, 0, 0, None);
-        let reading = Reading::default();
-        Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, reading, kind }
+        let mut bulk = workload(Traffic::Greedy { flows: 1 });
+        bulk.of.dscp = dscp;
+        bulk
     }
 
-    /// What a listener of `workload` takes of one connection.
+    /// Connections that a listener of `workload` accepts, or its error.
     fn accept(workload: &Workload, ecn: bool) -> Result<Vec<Socket>, String> {
         let local = Ipv4Addr::LOCALHOST;
         let window = Window { start_ns: 0, stop_ns: 0, end_ns: 0, drain_ns: 0 };
@@ -299,11 +302,11 @@ mod tests {
     #[test]
     fn where_all_are_to_be_ecn_capable_a_connection_that_is_not_is_refused() {
         assert_eq!(accept(&bulk(0), false).unwrap().len(), 1);
-        // Whoever asks for ECN gets it where the other end knows it: 0 and 2 do not ask (tcp(7)).
+        // If tcp_ecn is 0 or 2, a client does not request ECN (tcp(7)), so the connection lacks it.
         let asks = fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
         if matches!(asks.trim(), "0" | "2") {
             let error = accept(&bulk(0), true).unwrap_err();
-            let expected = "workload bulk: ecn: the connection from 127.0.0.1:";
+            let expected = "workload w: ecn: the connection from 127.0.0.1:";
             assert!(error.starts_with(expected), "{error}");
         }
     }
@@ -313,8 +316,9 @@ mod tests {
         if skip_without(Need::Root) {
             return;
         }
-        let reading = Reading { buffer_bytes: Some(1_000_000), ..Reading::default() };
-        let socket = tcp(&Workload { reading, ..bulk(0) }).unwrap();
+        let mut workload = bulk(0);
+        workload.of.receiving.buffer = Some(ByteCount::new(1_000_000));
+        let socket = tcp(&workload).unwrap();
         assert_eq!(socket.recv_buffer_size().unwrap(), 2_000_000);
     }
 

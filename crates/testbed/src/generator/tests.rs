@@ -7,29 +7,43 @@ use forebay_core::traffic::video::Video;
 use forebay_core::units::Rate;
 use forebay_skips::{Need, skip_without};
 
+use super::workload::Request;
 use super::*;
-use crate::scenario::{Reading, Request};
+use forebay_core::spec::Spec;
+use forebay_core::units::ByteCount;
+use forebay_scenario::{Flow, RequestLoad, fixed_size};
 
 const MS: u64 = 1_000_000;
 
-/// What both sides see of a workload of `kind` that lasts 800 ms.
-fn run(kind: WorkloadKind) -> HostsOutput {
-    run_reading(kind, Reading::default())
+/// A workload of this traffic that lasts 800 ms, without requests.
+pub(super) fn workload(traffic: Traffic) -> Workload {
+    let of = Flow::new("w", Spec::named("reno"), Duration::from_millis(800), traffic);
+    let (place, first, requests, seed) = (0, 0, Vec::new(), 1);
+    Workload { of, place, first, socket_cc: "reno".into(), requests, seed }
 }
 
-/// What they see where the receivers read so.
-fn run_reading(kind: WorkloadKind, reading: Reading) -> HostsOutput {
+/// Requests over these connections.
+pub(super) fn requests(connections: Connections) -> Traffic {
+    let sizes = fixed_size(ByteCount::new(1)).unwrap();
+    Traffic::Requests(RequestLoad { sizes, load: Rate::ZERO, connections, iid: false })
+}
+
+/// Results of both sides for a workload of this traffic.
+fn run(traffic: Traffic) -> HostsOutput {
+    run_workload(&workload(traffic))
+}
+
+/// Results of both sides for `workload`.
+fn run_workload(workload: &Workload) -> HostsOutput {
     let local = Ipv4Addr::LOCALHOST;
     let port = TcpListener::bind((local, 0)).unwrap().local_addr().unwrap().port();
-    let (name, cc, stop_ns) = ("w".into(), "reno".into(), 800 * MS);
-    let (reversed, start_ns, dscp, ttl) = (false, 0, 0, None);
-    let workload = Workload { name, cc, reversed, start_ns, stop_ns, dscp, ttl, reading, kind };
+    let (start_ns, stop_ns) = (0, 800 * MS);
     let window = Window { start_ns, stop_ns, end_ns: stop_ns, drain_ns: 10_000 * MS };
     let namespace = File::open("/proc/self/ns/net").unwrap();
     let reactor = Reactor::new().unwrap();
     let open = |(key, sends)| {
         let site = SiteEnd { flow: 3, local, remote: local, port, sends, ecn: false, window };
-        open_endpoint(&reactor, key, &workload, &site, &namespace).unwrap()
+        open_endpoint(&reactor, key, workload, &site, &namespace).unwrap()
     };
     let endpoints = [(0, true), (1, false)].map(open).into();
     let (control, stage) = (Control::new().unwrap(), Stage::Listening);
@@ -49,7 +63,7 @@ fn run_reading(kind: WorkloadKind, reading: Reading) -> HostsOutput {
     output
 }
 
-/// 25 requests on so many `connections`, of a byte to more than goes into a socket.
+/// 25 requests on `connections` connections, from one byte to more than a socket holds.
 fn schedule(connections: u32) -> Vec<Request> {
     let request = |number: u32| Request {
         at_ns: 10 * MS * u64::from(number),
@@ -61,7 +75,7 @@ fn schedule(connections: u32) -> Vec<Request> {
 
 fn assert_answered(connections: Connections, schedule: Vec<Request>) {
     let bytes: u64 = schedule.iter().map(|request| request.size_bytes).sum();
-    let output = run(WorkloadKind::Requests { connections, schedule });
+    let output = run_workload(&Workload { requests: schedule, ..workload(requests(connections)) });
     assert_eq!(output.requests.len(), 25);
     assert!(output.requests.iter().all(|request| request.finished_ns > request.sent_ns));
     let flow = &output.flows[0];
@@ -76,7 +90,7 @@ fn requests_are_answered_in_full_over_connections_that_stay() {
 
 #[test]
 fn requests_are_answered_in_full_over_a_connection_each() {
-    // Namespaces are changed for each connection.
+    // Each connection changes the namespace.
     if !skip_without(Need::Root) {
         assert_answered(Connections::Each, schedule(1));
     }
@@ -87,7 +101,7 @@ fn clients_of_a_video_fetch_whole_segments() {
     let second = Duration::from_secs(1);
     let rates = vec![Rate::from_mbit_per_sec(1)];
     let video = Video { segment: second, rates, buffer: 2 * second, startup: second };
-    let output = run(WorkloadKind::Video { clients: 2, video });
+    let output = run(Traffic::Video { flows: 2, video });
     let seen = output.flows.iter().map(|it| (it.index, it.bytes, it.failed, it.video.is_some()));
     // Two fill the buffer.
     assert_eq!(seen.collect::<Vec<_>>(), [(0, 250_000, false, true), (1, 250_000, false, true)]);
@@ -95,7 +109,7 @@ fn clients_of_a_video_fetch_whole_segments() {
 
 #[test]
 fn greedy_flows_are_told_apart() {
-    let output = run(WorkloadKind::Greedy { flows: 2 });
+    let output = run(Traffic::Greedy { flows: 2 });
     let indices: Vec<u32> = output.flows.iter().map(|flow| flow.index).collect();
     assert_eq!((indices, output.receivers.len()), (vec![0, 1], 2));
     assert!(output.flows.iter().all(|flow| flow.bytes > 0 && !flow.failed));
@@ -104,10 +118,11 @@ fn greedy_flows_are_told_apart() {
 
 #[test]
 fn a_greedy_flow_is_as_fast_as_it_is_read() {
-    let reading = Reading { rate_bps: Some(8_000_000), ..Reading::default() };
-    let output = run_reading(WorkloadKind::Greedy { flows: 2 }, reading);
+    let mut workload = workload(Traffic::Greedy { flows: 2 });
+    workload.of.receiving.read_rate = Some(Rate::from_mbit_per_sec(8));
+    let output = run_workload(&workload);
     for flow in &output.flows {
-        // 800 kB; read as they come they would be a thousand times as many.
+        // 800 kB; without the pace, a thousand times as many would arrive.
         assert!((100_000..2_400_000).contains(&flow.bytes) && !flow.failed, "{}", flow.bytes);
     }
 }

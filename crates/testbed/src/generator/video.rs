@@ -1,4 +1,5 @@
-//! Clients that play a video: each asks a [`super::requests::Server`] for segments over a connection of its own.
+//! Clients that play a video: each requests segments from a [`super::requests::Server`] over its own
+//! connection.
 
 use std::io;
 
@@ -9,8 +10,8 @@ use super::endpoint::{Endpoint, Window};
 use super::meter::Meter;
 use super::reactor::Reactor;
 use super::sockets::Dialer;
+use super::workload::Workload;
 use super::{GeneratorError, HostsOutput, SiteEnd, requests};
-use crate::scenario::Workload;
 use forebay_core::record::FlowRecord;
 use forebay_core::traffic::video::{Player, Video};
 use forebay_core::units::Timestamp;
@@ -30,9 +31,9 @@ pub(super) struct Client {
 /// One client.
 struct Watching {
     player: Player,
-    /// Segments that it has asked for.
+    /// Segments requested so far.
     asked: u32,
-    /// Bytes of the last segment that are still to come.
+    /// Missing bytes of the current segment.
     missing: u64,
     meter: Meter,
     failed: bool,
@@ -46,13 +47,13 @@ impl Watching {
         Self { player, asked: 0, missing: 0, meter, failed: false }
     }
 
-    /// When the next segment is to be asked for (ns), if that is before `stop_ns`.
+    /// Time of the next request (ns), if it is before `stop_ns`.
     fn due_ns(&self, stop_ns: u64) -> Option<u64> {
         let due = self.player.due().filter(|_| !self.failed);
         due.map(Timestamp::as_nanos).filter(|due| *due < stop_ns)
     }
 
-    /// Asks for the next segment.
+    /// Requests the next segment.
     fn ask(&mut self, socket: &Socket, connection: u32) -> io::Result<()> {
         self.missing = self.player.ask(clock::now()).as_u64();
         requests::ask(socket, self.asked, connection, self.missing)?;
@@ -60,7 +61,7 @@ impl Watching {
         Ok(())
     }
 
-    /// Takes what arrived; the last segment counts if it came before `stop_ns`.
+    /// Reads the bytes that arrived; the last segment counts if it is complete before `stop_ns`.
     fn read(&mut self, socket: &Socket, stop_ns: u64) -> io::Result<()> {
         let length = requests::take(socket, &mut self.missing)?;
         if length == 0 {

@@ -1,4 +1,4 @@
-//! What the kernel says of sending connections while they run.
+//! Samples of the kernel's state of sending connections during a run.
 
 use socket2::Socket;
 
@@ -7,47 +7,47 @@ use super::endpoint::Window;
 use forebay_core::record::{SAMPLED_MAX, TcpSample};
 use forebay_host::tcp_info::{congestion_control, tcp_info};
 
-/// Time between two looks (ns): four in the shortest round trip of a plan.
+/// Sampling interval (ns): four samples in the shortest round trip of a plan.
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// Of a workload with more connections only their ends are looked at.
+/// Most connections to sample: of a larger workload, only the end of each connection is recorded.
 const CONNECTIONS_MAX: usize = SAMPLED_MAX as usize;
 
-/// Looks at the connections of one workload at equal distances.
+/// Samples the connections of one workload at equal intervals.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// The next look; `None`: none any more.
+    /// Time of the next sample; `None` if there are no more.
     next_ns: Option<u64>,
     end_ns: u64,
     seen: Vec<Vec<TcpSample>>,
 }
 
 impl Watch {
-    /// Looks at `connections` connections from the start of the run, which is that of `window`.
+    /// Samples `connections` connections from the start of the run to the end of `window`.
     pub fn begin(&mut self, started_ns: u64, window: Window, connections: usize) {
         self.next_ns = (connections <= CONNECTIONS_MAX).then_some(started_ns);
         self.end_ns = window.end_ns;
         self.seen = vec![Vec::new(); connections];
     }
 
-    /// When the next look is due.
+    /// Time of the next sample.
     pub fn next_timer(&self) -> Option<u64> {
         self.next_ns
     }
 
-    /// Looks if it is time to.
+    /// Takes a sample if one is due.
     pub fn on_timer(&mut self, now: u64, connections: &[Option<Socket>]) {
         let Some(due) = self.next_ns.filter(|due| *due <= now) else { return };
         for (seen, socket) in self.seen.iter_mut().zip(connections) {
-            // One that has failed stands still.
+            // A failed connection yields no more samples.
             seen.extend(socket.as_ref().and_then(|socket| sample(socket, now)));
         }
-        // What was missed by being late stays missed.
+        // A late call does not make up for missed samples.
         let next = due + INTERVAL_NS * ((now - due) / INTERVAL_NS + 1);
         self.next_ns = (next < self.end_ns).then_some(next);
     }
 
-    /// What was seen of the connections of the workload at place `flow`.
+    /// Samples of the connections of the workload at place `flow`.
     pub fn finish(&mut self, flow: usize, connections: &[Option<Socket>]) -> Vec<Sender> {
         let mut seen = std::mem::take(&mut self.seen).into_iter();
         let sender = |socket: &Option<Socket>| {
@@ -63,7 +63,7 @@ impl Watch {
 
 fn sample(socket: &Socket, now: u64) -> Option<TcpSample> {
     let info = tcp_info(socket).ok()?;
-    // As tcp_packets_in_flight() of include/net/tcp.h has it.
+    // As in tcp_packets_in_flight() of include/net/tcp.h.
     let out = info.tcpi_unacked + info.tcpi_retrans;
     Some(TcpSample {
         at_ns: now,
@@ -105,7 +105,7 @@ mod tests {
         let senders = watch.finish(3, &connections);
         let times: Vec<u64> = senders[0].samples.iter().map(|sample| sample.at_ns).collect();
         assert_eq!(times, [1_000, 10_001_000, 24_000_000, 30_001_500]);
-        // RFC 6928.
+        // The initial window of RFC 6928.
         assert!(
             senders[0].samples.iter().all(|it| it.cwnd_segments == 10.0 && it.retransmissions == 0)
         );

@@ -9,7 +9,7 @@ use forebay_host::daemon::reload::start;
 
 use crate::commands::BadInput;
 
-/// What is asked of systemd about a unit.
+/// Requests to systemd about a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Whether the unit is active, or becomes so, or has yet to stop.
@@ -39,8 +39,8 @@ fn state(unit: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().into())
 }
 
-/// Whether a unit in this state has processes, or is to have some: `systemctl is-active` says no of one that is starting,
-/// or is to be started again after a crash.
+/// Whether a unit in this state has processes, or will have some: `systemctl is-active` says no for a unit
+/// that is starting, or that systemd will start again after a crash.
 fn is_active(state: &str) -> bool {
     !["inactive", "failed"].contains(&state)
 }
@@ -62,8 +62,8 @@ pub fn refuse_active(
     Err(BadInput(reason).into())
 }
 
-/// Starts a `unit` on trial for so many seconds: its box, whose control socket is to be at `control`, ends after them
-/// unless it is confirmed. `is_on_trial` fails if that box is not.
+/// Starts a `unit` on trial for `within_s` seconds: its box, whose control socket is to be at `control`, ends
+/// after them unless it is confirmed. `is_on_trial` fails if that box is not.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn start_on_trial(
     systemctl: impl Fn(Verb) -> io::Result<bool>,
     is_on_trial: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // Before the start, so that whatever becomes of this command, or of the box, it ends.
+    // Before the start, so that the trial ends whatever becomes of this command, or of the box.
     start::put(control, within_s)?;
     let begun = match systemctl(Verb::Start).context("cannot run systemctl") {
         Ok(true) => is_on_trial(),
@@ -83,7 +83,7 @@ pub fn start_on_trial(
         Err(error) => Err(error),
     };
     let Err(error) = begun else { return Ok(()) };
-    // Else the unit would be started again until the end of the trial.
+    // Otherwise systemd would start the unit again until the end of the trial.
     let is_stopped = systemctl(Verb::Stop).is_ok_and(|is_stopped| is_stopped);
     let then = if is_stopped { "is stopped again" } else { "could not be stopped" };
     start::remove(control)?;
@@ -102,11 +102,11 @@ mod tests {
 
     type Answers = fn(Verb) -> io::Result<bool>;
 
-    /// Of a unit that is stopped.
+    /// Answers for a unit that is stopped.
     const INACTIVE: Answers = |verb| Ok(verb != Verb::IsActive);
 
-    /// What a systemd is asked that answers so, and what comes of a start on trial there: the error, and whether
-    /// anything is on trial afterwards.
+    /// The requests to a systemd with these `answers`, and the outcome of a start on trial there: the error,
+    /// and whether anything is on trial afterwards.
     fn started(answers: Answers, is_on_trial: bool) -> (Vec<Verb>, Option<String>, bool) {
         let folder = tempfile::tempdir().unwrap();
         let control = folder.path().join("sendbox.sock");

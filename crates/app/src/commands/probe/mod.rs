@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use forebay_core::units::{Rate, Ratio};
-use forebay_lab::plan::parse_rate;
+use forebay_core::units::{Rate, Ratio, parse_link_rate};
 
 /// Arguments of `forebay probe`.
 ///
-/// Watches the path to PEER for 2.5 s and then loads it by TCP connections, two at first: what they add to the round
-/// trip is a queue, and a bundle helps where that is the site's own and stands in the network. PEER is any TCP server
-/// of your own that reads what comes, best `forebay probe --serve`, which also tells the way there from the way back.
-/// Nothing is sent to anybody else. No root, and no box, is needed at either end.
+/// Watches the path to PEER for 2.5 s and then loads it by TCP connections, two at first. The time that they
+/// add to the round trip is a queue, and a bundle helps where that queue is the site's own and stands in the
+/// network. PEER is any TCP server of your own that reads its input, best `forebay probe --serve`, which also
+/// separates the way there from the way back. Nothing is sent to any other machine. No root, and no box, is
+/// needed at either end.
 ///
 /// Exit code 0: there is a verdict, whatever it is; 1: the path could not be probed.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub struct Probe {
     /// The other end: HOST or HOST:PORT, of one machine [default port: 61477].
     #[arg(required_unless_present = "serve", conflicts_with = "serve")]
     peer: Option<String>,
-    /// Be the other end: read what comes, and answer whoever has a connection, until interrupted.
+    /// Be the other end: read and answer all connections, until interrupted.
     #[arg(long, num_args = 0..=1, default_missing_value = "[::]:61477", value_name = "ADDRESS:PORT")]
     serve: Option<SocketAddr>,
     /// For how long the path is loaded, 3 to 60 [default: 8]; with --serve until the end, 1 to 86400.
@@ -45,7 +45,7 @@ pub struct Probe {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64), value_name = "N")]
     flows: u16,
     /// The most that all connections may send together.
-    #[arg(long, default_value = "1Gbit/s", value_parser = parse_rate, value_name = "RATE")]
+    #[arg(long, default_value = "1Gbit/s", value_parser = parse_link_rate, value_name = "RATE")]
     max_rate: Rate,
     /// Congestion control of the connections, as the site's hosts have it [default: cubic].
     #[arg(long, value_name = "NAME")]
@@ -53,17 +53,18 @@ pub struct Probe {
     /// Send the load as the body of a POST request to this path of an HTTP server.
     #[arg(long, value_parser = http_path, value_name = "PATH")]
     http: Option<String>,
-    /// Routers on the way that belong to the site, 0 to 8: a queue before the last of them is no bundle's.
+    /// Routers on the way that belong to the site, 0 to 8: a queue before the last one is no bundle's.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=8), value_name = "N")]
     site_hops: u8,
-    /// Of the traffic at the bottleneck, how much this site sends: above 0, up to 100 percent. A probe cannot see that:
-    /// without it, a bundle helps only if that is most of the traffic there. Below 75 there is little to gain.
+    /// Share of the bottleneck's traffic that this site sends: above 0, up to 100 percent. A probe cannot see
+    /// it: without it, a bundle helps only if this site sends most of that traffic. Below 75 there is little
+    /// to gain.
     #[arg(long, value_parser = share, allow_negative_numbers = true, value_name = "PERCENT")]
     share: Option<Ratio>,
     /// Ask the receivebox at PEER, too: by this sendbox's configuration, with the keys that it names.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Send small packets only, and watch what the traffic of the moment does to them.
+    /// Send small packets only, and watch how the traffic of the moment affects them.
     #[arg(long, conflicts_with_all = ["flows", "max_rate", "cc", "http"])]
     gentle: bool,
     /// Print one JSON document, and nothing else, on stdout.
@@ -94,13 +95,13 @@ mod with_host {
     use forebay_host::daemon::config::Peer;
     use forebay_host::daemon::{BundleConfig, Config, Role, keys};
     use forebay_host::probe::receivebox::{self, Heard};
-    use forebay_host::probe::{Options, ProbeError, Step, resolve, run, serve};
+    use forebay_host::probe::{Options, ProbeError, ProbeStep, resolve, run, serve};
 
     use super::words::Said;
     use super::*;
     use crate::commands::{BadInput, print};
 
-    /// Seconds of a load that can be judged, and how long it takes where nobody says.
+    /// Seconds of a load that can be judged, and the time of a load by default.
     const SECONDS: std::ops::RangeInclusive<u32> = 3..=60;
     const SECONDS_USUAL: u32 = 8;
 
@@ -164,8 +165,8 @@ mod with_host {
         }
     }
 
-    /// What the receiveboxes at `peer`, which `asked` names, say that sendboxes of `file` have bundles to, by the
-    /// bundles' names.
+    /// Asks the receiveboxes at `peer`, which `asked` names and to which sendboxes of `file` have bundles.
+    /// Returns their answers with the bundles' names.
     fn ask_boxes(
         file: &Path,
         asked: &str,
@@ -200,20 +201,20 @@ mod with_host {
         bundles.into_iter().map(ask).collect()
     }
 
-    fn doing(step: Step, options: &Options) -> String {
+    fn doing(step: ProbeStep, options: &Options) -> String {
         match step {
-            Step::Idle if options.flows.is_none() => "watching the path".into(),
-            Step::Idle => "watching the path before it is loaded".into(),
-            Step::Few => "two connections send".into(),
-            Step::Many => format!("{} connections send", options.flows.unwrap_or_default()),
-            Step::Last => "waiting for the last answers".into(),
+            ProbeStep::Idle if options.flows.is_none() => "watching the path".into(),
+            ProbeStep::Idle => "watching the path before it is loaded".into(),
+            ProbeStep::Few => "two connections send".into(),
+            ProbeStep::Many => format!("{} connections send", options.flows.unwrap_or_default()),
+            ProbeStep::Last => "waiting for the last answers".into(),
         }
     }
 }
 
 #[cfg(not(feature = "host"))]
 impl Probe {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.peer, self.serve, self.seconds, self.flows, self.max_rate, self.cc);
         let _ = (self.http, self.site_hops, self.share, self.config, self.gentle, self.json);

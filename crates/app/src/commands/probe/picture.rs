@@ -13,8 +13,8 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Pings were sent, and none came back.
 const LOST: char = 'x';
 
-/// What a probe has seen, in [`WIDTH`] columns: a line of mean round trips from `shortest` to the longest mean, a line
-/// that says what was sent when, and that longest mean.
+/// The measurements of a probe, in [`WIDTH`] columns. First a line of mean round trips from `shortest`
+/// to the longest mean, then a line with the load at each time. Also returns that longest mean.
 pub fn draw(observed: &Observed, shortest: Duration) -> ([String; 2], Duration) {
     let end = observed.pings.last().map_or(1, |ping| ping.at.as_nanos() + 1);
     let column = |at_ns: u64| (at_ns.min(end - 1) as usize).saturating_mul(WIDTH) / end as usize;
@@ -49,7 +49,7 @@ pub fn draw(observed: &Observed, shortest: Duration) -> ([String; 2], Duration) 
     ([blocks.collect(), below], longest)
 }
 
-/// What begins when (ns).
+/// Labels of the phases of the load, with the time when each begins (ns).
 fn labels(load: Option<Load>) -> Vec<(u64, String)> {
     let Some(Load { few, many }) = load else { return vec![(0, "|nothing sent".into())] };
     let phases = [few, many].map(|phase| (phase.from.as_nanos(), format!("|{} send", phase.flows)));
@@ -58,7 +58,7 @@ fn labels(load: Option<Load>) -> Vec<(u64, String)> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::probe::{Phase, Ping};
+    use forebay_core::probe::{LoadPhase, Ping};
     use forebay_core::units::Timestamp;
 
     use super::*;
@@ -76,8 +76,8 @@ mod tests {
             Ping { at: at(millis), port: 0, rtt, forward_ns: None }
         };
         let load = Load {
-            few: Phase { flows: 2, from: at(3_200), to: at(4_000) },
-            many: Phase { flows: 8, from: at(4_000), to: at(6_400) },
+            few: LoadPhase { flows: 2, from: at(3_200), to: at(4_000) },
+            many: LoadPhase { flows: 8, from: at(4_000), to: at(6_400) },
         };
         let observed = Observed {
             pings: (0..640).map(|number| ping(10 * number)).collect(),

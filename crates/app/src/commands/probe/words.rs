@@ -1,4 +1,4 @@
-//! What a probe says: as text, and as one JSON document.
+//! The results of a probe: as text, and as one JSON document.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use super::picture;
 pub struct Said {
     /// The address that was probed.
     pub peer: SocketAddr,
-    /// What was seen.
+    /// The measurements.
     pub report: Report,
-    /// What stands in the report.
+    /// The findings in the report.
     pub found: Findings,
-    /// What follows for a bundle.
+    /// The conclusion for a bundle.
     pub verdict: Verdict,
-    /// What receiveboxes at the peer say, by the names of their bundles.
+    /// Answers of receiveboxes at the peer, by the names of their bundles.
     pub boxes: Vec<(String, Heard)>,
 }
 

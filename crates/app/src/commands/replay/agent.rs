@@ -1,22 +1,22 @@
-//! What an agent has recorded, once more.
+//! Repeats the recording of an agent.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use forebay_core::units::Rate;
-use forebay_host::agent::replay::{self, Difference, Step};
+use forebay_host::agent::replay::{self, Difference, ReplayedDecision};
 use forebay_host::agent::rows::DecisionRow;
-use forebay_lab::algorithms;
+use forebay_policy::algorithms;
 
 use super::Replay;
 use crate::commands::{BadInput, print};
 
 impl Replay {
-    /// Repeats what an agent has decided, and prints what differs.
+    /// Repeats the decisions of an agent, and prints the differences.
     pub(super) fn execute_of_agent(self) -> anyhow::Result<ExitCode> {
         let wants_all = self.decisions;
         let mut is_read = true;
-        let mut see = |step: &Step<'_>| {
+        let mut see = |step: &ReplayedDecision<'_>| {
             if wants_all && is_read {
                 is_read = print(&line(step)).unwrap_or(false);
             }
@@ -35,7 +35,7 @@ impl Replay {
 const HEADER: &str = "flow       time s        seq    acked B     RTT us    rate Mbit/s   cwnd   \
                       ssthresh  pace Mbit/s  phase";
 
-fn line(step: &Step<'_>) -> String {
+fn line(step: &ReplayedDecision<'_>) -> String {
     let measured = step.flow.measured();
     let decision = step.decision;
     let mbit = |bits: Option<u64>| {
@@ -87,7 +87,7 @@ fn table(replay: &replay::Replay) -> String {
     text
 }
 
-/// What of a decision differs.
+/// Describes how a decision differs.
 fn explain(difference: &Difference) -> String {
     let Difference { line, at, cc, recorded, replayed } = difference;
     let (flow, seq, at_s) = (recorded.flow, recorded.seq, at.as_secs_f64());

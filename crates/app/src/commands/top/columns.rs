@@ -1,13 +1,13 @@
-//! The columns of `forebay top`: what they show of a bundle, how wide they are, and how bundles are sorted by them.
+//! The columns of `forebay top`: the value that each shows of a bundle, its width, and how it sorts bundles.
 
 use std::cmp::Ordering;
 
 use forebay_host::daemon::status::{BundleStatus, Status};
 
-/// What a line shows.
+/// The values of a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Process of the box and number of the bundle, which tell a bundle from all others of the machine.
+    /// Process of the box and number of the bundle, together unique on the machine.
     pub key: (u32, u16),
     /// Name of the bundle.
     pub bundle: String,
@@ -15,21 +15,21 @@ pub struct Row {
     pub state: String,
     /// Why the state is that one, in words.
     pub reason: String,
-    /// What left, or was seen (bits per second).
+    /// Rate that left, or was seen (bits per second).
     pub sent_bps: Option<u64>,
-    /// What arrived by the reports (bits per second).
+    /// Rate that arrived by the reports (bits per second).
     pub delivered_bps: Option<u64>,
     /// Rate of the shaper (bits per second).
     pub limit_bps: Option<u64>,
     /// Least round trip and the standing queue beyond (ns).
     pub rtt_ns: Option<u64>,
-    /// What stands in the own queue (bytes).
+    /// Backlog of the own queue (bytes).
     pub here_bytes: Option<u64>,
     /// How long bytes waited in the own queue while the bundle was shaped (ns).
     pub taken_ns: Option<u64>,
     /// Standing queueing delay beyond the sendbox (ns).
     pub there_ns: Option<u64>,
-    /// Flows that stand in the own queue.
+    /// Flows with packets in the own queue.
     pub flows: Option<u64>,
 }
 
@@ -67,52 +67,24 @@ impl Row {
     }
 }
 
-/// A column of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    Bundle,
-    State,
-    Sent,
-    Delivered,
-    Limit,
-    Rtt,
-    Here,
-    Taken,
-    There,
-    Flows,
+forebay_core::named! {
+    /// A column of the table, from left to right, with the word in its head.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Column {
+        Bundle => "BUNDLE",
+        State => "STATE",
+        Sent => "SENT",
+        Delivered => "DELIV",
+        Limit => "LIMIT",
+        Rtt => "RTT",
+        Here => "HERE",
+        Taken => "TAKEN",
+        There => "THERE",
+        Flows => "FLOWS",
+    }
 }
 
 impl Column {
-    /// All columns from left to right.
-    pub const ALL: [Self; 10] = [
-        Self::Bundle,
-        Self::State,
-        Self::Sent,
-        Self::Delivered,
-        Self::Limit,
-        Self::Rtt,
-        Self::Here,
-        Self::Taken,
-        Self::There,
-        Self::Flows,
-    ];
-
-    /// The word in the head of the table.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Bundle => "BUNDLE",
-            Self::State => "STATE",
-            Self::Sent => "SENT",
-            Self::Delivered => "DELIV",
-            Self::Limit => "LIMIT",
-            Self::Rtt => "RTT",
-            Self::Here => "HERE",
-            Self::Taken => "TAKEN",
-            Self::There => "THERE",
-            Self::Flows => "FLOWS",
-        }
-    }
-
     /// Least width in characters.
     pub const fn width(self) -> usize {
         match self {
@@ -131,17 +103,17 @@ impl Column {
 
     /// The column with this title; `Err`: all titles.
     pub fn named(title: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|it| it.title().eq_ignore_ascii_case(title));
-        found.ok_or_else(|| Self::ALL.map(|it| it.title().to_ascii_lowercase()).join(", "))
+        let found = Self::ALL.into_iter().find(|it| it.name().eq_ignore_ascii_case(title));
+        found.ok_or_else(|| Self::ALL.map(|it| it.name().to_ascii_lowercase()).join(", "))
     }
 
-    /// The column `steps` to the right, beginning anew behind the last.
+    /// The column `steps` to the right; the first follows the last.
     pub fn turned(self, steps: isize) -> Self {
         let place = Self::ALL.iter().position(|it| *it == self).unwrap_or(0) as isize;
         Self::ALL[(place + steps).rem_euclid(Self::ALL.len() as isize) as usize]
     }
 
-    /// What the column shows of `row`.
+    /// The text of the column for `row`.
     pub fn cell(self, row: &Row) -> String {
         let number = |value: Option<u64>, unit: f64| match value.map(|value| value as f64 / unit) {
             None => "-".to_string(),

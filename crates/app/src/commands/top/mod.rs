@@ -67,11 +67,11 @@ mod with_host {
 
     /// How long a changed size of the window may go unnoticed.
     const GLANCE: Duration = Duration::from_millis(250);
-    /// Columns that are taken for granted where nobody can see how many there are.
+    /// Columns of a terminal that does not give its width.
     const COLUMNS: u16 = 80;
 
     impl Top {
-        /// Shows the bundles until somebody quits, or once.
+        /// Shows the bundles until the user quits, or once.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             let column = Column::named(&self.sort).map_err(|allowed| {
                 BadInput(format!("--sort {}: allowed is {allowed}", self.sort))
@@ -135,8 +135,9 @@ mod with_host {
         }
     }
 
-    /// Keys that are pressed. While a key is awaited the terminal neither echoes nor gathers lines; once a key has
-    /// come it is as before until the next one is asked for. So whoever quits leaves a terminal in order.
+    /// Keys that are pressed. While a key is awaited the terminal neither echoes nor gathers lines. Once a
+    /// key has come it is as before until the next one is asked for, so quitting leaves the terminal in
+    /// order.
     struct Keys {
         pressed: Receiver<Key>,
         next: Sender<()>,
@@ -193,7 +194,7 @@ mod with_host {
 
 #[cfg(not(feature = "host"))]
 impl Top {
-    /// Says what is missing.
+    /// Refuses the command, which this build lacks.
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let _ = (self.socket, self.once, self.interval, self.sort, self.filter);
         Err(super::needs_host("top"))

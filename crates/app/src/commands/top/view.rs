@@ -1,5 +1,5 @@
-//! What `forebay top` shows: made of the newest answers and of the keys that were pressed, and put into lines of a
-//! width. Nothing here knows of a terminal.
+//! The text of `forebay top`: made from the newest answers and from the keys that were pressed, and put into
+//! lines of a width. Nothing here knows of a terminal.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ const WIDE: usize = 140;
 /// Bundles of a page.
 const PAGE: isize = 20;
 
-/// What comes of a key.
+/// The effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The screen is drawn anew.
+    /// The screen is drawn again.
     Draw,
     /// The program ends.
     Quit,
@@ -29,7 +29,7 @@ pub enum Act {
 /// A state of the screen.
 pub struct View {
     answers: Answers,
-    /// Bytes of each receivebox's bundles, and when they were told (ns).
+    /// Bytes of each receivebox's bundles, and when they were reported (ns).
     before: BTreeMap<(u32, u16), (u64, u64)>,
     /// Lines of bundles in the order of the boxes.
     rows: Vec<Row>,
@@ -41,7 +41,7 @@ pub struct View {
     /// The filter is being typed.
     is_typing: bool,
     selected: Option<(u32, u16)>,
-    /// The selected bundle is explained instead of the others shown.
+    /// The selected bundle is explained, and the list is hidden.
     is_explained: bool,
 }
 
@@ -78,12 +78,12 @@ impl View {
         self.missed = None;
     }
 
-    /// Notes that a look failed: what was seen before stays, and the screen says so.
+    /// Notes that a look failed: the earlier values stay, and the screen says so.
     pub fn miss(&mut self, error: &anyhow::Error) {
         self.missed = Some(format!("{error:#}"));
     }
 
-    /// Does what a key asks for.
+    /// Does the action of a key.
     pub fn press(&mut self, key: &Key) -> Act {
         if *key == Key::CtrlC {
             return Act::Quit;
@@ -125,7 +125,7 @@ impl View {
         }
     }
 
-    /// Selects the bundle so many lines further down.
+    /// Selects the bundle `steps` lines further down.
     fn select(&mut self, steps: isize) {
         let shown = self.shown();
         if let Some(last) = shown.len().checked_sub(1) {
@@ -186,7 +186,7 @@ impl View {
         cut(lines, width)
     }
 
-    /// What is shown, what does not hold, and the titles of the columns.
+    /// The counts and settings of the view, the conditions that do not hold, and the titles of the columns.
     fn head(&self, width: usize) -> Vec<String> {
         let (boxes, bundles) = (self.answers.boxes.len(), self.rows.len());
         let order = if self.is_reversed { ", reversed" } else { "" };
@@ -195,18 +195,18 @@ impl View {
         } else {
             format!("  filter: {}{}", self.filter, if self.is_typing { "_" } else { "" })
         };
-        let sort = self.sort.title();
+        let sort = self.sort.name();
         let mut lines = vec![format!(
             "boxes {boxes}  bundles {bundles}  Mbit/s ms kB  sort: {sort}{order}{filter}"
         )];
         for status in &self.answers.boxes {
             let dry = status.dry_run.then(|| "dry run: nothing is shaped".to_string());
-            let void = status.void.first().map(ToString::to_string);
-            let said = void.into_iter().chain(dry).map(|text| format!("{}: {text}", status.role));
+            let failed = status.failed_conditions.first().map(ToString::to_string);
+            let said = failed.into_iter().chain(dry).map(|text| format!("{}: {text}", status.role));
             lines.extend(said);
         }
         lines.extend(self.missed.clone());
-        let titles = Column::ALL.map(|column| column.title().to_string());
+        let titles = Column::ALL.map(|column| column.name().to_string());
         lines.push(with_reason(row_of(&titles, ' ', width), "REASON", width));
         lines
     }
@@ -226,7 +226,7 @@ impl View {
         "q quit  s S sort  r reverse  / filter  up down select  e explain".into()
     }
 
-    /// Why the rate of a bundle is what it is.
+    /// The reasons for the rate of a bundle.
     fn explained(&self, row: &Row, width: usize) -> Option<Vec<String>> {
         let status = self.answers.boxes.iter().find(|status| status.pid == row.key.0)?;
         let bundle = status.bundles.iter().find(|bundle| bundle.id == row.key.1)?;
@@ -242,7 +242,7 @@ impl View {
     }
 }
 
-/// What a receivebox has seen since `before`, so many bytes at such a time (bits per second).
+/// The rate of a bundle at a receivebox since `before`, its bytes and their time then (bits per second).
 fn rate(before: (u64, u64), status: &Status, bundle: &BundleStatus) -> Option<u64> {
     let bytes = bundle.bytes.checked_sub(before.0)?;
     let span_ns = status.at_ns.checked_sub(before.1).filter(|span_ns| *span_ns > 0)?;
@@ -254,7 +254,7 @@ fn line(row: &Row, mark: char, width: usize) -> String {
     with_reason(cells, &row.reason, width)
 }
 
-/// The reason behind the other columns, where there is room for some words of it.
+/// The reason behind the other columns, where some of its words have room.
 fn with_reason(cells: String, reason: &str, width: usize) -> String {
     if width > measure_text_width(&cells) + 16 { format!("{cells} {reason}") } else { cells }
 }
@@ -290,8 +290,8 @@ fn wrapped(sentence: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Lines of at most `width` characters. Words of other programs, such as names of devices, may hold what moves a
-/// cursor.
+/// Lines of at most `width` characters. Words of other programs, such as names of devices, may hold
+/// characters that move a cursor.
 fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
     let plain = |line: String| line.replace(|letter: char| letter.is_control(), "?");
     lines.into_iter().map(|line| truncate_str(plain(line).trim_end(), width, "~").into()).collect()
@@ -300,7 +300,7 @@ fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use forebay_host::daemon::Role;
-    use forebay_host::daemon::conditions::{Fault, Void};
+    use forebay_host::daemon::conditions::{FailedCondition, Fault};
     use forebay_host::daemon::status::{LastSecond, ShapingStatus, WatchingStatus};
 
     use super::*;
@@ -401,7 +401,8 @@ mod tests {
         let mut view = view();
         let mut told = answers();
         let fault = Fault { found: "\x1b[2Jgone".into(), fix: "mend it".into() };
-        told.boxes[0].void = vec![Void { condition: "device".into(), fault }];
+        told.boxes[0].failed_conditions =
+            vec![FailedCondition { condition: "device".into(), fault }];
         view.update(told);
         view.miss(&anyhow::anyhow!("no answer on x.sock"));
         let lines = view.lines(200);

@@ -1,41 +1,42 @@
 use alloc::collections::VecDeque;
 
-use super::super::keys::PresharedKey;
+use super::super::protocol::keys::PresharedKey;
 use super::super::receivebox::{Receivebox, Seen};
-use super::super::{BoundaryMark, DepartureCounters};
+use super::super::{BlockVersion, BlockVersions, BoundaryMark, DepartureCounters};
 use super::*;
 use crate::bundle::control::SUPPLIED;
-use crate::bundle::scope::Kind;
+use crate::bundle::protocol::peer::PeerEvent;
+use crate::bundle::protocol::scope::{DifferenceKind, Scope};
 use crate::cc;
 use crate::spec::{Spec, Value};
 
 const BUNDLE: BundleId = BundleId(7);
 const LEN: ByteCount = ByteCount::new(1500);
 const MS: Duration = Duration::from_millis(1);
-/// One way.
+/// One-way delay of the path.
 const DELAY: Duration = Duration::from_millis(10);
 
 fn ring(byte: u8) -> KeyRing {
     KeyRing::new(PresharedKey::new([byte; 32]), None)
 }
 
-/// How a datapath tells of departures.
+/// How a datapath reports departures.
 #[derive(Clone, Copy, PartialEq)]
 enum Told {
-    /// Of each.
+    /// Each packet.
     Packets,
-    /// Of boundaries, and every 5 ms of the counters: as a datapath in the kernel does.
+    /// Boundaries, and the counters every 5 ms, as a datapath in the kernel does.
     Boundaries,
 }
 
-/// Both boxes on a path of 12 Mbit/s, a packet each millisecond.
+/// Both boxes on a path of 12 Mbit/s with a packet each millisecond.
 struct Bench {
     now: Timestamp,
     told: Told,
     sendbox: Sendbox,
     receivebox: Receivebox,
     departed: DepartureCounters,
-    /// When they arrive: hashes, and messages for either box.
+    /// Arrival times of packets (hashes) and of messages to either box.
     packets: VecDeque<(Timestamp, u64)>,
     to_receivebox: VecDeque<(Timestamp, Vec<u8>)>,
     to_sendbox: VecDeque<(Timestamp, Vec<u8>)>,
@@ -46,9 +47,9 @@ struct Bench {
     are_messages_lost: bool,
     /// Nothing leaves, and nothing is queued.
     is_still: bool,
-    /// Longer datagrams do not come through to the receivebox.
+    /// The path drops longer datagrams to the receivebox.
     longest: usize,
-    /// An older receivebox refuses messages of this type and of those that came after it, and sends none.
+    /// Emulates an older receivebox, which refuses this message type and later ones, and sends none.
     first_unknown: u8,
 }
 
@@ -187,6 +188,26 @@ fn boundaries_and_counters_tell_what_every_packet_tells() {
 }
 
 #[test]
+fn boundaries_are_expected_once_the_receivebox_samples() {
+    let mut bench = Bench::new(SendboxConfig::default(), 1, Told::Packets);
+    (bench.longest, bench.are_messages_lost) = (0, true);
+    bench.run(50);
+    // The receivebox starts later and answers before it asks. Its sendbox knows it first and names a size too early.
+    bench.receivebox = Receivebox::new(BUNDLE, &ring(1), 5, 6, bench.now);
+    bench.longest = usize::MAX;
+    bench.run(30);
+    bench.are_messages_lost = false;
+    bench.run(3000);
+    bench.is_still = true;
+    bench.run(200);
+    let counters = bench.sendbox.counters();
+    assert!(counters.boundaries_matched > 100, "{counters:?}");
+    assert_eq!(counters.boundaries_sent, counters.boundaries_matched);
+    // 15 boundaries left before the sendbox heard the receivebox, and as many until the receivebox used the size.
+    assert!(counters.boundaries_unexpected > 20, "{counters:?}");
+}
+
+#[test]
 fn a_dry_run_measures_and_shapes_nothing() {
     let config = SendboxConfig { dry_run: true, ..SendboxConfig::default() };
     let mut bench = Bench::new(config, 1, Told::Packets);
@@ -257,7 +278,7 @@ fn scope(to: &[&str]) -> Scope {
     Scope::new(prefixes(to), prefixes(&["10.1.1.0/24"]), [], [])
 }
 
-/// How many differences the boxes know of.
+/// Number of scope differences that each box knows.
 fn differences(bench: &Bench) -> [Option<usize>; 2] {
     [bench.sendbox.differences(), bench.receivebox.differences()].map(|found| found.map(<[_]>::len))
 }
@@ -271,10 +292,10 @@ fn boxes_that_take_different_packets_say_so_until_one_is_mended() {
     bench.run(1000);
     assert_eq!(differences(&bench), [Some(1), Some(1)]);
     let found = &bench.sendbox.differences().unwrap()[0];
-    assert!(matches!(found.kind, Kind::NotCounted(_)), "{found:?}");
+    assert!(matches!(found.kind, DifferenceKind::NotCounted(_)), "{found:?}");
     assert_eq!(found.prefixes, ["10.1.4.0/24".parse().unwrap()]);
     assert_eq!(bench.events, [PeerEvent::Alive, PeerEvent::Scope]);
-    // Other keys begin another session, in which both are told again and nothing is new.
+    // New keys begin another session. Both boxes exchange their scopes again, with no new event about them.
     bench.events.clear();
     bench.receivebox.restart(&ring(1), 5, 6, bench.now);
     bench.run(1000);
@@ -361,7 +382,7 @@ fn a_bundle_of_which_nothing_leaves_rests_and_wakes_with_its_next_packet() {
     assert_eq!(bench.receivebox.peer().state(), Some(BoxState::Resting));
     let before = bench.sendbox.message_bytes();
     bench.run(60_000);
-    // Each box says so once a second: 42 bytes and as many of headers.
+    // Each box sends one message a second: 42 bytes and as many of headers.
     let messages = (bench.sendbox.message_bytes() - before).as_u64() / 84;
     assert!((118..=122).contains(&messages), "{messages} messages in a minute");
     bench.is_still = false;
@@ -425,7 +446,7 @@ fn rates_are_of_packets_with_their_overhead_and_counters_are_not() {
     assert_eq!([bare.2.bytes_sent, outer.2.bytes_sent], [LEN * packets; 2]);
     assert_eq!([bare.0, outer.0], [1500, 1600].map(|len| ByteCount::new(len * packets)));
     assert_eq!([bare.3, outer.3], [3000, 3200].map(ByteCount::new));
-    // Both windows are full, and of packets that are longer fewer fit.
+    // Both windows are full, and fewer packets fit if they are longer.
     let per_packet = |delivered: ByteCount, len| delivered.as_u64() / len;
     assert_eq!(per_packet(bare.1, 1500), per_packet(outer.1, 1600));
 }

@@ -1,26 +1,27 @@
-//! When limits are doubted, and what a drain concludes.
+//! Reasons to doubt the limits, and the conclusions of a drain.
 
 use super::watch::STEADY_S;
-use super::{DelayControl, DelayLaw, FIRST_LOOPS, Phase};
-use crate::cc::drain::{DEEP, DEEPER, Drain, Release, SHALLOW, Verdict, tolerance_s};
+use super::{DelayControl, DelayLaw, DelayPhase, FIRST_LOOPS};
+use crate::cc::drain::{DEEP, DEEPER, Drain, DrainVerdict, Release, SHALLOW, tolerance_s};
 use crate::cc::estimators::Path;
 use crate::units::Timestamp;
 
 /// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr-06, BBR.MinRTTFilterLen).
 const DRAIN_PERIOD_S: f64 = 10.0;
-/// Of the periodic drains the first goes below the base by this much, though no deeper than [`DEEP`],
-/// and every fourth: bundles that have learnt the same base behind their common queue make up for
-/// each other's shallow drains.
+/// The first periodic drain and every fourth goes below the base by this much, though no deeper than
+/// [`DEEP`]. Bundles that have learnt the same base behind their common queue make up for each
+/// other's shallow drains.
 const BELOW_BASE_S: f64 = 7.5e-3;
 const BELOW_BASE_EVERY: u32 = 4;
-/// Deep drains in a row before the question is left open until the next period.
+/// Deep drains in a row before the verdict is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;
 /// Shortest standing delay that starts a drain by itself: twice the noise assumed.
 const QUEUE_ALARM_S: f64 = 2e-3;
 
 impl<L: DelayLaw> DelayControl<L> {
-    /// A base that falls while limits hold, as on a path that has become shorter, was too high, and
-    /// has fallen only as far as the queue has let it: a drain is due once the rates have followed.
+    /// A base may fall while limits hold, as on a path that has become shorter. It was too high then,
+    /// and has fallen only as far as the queue has let it: a drain is due once the rates have
+    /// followed.
     fn follow_base(&mut self, path: &Path) {
         if path.base_s < self.drained_base_s - 2.0 * tolerance_s(path) {
             self.drained_base_s = path.base_s;
@@ -49,13 +50,13 @@ impl<L: DelayLaw> DelayControl<L> {
             self.queueing_s += path.dt_s;
         }
         let patience = if is_contradiction { 2.0 } else { 4.0 };
-        // A flow that may compete finds out by itself whose queue it is.
+        // A flow that may compete finds out by itself who makes the queue.
         if self.queueing_s >= patience * path.loop_s && self.rival.is_none() {
             self.start_drain(path, DEEP, "standing queue");
             return true;
         }
-        // A bundle whose own queue is empty because it stands at the bottleneck, below a base that is
-        // too high, has a steady rate; one that has little to send need not be disturbed.
+        // If the base is too high, a bundle's queue stands at the bottleneck, its own queue is empty
+        // and its rate is steady. A bundle that has little to send need not be disturbed.
         if self.now_s >= self.next_drain_s && (self.is_steady || !path.app_limited) {
             let goes_below = self.periodic_drains.is_multiple_of(BELOW_BASE_EVERY);
             let undershoot = if goes_below { BELOW_BASE_S / path.base_s } else { SHALLOW };
@@ -67,39 +68,41 @@ impl<L: DelayLaw> DelayControl<L> {
     }
 
     pub(super) fn start_drain(&mut self, path: &Path, undershoot: f64, reason: &'static str) {
-        self.phase = Phase::Draining(Drain::new(self.now_s, path, undershoot, self.mss_bytes()));
+        self.phase =
+            DelayPhase::Draining(Drain::new(self.now_s, path, undershoot, self.mss_bytes()));
         self.queueing_s = 0.0;
         self.reason = reason;
     }
 
-    /// Another drain right after `before`. It is sized by the rate that that one has left: drains in a
-    /// row go deeper together, below what the others at the bottleneck make up for.
+    /// Another drain right after `before`, sized by the rate that the first one has left. Drains in a
+    /// row go deeper together, below the rate for which the other senders at the bottleneck can make
+    /// up.
     fn follow_up(&mut self, before: &Drain, path: &Path, undershoot: f64, reason: &'static str) {
         self.start_drain(path, undershoot, reason);
-        if let Phase::Draining(again) = &mut self.phase {
+        if let DelayPhase::Draining(again) = &mut self.phase {
             again.attempt = before.attempt + 1;
         }
     }
 
     pub(super) fn drain(&mut self, mut drain: Drain, path: &Path, rtt_s: f64) {
         let verdict = drain.on_measurement(self.now_s, path, rtt_s);
-        self.phase = Phase::Draining(drain);
+        self.phase = DelayPhase::Draining(drain);
         if let Some(verdict) = verdict {
             self.finish_drain(&drain, verdict, path);
         }
     }
 
-    pub(super) fn finish_drain(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+    pub(super) fn finish_drain(&mut self, drain: &Drain, verdict: DrainVerdict, path: &Path) {
         self.next_drain_s = self.now_s + self.jittered(DRAIN_PERIOD_S);
         if self.shaped_since_s.is_finite() {
-            self.phase = Phase::Steering;
+            self.phase = DelayPhase::Steering;
             self.conclude(drain, verdict, path);
         } else {
             self.conclude_probe(drain, verdict, path);
         }
     }
 
-    fn conclude(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
+    fn conclude(&mut self, drain: &Drain, verdict: DrainVerdict, path: &Path) {
         self.drained_base_s = path.base_s;
         // A long drain outlasts the memory of the rates before it.
         self.known_bytes_per_s = path.bottleneck_bytes_per_s.max(drain.rate_before);
@@ -108,15 +111,15 @@ impl<L: DelayLaw> DelayControl<L> {
         self.set_window(self.content_bytes(path) + path.target_bytes / 2.0, path);
         let longer_s = self.longer_s.take();
         match verdict {
-            Verdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
+            DrainVerdict::Confirmed(fell_s) if fell_s > tolerance_s(path) => {
                 self.drain_again(fell_s, path);
             }
-            Verdict::Confirmed(_) => {
-                // What the law had found is truer than a maximum of noisy rates.
+            DrainVerdict::Confirmed(_) => {
+                // The window of the algorithm is more accurate than a maximum of noisy rates.
                 self.set_window(self.window_bytes.min(window_before), path);
                 self.reason = "base confirmed";
             }
-            Verdict::Longer(base_s)
+            DrainVerdict::Longer(base_s)
                 if longer_s.is_some_and(|it| (base_s - it).abs() <= tolerance_s(path)) =>
             {
                 self.estimator.set_base_s(base_s);
@@ -125,33 +128,33 @@ impl<L: DelayLaw> DelayControl<L> {
                 self.next_drain_s = self.now_s + self.jittered(10.0 * path.loop_s);
                 self.reason = "path longer";
             }
-            Verdict::Queueing if !drain.is_deep() => {
+            DrainVerdict::Queueing if !drain.is_deep() => {
                 self.follow_up(drain, path, DEEP, "base in doubt");
             }
-            Verdict::Longer(base_s) if longer_s.is_none() => {
+            DrainVerdict::Longer(base_s) if longer_s.is_none() => {
                 self.follow_up(drain, path, DEEPER, "path longer?");
                 self.longer_s = Some(base_s);
             }
-            Verdict::Longer(_) | Verdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
+            DrainVerdict::Longer(_) | DrainVerdict::Queueing if drain.attempt < DRAIN_ATTEMPTS => {
                 self.follow_up(drain, path, DEEP, "queue not drained");
             }
-            Verdict::Longer(_) | Verdict::Queueing => {
+            DrainVerdict::Longer(_) | DrainVerdict::Queueing => {
                 self.set_window(drain.rate_before * path.base_s + path.target_bytes / 2.0, path);
                 self.reason = "competing traffic has a queue";
             }
-            Verdict::Unknown => self.reason = "drain without traffic",
+            DrainVerdict::Unknown => self.reason = "drain without traffic",
         }
     }
 
     /// A drain before any limit: was a queue standing all the time?
-    fn conclude_probe(&mut self, drain: &Drain, verdict: Verdict, path: &Path) {
-        self.phase = Phase::Releasing(Release::new(self.now_s, drain.rate_before));
-        if let Verdict::Confirmed(fell_s) = verdict
+    fn conclude_probe(&mut self, drain: &Drain, verdict: DrainVerdict, path: &Path) {
+        self.phase = DelayPhase::Releasing(Release::new(self.now_s, drain.rate_before));
+        if let DrainVerdict::Confirmed(fell_s) = verdict
             && fell_s > 3.0 * path.deep_target_s
         {
             self.begin(path.recent_bytes_per_s, path);
             self.drain_again(fell_s, path);
-        } else if let Verdict::Confirmed(fell_s) = verdict
+        } else if let DrainVerdict::Confirmed(fell_s) = verdict
             && fell_s <= tolerance_s(path)
         {
             self.confirmed_bytes_per_s = self.confirmed_bytes_per_s.max(drain.rate_before);
@@ -160,14 +163,15 @@ impl<L: DelayLaw> DelayControl<L> {
 
     pub(super) fn release(&mut self, mut release: Release, now: Timestamp, path: &Path) {
         let is_over = release.on_measurement(self.now_s, path);
-        self.phase = if is_over { Phase::Measuring } else { Phase::Releasing(release) };
+        self.phase = if is_over { DelayPhase::Measuring } else { DelayPhase::Releasing(release) };
         self.measure(now, path);
-        if matches!(self.phase, Phase::Releasing(_)) {
+        if matches!(self.phase, DelayPhase::Releasing(_)) {
             self.reason = "letting go what the probe held back";
         }
     }
 
-    /// The base has come down: it is not known how far it still has to go, so twice as far is tried.
+    /// The base has come down, and it is not known how much further it must fall. So the next drain
+    /// goes twice as far.
     fn drain_again(&mut self, fell_s: f64, path: &Path) {
         self.start_drain(path, 2.0 * fell_s / path.base_s, "base fell");
     }

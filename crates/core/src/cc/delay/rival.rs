@@ -1,4 +1,4 @@
-//! How a single flow finds that others fill the buffer, and competes with them: Copa's mode switching.
+//! How a single flow finds that cross traffic fills the buffer, and competes with it: Copa's mode switching.
 //!
 //! ```text
 //! queue of 5 round trips never below max(a tenth of its largest, 3 targets)    competes
@@ -8,24 +8,25 @@
 //! ```
 //! Source: Arun, Balakrishnan: Copa, NSDI 2018, section 2.2.
 //!
-//! Departures, with reasons: the queue of a flow that is alone is emptied by its own drains and not by each of its
-//! swings, so what counts as nearly empty is at least what it would still hold alone: 3 targets at the fastest
-//! delivery of the last 10 s before it competed, for what others leave it later is no capacity. The base is not
-//! forgotten after 10 s: behind others who never let the buffer empty it would become their queue. A flow whose
-//! path became longer therefore competes with itself, as Reno would fill that path.
+//! Departures, with reasons: a flow that is alone empties its queue by its own drains and not by each of its
+//! swings. So "nearly empty" is at least the queue that the flow would still hold alone. That is 3 targets
+//! at the fastest delivery of the last 10 s before it competed. The rate that cross traffic leaves later is
+//! no capacity. The base is not forgotten after 10 s: behind cross traffic that never lets the buffer empty,
+//! that queue would become the base. A flow on a path that became longer therefore competes with itself, as
+//! Reno would fill that path.
 
 use super::{DelayControl, DelayLaw};
 use crate::cc::estimators::{Path, SlidingMax};
 
 /// Round trips in which the queue must be nearly empty once.
 const ROUNDS: usize = 5;
-/// Nearly empty over the largest queue of these round trips (paper), and at least so many targets.
+/// Nearly empty over the largest queue of these round trips (paper), and at least this many targets.
 const NEARLY_EMPTY: f64 = 0.1;
 const TARGETS: f64 = 3.0;
 /// Time over which the fastest delivery counts as the capacity (seconds).
 const MEMORY_S: f64 = 10.0;
 
-/// What the last round trips say, and how much a flow that competes dares.
+/// The queue of the last round trips, and 1/delta of a flow that competes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rival {
     /// Least and largest queueing delay of each round trip (seconds); `last` is under way.
@@ -43,7 +44,7 @@ impl Rival {
         self.inverse_delta_bytes.is_some()
     }
 
-    /// Takes a queueing delay, and tells whether the flow competes.
+    /// Takes a queueing delay; returns whether the flow competes.
     fn observe(&mut self, now_s: f64, path: &Path, queue_s: f64, mss_bytes: f64) -> bool {
         if now_s >= self.ends_s {
             self.last = (self.last + 1) % ROUNDS;
@@ -85,7 +86,8 @@ impl Rival {
 }
 
 impl<L: DelayLaw> DelayControl<L> {
-    /// Whether the flow competes with others; where that begins or ends, its window is what it has on the path.
+    /// Whether the flow competes. Where that begins or ends, its window becomes the bytes that it has on the
+    /// path.
     pub(super) fn rivals(&mut self, path: &Path, rtt_s: f64) -> bool {
         let (now_s, mss_bytes) = (self.now_s, self.mss_bytes());
         let Some(rival) = &mut self.rival else { return false };

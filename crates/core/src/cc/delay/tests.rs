@@ -1,8 +1,8 @@
-//! Single flows under delay-based laws.
+//! Single flows under delay-based algorithms.
 
 use super::*;
+use crate::cc::algorithms::{basic_delay, copa, setpoint};
 use crate::cc::flow::{Flow, MSS};
-use crate::cc::{basic_delay, copa, setpoint};
 use crate::spec::Value;
 use crate::units::Duration;
 
@@ -49,10 +49,10 @@ fn a_single_flow_begins_with_the_initial_window_and_doubles_it() {
 fn in_slow_start_a_host_doubles_the_window_and_tells_at_once_of_a_queue() {
     let mut flow = flow("copa", 10_000);
     let mut laws = alloc::vec![];
-    flow.run(1, |flow| laws.push((flow.cc.state().phase, flow.cc.law())));
+    flow.run(1, |flow| laws.push((flow.cc.state().phase, flow.cc.interim())));
     let start = laws.iter().take_while(|(phase, _)| *phase == "measuring").count();
-    assert!(laws[..start].iter().all(|(_, law)| law.growth == Law::DOUBLING.growth));
-    assert!(laws[start..].iter().all(|(_, law)| *law == Law::HOLD));
+    assert!(laws[..start].iter().all(|(_, law)| law.growth == Interim::DOUBLING.growth));
+    assert!(laws[start..].iter().all(|(_, law)| *law == Interim::HOLD));
     // 40.75 ms without a queue, and three times the 4.5 ms of six packets.
     let rtt = laws[start - 1].1.tripwires.rtt.as_secs_f64();
     assert!((rtt - 54.25e-3).abs() < 1e-3, "{rtt}");

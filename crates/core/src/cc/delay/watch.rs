@@ -1,4 +1,5 @@
-//! What a delay-based law watches besides the queue: a rate that stays the same, and loss.
+//! Signs that a delay-based algorithm watches apart from the queue: a rate that stays the same, and
+//! loss.
 
 use crate::cc::estimators::{Path, SlidingMax, SlidingMin};
 
@@ -9,7 +10,7 @@ pub(super) const STEADY_SHARE: f64 = 0.9;
 /// Loss as a share of the window that is taken for congestion.
 const LOSS_SHARE: f64 = 0.05;
 
-/// Watches for a delivery rate that stays the same, as that of a saturated bottleneck does.
+/// Watches for a delivery rate that stays the same, as at a saturated bottleneck.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steady {
     least: SlidingMin,
@@ -45,7 +46,7 @@ pub(super) struct LossWatch {
 }
 
 impl LossWatch {
-    /// Share of the sent bytes that was lost of late, 0 where it is more than random.
+    /// Share of the sent bytes that was lost recently, 0 where it is more than random.
     pub(super) fn random_share(&self) -> f64 {
         let is_random = self.lost_bytes > 0.0 && self.lost_bytes <= LOSS_SHARE * self.sent_bytes;
         if is_random { self.lost_bytes / self.sent_bytes } else { 0.0 }

@@ -16,7 +16,7 @@ const FROM: u64 = 16;
 /// Largest gap within a train of acknowledgements (`HyStartAckDelta`).
 const TRAIN_GAP: Duration = Duration::from_millis(2);
 
-/// What is seen of a round.
+/// Samples of a round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
     began_at: Timestamp,

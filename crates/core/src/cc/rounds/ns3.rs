@@ -7,8 +7,9 @@ use crate::units::ByteCount;
 /// Round trips that a round needs.
 const SAMPLES: u32 = 3;
 
-/// A round ends when all is acknowledged that was outstanding as it began, an acknowledgement earlier
-/// than in [`super::Rounds`], and it counts with three round trips measured or more.
+/// A round ends when all bytes outstanding at its beginning are acknowledged. That is an
+/// acknowledgement earlier than in [`super::Rounds`]. A round counts with three round trips measured
+/// or more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outstanding {
     /// Delivered at the end of the round; `None`: it begins with the next measurement.
@@ -24,8 +25,8 @@ impl Outstanding {
         Self { until: Some(ByteCount::ZERO), samples: 0, is_disordered: false }
     }
 
-    /// True where what duplicates told of was no loss: ns-3 then is in the state CA_OPEN again, with
-    /// which it begins a round anew.
+    /// True where the duplicates reported no loss: ns-3 then is in the state CA_OPEN again, with
+    /// which it begins a new round.
     pub fn is_order_restored(&mut self, measurement: &Measurement) -> bool {
         let is_duplicate = measurement.acked == ByteCount::ZERO;
         !is_duplicate & core::mem::replace(&mut self.is_disordered, is_duplicate)
@@ -49,7 +50,7 @@ impl Outstanding {
         core::mem::take(&mut self.samples) < SAMPLES
     }
 
-    /// What is measured from now on is of another round.
+    /// Samples from now on belong to another round.
     pub fn restart(&mut self) {
         (self.until, self.samples, self.is_disordered) = (None, 0, false);
     }

@@ -1,14 +1,15 @@
-//! A [`WindowLaw`] as a [`CongestionControl`]: when it grows, what it is told of, what is taken back.
+//! A [`WindowLaw`] as a [`CongestionControl`]: when it grows, which calls it gets, and how reductions
+//! are undone.
 
 use alloc::boxed::Box;
 
 use super::{CWND_MAX, Counting, WINDOWS_PER_MEASUREMENT, Window, WindowLaw};
-use crate::cc::law::{Beta, Law};
+use crate::cc::interim::{Beta, Interim};
 use crate::cc::{CongestionControl, CongestionEvent, Measurement, SendLimits, State};
 use crate::units::{ByteCount, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum WindowPhase {
     Open,
     /// From `Loss` to `RecoveryEnd`.
     Recovery,
@@ -18,11 +19,11 @@ enum Phase {
     Reduced(u64),
 }
 
-/// A step of a law `L` that grows the window.
+/// A step of an algorithm `L` that grows the window.
 type Grows<L, T> = fn(&mut L, Timestamp, u64, &mut Window) -> T;
 
-/// Steps that stand in for those of the law `L`: an implementation's that departs from its source.
-/// `None` is the law's own, which costs no call through a pointer.
+/// Steps that replace those of the algorithm `L`, of an implementation that departs from its source.
+/// `None` is the algorithm's own step, which costs no call through a pointer.
 #[derive(Clone)]
 pub(in crate::cc) struct Steps<L> {
     /// [`WindowLaw::slow_start`].
@@ -36,7 +37,7 @@ pub(in crate::cc) struct Steps<L> {
 }
 
 impl<L> Steps<L> {
-    /// Every step is the law's own.
+    /// Every step is the algorithm's own.
     pub const NONE: Self = Self { slow_start: None, avoid: None, on_loss: None, on_rto: None };
 }
 
@@ -46,8 +47,8 @@ pub struct WindowControl<L> {
     law: L,
     steps: Steps<L>,
     window: Window,
-    phase: Phase,
-    /// Window and law before the last reduction.
+    phase: WindowPhase,
+    /// Window and algorithm before the last reduction.
     saved: Option<(Window, L)>,
     /// Something was acknowledged since the last timeout.
     progressed: bool,
@@ -59,10 +60,10 @@ impl<L: WindowLaw> WindowControl<L> {
         Box::new(Self::departing(law, Steps::NONE, Counting::default()))
     }
 
-    /// Runs `law` but for `steps`.
+    /// Runs `law` with `steps` in place of its own.
     pub(in crate::cc) fn departing(law: L, steps: Steps<L>, counting: Counting) -> Self {
         let window = Window::new(counting);
-        Self { law, steps, window, phase: Phase::Open, saved: None, progressed: true }
+        Self { law, steps, window, phase: WindowPhase::Open, saved: None, progressed: true }
     }
 
     fn save(&mut self) {
@@ -77,23 +78,23 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_loss(&mut self, now: Timestamp) {
-        // The reduction of a window that was just reduced (a mark before the loss) stands for both.
-        if !matches!(self.phase, Phase::Reduced(_)) {
+        // If the window was just reduced (a mark before the loss), that reduction counts for both.
+        if !matches!(self.phase, WindowPhase::Reduced(_)) {
             self.save();
             let ssthresh = self.ssthresh_at_loss(now);
             self.reduce_to(ssthresh);
         }
-        self.phase = Phase::Recovery;
+        self.phase = WindowPhase::Recovery;
     }
 
     fn on_mark(&mut self, now: Timestamp) {
-        if self.phase == Phase::Open && self.law.heeds_mark() {
+        if self.phase == WindowPhase::Open && self.law.heeds_mark() {
             let before = self.window.cwnd();
             self.save();
             let ssthresh = self.ssthresh_at_loss(now);
             self.law.on_mark();
             self.reduce_to(ssthresh);
-            self.phase = Phase::Reduced(before);
+            self.phase = WindowPhase::Reduced(before);
         }
     }
 
@@ -103,14 +104,14 @@ impl<L: WindowLaw> WindowControl<L> {
     }
 
     fn on_rto(&mut self, now: Timestamp) {
-        // ns-3, which alone counts so, computes ssthresh anew each time, from what recovery has left
-        // (TcpSocketBase::ReTxTimeout).
-        let is_anew = self.window.counting != Counting::default();
-        if is_anew && self.phase == Phase::Recovery {
+        // ns-3, which alone counts so, computes ssthresh again each time, from the window after
+        // recovery (TcpSocketBase::ReTxTimeout).
+        let is_anew = self.window.counts_acknowledgements();
+        if is_anew && self.phase == WindowPhase::Recovery {
             self.window.set_cwnd(self.window.in_flight.unwrap_or(self.window.cwnd()));
         }
-        let is_repeated = self.phase == Phase::Loss && !self.progressed && !is_anew;
-        let in_episode = self.phase != Phase::Open && !is_anew;
+        let is_repeated = self.phase == WindowPhase::Loss && !self.progressed && !is_anew;
+        let in_episode = self.phase != WindowPhase::Open && !is_anew;
         if !is_repeated && !in_episode {
             self.save();
             let ssthresh = self.ssthresh_at_loss(now);
@@ -123,7 +124,7 @@ impl<L: WindowLaw> WindowControl<L> {
             self.law.on_rto_in_episode();
         }
         self.window.set_cwnd(self.window.mss());
-        self.phase = Phase::Loss;
+        self.phase = WindowPhase::Loss;
         self.progressed = false;
     }
 
@@ -132,7 +133,7 @@ impl<L: WindowLaw> WindowControl<L> {
             self.window.restore(&window);
             self.law.undo(law);
         }
-        self.phase = Phase::Open;
+        self.phase = WindowPhase::Open;
     }
 
     fn on_idle_restart(&mut self, now: Timestamp, timeouts: u32) {
@@ -143,7 +144,7 @@ impl<L: WindowLaw> WindowControl<L> {
 
     fn on_underused(&mut self, used: u64) {
         let used = used.max(self.window.initial);
-        if self.phase == Phase::Open && used < self.window.cwnd() {
+        if self.phase == WindowPhase::Open && used < self.window.cwnd() {
             self.fall_unused((self.window.cwnd() + used) / 2);
         }
     }
@@ -157,12 +158,12 @@ impl<L: WindowLaw> WindowControl<L> {
 
     fn may_grow(&mut self, acked: u64) -> bool {
         match &mut self.phase {
-            Phase::Open | Phase::Loss => true,
-            Phase::Recovery => false,
-            Phase::Reduced(left) => {
+            WindowPhase::Open | WindowPhase::Loss => true,
+            WindowPhase::Recovery => false,
+            WindowPhase::Reduced(left) => {
                 *left = left.saturating_sub(acked);
                 if *left == 0 {
-                    self.phase = Phase::Open;
+                    self.phase = WindowPhase::Open;
                 }
                 false
             }
@@ -189,7 +190,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
         }
         self.progressed = true;
         let is_filled =
-            self.window.counting.acknowledgements || self.window.was_filled(measurement);
+            self.window.counts_acknowledgements() || self.window.was_filled(measurement);
         if !self.may_grow(acked) || !is_filled {
             return;
         }
@@ -215,7 +216,7 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
             CongestionEvent::EcnCe => self.on_mark(now),
             CongestionEvent::Spurious => self.on_spurious(),
             CongestionEvent::RecoveryEnd => {
-                self.phase = Phase::Open;
+                self.phase = WindowPhase::Open;
                 self.law.on_recovery_end(now, &mut self.window);
             }
             CongestionEvent::IdleRestart(timeouts) => self.on_idle_restart(now, timeouts),
@@ -245,20 +246,20 @@ impl<L: WindowLaw> CongestionControl for WindowControl<L> {
         }
     }
 
-    fn law(&self) -> Law {
+    fn interim(&self) -> Interim {
         // No host counts acknowledgements.
-        if self.window.counting != Counting::default() {
-            return Law { beta: Some(Beta::ONE), ..Law::HOLD };
+        if self.window.counts_acknowledgements() {
+            return Interim { beta: Some(Beta::ONE), ..Interim::HOLD };
         }
-        self.law.host_law(&self.window)
+        self.law.interim(&self.window)
     }
 
     fn state(&self) -> State {
         let phase = match self.phase {
-            Phase::Recovery => "recovery",
-            Phase::Reduced(_) => "reduced",
-            Phase::Open | Phase::Loss if self.window.in_slow_start() => "slow_start",
-            Phase::Open | Phase::Loss => "avoidance",
+            WindowPhase::Recovery => "recovery",
+            WindowPhase::Reduced(_) => "reduced",
+            WindowPhase::Open | WindowPhase::Loss if self.window.in_slow_start() => "slow_start",
+            WindowPhase::Open | WindowPhase::Loss => "avoidance",
         };
         State { phase, reason: self.law.reason(), numbers: self.law.numbers(), ..State::default() }
     }

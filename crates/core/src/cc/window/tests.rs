@@ -18,13 +18,21 @@ pub(crate) struct Fed {
 }
 
 impl Fed {
-    /// With parameters as written in a plan: `cubic(ns3_growth=true)`.
+    /// With parameters as written in a plan: `cubic(beta=70%)`.
     pub(crate) fn new(algorithm: &'static Algorithm, params: &[(&str, &str)]) -> Self {
         let mut spec = Spec::named(algorithm.name);
         for (name, value) in params {
             spec = spec.with(name, crate::spec::Value::Text((*value).into()));
         }
-        let mut cc = algorithm.build(&spec).expect("valid parameters");
+        Self::with(algorithm.build(&spec).expect("valid parameters"))
+    }
+
+    /// The algorithm `name` as ns-3 has it, otherwise as above.
+    pub(crate) fn as_ns3(name: &str, params: &[(&str, &str)]) -> Self {
+        Self::with(crate::cc::algorithms::ns3::built(name, params))
+    }
+
+    fn with(mut cc: Box<dyn CongestionControl>) -> Self {
         let now = Timestamp::from_nanos(1_000_000_000);
         cc.init(now, ByteCount::new(MSS), ByteCount::new(10 * MSS));
         Self { cc, now, gap: Duration::ZERO, rtt: None }
@@ -43,7 +51,7 @@ impl Fed {
         numbers.iter().find(|(found, _)| *found == name).expect("such a number").1
     }
 
-    /// One measurement of so many bytes.
+    /// One measurement of `acked` bytes.
     pub(crate) fn measure(&mut self, acked: u64) {
         self.now += self.gap;
         let measurement = Measurement {
@@ -55,12 +63,12 @@ impl Fed {
         self.cc.on_measurement(self.now, &measurement);
     }
 
-    /// So many segments, each with a measurement of its own.
+    /// Acknowledges `segments` segments, each with a measurement of its own.
     pub(crate) fn ack(&mut self, segments: u64) {
         (0..segments).for_each(|_| self.measure(MSS));
     }
 
-    /// So many windows, segment by segment.
+    /// Acknowledges `windows` windows, segment by segment.
     pub(crate) fn ack_windows(&mut self, windows: u64) {
         for _ in 0..windows {
             self.ack(self.cwnd() / MSS);
@@ -79,7 +87,7 @@ impl Fed {
 }
 
 fn newreno(params: &[(&str, &str)]) -> Fed {
-    Fed::new(&crate::cc::newreno::ALGORITHM, params)
+    Fed::new(&crate::cc::algorithms::newreno::ALGORITHM, params)
 }
 
 #[test]
@@ -219,7 +227,7 @@ fn a_sender_that_does_not_fill_its_window_does_not_grow_it() {
 
 #[test]
 fn ns3_counts_acknowledgements_and_takes_ssthresh_from_the_bytes_in_flight() {
-    let mut fed = newreno(&[("ns3_growth", "true"), ("ns3_flight", "true")]);
+    let mut fed = Fed::as_ns3("newreno", &[]);
     fed.measure(5 * MSS);
     assert_eq!(fed.cwnd(), 11 * MSS); // one acknowledgement, one segment
     let in_flight = Some(ByteCount::new(30 * MSS));

@@ -83,8 +83,8 @@ fn without_delay_the_probability_decays_by_a_64th_and_reaches_zero() {
     assert_eq!(law.allowance, still.burst);
 }
 
-/// Feeds `pie` a packet every `arrival_us` and asks for one every `departure_us`, calling
-/// `each` after every arrival with the time and whether it was dropped.
+/// Feeds `pie` a packet every `arrival_us` and dequeues one every `departure_us`. Calls `each`
+/// after every arrival with the time and whether it was dropped.
 fn load(
     pie: &mut Pie<TestPacket>,
     arrival_us: u64,
@@ -187,7 +187,7 @@ fn derandomised_drops_are_neither_close_nor_far_apart() {
         (*gaps.iter().min().unwrap(), *gaps.iter().max().unwrap())
     };
     let (closest, farthest) = gaps(true);
-    // Nine tenths are the first sum of 0.85 or more, 85 of them that of 8.5.
+    // Nine tenths are the first sum of 0.85 or more, 85 tenths the first of 8.5.
     assert_eq!(closest, 9);
     assert!(farthest <= 85, "{farthest}");
     let (closest, farthest) = gaps(false);
@@ -234,7 +234,7 @@ fn little_delay_or_a_short_queue_keeps_arrivals_safe() {
 
 #[test]
 fn in_ns3_the_last_update_and_two_packets_say_what_is_safe() {
-    let params = PieParams { derandomize: false, ns3_control: true, ..params() };
+    let params = PieParams { derandomize: false, as_ns3: true, ..params() };
     let gives_up = |mut law: Law, packets| {
         let mut random = Streams::new(1).stream("pie");
         let waiting = Backlog { bytes: ByteCount::new(100), packets };
@@ -247,7 +247,7 @@ fn in_ns3_the_last_update_and_two_packets_say_what_is_safe() {
 
 #[test]
 fn in_ns3_a_burst_keeps_the_probability_at_zero_and_comes_back_after_a_calm() {
-    let params = PieParams { ns3_control: true, ..params() };
+    let params = PieParams { as_ns3: true, ..params() };
     let mut law = Law { delay: ms(40), delay_old: ms(40), ..Law::new(&params) };
     (0..10).for_each(|_| law.update(&params));
     assert_eq!((law.probability, law.allowance), (0, Duration::ZERO));

@@ -15,7 +15,7 @@ fn real(fixed: u64) -> f64 {
     fixed as f64 / ONE as f64
 }
 
-/// One arrival with the field `ecn`; what the queue told.
+/// One arrival with the field `ecn`; returns the drops and marks.
 fn arrive(red: &mut Red<TestPacket>, ecn: Ecn) -> Dropped {
     let mut drops = Dropped::default();
     red.enqueue(Timestamp::ZERO, TestPacket { ecn, ..TestPacket::default() }, &mut drops);
@@ -141,7 +141,7 @@ fn a_step_marks_every_arrival_that_finds_its_length_and_drops_none() {
     let sent = || red.dequeue(Timestamp::ZERO, &mut Dropped::default());
     let fields: Vec<Ecn> = core::iter::from_fn(sent).map(|packet| packet.ecn).collect();
     assert_eq!(fields, [[Ecn::Ect0; 10], [Ecn::Ect0; 10], [Ecn::Ce; 10]].concat());
-    // The average is the queue: nothing of it is left in an empty one.
+    // The average is the queue: an empty queue has no average left.
     assert!(arrive(&mut red, Ecn::Ect0).marks.is_empty());
 }
 

@@ -63,7 +63,7 @@ fn a_thousand_rate_changes_a_second_send_what_the_rates_add_up_to() {
     for changes_per_sec in [100, 850, 4750, 50_000] {
         let mut shaper = filled(Some(MBIT_96), 10_000);
         let (mut packets, mut changes) = (0, 0);
-        // The host looks every 20 us, sending and changing what is due.
+        // The host looks every 20 us, and sends and changes the due packets and rates.
         for now in (0..1_000_000).step_by(20) {
             while changes * 1_000_000 <= now * changes_per_sec {
                 shaper.set_rate(at(now), Some(MBIT_96));

@@ -1,4 +1,4 @@
-//! One flow on a path, fed to an algorithm as often as one likes: the rule of batch invariance.
+//! One flow on a path, fed to an algorithm at any frequency: the rule of batch invariance.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -22,8 +22,8 @@ pub enum Feeding {
 /// Bottleneck and two-way delay of [`mean_window`]: 79 packets.
 const PATH_RATE: Rate = Rate::from_mbit_per_sec(24);
 pub(super) const PATH_RTT: Duration = Duration::from_millis(40);
-/// Packets that the bottleneck holds: half of what fills the path, so that an algorithm that fills
-/// the buffer loses every few seconds.
+/// Packets that the bottleneck holds: half of the packets that fill the path, so that an algorithm
+/// that fills the buffer loses every few seconds.
 const PATH_BUFFER_PACKETS: u64 = 40;
 /// Packets waiting from which one is marked, for algorithms that need marks.
 const PATH_MARKED_PACKETS: u64 = 10;
@@ -31,8 +31,8 @@ const PATH_MARKED_PACKETS: u64 = 10;
 const HOST_WINDOW_PACKETS: u64 = 240;
 
 /// Mean window in packets of a sender that always has data, on a fixed path with a drop-tail
-/// buffer, from 20 s to 60 s. Events come at once, with what was measured until then before them.
-/// Every field that the algorithm does not need is unknown.
+/// buffer, from 20 s to 60 s. Events come at once, and the measurements until then come before
+/// them. Every field that the algorithm does not need is unknown.
 pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f64> {
     let mut sender = Sender::new(algorithm, feeding);
     let gap = MSS.time_at(PATH_RATE).expect("a positive rate");
@@ -55,7 +55,7 @@ pub fn mean_window(algorithm: &'static Algorithm, feeding: Feeding) -> Option<f6
 #[derive(Clone, Copy)]
 struct Outstanding {
     sent_at: Timestamp,
-    /// When it is acknowledged, or, if it was dropped, missed.
+    /// When it is acknowledged, or, if it was dropped, noticed as missing.
     known_at: Timestamp,
     dropped: bool,
     marked: bool,
@@ -63,8 +63,8 @@ struct Outstanding {
     prior_delivered: ByteCount,
 }
 
-/// A sender limited by window and pacing whose packets queue at one bottleneck; time goes by one
-/// service time.
+/// A sender limited by window and pacing, with its packets queued at one bottleneck; time advances
+/// by one service time.
 struct Sender {
     algorithm: &'static Algorithm,
     cc: Box<dyn CongestionControl>,
@@ -126,20 +126,20 @@ impl Sender {
         }
     }
 
-    /// Whether pacing lets a packet go, which then counts as gone.
+    /// Whether pacing lets a packet leave, which then counts as sent.
     fn is_paced(&mut self, limits: &SendLimits, service: Duration) -> bool {
         let Some(gap) = limits.pacing_rate.and_then(|rate| MSS.time_at(rate)) else {
             return true;
         };
         let may_go = self.paced_until <= self.now;
         if may_go {
-            // What a step of time is late by does not lower the rate.
+            // The lateness of a time step does not lower the rate.
             self.paced_until = self.paced_until.max(self.now - service) + gap;
         }
         may_go
     }
 
-    /// One loss an episode; it ends with the first acknowledgement of what was sent after it.
+    /// One loss an episode; it ends with the first acknowledgement of a packet sent after it.
     fn notice(&mut self, packet: Outstanding) {
         let event = match self.recovering_since {
             None if packet.dropped => {

@@ -16,7 +16,7 @@ pub use operations::{Operation, decode, operations, specs};
 /// Longest packet of an operation: a super-packet of 64 KB.
 pub const LEN_MAX: u64 = 65_535;
 
-/// A packet that knows who it is.
+/// A packet that carries its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestPacket {
     /// Flow of the packet.
@@ -66,7 +66,7 @@ impl Packet for TestPacket {
     }
 }
 
-/// Keeps what was dropped.
+/// Keeps the dropped packets.
 #[derive(Clone, Debug, Default)]
 pub struct Dropped {
     /// In order.
@@ -98,16 +98,16 @@ pub struct Model {
     subject: Subject,
     now: Timestamp,
     sequence: u64,
-    /// What must stand in the queue, by sequence number.
+    /// Packets that must stand in the queue, by sequence number.
     queued: BTreeMap<u64, TestPacket>,
     backlog: Backlog,
-    /// Marks that the discipline told of and that were not yet found on a packet.
+    /// Marks that the discipline has reported and that were not yet found on a packet.
     marks: u64,
-    /// The last packet that left each stream whose order must be kept.
+    /// The last packet that left each stream with an order to keep.
     last_out: BTreeMap<Stream, u64>,
     shaper_params: ShaperParams,
     meter: Meter,
-    /// The rate that limits in time go by at most.
+    /// Largest rate that limits in time use.
     rate: Option<Rate>,
 }
 
@@ -116,8 +116,8 @@ enum Subject {
     Shaper(Box<Shaper<TestPacket>>),
 }
 
-/// Packets that must leave in the order in which they came: of one band or class, flow and service, where the
-/// discipline tells them apart.
+/// Packets that must leave in the order in which they came: packets of one band or class, flow and service,
+/// where the discipline distinguishes these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Stream {
     band: Option<usize>,
@@ -125,7 +125,7 @@ struct Stream {
     is_l4s: Option<bool>,
 }
 
-/// A leaky bucket that fills by what a shaper sends and leaks at its rate.
+/// A leaky bucket that fills with the bytes that a shaper sends and leaks at its rate.
 #[derive(Default)]
 struct Meter {
     rate: Option<Rate>,
@@ -173,7 +173,7 @@ impl Model {
         self.now
     }
 
-    /// What stands in the queue.
+    /// Contents of the queue.
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }
@@ -217,7 +217,7 @@ impl Model {
             Subject::Shaper(shaper) => {
                 shaper.set_rate(now, rate);
                 self.meter.set_rate(rate, self.shaper_params);
-                // What is inside goes by a mean of the rates.
+                // The inner discipline goes by a mean of the rates.
                 self.rate = rate.map(|rate| self.rate.map_or(rate, |before| before.max(rate)));
             }
             Subject::Plain(plain) => {
@@ -259,8 +259,8 @@ impl Model {
         self.check_time(before);
     }
 
-    /// After an arrival a limit in time holds. Where only arrivals are dropped and the rate has fallen,
-    /// more may stand there than that, but not more than `before`.
+    /// After an arrival a limit in time holds. If only arrivals are dropped and the rate has fallen, the
+    /// backlog may exceed the limit, but not `before`.
     fn check_time(&self, before: Backlog) {
         let Some(limit) = self.rules.in_time else { return };
         let Backlog { packets, bytes } = self.backlog;
@@ -303,8 +303,8 @@ impl Model {
         self.marks += marks.len() as u64;
     }
 
-    /// `packet` is no longer queued, sent or dropped: it must have been, unchanged but for a mark. The packet as
-    /// it arrived.
+    /// `packet` is no longer queued, but sent or dropped. It must have been queued, unchanged but for a mark.
+    /// Returns the packet as it arrived.
     fn leaves(&mut self, packet: &TestPacket) -> TestPacket {
         let arrived = self.queued.remove(&packet.sequence).expect("left twice or never came");
         if packet.ecn != arrived.ecn {
@@ -323,7 +323,7 @@ impl Model {
         arrived
     }
 
-    /// What came as `packet` was sent.
+    /// Checks `packet`, sent as it came.
     fn departs(&mut self, packet: &TestPacket) {
         let stream = self.rules.order.stream(packet);
         if let Some(previous) = self.last_out.insert(stream, packet.sequence) {
@@ -397,12 +397,12 @@ fn is_within(backlog: Backlog, limit: Limit, rate: Option<Rate>) -> bool {
     }
 }
 
-/// What a spec promises.
+/// Promises of a spec.
 struct Rules {
     capacity: Capacity,
-    /// A limit in time of the one queue that there is.
+    /// A limit in time of the only queue.
     in_time: Option<Limit>,
-    /// Whoever came before stays.
+    /// Packets that are in the queue already stay.
     drops_arrivals_only: bool,
     is_work_conserving: bool,
     /// The limit above which alone arrivals are dropped; `None` where flows have limits of their
@@ -412,7 +412,7 @@ struct Rules {
     drops_early: bool,
     /// Packets that are about to leave may be dropped by a draw.
     draws_at_head: bool,
-    /// Arrivals may be dropped for what came before them.
+    /// Arrivals may be dropped because of earlier arrivals.
     is_policed: bool,
     marks: Marks,
     order: Order,
@@ -431,11 +431,11 @@ struct Marks {
 enum Order {
     /// All packets.
     Queue,
-    /// The packets of each flow in each of so many classes.
+    /// The packets of each flow in each of `classes` classes.
     Flows { classes: usize },
-    /// The packets of L4S, and all others.
+    /// The packets of L4S, and the rest.
     Services,
-    /// The packets of each band, as the band says; the first `strict` of them go before all behind.
+    /// The packets of each band, as the band says; the first `strict` bands go before all behind.
     Bands { bands: Vec<Order>, strict: usize },
 }
 

@@ -1,4 +1,4 @@
-//! What is done to disciplines under test: drawn by property tests, decoded from bytes by fuzzing.
+//! Operations on disciplines under test: drawn by property tests, decoded from bytes by fuzzing.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -25,18 +25,18 @@ pub enum Operation {
         /// ECN field of the packet.
         ecn: Ecn,
     },
-    /// The host asks for a packet.
+    /// The host dequeues a packet.
     Dequeue,
     /// Time passes.
     Advance(Duration),
     /// Time passes up to the timer, if there is one ahead.
     AwaitTimer,
-    /// The rate of a shaper changes, or that at which another discipline is served.
+    /// The rate of a shaper changes, or the rate at which another discipline is served.
     SetRate(Option<Rate>),
 }
 
-/// Disciplines with small limits, so that short tests reach them: at least one of each kind. One
-/// that is not named here is there with a limit in packets and one in time.
+/// Disciplines with small limits, so that short tests reach them: at least one of each kind. A kind that
+/// is not named here is there with a limit in packets and one in time.
 pub fn specs() -> Vec<Spec> {
     let text = |text: &str| Value::Text(text.to_string());
     let named = Spec::named;
@@ -77,7 +77,7 @@ pub fn specs() -> Vec<Spec> {
         named("prio").with("bands", bands(&[&shaper, &sfq])),
         shaper.clone().with("burst", text("64KB")).with("inner", Value::Spec(shaper.clone())),
     ]);
-    // Behind the others, since the corpus of fuzzing names disciplines by their places.
+    // Last in the list, since the corpus of fuzzing names disciplines by their places.
     let pie = named("pie").with("limit", text("30p")).with("burst", text("0s"));
     let pie = pie.with("target", text("1ms")).with("tupdate", text("5ms"));
     let red = named("red").with("limit", text("30p")).with("weight", text("0.5"));
@@ -103,7 +103,8 @@ pub fn specs() -> Vec<Spec> {
     let headdrop = named("sfq").with("headdrop", Value::Bool(true)).with("limit", text("20ms"));
     specs.push(named("prio").with("bands", bands(&[&headdrop, &named("fifo")])));
     let policer = named("policer").with("rate", text("10Mbit/s"));
-    // Of a small queue, as the others: one of the default length fills too slowly to be warm in short tests.
+    // A small inner queue, as for the rest: one of the default length fills too slowly to be warm in short
+    // tests.
     let short = named("fifo").with("limit", text("10p"));
     specs.extend([
         policer.clone().with("burst", text("10KB")).with("inner", Value::Spec(short)),

@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use proptest::prelude::*;
 
-/// The bytes that each flow gets out of `total` when flow `n` always has packets waiting whose bytes
-/// and class are `flows[n]`. Time stands still, so that CoDel is content.
+/// The bytes that each flow gets out of `total` when flow `n` always has packets waiting with the
+/// bytes and the class of `flows[n]`. Time stands still, so that CoDel is content.
 fn shares(spec: &Spec, flows: &[(u64, u8)], total: u64) -> Vec<u64> {
     let mut model = Model::new(spec).expect("a valid spec");
     let arrival = |flow: usize| {
@@ -65,7 +65,7 @@ fn a_limit_in_time_holds_at_every_rate_down_to_ten_packets() {
                 "{spec}: {left}"
             );
         }
-        // The rate falls: what stands there goes at the next arrival, or else nobody is let in.
+        // The rate falls: packets in the queue go at the next arrival, or else no arrival is let in.
         let mut model = Model::new(&spec).expect("a valid spec");
         model.apply(&rate(20_000));
         (0..247).for_each(|_| assert_eq!(model.apply(&arrival), None));

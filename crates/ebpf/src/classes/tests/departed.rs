@@ -1,12 +1,14 @@
-//! What `departed` makes of buffers that leave through a device, each sent by a socket that puts it into a class itself.
+//! Handling of buffers in `departed`, each sent through a device by a socket that puts it into a class
+//! itself.
 
 use std::fs::File;
 use std::io::{Error, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::time::{Duration, Instant};
 
 use forebay_core::bundle::SampleBlock;
 use forebay_core::bundle::segments::SuperPacket;
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{MapCore, MapFlags, libbpf_sys};
 
 use super::*;
 use crate::Boundary;
@@ -19,7 +21,7 @@ struct Port {
     socket: File,
 }
 
-/// Bytes of data, and of data of each packet that they are cut up into, if they are.
+/// Bytes of data, and bytes of data per packet if the frame is cut up.
 const SIZES: [(usize, u16); 11] = [
     (0, 0),
     (3, 0),
@@ -33,7 +35,7 @@ const SIZES: [(usize, u16); 11] = [
     (23_999, 1000),
     (9000, 100),
 ];
-/// Bytes in the first piece of a buffer, of those that are longer than a page.
+/// Bytes in the first piece of a buffer that is longer than a page.
 const LINEAR: [usize; 6] = [0, 20, 40, 60, 90, 128];
 
 /// Hash and identity of a packet.
@@ -49,10 +51,18 @@ impl Port {
         command("ip link set wan up");
         // SAFETY: a string that ends, and numbers.
         let ifindex = unsafe { libc::if_nametoindex(c"wan".as_ptr()) };
-        Self::at(ClassesOptions { wan: ifindex, ..BRIDGED }, epoch_size, 0)
+        let most_packets = u32::MAX;
+        let options = ClassesOptions {
+            takes_own: true,
+            wan: ifindex,
+            most_packets,
+            most_bytes: most_packets,
+            ..BRIDGED
+        };
+        Self::at(options, epoch_size, 0)
     }
 
-    /// As [`Port::new`], of a device that is there, for packets of an EtherType, if it has no Ethernet headers.
+    /// As [`Port::new`], for a device that exists; `protocol`: EtherType of packets without Ethernet headers.
     fn at(options: ClassesOptions, epoch_size: EpochSize, protocol: u16) -> Self {
         let mut classes = Classes::attach(options).unwrap();
         let all = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
@@ -68,14 +78,25 @@ impl Port {
         Self { classes, socket: socket(options.wan, class, protocol) }
     }
 
-    /// Sends a frame whose first bytes are in one piece of the buffer, as many as `linear` at least, to be cut up by
-    /// `gso_size`, if that is not 0.
+    /// Sends a frame whose first piece of the buffer has at least `linear` bytes, to be cut up by `gso_size`
+    /// unless that is 0.
     fn send(&mut self, frame: &[u8], linear: usize, gso_size: u16) {
         self.send_behind(frame, 0, linear, gso_size);
     }
 
-    /// As [`Port::send`], without so many bytes in front.
+    /// As [`Port::send`], without the first `skipped` bytes.
     fn send_behind(&mut self, frame: &[u8], skipped: usize, linear: usize, gso_size: u16) {
+        self.try_send(frame, skipped, linear, gso_size).unwrap();
+    }
+
+    /// As [`Port::send_behind`]; fails where the frame is dropped before it is queued.
+    fn try_send(
+        &mut self,
+        frame: &[u8],
+        skipped: usize,
+        linear: usize,
+        gso_size: u16,
+    ) -> std::io::Result<()> {
         let is_v6 = frame[12] == 0x86;
         let (payload_at, protocol) = if is_v6 { (54, frame[20]) } else { (34, frame[23]) };
         let payload_at = payload_at - skipped;
@@ -93,7 +114,7 @@ impl Port {
             header[6..8].copy_from_slice(&(payload_at as u16).to_ne_bytes());
             header[8..10].copy_from_slice(&(checksum_at as u16).to_ne_bytes());
         }
-        self.socket.write_all(&[&header, &frame[skipped..]].concat()).unwrap();
+        self.socket.write_all(&[&header, &frame[skipped..]].concat())
     }
 
     fn seen(&mut self) -> Vec<Seen> {
@@ -108,8 +129,8 @@ impl Port {
     }
 }
 
-/// Sends whole frames through a device, or packets of this EtherType where there are none, in a class, each behind a
-/// `struct virtio_net_hdr`.
+/// A socket that sends in a class, through a device: whole frames, or packets of this EtherType where there
+/// are no frames. Each is behind a `struct virtio_net_hdr`.
 fn socket(ifindex: u32, class: u32, protocol: u16) -> File {
     let set = |fd, level, option, value: u32| {
         let len = size_of_val(&value) as u32;
@@ -124,7 +145,7 @@ fn socket(ifindex: u32, class: u32, protocol: u16) -> File {
     // SAFETY: plain numbers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "{}", Error::last_os_error());
-    // SAFETY: nobody else has the descriptor.
+    // SAFETY: the descriptor has no other owner.
     let socket = unsafe { File::from_raw_fd(fd) };
     let len = size_of_val(&address) as u32;
     // SAFETY: an address that outlives the call, and its length.
@@ -165,10 +186,75 @@ fn what_leaves_unseen_is_missed() {
         drop(departed);
         let counts = port.classes.departed().unwrap();
         let seen = counts.sampled + counts.outside;
-        // This kernel may pass some over besides, and of the last ones nothing is known yet.
+        // This kernel may skip some more, and nothing is known yet of the last ones.
         assert!(counts.missed >= 7 && (44..=47).contains(&(seen + counts.missed)), "{counts:?}");
         let ledger = port.classes.ledger(0);
         assert_eq!(ledger.waiting, 0, "{ledger:?}");
+    });
+}
+
+#[test]
+fn packets_of_a_cut_buffer_wait_no_longer() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+        return;
+    }
+    in_namespace(|| {
+        let mut port = Port::new(EpochSize::MAX);
+        command("tc qdisc replace dev wan root handle fb: htb default 2");
+        command("tc class add dev wan parent fb: classid fb:1 htb rate 1gbit quantum 60000");
+        command(
+            "tc class add dev wan parent fb: classid fb:2 htb rate 8bit ceil 8bit quantum 1514",
+        );
+        command("tc qdisc add dev wan parent fb:1 tbf rate 80mbit burst 2000 limit 1000000");
+        port.classes.beat();
+        // Packets of no bundle: some stay, so that the qdisc is never empty, which would correct the counts.
+        let mut others = vec![0; 1000];
+        others[12..14].copy_from_slice(&[0x88, 0xb5]);
+        // SAFETY: a string that ends.
+        let mut outside = socket(unsafe { libc::if_nametoindex(c"wan".as_ptr()) }, 0, 0);
+        (0..5).for_each(|_| outside.write_all(&[&[0; 10], &others[..]].concat()).unwrap());
+        let frame = transport(false, 17, 8000);
+        for _ in 0..10 {
+            port.send(&frame, 0, 1000);
+        }
+        let place = 0_u32.to_ne_bytes();
+        let counted = || {
+            let backlog = port.classes.backlogs.lookup(&place, MapFlags::ANY).unwrap().unwrap();
+            let word = |at: usize| u32::from_ne_bytes(backlog[4 * at..][..4].try_into().unwrap());
+            (word(0), word(0).wrapping_sub(word(1)))
+        };
+        let end = Instant::now() + Duration::from_secs(5);
+        while counted().1 > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (came, waits) = counted();
+        assert!(came > 80_000 && waits == 0, "{waits} of {came} bytes");
+    });
+}
+
+#[test]
+fn limit_forgets_what_left_unseen() {
+    if skip_without(Need::Root) || skip_without(Need::QueueSampling) {
+        return;
+    }
+    in_namespace(|| {
+        let mut port = Port::new(EpochSize::MAX);
+        command("tc qdisc replace dev wan root handle fb: htb");
+        command("tc class add dev wan parent fb: classid fb:1 htb rate 1gbit quantum 1514");
+        let frame = transport(false, 17, 100);
+        port.classes.set_limit(0, Some(ByteCount::new(10 * frame.len() as u64)));
+        let refused = |port: &mut Port, count: usize| {
+            port.classes.beat();
+            (0..count).filter(|_| port.try_send(&frame, 0, 0, 0).is_err()).count()
+        };
+        assert_eq!(refused(&mut port, 100), 0, "each leaves before the next comes");
+        port.classes._at_tracepoints = None;
+        assert_eq!(refused(&mut port, 100), 0, "the qdisc is empty each time");
+        // A frame takes 7 s; a few leave at once.
+        command("tc class change dev wan parent fb: classid fb:1 htb rate 160bit quantum 1514");
+        let admitted = 100 - refused(&mut port, 100);
+        assert!((7..30).contains(&admitted), "{admitted}: two thirds of the limit wait");
+        assert_eq!(port.classes.classified().unwrap().full, 0);
     });
 }
 
@@ -283,7 +369,7 @@ fn cost_of_a_packet_that_leaves() {
         // SAFETY: a number.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         assert!(fd >= 0, "{}", Error::last_os_error());
-        // SAFETY: nobody else has the descriptor. The kernel takes the time while it is open.
+        // SAFETY: the descriptor has no other owner. The kernel takes the time while it is open.
         let _stats = unsafe { File::from_raw_fd(fd) };
         let mut port = Port::new(EpochSize::from_log2(10).unwrap());
         let trains = [("TCP", 6, 57_920, 1448), ("UDP", 17, 57_920, 1448)];

@@ -28,7 +28,8 @@ fn classes(leaves: u32) -> Option<Classes> {
     classes_for(leaves, 1)
 }
 
-/// As [`classes`], of so many packets that may wait: those of trial runs find none before them.
+/// As [`classes`], with at most `most_packets` waiting: packets of trial runs find none before
+/// them.
 fn classes_for(leaves: u32, most_packets: u32) -> Option<Classes> {
     classes_of(ClassesOptions { leaves, most_packets, ..BRIDGED })
 }
@@ -68,7 +69,7 @@ fn priority(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> u32 {
     classified(classes, host, to, ingress).0
 }
 
-/// As [`priority`], and what was answered to the kernel.
+/// As [`priority`], with the answer to the kernel.
 fn classified(classes: &Classes, host: u8, to: [u8; 4], ingress: u32) -> (u32, i32) {
     let mut frame = vec![0; 60];
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -150,7 +151,7 @@ fn full_qdisc_refuses_only_bundles_beyond_their_share() {
     assert_eq!(action([10, 2, 0, 1]), TCX_NEXT, "before the first beat");
     classes.beat();
     classes.set_share(3);
-    // Nothing leaves in a trial run, nor is it seen that something is dropped.
+    // Nothing leaves in a trial run, and drops are not seen.
     let of_one: Vec<i32> = (0..5).map(|_| action([10, 2, 0, 1])).collect();
     assert_eq!(of_one, [TCX_NEXT, TCX_NEXT, TCX_NEXT, TCX_DROP, TCX_DROP]);
     assert_eq!([(); 3].map(|()| action([10, 3, 0, 1])), [TCX_NEXT; 3], "another bundle");
@@ -158,6 +159,43 @@ fn full_qdisc_refuses_only_bundles_beyond_their_share() {
     let expected =
         ClassifiedCounters { bundles: 6, full: 2, own: 1, outside: 1, stale: 1, ..none() };
     assert_eq!(classes.classified().unwrap(), expected);
+}
+
+#[test]
+fn full_bundle_refuses_its_longest_flows() {
+    let Some(classes) = classes_for(1024, u32::MAX) else { return };
+    let [five, six] = [5, 6].map(|id| classes.place(BundleId(id)).unwrap());
+    let admits = |host, to| {
+        classes.beat();
+        classified(&classes, host, to, LAN).1 == TCX_NEXT
+    };
+    // 60 bytes a packet; none leaves in a trial run.
+    let fill = |host| (0..200).filter(|_| admits(host, [10, 2, 0, 1])).count();
+    assert_eq!(fill(1), 200, "no limit yet");
+    let limit = 18_000;
+    classes.set_limit(five, Some(ByteCount::new(limit)));
+    classes.set_limit(six, Some(ByteCount::new(limit)));
+    let held: Vec<usize> = (2..42).map(fill).collect();
+    // A few may share a leaf.
+    assert!(held[0] > 30 && held.iter().filter(|it| **it > 0).count() > 30, "{held:?}");
+    let all = 60 * (200 + held.iter().sum::<usize>());
+    assert!(all <= limit as usize + 60 * held.len(), "{all} bytes, {held:?}");
+    assert!(!admits(1, [10, 2, 0, 1]), "one that has more than its part");
+    assert!((60..65).any(|host| admits(host, [10, 2, 0, 1])), "one that has nothing");
+    assert!(admits(1, [10, 3, 0, 1]), "another bundle");
+    let counters = classes.classified().unwrap();
+    assert_eq!(counters.full, 0);
+    assert_eq!(classes.ledger(five).waiting, counters.bundles - 1, "what is refused does not wait");
+    // So low that more waits: an empty leaf takes one packet.
+    classes.set_limit(five, Some(ByteCount::new(60)));
+    let three = |host| [(); 3].map(|()| admits(host, [10, 2, 0, 1]));
+    assert!((70..75).any(|host| three(host) == [true, false, false]));
+    // A leaf that was refused for some seconds may have a wrong count.
+    assert!(!admits(1, [10, 2, 0, 1]));
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!([(); 2].map(|()| admits(1, [10, 2, 0, 1])), [true, false]);
+    classes.set_limit(five, None);
+    assert!(admits(1, [10, 2, 0, 1]));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Laws of core as BPF beside the very same as this machine's code: told of the same, both say the same.
+//! Laws of core as BPF against the same laws as this machine's code: the same calls give the same answers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use forebay_core::cc::algorithms::newreno::NewReno;
+use forebay_core::cc::algorithms::vegas::Vegas;
+use forebay_core::cc::algorithms::westwood::Westwood;
 use forebay_core::cc::native::{self, Call, Limits, Native, SSTHRESH_INFINITE};
-use forebay_core::cc::newreno::NewReno;
-use forebay_core::cc::vegas::Vegas;
-use forebay_core::cc::westwood::Westwood;
 use forebay_core::cc::window::WindowLaw;
 use forebay_core::cc::{self, CongestionControl, CongestionEvent};
 use forebay_core::spec::Spec;
@@ -19,7 +19,7 @@ use super::recorded::{self, connection};
 use super::{Random, run};
 use crate::skel::Plain;
 
-/// struct told of `bpf/tcp_algorithm.bpf.c`.
+/// `struct told` of `bpf/tcp_algorithm.bpf.c`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Told {
@@ -35,7 +35,7 @@ type Host = Box<dyn FnMut(&Call) -> Limits>;
 /// All that have a function in `algorithms/src/lib.rs`.
 const LAWS: [&str; 3] = ["newreno", "vegas", "westwood"];
 
-/// As this machine's code.
+/// The law as this machine's code.
 fn on_host(law: &str) -> Host {
     fn host<L: WindowLaw>(law: fn() -> L) -> Host {
         let mut connection = None;
@@ -58,7 +58,7 @@ fn packed(limits: Limits) -> u64 {
     u64::from(limits.ssthresh) << 32 | u64::from(limits.cwnd)
 }
 
-/// As simulator and agent have it.
+/// The law as simulator and agent run it.
 fn in_simulator(law: &str) -> Box<dyn CongestionControl> {
     let spec: Spec = law.parse().expect("a specification");
     let mut control = cc::build(&spec, &[cc::Field::Rtt]).expect("an algorithm");
@@ -67,7 +67,7 @@ fn in_simulator(law: &str) -> Box<dyn CongestionControl> {
     control
 }
 
-/// Tells `control` what `call` tells. A loss that is a timeout comes as that.
+/// Reports the event of `call` to `control`. With `is_timeout`, a loss is reported as a timeout.
 fn tell(control: &mut dyn CongestionControl, call: &Call, is_timeout: bool) {
     let now = Timestamp::from_nanos(call.now_us * 1000);
     let event = match call.kind {
@@ -85,7 +85,7 @@ fn tell(control: &mut dyn CongestionControl, call: &Call, is_timeout: bool) {
     control.on_event(now, event);
 }
 
-/// The calls of a recording in the repository, whatever the windows of its algorithm were.
+/// The calls of a recording in the repository, whatever windows its algorithm had.
 fn calls_of(text: &str) -> Vec<Call> {
     let mut call = Call { mss: MSS, ..Call::default() };
     let (mut calls, mut state) = (vec![call], 0);
@@ -107,7 +107,7 @@ fn calls_of(text: &str) -> Vec<Call> {
             state = step.value;
         }
         if call.kind == native::BEGIN {
-            // A change of state that no law is told of.
+            // A change of state for which no law is called.
             continue;
         }
         call.now_us = step.at_us;
@@ -125,8 +125,8 @@ fn calls_of(text: &str) -> Vec<Call> {
     calls
 }
 
-/// Goes through `calls` as a kernel whose window is what it is told, and one segment after a timeout until it
-/// is told otherwise: by a change of state, or a segment that leaves, it is not.
+/// Replays `calls` as a kernel does. Its window is the answer, and one segment after a timeout until the next
+/// answer, which a change of state or a leaving segment does not give.
 fn replay(calls: &[Call], mut answer: impl FnMut(&Call) -> Limits) {
     let mut limits = Limits { cwnd: 10, ssthresh: SSTHRESH_INFINITE };
     for call in calls {
@@ -140,7 +140,7 @@ fn replay(calls: &[Call], mut answer: impl FnMut(&Call) -> Limits) {
     }
 }
 
-/// A law as BPF, ready for a connection, of which it has one at a time.
+/// A law as BPF, ready for one connection at a time.
 fn in_bpf(program: BorrowedFd<'_>) -> impl FnMut(&Call) -> u64 {
     move |call| {
         let mut told = Told { call: *call, limits: 0 };
@@ -149,7 +149,7 @@ fn in_bpf(program: BorrowedFd<'_>) -> impl FnMut(&Call) -> u64 {
     }
 }
 
-/// A connection of random calls, whose kernel mostly does what the law says; what both answer.
+/// A connection of random calls, whose kernel mostly follows the law; returns counts of both answers.
 fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] {
     let mut random = Random(seed);
     let (cwnd, ssthresh) = (10, SSTHRESH_INFINITE);
@@ -161,7 +161,7 @@ fn walk(seed: u64, mut answers: impl FnMut(&Call) -> (Limits, u64)) -> [u32; 8] 
         seen[call.kind as usize] += 1;
         (call.cwnd, call.ssthresh) = (limits.cwnd, limits.ssthresh);
         if random.below(64) == 0 {
-            // Less than the law says, as in a recovery or by the limit of a route.
+            // Less than the law's answer, as in a recovery or by the limit of a route.
             call.cwnd -= random.below(call.cwnd);
         }
         call.kind = match (call.kind, random.below(4_096)) {

@@ -1,9 +1,9 @@
-//! The arithmetic in C beside that of core.
+//! The arithmetic in C compared with core's.
 
 use std::os::fd::AsFd;
 
-use forebay_core::cc::law::hystart::HyStart;
-use forebay_core::cc::law::{self, SlowStart, Terms};
+use forebay_core::cc::interim::hystart::HostHyStart;
+use forebay_core::cc::interim::{self, SlowStart, Terms};
 use forebay_core::cc::{
     self, ALGORITHMS, CongestionControl, CongestionEvent, Measurement, RttSample,
 };
@@ -27,7 +27,7 @@ fn random_terms(random: &mut Random) -> Terms {
         [SlowStart::Hold, SlowStart::Standard, SlowStart::HyStart, SlowStart::HyStartPlusPlus];
     Terms {
         growth: random.of_bits(30),
-        cap: if random.below(4) == 0 { random.of_bits(12) } else { law::SEGMENTS_MAX },
+        cap: if random.below(4) == 0 { random.of_bits(12) } else { interim::SEGMENTS_MAX },
         slow_start: kinds[random.below(4) as usize],
         beta: random.below(1025) as u16,
         trip_rtt_us: random.of_bits(20),
@@ -49,7 +49,7 @@ impl Walk {
         Self { una: random.next() as u32, now_us: random.next() as u32, rtt_us }
     }
 
-    fn ack(&mut self, random: &mut Random, cwnd: u32) -> law::Ack {
+    fn ack(&mut self, random: &mut Random, cwnd: u32) -> interim::Ack {
         let acked = random.below(4);
         let has_advanced = acked > 0 && random.below(8) > 0;
         self.una = self.una.wrapping_add(if has_advanced { acked } else { 0 });
@@ -61,7 +61,7 @@ impl Walk {
         }
         .clamp(1, 1 << 24);
         let rtt_us = if random.below(8) > 0 { self.rtt_us + random.of_bits(8) } else { 0 };
-        law::Ack {
+        interim::Ack {
             acked,
             una: self.una,
             nxt: self.una.wrapping_add(cwnd),
@@ -83,14 +83,14 @@ fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
         for _ in 0..400 {
             let mut walk = Walk::new(&mut random);
             let mut terms = random_terms(&mut random);
-            let mut window = law::Window::new(1 + random.of_bits(6), walk.una, walk.now_us);
+            let mut window = interim::HostWindow::new(1 + random.of_bits(6), walk.una, walk.now_us);
             if random.below(4) == 0 {
                 window.ssthresh = 2 + random.of_bits(12);
             }
             for step in 0..150 {
                 if step == 100 {
                     terms = random_terms(&mut random);
-                    window.hystart = HyStart::new(walk.una, walk.now_us);
+                    window.hystart = HostHyStart::new(walk.una, walk.now_us);
                 }
                 let ack = walk.ack(&mut random, window.cwnd);
                 let mut case = law_case(&terms, &window, &ack);
@@ -112,15 +112,15 @@ fn the_law_in_c_is_that_of_core_over_random_acknowledgements() {
     });
 }
 
-fn window_of(window: &law::Window) -> types::window {
-    let law::Window { cwnd, ssthresh, credit, .. } = *window;
+fn window_of(window: &interim::HostWindow) -> types::window {
+    let interim::HostWindow { cwnd, ssthresh, credit, .. } = *window;
     types::window { cwnd, ssthresh, credit }
 }
 
-fn law_case(terms: &Terms, window: &law::Window, ack: &law::Ack) -> types::law_case {
-    let HyStart { round_end, round_min, base, mark, train_us, samples, conservative, is_found } =
+fn law_case(terms: &Terms, window: &interim::HostWindow, ack: &interim::Ack) -> types::law_case {
+    let HostHyStart { round_end, round_min, base, mark, train_us, samples, conservative, is_found } =
         window.hystart;
-    let law::Ack { acked, una, nxt, rtt_us, now_us, ack_delay_us, .. } = *ack;
+    let interim::Ack { acked, una, nxt, rtt_us, now_us, ack_delay_us, .. } = *ack;
     types::law_case {
         law: law_of(terms),
         hystart: types::hystart {
@@ -159,20 +159,20 @@ fn decisions_reductions_and_recoveries_in_c_are_those_of_core() {
         for _ in 0..20_000 {
             let terms = random_terms(&mut random);
             let [cwnd, known, wanted] = [(); 3].map(|()| random.of_bits(21));
-            let recovery = law::Recovery {
+            let recovery = interim::Recovery {
                 ssthresh: 2 + random.of_bits(12),
                 prior_cwnd: random.of_bits(13),
                 delivered: random.of_bits(13),
                 sent: random.of_bits(13),
             };
-            let interval = law::Interval {
+            let interval = interim::Interval {
                 samples: random.below(16),
                 rtt_min_us: random.of_bits(20),
                 lost: random.of_bits(16),
                 ce: random.of_bits(16),
             };
-            let law::Recovery { ssthresh, prior_cwnd, delivered, sent } = recovery;
-            let law::Interval { samples, rtt_min_us, lost, ce } = interval;
+            let interim::Recovery { ssthresh, prior_cwnd, delivered, sent } = recovery;
+            let interim::Interval { samples, rtt_min_us, lost, ce } = interval;
             let mut case = types::decision_case {
                 law: law_of(&terms),
                 cwnd,
@@ -211,7 +211,7 @@ fn windows_that_are_not_used_fall_in_c_as_in_core() {
             let [mut idle, mut unused] = [(); 2].map(|()| {
                 let (cwnd, ssthresh) = (random.of_bits(20), random.of_bits(31));
                 let credit = random.of_bits(30);
-                law::Window { ssthresh, credit, ..law::Window::new(cwnd, 0, 0) }
+                interim::HostWindow { ssthresh, credit, ..interim::HostWindow::new(cwnd, 0, 0) }
             });
             let mut case = types::fall_case {
                 restarted: window_of(&idle),
@@ -229,7 +229,7 @@ fn windows_that_are_not_used_fall_in_c_as_in_core() {
                 restarted: window_of(&idle),
                 underused: window_of(&unused),
                 falls: u32::from(unused.cwnd < before),
-                ack_delay_us: law::hystart::ack_delay_us(case.aggregate, case.pacing_rate),
+                ack_delay_us: interim::hystart::ack_delay_us(case.aggregate, case.pacing_rate),
                 ..case
             };
             run(programs.check_fall.as_fd(), &mut case);
@@ -238,7 +238,7 @@ fn windows_that_are_not_used_fall_in_c_as_in_core() {
     });
 }
 
-/// An algorithm of core beside its curve in C, fed the same acknowledgements.
+/// An algorithm of core and its curve in C, fed the same acknowledgements.
 struct Pair {
     core: Box<dyn CongestionControl>,
     case: types::curve_case,

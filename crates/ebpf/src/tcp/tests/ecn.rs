@@ -1,4 +1,5 @@
-//! Marks: asked for, carried, told and answered, on a loopback device that marks every full segment.
+//! Marks: requested, carried, reported and answered, on a loopback device that marks every full
+//! segment.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -79,12 +80,12 @@ fn marks_are_told_and_answered_without_a_loss() {
             let heads = transfer(asked, 20);
             let Some(last) = heads.last() else { return };
             println!("{} of {} segments marked", last.delivered_ce, last.delivered);
-            // A machine that stands still lets a retransmission timer expire.
+            // A machine that stalls lets a retransmission timer expire.
             assert!(last.lost <= last.delivered / 100, "{last:?}");
             assert!(last.delivered_ce > last.delivered / 2, "{last:?}");
             let told = |event| heads.iter().filter(|head| head.events.contains(event)).count();
             assert!(told(Events::ECN) > 0 && told(Events::LOSS) <= last.lost as usize, "{last:?}");
-            // Kernel and algorithm halve the window at each: nothing else is left of it.
+            // Kernel and algorithm halve the window at each mark: nothing else is left of it.
             assert!(last.cwnd <= 4 && last.ssthresh == Some(2), "{last:?}");
         }
     });

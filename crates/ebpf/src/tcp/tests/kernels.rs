@@ -1,4 +1,4 @@
-//! What depends on the kernel's version.
+//! Behaviour that depends on the kernel's version.
 
 use libbpf_rs::btf::types::MemberAttr;
 use libbpf_rs::btf::{Btf, types};
@@ -14,7 +14,7 @@ use crate::program::tests::loaded;
 fn a_program_that_the_verifier_refuses_is_told_with_its_verdict() {
     let Some(datapath) = loaded(Datapath::register(&options())) else { return };
     drop(datapath);
-    // The entry of other kernels reads what it is not given.
+    // The entry for other kernels reads arguments that this kernel does not pass.
     let hook = Hook::of_kernel();
     let other = Hook { is_old: !hook.is_old, ..hook };
     let options = options();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use forebay_core::cc::law::{Beta, SlowStart};
-use forebay_core::cc::{self, CongestionControl, Field, Law, SendLimits};
+use forebay_core::cc::interim::{Beta, SlowStart};
+use forebay_core::cc::{self, CongestionControl, Field, Interim, SendLimits};
 use forebay_core::spec::Spec;
 use forebay_core::units::{ByteCount, Rate};
 use libbpf_rs::MapCore;
@@ -25,7 +25,7 @@ use crate::program::tests::loaded;
 
 /// Rate of the transfers here, for the machine's sake.
 pub(super) const RATE: Rate = Rate::from_mbit_per_sec(160);
-/// Longest wait for what must happen.
+/// Longest wait for an event that must happen.
 pub(super) const LONG: Duration = Duration::from_secs(10);
 
 /// A name that no other test has.
@@ -89,7 +89,7 @@ fn congestion_control(socket: &impl AsRawFd) -> String {
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
 }
 
-/// What the kernel says of a connection.
+/// The kernel's information about a connection.
 pub(super) fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
     // SAFETY: plain numbers, for which zero is valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -165,7 +165,7 @@ pub(super) fn sink_with(
     (address, thread)
 }
 
-/// Sends so many bytes on a connection of its own.
+/// Sends `bytes` bytes on a connection of its own.
 pub(super) fn send(to: SocketAddr, name: &str, bytes: usize) -> JoinHandle<SocketAddr> {
     send_on(connect(to, name), name, bytes)
 }
@@ -195,7 +195,7 @@ pub(super) fn paced(limits: SendLimits) -> SendLimits {
     SendLimits { pacing_rate: Some(RATE), ..limits }
 }
 
-/// A connection's algorithm and what it has been told.
+/// A connection's algorithm and its input so far.
 struct Led {
     algorithm: Box<dyn CongestionControl>,
     meter: Meter,
@@ -227,7 +227,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Takes what waits; returns whether a connection ended.
+    /// Takes the waiting records; returns whether a connection ended.
     pub(super) fn serve(&mut self, datapath: &mut Datapath, reporting: Reporting) -> bool {
         let mut taken = Vec::new();
         datapath.drain(&mut |record| taken.push(record)).expect("drained");
@@ -245,8 +245,8 @@ impl Agent {
                 has_ended = true;
                 continue;
             }
-            let (limits, law) = (paced(led.algorithm.send_limits()), led.algorithm.law());
-            datapath.decide(head, &Decision::new(&limits, &law, head.mss, reporting));
+            let (limits, interim) = (paced(led.algorithm.send_limits()), led.algorithm.interim());
+            datapath.decide(head, &Decision::new(&limits, &interim, head.mss, reporting));
         }
         self.records.extend(taken);
         has_ended
@@ -254,7 +254,7 @@ impl Agent {
 }
 
 /// Serves until the connection that `received` reads has ended. The kernel may leave out the call that
-/// tells of it (docs/agent.md): a second of silence after all has been received does as well.
+/// reports the end (docs/agent.md): a second of silence after all has been received does as well.
 pub(super) fn serve_to_end<T>(
     agent: &mut Agent,
     datapath: &mut Datapath,
@@ -446,24 +446,26 @@ fn a_decision_sets_window_threshold_and_rate_at_the_next_acknowledgement() {
         for head in &heads {
             has_ended |= head.events.contains(Events::CLOSE);
             count += 1;
-            // Held first; then a law that grows a segment a window, as fast as it may, up to 60.
-            let law = Law {
+            // Held first; then an interim that grows by a segment per window, as fast as it may, up to
+            // 60.
+            let interim = Interim {
                 growth: ByteCount::new(1448),
                 cap: ByteCount::new(60 * 1448),
                 slow_start: SlowStart::Standard,
                 beta: Some(Beta::of(1, 2)),
-                ..Law::HOLD
+                ..Interim::HOLD
             };
-            let (limits, law) = if count < 40 {
+            let (limits, interim) = if count < 40 {
                 if count > 10 {
                     held.push((head.cwnd, head.ssthresh));
                 }
-                (hold, Law::HOLD)
+                (hold, Interim::HOLD)
             } else {
                 moving.push(head.cwnd);
-                (SendLimits::default(), law)
+                (SendLimits::default(), interim)
             };
-            datapath.decide(head, &Decision::new(&limits, &law, head.mss, Reporting::default()));
+            datapath
+                .decide(head, &Decision::new(&limits, &interim, head.mss, Reporting::default()));
         }
         if (10..40).contains(&count) {
             assert!(rates.iter().all(|rate| rate.as_bits_per_sec().abs_diff(160_000_000) < 8));

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_core::cc::law::{Recovery, Terms};
+use forebay_core::cc::interim::{Recovery, Terms};
 use forebay_core::cc::native::SSTHRESH_INFINITE;
 
 use super::super::{
@@ -27,12 +27,12 @@ const RANDOM: u32 = (-0x1000_i32 + 56) as u32;
 /// TCP_CA_Recovery and TCP_CA_Loss.
 const RECOVERY: u8 = 3;
 const LOSS: u8 = 4;
-/// What a program sets after a loss is one of these (is_threshold of tcp_kernel.h).
+/// A threshold that a program sets after a loss is one of these (is_threshold of tcp_kernel.h).
 const THRESHOLDS: RangeInclusive<u32> = 2..=1 << 20;
 /// All but one of four thousand million.
 pub(super) const EVERYTHING: u32 = u32::MAX;
 
-/// A socket loses, of what it receives from now on, `share` in 2^32.
+/// Makes a socket lose `share` in 2^32 of the packets that it receives from now on.
 pub(super) fn lose(socket: &impl AsRawFd, share: u32) {
     let step = |code: u32, k: u32, jt: u8| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let mut steps = [
@@ -70,7 +70,7 @@ fn turns(heads: &[&Head]) -> Vec<bool> {
     turns.flatten().collect()
 }
 
-/// A connection that writes until it is told to end, and the socket to filter.
+/// A connection that writes until it is stopped, and the socket to filter.
 pub(super) fn stream_until(
     datapath: &Datapath,
     address: SocketAddr,
@@ -119,7 +119,7 @@ pub(super) fn serve_until(datapath: &mut Datapath, agent: &mut Agent, event: Eve
     });
 }
 
-/// Serves through an episode of loss, of `share` of what `receiver` gets and until `more` after it was told.
+/// Serves through an episode of loss, in which `receiver` loses `share`, and until `more` after its report.
 fn lose_once(
     datapath: &mut Datapath,
     agent: &mut Agent,
@@ -172,7 +172,7 @@ fn each_loss_is_told_once_and_ends_with_the_window_at_ssthresh() {
     let turns = turns(&heads);
     let repeated = turns.windows(2).filter(|pair| pair[0] == pair[1]).count();
     assert!(repeated <= 2 * timeouts, "{repeated} repeated, {timeouts} timeouts: {turns:?}");
-    // At the end of a recovery that no timeout broke, the window is what it was to become.
+    // At the end of a recovery that no timeout broke, the window is as decided.
     let (mut is_plain, mut settled) = (false, 0);
     for head in &heads {
         let events = head.events;
@@ -205,7 +205,7 @@ fn a_repair_that_lasts_is_told_before_its_round_ends() {
     drop(socket);
     let receiver = accepted.recv().expect("accepted");
     let mut agent = Agent::default();
-    // Some of what is sent again is lost again: that lasts, once in a few episodes.
+    // Some retransmissions are lost again: that lasts, once in a few episodes.
     let (lasting, deadline) =
         ((EVERYTHING / 10, Duration::from_millis(60)), Instant::now() + 3 * LONG);
     while !agent.records.iter().any(|record| record.head().events.contains(Events::TIMER)) {
@@ -246,7 +246,7 @@ fn a_timeout_is_told_while_nothing_arrives_and_the_connection_recovers() {
     assert_eq!((first.ca_state, first.cwnd), (CaState::Loss, 1));
     let at = heads.iter().position(|head| head.seq == first.seq).expect("itself");
     let threshold = first.ssthresh.expect("one");
-    // Slow start again, as the algorithm and the law agree.
+    // Slow start again: the algorithm and the law agree on it.
     let after = &heads[at + 1..];
     assert!(after.iter().any(|head| head.cwnd >= threshold), "{threshold}");
 }
@@ -282,14 +282,14 @@ fn a_timeout_for_want_of_acknowledgements_is_taken_back() {
     assert!(undone.cwnd >= heads[at - 1].cwnd, "{undone:?} after {:?}", heads[at - 1]);
 }
 
-/// A window that stays at so many segments, with an ssthresh of so many 1/1024 of it at a loss.
+/// A window that stays at `cwnd` segments, with an ssthresh of `beta`/1024 of it at a loss.
 fn held(cwnd: u32, beta: u16) -> Decision {
     let terms = Terms { beta, ..Terms::default() };
     let reporting = Reporting { cadence: Cadence::Every(Duration::ZERO), wake: false };
     Decision { cwnd: Some(cwnd), terms, reporting, ..Decision::default() }
 }
 
-/// Answers what waits with `decision`; returns the reports.
+/// Answers the waiting records with `decision`; returns the reports.
 fn answer(datapath: &mut Datapath, decision: &Decision) -> Vec<Report> {
     let mut taken = Vec::new();
     datapath.drain(&mut |record| taken.push(record)).expect("drained");
@@ -312,13 +312,13 @@ fn the_acknowledgement_that_begins_a_recovery_counts_for_what_may_leave() {
     let decision = held(100, 512);
     let (mut reports, mut bytes) = (Vec::new(), 0);
     let (mut begun, mut telling) = (0, 0);
-    // A burst fills the window, so that more is out than half of it when a loss is seen.
+    // A burst fills the window, so that more than half of it is out when a loss is seen.
     let burst = vec![7; 400 * 1448];
-    // One in about fifty tells: mostly nothing is left in flight but what was lost.
+    // One burst in about fifty shows it: mostly only lost segments are left in flight.
     let deadline = Instant::now() + 6 * LONG;
     while telling == 0 {
         assert!(Instant::now() < deadline, "{begun} recoveries");
-        // Twice: the window is what was decided at the end of the first.
+        // Twice: at the end of the first the window is as decided.
         for share in [0, EVERYTHING / 8] {
             lose(&receiver, share);
             stream.write_all(&burst).expect("sent");
@@ -391,7 +391,7 @@ fn a_timeout_leaves_the_share_of_the_window_that_the_law_says() {
     }
 }
 
-/// Loses everything of a connection until a timeout and repairs it; returns the window before it and
+/// Loses all packets of a connection until a timeout, and repairs it; returns the window before it and
 /// ssthresh after it.
 fn time_out(stream: TcpStream, accepted: &mpsc::Receiver<TcpStream>) -> (u32, u32, u64) {
     let rate = u32::try_from(RATE.as_bits_per_sec() / 8).expect("small");
@@ -413,8 +413,8 @@ fn time_out(stream: TcpStream, accepted: &mpsc::Receiver<TcpStream>) -> (u32, u3
     until("the repair", || tcp_info(&socket).tcpi_ca_state == 0);
     let info = tcp_info(&socket);
     assert!(info.tcpi_total_retrans > 0);
-    // What stands there where the kernel left the call for it out is replaced at the next. Else the repair may
-    // change it: by HyStart.
+    // A stray threshold, where the kernel left out the call for it, is replaced at the next call. Otherwise
+    // the repair may change it: by HyStart.
     if !THRESHOLDS.contains(&ssthresh) {
         ssthresh = info.tcpi_snd_ssthresh;
     }
@@ -425,7 +425,7 @@ fn time_out(stream: TcpStream, accepted: &mpsc::Receiver<TcpStream>) -> (u32, u3
 
 #[test]
 fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
-    // The first connection takes the slot, and the second is led by nobody: by Cubic.
+    // The first connection takes the slot, and the second has no agent: it is under Cubic.
     let unled = Options { flows: 1, ..options() };
     let Some(datapath) = loaded(Datapath::register(&unled)) else { return };
     let (other, other_received) = sink(1);
@@ -436,7 +436,7 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
         let name = native.as_ref().map_or(datapath.name(), Native::name);
         let (address, accepted, received) = filtered_sink();
         let (before, ssthresh, sent) = time_out(connect(address, name), &accepted);
-        // The window counts bytes, and may be part of a segment more than it says.
+        // The window counts bytes, and may be a part of a segment larger than it shows.
         let expected = before * part / whole..=(before + 1) * part / whole;
         assert!(expected.contains(&ssthresh), "{kind:?}: {ssthresh} of {before}");
         assert_eq!(received.join().expect("received"), sent);
@@ -448,8 +448,8 @@ fn the_kernels_law_and_the_native_algorithms_answer_and_repair_losses() {
 
 #[test]
 fn a_reduction_that_the_kernel_did_not_ask_for_is_made_up() {
-    // As they were seen, parts of addresses: towards one the window grows as in slow start, towards the
-    // other by a million segments for each that arrives.
+    // Stray values as they were seen, parts of addresses: towards one the window grows as in slow start,
+    // towards the other by a million segments for each that arrives.
     for left_out in [0x39ae_65c0, 0xb9ae_65c1, 1] {
         of_each_left_out(left_out, |law, name| {
             let (address, accepted, received) = filtered_sink();
@@ -497,8 +497,9 @@ fn a_window_that_the_kernel_restored_without_asking_is_that_before_the_reduction
             lose(&stream, 0);
             until("the repair", || tcp_info(&stream).tcpi_ca_state == 0);
             let cwnd = tcp_info(&stream).tcpi_snd_cwnd;
-            // After slow start the kernel does not restore what stands for the threshold, which so counts as
-            // that of a loss. And to Vegas the round trip of what was acknowledged late is long.
+            // After slow start the kernel does not restore the stray threshold, which then counts as the
+            // threshold of a loss. And to Vegas the round trip of segments that were acknowledged late is
+            // long.
             let is_free = before.tcpi_snd_ssthresh == SSTHRESH_INFINITE && law != "vegas";
             let least = if is_free { before.tcpi_snd_cwnd } else { 2 };
             let most = before.tcpi_snd_cwnd + 4;
@@ -509,7 +510,7 @@ fn a_window_that_the_kernel_restored_without_asking_is_that_before_the_reduction
     }
 }
 
-/// Runs `test` with what each congestion control is and its name, loaded as [`Datapath::left_out`] says.
+/// Runs `test` with the kind of each congestion control and its name, loaded as [`Datapath::left_out`] says.
 fn of_each_left_out(left_out: u32, test: impl Fn(&str, &str)) {
     let unled = Options { flows: 1, ..options() };
     let Some(led) = loaded(Datapath::left_out(&options(), left_out)) else { return };

@@ -41,7 +41,7 @@ impl Random {
         (self.next() % u64::from(limit)) as u32
     }
 
-    /// Of about as many bits as any number up to 2^bits.
+    /// A number with a random count of bits, at most `bits`.
     fn of_bits(&mut self, bits: u32) -> u32 {
         let count = self.below(bits + 1);
         (self.next() & ((1 << count) - 1)) as u32

@@ -1,4 +1,4 @@
-//! The native algorithms beside core's: acknowledgements, losses, timeouts and pauses as they come.
+//! The native algorithms compared with core's: acknowledgements, losses, timeouts and pauses as they come.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +13,8 @@ use crate::skel::tcp_check::types;
 pub(super) const MSS: u32 = 1448;
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
-/// What core calls the algorithm, with slow start until a loss: who runs HyStart says so.
+/// Core's version of the algorithm, with slow start until a loss: a test of HyStart ends slow start
+/// itself.
 pub(super) fn in_core(kind: NativeKind) -> Box<dyn CongestionControl> {
     let spec = match kind {
         NativeKind::Reno => Spec::named("newreno"),
@@ -22,7 +23,7 @@ pub(super) fn in_core(kind: NativeKind) -> Box<dyn CongestionControl> {
     cc::build(&spec, &[cc::Field::Rtt]).expect("an algorithm")
 }
 
-/// An acknowledgement as core is told of it.
+/// An acknowledgement as core gets it.
 pub(super) fn measured(acked: u32, rtt_us: u32, is_filled: bool) -> Measurement {
     let rtt = Duration::from_micros(u64::from(rtt_us));
     Measurement {
@@ -33,15 +34,15 @@ pub(super) fn measured(acked: u32, rtt_us: u32, is_filled: bool) -> Measurement 
     }
 }
 
-/// By default the union of curve and cubic has the length of a curve alone: what only a cubic has would be
-/// anything.
+/// By default the union of curve and cubic has the length of a curve alone: the fields that only a cubic
+/// has would be anything.
 fn begun(kind: NativeKind) -> types::native_case {
     let mut case = types::native_case { kind: kind as u32, ..types::native_case::default() };
     case.native.__anon_native_1.cubic = types::cubic::default();
     case
 }
 
-/// Of a case of that kind.
+/// The cubic of a case of that kind.
 fn cubic_of(case: &types::native_case) -> &types::cubic {
     // SAFETY: curve and cubic are numbers alone, which any bytes make.
     unsafe { &case.native.__anon_native_1.cubic }
@@ -52,7 +53,7 @@ const LOSS: u32 = 1;
 const RTO: u32 = 2;
 const RESUME: u32 = 3;
 
-/// The two beside each other.
+/// Both versions of an algorithm.
 struct Pair<'a> {
     program: BorrowedFd<'a>,
     core: Box<dyn CongestionControl>,
@@ -98,7 +99,7 @@ impl<'a> Pair<'a> {
         self.run(event);
     }
 
-    /// The last reduction was for nothing: in C it is the kernel that takes it back.
+    /// The last reduction was needless: in C it is the kernel that takes it back.
     fn undo(&mut self) {
         self.core.on_event(self.now(), CongestionEvent::Spurious);
         self.case.window.cwnd = self.case.window.cwnd.max(self.prior.0);
@@ -120,7 +121,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// What has happened to a Cubic in a walk; the walk is of use only if all of it does.
+/// Cases that a Cubic met in a walk; the walk is of use only if all are met.
 #[derive(Debug, Default)]
 struct Seen {
     /// Growth at 5 % a window; at half a window; along the function before and beyond K; by W_est.

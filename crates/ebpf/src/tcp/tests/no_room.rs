@@ -1,4 +1,5 @@
-//! Records that nobody reads: what finds no room is counted, and told by the next record that does.
+//! Records without a reader: events that find no room are counted, and are in the next record that
+//! does.
 
 use std::io::Write;
 use std::thread;

@@ -67,7 +67,7 @@ pub(super) fn steps_of(text: &str) -> Vec<Step> {
     text.lines().filter(|line| !line.starts_with('#')).map(Step::of_line).collect()
 }
 
-/// What was compared.
+/// Counts of the comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Compared {
     acks: u32,
@@ -79,8 +79,8 @@ struct Compared {
     grown: u32,
 }
 
-/// Tells core's algorithm what the native one was told; their windows after each acknowledgement and
-/// their thresholds are the same within so many segments.
+/// Gives core's algorithm the native algorithm's calls. Their windows after each acknowledgement and
+/// their thresholds differ by at most `within` segments.
 fn compare(kind: NativeKind, steps: &[Step], within: u64) -> Compared {
     let mut core = in_core(kind);
     let mss = u64::from(MSS);
@@ -146,7 +146,7 @@ fn tolerance(kind: NativeKind) -> u64 {
     }
 }
 
-/// What a ring holds.
+/// The contents of a ring.
 fn taken<T: Plain + 'static>(records: &MapHandle) -> Vec<T> {
     let taken = Rc::new(RefCell::new(Vec::new()));
     let mut ring = RingBufferBuilder::new();
@@ -170,7 +170,7 @@ fn send(name: &str, wire: &Wire) {
         while stream.read(&mut buffer).expect("received") > 0 {}
     });
     let mut stream = connect(SocketAddr::from((NEIGHBOUR, port)), name);
-    // What is not sent yet is little, so that a pause begins when it is to.
+    // Little data is left unsent, so that a pause begins when it is to.
     let lowat = 16_384_u32.to_ne_bytes();
     set_option(&stream, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &lowat);
     let mut write_for = |ms: u64| {
@@ -203,7 +203,7 @@ pub(super) fn connection<T: Plain + Send + 'static>(
     let (tell, told) = std::sync::mpsc::channel();
     in_namespace(move || {
         let (native, records) = record(&fresh_name()).expect("recorded");
-        // Windows that are not used are lowered by the kernel beside its congestion control.
+        // The kernel lowers unused windows next to its congestion control.
         std::fs::write("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "0").expect("set");
         let wire = Wire::new();
         send(native.name(), &wire);
@@ -219,7 +219,7 @@ fn connections_are_repeated(kind: NativeKind) {
     let steps = recorded(kind);
     let compared = compare(kind, &steps, tolerance(kind));
     println!("{kind:?}: {compared:?}");
-    // A busy machine makes less of it; the recordings in the repository have everything.
+    // A busy machine yields fewer steps; the recordings in the repository have everything.
     assert!(compared.acks > 100 && compared.timeouts > 0 && compared.pauses > 0, "{compared:?}");
 }
 

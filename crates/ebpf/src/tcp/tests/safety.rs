@@ -1,4 +1,4 @@
-//! What must hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
+//! Properties that hold whatever a reader writes or leaves behind: slots, numbers, windows and pins.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_core::cc::{Law, SendLimits};
+use forebay_core::cc::{Interim, SendLimits};
 use forebay_core::units::{ByteCount, Timestamp};
 use libbpf_rs::{MapCore, MapFlags};
 
@@ -37,7 +37,7 @@ fn a_slot_that_was_taken_back_serves_another_and_its_connection_is_under_the_ker
     let (socket, end, sender) = stream_until(&datapath, address);
     drop(socket);
     let mut agent = Agent::default();
-    // However the agent goes on: it is answered in time, and yet under the kernel's law.
+    // However the agent goes on: it is answered in time, and yet under the kernel's algorithm.
     let mut serve = |datapath: &mut Datapath| {
         agent.serve(datapath, Reporting::default());
     };
@@ -98,7 +98,7 @@ fn a_window_is_obeyed_however_many_reports_came_since_the_last_event() {
         assert!(Instant::now() < deadline, "{reports} reports");
         let cwnd = ByteCount::new(segments * u64::from(head.mss));
         let limits = SendLimits { cwnd: Some(cwnd), ..SendLimits::default() };
-        datapath.decide(&head, &Decision::new(&limits, &Law::HOLD, head.mss, reporting));
+        datapath.decide(&head, &Decision::new(&limits, &Interim::HOLD, head.mss, reporting));
         thread::sleep(Duration::from_micros(200));
     }
     end.send(()).expect("told");
@@ -138,7 +138,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
         base + turn % 10
     };
     let asked = Events::ROUND.bits() | Events::TIMER.bits();
-    // The last window that each has been told, and since when.
+    // The last window decided for each connection, and since when.
     let mut told: Vec<(FlowId, Timestamp, u32)> = Vec::new();
     while decided < 1_000_000 {
         datapath
@@ -153,7 +153,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
                     assert!((base..base + 10).contains(&head.cwnd), "{head:?}");
                     seen += 1;
                 }
-                // Where a busy machine repairs a segment, what was decided before does not know of it.
+                // When a busy machine repairs a segment, earlier decisions do not know of it.
                 if head.events.bits() & !asked != 0 {
                     told.retain(|(flow, ..)| *flow != head.flow);
                 }
@@ -183,7 +183,7 @@ fn no_decision_is_lost_or_reaches_another_connection() {
         }
         thread::sleep(Duration::from_micros(200));
     }
-    // The last is the one that counts.
+    // Only the last decision counts.
     let mut last = Vec::new();
     for head in &newest {
         let cwnd = window(head, 7);
@@ -251,8 +251,8 @@ fn nothing_that_stands_in_a_slot_stops_or_breaks_a_connection() {
     assert!(windows.iter().all(|cwnd| (1..=1 << 20).contains(cwnd)), "{windows:?}");
 }
 
-/// Any numbers at all, but for this connection; half of them with the right sum, and paced so that
-/// the transfer ends within seconds.
+/// Any numbers at all, but for this connection; half with the right sum, and paced so that the
+/// transfer ends within seconds.
 fn garbage(random: &mut Random, head: &Head) -> Slot {
     let mut slot = Slot {
         generation: head.flow.generation,
@@ -436,7 +436,7 @@ fn pins_that_somebody_left_unfinished_are_made_anew() {
     assert_eq!(std::fs::read_dir(&pins).expect("a folder").count(), 0, "only what is asked for");
     first.pin().expect("pinned");
     drop(first);
-    // As one leaves it that dies in between: some of the maps, and no slot in the queue.
+    // Left by a process that died in between: some of the maps, and no slot in the queue.
     let set = std::fs::read_dir(&pins).expect("a folder").next().expect("a set").expect("read");
     let unfinished = pins.join("unfinished");
     std::fs::rename(set.path(), &unfinished).expect("renamed");
@@ -486,7 +486,7 @@ fn a_pinned_link_is_taken_over_with_the_connections_under_it() {
     drop(first);
     assert!(is_registered(&options.name), "the pin keeps the name");
     let mut second = Datapath::register(&options).expect("taken over");
-    // Its records are there and nobody answers them.
+    // Its records are there and get no answer.
     until("it falls back", || second.mode(flow) == Some(Mode::Fallback));
     assert_eq!(second.counters().fallbacks, 1);
     assert_eq!(second.holders(), [Holder { uid: 0, slots: 1 }]);

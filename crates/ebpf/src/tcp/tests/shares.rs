@@ -45,8 +45,8 @@ impl Pairs {
         self.listener.local_addr().expect("an address")
     }
 
-    /// So many more from a user, each of which has carried something: if the kernel leaves out the call
-    /// that tells of its begin, its acknowledgement does.
+    /// Opens `count` more connections of a user, each of which has carried something: if the kernel
+    /// leaves out the call at the begin, the acknowledgement replaces it.
     fn open(&mut self, uid: u32, name: &str, count: usize) {
         for _ in 0..count {
             let address = self.address();
@@ -77,7 +77,7 @@ fn of_16() -> Options {
     Options { flows: 16, ..options() }
 }
 
-/// What is left of the shares once all connections have ended: nothing, and each slot is free once.
+/// Once all connections have ended, no share is held, and each slot is free once.
 fn assert_nothing_is_held(datapath: &Datapath) {
     let (cells, used) = datapath.shares.all();
     assert!(cells.iter().all(|cell| cell.load(Ordering::Relaxed) as u32 == 0));
@@ -103,11 +103,11 @@ fn a_user_cannot_take_the_slots_of_others_or_root() {
     assert_eq!(datapath.holders(), [Holder { uid: NOBODY, slots: 12 }]);
     let counters = datapath.counters();
     assert_eq!((counters.opened, counters.refused, counters.beyond_share), (20, 8, 8));
-    // Those beyond the share have carried as much as the others, and go on.
+    // The connections beyond the share have carried as much as the rest, and go on.
     (0..20).for_each(|index| pairs.carry(index));
     assert_eq!(datapath.connections().count(), 12);
 
-    // What is left is for others, and the last is root's.
+    // The remaining slots are for other users, and the last is root's.
     let mut agent = Agent::default();
     for (uid, slots) in [(DAEMON, 1), (ROOT, 1)] {
         pairs.open(uid, &name, 1);

@@ -1,8 +1,8 @@
-//! A connection that nobody answers falls back in time, and no other does.
+//! A connection without answers falls back in time, and no other connection does.
 
 use std::time::Duration;
 
-use forebay_core::cc::{Law, SendLimits};
+use forebay_core::cc::{Interim, SendLimits};
 
 use super::super::{Cadence, Datapath, Decision, Events, Head, Mode, Record, Reporting};
 use super::loopback::{Agent, RATE, options, paced, send, serve_to_end, sink, sink_with, until};
@@ -25,7 +25,7 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
         agent.serve(&mut datapath, Reporting::default());
         datapath.mode(flow) == Some(Mode::Agent)
     });
-    // Nobody answers: seen without a record, and then in one.
+    // No answers: the fallback shows without a record, and then in one.
     until("it falls back", || datapath.mode(flow) == Some(Mode::Fallback));
     let answered = agent.records.last().expect("records").head().seq;
     let mut unanswered = Vec::new();
@@ -44,8 +44,12 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
     assert!(after >= Duration::from_millis(50) && after < Duration::from_millis(600), "{after:?}");
     // A law of its own, from one answer on.
     let newest = *unanswered.last().expect("records").head();
-    let decision =
-        Decision::new(&paced(SendLimits::default()), &Law::HOLD, newest.mss, Reporting::default());
+    let decision = Decision::new(
+        &paced(SendLimits::default()),
+        &Interim::HOLD,
+        newest.mss,
+        Reporting::default(),
+    );
     datapath.decide(&newest, &decision);
     until("it resumes", || datapath.mode(flow) != Some(Mode::Fallback));
     serve_to_end(&mut agent, &mut datapath, &received);
@@ -57,8 +61,8 @@ fn a_connection_that_nobody_answers_falls_back_and_resumes_with_an_answer() {
     assert!(counters.fallbacks >= 1 && counters.resumed >= 1, "{counters:?}");
 }
 
-/// A connection is led with reports each so often until its agent ends; how long after the last record
-/// that was answered it fell back, by the kernel's records, and its round trip then.
+/// Leads a connection, with reports at this cadence, until its agent ends. Returns how long after the
+/// last answered record it fell back, by the kernel's records, and its round trip then.
 fn time_to_fall_back(datapath: &mut Datapath, reporting: Reporting) -> (Duration, Duration) {
     let (address, received) = sink(1);
     let (socket, end, sender) = stream_until(datapath, address);
@@ -100,7 +104,7 @@ fn a_connection_that_reports_seldom_falls_back_in_time_too() {
         let is_timely = (0..TRIES).any(|_| {
             let (time, round_trip) = time_to_fall_back(&mut datapath, reporting);
             times.push((time, round_trip));
-            // Nor is it early: what it had to wait for is told by the round trip.
+            // Nor is it early: the round trip gives the time that it had to wait.
             assert!(time + round_trip * 5 / 2 + period >= BOUND, "{times:?}");
             time <= BOUND.max(round_trip * 4) + SLACK
         });

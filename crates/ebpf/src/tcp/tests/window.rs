@@ -1,10 +1,10 @@
-//! Windows and rates between decisions: what is not used of a window, and the socket's own pacing.
+//! Windows and rates between decisions: unused windows, and the socket's own pacing.
 
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
-use forebay_core::cc::law::{self, Terms};
+use forebay_core::cc::interim::{self, Terms};
 use forebay_core::units::Rate;
 
 use super::super::{
@@ -60,7 +60,7 @@ fn a_window_that_is_not_used_for_a_timeout_falls_and_the_reader_is_told() {
         }
         windows.len() > 3 && told.len() > 2
     });
-    let mut expected = law::Window::new(100, 0, 0);
+    let mut expected = interim::HostWindow::new(100, 0, 0);
     let falls: Vec<u32> = (0..windows.len())
         .map(|_| {
             let cwnd = expected.cwnd;
@@ -69,7 +69,7 @@ fn a_window_that_is_not_used_for_a_timeout_falls_and_the_reader_is_told() {
         })
         .collect();
     assert_eq!(windows, falls);
-    // The record that tells it is that of the fall, or comes soon after it.
+    // The record that reports it is the record of the fall, or comes soon after it.
     assert!(told.iter().all(|(used, cwnd)| *used <= 10 && falls.contains(cwnd)), "{told:?}");
     assert_eq!(told[..3].iter().map(|(_, cwnd)| *cwnd).collect::<Vec<u32>>(), falls[1..4]);
     drop(stream);

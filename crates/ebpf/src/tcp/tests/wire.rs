@@ -1,6 +1,6 @@
 //! A path in a network namespace of the test's own: a TUN device behind which every packet comes back
-//! with its addresses exchanged, so that who connects to the device's neighbour reaches a listener
-//! of the namespace itself. Segments with data wait at a bottleneck; all take the delay.
+//! with its addresses exchanged. So a connection to the device's neighbour reaches a listener of the
+//! namespace itself. Segments with data wait at a bottleneck; all packets take the delay.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::tests::command;
 
-/// The namespace's address, and the one that leads back to it.
+/// The namespace's address, and the address that leads back to it.
 pub(super) const HOST: [u8; 4] = [10, 0, 0, 1];
 pub(super) const NEIGHBOUR: [u8; 4] = [10, 0, 0, 2];
 
@@ -72,10 +72,10 @@ impl Drop for Wire {
 
 struct Path {
     device: File,
-    /// What is on its way, and when it arrives.
+    /// Segments with data on their way, and when each arrives.
     data: VecDeque<(Instant, Vec<u8>)>,
     rest: VecDeque<(Instant, Vec<u8>)>,
-    /// When the bottleneck has sent what waits there.
+    /// When the bottleneck has sent its queue.
     free_at: Option<Instant>,
 }
 
@@ -122,7 +122,7 @@ impl Path {
         }
     }
 
-    /// Until something comes, for a millisecond at most.
+    /// Waits until something comes, for a millisecond at most.
     fn wait(&self) {
         let mut ready =
             libc::pollfd { fd: self.device.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -1,7 +1,8 @@
 use std::io::Write;
 use std::sync::mpsc::Receiver;
 
-use forebay_core::cc::{Algorithm, Registry, SendLimits, newreno};
+use forebay_core::cc::algorithms::newreno;
+use forebay_core::cc::{Algorithm, Registry, SendLimits};
 use forebay_core::units::ByteCount;
 use forebay_ebpf::tcp::CaState;
 use proptest::prelude::*;
@@ -27,7 +28,7 @@ fn reno() -> Connections {
 /// Decides right after the newest record of `path`: slot, record answered, window.
 fn decide(connections: &mut Connections, path: &Path) -> Vec<(u32, u32, u32)> {
     let mut answers = Vec::new();
-    connections.decide(path.report.head.at, &mut |Answer { head, decision, .. }| {
+    connections.decide(path.report.head.at, &mut |FlowAnswer { head, decision, .. }| {
         answers.push((head.flow.slot, head.seq, decision.cwnd.unwrap()));
     });
     answers
@@ -65,13 +66,13 @@ fn a_slot_that_is_used_again_is_another_connection() {
     let second = Path::new(3, 2);
     open(&mut connections, &second);
     assert_eq!(decide(&mut connections, &second), [(3, 1, 10)]);
-    // What still waits of the first.
+    // A record of the first connection that still waits.
     let report = first.round(20);
     report.head.events = Events::CLOSE;
     tell(&mut connections, report);
     assert_eq!(connections.len(), 1);
     assert_eq!(connections.totals().closed, 1);
-    // Nor does anything else of it take the place of the other.
+    // Later records of the first connection do not displace the other one.
     tell(&mut connections, first.round(20));
     let status = connections.status(Timestamp::ZERO);
     assert_eq!(status[0].remote.as_deref(), Some(REMOTE));
@@ -132,7 +133,7 @@ fn a_connection_whose_end_found_the_ring_full_is_dropped_and_its_successor_is_no
     assert_eq!(connections.status(Timestamp::ZERO)[0].slot, 5);
     let totals = connections.totals();
     assert_eq!((connections.len(), totals.closed, totals.missed), (1, 1, 1));
-    // Its slot has another connection before anybody looks.
+    // Its slot has another connection before the next look.
     open(&mut connections, &Path::new(3, 2));
     connections.drop_unheard(&ended);
     assert_eq!((connections.len(), connections.totals().missed), (2, 1));
@@ -146,7 +147,7 @@ fn a_connection_that_loses_its_slot_has_missed_nothing() {
     connections.lose(0, silent.report.head.flow);
     assert!(connections.is_empty());
     open(&mut connections, &other);
-    // Of one that was never heard nothing is there.
+    // A connection without any record leaves no trace.
     connections.lose(0, silent.report.head.flow);
     let totals = connections.totals();
     assert_eq!((connections.len(), totals.closed, totals.missed, totals.taken_back), (1, 1, 0, 2));
@@ -164,7 +165,7 @@ fn the_shortest_round_trip_counts_until_it_has_not_been_seen_for_100_ms() {
     open(&mut connections, &short);
     open(&mut connections, &long);
     assert_eq!(shortest(&mut connections, &long), Some(8));
-    // Paths tell every 40 ms: nothing, then the other one.
+    // Paths report every 40 ms: twice nothing, then the other path.
     for _ in 0..2 {
         assert_eq!(shortest(&mut connections, &long), Some(8));
         tell(&mut connections, long.round(10));
@@ -187,7 +188,7 @@ fn the_document_of_ten_thousand_connections_fits_into_an_answer_ten_times() {
     let bytes = serde_json::to_vec(&status).unwrap().len();
     assert_eq!(status.len(), 10_000);
     assert!(bytes < 10_000 * 1_000, "{bytes}");
-    // What a connection costs, but for its algorithm's own boxes.
+    // Memory of a connection, without the boxes of its algorithm.
     assert!(size_of::<Connection>() < 1_000, "{}", size_of::<Connection>());
 }
 
@@ -293,14 +294,14 @@ fn an_answer_waits_since_its_oldest_record_and_that_to_a_timer_since_none() {
     assert_eq!(since(&mut connections, &path), [Some(told_at)], "a timer changes nothing in that");
 }
 
-fn write(rows: &Receiver<Row>, path: &std::path::Path) -> Vec<Row> {
-    let start = Row::Start(Start {
+fn write(rows: &Receiver<RecordingRow>, path: &std::path::Path) -> Vec<RecordingRow> {
+    let start = RecordingRow::Start(Start {
         schema: SCHEMA,
         version: "0".into(),
         kernel: "6.18".into(),
         pace: false,
     });
-    let rows: Vec<Row> = std::iter::once(start).chain(rows.try_iter()).collect();
+    let rows: Vec<RecordingRow> = std::iter::once(start).chain(rows.try_iter()).collect();
     let mut file = std::fs::File::create(path).unwrap();
     for row in &rows {
         writeln!(file, "{}", serde_json::to_string(row).unwrap()).unwrap();
@@ -336,7 +337,7 @@ proptest! {
         let rows = write(&rows, &file);
         let mut seen = 0;
         let replay = replay(&file, &Registry::BUILTIN, &mut |_| seen += 1).unwrap();
-        let decisions = rows.iter().filter(|row| matches!(row, Row::Decision(_))).count() as u64;
+        let decisions = rows.iter().filter(|row| matches!(row, RecordingRow::Decision(_))).count() as u64;
         prop_assert_eq!((replay.decisions, replay.different, seen), (decisions, 0, decisions));
         prop_assert_eq!(replay.flows, connections.totals().opened);
     }
@@ -355,7 +356,8 @@ fn a_decision_that_is_another_now_is_told_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("recording");
     let rows = write(&rows, &file);
-    let second = rows.iter().enumerate().filter(|(_, row)| matches!(row, Row::Decision(_))).nth(1);
+    let second =
+        rows.iter().enumerate().filter(|(_, row)| matches!(row, RecordingRow::Decision(_))).nth(1);
     let line = second.unwrap().0;
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<String> = text

@@ -1,5 +1,5 @@
 use forebay_core::cc::ALGORITHMS;
-use forebay_core::cc::law::SEGMENTS_MAX;
+use forebay_core::cc::interim::SEGMENTS_MAX;
 use forebay_ebpf::tcp::{Events, FlowId, Opened};
 use proptest::prelude::*;
 
@@ -20,13 +20,13 @@ pub(in crate::agent) fn choice(text: &str) -> Choice {
     text.parse().unwrap()
 }
 
-/// A path that delivers what the kernel sends, a report each round trip.
+/// A path that delivers all that the kernel sends, with a report each round trip.
 pub(in crate::agent) struct Path {
     pub report: Report,
 }
 
 impl Path {
-    /// A connection in this slot, ten segments of window.
+    /// A connection in this slot, with a window of ten segments.
     pub fn new(slot: u32, generation: u32) -> Self {
         let head = Head {
             flow: FlowId { slot, generation },
@@ -92,7 +92,7 @@ impl Path {
 
 fn flow(algorithm: &str) -> (Flow, Path) {
     let path = Path::new(0, 1);
-    let flow = Flow::new(Origin::Opened, path.report.head, &choice(algorithm), 7);
+    let flow = Flow::new(FlowOrigin::Opened, path.report.head, &choice(algorithm), 7);
     (flow, path)
 }
 
@@ -195,7 +195,8 @@ fn an_episode_in_reports_that_were_lost_is_one_reduction() {
     assert_eq!(cwnd(&mut flow), 31);
 }
 
-/// Ten segments, and then 40 in slow start when a loss begins an episode in this state.
+/// A flow whose window went from 10 to 40 segments in slow start, when a loss begins an episode in this
+/// state.
 fn reduced_to_20(ca_state: CaState) -> (Flow, Path) {
     let (mut flow, mut path) = flow("newreno");
     flow.on_report(path.round(10));
@@ -245,7 +246,7 @@ fn what_begins_where_an_episode_is_undone_reduces_the_window_that_was_restored()
     }
 }
 
-/// Without SACK the kernel stays in recovery until something is acknowledged above what was out when it
+/// Without SACK the kernel stays in recovery until the peer acknowledges data sent after the recovery
 /// began (tcp_is_non_sack_preventing_reopen).
 #[test]
 fn a_recovery_that_goes_on_after_it_was_undone_is_no_new_loss() {
@@ -300,7 +301,7 @@ fn a_flow_that_the_kernel_has_carried_goes_on_from_its_window() {
 fn a_flow_adopted_in_slow_start_goes_on_in_slow_start() {
     let mut path = Path::new(0, 1);
     path.report.head.cwnd = 40;
-    let mut flow = Flow::new(Origin::Adopted, path.report.head, &choice("newreno"), 7);
+    let mut flow = Flow::new(FlowOrigin::Adopted, path.report.head, &choice("newreno"), 7);
     assert_eq!(cwnd(&mut flow), 40);
     flow.on_report(path.round(40));
     assert_eq!(cwnd(&mut flow), 80);
@@ -312,7 +313,7 @@ fn a_flow_adopted_in_recovery_aims_for_the_kernel_s_threshold_and_is_not_reduced
     path.report.head.cwnd = 55;
     path.report.head.ssthresh = Some(50);
     path.report.head.ca_state = CaState::Recovery;
-    let mut flow = Flow::new(Origin::Adopted, path.report.head, &choice("newreno"), 7);
+    let mut flow = Flow::new(FlowOrigin::Adopted, path.report.head, &choice("newreno"), 7);
     assert_eq!(cwnd(&mut flow), 50);
     let report = path.round(50);
     report.head.ca_state = CaState::Recovery;
@@ -326,7 +327,7 @@ fn a_flow_adopted_in_cwr_is_not_reduced_by_the_recovery_that_follows() {
     path.report.head.cwnd = 55;
     path.report.head.ssthresh = Some(50);
     path.report.head.ca_state = CaState::Cwr;
-    let mut flow = Flow::new(Origin::Adopted, path.report.head, &choice("newreno"), 7);
+    let mut flow = Flow::new(FlowOrigin::Adopted, path.report.head, &choice("newreno"), 7);
     assert_eq!(cwnd(&mut flow), 50);
     let report = path.round(50);
     report.head.ca_state = CaState::Recovery;
@@ -361,7 +362,7 @@ fn an_algorithm_without_a_window_or_a_rate_gets_the_other() {
     assert_eq!((decision.cwnd, decision.pacing_rate), (Some(SEGMENTS_MAX), None));
 }
 
-/// Answers what the test says; panics at a loss.
+/// Answers with the limits and the timer of the test; panics at a loss.
 pub(in crate::agent) struct Wild(pub SendLimits, pub Option<Timestamp>);
 
 impl CongestionControl for Wild {
@@ -485,7 +486,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is reported: no panic, decisions within bounds, and the same ones again.
+    /// For any reports: no panic, decisions within bounds, and the same decisions in a second run.
     #[test]
     fn garbage_gives_bounded_decisions_and_the_same_ones_again(
         first in heads(),
@@ -494,7 +495,7 @@ proptest! {
     ) {
         let fits = |needs: &[forebay_core::cc::Field]| needs.iter().all(|it| SUPPLIED.contains(it));
         for algorithm in ALGORITHMS.iter().filter(|algorithm| fits(algorithm.needs)) {
-            let origin = if adopted { Origin::Adopted } else { Origin::Opened };
+            let origin = if adopted { FlowOrigin::Adopted } else { FlowOrigin::Opened };
             let run = || -> Vec<Decision> {
                 let mut flow = Flow::new(origin, first, &choice(algorithm.name), 3);
                 let decisions = reports.iter().map(|report| {

@@ -1,6 +1,6 @@
-//! What must hold of the routes of a sendbox's machine, and what of them an operator should know.
+//! Conditions on the routes of a sendbox's machine, and notes about these routes for the operator.
 
-use std::io;
+use std::{fs, io};
 
 use ipnet::IpNet;
 use nix::net::if_::if_nametoindex;
@@ -9,7 +9,7 @@ use super::{Condition, Devices, Fault};
 use crate::ethernet;
 use crate::route;
 
-/// Of the device towards the Internet; any other may have whatever header.
+/// Condition on the device towards the Internet. Any other device may have any header.
 pub(super) const LINK: Condition = Condition {
     name: "link",
     reason: "a sendbox reads Ethernet frames, or IP packets without a header of a link",
@@ -37,8 +37,43 @@ pub(super) const ROUTES: Condition = Condition {
     look: routes,
 };
 
-/// Faults, or things to know, that are named one by one.
+/// Most faults or notes that are named one by one.
 const NAMED: usize = 8;
+
+/// Whether a device takes packets only from the direction of the machine's own routes (RFC 3704; only IPv4
+/// has a setting).
+pub(super) fn is_strict(device: &str) -> bool {
+    let value = |of: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));
+        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    // The kernel takes the larger one (Documentation/networking/ip-sysctl.rst).
+    value("all").max(value(device)) == 1
+}
+
+/// Sources of bundles that the kernel drops at `lan`, because the route back to them leaves through another
+/// device.
+///
+/// # Errors
+///
+/// The kernel does not answer.
+pub fn dropped_at(lan: &str, from: &[IpNet]) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    if !is_strict(lan) {
+        return Ok(found);
+    }
+    let lan = if_nametoindex(lan)?;
+    for from in from.iter().filter(|from| from.addr().is_ipv4() && from.prefix_len() > 0) {
+        match route::whole(*from)? {
+            // A route without a device leads to an address of this machine, which NAT sets before packets are
+            // matched.
+            Some(route) if route.devices.is_empty() || route.devices.contains(&lan) => {}
+            Some(route) => found.push(format!("the way back to {from} leaves {}", route.way())),
+            None => found.push(format!("{from} has no way back")),
+        }
+    }
+    Ok(found)
+}
 
 /// IP versions of the bundles' destinations: whether each is IPv4.
 fn versions(devices: &Devices) -> impl Iterator<Item = bool> {
@@ -48,7 +83,7 @@ fn versions(devices: &Devices) -> impl Iterator<Item = bool> {
 
 fn forwards(devices: &Devices) -> Result<String, Fault> {
     if devices.own {
-        // What the machine itself sends needs none, and hosts may be there or not.
+        // Packets of the machine itself need no forwarding, and there may be no hosts.
         return Ok("not asked for with box.own".into());
     }
     let lan = devices.lan.as_deref();
@@ -92,7 +127,7 @@ fn routes(devices: &Devices) -> Result<String, Fault> {
     Err(Fault::new(listed(elsewhere), fix))
 }
 
-/// The first of these, and how many more there are.
+/// The first few, and how many more there are.
 fn listed(mut all: Vec<String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     all.truncate(NAMED);
@@ -103,12 +138,12 @@ fn listed(mut all: Vec<String>) -> String {
 }
 
 impl Devices {
-    /// What packets of bundles may meet where the machine routes: several next hops, rules, and parts of `to` that leave
-    /// elsewhere. None of it keeps a box from running.
+    /// Notes about routes that packets of bundles may take on a machine that routes: several next hops,
+    /// rules, and parts of `to` that leave elsewhere. A box runs in spite of them.
     ///
     /// # Errors
     ///
-    /// What the kernel does not say.
+    /// The kernel does not answer.
     pub fn routing(&self) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         if self.to.is_empty() {
@@ -136,8 +171,8 @@ impl Devices {
         Ok(found)
     }
 
-    /// Parts of the bundles' destinations, as far as these are no networks of the machine's own, that leave through other
-    /// devices, and so in no bundle.
+    /// Parts of the bundles' destinations that leave through other devices, and so in no bundle. Networks
+    /// attached to the machine do not count.
     fn parts_elsewhere(&self, wan: u32) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         let mut parts: Vec<(IpNet, IpNet)> = route::parts(&self.to)?
@@ -160,7 +195,7 @@ impl Devices {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Void;
+    use super::super::FailedCondition;
     use super::*;
     use crate::daemon::config::{DatapathKind, Forward};
     use crate::port::tests::{on_a_veth_pair, run};
@@ -174,12 +209,12 @@ mod tests {
         }
     }
 
-    fn void(devices: &Devices) -> Vec<(String, String)> {
-        let said = |Void { condition, fault }| (condition, fault.found);
-        devices.void().into_iter().map(said).collect()
+    fn failed(devices: &Devices) -> Vec<(String, String)> {
+        let said = |FailedCondition { condition, fault }| (condition, fault.found);
+        devices.failed_conditions().into_iter().map(said).collect()
     }
 
-    /// A machine with a network card, of which the other end is here, too, and a second one.
+    /// A machine with two network cards. The other end of the first one is here, too.
     fn on_a_router(test: impl FnOnce() + Send + 'static) {
         on_a_veth_pair(|| {
             run("ip link add other type veth peer name rehto");
@@ -199,17 +234,21 @@ mod tests {
     fn a_router_must_forward_the_versions_of_its_bundles() {
         on_a_router(|| {
             let v4 = routed("left", &["10.2.0.0/16"]);
-            assert_eq!(void(&v4), []);
+            assert_eq!(failed(&v4), []);
             let both = routed("left", &["10.2.0.0/16", "2001:db8:2::/48"]);
             run("ip -6 route add 2001:db8:2::/48 via 2001:db8:1::2");
             let found = "this machine does not forward IPv6";
-            assert_eq!(void(&both), [("IP forwarding".to_string(), found.to_string())]);
-            assert!(both.void()[0].fault.fix.contains("accept_ra"), "{:?}", both.void());
+            assert_eq!(failed(&both), [("IP forwarding".to_string(), found.to_string())]);
+            assert!(
+                both.failed_conditions()[0].fault.fix.contains("accept_ra"),
+                "{:?}",
+                both.failed_conditions()
+            );
             run("sysctl -qw net.ipv6.conf.all.forwarding=1");
-            assert_eq!(void(&both), []);
+            assert_eq!(failed(&both), []);
             run("sysctl -qw net.ipv4.ip_forward=0");
-            assert_eq!(void(&v4)[0].1, "this machine does not forward IPv4");
-            assert_eq!(void(&Devices { own: true, ..v4 }), []);
+            assert_eq!(failed(&v4)[0].1, "this machine does not forward IPv4");
+            assert_eq!(failed(&Devices { own: true, ..v4 }), []);
         });
     }
 
@@ -217,17 +256,17 @@ mod tests {
     fn bundles_must_leave_through_the_wan() {
         on_a_router(|| {
             let devices = routed("left", &["10.2.0.0/16", "10.3.0.0/16"]);
-            assert_eq!(void(&devices), []);
+            assert_eq!(failed(&devices), []);
             run("ip route add 10.3.0.0/16 via 198.51.100.2");
-            let said = void(&devices);
+            let said = failed(&devices);
             assert_eq!(said, [("routes".into(), "10.3.0.0/16 leaves through other".into())]);
             run("ip route del 10.3.0.0/16");
-            assert_eq!(void(&devices), []);
+            assert_eq!(failed(&devices), []);
             run("ip route del default");
-            let said = void(&devices).remove(0).1;
+            let said = failed(&devices).remove(0).1;
             assert_eq!(said, "10.2.0.0/16 has no route, 10.3.0.0/16 has no route");
             run("ip route add 10.0.0.0/8 nexthop via 192.0.2.2 nexthop via 198.51.100.2");
-            assert!(void(&devices)[0].1.contains("(multipath) through left, other"));
+            assert!(failed(&devices)[0].1.contains("(multipath) through left, other"));
         });
     }
 
@@ -240,7 +279,7 @@ mod tests {
             run("ip route add 10.2.2.0/24 via 192.0.2.3");
             run("ip rule add fwmark 7 table 100 priority 90");
             run("ip route replace default nexthop via 192.0.2.2 nexthop via 192.0.2.3");
-            assert_eq!(void(&devices), []);
+            assert_eq!(failed(&devices), []);
             let hops = "by 2 next hops (multipath) through left";
             let expected = [
                 &format!("10.2.0.0/16 leaves {hops}"),
@@ -249,9 +288,33 @@ mod tests {
                 "rules may route packets elsewhere (policy routing): 90: fwmark 0x7 table 100",
             ];
             assert_eq!(devices.routing().unwrap(), expected);
-            // A bridge has no routes to ask for.
+            // A bridge has no routes to look up.
             let bridged = Devices::bridged("left", "right", DatapathKind::Kernel);
             assert_eq!(bridged.routing().unwrap(), [""; 0]);
+        });
+    }
+
+    #[test]
+    fn strict_filters_drop_what_has_another_way_back() {
+        on_a_router(|| {
+            let dropped = |from: &str| dropped_at("left", &[from.parse().unwrap()]).unwrap();
+            run("sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.left.rp_filter=2");
+            run("ip route add 10.3.0.0/16 via 198.51.100.2");
+            assert_eq!(dropped("10.3.0.0/16"), [""; 0], "any way back will do");
+            run("sysctl -qw net.ipv4.conf.left.rp_filter=1");
+            assert_eq!(
+                dropped("10.3.0.0/16"),
+                ["the way back to 10.3.0.0/16 leaves through other"]
+            );
+            for from in ["192.0.2.0/24", "10.4.0.0/16", "192.0.2.1/32", "2001:db8:9::/48"] {
+                assert_eq!(dropped(from), [""; 0], "{from}");
+            }
+            // The larger value of the two is in force.
+            run("sysctl -qw net.ipv4.conf.all.rp_filter=2");
+            assert_eq!(dropped("10.3.0.0/16"), [""; 0]);
+            run("ip route del default");
+            run("sysctl -qw net.ipv4.conf.all.rp_filter=1");
+            assert_eq!(dropped("10.4.0.0/16"), ["10.4.0.0/16 has no way back"]);
         });
     }
 
@@ -261,7 +324,7 @@ mod tests {
             run("ip tuntap add dev tun0 mode tun");
             run("ip link set dev tun0 up");
             run("ip route add 10.2.0.0/16 dev tun0");
-            assert_eq!(void(&routed("tun0", &["10.2.0.0/16"])), []);
+            assert_eq!(failed(&routed("tun0", &["10.2.0.0/16"])), []);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! `[[bundle]]`, and that no two bundles are confused.
+//! `[[bundle]]`: reads the bundles, and checks that no two can be confused.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,40 +10,18 @@ use forebay_core::qdisc::{self, Classifier, bundle_default, of_bundle};
 use forebay_core::spec::{Spec, SpecError};
 use forebay_core::units::Rate;
 use forebay_ebpf::{MAX_PAIRS, MAX_PREFIXES};
+use forebay_reader::Reader;
 use ipnet::IpNet;
 
-use super::document::{Section, Table};
 use super::{BundleConfig, MAX_BUNDLES, Peer, Role, Shaping, value};
-use crate::live;
+use crate::foreign_python;
 
-pub(super) const BUNDLE: Section = Section {
-    name: "bundle",
-    is_list: true,
-    keys: &[
-        "name",
-        "id",
-        "peer",
-        "to",
-        "from",
-        "key_file",
-        "nat",
-        "cc",
-        "qdisc",
-        "supervised",
-        "min_rate",
-        "max_rate",
-        "weight",
-        "guarantee",
-        "group",
-    ],
-};
-
-/// What only a sendbox's bundles have, shares of its uplink apart.
+/// Keys of a sendbox's bundles only, without the shares of its uplink.
 const SHAPING: [&str; 5] = ["cc", "qdisc", "supervised", "min_rate", "max_rate"];
 
-/// A bundle as far as its values are right.
+/// A bundle, as far as its values are valid.
 pub(super) struct Bundle<'a> {
-    pub table: Table<'a>,
+    pub table: Reader<'a>,
     name: Option<String>,
     id: Option<BundleId>,
     peer: Option<Peer>,
@@ -55,17 +33,17 @@ pub(super) struct Bundle<'a> {
     shaping: Option<Shaping>,
 }
 
-/// The bundles of a box of this role, if that is known, which listens there.
+/// The bundles of a box of this role, if that is known, with these `listen` addresses.
 pub(super) fn read<'a>(
-    root: &Table<'a>,
+    root: &Reader<'a>,
     role: Option<Role>,
     listen: &[SocketAddr],
     folder: &Path,
 ) -> Vec<Bundle<'a>> {
-    let tables = root.tables("bundle", &BUNDLE);
-    if tables.is_empty() || tables.len() > MAX_BUNDLES {
+    let tables = root.tables("bundle");
+    if tables.len() > MAX_BUNDLES {
         let allowed = format!("1 to {MAX_BUNDLES}");
-        root.wrong_count(&BUNDLE, tables.len(), tables.get(MAX_BUNDLES), allowed);
+        root.wrong_count("bundle", tables.len(), tables.get(MAX_BUNDLES), allowed);
     }
     let bundles: Vec<Bundle<'a>> =
         tables.into_iter().map(|table| Bundle::read(table, role, folder)).collect();
@@ -79,17 +57,17 @@ pub(super) fn read<'a>(
             MAX_PAIRS,
         ),
     ];
-    // Where there are too many prefixes there are too many pairs, of which nothing new is to be told.
+    // If there are too many prefixes, there are too many pairs to compare, and the error is known already.
     if limits.iter().all(|limit| is_kept(limit, &bundles)) {
         compare(&bundles, role, listen);
     }
     bundles
 }
 
-/// A key of bundles, what is counted of it, how, and how many are allowed in all bundles of a box.
+/// A key of bundles, the name of the counted items, how to count them, and the most in all bundles of a box.
 type Limit<'a> = (&'static str, &'static str, fn(&Bundle<'a>) -> usize, usize);
 
-/// Whether bundles keep a limit; it is noted of the first that is beyond.
+/// Whether bundles keep a limit. The first bundle above it gets a note.
 fn is_kept<'a>((key, what, count, max): &Limit<'a>, bundles: &[Bundle<'a>]) -> bool {
     let mut total = 0;
     let beyond = bundles.iter().find(|bundle| {
@@ -103,22 +81,23 @@ fn is_kept<'a>((key, what, count, max): &Limit<'a>, bundles: &[Bundle<'a>]) -> b
 }
 
 impl<'a> Bundle<'a> {
-    fn read(table: Table<'a>, role: Option<Role>, folder: &Path) -> Self {
+    fn read(table: Reader<'a>, role: Option<Role>, folder: &Path) -> Self {
         let peer_role = role.map_or(Role::Receivebox, Role::other);
         let bundle = Self {
-            table,
-            name: table.required("name", value::name),
-            id: table.number("id", 0..=u16::MAX.into()).map(|id| BundleId(id as u16)),
-            peer: table.required("peer", |text| value::peer(peer_role, text)),
+            name: table.name("name"),
+            id: table.whole("id").map(|id| BundleId(id as u16)),
+            peer: table.checked("peer", |text| value::peer(peer_role, text)),
             to: table.list("to", value::prefix),
             from: table.list("from", value::prefix),
-            key_file: table.required("key_file", |text| value::path(folder, text)),
-            nat: table.optional("nat", value::nat),
-            max_rate: table.optional("max_rate", value::rate),
+            key_file: table.checked("key_file", |text| value::path(folder, text)),
+            nat: table.choice("nat", &Nat::ALL.map(|it| (it.name(), it))),
+            max_rate: table.rate("max_rate"),
             shaping: None,
+            table,
         };
-        if bundle.to.is_empty() {
-            table.wrong("to", "at least one prefix, such as [\"10.1.2.0/24\"]");
+        let table = &bundle.table;
+        if table.has("to") && bundle.to.is_empty() {
+            table.wrong_because("to", "at least one prefix, such as [\"10.1.2.0/24\"]");
         }
         match role {
             Some(Role::Sendbox) => Self { shaping: bundle.shaping(), ..bundle },
@@ -126,10 +105,10 @@ impl<'a> Bundle<'a> {
                 if bundle.from.is_empty() {
                     let allowed = "at least one prefix: a receivebox tells the bundles of several \
                                    sites apart by their sources";
-                    table.wrong("from", allowed);
+                    table.wrong_because("from", allowed);
                 }
                 for key in SHAPING.into_iter().filter(|key| table.has(key)) {
-                    table.wrong(key, "nothing: the sendbox shapes");
+                    table.wrong_because(key, "nothing: the sendbox shapes");
                 }
                 bundle
             }
@@ -140,22 +119,22 @@ impl<'a> Bundle<'a> {
     fn shaping(&self) -> Option<Shaping> {
         let table = &self.table;
         if !table.has("cc") {
-            table.wrong("cc", "an algorithm such as \"copa\"");
+            table.wrong_because("cc", "an algorithm such as \"copa\"");
         }
-        let cc = table.spec("cc", check_cc);
-        let qdisc = table.spec("qdisc", check_qdisc);
-        let min_rate = table.optional("min_rate", value::rate);
+        let cc = table.checked_spec("cc", check_cc);
+        let qdisc = table.checked_spec("qdisc", check_qdisc);
+        let min_rate = table.rate("min_rate");
         if let (Some(min_rate), Some(max_rate)) = (min_rate, self.max_rate)
             && max_rate < min_rate
         {
-            table.wrong("max_rate", format!("a rate of at least min_rate, {min_rate}"));
+            table.wrong_because("max_rate", format!("a rate of at least min_rate, {min_rate}"));
         }
         let qdisc = qdisc.map_or_else(bundle_default, of_bundle);
         let supervised = table.switch("supervised").unwrap_or(true);
         Some(Shaping { cc: cc?, qdisc, supervised, min_rate, max_rate: self.max_rate })
     }
 
-    /// The bundle, if all of it was right.
+    /// The bundle, if all its values are valid.
     pub(super) fn finish(self, role: Role) -> Option<BundleConfig> {
         Some(BundleConfig {
             name: self.name?,
@@ -173,7 +152,7 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// Notes what could not be told apart: equal names, numbers or prefixes.
+/// Notes bundles that cannot be distinguished: equal names, numbers or prefixes.
 fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
     let mut names = BTreeMap::new();
     let mut ids = BTreeMap::new();
@@ -182,42 +161,47 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
         let table = &bundle.table;
         let name = bundle.name.as_deref().unwrap_or_default();
         if bundle.name.is_some() && names.insert(name, ()).is_some() {
-            table.wrong("name", "a name that no other bundle has");
+            table.wrong_because("name", "a name that no other bundle has");
         }
         if let Some(other) = bundle.id.and_then(|id| ids.insert(id, name)) {
-            table.wrong("id", format!("a number that bundle {other:?} has not"));
+            table.wrong_because("id", format!("a number that bundle {other:?} has not"));
         }
         if let Some(peer) = bundle.peer.as_ref().and_then(Peer::address) {
             if listen.iter().any(|listen| peer.ip() == listen.ip()) {
-                table
-                    .wrong("peer", "the address of the other box, which is not that of box.listen");
+                table.wrong_because(
+                    "peer",
+                    "the address of the other box, which is not that of box.listen",
+                );
             }
-            // Both boxes of a trial may be one machine's.
+            // For a trial, both boxes may run on one machine.
             if peer.ip().is_loopback() && !listen.iter().any(|it| it.ip().is_loopback()) {
-                table
-                    .wrong("peer", "an address of the other box, and none of this machine's alone");
+                table.wrong_because(
+                    "peer",
+                    "an address of the other box, and none of this machine's alone",
+                );
             }
             let is_broadcast = |to: &IpNet| match to {
                 IpNet::V4(net) => net.prefix_len() < 31 && IpAddr::V4(net.broadcast()) == peer.ip(),
                 IpNet::V6(_) => false,
             };
             if bundle.to.iter().flatten().any(is_broadcast) {
-                table.wrong(
+                table.wrong_because(
                     "peer",
                     "an address of one host, and not the last one of a network of `to`",
                 );
             }
             if !listen.is_empty() && listen.iter().all(|it| peer.is_ipv4() != it.is_ipv4()) {
-                table.wrong("peer", "an address of the same IP version as box.listen");
+                table.wrong_because("peer", "an address of the same IP version as box.listen");
             }
         } else if bundle.peer.is_some() && bundle.nat.is_some_and(Nat::changes_destination) {
             let allowed =
                 "an address where NAT changes destinations: that of the NAT, which `to` holds";
-            table.wrong("peer", allowed);
+            table.wrong_because("peer", allowed);
         }
         if role == Some(Role::Sendbox) {
             for (place, prefix) in bundle.to.iter().enumerate() {
-                // What goes to a network of this site no receivebox sees; `0.0.0.0/0` is all that is elsewhere.
+                // A receivebox sees no packets to a network of this site. `0.0.0.0/0` means all other
+                // networks.
                 let is_own = |prefix: &IpNet| {
                     prefix.prefix_len() > 0 && listen.iter().any(|it| prefix.contains(&it.ip()))
                 };
@@ -228,7 +212,7 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
                 }
             }
         }
-        // A sendbox's table holds each destination prefix once, whatever the sources.
+        // A sendbox's table holds each destination prefix once, for all sources.
         let any = [Some(IpNet::from(IpAddr::from([0; 16])))];
         let from = if role == Some(Role::Receivebox) { &bundle.from[..] } else { &any[..] };
         for (place, prefix) in bundle.to.iter().enumerate() {
@@ -244,13 +228,13 @@ fn compare(bundles: &[Bundle<'_>], role: Option<Role>, listen: &[SocketAddr]) {
 }
 
 fn check_cc(spec: &Spec) -> Result<(), SpecError> {
-    let registry = live::named::registry();
+    let registry = foreign_python::named::registry();
     registry.fit(spec, SUPPLIED)?;
-    if spec.kind == live::named::ALGORITHM.name {
-        return live::named::check(spec);
+    if spec.kind == foreign_python::named::ALGORITHM.name {
+        return foreign_python::named::check(spec);
     }
     if spec.kind == forebay_policy::ALGORITHM.name {
-        // As a configuration is read, so is what it names.
+        // As a configuration is read, so is the file that it names.
         forebay_policy::refresh(spec)?;
     }
     registry.build(spec, SUPPLIED).map(|_| ())
@@ -267,7 +251,7 @@ mod tests {
     use super::*;
     use std::fmt::Write;
 
-    /// So many bundles, each to a network of its own by two prefixes, in one of ten groups of an uplink.
+    /// This many bundles, each to a network of its own by two prefixes, in one of ten groups of an uplink.
     fn parse(bundles: usize, edit: impl Fn(String) -> String) -> Result<Config, String> {
         let mut text = "[box]\nrole = \"sendbox\"\nlan = \"s0\"\nwan = \"s1\"\n\
                         listen = \"10.255.0.1\"\n[uplink]\nrate = \"1Gbit/s\"\n"

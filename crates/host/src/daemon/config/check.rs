@@ -1,111 +1,36 @@
-//! The whole of a configuration file: `[box]`, `[trace]`, and the sections that have files of their own.
+//! The complete configuration file: `[box]`, `[trace]`, and the sections that have modules of their own.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use forebay_core::units::ByteCount;
-use toml::de::DeTable;
+use forebay_reader::{Document, Reader};
 
 use super::bundle::Bundle;
-use super::document::{Section, Source, Table};
 use super::places::Places;
-use super::{Config, DatapathKind, Forward, Role, TraceConfig, bundle, uplink, value};
+use super::{Config, DatapathKind, Forward, KernelQdisc, Role, TraceConfig, bundle, uplink, value};
 use crate::port::XdpOptions;
-
-const ROOT: Section = Section {
-    name: "",
-    is_list: false,
-    keys: &["box", "xdp", "trace", "metrics", "uplink", "group", "bundle"],
-};
-
-pub(super) const BOX: Section = Section {
-    name: "box",
-    is_list: false,
-    keys: &[
-        "role",
-        "lan",
-        "wan",
-        "forward",
-        "own",
-        "overhead",
-        "datapath",
-        "kernel_qdisc",
-        "listen",
-        "control",
-        "realtime",
-        "user",
-        "status_group",
-    ],
-};
-
-/// One of several boxes of a file: with a name, and with what a file of one box has beside the box.
-const ONE_OF_SEVERAL: Section = Section {
-    name: "box",
-    is_list: true,
-    keys: &[
-        "name",
-        "role",
-        "lan",
-        "wan",
-        "forward",
-        "own",
-        "overhead",
-        "datapath",
-        "kernel_qdisc",
-        "listen",
-        "control",
-        "realtime",
-        "user",
-        "status_group",
-        "xdp",
-        "trace",
-        "metrics",
-        "uplink",
-        "group",
-        "bundle",
-    ],
-};
-
-pub(super) const TRACE: Section =
-    Section { name: "trace", is_list: false, keys: &["file", "limit"] };
-
-pub(super) const XDP: Section =
-    Section { name: "xdp", is_list: false, keys: &["busy_poll", "threads", "zero_copy"] };
-
-pub(super) const METRICS: Section = Section { name: "metrics", is_list: false, keys: &["listen"] };
-
-/// All that a file may have.
-pub(super) const SECTIONS: [&Section; 7] =
-    [&BOX, &bundle::BUNDLE, &uplink::UPLINK, &uplink::GROUP, &TRACE, &METRICS, &XDP];
 
 /// Default size of a trace: an hour of a bundle with 500 rows/s of 150 bytes.
 const TRACE_LIMIT: ByteCount = ByteCount::new(256_000_000);
 
-/// The boxes of a document: one, or as many as it has tables `[[box]]`. `None`: something is wrong, as noted.
-pub(super) fn boxes(source: &Source<'_>, document: &DeTable<'_>) -> Option<Vec<Config>> {
-    let root = Table::open(source, &ROOT, document, 0);
-    if root.is_list("box") {
-        return several(source, &root);
+/// The boxes in the document of `file`: one, or one per table `[[box]]`. `None`: an error was noted.
+pub(super) fn boxes(document: &Document, file: &Path, has_several: bool) -> Option<Vec<Config>> {
+    let root = document.root();
+    if has_several {
+        return several(file, &root);
     }
-    let node = root.table("box", &BOX);
-    if !root.has("box") {
-        root.wrong("box", "a table [box], which says what the box is, or several [[box]]");
-    }
-    Some(vec![config(source, &root, node, None)?])
+    Some(vec![config(file, &root, root.table("box").as_ref(), None)?])
 }
 
-fn several(source: &Source<'_>, root: &Table<'_>) -> Option<Vec<Config>> {
-    for section in SECTIONS.iter().filter(|it| it.name != "box" && root.has(it.name)) {
-        let header = root.header(section);
-        root.wrong(section.name, format!("{header} behind the [[box]] that it is of"));
-    }
-    let tables = root.tables("box", &ONE_OF_SEVERAL);
+fn several(file: &Path, root: &Reader<'_>) -> Option<Vec<Config>> {
+    let tables = root.tables("box");
     if tables.is_empty() {
-        root.wrong("box", "at least one [[box]]");
+        root.wrong_because("box", "at least one [[box]]");
     }
-    let read = |table: &Table<'_>| {
-        let name = table.optional("name", value::name);
-        config(source, table, Some(*table), name)
+    let read = |table: &Reader<'_>| {
+        let name = table.name("name");
+        config(file, table, Some(table), Some(name))
     };
     let mut boxes: Vec<Option<Config>> = tables.iter().map(read).collect();
     for (place, table) in tables.iter().enumerate() {
@@ -121,96 +46,101 @@ fn several(source: &Source<'_>, root: &Table<'_>) -> Option<Vec<Config>> {
     boxes.into_iter().collect()
 }
 
-/// Notes what two boxes of one machine cannot both have.
-fn keep_apart(table: &Table<'_>, own: &Config, other: &Config) {
+/// Notes conflicts between two boxes of one machine.
+fn keep_apart(table: &Reader<'_>, own: &Config, other: &Config) {
     let name = &other.name;
     if own.name == *name {
         let allowed = "a name that no other box has: without one a box has the name of its role";
-        table.wrong("name", allowed);
+        table.wrong_because("name", allowed);
         return;
     }
     let has_same = own.listen.iter().any(|address| other.listen.contains(address));
     if has_same {
-        table.wrong("listen", format!("an address or a port that box {name:?} has not"));
+        table.wrong_because("listen", format!("an address or a port that box {name:?} has not"));
     }
     if own.lan.is_some() && own.lan == other.lan {
-        table.wrong("lan", format!("a device that is not box {name:?}'s"));
+        table.wrong_because("lan", format!("a device that is not box {name:?}'s"));
     }
     if own.lan.as_ref() == Some(&other.wan) {
-        table.wrong("lan", format!("a device that is not the WAN of box {name:?}"));
+        table.wrong_because("lan", format!("a device that is not the WAN of box {name:?}"));
     }
     if other.lan.as_ref() == Some(&own.wan) {
-        table.wrong("wan", format!("a device that is not the LAN of box {name:?}"));
+        table.wrong_because("wan", format!("a device that is not the LAN of box {name:?}"));
     }
     if own.role == other.role && own.wan == other.wan {
-        // Each holds a queue of it, or the one program that it can have.
+        // Each box holds a queue of the device, or the only program that it can have.
         let role = own.role;
-        table.wrong("wan", format!("a device that is not the WAN of {role} {name:?}"));
+        table.wrong_because("wan", format!("a device that is not the WAN of {role} {name:?}"));
     }
     if own.control == other.control {
-        table.wrong("control", format!("a path that box {name:?} has not"));
+        table.wrong_because("control", format!("a path that box {name:?} has not"));
     }
-    let wrong_within = |section: &'static Section, key: &str, allowed: String| {
-        if let Some(within) = table.opened(section) {
-            within.wrong(key, allowed);
-        }
+    let wrong_within = |name: &str, key: &str, allowed: String| {
+        table.table(name).iter().for_each(|within| within.wrong_because(key, &allowed));
     };
     if own.metrics.is_some() && own.metrics == other.metrics {
-        wrong_within(&METRICS, "listen", format!("an address or a port that box {name:?} has not"));
+        wrong_within(
+            "metrics",
+            "listen",
+            format!("an address or a port that box {name:?} has not"),
+        );
     }
     let file = |config: &Config| config.trace.as_ref().map(|trace| trace.file.clone());
     if own.trace.is_some() && file(own) == file(other) {
-        wrong_within(&TRACE, "file", format!("a file that is not box {name:?}'s"));
+        wrong_within("trace", "file", format!("a file that is not box {name:?}'s"));
     }
 }
 
-/// The box of the table `node`, whose other sections are in `root`; `None`: something is wrong, as noted.
+/// The box of the table `node`, whose other sections are in `root`; `None`: an error was noted. If the file
+/// has several boxes, `name` is its name in the file.
 fn config(
-    source: &Source<'_>,
-    root: &Table<'_>,
-    node: Option<Table<'_>>,
-    name: Option<String>,
+    file: &Path,
+    root: &Reader<'_>,
+    node: Option<&Reader<'_>>,
+    name: Option<Option<String>>,
 ) -> Option<Config> {
-    let folder = source.file.parent().unwrap_or(Path::new(""));
-    let role = node.and_then(|node| node.required("role", value::role));
-    // Without a role the file is refused, whatever port this is.
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let role = node.and_then(|node| node.choice("role", &Role::ALL.map(|it| (it.name(), it))));
+    // Without a role the file is refused anyway, whatever the port.
     let own_role = role.unwrap_or(Role::Sendbox);
-    let listen = node.and_then(|node| listen(&node, own_role));
-    let trace = root.table("trace", &TRACE).and_then(|table| trace(table, folder));
+    let listen = node.and_then(|node| listen(node, own_role));
+    let trace = root.table("trace").and_then(|table| trace(&table, folder));
     let xdp = xdp(root, role);
-    let metrics = root.table("metrics", &METRICS).and_then(|table| metrics(table, own_role));
+    let metrics = root.table("metrics").and_then(|table| {
+        table.checked("listen", |text| value::host(own_role.metrics_port(), text))
+    });
     let addresses = listen.as_deref().unwrap_or_default();
     let bundles = bundle::read(root, role, addresses, folder);
     let uplink = uplink::read(root, role, &bundles);
     let node = node?;
-    let wan = node.required("wan", value::device);
-    let forward = forward(&node, role);
-    let lan = lan(&node, role, wan.as_deref(), forward);
-    let own = own(&node, role, forward);
-    let overhead = node.optional("overhead", value::overhead);
+    let wan = node.checked("wan", value::device);
+    let forward = forward(node, role);
+    let lan = lan(node, role, wan.as_deref(), forward);
+    let own = own(node, role, forward);
+    let overhead = node.size("overhead").map(|bytes| bytes.as_u64() as u16);
     if role == Some(Role::Receivebox) && overhead.is_some() {
-        node.wrong("overhead", "nothing: a receivebox has no rates");
+        node.wrong_because("overhead", "nothing: a receivebox has no rates");
     }
-    let datapath = datapath(&node, role, forward, &bundles);
-    if datapath == DatapathKind::Kernel && root.has("xdp") {
-        root.wrong("xdp", "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets");
+    let datapath = datapath(node, role, forward, &bundles);
+    if datapath.is_in_kernel() && root.has("xdp") {
+        let allowed = "nothing with box.datapath = \"kernel\", which opens no AF_XDP sockets";
+        root.wrong_because("xdp", allowed);
     }
-    let kernel_qdisc = node.optional("kernel_qdisc", value::kernel_qdisc);
+    let kernel_qdisc = node.choice("kernel_qdisc", &KernelQdisc::ALL.map(|it| (it.name(), it)));
     if datapath == DatapathKind::User && kernel_qdisc.is_some() {
         let allowed = "nothing without box.datapath = \"kernel\", or \"auto\" where no bundle has \
                        a qdisc";
-        node.wrong("kernel_qdisc", allowed);
+        node.wrong_because("kernel_qdisc", allowed);
     }
-    let control = node.optional("control", |text| value::socket_path(folder, text));
-    let (user, status_group) =
-        (node.optional("user", value::name), node.optional("status_group", value::name));
+    let control = node.checked("control", |text| value::socket_path(folder, text));
+    let (user, status_group) = (node.name("user"), node.name("status_group"));
     let realtime = node.switch("realtime");
     let role = role?;
-    let places = places(source, root, &node, &bundles);
-    let name = name.unwrap_or_else(|| role.name().into());
+    let places = places(name.is_some(), root, node, &bundles);
+    let name = name.flatten().unwrap_or_else(|| role.name().into());
     let control = control.unwrap_or_else(|| PathBuf::from(format!("/run/forebay/{name}.sock")));
     Some(Config {
-        file: source.file.to_owned(),
+        file: file.to_owned(),
         name,
         role,
         is_only_of_role: true,
@@ -236,38 +166,43 @@ fn config(
     })
 }
 
-/// The lines of what only files and devices show to be wrong.
+/// The lines of values whose errors show only in files and devices.
 fn places(
-    source: &Source<'_>,
-    root: &Table<'_>,
-    node: &Table<'_>,
-    bundles: &[bundle::Bundle<'_>],
+    is_one_of_several: bool,
+    root: &Reader<'_>,
+    node: &Reader<'_>,
+    bundles: &[Bundle<'_>],
 ) -> Places {
+    let within = |table: &str, key: &str| root.table(table)?.line(key);
     let of_box = [
         ("box.role", node.line("role")),
         ("box.lan", node.line("lan")),
         ("box.listen", node.line("listen")),
         ("box.user", node.line("user")),
         ("box.status_group", node.line("status_group")),
-        ("metrics.listen", root.line("metrics.listen")),
-        ("uplink.rate", root.line("uplink.rate")),
+        ("metrics.listen", within("metrics", "listen")),
+        ("uplink.rate", within("uplink", "rate")),
     ];
     let of_box = of_box.map(|(key, line)| ((None, key), line));
-    let of_bundle = |(place, bundle): (usize, &bundle::Bundle<'_>)| {
+    let of_bundle = |(place, bundle): (usize, &Bundle<'_>)| {
         let keys = [("bundle.key_file", "key_file"), ("bundle.max_rate", "max_rate")];
         keys.map(|(key, within)| ((Some(place), key), bundle.table.line(within)))
     };
     let of_bundles = bundles.iter().enumerate().flat_map(of_bundle);
-    Places::new(source.has_several(), of_box.into_iter().chain(of_bundles))
+    Places::new(is_one_of_several, of_box.into_iter().chain(of_bundles))
 }
 
 /// The own addresses for messages.
-fn listen(node: &Table<'_>, role: Role) -> Option<Vec<SocketAddr>> {
-    let listen = node.one_or_list("listen", |text| value::address(role, text));
+fn listen(node: &Reader<'_>, role: Role) -> Option<Vec<SocketAddr>> {
+    let address = |text: &str| value::address(role, text);
+    let listen = match node.node("listen")?.value.as_list() {
+        Some(_) => node.list("listen", address),
+        None => vec![node.checked("listen", address)],
+    };
     let listen: Vec<SocketAddr> = listen.into_iter().collect::<Option<_>>()?;
     let allowed = "an address of IPv4, one of IPv6, or a list of one each";
     if listen.is_empty() {
-        node.wrong("listen", allowed);
+        node.wrong_because("listen", allowed);
     }
     for (place, address) in listen.iter().enumerate() {
         if listen[..place].iter().any(|it| it.is_ipv4() == address.is_ipv4()) {
@@ -277,72 +212,72 @@ fn listen(node: &Table<'_>, role: Role) -> Option<Vec<SocketAddr>> {
     Some(listen)
 }
 
-/// What forwards the packets of a sendbox: what the file says, or what follows from whether it has a `lan`. A bridge
-/// needs one.
-fn forward(node: &Table<'_>, role: Option<Role>) -> Forward {
+/// Forwarder of the packets of a sendbox: from the file, or derived from `lan`. A bridge needs a `lan`.
+fn forward(node: &Reader<'_>, role: Option<Role>) -> Forward {
     if role == Some(Role::Receivebox) {
         if node.has("forward") {
-            node.wrong("forward", "nothing: a receivebox forwards no packets");
+            node.wrong_because("forward", "nothing: a receivebox forwards no packets");
         }
         return Forward::default();
     }
     let derived = if node.has("lan") { Forward::Bridge } else { Forward::Route };
-    let forward = node.optional("forward", value::forward).unwrap_or(derived);
+    let forward =
+        node.choice("forward", &Forward::ALL.map(|it| (it.name(), it))).unwrap_or(derived);
     if role.is_some() && forward == Forward::Bridge && !node.has("lan") {
         let allowed =
             "\"route\" without box.lan: a bridge needs the port of a sendbox towards its hosts";
-        node.wrong("forward", allowed);
+        node.wrong_because("forward", allowed);
     }
     forward
 }
 
-/// The device towards a sendbox's hosts: of a bridge the other port, else the only one whose packets are taken. A
-/// receivebox has none.
+/// The device towards a sendbox's hosts. For a bridge it is the other port, else the only device whose
+/// packets are taken. A receivebox has none.
 fn lan(
-    node: &Table<'_>,
+    node: &Reader<'_>,
     role: Option<Role>,
     wan: Option<&str>,
     forward: Forward,
 ) -> Option<String> {
     if role == Some(Role::Receivebox) {
         if node.has("lan") {
-            node.wrong("lan", "nothing: a receivebox only watches box.wan");
+            node.wrong_because("lan", "nothing: a receivebox only watches box.wan");
         }
         return None;
     }
-    let lan = node.optional("lan", value::device);
+    let lan = node.checked("lan", value::device);
     if forward == Forward::Bridge && lan.is_some() && lan.as_deref() == wan {
-        node.wrong("lan", "a device other than box.wan");
+        node.wrong_because("lan", "a device other than box.wan");
     }
     lan
 }
 
-/// Whether a sendbox's bundles have what the machine itself sends.
-fn own(node: &Table<'_>, role: Option<Role>, forward: Forward) -> bool {
+/// Whether a sendbox's bundles also carry packets that the machine itself sends.
+fn own(node: &Reader<'_>, role: Option<Role>, forward: Forward) -> bool {
     let own = node.switch("own");
     if role == Some(Role::Receivebox) && node.has("own") {
-        node.wrong("own", "nothing: a receivebox counts what came from box.from");
+        node.wrong_because("own", "nothing: a receivebox counts what came from box.from");
     } else if own == Some(true) && forward == Forward::Bridge {
-        node.wrong("own", "false with box.forward = \"bridge\"");
+        node.wrong_because("own", "false with box.forward = \"bridge\"");
     }
     own.unwrap_or_default()
 }
 
-fn xdp(root: &Table<'_>, role: Option<Role>) -> XdpOptions {
-    let Some(table) = root.table("xdp", &XDP) else { return XdpOptions::default() };
+fn xdp(root: &Reader<'_>, role: Option<Role>) -> XdpOptions {
+    let Some(table) = root.table("xdp") else { return XdpOptions::default() };
     if role == Some(Role::Receivebox) {
-        root.wrong("xdp", "nothing: a receivebox only watches box.wan");
+        root.wrong_because("xdp", "nothing: a receivebox only watches box.wan");
     }
     XdpOptions {
         zero_copy: table.switch("zero_copy").unwrap_or_default(),
-        busy_poll: table.optional("busy_poll", value::busy_poll),
+        busy_poll: table.duration("busy_poll"),
         threads: table.switch("threads").unwrap_or_default(),
     }
 }
 
-/// What carries the packets; refuses what the kernel's queues cannot do.
+/// Datapath of the box; refuses settings that the kernel's queues cannot implement.
 fn datapath(
-    node: &Table<'_>,
+    node: &Reader<'_>,
     role: Option<Role>,
     forward: Forward,
     bundles: &[Bundle<'_>],
@@ -351,41 +286,37 @@ fn datapath(
         Forward::Bridge => DatapathKind::User,
         Forward::Route => DatapathKind::Auto,
     };
-    let datapath = node.optional("datapath", value::datapath).unwrap_or(default);
+    let datapath = node.choice("datapath", DatapathKind::CHOICES).unwrap_or(default);
     if role == Some(Role::Receivebox) && node.has("datapath") {
-        node.wrong("datapath", "nothing: a receivebox carries no packets");
+        node.wrong_because("datapath", "nothing: a receivebox carries no packets");
     }
     let mut with_qdisc = bundles.iter().filter(|bundle| bundle.table.has("qdisc"));
     match datapath {
         DatapathKind::Auto if with_qdisc.next().is_some() => {
             let says_nothing = ["lan", "forward", "datapath"].iter().all(|key| !node.has(key));
             if role == Some(Role::Sendbox) && says_nothing {
-                // What a bridge has by default, so that its port may have been forgotten.
+                // The default of a bridge, so the port may have been forgotten.
                 let allowed = "the port of a sendbox towards its hosts, or box.forward = \"route\"";
-                node.wrong("lan", allowed);
+                node.wrong_because("lan", allowed);
             }
             DatapathKind::User
         }
-        DatapathKind::Kernel => {
+        _ if datapath.is_in_kernel() => {
             for bundle in with_qdisc {
                 let allowed = "nothing with box.datapath = \"kernel\": box.kernel_qdisc says what \
                                packets wait in there";
-                bundle.table.wrong("qdisc", allowed);
+                bundle.table.wrong_because("qdisc", allowed);
             }
             datapath
         }
-        DatapathKind::Auto | DatapathKind::User => datapath,
+        _ => datapath,
     }
 }
 
-fn trace(table: Table<'_>, folder: &Path) -> Option<TraceConfig> {
-    let limit = table.optional("limit", value::trace_size).unwrap_or(TRACE_LIMIT);
-    let file = table.required("file", |text| value::path(folder, text))?;
+fn trace(table: &Reader<'_>, folder: &Path) -> Option<TraceConfig> {
+    let limit = table.size("limit").unwrap_or(TRACE_LIMIT);
+    let file = table.checked("file", |text| value::path(folder, text))?;
     Some(TraceConfig { file, limit })
-}
-
-fn metrics(table: Table<'_>, role: Role) -> Option<SocketAddr> {
-    table.required("listen", |text| value::host(role.metrics_port(), text))
 }
 
 #[cfg(test)]

@@ -1,101 +1,96 @@
-//! What forwards and what carries the packets of a sendbox's bundles, and what they wait in where that is the kernel.
+//! Forwarder and datapath of a sendbox's bundles, and the qdisc of packets that stay in the kernel.
 
 use serde::{Deserialize, Serialize};
 
-/// What forwards the packets of a sendbox's bundles, and does so without the box, too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Forward {
-    /// A bridge, whose ports LAN and WAN are.
-    #[default]
-    Bridge,
-    /// The machine's routes.
-    Route,
+forebay_core::named! {
+    /// Forwarder of the packets of a sendbox's bundles, which also forwards without the box.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Forward {
+        /// A bridge with the ports LAN and WAN.
+        #[default]
+        Bridge => "bridge",
+        /// The machine's routes.
+        Route => "route",
+    }
 }
 
-impl Forward {
-    const ALL: [Self; 2] = [Self::Bridge, Self::Route];
-
-    /// The name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Bridge => "bridge",
-            Self::Route => "route",
+/// Calls the macro `$with` with one line per datapath. A line has the kind, the name in files, the module
+/// below `sendbox/datapath/`, and whether packets stay in the kernel.
+macro_rules! datapaths {
+    ($with:ident) => {
+        $with! {
+            User, "user", xdp, false;
+            Kernel, "kernel", kernel, true;
+            #[cfg(test)] Stub, "stub", stub, true;
         }
-    }
-
-    /// The one of this name, if there is one.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|forward| forward.name() == name)
-    }
+    };
 }
+pub(in crate::daemon) use datapaths;
 
-/// What carries the packets of a sendbox's bundles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DatapathKind {
-    /// Sockets (AF_XDP): packets pass the process one by one, with its own queueing disciplines.
-    #[default]
-    User,
-    /// Classes of the WAN port's HTB: packets stay in the kernel, super-packets as they are.
-    Kernel,
-    /// The latter where the machine can do that.
-    Auto,
-}
-
-impl DatapathKind {
-    const ALL: [Self; 3] = [Self::User, Self::Kernel, Self::Auto];
-
-    /// The name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Kernel => "kernel",
-            Self::Auto => "auto",
+macro_rules! kinds {
+    ($($(#[$cfg:meta])? $kind:ident, $name:literal, $folder:ident, $in_kernel:literal;)*) => {
+        /// Datapath of a sendbox's bundles.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum DatapathKind {
+            $(
+                $(#[$cfg])?
+                #[doc = concat!("The one in `sendbox/datapath/", stringify!($folder), "`.")]
+                $kind,
+            )*
+            /// The kernel's if the machine supports it, else the user's.
+            Auto,
         }
-    }
 
-    /// The kind of this name, if there is one.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
+        impl DatapathKind {
+            pub(super) const CHOICES: &[(&str, Self)] =
+                &[$($(#[$cfg])? ($name, Self::$kind),)* ("auto", Self::Auto)];
+            /// The names in files, for the schema.
+            pub(super) const NAMES: &[(&str, &str)] =
+                &[$($(#[$cfg])? ($name, ""),)* ("auto", "")];
+
+            /// The name in files.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($(#[$cfg])? Self::$kind => $name,)*
+                    Self::Auto => "auto",
+                }
+            }
+
+            /// Whether packets stay in the kernel, with super-packets unchanged; else they pass the process
+            /// one by one.
+            pub const fn is_in_kernel(self) -> bool {
+                match self {
+                    $($(#[$cfg])? Self::$kind => $in_kernel,)*
+                    Self::Auto => false,
+                }
+            }
+        }
+    };
 }
+datapaths!(kinds);
 
-/// A qdisc that the packets of a bundle wait in while they stay in the kernel: as the kernel makes it, without options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelQdisc {
-    /// The queue of a leaf: first in, first out, for the time that leaves hold at the rate.
-    Fifo,
-    /// Flow queues under CoDel (RFC 8290; sch_fq_codel.c).
-    FqCodel,
-    /// Flow queues under CoDel, hosts treated alike (sch_cake.c).
-    Cake,
-    /// Flow queues in turns (sch_fq.c).
-    Fq,
-    /// Flows by their hash in turns (sch_sfq.c).
-    Sfq,
+forebay_core::named! {
+    /// Qdisc of a bundle's packets while they stay in the kernel: with the kernel's defaults, without
+    /// options.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum KernelQdisc {
+        /// The queue of a leaf: first in, first out, within the limit of the bundle.
+        Fifo => "fifo",
+        /// Flow queues under CoDel (RFC 8290; sch_fq_codel.c).
+        FqCodel => "fq_codel",
+        /// Flow queues under CoDel, hosts treated alike (sch_cake.c).
+        Cake => "cake",
+        /// Flow queues in turns (sch_fq.c).
+        Fq => "fq",
+        /// Flows by their hash in turns (sch_sfq.c).
+        Sfq => "sfq",
+    }
 }
 
 impl KernelQdisc {
-    const ALL: [Self; 5] = [Self::Fifo, Self::FqCodel, Self::Cake, Self::Fq, Self::Sfq];
-
-    /// The name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::FqCodel => "fq_codel",
-            Self::Cake => "cake",
-            Self::Fq => "fq",
-            Self::Sfq => "sfq",
-        }
-    }
-
-    /// The qdisc of this name, if there is one.
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|qdisc| qdisc.name() == name)
-    }
-
-    /// The kind of what has to be put into a leaf, as rtnetlink(7) calls it.
+    /// The kind of the qdisc to put into a leaf, as in rtnetlink(7).
     pub const fn kind(self) -> Option<&'static str> {
         match self {
             Self::Fifo => None,
@@ -103,7 +98,7 @@ impl KernelQdisc {
         }
     }
 
-    /// The discipline of `forebay_core::qdisc` that comes nearest to it.
+    /// The closest discipline of `forebay_core::qdisc`.
     pub const fn nearest(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",

@@ -6,7 +6,7 @@
 //! lan     = "s0"                      # port towards the site's hosts (sendbox only, and not without a bridge)
 //! wan     = "s1"                      # port towards the Internet; a bridge's are of one bridge
 //! forward = "bridge"                  # or "route", the default without `lan` (sendbox only)
-//! own     = false                     # with "route": what the machine itself sends, too
+//! own     = false                     # with "route": also packets that the machine itself sends
 //! listen  = "10.1.3.1"                # own address for messages; ":PORT" may follow
 //! datapath = "user"                   # or "kernel" or "auto" (sendbox only)
 //! control = "/run/forebay/sendbox.sock"
@@ -18,29 +18,29 @@
 //! to       = ["10.1.2.0/24"]          # destinations of the bundle's packets
 //! from     = ["10.1.1.0/24"]          # their sources (a receivebox needs them)
 //! key_file = "bundle.key"             # made by `forebay keygen`; relative to this file
-//! nat      = "source"                 # what NAT between the boxes changes, if there is any
+//! nat      = "source"                 # fields that NAT between the boxes changes, if there is any
 //! cc       = "copa"                   # sendbox only, as the rest
 //! qdisc    = { kind = "fq_codel", limit = "150ms", target = "25ms", interval = "250ms", follow_rtt = true }
 //! min_rate = "2Mbit/s"
 //! max_rate = "900Mbit/s"
 //!
 //! [uplink]
-//! rate = "1Gbit/s"                    # what all bundles of a sendbox share
+//! rate = "1Gbit/s"                    # shared by all bundles of a sendbox
 //! ```
-//! A file of several boxes has tables `[[box]]` with all of this behind each: `[[box.bundle]]`, `[box.uplink]`.
+//! A file with several boxes has tables `[[box]]`, each followed by its own sections: `[[box.bundle]]`,
+//! `[box.uplink]`.
 //!
-//! A packet belongs to the bundle with the longest `to` prefix that holds its destination, among the
-//! bundles whose `from` holds its source. Prefixes of different bundles may lie in each other.
+//! A packet belongs to the bundle with the longest `to` prefix that contains its destination, among the
+//! bundles whose `from` contains its source. Prefixes of different bundles may contain each other.
 //!
-//! Every value carries its unit, and a key that is not known here is an error: a mistyped limit
-//! must not become a default.
+//! Every value carries its unit, and an unknown key is an error: a mistyped limit must not become a default.
 
 mod bundle;
 mod check;
 mod datapath;
-mod document;
 mod peer;
 mod places;
+pub mod schema;
 #[cfg(test)]
 mod tests;
 mod uplink;
@@ -56,52 +56,47 @@ use std::str::FromStr;
 
 use forebay_core::bundle::{BundleId, Nat};
 use forebay_core::spec::Spec;
-use forebay_core::text::without_keys;
 use forebay_core::units::{ByteCount, Rate};
+use forebay_reader::Document;
 use ipnet::IpNet;
 use nix::errno::Errno;
 use nix::net::if_::{if_nameindex, if_nametoindex};
 use serde::Deserialize;
 
 use crate::port::XdpOptions;
+pub(in crate::daemon) use datapath::datapaths;
 pub use datapath::{DatapathKind, Forward, KernelQdisc};
-pub(super) use document::PROBLEMS_MAX;
-use document::Source;
+/// All errors in the file of a box.
+pub use forebay_reader::FileError as ConfigError;
 pub use peer::Peer;
 pub use places::Places;
 pub use uplink::Uplink;
 
-/// Most bundles in one file: what the tables of the BPF programs hold.
+/// Most bundles in one file: the capacity of the tables of the BPF programs.
 pub const MAX_BUNDLES: usize = forebay_ebpf::MAX_BUNDLES;
 
 /// Longest configuration file: `MAX_BUNDLES` generous entries.
 pub(super) const MAX_FILE: u64 = 4 << 20;
 
-/// What a box does.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Queues, schedules and paces.
-    Sendbox,
-    /// Watches and reports.
-    Receivebox,
+forebay_core::named! {
+    /// Role of a box.
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, Deserialize, schemars::JsonSchema,
+    )]
+    #[serde(rename_all = "lowercase")]
+    pub enum Role {
+        /// Queues, schedules and paces.
+        Sendbox => "sendbox",
+        /// Watches and reports.
+        Receivebox => "receivebox",
+    }
 }
 
 impl Role {
-    /// The name in files and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sendbox => "sendbox",
-            Self::Receivebox => "receivebox",
-        }
-    }
-
-    /// UDP port of a box's messages where none is given: another for each role, since a machine that sends and
-    /// receives has one of each. Both lie in the range that IANA never assigns (RFC 6335 section 6: 49152 to 65535)
-    /// and above Linux's default `ip_local_port_range` (up to 60999), so that no outgoing connection of the box takes
-    /// them first.
+    /// UDP port of a box's messages if the file gives none. Each role has its own, since a machine that sends
+    /// and receives runs one box of each. Both ports are in the range that IANA never assigns (RFC 6335
+    /// section 6: 49152 to 65535). They are also above Linux's default `ip_local_port_range` (up to 60999),
+    /// so that no outgoing connection of the box takes them first.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Sendbox => 61475,
@@ -109,7 +104,7 @@ impl Role {
         }
     }
 
-    /// TCP port of a box's metrics where none is given: another for each role, as of the messages.
+    /// TCP port of a box's metrics if the file gives none. Each role has its own, as for the messages.
     pub const fn metrics_port(self) -> u16 {
         match self {
             Self::Sendbox => 9475,
@@ -126,14 +121,14 @@ impl Role {
     }
 }
 
-/// Where units of systemd have the files of boxes.
+/// Folder of the configuration files for systemd units.
 pub(super) const UNITS: &str = "/etc/forebay";
 
-/// The unit of systemd that runs the only box of a role in `file`, as it is named: `forebay-sendbox@NAME` reads
-/// `/etc/forebay/NAME.toml`. `None`: no unit reads this file.
+/// The systemd unit that runs the only box of a role in `file`, derived from the file's name:
+/// `forebay-sendbox@NAME` reads `/etc/forebay/NAME.toml`. `None`: no unit reads this file.
 pub fn unit_of(role: Role, file: &Path) -> Option<String> {
     let name = file.strip_prefix(UNITS).ok()?.to_str()?.strip_suffix(".toml")?;
-    // What stands in the name of a unit as it is (systemd-escape(1)).
+    // Characters that appear unchanged in the name of a unit (systemd-escape(1)).
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":_.-".contains(&byte);
     let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(is_plain);
     is_name.then(|| format!("forebay-{role}@{name}"))
@@ -148,69 +143,70 @@ impl fmt::Display for Role {
 impl FromStr for Role {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Sendbox, Self::Receivebox].into_iter().find(|role| role.name() == text).ok_or(())
+        Self::ALL.into_iter().find(|role| role.name() == text).ok_or(())
     }
 }
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The file it came from.
+    /// The file that the configuration came from.
     pub file: PathBuf,
-    /// Which of the boxes of the file it is; the name of its role where the file gives none.
+    /// Name of the box; the name of its role if the file gives none.
     pub name: String,
-    /// What the box does.
+    /// Role of the box.
     pub role: Role,
     /// No other box of the file has the same role.
     pub is_only_of_role: bool,
-    /// Device towards the site's hosts: always there in a sendbox of a bridge, and of a router where what comes in
-    /// elsewhere is in no bundle.
+    /// Device towards the site's hosts. A sendbox on a bridge always has one. A router has one if packets
+    /// from other devices are in no bundle.
     pub lan: Option<String>,
     /// Device towards the Internet.
     pub wan: String,
-    /// What forwards the packets of a sendbox.
+    /// Forwarder of the packets of a sendbox.
     pub forward: Forward,
-    /// The bundles of a sendbox have what the machine itself sends, too.
+    /// The bundles of a sendbox also carry packets that the machine itself sends.
     pub own: bool,
-    /// Bytes that each packet gains below the port towards the Internet; `None`: what follows from the kind of device.
+    /// Bytes that each packet gains below the port towards the Internet; `None`: derived from the kind of
+    /// device.
     pub overhead: Option<u16>,
-    /// What carries the packets of a sendbox.
+    /// Datapath of a sendbox.
     pub datapath: DatapathKind,
-    /// What packets wait in that stay in the kernel; `None`: queues for flows by their hash.
+    /// Qdisc for packets that stay in the kernel; `None`: queues for flows by their hash.
     pub kernel_qdisc: Option<KernelQdisc>,
-    /// Own addresses and ports of the messages: one, or one of each IP version.
+    /// Own addresses and ports of the messages: one, or one per IP version.
     pub listen: Vec<SocketAddr>,
     /// Path of the control socket.
     pub control: PathBuf,
-    /// Run the packet thread under SCHED_FIFO where the kernel allows it.
+    /// Runs the packet thread under SCHED_FIFO if the kernel allows it.
     pub realtime: bool,
-    /// A receivebox counts and samples what a packet socket gives it, and loads no BPF program: up to who starts it, and
-    /// no key of the file.
+    /// A receivebox counts and samples packets from a packet socket, and loads no BPF program. The user who
+    /// starts the box sets it; it is no key of the file.
     pub by_socket: bool,
-    /// The account that the box goes over to once it is set up; `None`: the default one if it exists.
+    /// The account that the box switches to after its setup; `None`: the default one if it exists.
     pub user: Option<String>,
-    /// The group that may ask for the status, beside root and the user of the box.
+    /// The group that may query the status, in addition to root and the user of the box.
     pub status_group: Option<String>,
-    /// What a sendbox's AF_XDP sockets ask of driver and kernel.
+    /// Options that a sendbox's AF_XDP sockets request from driver and kernel.
     pub xdp: XdpOptions,
     /// Rows of every epoch, decision and queue sample, for experiments.
     pub trace: Option<TraceConfig>,
-    /// Where metrics are served over HTTP; `None`: nowhere.
+    /// Address that serves metrics over HTTP; `None`: none.
     pub metrics: Option<SocketAddr>,
-    /// What the bundles of a sendbox share; `None`: nothing is shared out.
+    /// The uplink that the bundles of a sendbox share; `None`: they share none.
     pub uplink: Option<Uplink>,
     /// The bundles; at least one.
     pub bundles: Vec<BundleConfig>,
-    /// Where the values stand in the file.
+    /// Lines of the values in the file.
     pub places: Places,
 }
 
-/// Where the trace goes.
+/// Destination of the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceConfig {
     /// The file.
     pub file: PathBuf,
-    /// At this size, and at a start, the file is renamed to `FILE.1`, replacing an older one.
+    /// At this size, and at each start, the file is renamed to `FILE.1`, which replaces an older one.
     pub limit: ByteCount,
 }
 
@@ -221,33 +217,33 @@ pub struct BundleConfig {
     pub name: String,
     /// Number in the messages, the same at both boxes and unique in each.
     pub id: BundleId,
-    /// Where the other box is.
+    /// Location of the other box.
     pub peer: Peer,
     /// Destination prefixes.
     pub to: Vec<IpNet>,
-    /// Source prefixes; empty: any (sendbox only). What comes from elsewhere is in no bundle.
+    /// Source prefixes; empty: any (sendbox only). Packets from other sources are in no bundle.
     pub from: Vec<IpNet>,
     /// File of the shared key.
     pub key_file: PathBuf,
-    /// What NAT between the boxes changes of the packets; `None`: there is no NAT.
+    /// Fields that NAT between the boxes changes in packets; `None`: there is no NAT.
     pub nat: Option<Nat>,
-    /// What only a sendbox has.
+    /// Settings of a sendbox only.
     pub shaping: Option<Shaping>,
 }
 
-/// How a sendbox treats a bundle.
+/// Settings of a sendbox for a bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shaping {
     /// Congestion-control algorithm.
     pub cc: Spec,
     /// Queueing discipline below the shaper.
     pub qdisc: Spec,
-    /// Limits hold only while the sendbox measures that they pay.
+    /// Limits apply only while the sendbox measures a benefit.
     pub supervised: bool,
-    /// The shaper is never set lower, unless the share of the uplink is; `None`: that follows from what the path
-    /// carries.
+    /// Lower bound of the shaper's rate, unless the share of the uplink is lower; `None`: derived from the
+    /// rate that the path carries.
     pub min_rate: Option<Rate>,
-    /// The shaper is never set higher, not even while the bundle is not shaped.
+    /// Upper bound of the shaper's rate, even while the bundle is not shaped.
     pub max_rate: Option<Rate>,
 }
 
@@ -257,12 +253,12 @@ impl Config {
         Self::parse(file, &Self::read(file)?)
     }
 
-    /// Reads and checks `file`, and answers all its boxes: at least one.
+    /// Reads and checks `file`, and returns all its boxes: at least one.
     pub fn load_all(file: &Path) -> Result<Vec<Self>, ConfigError> {
         Self::parse_all(file, &Self::read(file)?)
     }
 
-    /// Reads and checks `file`, and answers the box of this role and, if one is given, this name.
+    /// Reads and checks `file`, and returns the box of this role and, if given, this name.
     pub fn load_of(file: &Path, role: Role, name: Option<&str>) -> Result<Self, ConfigError> {
         let mut boxes = Self::load_all(file)?;
         if let [only] = &boxes[..] {
@@ -278,13 +274,15 @@ impl Config {
         Self::read_checked(file, 0, |_| Ok(()))
     }
 
-    /// The text of `file`, opened with these flags (`O_*`), unless `check` says what is wrong with the open file.
+    /// The text of `file`, opened with these flags (`O_*`), unless `check` returns a problem of the open
+    /// file.
     pub(super) fn read_checked(
         file: &Path,
         flags: i32,
         check: impl FnOnce(&Metadata) -> Result<(), String>,
     ) -> Result<String, ConfigError> {
-        let refused = |reason: String| ConfigError::of(file, format!("cannot read it: {reason}"));
+        let refused =
+            |reason: String| ConfigError::of(file.display(), format!("cannot read it: {reason}"));
         let unreadable = |error: io::Error| refused(error.to_string());
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(file);
         let opened = opened.map_err(unreadable)?;
@@ -301,12 +299,12 @@ impl Config {
         String::from_utf8(bytes).map_err(|error| refused(error.to_string()))
     }
 
-    /// Checks `text` as the contents of `file`, which has one box and which relative paths start from.
+    /// Checks `text` as the contents of `file`, which has one box. Relative paths start from `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         Self::only(file, Self::parse_all(file, text)?, "box")
     }
 
-    /// As [`Config::parse`], of a file that may have several boxes: that of this name.
+    /// As [`Config::parse`], for a file that may have several boxes: returns the box of this name.
     pub(super) fn parse_of(file: &Path, text: &str, name: &str) -> Result<Self, ConfigError> {
         let mut boxes = Self::parse_all(file, text)?;
         if boxes.len() > 1 {
@@ -317,10 +315,15 @@ impl Config {
 
     /// As [`Config::parse`]: all boxes of the file, at least one.
     pub fn parse_all(file: &Path, text: &str) -> Result<Vec<Self>, ConfigError> {
-        let source = Source::new(file, text, &check::SECTIONS);
-        let document = source.document();
-        let boxes = document.and_then(|document| check::boxes(&source, &document));
-        source.finish(boxes)
+        let name = file.display().to_string();
+        let likely = if text.contains("[[box]]") { &schema::SEVERAL } else { &schema::ONE };
+        let tree = likely.parse(&name, text)?;
+        let has_several = tree.get("box").is_some_and(|node| node.value.as_list().is_some());
+        let format = if has_several { &schema::SEVERAL } else { &schema::ONE };
+        let document = Document::new(&name, tree, format);
+        document.visit();
+        let boxes = check::boxes(&document, file, has_several);
+        document.finish(boxes)
     }
 
     fn only(file: &Path, boxes: Vec<Self>, what: &str) -> Result<Self, ConfigError> {
@@ -331,12 +334,12 @@ impl Config {
             } else {
                 format!("there is more than one {what}: {}; name one by --box", names.join(", "))
             };
-            ConfigError::of(file, problem)
+            ConfigError::of(file.display(), problem)
         })
     }
 
-    /// Refuses a device towards the hosts that this machine does not have, where a box needs none and would wait for it
-    /// without end. A bridge waits for its ports, which an adapter may bring later.
+    /// Refuses a device towards the hosts that this machine does not have, if the box routes: it would wait
+    /// for the device without end. A bridge waits for its ports, which an adapter may add later.
     pub fn expect_lan(&self) -> Result<(), ConfigError> {
         let Some(lan) = self.lan.as_deref().filter(|_| self.forward == Forward::Route) else {
             return Ok(());
@@ -352,7 +355,7 @@ impl Config {
         Err(self.refuse(None, "box.lan", what))
     }
 
-    /// Refuses a file that is meant for the other box.
+    /// Refuses a file of the other role.
     pub fn expect_role(&self, role: Role) -> Result<(), ConfigError> {
         if self.role == role {
             return Ok(());
@@ -360,52 +363,5 @@ impl Config {
         let what =
             format!(" = \"{}\", but this is `forebay {role}`: allowed is \"{role}\"", self.role);
         Err(self.refuse(None, "box.role", what))
-    }
-}
-
-/// What is wrong with a configuration file: all that was found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ConfigError {
-    /// The file.
-    pub file: PathBuf,
-    /// At least one, by line; those of no line come first.
-    pub problems: Vec<Problem>,
-}
-
-/// One thing that is wrong with a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The line, counted from 1, where it can be told.
-    pub line: Option<usize>,
-    /// The column, counted from 1 (bytes), of what does not parse.
-    pub column: Option<usize>,
-    /// The key, its value and what is allowed.
-    pub text: String,
-}
-
-impl ConfigError {
-    /// A single problem of no line.
-    pub fn of(file: &Path, text: String) -> Self {
-        Self { file: file.to_owned(), problems: vec![Problem { line: None, column: None, text }] }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    /// A line for each problem, as editors follow them: `FILE:LINE: KEY = VALUE: allowed is ..`. What looks like a key
-    /// is not shown: a key file may have been given in the place of another, or a key in that of a value.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let file = self.file.display();
-        if self.problems.len() > 1 {
-            writeln!(f, "{file}: {} errors", self.problems.len())?;
-        }
-        for (place, Problem { line, column, text }) in self.problems.iter().enumerate() {
-            f.write_str(if place == 0 { "" } else { "\n" })?;
-            write!(f, "{file}")?;
-            for number in [line, column].into_iter().flatten() {
-                write!(f, ":{number}")?;
-            }
-            write!(f, ": {}", without_keys(text))?;
-        }
-        Ok(())
     }
 }

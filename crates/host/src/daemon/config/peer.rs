@@ -1,14 +1,14 @@
-//! Where the other box of a bundle is.
+//! Location of the other box of a bundle.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Where the other box of a bundle is.
+/// Location of the other box of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// At this address.
     At(SocketAddr),
-    /// At whatever addresses the name has, on this port.
+    /// At any address of the name, on this port.
     Named {
         /// A host name (RFC 1123 section 2.1) of two labels and more.
         name: String,
@@ -18,7 +18,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The address that the file says; `None`: it says a name.
+    /// The address in the file; `None`: the file has a name.
     pub const fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::At(address) => Some(*address),
@@ -26,7 +26,7 @@ impl Peer {
         }
     }
 
-    /// The name that the file says; `None`: it says an address.
+    /// The name in the file; `None`: the file has an address.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::At(_) => None,
@@ -34,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// A name with the port that may follow, or else this one.
+    /// A name with its optional port; the default is `port`.
     pub(super) fn named(port: u16, text: &str) -> Option<Self> {
         let (name, port) = match text.split_once(':') {
             Some((name, port)) => (name, port.parse().ok().filter(|port| *port != 0)?),
@@ -59,7 +59,8 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Two labels and more, so that a mistyped word is no name, and the last no number, so that a mistyped address is none.
+/// A host name needs two labels or more, so that a mistyped word is none. The last label is not a number, so
+/// that a mistyped address is none.
 fn is_host_name(text: &str) -> bool {
     const NAME_MAX: usize = 253;
     let is_label = |label: &str| {

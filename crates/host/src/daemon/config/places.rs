@@ -1,26 +1,27 @@
-//! Where values of a box stand in its file, for errors that are found only once files and devices are looked at.
+//! Lines of a box's values in its file, for errors that are found only by looking at files and devices.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use super::document::as_it_stands;
-use super::{Config, ConfigError, Problem};
+use forebay_reader::Problem;
 
-/// Where values of a box stand in its file.
+use super::{Config, ConfigError};
+
+/// Lines of a box's values in its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     is_one_of_several: bool,
-    lines: BTreeMap<Place, usize>,
+    lines: BTreeMap<KeyPlace, usize>,
 }
 
-/// A key as a file of one box has it, behind the place of the bundle whose key it is, if it is one's.
-type Place = (Option<usize>, &'static str);
+/// A key as in a file of one box, with the index of its bundle, if it belongs to one.
+type KeyPlace = (Option<usize>, &'static str);
 
 impl Places {
-    /// The lines of values, as far as these are there, in a file of one box or of several.
+    /// The lines of the existing values, in a file of one box or of several.
     pub(super) fn new(
         is_one_of_several: bool,
-        lines: impl IntoIterator<Item = (Place, Option<usize>)>,
+        lines: impl IntoIterator<Item = (KeyPlace, Option<usize>)>,
     ) -> Self {
         let lines = lines.into_iter().filter_map(|(place, line)| Some((place, line?)));
         Self { is_one_of_several, lines: lines.collect() }
@@ -28,12 +29,14 @@ impl Places {
 }
 
 impl Config {
-    /// A key as it stands in the box's file. All are named as a file of one box has them: `box.wan`, `bundle.peer`.
+    /// A key as it appears in the box's file. Callers name keys as in a file of one box: `box.wan`,
+    /// `bundle.peer`.
     pub fn key(&self, key: &str) -> String {
-        as_it_stands(self.places.is_one_of_several, key)
+        let is_within = key.split('.').next().is_some_and(|table| table != "box");
+        if self.places.is_one_of_several && is_within { format!("box.{key}") } else { key.into() }
     }
 
-    /// What is wrong with the value of a key of the bundle at that place, or of the box: `what` stands behind the key.
+    /// An error in the value of a key of this bundle, or of the box. In the text, `what` follows the key.
     pub(in crate::daemon) fn problem(
         &self,
         bundle: Option<usize>,
@@ -41,17 +44,16 @@ impl Config {
         what: impl Display,
     ) -> Problem {
         let line = self.places.lines.get(&(bundle, key)).copied();
-        Problem { line, column: None, text: format!("{}{what}", self.key(key)) }
+        Problem::of_line(self.file.display(), line, format!("{}{what}", self.key(key)))
     }
 
-    /// As [`Config::problem`], alone.
+    /// As [`Config::problem`], as a [`ConfigError`].
     pub(in crate::daemon) fn refuse(
         &self,
         bundle: Option<usize>,
         key: &'static str,
         what: impl Display,
     ) -> ConfigError {
-        let problems = vec![self.problem(bundle, key, what)];
-        ConfigError { file: self.file.clone(), problems }
+        self.problem(bundle, key, what).into()
     }
 }

@@ -44,9 +44,11 @@ fn the_files_of_the_guide_are_of_two_boxes_that_fit_and_its_table_has_every_key(
         step("forebay keygen") < step("forebay doctor --config sendbox"),
         "a key is made first"
     );
-    for section in check::SECTIONS {
-        for key in section.keys {
-            let key = format!("{}.{key}", section.name);
+    let headings = schema::SEVERAL.root.headings();
+    for heading in headings.iter().filter(|heading| !heading.path.is_empty()) {
+        let table = heading.path.strip_prefix("box.").unwrap_or(&heading.path);
+        for key in heading.section.keys.iter().filter(|key| !key.is_table()) {
+            let key = format!("{table}.{}", key.name);
             assert!(guide.contains(&format!("\n| `{key}` |")), "{key}");
         }
     }
@@ -137,7 +139,7 @@ fn without_lan_the_machine_routes() {
         let keys = format!("forward = \"route\"\ndatapath = \"{}\"\n", datapath.name());
         assert_eq!(config(&keys).datapath, datapath);
     }
-    // A discipline of a bundle's own needs the process.
+    // If a bundle has its own discipline, packets must pass the process.
     let with_qdisc = SENDBOX.replace("lan = \"s0\"", "forward = \"route\"");
     assert_eq!(parse(&with_qdisc).unwrap().datapath, DatapathKind::User);
 }
@@ -153,11 +155,11 @@ fn router_names_a_device_that_is_there() {
     let named =
         "/etc/forebay/a.toml:4: box.lan = \"nonesuch0\": allowed is a device of this machine (";
     assert!(error.starts_with(named) && error.contains("lo"), "{error}");
-    // The ports of a bridge are waited for.
+    // A box waits for the ports of a bridge.
     assert_eq!(parse(&SENDBOX.replace("s0", "nonesuch0")).unwrap().expect_lan(), Ok(()));
 }
 
-/// Each row: keys in the place of `lan`, and what the message must name.
+/// Each row: keys that replace `lan`, and texts that the message must contain.
 #[test]
 fn keys_of_a_router_that_do_not_fit_are_refused() {
     let rows: &[(&str, &[&str])] = &[
@@ -191,7 +193,7 @@ fn a_receivebox_forwards_nothing() {
     }
 }
 
-/// Each row: what is replaced, by what, and what the message must name.
+/// Each row: the replaced text, its replacement, and texts that the message must contain.
 #[test]
 fn an_error_names_line_key_value_and_what_is_allowed() {
     let rows: &[(&str, &str, &[&str])] = &[
@@ -235,9 +237,9 @@ fn an_error_names_line_key_value_and_what_is_allowed() {
         ("2Mbit/s", "2bit/s", &[":16:", "bundle.min_rate", "2bit/s", "100kbit/s"]),
         ("min_rate = \"2Mbit/s\"", "min_rate = 2", &[":16:", "min_rate = 2", "such as"]),
         ("cc = \"copa\"\n", "", &[":8:", "bundle.cc is missing", "copa"]),
-        ("\"copa\"", "\"nonesuch\"", &[":14:", "bundle.cc: kind", "nonesuch", "copa"]),
-        ("1200p", "0p", &[":15:", "bundle.qdisc: limit", "0p", "1p to"]),
-        ("limit", "limmit", &[":15:", "bundle.qdisc: limmit", "limit"]),
+        ("\"copa\"", "\"nonesuch\"", &[":14:", "bundle.cc.kind = nonesuch", "copa"]),
+        ("1200p", "0p", &[":15:", "bundle.qdisc.limit", "0p", "1p to"]),
+        ("limit", "limmit", &[":15:", "bundle.qdisc.limmit", "limit"]),
     ];
     for (from, to, named) in rows {
         let text = SENDBOX.replace(from, to);
@@ -268,8 +270,8 @@ fn all_that_is_wrong_is_told_at_once_and_by_line() {
         "a.toml:21: bundle.to = \"10.0.0.0/8\": allowed is a list: a prefix such as",
         "a.toml:22: bundle.key_fiel = \"k\": no such key",
         "a.toml:17: bundle.key_file is missing: allowed is a path",
-        "a.toml:23: bundle.cc: kind = nonesuch",
-        "a.toml:24: bundle.qdisc: limit = ",
+        "a.toml:23: bundle.cc.kind = nonesuch",
+        "a.toml:24: bundle.qdisc.limit = ",
         "a.toml:25: bundle.weight = 2: allowed is nothing without [uplink]",
     ] {
         assert!(told.contains(part), "{part:?} is missing in\n{told}");
@@ -291,7 +293,7 @@ fn values_of_a_specification_are_told_short_and_on_one_line() {
     let long = format!("\\u001b[2J\\n{}", "x".repeat(1000));
     let told = parse(&SENDBOX.replace("\"copa\"", &format!("\"{long}\"")));
     let told = told.unwrap_err().to_string();
-    assert!(told.contains("bundle.cc: kind = \\u{1b}[2J\\nxxx"), "{told}");
+    assert!(told.contains("bundle.cc.kind = \\u{1b}[2J\\nxxx"), "{told}");
     assert!(told.lines().count() == 1 && !told.contains(&"x".repeat(80)), "{told}");
 }
 
@@ -309,9 +311,13 @@ fn text_that_is_no_toml_is_told_line_by_line() {
 #[test]
 fn a_file_without_its_first_table_and_one_with_tables_for_values_are_refused() {
     let told = parse("").unwrap_err().to_string();
-    assert!(told.contains("box is missing") && told.contains("0 [[bundle]] tables"), "{told}");
+    assert!(told.contains("box is missing") && told.contains("bundle is missing"), "{told}");
     let told = parse("box = 1\nbundle = 2\n[boxx]\nrole = 3\n").unwrap_err().to_string();
-    for part in ["box = 1: allowed is a table: [box]", "a list of tables: [[bundle]]", "boxx"] {
+    for part in [
+        "box = 1: allowed is a table, or several [[box]]: [box]",
+        "a list of tables: [[bundle]]",
+        "boxx",
+    ] {
         assert!(told.contains(part), "{told}");
     }
 }
@@ -346,7 +352,7 @@ fn shares_are_read_with_groups_in_any_order() {
     assert_eq!(parse(SENDBOX).unwrap().uplink, None);
 }
 
-/// Each row: what is replaced, by what, and what the message must name.
+/// Each row: the replaced text, its replacement, and texts that the message must contain.
 #[test]
 fn shares_that_do_not_fit_are_refused_with_line_and_key() {
     let rows: &[(&str, &str, &[&str])] = &[
@@ -447,9 +453,9 @@ fn overhead_is_a_size_of_a_sendbox() {
     let parsed = |role, value| Config::parse(Path::new("box.toml"), &text(role, value));
     assert_eq!(parsed("sendbox", "\"60B\"").unwrap().overhead, Some(60));
     for (role, value, allowed) in [
-        ("sendbox", "\"60\"", "a size from 0B to 500B"),
-        ("sendbox", "\"501B\"", "a size from 0B to 500B"),
-        ("sendbox", "60", "a size from 0B to 500B"),
+        ("sendbox", "\"60\"", "a size such as \"500B\", 0B to 500B"),
+        ("sendbox", "\"501B\"", "0B to 500B"),
+        ("sendbox", "60", "0B to 500B"),
         ("receivebox", "\"60B\"", "nothing: a receivebox has no rates"),
     ] {
         let error = parsed(role, value).unwrap_err().to_string();

@@ -1,22 +1,22 @@
-//! What stands at the other end of a device that is no cable: another device of this kernel, or a virtual
-//! machine, which may leave checksums of what it sends unfinished.
+//! Checks of the other end of a device without a cable. The end may be another device of this kernel, or a
+//! virtual machine. It may leave checksums of its packets unfinished.
 
-use super::{Check, Place};
+use super::{Check, DeviceUse};
 use crate::offload::{self, Offload};
 
-/// Looks for a neighbour that hands packets over with unfinished checksums; `None` where there is none
-/// that could. `link` is what `ip -json link` says of the device.
+/// Looks for a neighbour that sends packets with unfinished checksums; `None` if there is no candidate.
+/// `link` is the output of `ip -json link` for the device.
 pub(super) fn checksums(
     name: &str,
     device: &str,
-    place: Place,
+    place: DeviceUse,
     link: &serde_json::Value,
 ) -> Option<Check> {
-    if place == Place::Wan {
+    if place == DeviceUse::Wan {
         return None;
     }
     let effect = match place {
-        Place::Watched => "what it sends itself would be counted, but match no boundary",
+        DeviceUse::Watched => "what it sends itself would be counted, but match no boundary",
         _ => {
             "a sendbox finishes those of TCP, UDP and SCTP, also in VXLAN, Geneve, GRE and IP tunnels, \
              which costs CPU; packets in other tunnels of that neighbour would be lost"
@@ -59,13 +59,13 @@ mod tests {
                 let link = ip_json(&["link", "show", "dev", device]).unwrap();
                 checksums("neighbour", device, place, &link)
             };
-            let check = look("left", Place::Lan).unwrap();
+            let check = look("left", DeviceUse::Lan).unwrap();
             assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
             assert_eq!(check.fix, "ethtool -K right tx off txvlan off");
-            assert!(look("left", Place::Watched).unwrap().found.contains("match no boundary"));
-            assert_eq!(look("left", Place::Wan), None);
+            assert!(look("left", DeviceUse::Watched).unwrap().found.contains("match no boundary"));
+            assert_eq!(look("left", DeviceUse::Wan), None);
             run(&check.fix);
-            assert_eq!(look("left", Place::Lan).unwrap().verdict, Verdict::Ok);
+            assert_eq!(look("left", DeviceUse::Lan).unwrap().verdict, Verdict::Ok);
 
             let elsewhere = std::thread::spawn(|| {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -74,14 +74,14 @@ mod tests {
             let elsewhere = elsewhere.join().unwrap();
             let path = format!("/proc/{}/fd/{}", std::process::id(), elsewhere.as_raw_fd());
             run(&format!("ip link set dev right netns {path}"));
-            let check = look("left", Place::Lan).unwrap();
+            let check = look("left", DeviceUse::Lan).unwrap();
             assert_eq!(check.verdict, Verdict::Warn, "{check:?}");
             assert!(check.fix.contains("in the network namespace of its other end"), "{check:?}");
 
             run("ip tuntap add dev tap0 mode tap");
-            assert!(look("tap0", Place::Lan).unwrap().fix.contains("virtual machine"));
+            assert!(look("tap0", DeviceUse::Lan).unwrap().fix.contains("virtual machine"));
             run("ip link add br0 type bridge");
-            assert_eq!(look("br0", Place::Lan), None);
+            assert_eq!(look("br0", DeviceUse::Lan), None);
         });
     }
 }

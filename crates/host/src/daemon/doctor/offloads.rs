@@ -1,12 +1,12 @@
-//! What a device does to packets on its own, and which of it a box cannot bear.
+//! Checks of the offloads with which a device changes packets, and which of these a box cannot bear.
 
-use super::{Check, Place, run};
+use super::{Check, DeviceUse, run};
 use crate::ethernet;
 use crate::lower;
 use crate::offload::{self, Offload};
 
-/// A receivebox needs few of them off, a sendbox all.
-pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
+/// A receivebox needs a few offloads off, a sendbox all.
+pub(super) fn examine(name: &str, device: &str, place: DeviceUse) -> Check {
     let active = match offload::active(device) {
         Ok(active) if active.is_empty() => return Check::ok(name, "off"),
         Ok(active) => active,
@@ -20,14 +20,15 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
     let found = format!("on:{}", list(&active));
     let is_watched = |one: &Offload| Offload::WATCHED.contains(one);
     match place {
-        Place::Lan | Place::Wan => Check::fail(name, found, fix(&active)),
-        Place::Watched | Place::Unknown if active.iter().any(is_watched) => {
+        DeviceUse::Lan | DeviceUse::Wan => Check::fail(name, found, fix(&active)),
+        DeviceUse::Watched | DeviceUse::Unknown if active.iter().any(is_watched) => {
             let watched: Vec<Offload> = active.into_iter().filter(is_watched).collect();
             Check::fail(name, format!("on:{}", list(&watched)), fix(&watched))
         }
-        Place::Unknown => Check::warn(name, found, format!("as a sendbox's: {}", fix(&active))),
-        // The kernel runs the program of a veth before GRO, and one at tc behind it; of others that is not known.
-        Place::Watched
+        DeviceUse::Unknown => Check::warn(name, found, format!("as a sendbox's: {}", fix(&active))),
+        // The kernel runs the program of a veth before GRO, and a program at tc behind GRO. Of other drivers
+        // that is not known.
+        DeviceUse::Watched
             if active.contains(&Offload::Gro)
                 && !ethernet::is_bare(device).unwrap_or_default()
                 && !offload::driver(device).is_ok_and(|driver| driver == "veth") =>
@@ -36,15 +37,15 @@ pub(super) fn examine(name: &str, device: &str, place: Place) -> Check {
                 "on: gro, which a driver that runs no XDP program (generic mode) does first";
             Check::warn(name, found, format!("{}, if the box asks", fix(&[Offload::Gro])))
         }
-        Place::Watched | Place::Bridged | Place::Routed => {
+        DeviceUse::Watched | DeviceUse::Bridged | DeviceUse::Routed => {
             Check::ok(name, format!("{found}, which is no matter here"))
         }
     }
 }
 
-/// What a device below does to packets on their way up; `None` where that is no matter.
-pub(super) fn below(name: &str, device: &str, place: Place) -> Option<Check> {
-    if place == Place::Wan {
+/// Offloads of a lower device that change packets on their way up; `None` if they do not matter.
+pub(super) fn below(name: &str, device: &str, place: DeviceUse) -> Option<Check> {
+    if place == DeviceUse::Wan {
         return None;
     }
     match lower::merging_below(device) {
@@ -60,7 +61,7 @@ pub(super) fn below(name: &str, device: &str, place: Place) -> Option<Check> {
     }
 }
 
-/// The command that switches offloads off. Nothing else of a box needs ethtool.
+/// The command that switches offloads off. A box needs ethtool for nothing else.
 fn switch_off(device: &str, active: &[Offload], has_ethtool: bool) -> String {
     let install = if has_ethtool { "" } else { "apt install ethtool && " };
     let list: String = active.iter().map(|offload| format!(" {offload} off")).collect();

@@ -1,4 +1,4 @@
-//! Options of `forebay init`, as the command line has them.
+//! Options of `forebay init`, as given on the command line.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::{ID_DEFAULT, Wanted};
 use crate::daemon::config::{self, Peer, Role, value};
 
-/// Options that were given. Texts are as typed.
+/// Options that were given, with texts as typed.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `--peer`
@@ -40,7 +40,7 @@ impl Wanted {
     ///
     /// # Errors
     ///
-    /// An option, its value and what is allowed.
+    /// An option with its value, and the allowed values.
     pub fn of(role: Role, asked: &Asked) -> Result<Self, String> {
         let wrong = |option: &str, text: &str, allowed: &str| {
             format!("{option} {text:?}: allowed is {allowed}")
@@ -111,7 +111,7 @@ impl Wanted {
     }
 }
 
-/// The name that a box and its bundle have where the options give none: by the other box.
+/// The default name of a box and its bundle, derived from the other box.
 fn name_of(role: Role, peer: &Peer) -> String {
     let towards = match role {
         Role::Sendbox => "to",

@@ -1,7 +1,8 @@
-//! A first configuration for this machine: what `forebay init` asks the kernel, chooses and writes.
+//! A first configuration for this machine: `forebay init` queries the kernel, chooses values and writes a
+//! file.
 //!
-//! [`Survey`] asks, [`Draft::of`] chooses and says why, and `text` makes a file of it. Whatever the
-//! kernel does not say is left as a commented choice, and listed as open.
+//! [`Survey`] queries the kernel, [`Draft::of`] chooses values with reasons, and `text` writes the file. A
+//! value that the kernel does not reveal stays as a commented choice and is listed as open.
 
 mod asked;
 mod place;
@@ -17,15 +18,15 @@ use serde::Serialize;
 
 pub use self::asked::Asked;
 use self::place::Place;
-pub use self::survey::{Link, Survey, Way};
+pub use self::survey::{Survey, SurveyedLink, Way};
 pub use self::write::{KeyState, WriteError};
 use super::config::{self, Peer, Role};
 use crate::kernel;
 
-/// The box that is wanted, as far as the caller says.
+/// The requested box, as far as the caller specifies it.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// What the box is to do.
+    /// Role of the box.
     pub role: Role,
     /// The other box.
     pub peer: Peer,
@@ -35,17 +36,17 @@ pub struct Wanted {
     pub from: Vec<IpNet>,
     /// The bundle's number at both boxes.
     pub id: u16,
-    /// Own address for messages; `None`: the one that the route to the peer has.
+    /// Own address for messages; `None`: the source address of the route to the peer.
     pub listen: Option<IpAddr>,
     /// Port towards the hosts.
     pub lan: Option<String>,
     /// Device towards the other site.
     pub wan: Option<String>,
-    /// What this machine itself sends is to be in the bundle.
+    /// The bundle also carries packets that this machine itself sends.
     pub own: bool,
     /// Name of the bundle.
     pub name: String,
-    /// The file that is written.
+    /// The file to write.
     pub file: PathBuf,
     /// The key file.
     pub key_file: PathBuf,
@@ -60,7 +61,7 @@ impl Wanted {
         }
     }
 
-    /// The networks at this site, as far as the caller says.
+    /// The networks at this site, as far as the caller names them.
     fn near(&self) -> &[IpNet] {
         match self.role {
             Role::Sendbox => &self.from,
@@ -69,30 +70,30 @@ impl Wanted {
     }
 }
 
-/// A value of the file, and why it is that.
+/// A value of the file, with the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chosen {
     /// The key, such as `box.wan`.
     pub key: &'static str,
-    /// The value as the file has it; `None`: open, and commented out.
+    /// The value in the file; `None`: open, and commented out.
     pub value: Option<String>,
-    /// What the kernel said, and what follows.
+    /// The kernel's answer, and the conclusion.
     pub why: String,
 }
 
-/// Something to do by hand before the box starts.
+/// A manual step before the box starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct ManualStep {
     /// The command.
     pub command: String,
-    /// What for.
+    /// Purpose of the command.
     pub why: String,
 }
 
-/// What the other site has to run.
+/// Commands for the other site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Other {
-    /// Brings the key there.
+    /// Copies the key there.
     pub copy: String,
     /// Writes the other box's file.
     pub init: String,
@@ -101,7 +102,7 @@ pub struct Other {
 /// A file for this machine, not written yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Draft {
-    /// What the box does.
+    /// Role of the box.
     pub role: Role,
     /// The file's name.
     pub file: PathBuf,
@@ -109,28 +110,28 @@ pub struct Draft {
     pub key_file: PathBuf,
     /// The file's text.
     pub text: String,
-    /// What the kernel said, in sentences.
+    /// The kernel's answers, in sentences.
     pub seen: Vec<String>,
     /// The choices.
     pub chosen: Vec<Chosen>,
-    /// What is open, and how to settle it: the file is not complete before.
+    /// Open values, and how to settle them: the file is incomplete until then.
     pub open: Vec<String>,
-    /// What to do before the start.
-    pub before: Vec<Step>,
-    /// What starts the box.
+    /// Manual steps before the start.
+    pub before: Vec<ManualStep>,
+    /// The command that starts the box.
     pub start: String,
-    /// What the other site has to run.
+    /// Commands for the other site.
     pub other: Other,
 }
 
-/// The least kernel whose datapath keeps packets of a sendbox in the kernel.
+/// The oldest kernel in which a datapath keeps packets of a sendbox in the kernel.
 const KERNEL_DATAPATH: (u32, u32) = (6, 12);
 
-/// How a network is named that only the operator knows.
+/// Placeholder for a network that only the operator knows.
 const NETWORKS: &str = "NETWORKS";
 
 impl Draft {
-    /// Chooses the values of the file by what was seen.
+    /// Chooses the values of the file from the survey.
     pub fn of(wanted: &Wanted, seen: &Survey) -> Self {
         let place = Place::of(wanted, seen);
         let listen = listen(wanted, seen);
@@ -153,7 +154,7 @@ impl Draft {
             role: wanted.role,
             file: wanted.file.clone(),
             key_file: wanted.key_file.clone(),
-            text: text::write(wanted, &seen.release, &chosen),
+            text: text::write(wanted, &seen.release, &chosen, &nat(seen, &place)),
             seen: sentences(wanted, seen),
             before: before(wanted, seen, &place, own),
             start: start(wanted),
@@ -163,17 +164,17 @@ impl Draft {
         }
     }
 
-    /// The configuration that the file is.
+    /// The parsed configuration of the file.
     ///
     /// # Errors
     ///
-    /// The file would be refused, as a value that the caller gave.
+    /// The file would be refused, for example because of a value from the caller.
     pub fn check(&self) -> Result<config::Config, config::ConfigError> {
         config::Config::parse(&self.file, &self.text)
     }
 }
 
-/// The own address for messages, and why it is that.
+/// The own address for messages, and the reason for it.
 fn listen(wanted: &Wanted, seen: &Survey) -> Result<(IpAddr, String), String> {
     if let Some(address) = wanted.listen {
         return Ok((address, "As --listen says.".into()));
@@ -190,7 +191,7 @@ fn listen(wanted: &Wanted, seen: &Survey) -> Result<(IpAddr, String), String> {
     way.source.map(|address| (address, why)).ok_or(problem)
 }
 
-/// What the kernel said, in sentences.
+/// The kernel's answers, in sentences.
 fn sentences(wanted: &Wanted, seen: &Survey) -> Vec<String> {
     let on = |is_on: bool| if is_on { "on" } else { "off" };
     let [v4, v6] = seen.forwards.map(on);
@@ -213,7 +214,7 @@ fn sentences(wanted: &Wanted, seen: &Survey) -> Vec<String> {
     for link in devices.into_iter().filter_map(|device| seen.link(device)) {
         let kind = if link.kind.is_empty() { "a device" } else { &link.kind };
         let header = if link.is_ethernet { "" } else { ", without Ethernet headers" };
-        let Link { name, mtu, .. } = link;
+        let SurveyedLink { name, mtu, .. } = link;
         sentences.push(format!("{name} is {kind} with an MTU of {mtu} bytes{header}"));
         let ports: Vec<&str> = seen.ports(name).map(|port| port.name.as_str()).collect();
         if !ports.is_empty() {
@@ -223,15 +224,28 @@ fn sentences(wanted: &Wanted, seen: &Survey) -> Vec<String> {
     sentences
 }
 
-/// What to do by hand before the box starts.
-fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) -> Vec<Step> {
+/// The comment on `nat`: the box sees packets after this machine has changed their sources, as the other box
+/// does.
+fn nat(seen: &Survey, place: &Place) -> String {
+    let between = "If NAT between the boxes changes the traffic, at both boxes: or \"destination\" or \"both\".";
+    match (place, &seen.source_nat) {
+        (Place::Route { .. }, Some(what)) => format!(
+            "{between} {what} of this machine does its work before the box: where it changes the bundle's sources, \
+             `from` has the address that they leave with, at both boxes."
+        ),
+        _ => between.into(),
+    }
+}
+
+/// Manual steps before the box starts.
+fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) -> Vec<ManualStep> {
     let mut steps = Vec::new();
     let is_new = kernel::version(&seen.release) >= KERNEL_DATAPATH;
     for link in place.devices().filter_map(|device| seen.link(device)) {
         let must_go: Vec<String> = place.unwanted(link, is_new);
         if !must_go.is_empty() {
             let list: String = must_go.iter().map(|it| format!(" {it} off")).collect();
-            steps.push(Step {
+            steps.push(ManualStep {
                 command: format!("ethtool -K {}{list}", link.name),
                 why: "a box needs packets as they are on the wire".into(),
             });
@@ -239,10 +253,18 @@ fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) ->
     }
     let shaper =
         place.wan().and_then(|wan| seen.link(wan)).filter(|_| wanted.role == Role::Sendbox);
-    if let Some(Link { name, foreign_qdisc: Some(kind), .. }) = shaper {
-        steps.push(Step {
+    if let Some(SurveyedLink { name, foreign_qdisc: Some(kind), .. }) = shaper {
+        steps.push(ManualStep {
             command: format!("tc qdisc del dev {name} root"),
             why: format!("{kind} was configured there, and a sendbox queues there itself"),
+        });
+    }
+    if let (Place::Route { wan, .. }, Some(what)) = (place, &seen.source_nat) {
+        steps.push(ManualStep {
+            command: format!("# {what} may change sources of what leaves through {wan}"),
+            why:
+                "if so of the bundle's, --from is the address that they leave with, here and there"
+                    .into(),
         });
     }
     let is_private = |address: &IpAddr| matches!(address, IpAddr::V4(it) if it.is_private());
@@ -252,14 +274,14 @@ fn before(wanted: &Wanted, seen: &Survey, place: &Place, own: Option<IpAddr>) ->
         && peer.is_ipv4()
         && !is_private(&peer)
     {
-        steps.push(Step {
+        steps.push(ManualStep {
             command: format!("# the other box reaches this one at a public address, not at {own}"),
             why: "give that address as --peer there; bundle.nat, if NAT changes the traffic, too"
                 .into(),
         });
     }
     let ports = Role::default_port;
-    steps.push(Step {
+    steps.push(ManualStep {
         command: format!(
             "# firewalls and security groups: UDP {} (sendbox), {} (receivebox)",
             ports(Role::Sendbox),
@@ -278,7 +300,7 @@ fn start(wanted: &Wanted) -> String {
     }
 }
 
-/// What the other site has to run. `networks` are this site's, as far as known.
+/// Commands for the other site. `networks` are the known networks of this site.
 fn other(wanted: &Wanted, own: Option<IpAddr>, networks: &[IpNet]) -> Other {
     let list = |networks: &[IpNet]| {
         let list: Vec<String> = networks.iter().map(ToString::to_string).collect();
@@ -308,22 +330,22 @@ fn other(wanted: &Wanted, own: Option<IpAddr>, networks: &[IpNet]) -> Other {
     }
 }
 
-/// The bundle's number where the caller gives none.
+/// The default number of the bundle.
 pub const ID_DEFAULT: u16 = 1;
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn shown(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,".contains(&byte);
     if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// A text as TOML has it.
+/// A text, quoted for TOML.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// Networks as TOML has them.
+/// Networks as a TOML list.
 fn list(networks: &[IpNet]) -> String {
     let list: Vec<String> = networks.iter().map(|network| quoted(&network.to_string())).collect();
     format!("[{}]", list.join(", "))

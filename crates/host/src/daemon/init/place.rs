@@ -1,14 +1,14 @@
-//! Where the box is placed: on a bridge, on a machine that routes, or at a device that it watches.
+//! Place of the box: on a bridge, on a machine that routes, or at a device that it watches.
 
 use ipnet::IpNet;
 
-use super::survey::{Link, Survey};
+use super::survey::{Survey, SurveyedLink};
 use super::{Chosen, KERNEL_DATAPATH, Wanted, list, quoted};
 use crate::daemon::config::Role;
 use crate::kernel;
 use crate::offload::Offload;
 
-/// Where the box is placed.
+/// Place of the box.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A sendbox between two ports of a bridge.
@@ -17,12 +17,12 @@ pub(super) enum Place {
     Route { wan: String, own: bool, why: String },
     /// A receivebox at this device.
     Watch { wan: String, why: String },
-    /// Not known, and why.
+    /// Unknown, with the reason.
     Open(String),
 }
 
 impl Place {
-    /// Finds where the box can be placed.
+    /// Finds a place for the box.
     pub(super) fn of(wanted: &Wanted, seen: &Survey) -> Self {
         let found = match wanted.role {
             Role::Sendbox => Self::of_sendbox(wanted, seen),
@@ -72,7 +72,7 @@ impl Place {
         }
     }
 
-    /// All its devices.
+    /// All devices of the place.
     pub(super) fn devices(&self) -> impl Iterator<Item = &str> {
         let lan = match self {
             Self::Bridge { lan, .. } => Some(lan.as_str()),
@@ -81,8 +81,8 @@ impl Place {
         lan.into_iter().chain(self.wan())
     }
 
-    /// Offloads of its device that are on and must not be.
-    pub(super) fn unwanted(&self, link: &Link, has_kernel_datapath: bool) -> Vec<String> {
+    /// Offloads of the device that are on and must be off.
+    pub(super) fn unwanted(&self, link: &SurveyedLink, has_kernel_datapath: bool) -> Vec<String> {
         let is_unwanted = |name: &String| match self {
             Self::Bridge { .. } => !has_kernel_datapath,
             Self::Watch { .. } => Offload::WATCHED.iter().any(|it| it.name() == name),
@@ -91,7 +91,7 @@ impl Place {
         link.offloads.iter().filter(|name| is_unwanted(name)).cloned().collect()
     }
 
-    /// The values of the file that follow.
+    /// The values of the file for this place.
     pub(super) fn chosen(&self, wanted: &Wanted, seen: &Survey) -> Vec<Chosen> {
         let device =
             |key, name: &str, why: &str| Chosen { key, value: Some(quoted(name)), why: why.into() };
@@ -138,7 +138,7 @@ fn of_own(own: bool, is_wanted: bool) -> &'static str {
     }
 }
 
-/// What keeps packets on this kernel.
+/// Whether packets stay in the kernel, given its release.
 fn kept(seen: &Survey) -> String {
     let release = &seen.release;
     if kernel::version(release) >= KERNEL_DATAPATH {
@@ -154,12 +154,13 @@ fn kept(seen: &Survey) -> String {
 /// The other port of a bridge with two.
 fn other_port(seen: &Survey, port: &str) -> Option<String> {
     let bridge = seen.link(port)?.bridge.as_deref()?;
-    let others: Vec<&Link> = seen.ports(bridge).filter(|it| it.name != port).collect();
+    let others: Vec<&SurveyedLink> = seen.ports(bridge).filter(|it| it.name != port).collect();
     let [other] = others[..] else { return None };
     Some(other.name.clone())
 }
 
-/// The one device that packets to the other site leave through, the port if it is a bridge's, and why.
+/// The only device through which packets to the other site leave, its port if it is a bridge, and the
+/// reason.
 fn device_towards(
     wanted: &Wanted,
     seen: &Survey,
@@ -220,14 +221,14 @@ fn watched(wanted: &Wanted, seen: &Survey) -> Result<Place, String> {
     }
 }
 
-/// The networks at this site, and how they are known.
+/// The networks at this site, and their source.
 pub(super) struct Near {
     pub networks: Vec<IpNet>,
     why: String,
     is_given: bool,
 }
 
-/// Finds them.
+/// Finds the networks at this site.
 pub(super) fn near(wanted: &Wanted, seen: &Survey, place: &Place) -> Near {
     if !wanted.near().is_empty() {
         let why = "As the options say.".into();
@@ -248,7 +249,7 @@ pub(super) fn near(wanted: &Wanted, seen: &Survey, place: &Place) -> Near {
         return Near { networks: vec![IpNet::from(own)], why, is_given: false };
     }
     let fits = |network: &&(String, IpNet)| matches!(network.1, IpNet::V6(_)) == is_v6;
-    // A network of all addresses says nothing of where another is.
+    // A network of all addresses does not show where another network is.
     let is_far = |network: &IpNet| {
         wanted.far().iter().any(|far| far.prefix_len() > 0 && far.contains(network))
     };
@@ -265,13 +266,14 @@ pub(super) fn near(wanted: &Wanted, seen: &Survey, place: &Place) -> Near {
     Near { networks, why: "The networks that are connected here.".into(), is_given: false }
 }
 
-/// Bridges of containers and virtual machines have networks that no other site knows.
-fn is_virtual(link: &Link) -> bool {
+/// Whether a device is a bridge of containers or virtual machines, whose networks no other site knows.
+fn is_virtual(link: &SurveyedLink) -> bool {
     ["docker", "virbr", "cni", "podman", "lxc"].iter().any(|it| link.name.starts_with(it))
 }
 
 impl Near {
-    /// The values of the file that follow. A sendbox takes all sources unless the caller names some.
+    /// The values of the file for these networks. A sendbox takes all sources unless the caller names
+    /// some.
     pub(super) fn chosen(&self, wanted: &Wanted) -> Option<Chosen> {
         let value = Some(&self.networks).filter(|networks| !networks.is_empty());
         let value = value.map(|networks| list(networks));

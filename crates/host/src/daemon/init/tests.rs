@@ -1,7 +1,7 @@
 use super::*;
 
-/// A machine with these devices, on which everything leaves through `device` from 10.1.1.2.
-fn seen(device: &str, links: &[Link]) -> Survey {
+/// A machine with these devices, where all packets leave through `device` from 10.1.1.2.
+fn seen(device: &str, links: &[SurveyedLink]) -> Survey {
     let way = Way {
         device: device.into(),
         source: Some("10.1.1.2".parse().unwrap()),
@@ -19,14 +19,14 @@ fn seen(device: &str, links: &[Link]) -> Survey {
     }
 }
 
-fn link(name: &str, kind: &str, bridge: Option<&str>) -> Link {
-    Link {
+fn link(name: &str, kind: &str, bridge: Option<&str>) -> SurveyedLink {
+    SurveyedLink {
         name: name.into(),
         kind: kind.into(),
         is_ethernet: !["wireguard", "tun"].contains(&kind),
         mtu: 1500,
         bridge: bridge.map(str::to_string),
-        ..Link::default()
+        ..SurveyedLink::default()
     }
 }
 
@@ -129,6 +129,20 @@ fn bridge_ports_differ_by_the_next_hop() {
 }
 
 #[test]
+fn masquerading_asks_for_the_public_address() {
+    let mut here = seen("eth0", &[link("eth0", "", None)]);
+    let has_step = |draft: &Draft| draft.before.iter().any(|it| it.why.contains("--from"));
+    let has_comment = |draft: &Draft| draft.text.contains("ip nat post of this machine");
+    let draft = sendbox(&here, |_| ());
+    assert!(!has_step(&draft) && !has_comment(&draft), "{draft:?}");
+    here.source_nat = Some("nftables' chain ip nat post".into());
+    let draft = sendbox(&here, |_| ());
+    assert!(has_step(&draft) && has_comment(&draft), "{draft:?}");
+    assert_eq!(draft.check().unwrap().bundles[0].nat, None, "both boxes see what it does");
+    assert!(!has_step(&receivebox(&here, |_| ())));
+}
+
+#[test]
 fn what_must_go_first_is_listed() {
     let mut port = link("eth0", "", None);
     port.foreign_qdisc = Some("cake".into());
@@ -175,7 +189,7 @@ fn without_network_all_is_open_and_commented() {
             draft.open
         );
         assert!(draft.text.contains("\n# listen = "), "{}", draft.text);
-        // What is open is all that is missing.
+        // Only the open values are missing.
         let told = draft.check().unwrap_err().to_string();
         assert!(told.contains("box.wan is missing") && told.contains("box.listen is missing"));
         assert!(!told.contains("key_file"), "{told}");

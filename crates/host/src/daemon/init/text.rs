@@ -1,4 +1,4 @@
-//! The file: values with a comment each, and choices that the operator may take.
+//! Text of the file: each value with a comment, and optional choices for the operator.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn is_required(role: Role, key: &str) -> bool {
 }
 
 /// The file's text.
-pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen]) -> String {
+pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen], nat: &str) -> String {
     let mut file = File::default();
     let (role, version) = (wanted.role, env!("CARGO_PKG_VERSION"));
     file.comment(&format!(
@@ -56,11 +56,7 @@ pub(super) fn write(wanted: &Wanted, release: &str, chosen: &[Chosen]) -> String
     file.text.push('\n');
     file.comment("The same key at both boxes, mode 0600.");
     file.set("key_file", &quoted(&key_file(&wanted.file, &wanted.key_file)));
-    file.offer(
-        "nat",
-        "\"source\"",
-        "If NAT between the boxes changes the traffic, at both boxes: or \"destination\" or \"both\".",
-    );
+    file.offer("nat", "\"source\"", nat);
     file.text.push('\n');
     file.comment("Metrics for Prometheus:");
     file.text += "# [metrics]\n# listen = \"127.0.0.1\"\n";
@@ -85,7 +81,7 @@ fn of_sendbox(file: &mut File, wanted: &Wanted, chosen: &[Chosen]) {
     file.offer("max_rate", "\"900Mbit/s\"", "The bundle is never faster.");
 }
 
-/// The other box as the file has it: without a port that is the default.
+/// The other box as it appears in the file: without a default port.
 pub(super) fn peer(wanted: &Wanted) -> String {
     let default = wanted.role.other().default_port();
     match wanted.peer.address() {
@@ -98,7 +94,7 @@ pub(super) fn peer(wanted: &Wanted) -> String {
     }
 }
 
-/// A key file in the same folder as the file is named alone.
+/// The name of the key file in the file: without a folder if both are in the same one.
 fn key_file(file: &Path, key: &Path) -> String {
     let is_beside = file.parent() == key.parent();
     let name = key.file_name().filter(|_| is_beside).map(Path::new);
@@ -115,7 +111,7 @@ impl File {
         self.text += &format!("{key} = {value}\n");
     }
 
-    /// A value that is chosen, or else commented out.
+    /// A chosen value, or a commented-out example.
     fn chosen(&mut self, chosen: &Chosen) {
         let key = chosen.key.split_once('.').map_or(chosen.key, |(_, key)| key);
         self.text.push('\n');
@@ -131,14 +127,14 @@ impl File {
         }
     }
 
-    /// A key that the operator may want.
+    /// An optional key for the operator.
     fn offer(&mut self, key: &str, value: &str, what: &str) {
         self.text.push('\n');
         self.comment(what);
         self.text += &format!("# {key} = {value}\n");
     }
 
-    /// A comment of as many lines as it takes.
+    /// A comment, wrapped into lines.
     fn comment(&mut self, text: &str) {
         let mut line = String::from("#");
         for word in text.split_whitespace() {
@@ -153,7 +149,7 @@ impl File {
     }
 }
 
-/// How the value of an open key looks.
+/// Example value of an open key.
 fn example(key: &str) -> &'static str {
     match key {
         "to" => "[\"10.2.0.0/16\"]",

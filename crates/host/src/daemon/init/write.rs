@@ -1,4 +1,4 @@
-//! Writes a draft and its key. Neither is ever written over a file that is there.
+//! Writes a draft and its key. Neither replaces an existing file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,17 +10,17 @@ use serde::Serialize;
 use super::Draft;
 use crate::daemon::keys::{self, KeyFileError};
 
-/// How the key came to be.
+/// Origin of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
-    /// The file was there, and holds a key.
+    /// The key file existed, and holds a key.
     Read,
     /// A new key was made.
     Made,
 }
 
-/// Why nothing was written.
+/// Reason why nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// There is a file of this name.
@@ -38,17 +38,17 @@ pub enum WriteError {
         .0.display()
     )]
     NoKey(PathBuf),
-    /// The system's answer.
+    /// The system refused an operation.
     #[error("{}: {error}{}", file.display(), advice(error))]
     Io {
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// What to do about the system's answer.
+/// Advice about an error of the system.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ": run this as root, or give --out FILE",
@@ -83,7 +83,7 @@ impl Draft {
         };
         let written = self.write_text();
         if written.is_err() && key == KeyState::Made {
-            // Only of use with the file.
+            // A new key is useless without the file.
             let _ = fs::remove_file(&self.key_file);
         }
         written.map(|()| key)

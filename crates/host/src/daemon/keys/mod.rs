@@ -1,7 +1,7 @@
-//! Key files: one pre-shared key a line in hexadecimal, readable by their owner alone.
+//! Key files: one pre-shared key per line in hexadecimal, readable only by their owner.
 //!
-//! What a file may contain, and how keys are rotated without a gap, is [`KeyRing`]'s to say; here
-//! is who may read it.
+//! [`KeyRing`] defines the contents of a file, and how keys are rotated without a gap. This module
+//! checks who may read it.
 
 pub mod reader;
 
@@ -11,30 +11,31 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use forebay_core::bundle::keys::{KeyError, KeyRing};
+use forebay_reader::PROBLEMS_MAX;
 
 use super::config::{self, Config, ConfigError};
 
-/// Longest key file: two keys and some comment.
+/// Longest key file: two keys and some comments.
 const MAX_FILE: u64 = 4096;
 
-/// Why a key file is refused. No message contains key material.
+/// Reason why a key file is refused. No message contains key material.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The system's answer.
+    /// The system refused an operation.
     #[error("{}: {error}{}", file.display(), advice(error))]
     Io {
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         error: io::Error,
     },
-    /// There is none.
+    /// The file does not exist.
     #[error("{}: No such file: `forebay keygen` makes one, for both boxes of the bundle", file.display())]
     Absent {
         /// The file.
         file: PathBuf,
     },
-    /// Others could read it.
+    /// Other users could read the file.
     #[error(
         "{}: mode {mode:04o}: allowed is 0600 or narrower; run `chmod 600 {}`",
         file.display(),
@@ -46,7 +47,7 @@ pub enum KeyFileError {
         /// Permission bits of the file.
         mode: u32,
     },
-    /// Someone else owns it.
+    /// Another user owns the file.
     #[error(
         "{}: owned by user {owner}: allowed is user {user} or root; run `chown {user} {}`",
         file.display(),
@@ -60,20 +61,20 @@ pub enum KeyFileError {
         /// The effective user of the daemon.
         user: u32,
     },
-    /// The process that reads them says so, or says nothing.
+    /// The process that reads key files reports an error, or does not answer.
     #[error("{0}")]
     Reader(String),
-    /// The file does not hold one or two keys.
+    /// The file does not contain one or two keys.
     #[error("{}: {error}; `forebay keygen` makes a new file, for both boxes of the bundle", file.display())]
     Content {
         /// The file.
         file: PathBuf,
-        /// The line, and what is wrong with it.
+        /// The line, and the error in it.
         error: KeyError,
     },
 }
 
-/// What to do about the system's answer, where that can be said.
+/// Advice about an error of the system, if there is any.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => ": run this as root, or as the owner of the file",
@@ -85,7 +86,7 @@ fn advice(error: &io::Error) -> &'static str {
 ///
 /// # Errors
 ///
-/// The files that cannot be taken, at most a hundred, by the lines that name them.
+/// The files that cannot be used, at most fifty, with the lines that name them.
 pub fn read_all(config: &Config) -> Result<Vec<String>, ConfigError> {
     let read_one = |bundle: &config::BundleConfig| {
         let path = &bundle.key_file;
@@ -104,12 +105,12 @@ pub fn read_all(config: &Config) -> Result<Vec<String>, ConfigError> {
     let problem = |(place, error): (usize, KeyFileError)| {
         config.problem(Some(place), "bundle.key_file", format!(": {error}"))
     };
-    let problems = errors.into_iter().take(config::PROBLEMS_MAX).map(problem).collect();
-    Err(ConfigError { file: config.file.clone(), problems })
+    let problems = errors.into_iter().take(PROBLEMS_MAX).map(problem).collect();
+    Err(ConfigError { file: config.file.display().to_string(), problems })
 }
 
-/// Reads the key file at `path`. Its mode is checked on the open file, so that it cannot be
-/// exchanged in between.
+/// Reads the key file at `path`. The mode is checked on the open file, so that the file cannot be
+/// replaced in between.
 pub fn load(path: &Path) -> Result<KeyRing, KeyFileError> {
     parse(path, &read(path)?)
 }
@@ -118,7 +119,7 @@ fn parse(path: &Path, text: &str) -> Result<KeyRing, KeyFileError> {
     KeyRing::parse(text).map_err(|error| KeyFileError::Content { file: path.to_owned(), error })
 }
 
-/// The text of the key file at `path`, if nobody else can read it.
+/// The text of the key file at `path`, if no other user can read it.
 fn read(path: &Path) -> Result<String, KeyFileError> {
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => KeyFileError::Absent { file: path.to_owned() },

@@ -1,10 +1,10 @@
-//! Who reads the configuration file again, and the key files that it names: the box itself, or, once it is
-//! another user's, a process that keeps the one capability for that.
+//! Reads the configuration file again, with its key files. The box itself reads them, or, once it runs as
+//! another user, a process that keeps the one capability for that.
 //!
-//! The process is told the configuration file when it is started, as root. It answers each request on its stdin, a
-//! socket, with the texts of the file (or of its candidate) and of the key files as one line, and ends with
-//! the box. A request has a number, which comes back: an answer that came too late is not taken for the next.
-//! What it answers of a key file is a key file's: nothing else that root alone may read gets out.
+//! The process gets the name of the configuration file when it is started, as root. Its stdin is a socket. It
+//! answers each request with one line: the texts of the file (or of its candidate) and of the key files. It
+//! ends with the box. A request has a number that its answer repeats, so that a late answer is not taken for
+//! the next. For a key file it returns only valid key files: no other file that only root may read gets out.
 
 use std::cell::Cell;
 use std::fs::Metadata;
@@ -23,44 +23,45 @@ use serde::{Deserialize, Serialize};
 use super::{KeyFileError, MAX_FILE, parse, read_all};
 use crate::daemon::DaemonError;
 use crate::daemon::config::{self, Config, MAX_BUNDLES};
-use crate::live;
+use crate::foreign_python;
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::block_signals;
 
-/// How long the process may take to read the files.
+/// Longest time of the process for reading the files.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the process may take at the start of a box, when it has to be loaded itself: on a machine that boots, long.
+/// Longest time of the process at the start of a box, when it must be loaded first: long on a machine that
+/// boots.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// Longest answer: each byte of a file may be escaped (JSON) into six.
+/// Longest answer in bytes: JSON may escape each byte of a file into six.
 const MAX_ANSWER: u64 = 6 * config::MAX_FILE + MAX_BUNDLES as u64 * (6 * MAX_FILE + 64);
 
 /// Bytes of a request: its source and its number.
 const REQUEST: usize = 9;
 
-/// Which file is read.
+/// Selects the file to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Source {
-    /// The box's own.
+    /// The box's own file.
     Own = b'\n',
-    /// What stands beside it ([`candidate_of`]), as though it stood in its place.
+    /// The file next to it ([`candidate_of`]), read as if it were in its place.
     Candidate = b'c',
 }
 
-/// Where the candidate of a configuration file stands.
+/// Path of the candidate of a configuration file.
 pub fn candidate_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".candidate");
     name.into()
 }
 
-/// A configuration with what it names.
+/// A configuration with its keys.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The text of the file.
     pub text: String,
-    /// What it says.
+    /// The parsed configuration.
     pub config: Config,
     /// The keys of its bundles, in their order.
     pub keys: Vec<KeyRing>,
@@ -73,16 +74,16 @@ struct Texts {
     keys: Vec<String>,
 }
 
-/// What the process answers: the number of the request, and the texts or why there are none.
+/// Answer of the process: the number of the request, and the texts or the error.
 type Numbered = (u64, Result<Texts, String>);
 
-/// Where a box gets its configuration and its keys from.
+/// Source of a box's configuration and keys.
 #[derive(Debug)]
 pub struct KeyReader {
     file: PathBuf,
-    /// The name of the box, of those of the file.
+    /// The name of the box in the file.
     name: String,
-    /// What steers all bundles, whatever the file says.
+    /// Controller of all bundles, whatever the file says.
     cc: Option<Spec>,
     process: Option<UnixStream>,
     /// Number of the last request.
@@ -90,7 +91,8 @@ pub struct KeyReader {
 }
 
 impl KeyReader {
-    /// Who is to read the configuration and its keys: another process where the box will be another user.
+    /// Chooses the reader of the configuration and its keys: another process if the box will switch to
+    /// another user.
     pub fn start(config: &Config, confinement: &Confinement) -> io::Result<Self> {
         let (file, name) = (config.file.clone(), config.name.clone());
         let Some(account) = &confinement.account else { return Ok(Self::with(file, name, None)) };
@@ -98,7 +100,7 @@ impl KeyReader {
         own.set_read_timeout(Some(START_PATIENCE))?;
         own.set_write_timeout(Some(PATIENCE))?;
         let (uid, gid) = (account.uid.to_string(), account.gid.to_string());
-        // Not waited for: it ends with its stdin, and then so does this process.
+        // No wait is needed: it ends with its stdin, and then this process ends, too.
         Command::new("/proc/self/exe")
             .args(["read-keys", "--uid", &uid, "--gid", &gid, "--box", &name, "--"])
             .arg(&file)
@@ -112,9 +114,9 @@ impl KeyReader {
         Self { file, name, cc: None, process, asked: Cell::new(0) }
     }
 
-    /// A file in Python that is given steers all bundles of whatever is read from now on.
+    /// If `python` names a file, it controls all bundles in every configuration that is read from now on.
     pub fn steer_by(&mut self, python: Option<&Path>) {
-        self.cc = python.map(|file| live::named::of(file, None));
+        self.cc = python.map(|file| foreign_python::named::of(file, None));
     }
 
     /// Reads the configuration and all its keys.
@@ -126,7 +128,7 @@ impl KeyReader {
                 self.asked.set(number);
                 let failed = |error| format!("the reader of the key files: {error}");
                 let answer = ask(process, source, number).map_err(failed);
-                // From now on packets may wait for it.
+                // From now on packets may wait for this call.
                 process.set_read_timeout(Some(PATIENCE)).map_err(DaemonError::SetUp)?;
                 answer.flatten().map_err(KeyFileError::Reader)?
             }
@@ -158,7 +160,7 @@ fn ask(mut process: &UnixStream, source: Source, number: u64) -> io::Result<Resu
         if answer.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
         }
-        // Others, and the rest of one of which a part was read, are of requests that nobody waits for.
+        // Other answers, or the rest of a partly read one, belong to requests that were given up.
         if let Ok((of, texts)) = serde_json::from_slice::<Numbered>(&answer)
             && of == number
         {
@@ -167,26 +169,26 @@ fn ask(mut process: &UnixStream, source: Source, number: u64) -> io::Result<Resu
     }
 }
 
-/// Is that process, for the box `name` of this configuration file, as this user, until stdin ends.
+/// Runs as that process, for the box `name` of this configuration file, as this user, until stdin ends.
 pub fn serve(file: &Path, name: &str, uid: u32, gid: u32) -> io::Result<()> {
-    // Signals of the terminal are for the box, which ends this process in its time.
+    // Signals of the terminal are meant for the box, which ends this process when it is ready.
     let _signals = block_signals()?;
-    // Without the buffer of the standard library's.
+    // Without the buffer of the standard library.
     let stream = UnixStream::from(nix::unistd::dup(io::stdin())?);
     Confinement::to(Account::of(uid, gid)).confine(Task::Keys)?;
     serve_on(&stream, file, name)
 }
 
 fn serve_on(stream: &UnixStream, file: &Path, name: &str) -> io::Result<()> {
-    // What root has started the box with is root's word, whoever owns it. Later the box asks, and whoever may
-    // write the file has a say in what is read for it.
+    // At the start, root has chosen the file, which may have any owner. Later the box requests it, and a user
+    // who may write the file has a say in which key files are read.
     let mut check: fn(&Metadata) -> Result<(), String> = |_| Ok(());
     let mut flags = 0;
     while let Some((source, number)) = next_request(stream)? {
         let texts = read_texts(file, name, source, flags, check);
         let texts = texts.map_err(|error| error.to_string());
         answer(stream, &(number, texts))?;
-        // Nothing may keep the one waiting who reads for the box.
+        // From now on no read may block: a box waits for it.
         (flags, check) = (libc::O_NONBLOCK, require_of_root);
     }
     Ok(())
@@ -211,12 +213,12 @@ fn answer(mut stream: &UnixStream, answer: &Numbered) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Refuses what is no file, such as a pipe, which may have no end.
+/// Refuses anything but a regular file: a pipe, for example, may have no end.
 fn require_file(file: &Metadata) -> Result<(), String> {
     if file.is_file() { Ok(()) } else { Err("allowed is a regular file".into()) }
 }
 
-/// Refuses a file that others than root may write.
+/// Refuses a file that users other than root may write.
 fn require_of_root(file: &Metadata) -> Result<(), String> {
     require_file(file)?;
     let (owner, mode) = (file.uid(), file.mode() & 0o7777);
@@ -239,7 +241,7 @@ fn read_texts(
 ) -> Result<Texts, DaemonError> {
     let text = match source {
         Source::Own => Config::read_checked(file, flags, check)?,
-        // `forebay apply` writes it, and no link.
+        // `forebay apply` writes a regular file, never a link.
         Source::Candidate => {
             Config::read_checked(&candidate_of(file), libc::O_NOFOLLOW | libc::O_NONBLOCK, |it| {
                 require_file(it).and_then(|()| check(it))
@@ -297,9 +299,10 @@ mod tests {
         let reader = KeyReader::with(file.clone(), NAME.into(), Some(own));
         let first = told(&reader, Source::Own).unwrap();
         assert_eq!(Ok(first.clone()), told(&direct, Source::Own));
-        // Later reads are of files of root's.
+        // Later reads require files of root.
         if nix::unistd::geteuid().is_root() {
-            // A key that is replaced is seen, a file with fewer bundles, and what is wrong is said of its file.
+            // The reader sees a replaced key and a file with fewer bundles, and it reports errors with their
+            // file.
             fs::remove_file(folder.path().join("a")).unwrap();
             generate(&folder.path().join("a")).unwrap();
             let again = told(&reader, Source::Own);
@@ -316,7 +319,7 @@ mod tests {
             let error = told(&reader, Source::Own).unwrap_err();
             assert_eq!(Err(&error), told(&direct, Source::Own).as_ref());
             assert!(error.contains("b: line 1"), "{error}");
-            // Whoever may write the file could have any key file read.
+            // A user who may write the file could have any key file read.
             fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
             let error = told(&reader, Source::Own).unwrap_err();
             assert!(error.contains("mode 0664: once a box has become another user"), "{error}");
@@ -340,11 +343,11 @@ mod tests {
         let reader = KeyReader::with(file.clone(), NAME.into(), Some(own));
         assert!(told(&reader, Source::Own).is_err(), "nobody answers");
         let server = std::thread::spawn(move || serve_on(&other, &file, NAME));
-        // The answer to the first is there before the second is asked for.
+        // The answer to the first request arrives before the second request is sent.
         waiting.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut fds = [PollFd::new(waiting.as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut fds, PollTimeout::from(10_000u16)), Ok(1));
-        // Later reads are of files of root's.
+        // Later reads require files of root.
         let second = told(&reader, Source::Candidate);
         if nix::unistd::geteuid().is_root() {
             assert_eq!(second.unwrap().0.bundles.len(), 1);

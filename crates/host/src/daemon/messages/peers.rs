@@ -1,9 +1,9 @@
-//! Where the other boxes of bundles are, and which of their addresses messages go to.
+//! Addresses of the other boxes of bundles, and the choice of the address for messages.
 //!
-//! A box with a name may have several addresses. Until it is heard messages go to one address more every
-//! [`ATTEMPT_DELAY`], IP versions alternating, as RFC 8305 (sections 4 and 5) has connections begun. All messages go
-//! then to where it is heard ([`Paths`]), until it is not heard any more. A peer with a name, or one
-//! whose address NAT changes, may be at any address that it answers from.
+//! A box with a name may have several addresses. Until the box is heard, messages go to one more address
+//! every [`ATTEMPT_DELAY`], with alternating IP versions, as RFC 8305 (sections 4 and 5) does for
+//! connections. Then all messages go to the address where it is heard ([`Paths`]), until it falls silent. A
+//! peer with a name, or a peer whose address NAT changes, may be at any address that it answers from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -21,36 +21,39 @@ use crate::daemon::status::MovedStatus;
 use crate::daemon::unguessable;
 use crate::log::Allowance;
 
-/// From one address of a peer to the next (RFC 8305 section 5: Connection Attempt Delay).
+/// Time from one address of a peer to the next (RFC 8305 section 5: Connection Attempt Delay).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// Names of peers that are not heard are looked up again after this time.
+/// Time after which the names of silent peers are looked up again.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
-/// Least time between two messages of a box from addresses that no peer is known to be at: each may cost a check of its
-/// tag, some 2 us, so that a flood of them takes 0.2 % of a core. A peer that has moved says a message every 100 ms.
+/// Least time between two messages that a box accepts from addresses of no known peer. Each may cost a check
+/// of its tag, some 2 us, so that a flood takes 0.2 % of a core. A peer that has moved sends a message every
+/// 100 ms.
 const FROM_ELSEWHERE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is to be done with a datagram that may be a message of a peer.
+/// Treatment of a datagram that may be a message of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The session takes it.
     Take,
-    /// The peer may not be where it came from: only whether it is authentic is of interest.
+    /// The peer may not be at this source: the session only checks whether the message is authentic.
     Verify,
 }
 
-/// The other boxes, by the places of their bundles.
+/// The other boxes, by the indices of their bundles.
 pub struct Peers {
     peers: Vec<Remote>,
     places: BTreeMap<BundleId, usize>,
-    /// Which IP versions this box has an address of: 4, 6.
+    /// Whether this box has an address of IP version 4, and of 6.
     has_version: [bool; 2],
-    /// What was found of names so far.
+    /// Look-up results so far.
     names: Names,
     next_look_up: Timestamp,
     /// Names of peers that have fallen silent since the last look-up.
     lost: BTreeSet<String>,
-    /// When a message from elsewhere is let through again.
+    /// Time at which the next message from elsewhere is let through.
     next_from_elsewhere: Timestamp,
+    /// A peer was heard at another address than before.
+    has_moved: bool,
 }
 
 /// The other box of one bundle.
@@ -58,18 +61,18 @@ struct Remote {
     bundle: BundleId,
     name: String,
     peer: Peer,
-    /// Where it may be, in the order in which these are tried.
+    /// Possible addresses of the peer, in the order in which they are tried.
     candidates: Vec<SocketAddr>,
     paths: Paths,
-    /// The peer is at an address where it was heard lately.
+    /// The peer was recently heard at its current address.
     is_found: bool,
-    /// Since when the candidates are tried.
+    /// Start of trying the candidates.
     tried_since: Timestamp,
     allowance: Allowance,
 }
 
 impl Peers {
-    /// No peers yet, of a box with these addresses.
+    /// An empty set of peers, for a box with these addresses.
     pub fn new(listen: &[SocketAddr]) -> Self {
         let has_version =
             [listen.iter().any(SocketAddr::is_ipv4), listen.iter().any(SocketAddr::is_ipv6)];
@@ -81,10 +84,12 @@ impl Peers {
             next_look_up: Timestamp::ZERO,
             lost: BTreeSet::new(),
             next_from_elsewhere: Timestamp::ZERO,
+            has_moved: false,
         }
     }
 
-    /// The peers are those of these bundles from now on; one that was there before is where it was heard.
+    /// Sets the peers of these bundles from now on. A peer that is kept stays at the address where it was
+    /// heard.
     pub fn set_bundles(&mut self, now: Timestamp, bundles: &[BundleConfig]) {
         let mut before = std::mem::take(&mut self.peers);
         for bundle in bundles {
@@ -112,7 +117,7 @@ impl Peers {
         self.set_candidates(now);
     }
 
-    /// This was found of names.
+    /// Sets the look-up results.
     pub fn set_names(&mut self, now: Timestamp, names: &Names) {
         if self.names != *names {
             self.names.clone_from(names);
@@ -140,8 +145,8 @@ impl Peers {
         }
     }
 
-    /// Names of peers that are to be looked up now: of each that has fallen silent at once, and of all that are not heard
-    /// once in a while.
+    /// Names of peers to look up now: each peer that has fallen silent at once, and all silent peers once in
+    /// a while.
     pub fn take_unknown(&mut self, now: Timestamp) -> BTreeSet<String> {
         let mut unknown = std::mem::take(&mut self.lost);
         if now >= self.next_look_up {
@@ -152,7 +157,7 @@ impl Peers {
         unknown
     }
 
-    /// Where messages to the peer of this place go now.
+    /// Addresses for messages to the peer of this bundle now.
     pub fn targets(&mut self, now: Timestamp, place: usize) -> Vec<SocketAddr> {
         let remote = &mut self.peers[place];
         if let Some(current) = remote.paths.current(now) {
@@ -167,13 +172,13 @@ impl Peers {
         remote.candidates.iter().take(count).copied().collect()
     }
 
-    /// The next address that is to be sent a challenge now, and its nonce.
+    /// The next address that must get a challenge now, and its nonce.
     pub fn challenge_due(&mut self, now: Timestamp, place: usize) -> Option<(SocketAddr, u64)> {
         self.peers[place].paths.challenge_due(now)
     }
 
-    /// The place of the bundle that a datagram is about, and what is to be done with it; `Err`: why it cannot be a
-    /// message of a peer.
+    /// The index of the bundle of a datagram, and its treatment; `Err`: the reason why it cannot be a message
+    /// of a peer.
     pub fn admit(
         &mut self,
         now: Timestamp,
@@ -190,12 +195,12 @@ impl Peers {
             }
             self.next_from_elsewhere = now + FROM_ELSEWHERE_INTERVAL;
         }
-        // A fixed peer that is known from elsewhere is none the less not there.
+        // A fixed peer that is known from elsewhere is still not there.
         let is_taken = remote.paths.may_move() || remote.candidates.contains(&source);
         Ok((place, if is_taken { Admission::Take } else { Admission::Verify }))
     }
 
-    /// An authentic message of the peer of this place has come from there.
+    /// Records an authentic message of this peer from this source.
     pub fn heard(
         &mut self,
         now: Timestamp,
@@ -212,12 +217,24 @@ impl Peers {
         };
         let is_configured = remote.candidates.contains(&source);
         let arrival = Arrival { source, bytes, is_new, is_configured, answers };
+        let before = remote.paths.last();
         remote.paths.heard(now, arrival, &mut unguessable);
+        self.has_moved |= remote.paths.last() != before;
         remote.is_found |= remote.paths.current(now).is_some();
         remote.say(now);
     }
 
-    /// Where the peer of this place is, for people.
+    /// The address where this peer was last heard, among the addresses that messages may go to.
+    pub fn heard_from(&self, place: usize) -> Option<SocketAddr> {
+        self.peers[place].paths.last()
+    }
+
+    /// Whether a peer was heard at another address than before since the last call.
+    pub const fn take_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.has_moved, false)
+    }
+
+    /// Location of this peer, for people.
     pub fn describe(&self, place: usize) -> String {
         let remote = &self.peers[place];
         let list = || {
@@ -237,7 +254,7 @@ impl Peers {
         }
     }
 
-    /// How the peer of this place has moved last, if it has.
+    /// The last move of this peer, if it has moved.
     pub fn moved(&self, now: Timestamp, place: usize) -> Option<MovedStatus> {
         let paths = &self.peers[place].paths;
         let (from, at) = paths.moved()?;
@@ -245,7 +262,7 @@ impl Peers {
         Some(MovedStatus { from: from?.to_string(), to: paths.last()?.to_string(), ago_ns })
     }
 
-    /// An address that authentic messages of the peer of this place come from, and that is not used.
+    /// An unused address from which authentic messages of this peer come.
     pub fn elsewhere(&self, now: Timestamp, place: usize) -> Option<SocketAddr> {
         self.peers[place].paths.elsewhere(now)
     }
@@ -259,11 +276,11 @@ impl Peers {
     }
 }
 
-/// Why a datagram from another address than a peer's is not taken.
+/// Reason for rejecting a datagram from an address that is not a peer's.
 pub const NOT_THE_PEER: &str = "not_the_peer";
 
 impl Remote {
-    /// Says where the peer is or seems to be, as far as there is allowance.
+    /// Logs where the peer is or seems to be, as far as the allowance permits.
     fn say(&mut self, now: Timestamp) {
         let Some(event) = self.paths.take_event().filter(|_| self.allowance.takes(now)) else {
             return;
@@ -295,7 +312,7 @@ impl Remote {
     }
 }
 
-/// Addresses in their order, but that IP versions alternate (RFC 8305 section 4).
+/// The addresses in their order, except that IP versions alternate (RFC 8305 section 4).
 fn alternating(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let Some(first) = addresses.first() else { return Vec::new() };
     let (one, other): (Vec<IpAddr>, Vec<IpAddr>) =
@@ -387,7 +404,7 @@ mod tests {
         peers.heard(now, 0, source, 48, taken);
     }
 
-    /// A peer at this address that has answered the challenge sent there.
+    /// A peer at this address, which has answered the challenge sent there.
     fn at(peers: &mut Peers, now: Timestamp, source: SocketAddr) {
         heard(peers, now, source, true);
         let (to, nonce) = peers.challenge_due(now, 0).unwrap();
@@ -407,13 +424,13 @@ mod tests {
             let mut peers = peers(&bundles("192.0.2.1:5", nat));
             let home = "192.0.2.1:5".parse().unwrap();
             assert_eq!(peers.admit(now, home, &datagram), Ok((0, Admission::Take)));
-            // Other ports and other addresses are alike.
+            // Other ports and other addresses are treated alike.
             for source in ["192.0.2.1:6", "198.51.100.7:5"] {
                 now += FROM_ELSEWHERE_INTERVAL;
                 let source = source.parse().unwrap();
                 assert_eq!(peers.admit(now, source, &datagram), Ok((0, admission)));
                 assert_eq!(peers.admit(now, source, &datagram), Err(NOT_THE_PEER));
-                // Once it was authentic it does not wait for what a flood leaves.
+                // After an authentic message the source does not compete with a flood.
                 peers.heard(now, 0, source, datagram.len(), Taken::Authentic);
                 assert_eq!(peers.admit(now, source, &datagram), Ok((0, admission)));
             }
@@ -428,11 +445,14 @@ mod tests {
         heard(&mut peers, now, home, true);
         heard(&mut peers, now, elsewhere, true);
         assert_eq!(peers.targets(now, 0), [home]);
+        assert_eq!((peers.take_moved(), peers.heard_from(0)), (true, Some(home)));
         let mut later = now + Duration::from_secs(1);
         heard(&mut peers, later, elsewhere, true);
         assert_eq!(peers.elsewhere(later, 0), Some(elsewhere));
+        assert!(!peers.take_moved(), "it has not answered from there");
         at(&mut peers, later, elsewhere);
         assert_eq!((peers.targets(later, 0), peers.elsewhere(later, 0)), (vec![elsewhere], None));
+        assert_eq!((peers.take_moved(), peers.heard_from(0)), (true, Some(elsewhere)));
         assert_eq!(peers.describe(0), "192.0.2.1:5 (heard from 198.51.100.7:4000)");
         later += Duration::from_secs(2);
         let moved = MovedStatus {

@@ -1,22 +1,22 @@
-//! Every metric of a box: its name, what it means, and which field of the status it is.
+//! Every metric of a box: its name, its meaning, and its source in the status.
 //!
-//! Names follow Prometheus' conventions (prometheus.io/docs/practices/naming): one prefix, base units (seconds, bytes),
-//! the unit last, and `_total` at the end of counters. Labels are few: names of bundles and devices of the box's own
-//! file, and words of which the program has a fixed few.
+//! Names follow the conventions of Prometheus (prometheus.io/docs/practices/naming): one prefix, base units
+//! (seconds, bytes), the unit last, and `_total` at the end of counters. Labels are few: names of bundles and
+//! devices from the box's own file, and a few fixed words of the program.
 
 use super::super::status::{BundleStatus, ShapingStatus, Status, WatchingStatus};
 
-/// What a metric's values do.
+/// Behaviour of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Values that only grow, from 0 at the start of the box.
     Counter,
     /// Values that go up and down.
     Gauge,
 }
 
-impl Kind {
-    /// The name in the texts that are scraped.
+impl MetricKind {
+    /// The name in the exposition formats.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -32,7 +32,7 @@ pub(super) struct Sample {
     pub value: f64,
 }
 
-/// Where values come from. What is `None` is not known, and has no sample.
+/// Source of values. An unknown value is `None` and has no sample.
 #[derive(Clone, Copy)]
 enum Source {
     /// One value of a box.
@@ -51,9 +51,9 @@ enum Source {
 pub struct Family {
     /// The name under which it is scraped.
     pub name: &'static str,
-    /// What its values do.
-    pub kind: Kind,
-    /// What its values mean, as a sentence with a full stop.
+    /// Behaviour of its values.
+    pub kind: MetricKind,
+    /// Meaning of its values, as a sentence with a full stop.
     pub help: &'static str,
     source: Source,
 }
@@ -68,7 +68,7 @@ impl Family {
         }
     }
 
-    /// Which boxes have it.
+    /// Roles of the boxes that have it.
     pub const fn boxes(&self) -> &'static str {
         match self.source {
             Source::Shaping(_) => "sendbox",
@@ -102,7 +102,7 @@ impl Family {
 }
 
 const fn family(name: &'static str, help: &'static str, source: Source) -> Family {
-    let kind = if ends_in_total(name) { Kind::Counter } else { Kind::Gauge };
+    let kind = if ends_in_total(name) { MetricKind::Counter } else { MetricKind::Gauge };
     Family { name, kind, help, source }
 }
 
@@ -175,7 +175,7 @@ pub const FAMILIES: &[Family] = &[
         "forebay_conditions_failed",
         "Conditions of the devices that do not hold: until all hold, a sendbox leaves packets to the kernel and a \
          receivebox reports nothing.",
-        Source::Box(|it| Some(it.void.len() as f64)),
+        Source::Box(|it| Some(it.failed_conditions.len() as f64)),
     ),
     family(
         "forebay_device_events_total",

@@ -1,8 +1,8 @@
-//! The status of a box as metrics for Prometheus and whatever reads its text formats.
+//! The status of a box as metrics for Prometheus and other readers of its text formats.
 //!
-//! `[metrics] listen` switches them on. A thread of its own serves them (`server`) and asks for the status as
-//! `forebay status` does, by the control socket and once a second at most: the packet thread neither waits for a client
-//! nor knows of one.
+//! `[metrics] listen` switches them on. A thread of its own serves them (`server`). It queries the status by
+//! the control socket, like `forebay status`, at most once a second. The packet thread neither waits for a
+//! client nor knows of one.
 
 mod families;
 mod server;
@@ -15,21 +15,21 @@ use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-pub use self::families::{FAMILIES, Family, Kind};
+pub use self::families::{FAMILIES, Family, MetricKind};
 pub(super) use self::server::Server;
 use super::status::Status;
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
-    /// OpenMetrics 1.0.0, which Prometheus asks for.
+    /// OpenMetrics 1.0.0, which Prometheus requests.
     OpenMetrics,
-    /// Prometheus' own, version 0.0.4, for whoever does not ask.
+    /// The format of Prometheus, version 0.0.4, for clients that do not request OpenMetrics.
     Prometheus,
 }
 
 impl Format {
-    /// What a client that sends this header `Accept` gets. Prometheus names OpenMetrics where it takes it.
+    /// The format for a client with this `Accept` header. Prometheus names OpenMetrics if it supports it.
     fn accepted(accept: &str) -> Self {
         let names = accept.split(',').map(|range| range.split(';').next().unwrap_or("").trim());
         let mut names = names.map(str::to_ascii_lowercase);
@@ -64,15 +64,15 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for family in FAMILIES {
             let samples = family.samples(&self.0);
-            // A family without samples would be a name that nothing is known of.
+            // A family without samples would be a name without data.
             if samples.is_empty() {
                 continue;
             }
             let kind = match family.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
             };
-            // The encoder puts the end of a counter's name there itself.
+            // The encoder itself appends the suffix of a counter's name.
             let stem = family.name.strip_suffix("_total").unwrap_or(family.name);
             let mut metric = encoder.encode_descriptor(stem, family.help, None, kind)?;
             for sample in &samples {
@@ -90,10 +90,10 @@ impl Collector for Snapshot {
     }
 }
 
-fn put(metric: &mut MetricEncoder<'_>, kind: Kind, value: f64) -> fmt::Result {
+fn put(metric: &mut MetricEncoder<'_>, kind: MetricKind, value: f64) -> fmt::Result {
     match kind {
-        Kind::Counter => metric.encode_counter::<NoLabelSet, f64, f64>(&value, None),
-        Kind::Gauge => metric.encode_gauge(&value),
+        MetricKind::Counter => metric.encode_counter::<NoLabelSet, f64, f64>(&value, None),
+        MetricKind::Gauge => metric.encode_gauge(&value),
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
                 |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
             let is_plain = name.bytes().all(is_letter);
             assert!(is_plain && name.starts_with("forebay_"), "{name}");
-            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+            assert_eq!(name.ends_with("_total"), *kind == MetricKind::Counter, "{name}");
             let units = ["_ms", "_us", "_ns", "_bps", "_bits", "_percent", "_milliseconds"];
             assert!(!units.iter().any(|unit| name.contains(unit)), "{name}: not a base unit");
             assert!(help.ends_with('.') && !help.contains(['\n', '\\']), "{name}: {help}");
@@ -222,7 +222,7 @@ mod tests {
                 assert!(FAMILIES.iter().any(|family| family.name == name), "{file}: {name}");
             }
         }
-        // A rule says what to do.
+        // Each rule gives advice to the operator.
         let count = |part: &str| rules.matches(part).count();
         let alerts = count("- alert: Forebay");
         for part in
@@ -230,7 +230,7 @@ mod tests {
         {
             assert_eq!(count(part), alerts, "{part}");
         }
-        // And the test of the rules expects each of them.
+        // The test of the rules expects each alert.
         let tests = include_str!("../../../../../packaging/prometheus/forebay.rules.test.yml");
         for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
             assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert}");

@@ -1,9 +1,9 @@
-//! The HTTP server of the metrics: as much of RFC 9112 as a scrape needs.
+//! The HTTP server of the metrics, with the part of RFC 9112 that a scrape needs.
 //!
-//! It answers `GET /metrics`, one request a connection, and waits for no client (`service/clients.rs`):
-//! one has [`PATIENCE`] to ask, and as long again to read. A head has at most [`MAX_HEAD`]; a body is not read. There are
-//! no secrets in what is served, and nothing can be changed by it: who may connect is for the address and the machine's
-//! firewall to say.
+//! It answers `GET /metrics`, one request per connection, and waits for no client (`service/clients.rs`). A
+//! client has [`PATIENCE`] to send its request, and the same time to read the answer. A head has at most
+//! [`MAX_HEAD`] bytes; a body is not read. The answers contain no secrets, and no request changes anything.
+//! The address and the machine's firewall decide who may connect.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, TcpListener};
@@ -18,21 +18,21 @@ use nix::poll::{PollFd, PollFlags, poll};
 use super::super::config::Config;
 use super::super::status::Status;
 use super::Format;
-use crate::service::clients::{Clients, Guest, Limits, REQUEST_MAX, Reply, timeout};
+use crate::service::clients::{ClientLimits, Clients, Guest, REQUEST_MAX, Reply, timeout};
 use crate::service::control::{self, Answer, Request};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
 /// Longest head of a request (bytes).
 const MAX_HEAD: usize = REQUEST_MAX;
-/// For how long a status is told again instead of asking for another one.
+/// Time for which a status is served again before a new query.
 const FRESH: Duration = Duration::from_secs(1);
-/// Time for a request, and for reading the answer: Prometheus waits as long by default (`scrape_timeout`).
+/// Time for a request, and for reading the answer: the default timeout of Prometheus (`scrape_timeout`).
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections that clients may have: several scrapers on each of several machines.
-const LIMITS: Limits = Limits { all: 64, each: 16, patience: PATIENCE };
+/// Most connections of clients: several scrapers on each of several machines.
+const LIMITS: ClientLimits = ClientLimits { all: 64, each: 16, patience: PATIENCE };
 
-/// A socket that clients may connect to, and that nobody serves yet.
+/// A socket that clients may connect to, and that is not served yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address that the configuration has for metrics, if it has one.
+    /// Binds the address for metrics from the configuration, if there is one.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// Serves clients until that fails, which is answered.
+/// Serves clients until an error, which it returns.
 fn serve(
     listener: &TcpListener,
     mut scrape: impl FnMut(Format) -> Result<Arc<[u8]>, String>,
@@ -100,7 +100,7 @@ fn serve(
     }
 }
 
-/// What counts as one address: a host has a whole prefix of 64 bits in IPv6 (RFC 4291 section 2.5.4).
+/// The unit that counts as one address: an IPv6 host has a whole prefix of 64 bits (RFC 4291 section 2.5.4).
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
@@ -108,7 +108,7 @@ fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The newest status, and its metrics in the formats that were asked for.
+/// The newest status, and its metrics in the requested formats.
 #[derive(Default)]
 struct Latest {
     status: Option<(Instant, Result<Status, String>)>,
@@ -116,7 +116,7 @@ struct Latest {
 }
 
 impl Latest {
-    /// The metrics now, or why there are none.
+    /// The metrics now, or the reason why there are none.
     fn metrics(&mut self, control: &Path, format: Format) -> Result<Arc<[u8]>, String> {
         if self.status.as_ref().is_none_or(|(asked_at, _)| asked_at.elapsed() >= FRESH) {
             let status = status_of(control);
@@ -133,7 +133,7 @@ impl Latest {
     }
 }
 
-/// The status of the box, or why there is none.
+/// The status of the box, or the reason why there is none.
 fn status_of(control: &Path) -> Result<Status, String> {
     let answer = control::ask(control, Request::Status);
     match answer.map_err(|error| format!("no status: {error}"))? {
@@ -150,7 +150,7 @@ struct Response {
     status: &'static str,
     content_type: &'static str,
     body: Arc<[u8]>,
-    /// Whether the client wants the body, and not the head alone.
+    /// Whether the client requests the body, and not only the head.
     has_body: bool,
 }
 
@@ -162,7 +162,7 @@ impl Response {
 
     fn head(&self) -> String {
         let Self { status, content_type, body, .. } = self;
-        // RFC 9110 section 15.5.6 wants it with 405; elsewhere it does no harm.
+        // RFC 9110 section 15.5.6 requires it with 405; elsewhere it does no harm.
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nAllow: GET, HEAD\r\n\
              Cache-Control: no-store\r\nConnection: close\r\n\r\n",
@@ -171,7 +171,7 @@ impl Response {
     }
 }
 
-/// What a client gets for the bytes that it has sent.
+/// The reply to the bytes that a client has sent.
 fn reply(text: &[u8], scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, String>) -> Reply {
     const END: &[u8] = b"\r\n\r\n";
     let response = match text.windows(END.len()).position(|window| window == END) {
@@ -186,7 +186,7 @@ fn reply(text: &[u8], scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, Strin
     Reply::Now(head, if response.has_body { response.body } else { Arc::default() })
 }
 
-/// What a client gets that sent this head.
+/// The response to a request with this head.
 fn respond(head: &str, scrape: &mut impl FnMut(Format) -> Result<Arc<[u8]>, String>) -> Response {
     let mut lines = head.split("\r\n");
     let request: Vec<&str> = lines.next().unwrap_or("").split(' ').collect();
@@ -313,7 +313,7 @@ mod tests {
         );
     }
 
-    /// What a client gets that connects from this address, and how long that takes.
+    /// The answer to a client at this address, and the time that it takes.
     fn scrape_from(source: [u8; 4], server: SocketAddr) -> (String, Duration) {
         let began = Instant::now();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -339,7 +339,7 @@ mod tests {
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("xx"));
             assert!(answer.len() > 1 << 20 && took < Duration::from_secs(1), "{took:?}");
         }
-        // One of them may have 16 connections.
+        // One address may have 16 connections.
         let is_closed = |mut client: &TcpStream| {
             client.set_nonblocking(true).unwrap();
             client.read(&mut [0]).is_ok()

@@ -1,15 +1,17 @@
-//! Whether the devices of a running box are still as they must be: a process of its own looks, for the
-//! kernel answers some of the questions only with `CAP_NET_ADMIN`, which the box has given up.
+//! Checks that the devices of a running box still meet its conditions. A separate process looks, because the
+//! kernel answers some of the queries only with `CAP_NET_ADMIN`, which the box has dropped.
 //!
 //! ```text
 //!  kernel ── rtnetlink, nftables ──► `forebay observe` ── a line for each change, ──► the box
 //!                                     and each second      and an empty one a second
 //! ```
-//! The process looks at each message of the kernel, and once a second, since nobody tells of tcx and sysctls. It
-//! ends with the box, whose end of its standard input closes. Where the process ends the box ends too; where it
-//! is silent for `SILENT_AFTER` a sendbox hands the traffic back. Names of other boxes come from a process that it has
-//! started ([`names`]): the box writes them on that standard input, one a line. So it does with the destinations of a
-//! machine that routes, as many to a line as a pipe takes whole: a line with `=` begins a list, and one with `+` goes on.
+//! The process looks after each message of the kernel, and once a second, since the kernel does not report
+//! changes of tcx and sysctls. It ends with the box, which closes its standard input. If the process ends,
+//! the box ends, too. If it is silent for `SILENT_AFTER`, a sendbox hands the traffic back.
+//!
+//! A process that it starts looks up the names of other boxes ([`names`]). The box writes these names on
+//! standard input, one per line. On a machine that routes, the box also writes its destinations there, as
+//! many per line as a pipe takes atomically. A line with `=` begins a list, and a line with `+` continues it.
 
 pub mod names;
 mod watch;
@@ -28,7 +30,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
 use self::names::Names;
-use super::conditions::{Devices, Void};
+use super::conditions::{Devices, FailedCondition};
 use super::config::Peer;
 use crate::bridge::Vlans;
 use crate::clock;
@@ -36,20 +38,20 @@ use crate::service::privileges::Account;
 
 pub use watch::run;
 
-/// Longest time between two lines, unless the observer is stopped or kept from running.
+/// Longest time between two lines, unless the observer was stopped or cannot run.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// How long the first line may take: the time to start a program on a loaded machine.
+/// Longest wait for the first line: the time to start a program on a loaded machine.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest line: some thousand addresses.
+/// Longest line (bytes): some thousand addresses.
 const LINE_MAX: usize = 1 << 20;
 
-/// What the observer saw.
+/// One observation of the devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// What does not hold.
-    pub void: Vec<Void>,
-    /// Index of the port towards the site's hosts, if there is such a device; under another name, too, for as long as no
-    /// other device has its own.
+    /// Conditions that fail.
+    pub failed_conditions: Vec<FailedCondition>,
+    /// Index of the port towards the site's hosts, if there is such a device. A renamed port keeps it until
+    /// another device takes its name.
     pub lan: Option<u32>,
     /// Receive queues of the port towards the site's hosts, if there is such a device.
     pub lan_queues: Option<u32>,
@@ -59,47 +61,47 @@ pub struct Observation {
     pub mtu: Option<u32>,
     /// Addresses of this machine.
     pub addresses: BTreeSet<IpAddr>,
-    /// Ethernet addresses of the machine, and those that its bridge knows at ports other than the box's.
+    /// Ethernet addresses of the machine, and addresses that its bridge knows at ports other than the box's.
     pub macs: BTreeSet<[u8; 6]>,
-    /// What the bridge does with tags from the one port to the other; `None`: nothing.
+    /// Translation of tags by the bridge from one port to the other; `None`: the bridge changes no tag.
     pub vlans: Option<Vlans>,
-    /// What was found of the names of other boxes.
+    /// Look-up results for the names of other boxes.
     pub names: Names,
-    /// What of a machine's routes an operator should know ([`Devices::routing`]).
+    /// Notes for the operator about the machine's routes ([`Devices::routing`]).
     pub routing: Vec<String>,
 }
 
 impl Observation {
-    /// Forgets names that none of these is called: their addresses may be hosts' by now.
+    /// Drops names that no peer has any more: their addresses may belong to hosts by now.
     pub fn keep_names<'a>(&mut self, peers: impl Iterator<Item = &'a Peer>) {
         let wanted: BTreeSet<&str> = peers.filter_map(Peer::name).collect();
         self.names.retain(|name, _| wanted.contains(name.as_str()));
     }
 }
 
-/// The observer of a box, as the box sees it.
+/// The box's end of its observer process.
 pub struct Observer {
-    /// Holds the standard input whose end ends it.
+    /// Holds the standard input of the process, which ends when it closes.
     child: Child,
     lines: ChildStdout,
-    /// What was read of a line that is not whole.
+    /// The part of an incomplete line read so far.
     part: Vec<u8>,
     heard_at: Timestamp,
-    /// Lines of destinations that the observer has not taken yet.
+    /// Lines with destinations that the observer has not taken yet.
     untold: VecDeque<String>,
 }
 
-/// Destinations in one line: of the longest ones as many as a pipe takes whole or not at all (PIPE_BUF).
+/// Destinations in one line: with the longest ones, as many as a pipe takes atomically (PIPE_BUF).
 const DESTINATIONS_A_LINE: usize = 90;
-/// What a line begins with whose destinations take the place of those before, or come to them.
+/// First character of a line whose destinations replace the list, or continue it.
 const DESTINATIONS: [char; 2] = ['=', '+'];
 
-/// Whether what the box says is about destinations, and no name.
+/// Whether a line from the box holds destinations, not a name.
 fn is_of_destinations(line: &str) -> bool {
     line.starts_with(DESTINATIONS)
 }
 
-/// Takes destinations that the box says to those that were there, or in their place.
+/// Adds the destinations in a line from the box to the list, or replaces the list.
 fn take_destinations(to: &mut Vec<IpNet>, line: &str) {
     if line.starts_with(DESTINATIONS[0]) {
         to.clear();
@@ -108,7 +110,7 @@ fn take_destinations(to: &mut Vec<IpNet>, line: &str) {
     to.extend(words.filter_map(|word| word.parse::<IpNet>().ok()));
 }
 
-/// The lines by which destinations are said.
+/// The lines that transmit destinations.
 fn lines_of(to: &[IpNet]) -> VecDeque<String> {
     let line = |(place, some): (usize, &[IpNet])| {
         let some: Vec<String> = some.iter().map(ToString::to_string).collect();
@@ -122,16 +124,16 @@ fn lines_of(to: &[IpNet]) -> VecDeque<String> {
 }
 
 impl Observer {
-    /// Starts it, with the privileges of the caller; answers it and what it sees first. Names are looked up by
-    /// this account, or else by the caller's.
+    /// Starts the observer with the privileges of the caller; returns it and its first observation. `account`
+    /// looks up names, or else the caller's account.
     ///
     /// # Errors
     ///
-    /// What keeps it from starting, and that it says nothing.
+    /// The process does not start, or sends nothing.
     pub fn start(devices: &Devices, account: Option<&Account>) -> io::Result<(Self, Observation)> {
-        // Of this program, even if its file was replaced meanwhile.
+        // The same program, even if its file was replaced meanwhile.
         let mut program = Command::new("/proc/self/exe");
-        // All destinations may be longer than an argument of a program.
+        // The list of destinations may be longer than an argument of a program.
         let told = Devices { to: Vec::new(), ..devices.clone() };
         program.arg("observe").arg(serde_json::to_string(&told)?).args(arguments(account));
         let (mut observer, first) = Self::start_as(program)?;
@@ -141,7 +143,7 @@ impl Observer {
         Ok((observer, first))
     }
 
-    /// As [`Observer::start`], by a program that says what this one would.
+    /// As [`Observer::start`], with a program that writes the lines that `forebay observe` would write.
     pub(super) fn start_as(mut program: Command) -> io::Result<(Self, Observation)> {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("watching the devices: {error}"))
@@ -176,7 +178,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// That the observer has ended.
+    /// The observer has ended.
     pub fn latest(&mut self) -> io::Result<Option<Observation>> {
         self.tell();
         let mut newest = None;
@@ -196,7 +198,7 @@ impl Observer {
         }
     }
 
-    /// The last whole line that is no mere sign of life.
+    /// The last complete line that is not an empty sign of life.
     fn take_lines(&mut self) -> io::Result<Option<Observation>> {
         let Some(end) = self.part.iter().rposition(|byte| *byte == b'\n') else {
             let is_endless = self.part.len() > LINE_MAX;
@@ -209,13 +211,13 @@ impl Observer {
         Ok(newest.map(serde_json::from_slice).transpose()?)
     }
 
-    /// Has the routes to these destinations watched, and to no destination named before.
+    /// Watches exactly the routes to these destinations from now on.
     pub fn watch_routes(&mut self, to: &[IpNet]) {
         self.untold = lines_of(to);
         self.tell();
     }
 
-    /// Says what the observer has not taken yet of destinations, as far as it takes that now.
+    /// Sends the remaining lines with destinations, as far as the observer takes them now.
     fn tell(&mut self) {
         let Some(asked) = self.child.stdin.as_mut() else { return };
         while let Some(line) = self.untold.front()
@@ -225,29 +227,29 @@ impl Observer {
         }
     }
 
-    /// Has these names looked up: what is found comes with a later observation.
+    /// Has these names looked up: the results come with a later observation.
     pub fn look_up(&mut self, names: &BTreeSet<String>) {
         let Some(asked) = self.child.stdin.as_mut() else { return };
         for name in names {
-            // A whole line or, where the observer takes none, nothing: it is asked for again.
+            // A whole line, or nothing if the pipe is full: the box then asks for the name again.
             let _ = asked.write_all(format!("{name}\n").as_bytes());
         }
     }
 
-    /// Whether it has said nothing for so long that it must be stopped, or hang.
+    /// Whether the observer has been silent until it must be stopped or hang.
     pub fn is_silent(&self, now: Timestamp) -> bool {
         now.saturating_since(self.heard_at) >= SILENT_AFTER
     }
 }
 
-/// The arguments of a process that is told an account.
+/// The arguments that pass an account to a process.
 fn arguments(account: Option<&Account>) -> Vec<String> {
     account.map_or_else(Vec::new, |Account { uid, gid, .. }| {
         vec![format!("--uid={uid}"), format!("--gid={gid}")]
     })
 }
 
-/// Readable when there may be something new.
+/// Readable when there may be new lines.
 impl AsFd for Observer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.lines.as_fd()

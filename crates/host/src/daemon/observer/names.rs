@@ -1,12 +1,12 @@
-//! Names of the other boxes, looked up by a process of its own: an answer may take many seconds, and a packet thread
-//! waits for nothing. What answers comes from the network, and is read by the system's resolver.
+//! Names of the other boxes, looked up by a process of its own: an answer may take many seconds, and a packet
+//! thread waits for nothing. The system's resolver parses the answers, which come from the network.
 //!
 //! ```text
 //!  box ── a name a line ──► `forebay observe` ── a name a line ──► `forebay look-up` ──► name servers
 //!      ◄── observations ──                    ◄── a line each ──
 //! ```
-//! The process is the box's account, with no capability and a filter of system calls, and ends with the observer. What
-//! it says is taken of names alone that it was asked for.
+//! The process runs under the box's account, without capabilities and under a filter of system calls. It ends
+//! with the observer. The observer ignores answers for names that it did not ask for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read, Write};
@@ -25,58 +25,59 @@ use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{Account, Confinement};
 use crate::service::supervisor::block_signals;
 
-/// Most addresses that are kept of a name: as many are tried.
+/// Most addresses kept per name: the box tries this many.
 const ADDRESSES_MAX: usize = 8;
-/// Packets to all of them pass the bundles: the table of the capture program holds those of as many names as there
-/// are bundles, with the boxes' own.
+/// Packets to all of these pass the bundles. The table of the capture program holds the addresses of as many
+/// names as there are bundles, in addition to the boxes' own.
 const _: () = assert!((ADDRESSES_MAX + 1) * MAX_BUNDLES < MAX_OWN_ADDRESSES);
-/// Longest line: an answer with a name of 253 bytes, as many addresses, and what kept it from others. Whole or not at
-/// all a pipe takes such a line (PIPE_BUF).
+/// Longest line: an answer with a name of 253 bytes, all addresses, and the reason of a failure. A pipe takes
+/// such a line atomically (PIPE_BUF).
 const LINE_MAX: usize = 4096;
 /// Longest text of a problem, in characters.
 const PROBLEM_MAX: usize = 200;
 
-/// What was found of each name that was asked for.
+/// Results for each name that was asked for.
 pub type Names = BTreeMap<String, Resolved>;
 
-/// What was found of a name.
+/// Result for one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// The addresses, in the order in which RFC 6724 has them tried; those found last, if a later look-up failed.
+    /// The addresses, in the order in which RFC 6724 tries them. If a later look-up failed, the last ones
+    /// stay.
     pub addresses: Vec<IpAddr>,
-    /// Why the last look-up failed, if it did.
+    /// The reason why the last look-up failed, if it did.
     pub problem: Option<String>,
 }
 
-/// The names that a box asks for, one a line, and the process that looks them up.
+/// The names that a box asks for, one per line, and the process that looks them up.
 pub struct LookUp {
     process: Option<Process>,
     names: Names,
-    /// Names that are being looked up, or wait for that.
+    /// Names that are being looked up or wait for it.
     asked: BTreeSet<String>,
-    /// What was read of a line of the box.
+    /// The part of a line of the box read so far.
     part: Part,
 }
 
 struct Process {
     names: ChildStdin,
     answers: ChildStdout,
-    /// What was read of a line of the process.
+    /// The part of a line of the process read so far.
     part: Part,
 }
 
 impl LookUp {
-    /// Starts the process, which becomes this account, if there is one.
+    /// Starts the process, which switches to this account, if there is one.
     pub fn start(account: Option<&Account>) -> io::Result<Self> {
-        // Of this program, even if its file was replaced meanwhile.
+        // The same program, even if its file was replaced meanwhile.
         let mut program = Command::new("/proc/self/exe");
         program.arg("look-up").args(arguments(account));
         Self::start_as(program)
     }
 
-    /// As [`LookUp::start`], by a program that answers as this one would.
+    /// As [`LookUp::start`], with a program that answers as `forebay look-up` would.
     fn start_as(mut program: Command) -> io::Result<Self> {
-        // Not waited for: it ends with its standard input, and then so does this process.
+        // No wait is needed: it ends with its standard input, and then this process ends, too.
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let names = child.stdin.take().expect("piped");
         let answers = child.stdout.take().expect("piped");
@@ -86,12 +87,12 @@ impl LookUp {
         Ok(Self { process, names: Names::new(), asked: BTreeSet::new(), part: Part::default() })
     }
 
-    /// Takes what the box asks for; false: it has ended.
+    /// Reads the names that the box asks for; false: the box has ended.
     pub fn take(&mut self, asked: impl BufRead) -> io::Result<bool> {
         self.take_but(asked, |_| false)
     }
 
-    /// As [`LookUp::take`], but for lines that `is_taken` says it has dealt with.
+    /// As [`LookUp::take`], except for lines that `is_taken` has handled.
     pub fn take_but(
         &mut self,
         mut asked: impl BufRead,
@@ -109,7 +110,7 @@ impl LookUp {
                 self.names.entry(name).or_default().problem = Some(ended.into());
                 continue;
             };
-            // With so many waiting it is asked for again.
+            // If the pipe is full, the box asks for the name again.
             if !self.asked.contains(&name)
                 && process.names.write_all(format!("{name}\n").as_bytes()).is_ok()
             {
@@ -119,13 +120,13 @@ impl LookUp {
         Ok(len > 0)
     }
 
-    /// What was found so far.
+    /// The results so far.
     pub fn names(&mut self) -> &Names {
         let mut bytes = [0; 1 << 14];
         let read = self.process.as_mut().map(|process| process.answers.read(&mut bytes));
         match read {
             Some(Ok(0)) => self.process = None,
-            // It says little: what is left is there the next time.
+            // Answers are short: the rest is read next time.
             Some(Ok(len)) => self.hear(&bytes[..len]),
             Some(Err(_)) | None => {}
         }
@@ -150,18 +151,18 @@ impl LookUp {
         }
     }
 
-    /// Readable when something may have been found.
+    /// Readable when there may be a result.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|process| process.answers.as_fd())
     }
 }
 
-/// What was read of a line that is not whole.
+/// The part of an incomplete line read so far.
 #[derive(Default)]
 struct Part(Vec<u8>);
 
 impl Part {
-    /// The lines that are whole with these bytes; of a longer one than [`LINE_MAX`] the beginning.
+    /// The lines that these bytes complete. A line longer than [`LINE_MAX`] is cut.
     fn lines(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut lines = Vec::new();
         for byte in bytes {
@@ -175,12 +176,13 @@ impl Part {
     }
 }
 
-/// Is that process, as this account if there is one, until standard input ends.
+/// Runs as that process, under this account if there is one, until standard input ends.
 pub fn serve(account: Option<Account>) -> io::Result<()> {
-    // What is meant for the box reaches its whole process group: the observer ends this process.
+    // Signals for the box reach its whole process group: the observer ends this process.
     let _signals = block_signals()?;
     let confinement = account.map_or_else(Confinement::default, Confinement::to);
-    // The end must not wait for a look-up: without name servers one may take longer than systemd waits.
+    // The end must not wait for a look-up: without name servers one may take longer than the patience of
+    // systemd.
     let ((names, asked), own) = (channel(), confinement.clone());
     let looking = std::thread::Builder::new().name("names".into()).spawn(move || {
         own.confine(Task::Names)?;
@@ -196,7 +198,7 @@ pub fn serve(account: Option<Account>) -> io::Result<()> {
     Ok(())
 }
 
-/// Looks up each name that is `asked` for, and says a line of it.
+/// Looks up each name in `asked`, and writes a line with the result.
 fn answer(asked: impl IntoIterator<Item = String>, mut answers: impl Write) -> io::Result<()> {
     for name in asked {
         let found = look_up(&name);
@@ -253,7 +255,7 @@ mod tests {
         assert!(none.addresses.is_empty() && none.problem.is_some(), "{none:?}");
     }
 
-    /// A process that says these lines at the first name, and ends at the second.
+    /// A process that writes these lines at the first name, and ends at the second.
     fn saying(lines: &str) -> LookUp {
         let mut program = Command::new("sh");
         program.args(["-c", "read name; printf '%s' \"$0\"; read name", lines]);

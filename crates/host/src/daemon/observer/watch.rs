@@ -1,4 +1,4 @@
-//! The process that looks: `forebay observe`.
+//! The process that looks at the devices: `forebay observe`.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -24,42 +24,42 @@ use crate::port::{XdpProgram, xdp_program};
 use crate::service::privileges::{self, Account};
 use crate::service::supervisor::block_signals;
 
-/// At least this long between two looks: what a script changes comes in one.
+/// Shortest time between two looks, so that the changes of one script come in one look.
 const SPACING: Duration = Duration::from_millis(50);
-/// At most this long: for what nobody tells of (tcx, sysctls).
+/// Longest time between two looks, because the kernel does not report changes of tcx and sysctls.
 const PERIOD: Duration = Duration::from_secs(1);
-/// No more than one part in so many of the time goes into looks, as far as [`PERIOD`] allows: the routes of some machines
-/// change all the time, and to look up 16,384 takes a tenth of a second.
+/// Looks take at most one part in this many of the time, as far as [`PERIOD`] allows. The routes of some
+/// machines change all the time, and looking up 16,384 routes takes a tenth of a second.
 const LOOKS_SHARE: u32 = 10;
-/// Half of the Ethernet addresses that the capture program holds: anybody may pretend to be many.
+/// Half of the Ethernet addresses that the capture program holds: any station may pretend to be many.
 const STATIONS: usize = 512;
 
 // include/uapi/linux/rtnetlink.h: links and ports of bridges, addresses.
 const RTMGRP_LINK: u32 = 1;
 const RTMGRP_IPV4_IFADDR: u32 = 0x10;
 const RTMGRP_IPV6_IFADDR: u32 = 0x100;
-/// Routes and rules of both IP versions, objects that are next hops, and what sysctls change of forwarding.
+/// Routes and rules of both IP versions, next-hop objects, and changes of forwarding by sysctls.
 const ROUTING: u32 = 0x40 | 0x400 | 0x80 | 1 << 18 | 1 << 31 | 1 << 23 | 1 << 24;
 // include/uapi/linux/netfilter/nfnetlink.h: the seventh group.
 const NFNLGRP_NFTABLES: u32 = 1 << 6;
 
-/// Watches the devices of a box, and writes what it sees on standard output, until standard input ends. Names are
-/// looked up by a process that becomes this account.
+/// Watches the devices of a box and writes each observation to standard output, until standard input ends. A
+/// process that switches to `account` looks up names.
 ///
-/// It needs netlink(7) sockets, ioctl(2) of devices, bpf(2) to ask for programs, and the files of
+/// The function needs netlink(7) sockets, ioctl(2) of devices, bpf(2) to query programs, and the files of
 /// `/proc/sys/net/bridge`, with `CAP_NET_ADMIN`.
 pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
-    // What is meant for the box reaches its whole process group or control group: the box ends it.
+    // Signals for the box reach its whole process group or control group: the box ends this process.
     let _signals = block_signals()?;
-    // Without these privileges it could not become another user.
+    // Before the privileges are dropped: without them it could not become another user.
     let mut names = LookUp::start(account)?;
-    // A box with classes in the kernel would be told of each rate that it sets itself. Who sets them is told at once of
-    // what others take away, and other qdiscs are looked for each PERIOD.
+    // A box with classes in the kernel would get a message for each rate that it sets itself. The thread that
+    // sets them gets the removals by other programs at once. This process looks for other qdiscs each PERIOD.
     let of_tc = if devices.datapath == DatapathKind::Kernel { 0 } else { netlink::RTMGRP_TC };
     let of_routes = if devices.forward == Forward::Route { ROUTING } else { 0 };
     let groups = RTMGRP_LINK | of_tc | of_routes | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
     let mut changes = vec![netlink::subscribe(SockProtocol::NetlinkRoute, groups)?];
-    // A kernel without nftables has nothing to tell.
+    // A kernel without nftables sends no messages.
     changes.extend(netlink::subscribe(SockProtocol::NetlinkNetFilter, NFNLGRP_NFTABLES));
     privileges::drop_all_but(&[Capability::CAP_NET_ADMIN], None)?;
     let mut merging: Vec<Merging> = devices.watched().iter().map(|it| Merging::new(it)).collect();
@@ -71,7 +71,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
         for device in &mut merging {
             device.keep_off();
         }
-        // Whoever waits for a line hears of a look that fails by getting none.
+        // A failed look writes no line; the reader notices the missing line.
         if let Ok(seen) = look(&devices, &mut indices, names.names()) {
             let line = if told.as_ref() == Some(&seen) {
                 String::new()
@@ -79,7 +79,7 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
                 serde_json::to_string(&seen)?
             };
             match writeln!(io::stdout(), "{line}") {
-                // The box has ended, and not by closing standard input first.
+                // The box has ended without closing standard input first.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
                 written => written?,
             }
@@ -112,7 +112,8 @@ pub fn run(devices: &Devices, account: Option<&Account>) -> io::Result<()> {
     }
 }
 
-/// Indices of the ports. One that has another name for a while is the same device still, with all that is attached to it.
+/// Indices of the ports. A device that has another name for a while is the same device, with everything
+/// attached to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Indices {
     lan: Option<u32>,
@@ -123,7 +124,7 @@ impl Indices {
     /// Looks at the ports again.
     fn look(&mut self, devices: &Devices) {
         let index = |name: &str, before: Option<u32>| {
-            // Of an index without a device nix 0.31 says an empty name, and no error.
+            // For an index without a device, nix 0.31 returns an empty name, and no error.
             let name_of = |index: u32| if_indextoname(index).unwrap_or_default();
             let is_renamed = |index: &u32| !name_of(*index).is_empty();
             if_nametoindex(name).ok().or(before.filter(is_renamed))
@@ -133,7 +134,7 @@ impl Indices {
         self.wan = index(&wan, self.wan);
     }
 
-    /// What of these still holds: a device that went meanwhile is gone, though one like it may be there.
+    /// The indices that still hold: a device that went meanwhile is gone, even if a similar one has come.
     fn and(self, later: Self) -> Self {
         let same = |before: Option<u32>, later| before.filter(|_| before == later);
         Self { lan: same(self.lan, later.lan), wan: same(self.wan, later.wan) }
@@ -141,21 +142,21 @@ impl Indices {
 }
 
 fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<Observation> {
-    // Before the conditions and after them: of what is replaced meanwhile the next look tells.
+    // Before the conditions and after them: the next look reports devices replaced meanwhile.
     indices.look(devices);
     let before = *indices;
-    let void = devices.void();
+    let failed_conditions = devices.failed_conditions();
     indices.look(devices);
     let Indices { lan, wan } = before.and(*indices);
-    // What comes out of a triangle is to this machine, which routes it on.
+    // Packets out of a triangle are addressed to this machine, which routes them on.
     let is_in_triangle = devices.triangle.is_some();
     let mut macs = if is_in_triangle { BTreeSet::new() } else { ethernet::own_addresses()? };
     let mut vlans = None;
     if devices.forward == Forward::Bridge
         && let Some(lan) = &devices.lan
     {
-        // What the LAN's hosts send to these the bridge carries past the WAN: a router there, perhaps.
-        // Devices that are not there are a matter of the conditions.
+        // Packets of the LAN's hosts to these addresses pass the bridge, but not the WAN: a router there,
+        // perhaps. The conditions report missing devices.
         macs.extend(bridge::stations_elsewhere(lan, &devices.wan, STATIONS).unwrap_or_default());
         vlans = bridge::passage(lan, &devices.wan).ok().and_then(|it| it.vlans);
     }
@@ -164,22 +165,22 @@ fn look(devices: &Devices, indices: &mut Indices, names: &Names) -> io::Result<O
         lan_queues: devices.ports().0.and_then(|lan| offload::receive_queues(&lan).ok()),
         wan,
         mtu: offload::mtu(&devices.wan).ok(),
-        void,
+        failed_conditions,
         addresses: machine_addresses()?,
         macs,
         vlans,
         names: names.clone(),
-        // What the kernel does not say of routes is a matter of the conditions.
+        // The conditions report if the kernel gives no answer about routes.
         routing: devices.routing().unwrap_or_default(),
     })
 }
 
-/// Keeps GRO off where it was before a box attached its program: with that the kernel switches it on
-/// at a veth (veth_enable_xdp). Whoever switches it on later is left alone, and the box told.
+/// Keeps GRO off if it was off before a box attached its program: at a veth the kernel then switches it on
+/// (veth_enable_xdp). If a user switches it on later, this process leaves it on and informs the box.
 struct Merging {
     device: String,
     was_off: bool,
-    /// The program whose coming was seen.
+    /// The program that was last seen attached.
     program: Option<XdpProgram>,
 }
 
@@ -188,15 +189,15 @@ impl Merging {
         Self { device: device.into(), was_off: false, program: None }
     }
 
-    /// A device that is not there, or cannot be asked, is a matter of the conditions.
+    /// The conditions report a device that is missing or gives no answer.
     fn keep_off(&mut self) {
-        // In this order: when a program shows, GRO is on.
+        // In this order: once a program is visible, GRO is on.
         let Ok(program) = xdp_program(&self.device) else { return };
         let Ok(is_on) = offload::is_on(&self.device, Offload::Gro) else { return };
         if program.is_none() {
             self.was_off = !is_on;
         } else if self.program != program && is_on && self.was_off {
-            // The condition says so if that fails.
+            // The condition reports a failure.
             let _ = offload::disable(&self.device, Offload::Gro);
         }
         self.program = program;
@@ -222,7 +223,7 @@ mod tests {
             run("ip link set left down");
             run("ip link set left name away");
             assert_eq!(look(), (lan, wan));
-            // Another device has taken its name.
+            // Another device has taken the first one's name.
             run("ip link add left type veth peer name spare");
             let (other, _) = look();
             assert!(other.is_some() && other != lan);

@@ -1,25 +1,25 @@
-//! A receivebox goes over to another configuration: all of it, or nothing.
+//! Switches a receivebox to another configuration: completely, or not at all.
 
 use std::collections::BTreeMap;
 
 use forebay_core::bundle::BundleId;
 
 use super::{ReceiveboxWorker, Watch, by_id, scopes};
-use crate::daemon::reload::Change;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::ReloadChange;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::schedule::Schedule;
 use crate::daemon::unguessable;
 
 impl ReceiveboxWorker {
-    /// Goes over to another configuration.
+    /// Switches to another configuration.
     ///
     /// # Errors
     ///
-    /// What keeps the sampler from that; then all is as before, but for what the kernel has refused a part of
-    /// ([`Sampling::change`](super::sampling::Sampling::change)).
-    pub(super) fn change(&mut self, change: &Change) -> Result<(), forebay_ebpf::Error> {
+    /// The reason why the sampler cannot switch. Nothing has changed then, unless the kernel refused only a
+    /// part ([`Sampling::change`](super::sampling::Sampling::change)).
+    pub(super) fn change(&mut self, change: &ReloadChange) -> Result<(), forebay_ebpf::Error> {
         let now = self.now();
-        let Change { config, keys, origins } = change;
+        let ReloadChange { config, keys, origins } = change;
         let gone = change.gone(self.bundles.len());
         let ids: Vec<BundleId> = gone.iter().map(|place| self.bundles[*place].config.id).collect();
         let (mut fresh, mut sampled) = (BTreeMap::new(), Vec::new());
@@ -38,7 +38,7 @@ impl ReceiveboxWorker {
         }
         self.sampler.change(&ids, sampled)?;
         for watch in fresh.values() {
-            // There is room for the addresses of as many bundles as there are.
+            // There is room for the addresses of all bundles.
             watch.leave_out(self.sampler.as_mut(), &self.own, &self.seen.names)?;
         }
         // Nothing fails from here on.
@@ -49,8 +49,8 @@ impl ReceiveboxWorker {
         let mut before: Vec<Option<Watch>> = self.bundles.drain(..).map(Some).collect();
         for (place, (bundle, scope)) in config.bundles.iter().zip(scopes).enumerate() {
             self.bundles.push(match origins[place] {
-                Origin::New => fresh.remove(&place).expect("made above"),
-                Origin::Kept { place: earlier, has_other_keys } => {
+                BundleOrigin::New => fresh.remove(&place).expect("made above"),
+                BundleOrigin::Kept { place: earlier, has_other_keys } => {
                     let mut kept = before[earlier].take().expect("one comes from each");
                     kept.config = bundle.clone();
                     if bundle.nat.is_none() {

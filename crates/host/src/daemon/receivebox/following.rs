@@ -1,4 +1,4 @@
-//! The sampler follows what a sendbox says, and where that is.
+//! Keeps the sampler in step with the settings and addresses of a sendbox.
 
 use std::net::IpAddr;
 
@@ -39,8 +39,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Has the sampler leave out what the sendbox sends itself, and nothing where NAT gives its hosts the same
-    /// address. With a sendbox that leaves out all that goes to boxes what goes to this one, `own`, is left out, too.
+    /// Has the sampler leave out the sendbox's own packets, but none if NAT gives its hosts the same address.
+    /// If the sendbox does not count packets to boxes, packets to this one, `own`, are left out, too.
     pub(super) fn leave_out(
         &self,
         sampler: &mut dyn Sampling,
@@ -53,7 +53,7 @@ impl Watch {
             return sampler.set_senders(self.config.id, &[]);
         }
         let mut sources: Vec<IpAddr> = match &self.config.peer {
-            // It may count what it sends itself.
+            // The sendbox may count packets that it sends itself.
             _ if *counts_boxes && senders.is_some() => Vec::new(),
             Peer::At(address) => vec![address.ip()],
             Peer::Named { name, .. } => {
@@ -70,12 +70,12 @@ impl Watch {
     }
 }
 
-/// What is left out of a bundle, as far as the sendbox has told.
+/// Traffic left out of a bundle, as far as the sendbox has reported it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Apart {
-    /// Of what goes to boxes both boxes leave out messages alone.
+    /// Both boxes leave out only messages among the packets to boxes.
     counts_boxes: bool,
-    /// Addresses from which the sendbox sends what it does not count; `None`: not known.
+    /// Addresses from which the sendbox sends packets that it does not count; `None`: not known.
     senders: Option<AddressSet>,
 }
 
@@ -88,9 +88,9 @@ impl Apart {
     }
 }
 
-/// What the sampler is to be set to.
+/// The setting for the sampler.
 pub(super) fn sampled_with(receivebox: &Receivebox) -> (SamplingKey, BlockVersion, EpochSize) {
-    // Without a common version nothing is reported, whichever it is.
+    // Without a common version nothing is reported, so any version will do.
     let version = receivebox.block_version().unwrap_or_default();
     (receivebox.sampling_key(), version, receivebox.sampling_size())
 }

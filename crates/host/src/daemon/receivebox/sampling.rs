@@ -1,5 +1,5 @@
-//! What counts and samples the packets of bundles for a receivebox: a BPF program in the kernel, or this process, of
-//! what a packet socket gives it ([`packets`](super::packets)).
+//! Interface of the samplers that count and sample the packets of bundles for a receivebox. One is a BPF
+//! program in the kernel, the other is this process with a packet socket ([`packets`](super::packets)).
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -15,15 +15,15 @@ use crate::service::privileges::seccomp::Task;
 
 /// Counts and samples the packets that come in at one device.
 pub(super) trait Sampling: Send {
-    /// Goes over to the device that has taken the place of one that was deleted: bundles and counters stay. Takes no
-    /// more than [`Sampling::task`] leaves.
+    /// Switches to a device that has replaced a deleted one: bundles and counters stay. Needs only the rights
+    /// of [`Sampling::task`].
     fn attach_anew(&mut self, device: &str, ifindex: u32) -> Result<(), Box<dyn Error>>;
 
-    /// Stops watching the bundles `gone`, and watches or changes those of `set`: all at once.
+    /// Stops watching the bundles `gone`, and adds or changes the bundles of `set`, all at once.
     ///
     /// # Errors
     ///
-    /// What cannot be watched together, with everything as before.
+    /// The bundles cannot be watched together; nothing has changed.
     fn change(
         &mut self,
         gone: &[BundleId],
@@ -33,7 +33,8 @@ pub(super) trait Sampling: Send {
     /// Changes a bundle's epoch size.
     fn set_epoch_size(&mut self, id: BundleId, size: EpochSize);
 
-    /// Leaves out of a bundle the packets from these addresses, and counts those from others again.
+    /// Leaves packets from these addresses out of a bundle, and counts packets from all other addresses
+    /// again.
     fn set_senders(
         &mut self,
         id: BundleId,
@@ -47,33 +48,33 @@ pub(super) trait Sampling: Send {
         addresses: &[IpAddr],
     ) -> Result<(), forebay_ebpf::Error>;
 
-    /// Leaves messages of the boxes out of all bundles from now on, by where they go.
+    /// Leaves the boxes' messages out of all bundles from now on, by their destinations.
     fn set_messages(&mut self, ends: BTreeSet<MessageEnd>) -> Result<(), forebay_ebpf::Error>;
 
-    /// Hands the boundaries that wait to `f`.
+    /// Passes the waiting boundaries to `f`.
     fn consume(&mut self, f: &mut dyn FnMut(Boundary)) -> io::Result<()>;
 
     /// Readable when there may be something to consume.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
-    /// How long what comes now may wait, because more will have come by then.
+    /// How long a new packet may wait, because more packets will have come by then.
     fn rest(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What has come of a bundle; nothing of one that is not watched.
+    /// Counters of a bundle; zero for a bundle that is not watched.
     fn counters(&self, id: BundleId) -> BundleCounters;
 
-    /// How it watches, for people.
+    /// Place of the sampler, for people.
     fn mode(&self) -> &'static str;
 
-    /// What was lost on the way, by name.
+    /// The lost samples or packets, with their name.
     fn lost(&self) -> (&'static str, u64);
 
     /// The versions of the sampling block that it builds.
     fn versions(&self) -> BlockVersions;
 
-    /// What the thread is confined to that consumes.
+    /// Confinement of the thread that consumes.
     fn task(&self) -> Task;
 }
 
@@ -130,7 +131,7 @@ mod program {
         }
 
         fn counters(&self, id: BundleId) -> BundleCounters {
-            // A map that cannot be read shows in the status.
+            // The status shows a map that cannot be read.
             Self::counters(self, id).ok().flatten().unwrap_or_default()
         }
 

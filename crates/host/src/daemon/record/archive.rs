@@ -1,4 +1,4 @@
-//! The file of a recording: members of a few names in a tar archive in gzip (RFC 1952), of bounded size.
+//! The file of a recording: a tar archive in gzip (RFC 1952), of bounded size, with members of a few names.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,31 +11,34 @@ use flate2::write::GzEncoder;
 
 /// Largest file (bytes).
 const FILE_MAX: u64 = 64 << 20;
-/// Most bytes of all members and their headers, unpacked.
+/// Most bytes of all members and their headers together, unpacked.
 const UNPACKED_MAX: u64 = 256 << 20;
 /// Most members.
 const MEMBERS_MAX: usize = 64;
 
 /// Members that stand there once.
-const NAMES: [&str; 3] = ["about.json", "status.jsonl", "log.txt"];
+const NAMES: [&str; 4] = ["about.json", "status.jsonl", "path.jsonl", "log.txt"];
 /// How the names of numbered members begin and end.
 const NUMBERED: [(&str, &str); 2] = [("config/", ".toml"), ("trace/", ".jsonl")];
 
-/// Whether a file begins like one of gzip; `false` where it cannot be read.
+/// Whether a file begins like a gzip file; `false` if it cannot be read, or only once.
 pub fn is_archive(file: &Path) -> bool {
+    if !std::fs::metadata(file).is_ok_and(|it| it.is_file()) {
+        return false;
+    }
     let mut magic = [0; 2];
     File::open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
         && magic == [0x1f, 0x8b]
 }
 
-/// An archive that is being made.
+/// An archive under construction.
 pub struct Archive {
     tar: tar::Builder<GzEncoder<Vec<u8>>>,
     made_s: u64,
 }
 
 impl Archive {
-    /// One without members, made at `made_s` (s since 1970).
+    /// An archive without members, created at `made_s` (s since 1970).
     pub fn new(made_s: u64) -> Self {
         Self { tar: tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default())), made_s }
     }
@@ -56,8 +59,8 @@ impl Archive {
     }
 }
 
-/// Hands each member of the archive `file` to `visit` as it is unpacked, by name: nothing but what `visit` keeps of it
-/// stays in memory. `Err`: what is wrong with the archive and what is allowed, or what `visit` says.
+/// Passes each member of the archive `file` to `visit` as it is unpacked, by name. Only the data that `visit`
+/// keeps stays in memory. `Err`: the problem in the archive and the allowed values, or the error of `visit`.
 pub fn visit(
     file: &Path,
     visit: &mut dyn FnMut(&str, &mut dyn BufRead) -> Result<(), String>,
@@ -65,7 +68,7 @@ pub fn visit(
     visit_at_most(file, UNPACKED_MAX, visit)
 }
 
-/// As [`visit`], of at most so many bytes unpacked.
+/// As [`visit`], with at most `unpacked_max` bytes unpacked.
 fn visit_at_most(
     file: &Path,
     unpacked_max: u64,
@@ -94,7 +97,7 @@ fn visit_at_most(
         let size = entry.size();
         let mut member = BufReader::new(Counting { entry, bytes: 0 });
         let visited = visit(&name, &mut member);
-        // What was not of interest has to be there, too.
+        // The part that `visit` did not read must be complete, too.
         let rest = io::copy(&mut member, &mut io::sink());
         if rest.is_ok() && member.get_ref().bytes != size {
             let allowed = format!("allowed are {unpacked_max} bytes in all, unpacked");
@@ -109,7 +112,7 @@ fn visit_at_most(
     Ok(())
 }
 
-/// A member that counts what is read of it.
+/// A member that counts the bytes read from it.
 struct Counting<'a, R: Read> {
     entry: tar::Entry<'a, R>,
     bytes: u64,
@@ -151,7 +154,7 @@ mod tests {
         visit(written(make).path(), &mut |_, _| Ok(())).expect_err("it is refused")
     }
 
-    /// A member as `tar::Builder` would not make it: the name stands in the header as it is.
+    /// Adds a member that `tar::Builder` would not make: the name goes into the header unchanged.
     fn raw(
         tar: &mut tar::Builder<GzEncoder<Vec<u8>>>,
         name: &str,
@@ -184,10 +187,10 @@ mod tests {
 
     #[test]
     fn what_unpacks_to_more_than_is_allowed_or_says_it_does_is_refused() {
-        // A member of a size that it does not have.
+        // A member with a false size.
         let lying = refused(|tar| raw(tar, "log.txt", tar::EntryType::Regular, 1 << 40));
         assert!(lying.contains("log.txt") || lying.contains("no archive"), "{lying}");
-        // Zeros shrink to a thousandth.
+        // Zeros shrink to a thousandth of their size.
         let zeros = vec![0; 1 << 20];
         let file = written(|tar| {
             let mut header = tar::Header::new_ustar();
@@ -225,7 +228,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut keep = |name: &str, member: &mut dyn BufRead| {
             let mut text = String::new();
-            // The first is left alone.
+            // The first member is not read.
             if !seen.is_empty() {
                 member.read_to_string(&mut text).map_err(|error| error.to_string())?;
             }

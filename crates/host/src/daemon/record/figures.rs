@@ -1,4 +1,4 @@
-//! What a recording measured of a bundle: enough to try the like of it in a simulator.
+//! Measurements of a bundle in a recording: enough to try a similar case in a simulator.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ pub struct Figures {
     pub cc: String,
     /// Queueing discipline with its parameters, at the last look.
     pub qdisc: String,
-    /// Looks that it was there at.
+    /// Looks that included the bundle.
     pub looks: usize,
-    /// Share of them at which it was shaped (0 to 1).
+    /// Share of these looks at which it was shaped (0 to 1).
     pub shaped: f64,
-    /// Share of them at which packets waited in its own queue (0 to 1).
+    /// Share of these looks at which packets waited in its own queue (0 to 1).
     pub backlogged: f64,
-    /// What left, mean (bits per second).
+    /// Rate of departures, mean (bits per second).
     pub sent_bps: f64,
-    /// What arrived, mean (bits per second).
+    /// Rate of arrivals, mean (bits per second).
     pub delivered_bps: f64,
-    /// What arrived, at its greatest (bits per second).
+    /// Rate of arrivals, maximum (bits per second).
     pub delivered_max_bps: f64,
-    /// The bottleneck's rate as estimated, median; `None`: it never was (bits per second).
+    /// Estimated rate of the bottleneck, median (bits per second); `None`: never estimated.
     pub bottleneck_bps: Option<f64>,
     /// Least round trip (ns).
     pub min_rtt_ns: Option<u64>,
@@ -45,13 +45,13 @@ pub struct Figures {
 }
 
 /// Most bundles that are told apart.
-const BUNDLES_MAX: usize = BOXES_MAX * MAX_BUNDLES;
+pub(super) const BUNDLES_MAX: usize = BOXES_MAX * MAX_BUNDLES;
 
-/// What the looks so far have measured of each bundle of a sendbox.
+/// Measurements of each bundle of a sendbox, over the looks so far.
 #[derive(Default)]
 pub(super) struct Summaries(BTreeMap<String, Summary>);
 
-/// What the looks so far have measured of a bundle: sums, and what a median needs.
+/// Measurements of a bundle over the looks so far: sums, and the values that a median needs.
 #[derive(Default)]
 struct Summary {
     cc: String,
@@ -69,12 +69,12 @@ struct Summary {
     there_ns: Vec<f64>,
     flows: Vec<f64>,
     dropped: u64,
-    /// What the own queue had dropped at the last look.
+    /// Drops of the own queue at the last look.
     dropped_before: Option<u64>,
 }
 
 impl Summaries {
-    /// Takes the next look; `Err`: it is of more bundles than there are.
+    /// Adds the next look; `Err`: there are too many bundles.
     pub fn add(&mut self, look: &Look) -> Result<(), String> {
         for bundle in look.boxes.iter().flat_map(|status| &status.bundles) {
             let Some(shaping) = &bundle.shaping else { continue };
@@ -91,7 +91,7 @@ impl Summaries {
         Ok(())
     }
 
-    /// The figures, of the bundle that carried most first.
+    /// The figures, with the busiest bundle first.
     pub fn finish(self) -> Vec<Figures> {
         let figures = self.0.into_iter().map(|(name, summary)| summary.finish(name));
         let mut figures: Vec<Figures> = figures.collect();
@@ -122,7 +122,7 @@ impl Summary {
         ] {
             values.extend(value.map(|value| value as f64));
         }
-        // A box that was started again counts from 0.
+        // A restarted box counts from 0.
         let dropped = look.counters.drops_queue;
         let before = self.dropped_before.replace(dropped).unwrap_or(dropped);
         self.dropped = self.dropped.saturating_add(dropped.saturating_sub(before));
@@ -166,13 +166,13 @@ mod tests {
         let mut looks = Vec::new();
         for second in 0..4_u64 {
             let mut status =
-                sendbox(second, &[(second, if second > 0 { "shaping" } else { "silent" })]);
+                sendbox(second, &[(second, if second > 0 { "shaping" } else { "no_peer" })]);
             let shaping = status.bundles[0].shaping.as_mut().unwrap();
             shaping.last_second.delivered_bps = 10_000_000 * second;
             shaping.decision.min_rtt_ns = (second > 1).then_some(40_000_000 + second);
             shaping.queue.packets = second;
             shaping.flows = Some(second as u32);
-            // Started again before the third second.
+            // The box was restarted before the third second.
             shaping.counters.drops_queue = [5, 9, 12, 1][second as usize];
             let mut busier = status.bundles[0].clone();
             busier.name = "a".into();

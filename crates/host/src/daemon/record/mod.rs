@@ -1,17 +1,20 @@
-//! What boxes did for some minutes, as one file for a bug report: `forebay record` writes it, `forebay replay` reads it.
+//! Recordings of boxes over some minutes, for a bug report: `forebay record` writes a file, `forebay replay`
+//! reads it.
 //!
 //! ```text
 //! about.json       who recorded what, for how long, and what was left out and why
 //! status.jsonl     a look at all boxes a line: the time, and their status
+//! path.jsonl       the path of each bundle, a row of 100 ms a line; not in archives of before
 //! log.txt          the boxes' log of these minutes
 //! config/N.toml    the boxes' configuration files without comments; key files are never read
 //! trace/N.jsonl    the newest rows of their traces, if there are any
 //! ```
-//! The file is a tar archive in gzip, for people to look into. Whoever reads one has it from somebody else: what is
-//! in it is bounded, nothing of it becomes a file, and each line is checked.
+//! The file is a tar archive in gzip, which people can look into. Its reader got it from another person. So
+//! its contents are bounded, no part of it is unpacked to a file, and each line is checked.
 
 mod archive;
 mod figures;
+mod path;
 mod story;
 
 use std::collections::BTreeMap;
@@ -27,13 +30,15 @@ use self::archive::Archive;
 pub use self::archive::is_archive;
 pub use self::figures::Figures;
 use self::figures::Summaries;
+pub use self::path::Paths;
+use self::path::Spans;
 use self::story::Story;
 pub use self::story::{MOMENTS_MAX, Moment};
 use super::config::Config;
 use super::status::Status;
 use crate::log::events::EVENTS;
 
-/// Version of the file; it grows when a part changes its meaning or goes.
+/// Version of the file; it grows when a part changes its meaning or is removed.
 pub const FORMAT: u32 = 1;
 
 /// Longest text of a log, in bytes.
@@ -44,40 +49,41 @@ pub const TRACE_MAX: usize = 32 << 20;
 const CONFIG_MAX: u64 = 4 << 20;
 /// Most configuration files that are taken in.
 const CONFIGS_MAX: usize = 16;
-/// Longest line that is read (bytes): a look at some thousands of bundles. Of one line at a time up to seven times as much is
-/// in memory, and of each of [`story::BOXES_MAX`] boxes what is said of it in one.
+/// Longest line that is read (bytes): a look at some thousands of bundles. One line at a time takes up to
+/// seven times its length in memory. The story also keeps the state of each of up to [`story::BOXES_MAX`]
+/// boxes, as large as in one line.
 const LINE_MAX: u64 = 8 << 20;
-/// Bytes of looks after which none is added any more.
+/// Bytes of looks above which no look is added.
 const LOOKS_MAX: usize = 96 << 20;
 
-/// Why a recording cannot be read: its file, what is wrong in it and what is allowed.
+/// Reason why a recording cannot be read: the file, the problem in it, and the allowed values.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {problem}")]
-pub struct RecordingError {
+pub struct ArchiveError {
     file: PathBuf,
     problem: String,
 }
 
-/// Who recorded.
+/// Origin of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct About {
     /// [`FORMAT`].
     pub format: u32,
     /// Version of the program.
     pub version: String,
-    /// What the program was built from.
+    /// Commit that the program was built from.
     pub commit: String,
     /// Release of the kernel (`uname -r`).
     pub kernel: String,
-    /// When it began (s since 1970, UTC).
+    /// Start of the recording (s since 1970, UTC).
     pub began_s: u64,
-    /// How long it took (s).
+    /// Duration of the recording (s).
     pub took_s: f64,
-    /// What is not there and why.
+    /// Parts that are missing, and why.
     pub left_out: Vec<String>,
 }
 
-/// What all boxes said at one time.
+/// Status of all boxes at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Look {
     /// Time since the beginning (s).
@@ -86,10 +92,10 @@ pub struct Look {
     pub boxes: Vec<Status>,
 }
 
-/// What is recorded of some minutes.
+/// A recording of some minutes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
-    /// Who recorded.
+    /// Origin of the recording.
     pub about: About,
     /// All looks in order.
     pub looks: Vec<Look>,
@@ -99,18 +105,20 @@ pub struct Recording {
     pub configs: Vec<String>,
     /// Rows of traces.
     pub traces: Vec<String>,
+    /// What the paths carried.
+    spans: Spans,
     /// Bytes of the looks as they are written.
     bytes: usize,
 }
 
 impl Recording {
-    /// A recording by this one, of nothing so far.
+    /// An empty recording of this origin.
     pub fn new(about: About) -> Self {
         Self { about, ..Self::default() }
     }
 
-    /// Adds a look. Of a bundle's newest decisions those stay that no look before has: they would fill the file.
-    /// `false`: the recording is full.
+    /// Adds a look. Of a bundle's newest decisions it keeps those after the previous look, since repeated
+    /// ones would fill the file. `false`: the recording is full.
     pub fn add(&mut self, mut look: Look) -> bool {
         if self.bytes > LOOKS_MAX {
             return false;
@@ -123,13 +131,16 @@ impl Recording {
                 shaping.decisions.retain(|it| since_ns.is_none_or(|since_ns| it.at_ns > since_ns));
             }
         }
+        if !self.spans.take(&mut look) {
+            self.left_out(format!("paths after {:.0} s: the file would get too large", look.at_s));
+        }
         self.bytes += serde_json::to_vec(&look).map_or(0, |line| line.len() + 1);
         self.looks.push(look);
         true
     }
 
-    /// Adds a configuration file, without its comments, which may hold anything, and the newest rows of the trace that it
-    /// names. What cannot be read is noted as left out.
+    /// Adds a configuration file, and the newest rows of the trace that it names. Its comments are removed,
+    /// since they may hold anything. A file that cannot be read is noted as left out.
     pub fn add_config(&mut self, file: &Path) {
         let shown = file.display();
         if self.configs.len() == CONFIGS_MAX {
@@ -157,7 +168,7 @@ impl Recording {
         }
     }
 
-    /// Notes what is not there and why.
+    /// Notes a missing part and the reason.
     pub fn left_out(&mut self, what: String) {
         self.about.left_out.push(what);
     }
@@ -172,6 +183,9 @@ impl Recording {
             looks.push(b'\n');
         }
         archive.add("status.jsonl", &looks)?;
+        if let Some(rows) = self.spans.to_member()? {
+            archive.add(path::MEMBER, &rows)?;
+        }
         archive.add("log.txt", self.log.as_bytes())?;
         for (place, config) in self.configs.iter().enumerate() {
             archive.add(&format!("config/{place}.toml"), config.as_bytes())?;
@@ -183,19 +197,21 @@ impl Recording {
     }
 }
 
-/// What a recording tells: made look by look, so that memory does not grow with the file.
+/// Summary of a recording, made look by look, so that memory does not grow with the file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// Who recorded.
+    /// Origin of the recording.
     pub about: About,
     /// Number of looks.
     pub looks: usize,
-    /// What happened, in order of time.
+    /// Events, in order of time.
     pub story: Vec<Moment>,
     /// Moments that are not in the story, beyond the first [`MOMENTS_MAX`].
     pub moments_left_out: usize,
-    /// What was measured of each bundle, the one that carried most first.
+    /// Measurements of each bundle, the busiest bundle first.
     pub figures: Vec<Figures>,
+    /// Bundles whose path was recorded, and what it was like.
+    pub paths: Vec<(String, String)>,
     /// Lines of the log that have these ids of events.
     pub logged: BTreeMap<&'static str, usize>,
 }
@@ -205,16 +221,18 @@ impl Told {
     ///
     /// # Errors
     ///
-    /// It cannot be read, is larger than a recording gets, has other members than one has, or a line in it is not of
-    /// the form that [`Recording::to_file`] writes.
-    pub fn read(file: &Path) -> Result<Self, RecordingError> {
-        let wrong = |problem: String| RecordingError { file: file.to_owned(), problem };
+    /// The file cannot be read, is larger than a recording gets, or has members that a recording does not
+    /// have. Or a line in it does not have the form that [`Recording::to_file`] writes.
+    pub fn read(file: &Path) -> Result<Self, ArchiveError> {
+        let wrong = |problem: String| ArchiveError { file: file.to_owned(), problem };
         let (mut about, mut looks, mut logged) = (None, None, None);
+        let mut paths = Vec::new();
         archive::visit(file, &mut |name, member| {
             match name {
                 "about.json" => about = Some(read_about(member)?),
                 "status.jsonl" => looks = Some(Looks::read(member)?),
                 "log.txt" => logged = Some(count_events(member)?),
+                path::MEMBER => paths = Paths::read(member)?.sentences(),
                 _ => {}
             }
             Ok(())
@@ -226,7 +244,7 @@ impl Told {
         let logged = logged.ok_or_else(|| missing("log.txt"))?;
         let (story, moments_left_out) = looks.story.finish();
         let (looks, figures) = (looks.count, looks.figures.finish());
-        Ok(Self { about, looks, story, moments_left_out, figures, logged })
+        Ok(Self { about, looks, story, moments_left_out, figures, paths, logged })
     }
 }
 
@@ -242,7 +260,7 @@ fn read_about(member: &mut dyn BufRead) -> Result<About, String> {
     Ok(about)
 }
 
-/// Counts the lines of a log that have the ids of events worth a word.
+/// Counts the lines of a log with the ids of events of level WARN or worse.
 fn count_events(member: &mut dyn BufRead) -> Result<BTreeMap<&'static str, usize>, String> {
     let mut counts = BTreeMap::new();
     each_line(member, |_, line| {
@@ -257,7 +275,7 @@ fn count_events(member: &mut dyn BufRead) -> Result<BTreeMap<&'static str, usize
     Ok(counts)
 }
 
-/// What looks tell, one after the other.
+/// Summary of the looks, one after the other.
 #[derive(Default)]
 pub struct Looks {
     count: usize,
@@ -267,7 +285,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Reads a look a line; `Err`: the number of a line that is none, and what is wrong with it.
+    /// Reads one look per line; `Err`: the number of a line that is no look, and the problem in it.
     pub fn read(member: &mut dyn BufRead) -> Result<Self, String> {
         let mut looks = Self::default();
         each_line(member, |_, line| {
@@ -288,14 +306,14 @@ impl Looks {
         self.figures.add(look)
     }
 
-    /// What happened, and what was measured.
+    /// The events and the measurements.
     pub fn finish(self) -> (Vec<Moment>, Vec<Figures>) {
         (self.story.finish().0, self.figures.finish())
     }
 }
 
-/// Hands each line to `take`, with its number from 1. What is no UTF-8 in it is replaced. `Err`: the number of a line and
-/// what is wrong with it.
+/// Passes each line to `take`, with its number from 1. Bytes that are not UTF-8 are replaced. `Err`: the
+/// number of a line and the problem in it.
 fn each_line(
     member: &mut dyn BufRead,
     mut take: impl FnMut(usize, &str) -> Result<(), String>,
@@ -317,7 +335,7 @@ fn each_line(
     Ok(())
 }
 
-/// The whole lines in the last `bytes_max` bytes of a file.
+/// The complete lines in the last `bytes_max` bytes of a file.
 ///
 /// # Errors
 ///
@@ -330,7 +348,7 @@ pub fn newest_lines(file: &Path, bytes_max: usize) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(bytes_max as u64).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    // The first line may be cut off at its beginning, and the last one may still be being written.
+    // The first line may lack its beginning, and the last line may be incomplete.
     let text =
         if begin == 0 { &text[..] } else { text.split_once('\n').map_or("", |(_, rest)| rest) };
     Ok(text.rfind('\n').map_or("", |end| &text[..=end]).to_string())
@@ -344,7 +362,7 @@ mod tests {
     use crate::daemon::Role;
     use crate::daemon::status::{BundleStatus, ShapingStatus};
 
-    /// A sendbox with one bundle, so many seconds after the start, with decisions at these seconds.
+    /// A sendbox with one bundle, `at_s` seconds after the start, with decisions at the given seconds.
     pub(super) fn sendbox(at_s: u64, decisions: &[(u64, &str)]) -> Status {
         let record = |(at_s, state): &(u64, &str)| DecisionRecord {
             at_ns: at_s * 1_000_000_000,
@@ -400,6 +418,36 @@ mod tests {
         assert_eq!((told.about, told.looks, told.figures[0].looks), (recording.about, 2, 2));
         assert_eq!((told.story.len(), told.moments_left_out), (3, 0), "{:?}", told.story);
         assert_eq!(told.logged, [("FB0303", 1)].into());
+    }
+
+    /// The sample was recorded when a bundle without feedback was `silent`, and a failed condition was `void`.
+    #[test]
+    fn archives_with_old_names_are_told() {
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/samples/archive");
+        let text = |name| std::fs::read_to_string(sample.join(name)).unwrap();
+        let fault =
+            r#""void":[{"condition":"device","found":"wan0 is gone","fix":"bring it back"}]"#;
+        let looks = text("status.jsonl").replacen(r#""void":[]"#, fault, 1);
+        assert!(looks.contains(fault) && looks.contains(r#""state":"silent""#));
+        let mut archive = Archive::new(0);
+        for (name, text) in [
+            ("about.json", text("about.json")),
+            ("status.jsonl", looks),
+            ("log.txt", text("log.txt")),
+        ] {
+            archive.add(name, text.as_bytes()).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("old.tar.gz");
+        std::fs::write(&file, archive.finish().unwrap()).unwrap();
+        let told = Told::read(&file).unwrap();
+        for part in ["wan0 is gone: ", "silent, unshaped: no authentic message"] {
+            assert!(
+                told.story.iter().any(|it| it.what.starts_with(part)),
+                "{part}: {:#?}",
+                told.story
+            );
+        }
     }
 
     #[test]

@@ -1,32 +1,32 @@
-//! What happened in a recording, in sentences.
+//! Events in a recording, in sentences.
 
 use std::collections::BTreeMap;
 
 use super::Look;
 use crate::daemon::status::{BundleStatus, Status, millis};
 
-/// Something that happened.
+/// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     /// Time since the beginning of the recording (s).
     pub at_s: f64,
-    /// Who it is about: a box, or a bundle of it.
+    /// Subject of the event: a box, or a bundle of it.
     pub whom: String,
-    /// What happened, as a sentence without a full stop.
+    /// The event, as a sentence without a full stop.
     pub what: String,
 }
 
-/// What is known of a box.
+/// Known state of a box.
 #[derive(Default)]
 struct Known {
     pid: u32,
     uptime_ns: u64,
     is_there: bool,
-    void: Vec<String>,
+    failed_conditions: Vec<String>,
     bundles: BTreeMap<String, Bundle>,
 }
 
-/// What is known of a bundle of a box.
+/// Known state of a bundle of a box.
 #[derive(Default)]
 struct Bundle {
     state: String,
@@ -39,7 +39,7 @@ struct Bundle {
 pub const MOMENTS_MAX: usize = 10_000;
 /// Longest text of a moment (bytes).
 const TEXT_MAX: usize = 1000;
-/// Most boxes that a recording is of: a machine has some.
+/// Most boxes in a recording: a machine has a few.
 pub(super) const BOXES_MAX: usize = 16;
 
 /// Everything that changed from look to look.
@@ -51,7 +51,7 @@ pub(super) struct Story {
 }
 
 impl Story {
-    /// Takes the next look; `Err`: it is of more boxes than there are.
+    /// Adds the next look; `Err`: there are too many boxes.
     pub fn add(&mut self, look: &Look) -> Result<(), String> {
         let Self { boxes, moments, left_out } = self;
         let mut tell = |at_s: f64, whom: &str, what: String| {
@@ -63,7 +63,7 @@ impl Story {
                 [whom, &what].map(|text| text[..text.floor_char_boundary(TEXT_MAX)].into());
             moments.push(Moment { at_s, whom, what });
         };
-        // Two boxes of one role on a machine have devices of their own.
+        // Two boxes of one role on a machine have different devices.
         let named = |status: &Status| {
             let devices: Vec<&str> = status.ports.iter().map(|port| port.device.as_str()).collect();
             format!("{} ({})", status.role, devices.join(", "))
@@ -85,7 +85,7 @@ impl Story {
         Ok(())
     }
 
-    /// What happened in order of time, and how many moments more.
+    /// The events in order of time, and how many more there were.
     pub fn finish(mut self) -> (Vec<Moment>, usize) {
         self.moments.sort_by(|one, next| one.at_s.total_cmp(&next.at_s));
         (self.moments, self.left_out)
@@ -109,14 +109,14 @@ fn follow_box(
         tell(at_s, name, "answers again".into());
     }
     (known.is_there, known.uptime_ns) = (true, status.uptime_ns);
-    let void: Vec<String> = status.void.iter().map(ToString::to_string).collect();
-    for fault in void.iter().filter(|fault| !known.void.contains(fault)) {
+    let failed: Vec<String> = status.failed_conditions.iter().map(ToString::to_string).collect();
+    for fault in failed.iter().filter(|fault| !known.failed_conditions.contains(fault)) {
         tell(at_s, name, fault.clone());
     }
-    if void.is_empty() && !known.void.is_empty() {
+    if failed.is_empty() && !known.failed_conditions.is_empty() {
         tell(at_s, name, "its devices are as they must be again".into());
     }
-    known.void = void;
+    known.failed_conditions = failed;
     known.bundles.retain(|name, _| status.bundles.iter().any(|bundle| bundle.name == *name));
     for bundle in &status.bundles {
         let whom = format!("{} bundle {}", status.role, bundle.name);
@@ -154,7 +154,7 @@ fn follow_bundle(
         known.alarm = alarm;
     }
     let Some(shaping) = &bundle.shaping else { return };
-    // Decisions have times of their own; the newest one is in force now, whether it is remembered or not.
+    // Decisions have times of their own. The newest one is in force now, even if it is not in the list.
     for decision in shaping.decisions.iter().chain([&shaping.decision]) {
         if known.state == decision.state {
             continue;
@@ -170,7 +170,7 @@ fn follow_bundle(
             format!("; {} of round trip{beyond}", millis(Some(ns)))
         });
         let (state, reason) = (&decision.state, &decision.reason);
-        // What began before the recording is told at its beginning.
+        // States that began before the recording appear at its beginning.
         tell((at_s - since_s).max(0.0), whom, format!("{state}, {limit}: {reason}{rtt}"));
         known.state.clone_from(state);
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_box_that_goes_and_comes_back_is_told_of() {
-        let again = Status { uptime_ns: 500_000_000, ..sendbox(103, &[(103, "silent")]) };
+        let again = Status { uptime_ns: 500_000_000, ..sendbox(103, &[(103, "no_peer")]) };
         let looks = [
             look(0.0, sendbox(100, &[(100, "shaping")])),
             Look { at_s: 1.0, boxes: Vec::new() },
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(told.iter().filter(|it| it.ends_with("no longer answers")).count(), 1);
         assert!(told.iter().any(|it| it.starts_with("1.0 sendbox (): no longer")), "{told:#?}");
         assert!(told.iter().any(|it| it.contains("runs for 0.5 s")), "{told:#?}");
-        assert!(told.last().unwrap().contains("silent, unshaped"), "{told:#?}");
+        assert!(told.last().unwrap().contains("no_peer, unshaped"), "{told:#?}");
     }
     #[test]
     fn moments_and_boxes_are_bounded() {
@@ -245,7 +245,7 @@ mod tests {
 
         let mut story = Story::default();
         let mut status = sendbox(1, &[]);
-        status.void.clear();
+        status.failed_conditions.clear();
         status.version = "é".repeat(TEXT_MAX);
         story.add(&look(0.0, status.clone())).unwrap();
         for device in 1..=BOXES_MAX {

@@ -1,4 +1,5 @@
-//! In what two configurations of a box differ, and what of that it can go over to while it runs.
+//! Differences between two configurations of a box, with the choice of those that a running box can take
+//! over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -15,22 +16,22 @@ use crate::daemon::keys::reader::Loaded;
 use crate::port::XdpOptions;
 use crate::service::outcome::{BundleOutcome, Fate, Outcome, Setting};
 
-/// Where a bundle of the new configuration comes from.
+/// Origin of a bundle in the new configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum BundleOrigin {
     /// The bundle begins with nothing.
     New,
     /// The bundle goes on.
     Kept {
-        /// Place of the bundle in the configuration before.
+        /// Index of the bundle in the earlier configuration.
         place: usize,
-        /// The keys of the bundle are others.
+        /// The bundle has other keys.
         has_other_keys: bool,
     },
 }
 
-impl Origin {
-    /// Place in the configuration before of a bundle that goes on.
+impl BundleOrigin {
+    /// Index in the earlier configuration, if the bundle goes on.
     pub const fn place(self) -> Option<usize> {
         match self {
             Self::New => None,
@@ -39,9 +40,9 @@ impl Origin {
     }
 }
 
-/// What a box is told that is to go over from `before` to `after`: what becomes of what, refused if something
-/// cannot change while it runs, and where each bundle of `after` comes from.
-pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<Origin>) {
+/// Outcome of a switch from `before` to `after`, and the origin of each bundle of `after`. The switch is
+/// refused if a setting differs that cannot change while the box runs.
+pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<BundleOrigin>) {
     let places: BTreeMap<&str, usize> = before.config.bundles.iter().zip(0..).map(named).collect();
     let fixed = [&before.config, &as_left_to(&before.config, &after.config)].map(fixed);
     let fixed = differing(fixed.each_ref().map(Vec::as_slice));
@@ -54,7 +55,7 @@ pub fn between(before: &Loaded, after: &Loaded) -> (Outcome, Vec<Origin>) {
     let mut origins = Vec::with_capacity(after.config.bundles.len());
     for (place, bundle) in after.config.bundles.iter().enumerate() {
         let (fate, settings, origin) = match places.get(bundle.name.as_str()) {
-            None => (Fate::Added, Vec::new(), Origin::New),
+            None => (Fate::Added, Vec::new(), BundleOrigin::New),
             Some(&earlier) => follow(before, earlier, after, place),
         };
         outcome.bundles.push(BundleOutcome { name: bundle.name.clone(), fate, settings });
@@ -73,13 +74,13 @@ fn named((bundle, place): (&BundleConfig, usize)) -> (&str, usize) {
     (&bundle.name, place)
 }
 
-/// What becomes of a bundle that is in both, at these places.
+/// Fate of a bundle that is in both configurations, at these indices.
 fn follow(
     before: &Loaded,
     earlier: usize,
     after: &Loaded,
     place: usize,
-) -> (Fate, Vec<Setting>, Origin) {
+) -> (Fate, Vec<Setting>, BundleOrigin) {
     let [one, other] = [&before.config.bundles[earlier], &after.config.bundles[place]];
     let both = [one, other].map(values);
     let anew: Vec<Setting> = differing(both.each_ref().map(|(anew, _)| anew.as_slice()));
@@ -97,9 +98,9 @@ fn follow(
     };
     let begins_anew = !anew.is_empty();
     let settings: Vec<Setting> = anew.into_iter().chain(live).chain(shares).chain(keys).collect();
-    let kept = Origin::Kept { place: earlier, has_other_keys };
+    let kept = BundleOrigin::Kept { place: earlier, has_other_keys };
     match (begins_anew, settings.is_empty()) {
-        (true, _) => (Fate::Renewed, settings, Origin::New),
+        (true, _) => (Fate::Renewed, settings, BundleOrigin::New),
         (false, true) => (Fate::Unchanged, settings, kept),
         (false, false) => (Fate::Changed, settings, kept),
     }
@@ -108,10 +109,10 @@ fn follow(
 /// Values by key.
 type Values = Vec<(&'static str, String)>;
 
-/// What of a bundle makes another session or loop, and what the bundle can take while it goes on; shares and keys
-/// apart.
+/// Settings of a bundle: those that need another session or control loop, and those that can change while it
+/// goes on. Shares and keys are compared separately.
 fn values(bundle: &BundleConfig) -> (Values, Values) {
-    // Nothing is left out: a key that is new does not compile before it stands here.
+    // No key is left out: a new key does not compile until it is listed here.
     let BundleConfig { name: _, id, peer, to, from, key_file: _, nat, shaping } = bundle;
     let mut anew = vec![
         ("id", id.0.to_string()),
@@ -129,7 +130,7 @@ fn values(bundle: &BundleConfig) -> (Values, Values) {
     (anew, live)
 }
 
-/// The configuration `after`, where it leaves to the box what `before` has settled.
+/// The configuration `after`, with the datapath of `before` if `after` leaves the choice to the box.
 fn as_left_to(before: &Config, after: &Config) -> Config {
     let mut after = after.clone();
     if after.datapath == DatapathKind::Auto {
@@ -138,8 +139,8 @@ fn as_left_to(before: &Config, after: &Config) -> Config {
     after
 }
 
-/// What a box takes at its start alone: devices, sockets, files and identities that it has given up the
-/// privileges for.
+/// Settings that a box takes only at its start: devices, sockets, files and identities for which it has
+/// dropped the privileges.
 fn fixed(config: &Config) -> Values {
     // As for `values`.
     let Config {
@@ -164,7 +165,7 @@ fn fixed(config: &Config) -> Values {
         metrics,
         uplink: _,
         bundles: _,
-        // Up to who starts the box.
+        // Set by the user who starts the box.
         by_socket: _,
         places: _,
     } = config;
@@ -201,7 +202,7 @@ fn differing([before, after]: [&[(&'static str, String)]; 2]) -> Vec<Setting> {
 }
 
 fn refusal(setting: &Setting, config: &Config) -> String {
-    // Of several of a role each has a unit that the operator has made.
+    // If the file has several boxes of the role, the operator has made a unit for each.
     let unit = unit_of(config.role, &config.file).filter(|_| config.is_only_of_role);
     let restart = unit.map_or(String::new(), |unit| format!(" (`systemctl restart {unit}`)"));
     let setting = Setting { key: config.key(&setting.key), ..setting.clone() };
@@ -210,7 +211,7 @@ fn refusal(setting: &Setting, config: &Config) -> String {
     )
 }
 
-/// What differs of the uplink and its groups, by name.
+/// Differences of the uplink and its groups, by name.
 fn shares(before: Option<&Uplink>, after: Option<&Uplink>) -> Vec<Setting> {
     let both = [before, after];
     let rate = both.map(|uplink| shown(uplink.map(|uplink| uplink.shares.rate)));
@@ -224,7 +225,7 @@ fn shares(before: Option<&Uplink>, after: Option<&Uplink>) -> Vec<Setting> {
     settings.chain(names.iter().filter_map(group)).collect()
 }
 
-/// Each group, in the words of a file.
+/// Each group, in the words of a configuration file.
 fn groups(uplink: &Uplink) -> BTreeMap<String, String> {
     let values = |place| {
         let values = member(uplink, &uplink.shares.groups[place], "parent");
@@ -233,7 +234,7 @@ fn groups(uplink: &Uplink) -> BTreeMap<String, String> {
     uplink.groups.iter().zip(0..).map(|(name, place)| (name.clone(), values(place))).collect()
 }
 
-/// What a bundle has of an uplink, by key.
+/// Share of a bundle in an uplink, by key.
 fn share(uplink: Option<&Uplink>, place: usize) -> [(&'static str, String); 3] {
     let none = || shown(None::<&str>);
     match uplink {
@@ -257,7 +258,7 @@ fn member(uplink: &Uplink, member: &Member, parent: &'static str) -> [(&'static 
 }
 
 fn prefixes(prefixes: &[IpNet]) -> String {
-    // In whatever order: it has no meaning.
+    // Sorted, since their order has no meaning.
     let mut sorted: Vec<&IpNet> = prefixes.iter().collect();
     sorted.sort();
     let texts: Vec<String> = sorted.iter().map(ToString::to_string).collect();
@@ -323,8 +324,8 @@ weight = 2
         loaded(&text)
     }
 
-    fn kept(place: usize) -> Origin {
-        Origin::Kept { place, has_other_keys: false }
+    fn kept(place: usize) -> BundleOrigin {
+        BundleOrigin::Kept { place, has_other_keys: false }
     }
 
     #[test]
@@ -372,7 +373,7 @@ weight = 2
         let mut after = loaded(FILE);
         after.keys[1] = KeyRing::new(PresharedKey::new([7; 32]), None);
         let (outcome, origins) = between(&loaded(FILE), &after);
-        assert_eq!(origins, [kept(0), Origin::Kept { place: 1, has_other_keys: true }]);
+        assert_eq!(origins, [kept(0), BundleOrigin::Kept { place: 1, has_other_keys: true }]);
         let text = outcome.listing();
         assert!(text.contains("-> /etc/forebay/b.key with other keys") && !text.contains("07"));
     }
@@ -387,7 +388,7 @@ weight = 2
         ] {
             let (outcome, origins) = between(&loaded(FILE), &edited(&[edit]));
             assert_eq!(outcome.bundles[0].fate, Fate::Renewed, "{edit:?}");
-            assert_eq!(origins, [Origin::New, kept(1)]);
+            assert_eq!(origins, [BundleOrigin::New, kept(1)]);
         }
         // The order of bundles has no meaning.
         let (outcome, origins) =
@@ -395,7 +396,7 @@ weight = 2
         let fates: Vec<(&str, Fate)> =
             outcome.bundles.iter().map(|it| (it.name.as_str(), it.fate)).collect();
         assert_eq!(fates, [("c", Fate::Added), ("b", Fate::Unchanged), ("a", Fate::Removed)]);
-        assert_eq!(origins, [Origin::New, kept(1)]);
+        assert_eq!(origins, [BundleOrigin::New, kept(1)]);
         let second = FILE.find("[[bundle]]\nname = \"b\"").unwrap();
         let (head, tail) = (FILE.find("[[bundle]]").unwrap(), FILE.find("[uplink]").unwrap());
         let turned = [&FILE[..head], &FILE[second..tail], &FILE[head..second], &FILE[tail..]];
@@ -467,7 +468,7 @@ weight = 2
         assert!(outcome.bundles.iter().all(|bundle| bundle.fate == Fate::Unchanged));
     }
 
-    /// A thousand bundles of 50 groups, as `FILE` has two.
+    /// A thousand bundles in 50 groups, in the style of `FILE`.
     fn thousand() -> String {
         let (head, tail) = (FILE.find("[[bundle]]").unwrap(), FILE.find("[uplink]").unwrap());
         let bundle = |id: u32| {
@@ -499,7 +500,7 @@ weight = 2
             .collect();
         assert_eq!(touched, [("site-273", "to")]);
 
-        // One goes, and all behind it move up.
+        // One bundle ends, and all bundles behind it move up.
         let [from, to] = ["site-500", "site-501"]
             .map(|name| text.find(&format!("[[bundle]]\nname = \"{name}\"")).unwrap());
         let (outcome, origins) = between(&before, &loaded(&[&text[..from], &text[to..]].concat()));
@@ -507,7 +508,8 @@ weight = 2
         assert!(origins.iter().enumerate().all(|(place, origin)| *origin == moved(place)));
         let removed = outcome.bundles.iter().filter(|bundle| bundle.fate == Fate::Removed);
         assert_eq!(removed.map(|bundle| bundle.name.as_str()).collect::<Vec<_>>(), ["site-500"]);
-        let change = super::super::Change { config: before.config, keys: before.keys, origins };
+        let change =
+            super::super::ReloadChange { config: before.config, keys: before.keys, origins };
         assert_eq!(change.gone(1000), [500]);
     }
 }

@@ -1,11 +1,11 @@
-//! Another configuration for a box that runs.
+//! Switch of a running box to another configuration.
 //!
 //! ```text
 //! files ──► reader ──► difference ──► the worker's Change      what did not change is not touched
 //!                          └── refused: nothing is changed
 //! ```
-//! All is checked before anything is touched, and the worker goes over to all of it or to nothing. A change on
-//! [`trial`] goes back by itself: the main thread of the box keeps what was before, and the time.
+//! All checks come before any change, and the worker takes over all of the configuration or none. A change on
+//! [`trial`] reverts by itself: the main thread of the box keeps the earlier configuration, and the time.
 
 pub mod difference;
 pub mod start;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::bundle::keys::KeyRing;
 
-use self::difference::Origin;
+use self::difference::BundleOrigin;
 use self::trial::Trial;
 use super::config::Config;
 use super::keys::reader::{KeyReader, Loaded, Source};
@@ -26,29 +26,29 @@ use crate::service::control::{Answer, Request};
 use crate::service::outcome::Outcome;
 use crate::service::supervisor::{Desk, Handle, Worker};
 
-/// Changes of which each has a line in the log.
+/// Most changes that get a log line each.
 const CHANGES_TOLD: usize = 20;
 
-/// What a worker goes over to, whole or not at all.
+/// A configuration that a worker takes over, completely or not at all.
 #[derive(Clone, Debug)]
-pub struct Change {
-    /// The configuration, whose devices, sockets and trace are those of the one before.
+pub struct ReloadChange {
+    /// The configuration. Its devices, sockets and trace are unchanged.
     pub config: Config,
     /// The keys of its bundles.
     pub keys: Vec<KeyRing>,
-    /// Where each of its bundles comes from; those before that nothing comes from go.
-    pub origins: Vec<Origin>,
+    /// Origin of each bundle. Earlier bundles that are no origin end.
+    pub origins: Vec<BundleOrigin>,
 }
 
-impl Change {
-    /// Places in the configuration before of the bundles that go, of `count` there.
+impl ReloadChange {
+    /// Indices in the earlier configuration, with `count` bundles, of the bundles that end.
     pub fn gone(&self, count: usize) -> Vec<usize> {
         let stay: BTreeSet<usize> = self.origins.iter().filter_map(|it| it.place()).collect();
         (0..count).filter(|place| !stay.contains(place)).collect()
     }
 }
 
-/// What there was before a trial.
+/// State before a trial.
 #[derive(Debug)]
 enum Before {
     /// Another configuration.
@@ -57,20 +57,20 @@ enum Before {
     Nothing,
 }
 
-/// Answers those who operate a box.
+/// Answers the requests of the operators of a box.
 pub struct Reloader {
     reader: KeyReader,
-    /// The configuration file, whatever the folder that another process works in.
+    /// The configuration file as an absolute path, since another process may have another working folder.
     file: String,
     in_force: Loaded,
     trial: Option<Trial<Before>>,
-    /// What was confirmed last, until something else comes: a `forebay confirm` may be repeated.
+    /// The last change that was confirmed, until another one comes: a `forebay confirm` may be repeated.
     confirmed: Option<String>,
 }
 
 impl Reloader {
-    /// For a box that has begun with what is `in_force`, on trial if that is to be confirmed `within` some time. Call
-    /// it before the box is confined: it asks for the working folder.
+    /// For a box that has begun with `in_force`, on trial if the start must be confirmed `within` some time.
+    /// Call it before the box is confined: it reads the working folder.
     pub fn new(reader: KeyReader, in_force: Loaded, within: Option<Duration>) -> io::Result<Self> {
         let file = std::path::absolute(&in_force.config.file)?.display().to_string();
         let trial = within.map(|within| {
@@ -81,10 +81,10 @@ impl Reloader {
         Ok(Self { reader, file, in_force, trial, confirmed: None })
     }
 
-    /// Goes over to what `source` says; a trial, if it is to be confirmed `within_s`.
+    /// Switches to the configuration of `source`; on trial, if it must be confirmed `within_s`.
     fn load<W>(&mut self, worker: &Handle<W>, source: Source, within_s: Option<u32>) -> Outcome
     where
-        W: Worker<Change = Change>,
+        W: Worker<Change = ReloadChange>,
     {
         let refused = |reason| Outcome::refused(self.file.clone(), reason);
         let now = Instant::now();
@@ -112,21 +112,21 @@ impl Reloader {
         outcome
     }
 
-    /// Has the worker go over to another configuration; answers what came of it and, if that is in force now,
-    /// what was before.
+    /// Has the worker switch to another configuration. Returns the outcome and, if the switch succeeded, the
+    /// earlier configuration.
     fn go_over<W>(&mut self, worker: &Handle<W>, mut to: Loaded) -> (Outcome, Option<Loaded>)
     where
-        W: Worker<Change = Change>,
+        W: Worker<Change = ReloadChange>,
     {
         let (mut outcome, origins) = difference::between(&self.in_force, &to);
         if !outcome.refused.is_empty() {
             return (outcome, None);
         }
-        // What was left to the box is settled once: else there would be no way back to what was settled.
+        // The box keeps the datapath that it selected at the start: otherwise it could not revert to it.
         to.config.datapath = self.in_force.config.datapath;
         self.confirmed = None;
         if !outcome.is_nothing() {
-            let change = Change { config: to.config.clone(), keys: to.keys.clone(), origins };
+            let change = ReloadChange { config: to.config.clone(), keys: to.keys.clone(), origins };
             if let Err(reason) = worker.change(change) {
                 outcome.refused.push(reason);
                 return (outcome, None);
@@ -141,7 +141,7 @@ impl Reloader {
         }
         let trial = self.trial.as_ref().ok_or_else(nothing_on_trial)?;
         if matches!(trial.before, Before::Nothing) {
-            // Else the box would be on trial when it is started again.
+            // Otherwise the box would be on trial at its next start.
             start::remove(&self.in_force.config.control).map_err(|error| error.to_string())?;
         }
         let trial = self.trial.take().ok_or_else(nothing_on_trial)?;
@@ -157,14 +157,14 @@ impl Reloader {
         Ok(format!("goes back: {}", trial.what))
     }
 
-    /// Goes back to what was before a trial that nobody has confirmed. False: the box is to end.
+    /// Reverts a trial that was not confirmed. False: the box must end.
     ///
     /// # Errors
     ///
-    /// That it cannot go back: whoever asked for a trial rather has no box than one that stays with it.
+    /// The box cannot revert. An operator who uses a trial prefers no box to one that keeps the change.
     fn go_back<W>(&mut self, worker: &Handle<W>, before: Before) -> io::Result<bool>
     where
-        W: Worker<Change = Change>,
+        W: Worker<Change = ReloadChange>,
     {
         match before {
             Before::Nothing => {
@@ -192,8 +192,8 @@ impl Reloader {
 }
 
 impl Reloader {
-    /// Tells the log if the box would begin with something else than is in force, as after a `forebay confirm` that
-    /// was cut short.
+    /// Logs a warning if the box would start with another configuration than the current one, for example
+    /// after an interrupted `forebay confirm`.
     fn warn_of_own_file(&self) {
         let file = &self.file;
         match self.reader.load(Source::Own) {
@@ -212,7 +212,7 @@ fn nothing_on_trial() -> String {
     "nothing is on trial: either it was confirmed, or what was before is in force again".into()
 }
 
-/// Tells the log, whoever asked for it.
+/// Logs the outcome of a request from any source.
 fn say(outcome: &Outcome, how: &str) {
     let file = &outcome.file;
     if outcome.refused.is_empty() {
@@ -227,7 +227,7 @@ fn say(outcome: &Outcome, how: &str) {
     }
 }
 
-impl<W: Worker<Status = Status, Change = Change>> Desk<W> for Reloader {
+impl<W: Worker<Status = Status, Change = ReloadChange>> Desk<W> for Reloader {
     fn answer(&mut self, worker: &Handle<W>, request: Request) -> Option<Answer<Status>> {
         let done = |result: Result<String, String>| result.map(Answer::Done);
         let answer = match request {
@@ -288,12 +288,12 @@ mod tests {
     use crate::service::privileges::Confinement;
     use crate::service::supervisor::{Command, Mailbox};
 
-    /// Tells what it was to go over to, and obeys unless a bundle has the name `refused`.
-    struct Told(Sender<Change>);
+    /// Records each requested switch, and obeys unless a bundle has the name `refused`.
+    struct Told(Sender<ReloadChange>);
 
     impl Worker for Told {
         type Status = Status;
-        type Change = Change;
+        type Change = ReloadChange;
         fn run(self, mailbox: Mailbox<Self>) -> io::Result<Status> {
             loop {
                 let mut fds = [PollFd::new(mailbox.as_fd(), PollFlags::POLLIN)];
@@ -320,7 +320,7 @@ mod tests {
     struct Bench {
         reloader: Reloader,
         worker: Handle<Told>,
-        told: Receiver<Change>,
+        told: Receiver<ReloadChange>,
         file: PathBuf,
         _folder: tempfile::TempDir,
     }
@@ -334,7 +334,7 @@ mod tests {
             Self::of(folder, file, None)
         }
 
-        /// A box that was started, on trial if that is to be confirmed.
+        /// A started box, on trial if `within` is set.
         fn of(folder: tempfile::TempDir, file: PathBuf, within: Option<Duration>) -> Self {
             let config = Config::load(&file).unwrap();
             let reader = KeyReader::start(&config, &Confinement::default()).unwrap();
@@ -365,10 +365,11 @@ mod tests {
             Desk::<Told>::next_timer(&self.reloader)
         }
 
-        /// Names of the bundles that the worker has gone over to since this was asked last.
+        /// Names of the bundles that the worker has switched to since the last call.
         fn told(&self) -> Vec<Vec<String>> {
-            let names =
-                |change: Change| change.config.bundles.into_iter().map(|it| it.name).collect();
+            let names = |change: ReloadChange| {
+                change.config.bundles.into_iter().map(|it| it.name).collect()
+            };
             self.told.try_iter().map(names).collect()
         }
     }
@@ -434,7 +435,7 @@ mod tests {
         assert_eq!(bench.told(), [["a", "b"]]);
         assert!(bench.is_on_trial() && bench.next_timer().is_some());
         assert!(bench.reloader.on_timer(&bench.worker).unwrap(), "its time has not come");
-        // Nobody changes what is on trial meanwhile.
+        // No request changes a configuration on trial.
         for request in [apply, Request::Reload] {
             assert!(bench.change(request).refused[0].contains("on trial for 60 s more"));
         }
@@ -483,7 +484,7 @@ mod tests {
         let mut bench = Bench::new();
         write(&candidate_of(&bench.file), &["a", "b"]);
         bench.change(Request::Apply { within_s: 60 });
-        // As if the worker had not what it had before.
+        // As if the worker had lost the earlier configuration.
         let Some(trial) = &mut bench.reloader.trial else { panic!("nothing is on trial") };
         let Before::Other(before) = &mut trial.before else { panic!("its start is on trial") };
         before.config.bundles[0].name = "refused".into();

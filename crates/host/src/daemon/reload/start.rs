@@ -1,5 +1,6 @@
-//! The start of a box on trial. How long stands in a file beside the box's control socket, which `forebay apply` writes
-//! before it has the box started: one that is started again meanwhile, as after a crash, is on trial for what is left.
+//! Trial of the start of a box. `forebay apply` writes the end of the trial to a file next to the box's
+//! control socket before it has the box started. A box that is started again meanwhile, for example after a
+//! crash, is on trial for the remaining time.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,20 +14,20 @@ use nix::unistd::geteuid;
 use super::trial::WITHIN;
 use crate::clock;
 
-/// A box that is started so long after the end of a trial is started by somebody: systemd starts one that has crashed, or
-/// hangs, again within seconds.
+/// A start this long after the end of a trial is a new start by an operator: systemd restarts a crashed or
+/// hanging box within seconds.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// More than the file has bytes.
+/// Most bytes that are read: more than the file has.
 const BYTES_MAX: u64 = 64;
 
-/// How long the start of a box is on trial.
+/// Remaining trial of the start of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// There is no trial.
     NoTrial,
-    /// The start is on trial for so long.
+    /// The start is on trial for this time.
     For(Duration),
-    /// The start was on trial, and nobody has confirmed it.
+    /// The start was on trial and was not confirmed.
     Nothing,
 }
 
@@ -37,11 +38,11 @@ fn file_of(control: &Path) -> PathBuf {
     name.into()
 }
 
-/// Puts the start of the box with this control socket on trial, from now on for so many seconds.
+/// Puts the start of the box with this control socket on trial for `within_s` seconds from now.
 ///
 /// # Errors
 ///
-/// That the file cannot be written, with its name.
+/// The file cannot be written; the error names it.
 pub fn put(control: &Path, within_s: u32) -> io::Result<()> {
     remove(control)?;
     let file = file_of(control);
@@ -52,11 +53,11 @@ pub fn put(control: &Path, within_s: u32) -> io::Result<()> {
     written.map_err(|error| named(&file, "write", &error))
 }
 
-/// Ends the trial, if there is one: the start stays, or the box has ended.
+/// Ends the trial, if there is one: the start was confirmed, or the box has ended.
 ///
 /// # Errors
 ///
-/// That the file cannot be removed, with its name.
+/// The file cannot be removed; the error names it.
 pub fn remove(control: &Path) -> io::Result<()> {
     let file = file_of(control);
     match fs::remove_file(&file) {
@@ -67,11 +68,11 @@ pub fn remove(control: &Path) -> io::Result<()> {
     }
 }
 
-/// How long the start of the box with this control socket is on trial. What is over is forgotten with the answer.
+/// Remaining trial of the start of the box with this control socket. The call removes a trial that is over.
 ///
 /// # Errors
 ///
-/// That the file cannot be read or removed, with its name.
+/// The file cannot be read or removed; the error names it.
 pub fn left(control: &Path) -> io::Result<Left> {
     let file = file_of(control);
     let until = match read(&file) {
@@ -81,7 +82,7 @@ pub fn left(control: &Path) -> io::Result<Left> {
     };
     let now = clock::now();
     let left = until.saturating_since(now);
-    // The clock begins anew when the machine does.
+    // The clock restarts with the machine.
     let is_of_now = left <= Duration::from_secs((*WITHIN.end()).into());
     if is_of_now && !left.is_zero() {
         return Ok(Left::For(left));
@@ -91,8 +92,8 @@ pub fn left(control: &Path) -> io::Result<Left> {
     Ok(if is_remembered { Left::Nothing } else { Left::NoTrial })
 }
 
-/// What to say of a box that was told to end during the trial of its start, if it was: that trial goes on, for whoever
-/// starts the box again does so, perhaps, with no regard to it.
+/// Message for a box that is asked to end during the trial of its start. The trial goes on:
+/// the operator who starts the box again may not know of it.
 pub fn parting(control: &Path) -> Option<String> {
     let Ok(Left::For(time)) = left(control) else { return None };
     let left_s = time.as_millis().div_ceil(1000);
@@ -101,7 +102,7 @@ pub fn parting(control: &Path) -> Option<String> {
     ))
 }
 
-/// Until when the file says, which others may not have written.
+/// Reads the end of the trial from the file. A file that other users may have written is not trusted.
 fn read(file: &Path) -> io::Result<Timestamp> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(file)?;

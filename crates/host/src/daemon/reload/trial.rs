@@ -1,17 +1,17 @@
-//! What goes back unless it is confirmed in time. The time is kept by the daemon, and not by the command that
-//! asked for it, whose terminal may go away with the change.
+//! A change that reverts unless it is confirmed in time. The daemon keeps the time, and not the command that
+//! requested the change: its terminal may be lost through the change.
 
 use std::time::{Duration, Instant};
 
-/// Times that may be asked for: enough to log in again, and a day.
+/// Allowed durations (s): enough to log in again, up to a day.
 pub const WITHIN: std::ops::RangeInclusive<u32> = 5..=86_400;
 
-/// Something on trial.
+/// A change on trial.
 #[derive(Debug)]
 pub struct Trial<T> {
-    /// What was before.
+    /// State before the change.
     pub before: T,
-    /// What is on trial, for people.
+    /// The change on trial, for people.
     pub what: String,
     end: Instant,
 }
@@ -21,7 +21,7 @@ impl<T> Trial<T> {
     ///
     /// # Errors
     ///
-    /// That `within_s` is none of [`WITHIN`].
+    /// `within_s` is outside [`WITHIN`].
     pub fn new(before: T, what: String, now: Instant, within_s: u32) -> Result<Self, String> {
         check(within_s)?;
         Ok(Self::until(now + Duration::from_secs(within_s.into()), before, what))
@@ -53,7 +53,7 @@ impl<T> Trial<T> {
     }
 }
 
-/// Whether a trial may take so long.
+/// Checks the duration of a trial.
 pub fn check(within_s: u32) -> Result<(), String> {
     if WITHIN.contains(&within_s) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One bundle at the sendbox: its control loop and its session, and what is told of them.
+//! One bundle at the sendbox: its control loop, its session, and their status and log.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,13 +8,15 @@ use forebay_core::bundle::decision::DecisionRows;
 use forebay_core::bundle::keys::KeyRing;
 use forebay_core::bundle::mtu::PathMtu;
 use forebay_core::bundle::scope::Scope;
-use forebay_core::bundle::sendbox::{Alarm, Ceiling, Load, Sendbox, SendboxConfig};
+use forebay_core::bundle::sendbox::{Alarm, BundleLoad, Ceiling, Sendbox, SendboxConfig};
 use forebay_core::bundle::uplink::Uplink;
 use forebay_core::bundle::wire::RejectCounts;
 use forebay_core::bundle::{BlockVersions, Departures, Overhead};
 use forebay_core::qdisc::Backlog;
 use forebay_core::random::Streams;
-use forebay_core::record::{BundleCounters, DecisionRecord, EpochRecord, QueueSample, WaitRecord};
+use forebay_core::record::{
+    BundleCounters, DecisionRecord, EpochRecord, PathRecord, QueueSample, WaitRecord,
+};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{Rate, Timestamp};
 
@@ -30,25 +32,30 @@ use crate::daemon::schedule::Next;
 use crate::daemon::status::{
     BundleStatus, MTU_FIX, PeerStatus, ShapingStatus, ShareStatus, SparseWaitStatus,
 };
-use crate::daemon::trace::{Row, Tracer};
+use crate::daemon::trace::{TraceRow, Tracer};
 use crate::daemon::{scope, unguessable};
-use crate::live;
+use crate::foreign_python;
 use crate::log::Allowance;
 
-/// A bundle that has sent nothing for this long, and queues nothing, is ticked rarely.
+/// A bundle is quiet if its queue is empty and it has sent nothing for this long. Quiet bundles tick rarely.
 const QUIET_AFTER: Duration = Duration::from_secs(1);
 /// Tick of a quiet bundle, and of one at rest: as often as a keepalive is due.
 const QUIET_TICK: Duration = Duration::from_millis(100);
 const RESTING_TICK: Duration = Duration::from_secs(1);
 /// Spacing of queue samples in the trace.
 const QUEUE_SAMPLE: Duration = Duration::from_millis(10);
-/// Change of the path's least round trip (share) that the datapath hears of: smaller ones are noise, and parameters of a
-/// qdisc that follow the round trip have more slack than that.
+/// Relative change of the path's least round trip that is passed to the datapath. Smaller changes are noise,
+/// and parameters of a qdisc that follow the round trip have more slack.
 const PATH_RTT_CHANGE: f64 = 0.05;
+/// Spans of the path of all bundles together that a status has: 128 bundles have all of their own. Twice as many make a
+/// status of a megabyte.
+const SPANS_TOLD: usize = 4096;
+/// Fewest spans of each bundle: with fewer than ten, looks of a second miss some.
+const SPANS_TOLD_MIN: usize = 12;
 /// Spacing of counter rows in the trace.
 const COUNTER_ROW: Duration = Duration::from_secs(1);
 
-/// What holds for all bundles of a box.
+/// Settings of all bundles of a box.
 #[derive(Clone, Copy, Debug)]
 pub struct Mode {
     /// Nothing is shaped.
@@ -57,18 +64,18 @@ pub struct Mode {
     pub is_traced: bool,
     /// Versions of the sampling block that the datapath can build without NAT.
     pub versions: BlockVersions,
-    /// What packets gain below the WAN port.
+    /// Bytes that each packet gains below the WAN port.
     pub overhead: Overhead,
 }
 
-/// How far a bundle is on its way out.
+/// Stage of a bundle that is stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stopping {
-    /// The bundle is not on its way out.
+    /// The bundle is not stopping.
     No,
-    /// What is queued leaves at the rate in force.
+    /// Queued packets leave at the rate in force.
     Paced,
-    /// What is queued leaves at once.
+    /// Queued packets leave at once.
     AtOnce,
 }
 
@@ -83,21 +90,21 @@ pub struct Bundle {
     stopping: Stopping,
     is_handed_back: bool,
     control: Sendbox,
-    /// The share that was set last.
+    /// The last share of the uplink.
     ceiling: Option<Ceiling>,
-    /// What the datapath was told last.
+    /// The last steering passed to the datapath.
     steered: Option<Steering>,
     departed_at: Timestamp,
     meter: Meter,
     log: DecisionLog,
     rows: DecisionRows,
-    /// The alarm that the log told of last.
+    /// The last alarm in the log.
     told: Option<Alarm>,
-    /// The path MTU that the log told of last.
+    /// The last path MTU in the log.
     told_mtu: Option<PathMtu>,
-    /// What the log may tell of alarms.
+    /// Limits the log lines about alarms.
     alarms: Allowance,
-    /// What the log tells of the receivebox.
+    /// Log lines about the receivebox.
     news: News,
     next_queue_sample: Timestamp,
     next_counter_row: Timestamp,
@@ -105,8 +112,8 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The bundle at `index` in the configuration. `seed` is random; what is written in the
-    /// specifications goes before it.
+    /// The bundle at `index` in the configuration. `seed` is random; a seed in a specification has
+    /// precedence.
     pub fn new(
         index: usize,
         config: &BundleConfig,
@@ -124,8 +131,9 @@ impl Bundle {
             supervised: shaping.supervised,
             time_of_day: clock::time_of_day(),
             seed: streams.stream("control").bits(),
+            ..SendboxConfig::default()
         };
-        let cc = live::named::build(&shaping.cc, &config.name)?;
+        let cc = foreign_python::named::build(&shaping.cc, &config.name)?;
         let session = [unguessable(), unguessable()];
         let mut control = Sendbox::new(control, cc, config.id, keys, session, now);
         control.set_versions(now, mode.versions.with_nat(config.nat));
@@ -157,13 +165,13 @@ impl Bundle {
         })
     }
 
-    /// Datagrams that were rejected.
+    /// Counts of rejected datagrams.
     pub fn rejects(&self) -> &RejectCounts {
         self.control.rejects()
     }
 
-    /// The bundle has this place from now on, and its configuration says this. Name, number, peer and law are as
-    /// before: session and control loop go on.
+    /// Sets another index and configuration from now on. Name, number, peer and controller are unchanged:
+    /// session and control loop go on.
     pub fn set_config(
         &mut self,
         now: Timestamp,
@@ -180,24 +188,24 @@ impl Bundle {
         self.shaping = shaping.clone();
     }
 
-    /// Tells the peer that the bundle goes.
+    /// Notifies the peer that the bundle ends.
     pub fn say_farewell(&mut self, now: Timestamp, messages: &mut Messages) {
         self.control.stop();
         self.send_messages(now, messages);
     }
 
-    /// Begins a new session under other keys.
+    /// Begins a new session with other keys.
     pub fn set_keys(&mut self, now: Timestamp, keys: &KeyRing) {
         self.control.restart(keys, [unguessable(), unguessable()], now);
     }
 
-    /// What the configuration says of it.
+    /// Configuration of the bundle.
     pub fn config(&self) -> &BundleConfig {
         &self.config
     }
 
-    /// The box takes these packets into the bundle from now on. Behind NAT they have other addresses at the
-    /// receivebox, so that it is not told of them.
+    /// Sets the packets that the box takes into the bundle from now on. Behind NAT packets have other
+    /// addresses at the receivebox, so the sendbox does not send it the scope.
     pub fn set_scope(&mut self, now: Timestamp, scope: Scope) {
         if self.config.nat.is_none() {
             self.control.set_scope(now, scope);
@@ -205,7 +213,7 @@ impl Bundle {
         self.say_news();
     }
 
-    /// Looks for the path MTU from now on, up to packets of so many bytes.
+    /// Probes the path MTU from now on, with packets of up to `packet_bytes`.
     pub fn look_for_mtu(&mut self, now: Timestamp, packet_bytes: u16, names: &Names) {
         let is_v6 = match &self.config.peer {
             Peer::At(address) => address.is_ipv6(),
@@ -216,12 +224,12 @@ impl Bundle {
         self.control.look_for_mtu(now, packet_bytes, is_v6);
     }
 
-    /// Whether the receivebox counts what goes to it, as far as is known.
+    /// Whether the receivebox counts packets to itself, as far as is known.
     pub fn counts_boxes(&self) -> bool {
         self.control.counts_boxes()
     }
 
-    /// Takes a datagram that claims to come from the peer; whether it was accepted.
+    /// Handles a datagram that claims to come from the peer; returns whether it was accepted.
     pub fn on_datagram(
         &mut self,
         now: Timestamp,
@@ -237,7 +245,7 @@ impl Bundle {
         let taken = Taken::of(opened, is_heard, self.control.take_answered());
         while let Some(epoch) = self.control.take_epoch() {
             if self.is_traced {
-                tracer.put(&self.name, Row::Epoch(EpochRecord::of(now, &epoch)));
+                tracer.put(&self.name, TraceRow::Epoch(EpochRecord::of(now, &epoch)));
             }
         }
         self.say_news();
@@ -276,7 +284,7 @@ impl Bundle {
 
     fn say_alarm(&mut self, now: Timestamp) {
         let alarm = self.control.alarm(now);
-        // One that is not told now is told later, if it is still there.
+        // An alarm that is not logged now is logged later, if it still holds.
         if alarm == self.told || !self.alarms.takes(now) {
             return;
         }
@@ -300,7 +308,7 @@ impl Bundle {
         }
     }
 
-    /// Does what is due and answers when to come back.
+    /// Does all due work and returns when to call again.
     pub fn serve(
         &mut self,
         now: Timestamp,
@@ -328,15 +336,15 @@ impl Bundle {
         Next::At(departure.min(tick).min(self.control.next_message()).min(sample))
     }
 
-    /// The box stops: tells the peer, and empties the queue.
+    /// Stops the bundle with the box: notifies the peer, and empties the queue.
     pub fn stop(&mut self, now: Timestamp, how: Stopping, datapath: &mut impl Datapath) {
         self.stopping = how;
         self.control.stop();
         self.steer(now, datapath);
     }
 
-    /// The kernel forwards what comes, for this reason, and what is queued leaves at once, before more
-    /// overtakes it; `None`: packets pass the queue again.
+    /// The kernel forwards new packets, for this reason, and queued packets leave at once, before new ones
+    /// overtake them; `None`: packets pass the queue again.
     pub fn set_handed_back(
         &mut self,
         now: Timestamp,
@@ -353,12 +361,13 @@ impl Bundle {
         self.steered?.rate
     }
 
-    /// What the bundle has sent and would send.
-    pub fn load(&self, datapath: &impl Datapath) -> Load {
+    /// Bytes that the bundle has sent and would send.
+    pub fn load(&self, datapath: &impl Datapath) -> BundleLoad {
         self.control.load(datapath.backlog(self.index))
     }
 
-    /// The bundle's share of the uplink from now on, if there is one; whether packets leave at another rate then.
+    /// Sets the bundle's share of the uplink from now on, if there is one. Returns whether the rate of its
+    /// packets changes.
     pub fn set_ceiling(
         &mut self,
         now: Timestamp,
@@ -373,7 +382,7 @@ impl Bundle {
         self.steer(now, datapath)
     }
 
-    /// Whether the bundle has sent nothing for a while by this time, and queues nothing.
+    /// Whether the bundle's queue is empty and, at this time, it has sent nothing for a while.
     pub fn is_quiet(&self, at: Timestamp, backlog: Backlog) -> bool {
         backlog.packets == 0 && at > self.departed_at + QUIET_AFTER
     }
@@ -389,14 +398,14 @@ impl Bundle {
         }
     }
 
-    /// Has packets leave as is decided; whether that is otherwise than before.
+    /// Has packets leave as the controller decided; returns whether that differs from before.
     fn steer(&mut self, now: Timestamp, datapath: &mut impl Datapath) -> bool {
         let is_free = self.is_handed_back || self.stopping == Stopping::AtOnce;
         let steering = Steering {
             rate: if is_free { None } else { self.control.rate() },
             epoch_size: self.control.epoch_size(),
             sampling_key: self.control.sampling_key(),
-            // Without a common one nothing is matched, whichever it is.
+            // Without a common version nothing is matched, so any version will do.
             version: self.control.block_version().unwrap_or_default(),
             path_rtt: followed(self.steered.and_then(|it| it.path_rtt), self.control.path_rtt()),
         };
@@ -421,17 +430,20 @@ impl Bundle {
         if let Some(decision) = self.control.take_decision() {
             self.log.note(now, decision, &self.config.name);
             if self.is_traced && self.rows.takes(now, &decision) {
-                tracer.put(&self.name, Row::Decision(DecisionRecord::of(now, &decision)));
+                tracer.put(&self.name, TraceRow::Decision(DecisionRecord::of(now, &decision)));
             }
         }
         if self.is_traced
             && let Some(waits) = self.control.take_waits().and_then(WaitRecord::of)
         {
-            tracer.put(&self.name, Row::Waits(waits));
+            tracer.put(&self.name, TraceRow::Waits(waits));
         }
         if self.is_traced && now >= self.next_queue_sample {
-            tracer.put(&self.name, Row::Queue(QueueSample::of(now, datapath.backlog(self.index))));
-            // Evenly spaced, unless the box was held up for longer.
+            tracer.put(
+                &self.name,
+                TraceRow::Queue(QueueSample::of(now, datapath.backlog(self.index))),
+            );
+            // Evenly spaced, unless the box was delayed for longer.
             self.next_queue_sample = (self.next_queue_sample + QUEUE_SAMPLE).max(now);
         }
         if self.is_traced && now >= self.next_counter_row {
@@ -440,9 +452,9 @@ impl Bundle {
         }
     }
 
-    /// Writes the counters as they are now.
+    /// Writes the current counters.
     pub fn put_counters(&self, datapath: &impl Datapath, tracer: &Tracer) {
-        tracer.put(&self.name, Row::Counters(self.counters(datapath)));
+        tracer.put(&self.name, TraceRow::Counters(self.counters(datapath)));
     }
 
     fn counters(&self, datapath: &impl Datapath) -> BundleCounters {
@@ -451,7 +463,8 @@ impl Bundle {
         BundleCounters { lateness_ns: queue.lateness_ns, ..counters }
     }
 
-    /// The state of the bundle, one of so many `bundles`, which share `uplink`, and whose peer is there.
+    /// Status of the bundle, one of `bundles` that share `uplink`. `peer_address` is the state of its peer's
+    /// address.
     pub fn status(
         &self,
         now: Timestamp,
@@ -503,9 +516,20 @@ impl Bundle {
                 reports_unmatched: counters.reports_unmatched,
                 reports_ambiguous: counters.reports_ambiguous,
                 decisions: self.log.records(bundles),
+                path: self.path_records(bundles),
             }),
             watching: None,
         }
+    }
+}
+
+impl Bundle {
+    /// The newest spans of the path, one of so many bundles.
+    fn path_records(&self, bundles: usize) -> Vec<PathRecord> {
+        let spans = self.control.path_spans();
+        let told = (SPANS_TOLD / bundles.max(1)).max(SPANS_TOLD_MIN);
+        let older = spans.len().saturating_sub(told);
+        spans.iter().skip(older).map(PathRecord::of).collect()
     }
 }
 
@@ -524,7 +548,7 @@ impl Listener for Bundle {
     }
 }
 
-/// The least round trip that the datapath is to follow, which follows `before`.
+/// The least round trip for the datapath to follow, given that it follows `before`.
 fn followed(before: Option<Duration>, least: Option<Duration>) -> Option<Duration> {
     match (before, least) {
         (Some(before), Some(least)) if least.abs_diff(before) > before.mul_f64(PATH_RTT_CHANGE) => {

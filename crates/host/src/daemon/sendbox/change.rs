@@ -1,4 +1,4 @@
-//! A sendbox goes over to another configuration: all of it, or nothing.
+//! Switches a sendbox to another configuration: completely, or not at all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,21 +12,21 @@ use crate::clock;
 use crate::daemon::DaemonError;
 use crate::daemon::conditions::Devices;
 use crate::daemon::config::Forward;
-use crate::daemon::reload::Change;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::ReloadChange;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::schedule::Schedule;
 
-/// Bundles that are made between two rounds: less than a millisecond of work.
+/// Bundles that are created between two rounds: less than a millisecond of work.
 const MADE_AT_ONCE: usize = 16;
 
 impl<D: Datapath> SendboxWorker<D> {
-    /// Goes over to another configuration.
+    /// Switches to another configuration.
     ///
     /// # Errors
     ///
-    /// What keeps it from that; then all is as before.
-    pub(super) fn change(&mut self, change: &Change) -> Result<(), DaemonError> {
-        let Change { config, keys, origins } = change;
+    /// The reason why the switch failed; nothing has changed then.
+    pub(super) fn change(&mut self, change: &ReloadChange) -> Result<(), DaemonError> {
+        let ReloadChange { config, keys, origins } = change;
         let mut fresh = self.fresh(change)?;
         let now = clock::now();
         let uplink = self.next_uplink(change)?;
@@ -40,8 +40,8 @@ impl<D: Datapath> SendboxWorker<D> {
         let mut before: Vec<Option<Bundle>> = self.bundles.drain(..).map(Some).collect();
         for (place, (bundle, keys)) in config.bundles.iter().zip(keys).enumerate() {
             self.bundles.push(match origins[place] {
-                Origin::New => fresh.remove(&place).expect("made above"),
-                Origin::Kept { place: earlier, has_other_keys } => {
+                BundleOrigin::New => fresh.remove(&place).expect("made above"),
+                BundleOrigin::Kept { place: earlier, has_other_keys } => {
                     let mut kept = before[earlier].take().expect("one comes from each");
                     kept.set_config(now, place, bundle, shaping(bundle));
                     if has_other_keys {
@@ -74,13 +74,14 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(())
     }
 
-    /// The bundles that begin, by their places. Packets of the others get on meanwhile.
-    fn fresh(&mut self, change: &Change) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
+    /// The new bundles, by their places. Meanwhile the packets of the other bundles are still
+    /// served.
+    fn fresh(&mut self, change: &ReloadChange) -> Result<BTreeMap<usize, Bundle>, DaemonError> {
         let (dry_run, is_traced) = (self.dry_run, self.tracer.is_on());
         let overhead = self.overhead;
         let mode = Mode { dry_run, is_traced, versions: D::VERSIONS, overhead };
-        let Change { config, keys, origins } = change;
-        let places = (0..origins.len()).filter(|place| origins[*place] == Origin::New);
+        let ReloadChange { config, keys, origins } = change;
+        let places = (0..origins.len()).filter(|place| origins[*place] == BundleOrigin::New);
         let mut fresh = BTreeMap::new();
         for place in places {
             let made = new_bundle(place, &config.bundles[place], &keys[place], self.seed, mode)?;
@@ -92,8 +93,8 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(fresh)
     }
 
-    /// The uplink of another configuration, with what is known of the bundles that stay.
-    fn next_uplink(&self, change: &Change) -> Result<Option<Uplink>, DaemonError> {
+    /// The uplink of another configuration, with the known state of the bundles that stay.
+    fn next_uplink(&self, change: &ReloadChange) -> Result<Option<Uplink>, DaemonError> {
         let Some(file) = &change.config.uplink else { return Ok(None) };
         let before: Vec<Option<usize>> = change.origins.iter().map(|it| it.place()).collect();
         let next = match &self.uplink {

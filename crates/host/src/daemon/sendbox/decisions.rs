@@ -1,4 +1,4 @@
-//! The decisions of a bundle: which are remembered and logged.
+//! Decisions of a bundle: which ones the sendbox remembers and logs.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,30 +13,31 @@ use crate::log::Allowance;
 
 /// Decisions remembered for `forebay status`.
 const DECISIONS: usize = 64;
-/// Decisions of all bundles together that a status tells, and the fewest of each: it must not keep packets waiting.
+/// Decisions in a status, for all bundles together, and the fewest per bundle: a status must not keep packets
+/// waiting.
 const TOLD: usize = 4096;
 const TOLD_MIN: usize = 5;
-/// Change of the rate (share) that is remembered.
+/// Relative change of the rate that is remembered.
 const KEPT_CHANGE: f64 = 0.1;
 /// Shortest time between two log lines about a bundle.
 const LOG_SPACING: Duration = Duration::from_secs(1);
 /// Shortest time between two log lines about rates, which move all the time.
 const RATE_SPACING: Duration = Duration::from_secs(10);
-/// Change of the rate (share) that a dry run tells of.
+/// Relative change of the rate that a dry run logs.
 const DRY_RUN_CHANGE: f64 = 0.01;
 
-/// The last decisions, and which of them are worth a line.
+/// The last decisions, with the choice of those that deserve a log line.
 #[derive(Default)]
 pub struct DecisionLog {
     kept: VecDeque<(Timestamp, Decision)>,
     journal: Journal,
-    /// The state before, of which the log for developers tells.
+    /// The state before, for the developers' log.
     state: Option<&'static str>,
 }
 
-/// Which decisions the log for people tells of: that a bundle is shaped again or no longer, and in a dry run
-/// changes of the rate; the last word is never left out. States that follow each other while a bundle is shaped are
-/// a law at work, many times a second where requests come and go.
+/// Choice of decisions for the operator's log: a bundle is shaped again or no longer. A dry run also logs
+/// changes of the rate. The last decision of a series is always logged. States that follow each other while a
+/// bundle is shaped are the controller at work: requests may change them many times a second.
 #[derive(Default)]
 struct Journal {
     dry_run: bool,
@@ -52,17 +53,16 @@ struct Journal {
 struct Line {
     at: Timestamp,
     decision: Decision,
-    /// Changes of the standing that no line told of.
+    /// Changes of the standing that no line has reported.
     untold: u32,
 }
 
-/// What a state of a bundle means to who runs the box: `shaped`, or the state that keeps the bundle from it; `None` of
-/// a test, after which it is one or the other.
+/// Meaning of a bundle's state for the operator: `shaped`, or the state that prevents shaping; `None`: the
+/// sendbox runs a test, which decides between the two.
 fn standing(state: &'static str) -> Option<&'static str> {
     match state {
-        "silent" | "imbalanced" | "handed_back" | "competing" | "passing" | "measuring" => {
-            Some(state)
-        }
+        "no_peer" | "no_reports" | "unsteady" | "imbalanced" | "handed_back" | "competing"
+        | "passing" | "measuring" => Some(state),
         "trying" => None,
         _ => Some("shaped"),
     }
@@ -108,12 +108,12 @@ impl fmt::Display for Line {
 }
 
 impl DecisionLog {
-    /// An empty log. In a dry run it also tells of rates, as nothing else shows them.
+    /// An empty log. A dry run also logs rates, as nothing else shows them.
     pub fn new(dry_run: bool) -> Self {
         Self { journal: Journal { dry_run, ..Journal::default() }, ..Self::default() }
     }
 
-    /// Takes the decision in force.
+    /// Records the decision in force.
     pub fn note(&mut self, now: Timestamp, decision: Decision, bundle: &str) {
         if self.state.replace(decision.state) != Some(decision.state) {
             let Decision { state, reason, .. } = decision;
@@ -148,7 +148,7 @@ impl DecisionLog {
         }
     }
 
-    /// The newest of what is remembered, oldest first, as one of so many bundles.
+    /// The newest remembered decisions, oldest first, for one of `bundles`.
     pub fn records(&self, bundles: usize) -> Vec<DecisionRecord> {
         let most = (TOLD / bundles.max(1)).max(TOLD_MIN);
         let kept = self.kept.iter().skip(self.kept.len().saturating_sub(most));
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The lines about decisions at these milliseconds.
+    /// The lines logged for decisions at these milliseconds.
     fn lines(dry_run: bool, decisions: &[(u64, Decision)]) -> Vec<(u64, String)> {
         let mut journal = Journal { dry_run, ..Journal::default() };
         let said = decisions.iter().filter_map(|(ms, decision)| {
@@ -192,12 +192,12 @@ mod tests {
             (1000, decision(23, "shaping")),
             (1005, decision(23, "shaping")),
             (9000, decision(99, "shaping")),
-            (9005, decision(99, "silent")),
+            (9005, decision(99, "no_peer")),
         ];
         let expected = [
             (0, "10.000 Mbit/s measuring: test".to_owned()),
             (1000, "23.000 Mbit/s shaping: test (changes in between: 2)".to_owned()),
-            (9005, "99.000 Mbit/s silent: test".to_owned()),
+            (9005, "99.000 Mbit/s no_peer: test".to_owned()),
         ];
         assert_eq!(lines(false, &decisions), expected);
     }
@@ -211,7 +211,9 @@ mod tests {
             .collect();
         assert_eq!(lines(false, &at_work).len(), 1, "{:?}", lines(false, &at_work));
         let changing: Vec<(u64, Decision)> = (0..3600)
-            .map(|second| (second * 1000, decision(10, ["shaping", "silent"][second as usize % 2])))
+            .map(|second| {
+                (second * 1000, decision(10, ["shaping", "no_peer"][second as usize % 2]))
+            })
             .collect();
         let told = lines(false, &changing).len();
         assert!((60..=66).contains(&told), "{told} lines in an hour");

@@ -1,4 +1,4 @@
-//! What a bundle did lately: what left and what arrived, and for how long bytes stood in the bundle's own queue.
+//! Recent activity of a bundle: bytes that left and arrived, and how long bytes waited in its own queue.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use forebay_core::units::{ByteCount, Timestamp};
 
 use crate::daemon::status::LastSecond;
 
-/// Time that is averaged over: longer than reports of a slow bundle are apart.
+/// Averaging time: longer than the spacing of a slow bundle's reports.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// What has left and what has arrived since the start.
+/// Bytes that have left and arrived since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub sent: ByteCount,
     pub delivered: ByteCount,
 }
 
-/// Averages over a second after the other. By Little's law bytes stand in a queue as long as the integral of the queue
-/// over time has byte seconds for each byte that left: no packet has to be stamped, in whatever datapath.
+/// Averages over successive seconds. By Little's law, the mean wait is the integral of the queue over time,
+/// in byte seconds, divided by the bytes that left. So no packet has to be stamped, in any datapath.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meter {
     began: Option<(Timestamp, Totals)>,
@@ -27,7 +27,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// So much stands in the queue at `now`, and so much has left and arrived by then.
+    /// Records the queue at `now`, and the bytes that have left and arrived by then.
     pub fn update(&mut self, now: Timestamp, queued: ByteCount, totals: Totals) {
         let Some((began, before)) = self.began else {
             *self = Self { began: Some((now, totals)), updated_at: now, ..Self::default() };
@@ -70,7 +70,7 @@ mod tests {
             sent: ByteCount::new(sent),
             delivered: ByteCount::new(delivered),
         };
-        // A megabyte a second leaves, of which nine tenths arrive, and 20 kB wait all the time.
+        // 1 MB/s leaves, nine tenths of it arrive, and 20 kB wait all the time.
         for ms in (0..=1500).step_by(5) {
             meter.update(at(ms), ByteCount::new(20_000), totals(1000 * ms, 900 * ms));
         }
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((last.sent_bps, last.delivered_bps), (8_000_000, 7_200_000));
         let delay_ns = last.queue_delay_ns.unwrap();
         assert!((19_999_000..=20_001_000).contains(&delay_ns), "{delay_ns}");
-        // What leaves no more has no delay that could be told.
+        // Without departures there is no delay to report.
         for ms in (1500..=3600).step_by(100) {
             meter.update(at(ms), ByteCount::ZERO, totals(1_500_000, 1_350_000));
         }

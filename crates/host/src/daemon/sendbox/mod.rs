@@ -1,23 +1,23 @@
-//! The sendbox daemon: a bump in the wire, or on the way of a router, that queues, schedules and paces the packets of
-//! bundles.
+//! The sendbox daemon: a bump in the wire, or in the path of a router. It queues, schedules and paces the
+//! packets of bundles.
 //!
-//! One thread does all of it, but for taking frames in where each receive queue has a thread of its own
-//! (`xdp.threads`). It drives a `datapath`, which carries the packets, by the message socket, the next
-//! departure and what the [`observer`](super::observer) tells. It never touches a disk and never waits for another
-//! thread.
+//! One thread does all the work, except that each receive queue may have a thread of its own to take frames
+//! in (`xdp.threads`). The thread drives a `datapath`, which carries the packets. It reacts to the message
+//! socket, the next departure and the reports of the [`observer`](super::observer). It never touches a disk
+//! and never waits for another thread.
 //!
-//! **Failing open.** The bridge, or the machine's route, forwards whatever the box does not take, and the box takes a packet only while
-//! its heartbeat is fresh (`STALE_AFTER`). The box does not beat while packets do not get on, or it gets too little
-//! processor time for that (`progress`), or a condition of its devices does not hold
-//! ([`conditions`](super::conditions)), at a clean stop only until its queues are empty; what is queued at a hand-back
-//! leaves at once. Where the MTU allows frames that the box could not carry all traffic is handed back, since those that
-//! pass would overtake short ones that queue.
+//! **Failing open.** The bridge, or the machine's route, forwards every packet that the box does not take.
+//! The box takes a packet only while its heartbeat is fresh (`STALE_AFTER`). The box stops beating while
+//! packets do not move, while it gets too little processor time (`progress`), or while a condition of its
+//! devices fails ([`conditions`](super::conditions)). At a clean stop it beats only until its queues are
+//! empty. At a hand-back, queued packets leave at once. If the MTU allows frames that the box could not
+//! carry, the box hands all traffic back, since those frames would overtake short ones in its queues.
 //!
-//! A peer that is silent (`bundle::monitor` of core), or that lives and reports nothing, leaves the bundle
-//! unshaped, never slower.
+//! If a peer is silent (`bundle::monitor` of core), or lives but reports nothing, the sendbox leaves the
+//! bundle unshaped, never slower.
 //!
-//! Once it runs it calls ppoll(2), clock_nanosleep(2), clock_gettime(2), sendto(2), recvfrom(2), read(2), futex(2)
-//! and bpf(2) (maps), and what its datapath adds.
+//! Once it runs it calls ppoll(2), clock_nanosleep(2), clock_gettime(2), sendto(2), recvfrom(2), read(2),
+//! futex(2) and bpf(2) (maps). Its datapath adds more.
 
 mod bundle;
 mod change;
@@ -46,13 +46,11 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use self::bundle::{Bundle, Mode, Stopping};
-use self::datapath::kernel::Kernel;
-use self::datapath::xdp::{Ports, Xdp};
 use self::datapath::{BATCH, Datapath, STALE_AFTER, WAIT_MAX};
-use self::progress::{Cause, Change, Progress};
+use self::progress::{Cause, ForwarderChange, Progress};
 use super::apart::Apart;
-use super::conditions::{Devices, Void};
-use super::config::{BundleConfig, Config, DatapathKind, Forward, Role, Shaping};
+use super::conditions::{Devices, FailedCondition};
+use super::config::{BundleConfig, Config, Role, Shaping};
 use super::keys::reader::Loaded;
 use super::messages::{Messages, Taken};
 use super::observer::{Observation, Observer};
@@ -62,35 +60,34 @@ use super::starting::{Prepared, prepare, supervise};
 use super::status::Status;
 use super::trace::{self, Tracer};
 use super::waiting::{self, Begun};
-use super::{DaemonError, attempt, overhead_of, routed, scope};
+use super::{DaemonError, attempt, overhead_of, scope};
 use crate::service::privileges;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 use crate::service::supervisor::{Mailbox, Worker};
-use crate::triangle::keeper::Keeper;
-use crate::{clock, live, log, offload};
+use crate::{clock, foreign_python, log, offload};
 
-/// Rounds are so far apart, at the most, while packets leave at a rate: a wake-up costs more CPU time than a packet,
-/// and at 96 Mbit/s there would be two of them for each packet, one as it comes and one as it leaves. What waits, and
-/// what comes meanwhile, is later by so much at the most, and no rate is lower for that: the shaper catches up
-/// (`qdisc/shaper.rs` of core). 250 us are two full frames at 96 Mbit/s, a burst that a bottleneck hardly feels.
+/// Longest time between two rounds while packets leave at a rate. A wake-up costs more CPU time than a
+/// packet, and at 96 Mbit/s each packet would need two: one when it comes and one when it leaves. Packets are
+/// late by at most this time. The rate does not fall, since the shaper catches up (`qdisc/shaper.rs` of
+/// core). 250 us are two full frames at 96 Mbit/s, a burst that a bottleneck hardly feels.
 const QUANTUM: Duration = Duration::from_micros(250);
-/// Shortest sleep otherwise: what is due so soon after something else is done with it.
+/// Shortest sleep otherwise: work that is due within this time is done together with the current work.
 const COALESCE: Duration = Duration::from_micros(50);
-/// Longest sleep: a small part of the heartbeat's patience.
+/// Longest sleep: a small part of the patience of the heartbeat.
 const IDLE: Duration = Duration::from_millis(20);
-/// Retry of a blocked datapath, should poll(2) not tell: its ring is not empty after this time below
-/// 24 Gbit/s of full frames.
+/// Retry interval of a blocked datapath if poll(2) reports nothing. Below 24 Gbit/s of full frames its ring
+/// is not empty after this time.
 const BLOCKED_RETRY: Duration = Duration::from_millis(1);
 /// At a clean stop the queues are paced for this long, ...
 const DRAIN: Duration = Duration::from_secs(1);
-/// ... then sent at once for this long, as is what was captured by then.
+/// ... then they leave at once for this long, with all packets captured by then.
 const RUSH: Duration = Duration::from_millis(500);
-/// What follows where nobody looks at the devices any more.
+/// Effect of an observer that is silent.
 const UNWATCHED: &str = "nobody watches the devices: the process that does it is stopped or hangs";
 
-/// Runs the daemon until it is told to stop; answers its last state. A file in Python that is given has the algorithm of
-/// all bundles, whatever the configuration says, now or later.
+/// Runs the daemon until it is asked to stop, and returns its last state. If `python` names a file, its
+/// algorithm controls all bundles, whatever the configuration says, now or after a reload.
 pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Status, DaemonError> {
     config.expect_role(Role::Sendbox)?;
     privileges::check().map_err(DaemonError::SetUp)?;
@@ -109,60 +106,31 @@ pub fn run(config: &Config, dry_run: bool, python: Option<&Path>) -> Result<Stat
         Begun::With(loaded, claim) => (*loaded, claim),
         Begun::Ended(status) => return Ok(*status),
     };
-    let (confinement, settled) = (prepared.confinement.clone(), settled.into_inner());
     let devices = Devices::of(&loaded.config);
-    if loaded.config.datapath == DatapathKind::Kernel {
-        return serve(
-            loaded,
-            prepared,
-            devices,
-            dry_run,
-            settled,
-            |config, room_bytes, seen, _| Kernel::open(config, room_bytes, seen, &confinement),
-        );
-    }
-    let (ports, devices, settled) = match loaded.config.forward {
-        Forward::Bridge => (Ports::of_bridge(&loaded.config), devices, settled),
-        Forward::Route => {
-            let (ports, devices, by) = in_triangle(&loaded.config, devices)?;
-            let why = settled.unwrap_or_else(|| "\"user\": packets pass the process".into());
-            (ports, devices, Some(format!("{why}, {by}")))
-        }
-    };
-    serve(loaded, prepared, devices, dry_run, settled, |config, room_bytes, seen, seed| {
-        Xdp::open(config, ports, room_bytes, seen, seed, &confinement)
-    })
+    let settled = settled.into_inner();
+    datapath::run(Start { loaded, prepared, devices, dry_run, settled })
 }
 
-/// The ports of a box whose machine routes, in a triangle that is there from then on, what must hold with it, and a
-/// description of it for people.
-fn in_triangle(config: &Config, devices: Devices) -> Result<(Ports, Devices, String), DaemonError> {
-    let spec = routed::triangle_of(config);
-    let names = spec.names();
-    let keeper = Keeper::start(&spec).map_err(DaemonError::SetUp)?;
-    let by = format!(
-        "by a triangle of veths ({}, {}) with the bridge of the network namespace {}",
-        names.entrance, names.exit, names.namespace
-    );
-    tracing::info!(target: "datapath", "packets of bundles pass the process {by}");
-    let ports = Ports::of_triangle(&names.exit, keeper);
-    Ok((ports, Devices { triangle: Some(spec), ..devices }, by))
-}
-
-/// Runs a worker with the datapath that `open` opens: for frames of up to so many bytes, from what was seen of the
-/// devices and a random seed. `settled`: what was left to the box, and why it is so.
-fn serve<D: Datapath>(
+/// A box that is about to open its datapath.
+struct Start {
     loaded: Loaded,
     prepared: Prepared,
     devices: Devices,
     dry_run: bool,
+    /// The settings that were left to the box, with the reason for each choice.
     settled: Option<String>,
+}
+
+/// Runs a worker with the datapath that `open` opens. `open` gets the most bytes of a frame, the first
+/// observation of the devices and a random seed.
+fn serve<D: Datapath>(
+    Start { loaded, prepared, devices, dry_run, settled }: Start,
     open: impl FnOnce(&Config, usize, &Observation, u64) -> Result<D, DaemonError>,
 ) -> Result<Status, DaemonError> {
     let Loaded { config, keys, .. } = &loaded;
-    // Before anything is given up: later no program can be started.
+    // First of all: once privileges are dropped, no program can be started.
     for bundle in &config.bundles {
-        let started = live::named::start(&shaping(bundle).cc);
+        let started = foreign_python::named::start(&shaping(bundle).cc);
         started.map_err(|error| DaemonError::Spec(bundle.name.clone(), error))?;
     }
     devices.require()?;
@@ -180,12 +148,12 @@ fn serve<D: Datapath>(
     supervise(loaded, prepared, worker).map_err(DaemonError::Failed)
 }
 
-/// How a bundle of a sendbox is treated.
+/// The shaping section of a sendbox's bundle.
 fn shaping(bundle: &BundleConfig) -> &Shaping {
     bundle.shaping.as_ref().expect("a sendbox's bundles are shaped")
 }
 
-/// A new bundle of this place, under these keys.
+/// A new bundle at this index, with these keys.
 fn new_bundle(
     index: usize,
     config: &BundleConfig,
@@ -197,41 +165,41 @@ fn new_bundle(
         .map_err(|error| DaemonError::Spec(config.name.clone(), error))
 }
 
-/// Everything the packet thread owns.
+/// State that the packet thread owns.
 struct SendboxWorker<D> {
     datapath: D,
-    /// What the configuration has left to the box, and why it is so.
+    /// The settings that the configuration left to the box, with the reason for each choice.
     settled: Option<String>,
-    /// Bundles have what the machine itself sends, too.
+    /// The bundles also carry packets that the machine itself sends.
     takes_own: bool,
     messages: Messages,
     bundles: Vec<Bundle>,
-    /// What the bundles share, in the order of the configuration.
+    /// The uplink that the bundles share, with its members in the order of the configuration.
     uplink: Option<Uplink>,
     schedule: Schedule,
     observer: Observer,
-    /// What the observer saw last.
+    /// The last observation of the devices.
     seen: Observation,
-    /// Where the box's messages come from.
+    /// Local addresses of the box's messages.
     listen: Vec<SocketAddr>,
-    /// What the datapath leaves out of the bundles.
+    /// Traffic that the datapath leaves out of the bundles.
     apart: Apart,
     progress: Progress,
     realtime: bool,
     dry_run: bool,
-    /// What packets gain below the WAN port.
+    /// Bytes that each packet gains below the WAN port.
     overhead: Overhead,
-    /// Of all that is random and may be known.
+    /// Seed of all random choices that need not be secret.
     seed: u64,
     started: Timestamp,
     tracer: Tracer,
-    trace_writer: trace::Writer,
+    trace_writer: trace::TraceWriter,
     confinement: Confinement,
 }
 
 impl<D: Datapath> SendboxWorker<D> {
-    /// A worker that has not begun. `datapath` opens its datapath, from what was `observed` and a random
-    /// seed, once all is well that touches no packets.
+    /// A worker that has not begun. `datapath` opens its datapath, with the first observation of the devices
+    /// and a random seed. It is called after all checks that touch no packets.
     fn open(
         config: &Config,
         keys: &[KeyRing],
@@ -282,7 +250,7 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(worker)
     }
 
-    /// Tells the bundles what the box takes into them and leaves out.
+    /// Passes to each bundle the scope of packets that the box takes into it.
     fn set_scopes(&mut self, now: Timestamp) {
         let own = &self.seen.addresses;
         let left_out = own | &self.apart.addresses;
@@ -295,15 +263,18 @@ impl<D: Datapath> SendboxWorker<D> {
         self.serve_all(now);
     }
 
-    /// Has the datapath leave out what is in no bundle of what the boxes send and get, and says so to the receiveboxes.
+    /// Has the datapath leave the boxes' own traffic out of the bundles, where it belongs to none, and
+    /// updates the scopes that the receiveboxes get.
     fn leave_out(&mut self, now: Timestamp) {
-        let bundles = self.bundles.iter().map(|bundle| (bundle.config(), bundle.counts_boxes()));
+        let bundles = self.bundles.iter().enumerate().map(|(place, bundle)| {
+            (bundle.config(), bundle.counts_boxes(), self.messages.heard_from(place))
+        });
         self.apart = Apart::of(&self.listen, bundles, &self.seen.names);
         self.datapath.leave_out(&self.apart);
         self.set_scopes(now);
     }
 
-    /// Has the bundles look for the path MTU, up to the length of packets that leave.
+    /// Has the bundles probe the path MTU, up to the length of packets that leave.
     fn look_for_mtu(&mut self, now: Timestamp) {
         let Some(mtu) = self.seen.mtu else { return };
         let packet_bytes = u16::try_from(mtu).unwrap_or(u16::MAX);
@@ -312,12 +283,12 @@ impl<D: Datapath> SendboxWorker<D> {
         }
     }
 
-    /// Has all bundles served next.
+    /// Schedules all bundles to be served next.
     fn serve_all(&mut self, now: Timestamp) {
         (0..self.bundles.len()).for_each(|bundle| self.schedule.set(bundle, now));
     }
 
-    /// One round of the loop, and proof of life.
+    /// Runs one round of the loop, and beats if packets move.
     fn round(&mut self) -> io::Result<usize> {
         let now = clock::now();
         self.expire(now);
@@ -330,7 +301,7 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(received)
     }
 
-    /// Drops what waits in the queues if this process did not run for longer than it may wait.
+    /// Drops the queued packets if this process did not run for longer than they may wait.
     fn expire(&mut self, now: Timestamp) {
         let pause = self.progress.since_turn(now);
         if pause <= WAIT_MAX {
@@ -349,7 +320,7 @@ impl<D: Datapath> SendboxWorker<D> {
         self.serve_all(now);
     }
 
-    /// Does what changes of the devices ask for.
+    /// Adapts to changes of the devices.
     fn follow_devices(&mut self, now: Timestamp) -> io::Result<()> {
         self.observer.look_up(&self.messages.take_unknown());
         let Some(mut seen) = self.observer.latest()? else { return Ok(()) };
@@ -366,27 +337,27 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(())
     }
 
-    /// All that does not hold of the devices.
-    fn void(&self) -> impl Iterator<Item = &Void> {
-        self.seen.void.iter().chain(self.datapath.void())
+    /// All failed conditions of the devices.
+    fn failed_conditions(&self) -> impl Iterator<Item = &FailedCondition> {
+        self.seen.failed_conditions.iter().chain(self.datapath.failed_conditions())
     }
 
-    /// Leaves the traffic to the kernel while packets do not get on, or something does not hold.
+    /// Leaves the traffic to the kernel while packets do not move, or while a condition fails.
     fn judge_progress(&mut self, now: Timestamp) {
         let health = self.datapath.health();
-        let reason = self.void().next().map(Void::reason);
+        let reason = self.failed_conditions().next().map(FailedCondition::reason);
         let reason = reason.or_else(|| self.observer.is_silent(now).then_some(UNWATCHED));
         if D::TASK == Task::Classes {
-            // Packets that stay in the kernel wait for no turn of this thread.
+            // Packets in the kernel do not wait for this thread.
             self.progress.excuse(now);
         }
         match self.progress.judge(now, health, reason) {
-            Some(Change::HandBack(cause)) => {
+            Some(ForwarderChange::HandBack(cause)) => {
                 self.datapath.hand_back();
                 self.say_handed_back(cause);
                 self.set_handed_back(now, Some(cause));
             }
-            Some(Change::TakeAgain) => {
+            Some(ForwarderChange::TakeAgain) => {
                 tracing::info!(target: "traffic", "packets of bundles are taken again");
                 self.set_handed_back(now, None);
             }
@@ -403,8 +374,8 @@ impl<D: Datapath> SendboxWorker<D> {
                     "{reason}: new ones are left to the kernel, unshaped, for {least} s"
                 );
             }
-            Cause::Void(reason) => {
-                let all: Vec<String> = self.void().map(ToString::to_string).collect();
+            Cause::FailedCondition(reason) => {
+                let all: Vec<String> = self.failed_conditions().map(ToString::to_string).collect();
                 let all = if all.is_empty() { reason.into() } else { all.join("; ") };
                 tracing::warn!(
                     target: "traffic",
@@ -414,7 +385,7 @@ impl<D: Datapath> SendboxWorker<D> {
         }
     }
 
-    /// The kernel forwards what comes, for this reason; `None`: the bundles do again.
+    /// Records that the kernel forwards new packets, for this reason; `None`: the bundles carry them again.
     fn set_handed_back(&mut self, now: Timestamp, cause: Option<Cause>) {
         for bundle in &mut self.bundles {
             bundle.set_handed_back(now, cause.map(Cause::reason), &mut self.datapath);
@@ -422,21 +393,21 @@ impl<D: Datapath> SendboxWorker<D> {
         self.serve_all(now);
     }
 
-    /// What has come in, and what is due; answers the number of packets received.
+    /// Handles received packets, messages and due bundles; returns the number of packets received.
     fn work(&mut self, now: Timestamp) -> io::Result<usize> {
         let Self { datapath, messages, bundles, schedule, tracer, .. } = self;
         let received = datapath.receive(now, bundles, schedule)?;
         let mut counts_other = false;
-        messages.receive(|index, datagram, admission| {
+        messages.receive(|read_at, index, datagram, admission| {
             let counted = bundles[index].counts_boxes();
-            let taken = bundles[index].on_datagram(now, datagram, admission, tracer);
+            let taken = bundles[index].on_datagram(read_at, datagram, admission, tracer);
             counts_other |= bundles[index].counts_boxes() != counted;
             if taken != Taken::Rejected {
                 schedule.set(index, now);
             }
             taken
         });
-        if counts_other {
+        if messages.take_moved() || counts_other {
             self.leave_out(now);
         }
         let Self { datapath, messages, bundles, uplink, schedule, tracer, .. } = self;
@@ -458,7 +429,7 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(received)
     }
 
-    /// Divides the uplink among the bundles, where that is due or urgent, and has them keep to it.
+    /// Divides the uplink among the bundles, if that is due or urgent, and enforces their shares.
     fn share_uplink(&mut self, now: Timestamp, is_urgent: bool) {
         let Self { datapath, bundles, uplink, schedule, .. } = self;
         let Some(uplink) = uplink else { return };
@@ -470,7 +441,7 @@ impl<D: Datapath> SendboxWorker<D> {
             return;
         }
         for (index, bundle) in bundles.iter_mut().enumerate() {
-            // What has nothing to send takes its share when it is served next.
+            // A bundle with nothing to send gets its share when it is served next.
             if bundle.is_quiet(now, datapath.backlog(index)) {
                 continue;
             }
@@ -480,7 +451,7 @@ impl<D: Datapath> SendboxWorker<D> {
         }
     }
 
-    /// For how long packets that wait leave one after the other, at most for a [`QUANTUM`]; `None`: none leave so
+    /// How long queued packets leave one after the other, at most [`QUANTUM`]; `None`: no packet leaves that
     /// soon, or hardly any.
     fn pacing(&self, now: Timestamp) -> Option<Duration> {
         let waiting = |bundle: usize| {
@@ -497,7 +468,7 @@ impl<D: Datapath> SendboxWorker<D> {
         let due_at = |now: Timestamp| next.map_or(IDLE, |at| at.saturating_since(now));
         let now = clock::now();
         let due = due_at(now);
-        // Then whoever is due waits for the datapath, and the loop must not spin meanwhile.
+        // A blocked datapath: due bundles wait for it, and the loop must not spin meanwhile.
         let is_blocked = self.datapath.health().is_blocked;
         if due.is_zero() && !is_blocked {
             return Ok(());
@@ -505,14 +476,14 @@ impl<D: Datapath> SendboxWorker<D> {
         if !is_blocked && self.datapath.busy_poll(now + due.min(IDLE)) {
             return Ok(());
         }
-        // A busy poll has taken its time.
+        // The busy poll took time.
         let now = clock::now();
         let due = due_at(now);
         if due.is_zero() && !is_blocked {
             return Ok(());
         }
         if let Some(time) = self.pacing(now).filter(|_| !is_blocked) {
-            // What comes meanwhile waits in its ring, which nobody has to be woken for.
+            // New packets wait in the ring meanwhile and need no wake-up.
             std::thread::sleep(time);
             return Ok(());
         }
@@ -537,14 +508,14 @@ impl<D: Datapath> SendboxWorker<D> {
         mailbox.obey(self, |worker| worker.status(), Self::change)
     }
 
-    /// Leaves the traffic to the kernel without losing what was captured, and nearly in order.
+    /// Leaves the traffic to the kernel without losing captured packets, and nearly in order.
     ///
-    /// Until the queues are empty everything goes on as usual: what comes is captured and leaves
-    /// behind what is queued. Under lasting load they never are; then the rest leaves at once.
-    /// Only after that the kernel forwards, past the packets that wait to be taken in in this moment:
-    /// in the LAN's ring those of one round, mostly less than 100 us, and of the receive poll (NAPI,
-    /// at most 64 packets) that is under way. More than this is overtaken only if the WAN did not take
-    /// the queues in [`RUSH`].
+    /// Until the queues are empty the box works as usual: it captures new packets, and they leave behind
+    /// queued ones. Under lasting load the queues never empty; then the rest leaves at once. Only afterwards
+    /// does the kernel forward. Its packets then overtake those that wait to be taken in at this moment. In
+    /// the LAN's ring these are the packets of one round, mostly less than 100 us, and of the current receive
+    /// poll (NAPI, at most 64 packets). More packets are overtaken only if the WAN did not take the queues in
+    /// [`RUSH`].
     fn drain(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         for (how, patience) in [(Stopping::Paced, DRAIN), (Stopping::AtOnce, RUSH)] {
             self.stop(how);
@@ -562,7 +533,7 @@ impl<D: Datapath> SendboxWorker<D> {
         self.serve_all(now);
     }
 
-    /// Packets in all queues.
+    /// Number of packets in all queues.
     fn backlog(&self) -> u64 {
         (0..self.bundles.len()).map(|bundle| self.datapath.backlog(bundle).packets).sum()
     }
@@ -570,12 +541,12 @@ impl<D: Datapath> SendboxWorker<D> {
     fn run_until_empty(&mut self, mailbox: &Mailbox<Self>, patience: Duration) -> io::Result<()> {
         let deadline = clock::now() + patience;
         while clock::now() < deadline {
-            // Less than a batch: no more waits to be taken in either.
+            // Less than a batch means that no packet waits to be taken in.
             let is_all = self.round()? < BATCH;
             if is_all && self.backlog() == 0 {
                 break;
             }
-            // To be told to stop a second time changes nothing.
+            // A second request to stop changes nothing.
             self.obey(mailbox);
             if is_all {
                 self.sleep(mailbox)?;
@@ -584,8 +555,8 @@ impl<D: Datapath> SendboxWorker<D> {
         Ok(())
     }
 
-    /// Sends what was captured up to the last beat. It has all come in when nothing came for
-    /// [`IDLE`]: no receive poll of the kernel takes that long.
+    /// Sends the packets captured up to the last beat. All have come in once nothing came for [`IDLE`]: no
+    /// receive poll of the kernel takes that long.
     fn send_the_rest(&mut self, mailbox: &Mailbox<Self>) -> io::Result<()> {
         let started = clock::now();
         let mut busy_at = started;
@@ -621,7 +592,7 @@ impl<D: Datapath> SendboxWorker<D> {
             at_ns: now.as_nanos(),
             uptime_ns: now.saturating_since(self.started).as_nanos() as u64,
             realtime: self.realtime,
-            void: self.void().cloned().collect(),
+            failed_conditions: self.failed_conditions().cloned().collect(),
             datapath: self.settled.clone(),
             overhead_bytes: self.overhead.bytes,
             routing: self.seen.routing.clone(),
@@ -638,13 +609,13 @@ impl<D: Datapath> SendboxWorker<D> {
 
 impl<D: Datapath> Worker for SendboxWorker<D> {
     type Status = Status;
-    type Change = reload::Change;
+    type Change = reload::ReloadChange;
     fn run(mut self, mailbox: Mailbox<Self>) -> io::Result<Status> {
         privileges::cut_timer_slack();
         self.realtime = self.realtime && privileges::go_realtime();
         self.confinement.confine(D::TASK)?;
         while self.obey(&mailbox) {
-            // A full batch has left others in the ring.
+            // A full batch means that packets are left in the ring.
             if self.round()? < BATCH {
                 self.sleep(&mailbox)?;
             }

@@ -1,28 +1,29 @@
-//! Whether the threads that carry packets get the processor when they need it.
+//! Checks whether the threads that carry packets get the processor when they need it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use forebay_core::units::Timestamp;
 
-/// A thread that takes its turn within this time of when it should is on time: three times what a busy machine was
-/// seen to keep one waiting, and a delay that a call still bears.
+/// Largest delay of a turn that is still on time: three times the longest delay seen on a busy machine, and
+/// one that a call still bears.
 pub const LATE: Duration = Duration::from_millis(100);
-/// A starved box is judged by so long, ...
+/// Window over which a box is judged, ...
 const WINDOW: Duration = Duration::from_secs(2);
-/// ... of which a fifth was beyond [`LATE`]. A pause counts until the kernel forwards by itself, and one alone is less.
+/// ... and the time beyond [`LATE`] in it, a fifth, from which on the box is starved. A pause counts until
+/// the kernel forwards by itself, so a single pause is shorter.
 const STARVED: Duration = Duration::from_millis(400);
 
-/// For how long threads have been late.
+/// Time for which threads have been late.
 #[derive(Debug, Default)]
 pub struct Starvation {
-    /// From when to when, within the last [`WINDOW`], in order. Each begins [`LATE`] after the one before, if there
-    /// is one between them, so there are few.
+    /// Start and end of late times within the last [`WINDOW`], in order. Unless two touch, [`LATE`] or more
+    /// lies between their starts, so there are few.
     spans: VecDeque<(Timestamp, Timestamp)>,
 }
 
 impl Starvation {
-    /// From `begin` to `end`, if that is later, a thread was later than [`LATE`].
+    /// Records that a thread was later than [`LATE`] from `begin` to `end`, if `end` is after `begin`.
     pub fn note(&mut self, begin: Timestamp, end: Timestamp) {
         if begin >= end {
             return;
@@ -39,7 +40,7 @@ impl Starvation {
         }
     }
 
-    /// Whether a box was late for too much of the last [`WINDOW`].
+    /// Whether threads were late for too great a part of the last [`WINDOW`].
     pub fn is_starved(&self, now: Timestamp) -> bool {
         let oldest = now - WINDOW;
         let part = |(begin, end): &(Timestamp, Timestamp)| end.saturating_since(oldest.max(*begin));

@@ -1,4 +1,4 @@
-//! The loop over a datapath in memory, and a receivebox that answers it.
+//! Tests of the loop over a datapath in memory, with a receivebox that answers it.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -16,12 +16,12 @@ use forebay_core::units::Rate;
 use super::datapath::Health;
 use super::datapath::stub::{Kernel, PATH, Stub};
 use super::*;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::status::{ShapingStatus, ShareStatus};
 use crate::daemon::{config as file, keys, unguessable};
 use crate::service::supervisor::Handle;
 
-/// A configuration whose bundle has a rate before anything is known of its peer, with a trace.
+/// A configuration with a trace. Its bundle has a rate before anything is known of its peer.
 pub fn config(folder: &Path) -> Config {
     keys::generate(&folder.join("bundle.key")).unwrap();
     let text = r#"
@@ -49,7 +49,7 @@ max_rate = "10Mbit/s"
     Config::load(&file).unwrap()
 }
 
-/// A worker over the kernel of `stub` that has not begun.
+/// A worker over the kernel of `stub`, before its first round.
 fn open(config: &Config, keys: &KeyRing, stub: &Stub) -> SendboxWorker<Stub> {
     let (keys, confinement) = (std::slice::from_ref(keys), Confinement::default());
     let datapath = |_: &Observation, _| Ok(stub.clone());
@@ -79,7 +79,7 @@ impl Running {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         config.trace = None;
         config.realtime = false;
-        // A free port is none that a file may ask for.
+        // A configuration file may not ask for a free port.
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.bundles[0].peer = socket.local_addr().unwrap().into();
         let keys = keys::load(&config.bundles[0].key_file).unwrap();
@@ -100,7 +100,7 @@ impl Running {
         Self { stub, config, keys, handle, peer, is_over, _folder: folder }
     }
 
-    /// Waits for the kernel and the state of the bundle to be as wanted.
+    /// Waits until the kernel and the state of the bundle are as wanted.
     fn wait_for(&self, what: &str, is_so: impl Fn(&Kernel, &ShapingStatus) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -114,13 +114,13 @@ impl Running {
         }
     }
 
-    /// Has the worker go over to a configuration in which the bundle goes on.
+    /// Has the worker switch to a configuration that keeps the bundle.
     fn change(&self, edit: impl FnOnce(&mut Config)) -> Result<(), String> {
         let mut config = self.config.clone();
         edit(&mut config);
-        let origins = vec![Origin::Kept { place: 0, has_other_keys: false }];
+        let origins = vec![BundleOrigin::Kept { place: 0, has_other_keys: false }];
         let keys = vec![self.keys.clone()];
-        self.handle.change(reload::Change { config, keys, origins })
+        self.handle.change(reload::ReloadChange { config, keys, origins })
     }
 
     fn stop(self) -> Status {
@@ -131,7 +131,7 @@ impl Running {
     }
 }
 
-/// An observer that finds nothing, and lives.
+/// An observer that finds nothing and stays alive.
 fn observed() -> (Observer, Observation) {
     let mut program = Program::new("sh");
     let nothing = serde_json::to_string(&Observation::default()).unwrap();
@@ -146,7 +146,7 @@ fn answer(socket: &UdpSocket, mut receivebox: Receivebox, stub: &Stub, is_over: 
     while !is_over.load(Ordering::Relaxed) {
         if let Ok((len, from)) = socket.recv_from(&mut buffer) {
             sendbox = Some(from);
-            // What it rejects it does not answer, and the test waits in vain.
+            // The receivebox answers no rejected datagram, and the test waits in vain.
             let _ = receivebox.on_datagram(clock::now(), &buffer[..len], &mut unguessable);
         }
         let now = clock::now();
@@ -190,7 +190,7 @@ fn who_waits_to_leave_soon_is_served_together_with_what_comes_until_then() {
 fn a_datapath_that_tells_of_boundaries_only_is_shaped() {
     let running = Running::start();
     running.stub.kernel().queued = 1_000_000;
-    // Half of what it may take, and all that the path has.
+    // Half of the rate that the bundle may use, and all of the path's rate.
     running.wait_for("shaped to what the path carries", |kernel, shaping| {
         let path = PATH.as_bits_per_sec();
         rate_bps(kernel).is_some_and(|rate| rate < path * 5 / 4)
@@ -291,8 +291,8 @@ fn a_bundle_that_begins_while_the_kernel_forwards_is_told_so_and_one_that_goes_i
     running.wait_for("handed back", |_, shaping| shaping.decision.state == "handed_back");
     let mut config = running.config.clone();
     config.bundles[0].name = "c".into();
-    let (keys, origins) = (vec![running.keys.clone()], vec![Origin::New]);
-    running.handle.change(reload::Change { config, keys, origins }).unwrap();
+    let (keys, origins) = (vec![running.keys.clone()], vec![BundleOrigin::New]);
+    running.handle.change(reload::ReloadChange { config, keys, origins }).unwrap();
     let status = running.stop();
     let names: Vec<&str> = status.bundles.iter().map(|bundle| bundle.name.as_str()).collect();
     assert_eq!(names, ["c"]);
@@ -318,11 +318,11 @@ fn what_does_not_hold_hands_back_until_it_holds_again() {
     let running = Running::start();
     running.wait_for("carried", |kernel, _| kernel.is_carrying);
     let error = io::Error::other("no socket is left");
-    running.stub.kernel().void = vec![Void::made_again("s1", &error)];
+    running.stub.kernel().failed_conditions = vec![FailedCondition::made_again("s1", &error)];
     running.wait_for("handed back", |kernel, _| !kernel.is_carrying);
     let status = running.handle.status().unwrap();
-    assert_eq!(status.void[0].condition, "device");
-    running.stub.kernel().void.clear();
+    assert_eq!(status.failed_conditions[0].condition, "device");
+    running.stub.kernel().failed_conditions.clear();
     running.wait_for("carried again", |kernel, _| kernel.is_carrying && rate_bps(kernel).is_some());
     running.stop();
 }

@@ -1,4 +1,4 @@
-//! A line for each bundle, where there are too many to tell all of each.
+//! One line per bundle, for boxes with too many bundles to show everything.
 
 use std::fmt::{Result, Write};
 
@@ -6,10 +6,10 @@ use forebay_core::bundle::NAME_MAX;
 
 use super::{BundleStatus, mbit, millis};
 
-/// More bundles than this have a line each.
+/// With more bundles than this, each has one line.
 pub(super) const MOST_IN_FULL: usize = 20;
 
-/// Writes the lines, and how to be told more.
+/// Writes the lines, and how to see more.
 pub(super) fn write(out: &mut impl Write, bundles: &[BundleStatus]) -> Result {
     let names = bundles.iter().map(|bundle| bundle.name.len());
     let width = names.max().unwrap_or(0).min(NAME_MAX);
@@ -21,7 +21,7 @@ pub(super) fn write(out: &mut impl Write, bundles: &[BundleStatus]) -> Result {
     writeln!(out, "all of a bundle: forebay status --bundle {}", bundles[0].name)
 }
 
-/// What matters most of a bundle.
+/// The most important state of a bundle.
 fn told(bundle: &BundleStatus) -> String {
     let alarm =
         |alarm: &Option<String>| alarm.as_ref().map_or(String::new(), |it| format!("  {it}"));

@@ -1,19 +1,20 @@
-//! What a program that is not ours may write: nothing that has a path, but `/dev/null` (landlock(7), Linux 5.13).
+//! Write protection for foreign programs: they may write no file with a path, except `/dev/null` (landlock(7), Linux
+//! 5.13).
 //!
-//! Files in `/tmp` and `/dev/shm`, its own in `/proc` among them, are read and not written. The rules are made beforehand:
-//! between fork and exec a process may make system calls and no more, which a library does not promise.
+//! They can read files in `/tmp`, `/dev/shm` and `/proc` (even their own), but not write them. The rules are made
+//! before the fork: between fork and exec a process may only make system calls, and a library does not promise that.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Rights of each version of the kernel's interface that change what has a path (include/uapi/linux/landlock.h): to write,
-/// remove and make files of whatever kind; to move them (2); to truncate them (3).
+/// Rights per version of the kernel's interface that change files with a path (include/uapi/linux/landlock.h): writing,
+/// removing and making files of any kind; moving them (2); truncating them (3).
 const RIGHTS: [(i32, u64); 3] = [(1, 0x1ff2), (2, 1 << 13), (3, 1 << 14)];
 /// The right to write a file, LANDLOCK_ACCESS_FS_WRITE_FILE.
 const WRITE_FILE: u64 = 1 << 1;
-/// The flag that asks for the version, LANDLOCK_CREATE_RULESET_VERSION.
+/// Flag that requests the version, LANDLOCK_CREATE_RULESET_VERSION.
 const VERSION: libc::c_long = 1;
 /// The kind of a rule about a path, LANDLOCK_RULE_PATH_BENEATH.
 const PATH_BENEATH: libc::c_long = 1;
@@ -25,19 +26,19 @@ struct PathBeneath {
     parent_fd: RawFd,
 }
 
-/// Rules that processes can be put under.
+/// A rule set for a process.
 #[derive(Debug)]
 pub struct ReadOnly(OwnedFd);
 
 impl ReadOnly {
-    /// The rules.
+    /// Creates the rule set.
     ///
     /// # Errors
     ///
-    /// The kernel has no Landlock, or it is off there.
+    /// If the kernel lacks Landlock, or it is disabled.
     pub fn new() -> io::Result<Self> {
         let none: *const u64 = std::ptr::null();
-        // SAFETY: this asks for a number, and reads nothing.
+        // SAFETY: the call returns a number and reads no memory.
         let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0, VERSION) };
         let version = checked(version)?;
         let known = RIGHTS.iter().filter(|(since, _)| *since <= version);
@@ -47,11 +48,11 @@ impl ReadOnly {
         let rules = unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const handled, size, 0)
         };
-        // SAFETY: the kernel has just opened it, for nobody else.
+        // SAFETY: the kernel has just opened this descriptor, and no other owner exists.
         let rules = unsafe { OwnedFd::from_raw_fd(checked(rules)?) };
         let null = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null")?;
         let rule = PathBeneath { allowed_access: WRITE_FILE, parent_fd: null.as_raw_fd() };
-        // SAFETY: `rule` is what the kernel expects, and lives until the call returns.
+        // SAFETY: `rule` has the layout that the kernel expects, and outlives the call.
         let added = unsafe {
             let number = libc::SYS_landlock_add_rule;
             libc::syscall(number, rules.as_raw_fd(), PATH_BENEATH, &raw const rule, 0)
@@ -60,11 +61,11 @@ impl ReadOnly {
         Ok(Self(rules))
     }
 
-    /// Puts the calling thread, and all that it starts, under the rules for good.
+    /// Applies the rules permanently to the calling thread and to all that it starts.
     ///
     /// # Errors
     ///
-    /// What the kernel says, such as that the thread may still gain privileges.
+    /// The kernel's refusal, for example because the thread may still gain privileges.
     pub fn enter(&self) -> io::Result<()> {
         // SAFETY: the rules are open.
         let entered =

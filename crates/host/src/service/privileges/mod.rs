@@ -1,4 +1,4 @@
-//! What the daemons may do, and when they give it up.
+//! Privileges of the daemons, and when they give them up.
 //!
 //! | capability | for what | kept |
 //! |---|---|---|
@@ -9,14 +9,15 @@
 //! | CAP_IPC_LOCK | memory of AF_XDP sockets, also of devices made again | by a packet thread that has such sockets |
 //! | CAP_SYS_NICE | SCHED_FIFO for the packet thread | no |
 //!
-//! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. Each
-//! thread of a box then goes over to another user ([`Confinement`]), empties its bounding set, sets
-//! `no_new_privs` and installs a filter of system calls ([`seccomp`]). An agent, which is no box, keeps its
-//! user and its system calls. The [`observer`](crate::daemon::observer), a process of its own, keeps its user and has
-//! no filter, but one capability and `no_new_privs`; nothing it reads comes from the network. What looks names up for
-//! it is another process, confined as the threads of the box are. What keeps algorithms in Python running
-//! ([`keeper`](crate::live::keeper)) goes over to a user of theirs at once, without capabilities; they have the filters of
-//! programs that are not ours, and write no files ([`landlock`]).
+//! CAP_BPF stays because kernels with `unprivileged_bpf_disabled` refuse map operations without it. After set-up each
+//! thread of a box changes to another user ([`Confinement`]), empties its bounding set, sets `no_new_privs` and
+//! installs a filter of system calls ([`seccomp`]). An agent, which is not a box, keeps its user and its system calls.
+//!
+//! The [`observer`](crate::daemon::observer) is a separate process. It keeps its user and has no filter, but only one
+//! capability and `no_new_privs`; it reads no data from the network. Another process resolves names for it, confined
+//! like the threads of the box. The keeper of algorithms in Python ([`keeper`](crate::foreign_python::keeper)) changes
+//! to their user at once, without capabilities. Those algorithms run under the filters for foreign programs and write
+//! no files ([`landlock`]).
 
 pub mod landlock;
 pub mod seccomp;
@@ -30,7 +31,7 @@ use nix::unistd::{Gid, Uid, User, geteuid};
 use self::seccomp::Task;
 use crate::log;
 
-/// Capabilities that set-up needs, with the use that the error names.
+/// Capabilities that set-up needs, with their use for the error message.
 const SET_UP: [(Capability, &str); 5] = [
     (Capability::CAP_NET_ADMIN, "to attach XDP programs"),
     (Capability::CAP_NET_RAW, "to open AF_XDP sockets"),
@@ -39,10 +40,10 @@ const SET_UP: [(Capability, &str); 5] = [
     (Capability::CAP_IPC_LOCK, "to share memory with AF_XDP sockets"),
 ];
 
-/// The capability that set-up needs of a receivebox without a BPF program.
+/// Capability that the set-up of a receivebox without a BPF program needs.
 const BY_SOCKET: [(Capability, &str); 1] = [(Capability::CAP_NET_RAW, "to open packet sockets")];
 
-/// What set-up can do without, but not as well: SCHED_FIFO.
+/// Optional capability of set-up: SCHED_FIFO.
 const WELCOME: Capability = Capability::CAP_SYS_NICE;
 
 /// Capabilities that an agent's set-up needs.
@@ -52,35 +53,35 @@ const AGENT_SET_UP: [(Capability, &str); 3] = [
     (Capability::CAP_NET_ADMIN, "to register it"),
 ];
 
-/// Capabilities that stay until the end.
+/// Capabilities kept until the end.
 const KEPT: [Capability; 2] = [Capability::CAP_BPF, Capability::CAP_IPC_LOCK];
 
-/// The real-time priority of the packet thread: the second lowest, since the lowest belongs to the
-/// traffic generators of a testbed, which a box must be able to interrupt. It stands above every
-/// normal thread; the kernel's own real-time threads stay above it.
+/// The real-time priority of the packet thread: the second lowest. The lowest belongs to the traffic generators of a
+/// testbed, which a box must be able to interrupt. It is above every normal thread and below the kernel's own real-time
+/// threads.
 const PRIORITY: libc::c_int = 2;
 
-/// The capabilities that a box needs, as a list for people.
+/// The capabilities that a box requires, as a list for people.
 pub fn needed() -> String {
     SET_UP.map(|(capability, _)| capability.to_string()).join(", ")
 }
 
-/// Capabilities with which a box that is not started as root does all it can.
+/// All capabilities that a box uses if it is not started as root.
 fn wanted() -> String {
     format!("{} and {WELCOME}", needed())
 }
 
-/// Says which capabilities are missing for the set-up of a box, with the fix.
+/// Checks the capabilities for the set-up of a box. The error names missing ones and the fix.
 pub fn check() -> io::Result<()> {
     check_all(&SET_UP, &wanted())
 }
 
-/// As [`check`], of a receivebox without a BPF program.
+/// As [`check`], for a receivebox without a BPF program.
 pub fn check_by_socket() -> io::Result<()> {
     check_all(&BY_SOCKET, &Capability::CAP_NET_RAW.to_string())
 }
 
-/// Says which capabilities are missing for the set-up of an agent, with the fix.
+/// Checks the capabilities for the set-up of an agent. The error names missing ones and the fix.
 pub fn check_agent() -> io::Result<()> {
     let needed = AGENT_SET_UP.map(|(capability, _)| capability.to_string());
     check_all(&AGENT_SET_UP, &needed.join(", "))
@@ -102,19 +103,19 @@ fn check_all(needed: &[(Capability, &str)], wanted: &str) -> io::Result<()> {
     ))
 }
 
-/// Gives up, in the calling thread, all that is not needed after set-up. Threads started later
-/// inherit the rest. A capability that is missing already is no error.
+/// Gives up all privileges of the calling thread that are not needed after set-up. Threads started later inherit the
+/// rest. A capability that is already missing is no error.
 pub fn drop_unneeded() -> io::Result<()> {
     drop_all_but(&KEPT, None)
 }
 
-/// As [`drop_unneeded`] with other capabilities that stay, and as another user from then on.
+/// As [`drop_unneeded`], but keeps other capabilities, and changes to another user.
 pub fn drop_all_but(kept: &[Capability], account: Option<&Account>) -> io::Result<()> {
     let failed = |error: caps::errors::CapsError| io::Error::other(error);
     let held = caps::read(None, CapSet::Permitted).map_err(failed)?;
     let kept: CapsHashSet = kept.iter().copied().filter(|kept| held.contains(kept)).collect();
-    // Needs CAP_SETPCAP, which a daemon that is not root has not: it has no bounding set to use
-    // either, since nothing it executes could gain from it under no_new_privs.
+    // Emptying the bounding set needs CAP_SETPCAP, which a daemon without root lacks. It does not need that either:
+    // under no_new_privs no executed program gains from a bounding set.
     if held.contains(&Capability::CAP_SETPCAP) {
         for capability in caps::all() {
             if !kept.contains(&capability)
@@ -133,7 +134,7 @@ pub fn drop_all_but(kept: &[Capability], account: Option<&Account>) -> io::Resul
     caps::clear(None, CapSet::Inheritable).map_err(failed)
 }
 
-/// A user of this machine whom a daemon becomes.
+/// A user account of this machine to which a daemon changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
     /// Name of the account.
@@ -150,14 +151,14 @@ impl Account {
         Self { name: String::new(), uid: Uid::from_raw(uid), gid: Gid::from_raw(gid) }
     }
 
-    /// The account called `name`; `None`: there is none.
+    /// The account with this name; `None`: there is none.
     pub fn named(name: &str) -> io::Result<Option<Self>> {
         let found = User::from_name(name)?;
         Ok(found.map(|User { name, uid, gid, .. }| Self { name, uid, gid }))
     }
 
-    /// Makes it the calling thread's, whose permitted capabilities stay. The C library's functions of these
-    /// names would do it to all threads, some of which still have something to set up.
+    /// Changes the calling thread to this account; its permitted capabilities stay. The C library's functions would
+    /// change all threads, some of which still have set-up to do.
     pub fn assume(&self) -> io::Result<()> {
         nix::sys::prctl::set_keepcaps(true)?;
         let (uid, gid) = (self.uid.as_raw(), self.gid.as_raw());
@@ -173,14 +174,14 @@ impl Account {
     }
 }
 
-/// What the threads of a box go over to when they are set up.
+/// Restrictions that the threads of a box apply to themselves after set-up.
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
-    /// The user, unless it stays as it is.
+    /// The new user; `None`: the user stays.
     pub account: Option<Account>,
-    /// The group that may ask for the status.
+    /// The group that may request the status.
     pub status_group: Option<Gid>,
-    /// What to say about it, once there is a log.
+    /// A warning about the restrictions, to log later.
     pub surprise: Option<String>,
 }
 
@@ -190,7 +191,7 @@ impl Confinement {
         Self { account: Some(account), ..Self::default() }
     }
 
-    /// Starts the log, whose thread is the first that is confined.
+    /// Starts the log. Its thread is the first one to be confined.
     pub fn start_log(&self) -> io::Result<()> {
         let confinement = self.clone();
         log::start(move || confinement.confine(Task::Log))?;
@@ -200,13 +201,13 @@ impl Confinement {
         Ok(())
     }
 
-    /// Confines the calling thread to its task, for good.
+    /// Confines the calling thread to its task permanently.
     pub fn confine(&self, task: Task) -> io::Result<()> {
         let filters = seccomp::filters(task);
         let kept: &[Capability] = match task {
             Task::Packets => &KEPT,
             Task::Classes => &[Capability::CAP_BPF],
-            // The files are readable by their owner alone, who may be another one.
+            // The files are readable by their owner only, which may be another user.
             Task::Keys => &[Capability::CAP_DAC_READ_SEARCH],
             Task::Rates => &[Capability::CAP_NET_ADMIN],
             Task::Watching
@@ -218,24 +219,24 @@ impl Confinement {
             | Task::Names => &[],
         };
         drop_all_but(kept, self.account.as_ref())?;
-        // An architecture that nobody wrote one for, or a kernel without them.
+        // The architecture has no filter, or the kernel does not support filters.
         if let Err(error) = filters.and_then(|filters| seccomp::install(&filters)) {
             tracing::warn!(target: "privileges", %error, ?task, "no filter of system calls");
         }
         Ok(())
     }
 
-    /// Users other than root whose files are this box's own: today's and the one to become.
+    /// Users besides root that may own this box's files: the current one and the future one.
     pub fn owners(&self) -> Vec<u32> {
         let account = self.account.iter().map(|account| account.uid);
         account.chain([geteuid()]).map(Uid::as_raw).collect()
     }
 }
 
-/// Puts the calling thread under SCHED_FIFO; false where the kernel does not allow it, such as
-/// without CAP_SYS_NICE or in a container.
+/// Puts the calling thread under SCHED_FIFO. False: the kernel refuses, for example without CAP_SYS_NICE or in a
+/// container.
 pub fn go_realtime() -> bool {
-    // The kernel's struct sched_param. Not by the C library: musl's function refuses always.
+    // The kernel's struct sched_param. The system call is direct because musl's function always fails.
     let parameter: libc::c_int = PRIORITY;
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: plain system call with a valid structure; 0 means the calling thread.
@@ -244,27 +245,26 @@ pub fn go_realtime() -> bool {
     status == 0
 }
 
-/// Has the kernel wake the calling thread as close to its deadlines as it can (1 ns of slack
-/// instead of 50 us).
+/// Makes the kernel wake the calling thread as close to its deadlines as possible (1 ns of slack instead of 50 us).
 pub fn cut_timer_slack() {
     set_timer_slack(Duration::from_nanos(1));
 }
 
-/// Lets the kernel wake the calling thread so much later than its deadlines, 1 ns or more, if an
-/// interrupt comes meanwhile that is for another timer: one for itself is spared then.
+/// Lets the kernel wake the calling thread up to this much after its deadlines, 1 ns or more. The thread then shares
+/// the interrupt of another timer.
 pub fn set_timer_slack(slack: Duration) {
     let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
-    // A kernel without it keeps its own: nothing to report.
+    // A kernel without this option keeps its own slack; that needs no report.
     let _ = nix::sys::prctl::set_timerslack(slack_ns.max(1));
 }
 
-/// Has the calling thread ask the scheduler for slices of 0.1 ms, the least there is: one that wakes
-/// for some microseconds then need not wait for the end of another's slice of milliseconds (EEVDF,
-/// Linux 6.12). Its share of the processor stays the same.
+/// Requests time slices of 0.1 ms for the calling thread, the least possible. A thread that wakes for some microseconds
+/// then does not wait for the end of a slice of milliseconds (EEVDF, Linux 6.12). Its share of the processor stays the
+/// same.
 pub fn shorten_slices() {
     // SAFETY: plain numbers; 0 is the calling thread.
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
-        // Somebody has chosen another policy for it.
+        // The thread already has another policy.
         return;
     }
     // SAFETY: as above.
@@ -279,7 +279,7 @@ pub fn shorten_slices() {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // A kernel that knows no slices ignores it, and one that refuses it wakes later: nothing to report.
+    // A kernel without slices ignores the request. If it refuses, the thread wakes later; that needs no report.
     // SAFETY: the attributes outlive the call.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
@@ -296,14 +296,14 @@ mod tests {
             let lists = unit.lines().filter_map(|line| line.strip_prefix("CapabilityBoundingSet="));
             lists.flat_map(|list| list.split(' ')).collect()
         };
-        // To become another user: its files, the key files, the identity, an empty bounding set.
+        // For the change of user: its files, the key files, the identity, an empty bounding set.
         let change = "CAP_CHOWN CAP_DAC_READ_SEARCH CAP_SETUID CAP_SETGID CAP_SETPCAP".split(' ');
         let all = format!("{}, {WELCOME}", needed());
         let boxes = include_str!("../../../../../packaging/systemd/forebay-ROLE@.service");
         assert_eq!(left(boxes), all.split(", ").chain(change).collect());
         let of_agents = AGENT_SET_UP.map(|(capability, _)| capability.to_string());
         let agents = include_str!("../../../../../packaging/systemd/forebay-agent@.service");
-        // An empty bounding set, and the user of a child in Python.
+        // For an empty bounding set, and the user of a child in Python.
         let change = ["CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID"];
         assert_eq!(left(agents), of_agents.iter().map(String::as_str).chain(change).collect());
     }

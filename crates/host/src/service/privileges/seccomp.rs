@@ -1,11 +1,12 @@
-//! The system calls that a thread of a box may make once it is set up (seccomp(2)).
+//! The system calls that a thread of a box may make after set-up (seccomp(2)).
 //!
-//! Two filters, of which the stricter answer counts. What a thread is not known to need fails with EPERM: a
-//! call that nobody thought of, such as a newer C library's, is then an error like any other, and a packet
-//! thread that cannot go on ends and leaves its traffic to the kernel. What only a thread makes that somebody
-//! else has taken over (to execute a program, to look into another process, to change the machine) kills the
-//! process at once: its programs are detached with it, and the bridge forwards. Programs that are not ours, such as
-//! algorithms in Python, have filters of their own ([`of_others`]).
+//! There are two filters, and the stricter result applies. A call outside the known needs of a thread fails with EPERM.
+//! So an unforeseen call, for example from a newer C library, is an ordinary error. A packet thread that cannot go on
+//! ends and leaves its traffic to the kernel.
+//!
+//! Calls that only an attacker makes kill the process at once: executing a program, inspecting another process,
+//! changing the machine. The kernel then detaches the programs of the process, and the bridge forwards. Foreign
+//! programs, such as algorithms in Python, have separate filters ([`of_others`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,14 +16,14 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
-/// What a thread does.
+/// The task of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Packets and messages.
     Packets,
     /// Messages, and packets of a packet socket.
     Watching,
-    /// Messages, and maps of programs that see the packets: these stay in the kernel.
+    /// Messages, and maps of programs that see the packets: the packets stay in the kernel.
     Classes,
     /// Frames of one receive queue.
     Frames,
@@ -59,7 +60,7 @@ impl Task {
     ];
 }
 
-/// Calls of every thread: memory, time, waiting, what is open, its end.
+/// Calls of every thread: memory, time, waiting, open files, its end.
 const ALL: &[libc::c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -93,7 +94,7 @@ const ALL: &[libc::c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
     libc::SYS_sigaltstack,
-    // Of abort(3), which a panic in a panic ends in.
+    // For abort(3), after a panic within a panic.
     libc::SYS_tgkill,
     libc::SYS_write,
     libc::SYS_writev,
@@ -124,10 +125,10 @@ const CONTROL: &[libc::c_long] = &[
     libc::SYS_unlink,
 ];
 
-/// Clients of the metrics, for whom the control socket is asked.
+/// Clients of the metrics, on whose behalf the thread queries the control socket.
 const METRICS: &[libc::c_long] = &[libc::SYS_accept4, libc::SYS_connect, libc::SYS_shutdown];
 
-/// A trace that is rotated.
+/// Rotation of the trace.
 const TRACE: &[libc::c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_openat,
@@ -140,12 +141,13 @@ const TRACE: &[libc::c_long] = &[
 /// Key files.
 const KEYS: &[libc::c_long] = &[libc::SYS_newfstatat, libc::SYS_statx];
 
-/// What a thread of a box never does, and a program that is not ours does.
+/// Calls that only foreign programs need: executing a program.
 const EXECUTING: &[libc::c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 
-/// What a program that is not ours cannot do either: reach a network or another process, put itself before others, leave
-/// the group of processes that ends with it, leave memory, semaphores or queues behind that outlive it, and ask the kernel what the filter does not see. A box that is not started as
-/// root has the user of its child, who could end the box by a signal otherwise. Without tgkill(2) abort(3) ends by a trap.
+/// Further calls denied to a foreign program. It must not reach a network or another process, raise its own priority,
+/// or leave the process group that ends with it. It must not leave memory, semaphores or queues behind, or use kernel
+/// interfaces that the filter does not see. If a box is not started as root, its child has the same user, and could
+/// otherwise end the box by a signal. Without tgkill(2), abort(3) ends by a trap.
 const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
@@ -171,16 +173,16 @@ const DENIED_TO_OTHERS: &[libc::c_long] = &[
     libc::SYS_tkill,
 ];
 
-/// Commands of fcntl(2) and ioctl(2) that have the kernel signal another process for a file
+/// Commands of fcntl(2) and ioctl(2) that make the kernel signal another process about a file
 /// (include/uapi/asm-generic/fcntl.h and sockios.h).
 const SIGNALLING_FCNTL: [libc::c_int; 3] = [8, 10, 15]; // F_SETOWN, F_SETSIG, F_SETOWN_EX
 const SIGNALLING_IOCTL: [libc::c_int; 2] = [0x8901, 0x8902]; // FIOSETOWN, SIOCSPGRP
 
-/// Where the numbers of x32 begin, by which a kernel may take calls beside those that the filters know.
+/// First number of the x32 calls, which some kernels accept and which the filters do not list.
 const X32: u32 = 0x4000_0000;
 
-/// The system's resolver: its files, modules and name servers. It has to do without services behind Unix sockets, of
-/// which the box's own control socket is one.
+/// Calls of the system's resolver: its files, modules and name servers. It cannot use services behind Unix sockets,
+/// since the box's own control socket is one.
 const NAMES: &[libc::c_long] = &[
     libc::SYS_bind,
     libc::SYS_connect,
@@ -203,7 +205,7 @@ const NAMES: &[libc::c_long] = &[
     libc::SYS_readlink,
 ];
 
-/// What nobody here ever does.
+/// Calls that no thread or program here ever needs.
 const DEADLY: &[libc::c_long] = &[
     libc::SYS_add_key,
     libc::SYS_chroot,
@@ -228,8 +230,8 @@ const DEADLY: &[libc::c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Commands of bpf(2) on maps and programs that are there (include/uapi/linux/bpf.h): nothing is loaded, made or looked
-/// up by its number.
+/// Commands of bpf(2) on existing maps and programs (include/uapi/linux/bpf.h). They load and create nothing, and look
+/// nothing up by its number.
 const BPF_COMMANDS: [u64; 7] = [
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
@@ -240,7 +242,7 @@ const BPF_COMMANDS: [u64; 7] = [
     24, // BPF_MAP_LOOKUP_BATCH
 ];
 
-/// The command of those who attach a program to a device that was made again.
+/// Command for tasks that attach a program to a device that was made again.
 const BPF_LINK_CREATE: u64 = 28;
 
 /// Both filters of `task`; installed by [`install`].
@@ -251,8 +253,8 @@ pub fn filters(task: Task) -> io::Result<[BpfProgram; 2]> {
     Ok([deadly, compile(allowed, denied, SeccompAction::Allow)?])
 }
 
-/// All filters of a program that is not ours and may need whatever it likes: it can do all but what others of this
-/// machine would suffer from.
+/// All filters of a foreign program with unknown needs. It may do anything that does not harm other users of this
+/// machine.
 pub fn of_others() -> io::Result<[BpfProgram; 3]> {
     let deadly = compiled(&[DEADLY], SeccompAction::KillProcess)?;
     let rules = denied_to_others().map_err(io::Error::other)?;
@@ -262,10 +264,10 @@ pub fn of_others() -> io::Result<[BpfProgram; 3]> {
 
 fn denied_to_others() -> Result<Rules, BackendError> {
     let mut rules: Rules = DENIED_TO_OTHERS.iter().map(|call| (*call, Vec::new())).collect();
-    // A user of its own namespace has capabilities there, and with them more of the kernel to try.
+    // In a user namespace of its own it would have capabilities, and could reach more of the kernel.
     let user = libc::CLONE_NEWUSER as u64;
     rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(user), user)?]);
-    // Limits of another process; its own are asked for as those of 0.
+    // Limits of another process. A process names itself as 0.
     rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Ne, 0)?]);
     let command = |command: &libc::c_int| only(1, SeccompCmpOp::Eq, *command as u64);
     let of_files = SIGNALLING_FCNTL.iter().map(command).collect::<Result<_, _>>()?;
@@ -275,8 +277,8 @@ fn denied_to_others() -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// A filter that looks at the number of a call alone. clone3(2) has its flags in memory, which no filter sees; where a
-/// kernel has no such call, the C library takes clone(2).
+/// A filter that only checks the number of a call. clone3(2) has its flags in memory, which filters cannot see. If the
+/// call fails with ENOSYS, the C library uses clone(2).
 fn by_number() -> BpfProgram {
     let step = |code: u32, otherwise: u8, k: u32| {
         let (code, jt, jf) = (code as u16, 0, otherwise);
@@ -295,7 +297,7 @@ fn by_number() -> BpfProgram {
     ]
 }
 
-/// A filter that does this with these calls, and allows the others.
+/// A filter with the action `then` for these calls, and no restriction for other calls.
 fn compiled(calls: &[&[libc::c_long]], then: SeccompAction) -> io::Result<BpfProgram> {
     let rules = calls.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
     compile(rules, SeccompAction::Allow, then)
@@ -307,12 +309,12 @@ fn compile(rules: Rules, otherwise: SeccompAction, then: SeccompAction) -> io::R
     BpfProgram::try_from(filter).map_err(io::Error::other)
 }
 
-/// Installs them for the calling thread, for good, and forbids it new privileges.
+/// Installs filters permanently for the calling thread, and forbids it new privileges.
 pub fn install(filters: &[BpfProgram]) -> io::Result<()> {
     filters.iter().try_for_each(|filter| seccompiler::apply_filter(filter).map_err(of_kernel))
 }
 
-/// What the kernel says, with its number.
+/// The kernel's error, with its number.
 fn of_kernel(error: seccompiler::Error) -> io::Error {
     match error {
         seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
@@ -336,7 +338,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
     };
     let calls = ALL.iter().chain(more.iter().copied().flatten());
     let mut rules: Rules = calls.map(|call| (*call, Vec::new())).collect();
-    // No memory becomes a program.
+    // No memory can become executable.
     let no_code = only(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0)?;
     rules.insert(libc::SYS_mmap, vec![no_code.clone()]);
     rules.insert(libc::SYS_mprotect, vec![no_code.clone()]);
@@ -366,7 +368,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
                 vec![only(1, SeccompCmpOp::Eq, libc::FIONREAD as libc::c_ulong)?],
             );
             rules.insert(libc::SYS_openat, vec![reading()?]);
-            // The resolver loads its modules when it needs them: files that it cannot write.
+            // The resolver maps its modules when it needs them, and cannot write them.
             let no_writing = only(2, SeccompCmpOp::MaskedEq(libc::PROT_WRITE as u64), 0)?;
             rules.insert(libc::SYS_mmap, vec![no_code, no_writing]);
         }
@@ -375,7 +377,7 @@ fn allowed(task: Task) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// openat(2) of a file that is there, to read it.
+/// Allows openat(2) only for reading existing files.
 fn reading() -> Result<SeccompRule, BackendError> {
     let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
     only(2, SeccompCmpOp::MaskedEq(writing as u64), libc::O_RDONLY as u64)
@@ -418,7 +420,7 @@ mod tests {
                 let started = std::thread::Builder::new().spawn(|| ());
                 assert!(started.is_err_and(|error| is_denied(&error)), "{task:?}");
                 drop((vec![1_u8; 1 << 22], std::time::Instant::now()));
-                // Its file goes when it is dropped, which this thread may not do.
+                // The drop would remove the file, which this thread may not do.
                 existing.into_temp_path()
             });
             outcome.join().unwrap().close().unwrap();
@@ -466,7 +468,7 @@ mod tests {
         outcome.join().unwrap();
     }
 
-    /// What the kernel says of a call, none of whose arguments is a place in memory.
+    /// The kernel's result for a call without pointer arguments.
     fn asked(
         call: libc::c_long,
         [one, two, three]: [libc::c_long; 3],

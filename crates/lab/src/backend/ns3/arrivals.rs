@@ -1,22 +1,22 @@
-//! Sequence numbers of ns-3's TCP, and which bytes have arrived.
+//! Sequence numbers of ns-3's TCP, and the bytes that have arrived.
 
 use std::collections::BTreeMap;
 
-/// Sequence number of the first byte of data: that of the SYN is 0.
+/// Sequence number of the first data byte; the SYN has 0.
 pub const FIRST: u64 = 1;
 
-/// The sequence number nearest to `last` of those that are `number` in 32 bits.
+/// The sequence number nearest to `last` whose low 32 bits are `number`.
 pub fn unwrapped(last: u64, number: u64) -> u64 {
     let distance = (number as u32).wrapping_sub(last as u32).cast_signed();
     last.saturating_add_signed(distance.into())
 }
 
-/// What a receiver has.
+/// Bytes that a receiver has.
 #[derive(Debug)]
 pub struct Arrivals {
     /// First byte that the receiver lacks.
     next: u64,
-    /// What the receiver has behind that: from first byte to the first behind.
+    /// Ranges beyond `next` that the receiver has: first byte, and the byte after the last.
     above: BTreeMap<u64, u64>,
 }
 
@@ -29,7 +29,7 @@ impl Arrivals {
         self.next
     }
 
-    /// Takes the bytes `from..to`; how many of them are new.
+    /// Adds the bytes `from..to`; returns how many are new.
     pub fn take(&mut self, from: u64, to: u64) -> u64 {
         let mut new = 0;
         let mut at = from.max(self.next);

@@ -1,4 +1,4 @@
-//! The program that runs a network in ns-3: compiled where it is first needed, and kept.
+//! The program that runs a network in ns-3: compiled at first use, and kept.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,21 +12,21 @@ use sha2::{Digest, Sha256};
 
 use super::network::Network;
 use super::replay::{Outcome, replay};
-use crate::backend::{BackendError, Progress};
+use crate::backend::{BackendError, RunProgress};
 
-/// The sources, the one that is compiled first.
+/// The sources; the first one is compiled.
 const SOURCES: [(&str, &str); 4] = [
     ("driver.cc", include_str!("cpp/driver.cc")),
     ("flow.h", include_str!("cpp/flow.h")),
     ("link.h", include_str!("cpp/link.h")),
     ("common.h", include_str!("cpp/common.h")),
 ];
-/// The modules of ns-3 that it is linked with, as pkg-config knows them.
+/// The modules of ns-3 to link with, by their pkg-config names.
 const MODULES: [&str; 5] =
     ["ns3-core", "ns3-network", "ns3-internet", "ns3-point-to-point", "ns3-traffic-control"];
-/// The last minor version of ns-3 whose headers are no C++ of 2020.
+/// The last minor version of ns-3 with headers that are not valid C++20.
 const CPP17_UP_TO: u32 = 40;
-/// What is told of an error that a program printed.
+/// Most bytes of a program's error output to show.
 const ERROR_BYTES: u64 = 2000;
 /// Names of the files of a run.
 const INPUT: &str = "network";
@@ -36,25 +36,26 @@ const ERRORS: &str = "errors";
 #[derive(Debug)]
 pub struct Driver {
     version: String,
-    /// What pkg-config says that a program which uses it is compiled with.
+    /// Compiler flags from pkg-config.
     flags: Vec<String>,
-    /// The program, once it was compiled.
+    /// The compiled program; `None` before the first use.
     program: Mutex<Option<PathBuf>>,
 }
 
 impl Driver {
-    /// Looks for ns-3, without compiling anything: for that whose `ns3-core.pc` is in `folder`, or else for what
-    /// `PKG_CONFIG_PATH` and the system have.
+    /// Looks for ns-3 without compiling anything: the installation with `ns3-core.pc` in `folder`, else that
+    /// in `PKG_CONFIG_PATH` or the system's.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] where there is none, with what to install.
+    /// [`BackendError::Unavailable`] if there is none, with what to install.
     pub fn find(folder: Option<&Path>) -> Result<Self, BackendError> {
         let version = pkg_config(folder, &["--modversion", MODULES[0]])?;
         let flags = pkg_config(folder, &[&["--cflags", "--libs"][..], &MODULES].concat())?;
-        // Debian's names files of libraries, too, which come with other packages: ns-3's own know where those are.
+        // Debian's flags also name library files of other packages; ns-3's own libraries know where those
+        // are.
         let flags = flags.split_whitespace().filter(|flag| flag.starts_with('-'));
         let mut flags: Vec<String> = flags.map(String::from).collect();
-        // Where the linker finds libraries, the program is to find them, too.
+        // The program looks for its libraries where the linker found them.
         let folders = flags.iter().filter_map(|flag| flag.strip_prefix("-L"));
         let rpaths: Vec<String> = folders.map(|folder| format!("-Wl,-rpath,{folder}")).collect();
         flags.extend(rpaths);
@@ -70,18 +71,18 @@ impl Driver {
         &self.version
     }
 
-    /// Runs `network`; its files, those of [`Outcome::packets`] among them, go into `folder`, which is empty.
+    /// Runs `network`; its files, including [`Outcome::packets`], go into the empty `folder`.
     ///
     /// # Errors
-    /// [`BackendError::Unavailable`] where the driver cannot be compiled, [`BackendError::Failed`] where ns-3 fails, a
-    /// file cannot be written, or its output is not understood; the latter with file and line.
+    /// [`BackendError::Unavailable`] if the driver cannot be compiled. [`BackendError::Failed`] if ns-3
+    /// fails, a file cannot be written, or the output is not understood (with file and line).
     pub fn run(
         &self,
         network: &Network,
         folder: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RunProgress),
     ) -> Result<Outcome, BackendError> {
-        let mut report = |phase: &str, done| progress(Progress { phase: phase.into(), done });
+        let mut report = |phase: &str, done| progress(RunProgress { phase: phase.into(), done });
         let program = self.program(&mut report)?;
         let failed = |what: &Path, error: &dyn std::fmt::Display| {
             BackendError::Failed(format!("{}: {error}", what.display()))
@@ -109,7 +110,7 @@ impl Driver {
         replay(network, folder)
     }
 
-    /// The compiled driver, which threads wait for that need it, too.
+    /// The compiled driver. Other threads that need it wait for the compilation.
     fn program(&self, report: &mut dyn FnMut(&str, f64)) -> Result<PathBuf, BackendError> {
         let mut known = self.program.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = &*known {
@@ -124,7 +125,7 @@ impl Driver {
         Ok(program)
     }
 
-    /// What the compiled driver is called: after all that goes into it.
+    /// Name of the compiled driver, with a digest of all of its inputs.
     fn name(&self) -> String {
         let mut hasher = Sha256::new();
         let flags = self.flags.iter().map(String::as_str);
@@ -164,13 +165,14 @@ impl Driver {
                 self.version
             )));
         }
-        // Whoever looks for it sees all of it or nothing, however many compile it at a time.
+        // The rename is atomic, so other processes see the whole file or none, also if several compile at
+        // once.
         fs::rename(&object, program)
             .map_err(|error| unavailable(format!("{}: {error}", program.display())))
     }
 }
 
-/// Where compiled drivers are kept: the user's cache, and never a folder that others write to.
+/// Folder of compiled drivers: the user's cache, never a folder that other users can write to.
 fn cache() -> Result<PathBuf, BackendError> {
     let folder = |name: &str| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
     let home = || folder("HOME").map(|home| home.join(".cache"));

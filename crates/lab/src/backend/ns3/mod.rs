@@ -1,11 +1,13 @@
-//! ns-3, for those who doubt the simulator: the plan's links and flows there, its rows beside ours.
+//! ns-3 as a back end, to check the simulator: it runs a plan's links and flows and returns comparable rows.
 //!
 //! ```text
 //! Experiment ──► Network ──► cpp/, which ns-3 runs ──► events, packets ──► Outcome ──► rows
 //!   translate, qdisc   network       driver                       replay, arrivals
 //! ```
-//! A tool, and no part of the product: whoever names the back end needs ns-3 and a compiler, and nobody else does.
-//! The simulator's own meters take the events, so that a figure means the same in both.
+//! This is a tool and not part of the product: only this back end needs ns-3 and a compiler. The simulator's
+//! own meters process the events, so that a figure means the same in both. ns-3 differs from the sources of
+//! some algorithms; with `stack = "ns3"` ([`forebay_sim::Stack::NS3`]) the simulator does the same.
+//! [`crate::compare::ns3`] compares the simulator with stored runs of ns-3.
 
 mod arrivals;
 mod driver;
@@ -18,16 +20,17 @@ use std::path::Path;
 
 use forebay_core::record::{FlowRecord, HostRecord, RequestRecord, RunRecord, SAMPLED_MAX};
 use forebay_core::units::Timestamp;
+use forebay_scenario as plan;
 
 pub use driver::Driver;
-pub use network::{ALGORITHMS, Flow, Link, Network, Qdisc, Traffic, tcp_attributes};
+pub use network::{ALGORITHMS, Network, PlacedFlow, PlacedLink, Qdisc, tcp_attributes};
 pub use replay::{FlowOutcome, Outcome};
 
 use self::translate::{Place, Translation, translate};
 use super::sim::{of_connection, of_link, payload, scheduled};
-use super::{Backend, BackendError, Progress};
-use crate::experiment::{self as plan, Experiment};
-use crate::rows::{PacketLog, RunRows};
+use super::{Backend, BackendError, RunProgress};
+use crate::experiment::Experiment;
+use crate::metrics::{PacketLog, RunRows};
 
 /// The back end.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl Ns3 {
     /// Looks for ns-3.
     ///
     /// # Errors
-    /// As [`Driver::find`].
+    /// The errors of [`Driver::find`].
     pub fn find() -> Result<Self, BackendError> {
         Ok(Self { driver: Driver::find(None)? })
     }
@@ -74,7 +77,7 @@ impl Backend for Ns3 {
         &self,
         experiment: &Experiment,
         directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
         let Translation { network, places } = translate(experiment)?;
         let outcome = self.driver.run(&network, directory, progress)?;
@@ -82,7 +85,7 @@ impl Backend for Ns3 {
     }
 }
 
-/// The outcome by the places of the experiment.
+/// Rows of the outcome, by the plan's flows.
 fn rows(experiment: &Experiment, places: &[Place], outcome: Outcome, version: &str) -> RunRows {
     let packets = outcome.packets.into_iter();
     let packets = packets.map(|path| PacketLog::File { path, started_ns: 0 }).collect();
@@ -90,13 +93,13 @@ fn rows(experiment: &Experiment, places: &[Place], outcome: Outcome, version: &s
     let requests = flows.flat_map(|(flow, place)| request_rows(experiment, place.flow, flow));
     let requests = requests.collect();
     let flows = outcome.flows.into_iter().zip(places);
-    let names = experiment.links().map(|(name, _)| name);
+    let links = experiment.links().zip(&outcome.links);
     let host = HostRecord { settings: vec![format!("ns-3 = {version}")], ..HostRecord::default() };
     let run = RunRecord {
         finished_ns: outcome.end.as_nanos(),
         requests,
         flows: flows.map(|(flow, place)| flow_row(experiment, *place, flow)).collect(),
-        links: names.zip(&outcome.links).map(|(name, link)| of_link(&name, link)).collect(),
+        links: links.map(|(link, seen)| of_link(&link.name, seen)).collect(),
         host,
         ..RunRecord::default()
     };
@@ -109,7 +112,7 @@ fn request_rows(
     outcome: &FlowOutcome,
 ) -> Vec<RequestRecord> {
     let flow = &experiment.flows[place];
-    // What could not be drawn was refused before.
+    // The translation has refused schedules that cannot be drawn.
     let schedule = experiment.schedule(flow).ok().flatten().unwrap_or_default();
     let mut rows = Vec::new();
     for (index, (request, times)) in schedule.requests().iter().zip(&outcome.requests).enumerate() {
@@ -127,7 +130,7 @@ fn flow_row(experiment: &Experiment, place: Place, outcome: FlowOutcome) -> Flow
     let row = FlowRecord { flow: place.flow, index: place.index, ..FlowRecord::default() };
     match flow.traffic {
         plan::Traffic::Datagrams { packet_bytes, .. } => {
-            // What the links count of a datagram is what a plan calls its frame.
+            // The links' bytes of a datagram equal the plan's frame size.
             let frame = u64::from(packet_bytes);
             FlowRecord {
                 bytes: payload(metrics.received_bytes, frame),
@@ -220,5 +223,30 @@ mod tests {
             let [ours, theirs] = [&ours, &theirs].map(|it| it.links[0].metrics.get(name).unwrap());
             assert!((ours / theirs - 1.0).abs() < share, "{name}: {ours}, ns-3 {theirs}");
         }
+    }
+
+    #[test]
+    fn requests_in_ns3_are_answered() {
+        if skip_without(Need::Ns3) {
+            return;
+        }
+        let text = r#"
+            name = "p"
+            stop = "4s"
+            drain = "4s"
+            stack = "ns3"
+            bottleneck = { rate = "16Mbit/s", rtt = "20ms", qdisc = { kind = "fifo", limit = "40p" } }
+            [[flow]]
+            name = "web"
+            cc = "cubic"
+            traffic = { kind = "requests", sizes = "30KB", load = "20%", connections = "each" }
+        "#;
+        let source = Source { file: "p".into(), folder: None, text: text.into() };
+        let plan = Plan::from_source(source, &[]).unwrap();
+        let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 3).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let rows = Ns3::find().unwrap().run(&experiment, folder.path(), &mut |_| ()).unwrap();
+        let requests = &rows.run.requests;
+        assert!(requests.len() > 10 && requests.iter().all(|it| it.finished_ns.is_some()));
     }
 }

@@ -1,13 +1,13 @@
-//! What the driver simulates, as plain values and as the text that it reads.
+//! Input of the driver: the network as plain values, and as the text that the driver reads.
 
 use std::fmt;
 use std::time::Duration;
 
-use forebay_core::link::Change;
-use forebay_core::units::{Rate, Ratio};
+use forebay_core::units::Rate;
+use forebay_scenario::{Change, Flow, Link, Traffic};
 use forebay_sim::{MinRto, Tcp};
 
-/// Rate of a link that has none of its own (bits per second): ns-3 knows no links without.
+/// Rate of a link without a limit (bits per second): ns-3 needs one.
 const UNLIMITED_BPS: u64 = 100_000_000_000;
 
 /// Bytes of PPP, IPv4 and UDP around the payload of a datagram.
@@ -18,35 +18,29 @@ pub const DATAGRAM_HEADERS: u32 = 2 + 20 + 8;
 pub struct Network {
     /// Seed of ns-3's random numbers, not 0.
     pub seed: u32,
-    /// Number of the run, for which ns-3 draws others from the same seed.
+    /// Number of the run; ns-3 draws other numbers for each run of a seed.
     pub run: u64,
-    /// End of the simulation, where no answers to requests are awaited.
+    /// End of the simulation if no answers are outstanding.
     pub stop: Duration,
-    /// End of the simulation whatever is awaited.
+    /// End of the simulation even if answers are outstanding.
     pub latest: Duration,
-    /// Attributes of ns-3's objects with their values, such as those of [`tcp_attributes`].
+    /// Attributes of ns-3's objects with their values, such as [`tcp_attributes`].
     pub attributes: Vec<(String, String)>,
-    /// The links, by which flows name them by number.
-    pub links: Vec<Link>,
+    /// The links; flows name them by their position.
+    pub links: Vec<PlacedLink>,
     /// The flows.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<PlacedFlow>,
 }
 
-/// A link one way.
+/// A link between two nodes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Numbers of the nodes that it leads from and to.
+pub struct PlacedLink {
+    /// Numbers of the nodes at the start and the end.
     pub ends: [u32; 2],
-    /// Rate of frames; `None`: as good as without limit.
-    pub rate: Option<Rate>,
-    /// Propagation delay.
-    pub delay: Duration,
-    /// Share of the packets that are lost on the wire.
-    pub loss: Ratio,
-    /// The queue.
+    /// The plan's link: its rate, delay, loss and changes are written.
+    pub of: Link,
+    /// The queue; it replaces the queue of `of`.
     pub qdisc: Qdisc,
-    /// Changes, in order of time; none of a rate on a link without one.
-    pub changes: Vec<Change>,
 }
 
 /// A queueing discipline of ns-3.
@@ -54,65 +48,37 @@ pub struct Link {
 pub struct Qdisc {
     /// Name of its type, such as `ns3::FifoQueueDisc`.
     pub type_name: &'static str,
-    /// Attributes with their values; `QUANTUM` stands for what has a method and no attribute.
+    /// Attributes with their values. `QUANTUM` stands for a setting that has a method but no attribute.
     pub attributes: Vec<(&'static str, String)>,
 }
 
 impl Qdisc {
-    /// A queue that drops what arrives when it is full.
+    /// A queue that drops arrivals when full.
     pub fn fifo(limit: &str) -> Self {
         Self { type_name: "ns3::FifoQueueDisc", attributes: vec![("MaxSize", limit.into())] }
     }
 }
 
-/// A flow between two hosts of its own.
+/// A connection or source of a flow, between two hosts of its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Flow {
+pub struct PlacedFlow {
+    /// The plan's flow: its start, stop, DSCP, initial window and kind of traffic are written.
+    pub of: Flow,
+    /// Type name of the congestion control, such as `ns3::TcpNewReno`; it replaces that in `of`. Empty for
+    /// datagrams.
+    pub algorithm: &'static str,
     /// Number of its pair of sites.
     pub pair: u16,
-    /// Last byte or datagram.
-    pub stop: Duration,
-    /// What its data and what comes back take beside the links.
+    /// Delays outside the links: of the data, and of the way back.
     pub access: [Duration; 2],
-    /// The links that its data take, and those back.
+    /// The links on the way of the data, and on the way back.
     pub ways: [Vec<usize>; 2],
-    /// Type of service of its packets: the DSCP x 4.
-    pub tos: u8,
-    /// What is sent.
-    pub traffic: Traffic,
+    /// In order: when each datagram is sent, with its payload (bytes), or when each answer is requested, with
+    /// its size (bytes).
+    pub schedule: Vec<(Duration, u64)>,
 }
 
-/// What a flow sends.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Traffic {
-    /// One TCP connection that always has data.
-    Greedy {
-        /// When it is opened.
-        start: Duration,
-        /// Name of the algorithm's type, such as `ns3::TcpNewReno`.
-        algorithm: &'static str,
-        /// Segments in flight before the first acknowledgement.
-        initial_window: u32,
-    },
-    /// Datagrams of UDP.
-    Datagrams {
-        /// Bytes of payload of each.
-        payload: u32,
-        /// When they are sent, in order.
-        sends: Vec<Duration>,
-    },
-    /// Answers over TCP connections of their own, which their receivers open.
-    Requests {
-        /// Name of the type of the senders' algorithm.
-        algorithm: &'static str,
-        /// Segments in flight before the first acknowledgement.
-        initial_window: u32,
-        /// When each is asked for, in order, and its bytes.
-        asks: Vec<(Duration, u64)>,
-    },
-}
-
-/// ns-3's TCP as the simulator's stack `ns3` has it; with `ecn` that of RFC 3168.
+/// Attributes that set up ns-3's TCP like the simulator's stack `ns3`; with `ecn`, RFC 3168 is on.
 pub fn tcp_attributes(ecn: bool) -> Vec<(String, String)> {
     let tcp = &Tcp::NS3;
     let (MinRto::OfSum(min_rto_ns) | MinRto::OfVariation(min_rto_ns)) = tcp.min_rto;
@@ -130,7 +96,7 @@ pub fn tcp_attributes(ecn: bool) -> Vec<(String, String)> {
     attributes.map(|(name, value)| (format!("ns3::{name}"), value)).into()
 }
 
-/// The algorithms that ns-3 has, by the simulator's names for them and those of ns-3's types.
+/// ns-3's algorithms: the simulator's name and ns-3's type name.
 pub const ALGORITHMS: [(&str, &str); 16] = [
     ("bbr", "ns3::TcpBbr"),
     ("bic", "ns3::TcpBic"),
@@ -151,7 +117,7 @@ pub const ALGORITHMS: [(&str, &str); 16] = [
 ];
 
 impl fmt::Display for Network {
-    /// As `cpp/driver.cc` reads it.
+    /// The text that `cpp/driver.cc` reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ends_ns = [self.stop, self.latest].map(|end| end.as_nanos());
         writeln!(f, "seed {} {}\nstop {} {}", self.seed, self.run, ends_ns[0], ends_ns[1])?;
@@ -163,16 +129,16 @@ impl fmt::Display for Network {
     }
 }
 
-impl fmt::Display for Link {
+impl fmt::Display for PlacedLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [from, to] = self.ends;
-        let rate_bps = self.rate.map_or(UNLIMITED_BPS, Rate::as_bits_per_sec);
-        let (delay_ns, loss) = (self.delay.as_nanos(), self.loss.as_f64());
+        let rate_bps = self.of.rate().map_or(UNLIMITED_BPS, Rate::as_bits_per_sec);
+        let (delay_ns, loss) = (self.of.delay.as_nanos(), self.of.loss.as_f64());
         writeln!(f, "link {from} {to} {rate_bps} {delay_ns} {loss}")?;
         write!(f, "qdisc {}", self.qdisc.type_name)?;
         self.qdisc.attributes.iter().try_for_each(|(name, value)| write!(f, " {name} {value}"))?;
         writeln!(f)?;
-        for Change { at, rate, delay, loss } in &self.changes {
+        for Change { at, rate, delay, loss } in &self.of.changes {
             let values = [
                 rate.map(|rate| ("rate", rate.as_bits_per_sec().to_string())),
                 delay.map(|delay| ("delay", delay.as_nanos().to_string())),
@@ -186,68 +152,77 @@ impl fmt::Display for Link {
     }
 }
 
-impl fmt::Display for Flow {
+impl fmt::Display for PlacedFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pair, tos, .. } = self;
-        let stop_ns = self.stop.as_nanos();
+        let Self { of, algorithm, pair, .. } = self;
+        let [start_ns, stop_ns] = [of.start, of.stop].map(|at| at.as_nanos());
         let [data_ns, back_ns] = self.access.map(|access| access.as_nanos());
         let [data, back] = self
             .ways
             .each_ref()
             .map(|way| way.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
-        match &self.traffic {
-            Traffic::Greedy { start, algorithm, initial_window } => writeln!(
-                f,
-                "tcp {pair} {} {stop_ns} {data_ns} {back_ns} {data} {back} {initial_window} {tos} {algorithm}",
-                start.as_nanos()
-            ),
-            Traffic::Datagrams { payload, sends } => {
-                writeln!(
-                    f,
-                    "udp {pair} {stop_ns} {data_ns} {back_ns} {data} {back} {payload} {tos}"
-                )?;
-                sends.iter().try_for_each(|at| writeln!(f, "send {}", at.as_nanos()))
+        let way = format!("{stop_ns} {data_ns} {back_ns} {data} {back}");
+        let (window, tos) = (of.initial_window, of.dscp << 2);
+        match &of.traffic {
+            Traffic::Datagrams { packet_bytes, .. } => {
+                writeln!(f, "udp {pair} {way} {} {tos}", packet_bytes - DATAGRAM_HEADERS)?;
+                self.schedule.iter().try_for_each(|(at, _)| writeln!(f, "send {}", at.as_nanos()))
             }
-            Traffic::Requests { algorithm, initial_window, asks } => {
-                writeln!(
-                    f,
-                    "requests {pair} {stop_ns} {data_ns} {back_ns} {data} {back} {initial_window} {tos} {algorithm}"
-                )?;
-                asks.iter().try_for_each(|(at, bytes)| writeln!(f, "ask {} {bytes}", at.as_nanos()))
+            Traffic::Requests(_) => {
+                writeln!(f, "requests {pair} {way} {window} {tos} {algorithm}")?;
+                let mut asks = self.schedule.iter();
+                asks.try_for_each(|(at, bytes)| writeln!(f, "ask {} {bytes}", at.as_nanos()))
             }
+            // The translation has refused other traffic.
+            _ => writeln!(f, "tcp {pair} {start_ns} {way} {window} {tos} {algorithm}"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::spec::Spec;
+    use forebay_core::traffic::{Connections, Timing};
+    use forebay_core::units::Ratio;
+    use forebay_scenario::{RequestLoad, fixed_size};
+
     use super::*;
 
     #[test]
     fn a_network_is_written_line_by_line() {
-        let link = Link {
-            ends: [0, 1],
-            rate: Some(Rate::from_mbit_per_sec(16)),
-            delay: Duration::from_millis(7),
-            loss: Ratio::ZERO,
-            qdisc: Qdisc::fifo("20p"),
-            changes: vec![Change {
-                at: Duration::from_secs(5),
-                rate: Some(Rate::from_mbit_per_sec(4)),
-                loss: Ratio::new(0.01),
-                ..Change::default()
-            }],
-        };
-        let back = Link { ends: [2, 3], rate: None, changes: Vec::new(), ..link.clone() };
-        let flow = |traffic| Flow {
+        let (rate, delay) = (Rate::from_mbit_per_sec(16), Duration::from_millis(7));
+        let mut of = Link::at_rate("forward", rate, delay, Spec::named("fifo"));
+        of.changes.push(Change {
+            at: Duration::from_secs(5),
+            rate: Some(Rate::from_mbit_per_sec(4)),
+            loss: Ratio::new(0.01),
+            ..Change::default()
+        });
+        let link = PlacedLink { ends: [0, 1], of, qdisc: Qdisc::fifo("20p") };
+        let of = Link::delay("reverse", delay);
+        let back = PlacedLink { ends: [2, 3], of, qdisc: Qdisc::fifo("20p") };
+        let start = Duration::from_millis(1);
+        let flow = |traffic, algorithm, schedule| PlacedFlow {
+            of: Flow {
+                start,
+                dscp: 2,
+                initial_window: 3,
+                ..Flow::new("flow", Spec::named("vegas"), Duration::from_secs(9), traffic)
+            },
+            algorithm,
             pair: 1,
-            stop: Duration::from_secs(9),
             access: [Duration::from_millis(2), Duration::ZERO],
             ways: [vec![0], vec![1]],
-            tos: 8,
-            traffic,
+            schedule,
         };
-        let start = Duration::from_millis(1);
+        let (rate, timing) = (Rate::from_mbit_per_sec(1), Timing::Even);
+        let datagrams = Traffic::Datagrams { flows: 1, rate, packet_bytes: 130, timing };
+        let web = Traffic::Requests(RequestLoad {
+            sizes: fixed_size("5KB".parse().unwrap()).unwrap(),
+            load: rate,
+            connections: Connections::Each,
+            iid: false,
+        });
         let network = Network {
             seed: 1,
             run: 42,
@@ -256,13 +231,9 @@ mod tests {
             attributes: vec![("ns3::TcpSocket::SegmentSize".into(), "1448".into())],
             links: vec![link, back],
             flows: vec![
-                flow(Traffic::Greedy { start, algorithm: "ns3::TcpVegas", initial_window: 10 }),
-                flow(Traffic::Datagrams { payload: 100, sends: vec![start, start * 2] }),
-                flow(Traffic::Requests {
-                    algorithm: "ns3::TcpCubic",
-                    initial_window: 3,
-                    asks: vec![(start, 5000)],
-                }),
+                flow(Traffic::Greedy { flows: 1 }, "ns3::TcpVegas", Vec::new()),
+                flow(datagrams, "", vec![(start, 100), (start * 2, 100)]),
+                flow(web, "ns3::TcpCubic", vec![(start, 5000)]),
             ],
         };
         let expected = "\
@@ -275,7 +246,7 @@ change 5000000000 rate 4000000
 change 5000000000 loss 0.01
 link 2 3 100000000000 7000000 0
 qdisc ns3::FifoQueueDisc MaxSize 20p
-tcp 1 1000000 9000000000 2000000 0 0 1 10 8 ns3::TcpVegas
+tcp 1 1000000 9000000000 2000000 0 0 1 3 8 ns3::TcpVegas
 udp 1 9000000000 2000000 0 0 1 100 8
 send 1000000
 send 2000000

@@ -7,7 +7,8 @@ use forebay_sim::Stack;
 
 use super::network::Qdisc;
 
-/// Bytes of a full segment's frame, and of what a qdisc of ns-3 counts of it: it knows no PPP header.
+/// Bytes of a full segment's frame, and how many fewer a qdisc of ns-3 counts: it does not see the PPP
+/// header.
 const FRAME_BYTES: u64 = 1502;
 const PPP_BYTES: u64 = 2;
 /// Unit of `alpha` and `beta` of PIE (tc-pie(8)).
@@ -17,7 +18,7 @@ const PIE_GAIN: f64 = 16.0;
 pub fn translate(spec: &Spec) -> Result<Qdisc, SpecError> {
     let known = discipline(spec)?;
     let given = spec;
-    let spec = &Stack::NS3.qdisc(spec).with_defaults(known.params);
+    let spec = &Stack::NS3.with_defaults(spec).with_defaults(known.params);
     let time = |name| value::<Duration>(spec, name).map(|time| format!("{}ns", time.as_nanos()));
     let flag = |name| value::<bool>(spec, name).map(|it| it.to_string());
     let share = |name| value::<Ratio>(spec, name).map(Ratio::as_f64);
@@ -98,7 +99,7 @@ fn value<T: Quantity>(spec: &Spec, name: &'static str) -> Result<T, SpecError> {
     spec.value(name)?.ok_or_else(|| SpecError::absent(name, &spec.kind))
 }
 
-/// An amount of packets or bytes, such that as many full segments fit in as many bytes.
+/// A size in packets or bytes, adjusted so that the same number of full segments fits.
 fn size(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
     Ok(match value::<Limit>(spec, name)? {
         Limit::Packets(packets) => format!("{packets}p"),
@@ -113,7 +114,7 @@ fn size(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
     })
 }
 
-/// A threshold of RED, which is a number of what the limit counts.
+/// A threshold of RED, in the unit of the limit.
 fn threshold(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
     let (limit, mut size) = (size(spec, "limit")?, size(spec, name)?);
     if size.pop() != limit.chars().last() {
@@ -123,7 +124,7 @@ fn threshold(spec: &Spec, name: &'static str) -> Result<String, SpecError> {
     Ok(size)
 }
 
-/// Refuses those of `names` that are set.
+/// Refuses the first of `names` that is set.
 fn refuse(spec: &Spec, names: &[&str]) -> Result<(), SpecError> {
     match names.iter().find_map(|name| spec.params.get_key_value(*name)) {
         None => Ok(()),
@@ -148,7 +149,7 @@ mod tests {
     fn each_discipline_has_its_attributes() {
         for (spec, expected) in [
             ("fifo(limit=20p)", "ns3::FifoQueueDisc MaxSize=20p"),
-            // 20 frames of 1502 bytes are 30,040: one less fits, there as here.
+            // 20 frames of 1502 bytes are 30,040 bytes; one less fits, in ns-3 as here.
             ("fifo(limit=30KB)", "ns3::FifoQueueDisc MaxSize=29960B"),
             (
                 "codel(limit=100p, ecn=true)",

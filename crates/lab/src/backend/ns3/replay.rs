@@ -1,4 +1,4 @@
-//! From what the driver wrote down to figures, by the meters of the simulator.
+//! Turns the driver's event log into figures, with the simulator's meters.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,10 +9,11 @@ use std::time::Duration;
 use forebay_core::qdisc::ByReason;
 use forebay_core::record::TcpSample;
 use forebay_core::units::Timestamp;
+use forebay_scenario::Traffic;
 use forebay_sim::{FlowMeter, FlowMetrics, Integral, LinkMetrics, Observed, Tcp};
 
 use super::arrivals::{Arrivals, FIRST, unwrapped};
-use super::network::{DATAGRAM_HEADERS, Flow, Network, Traffic};
+use super::network::{Network, PlacedFlow};
 use crate::backend::BackendError;
 
 const EVENTS: &str = "events";
@@ -22,12 +23,12 @@ const LINE_BYTES: u64 = 200;
 const SAMPLE: Duration = Duration::from_millis(10);
 const BIN: Duration = Duration::from_millis(100);
 
-/// What a network did in ns-3.
+/// Results of a network in ns-3.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// By flow.
     pub flows: Vec<FlowOutcome>,
-    /// By link, as the simulator tells them.
+    /// By link, measured as in the simulator.
     pub links: Vec<LinkMetrics>,
     /// The log of packets of each link, a file of [`forebay_core::record::PacketRecord`]s.
     pub packets: Vec<PathBuf>,
@@ -35,24 +36,24 @@ pub struct Outcome {
     pub end: Timestamp,
 }
 
-/// What a flow did.
+/// Results of a flow.
 #[derive(Clone, Debug)]
 pub struct FlowOutcome {
-    /// As the simulator tells them: means until the flow's stop, counts to the end. Of datagrams bytes are those on the
-    /// wire.
+    /// Measured as in the simulator: means until the flow's stop, counts to the end. For datagrams, bytes are
+    /// those on the wire.
     pub metrics: FlowMetrics,
     /// Bytes that arrived in each 100 ms of the run.
     pub bytes_per_100ms: Vec<u64>,
     /// The sender's state every 10 ms, of greedy flows.
     pub samples: Vec<TcpSample>,
-    /// Of each request when its connection was asked for, and when its answer was whole.
+    /// For each request: when its connection was requested, and when its answer was complete.
     pub requests: Vec<[Option<Timestamp>; 2]>,
 }
 
-/// Reads what the driver wrote into `folder` of a run of `network`.
+/// Reads the driver's output in `folder` for a run of `network`.
 ///
 /// # Errors
-/// [`BackendError::Failed`] with file and line for what is no output of the driver.
+/// [`BackendError::Failed`] with file and line if a line is not output of the driver.
 pub fn replay(network: &Network, folder: &Path) -> Result<Outcome, BackendError> {
     let path = folder.join(EVENTS);
     let failed = |reason: String| BackendError::Failed(format!("{}{reason}", path.display()));
@@ -63,7 +64,7 @@ pub fn replay(network: &Network, folder: &Path) -> Result<Outcome, BackendError>
     Ok(outcome)
 }
 
-/// The outcome by the events in `input`, without packets; the error begins with the number of its line.
+/// The outcome by the events in `input`, without packets. An error begins with its line number.
 fn read(network: &Network, mut input: impl BufRead) -> Result<Outcome, String> {
     let mut replay = Replay::new(network);
     let mut line = String::new();
@@ -91,7 +92,7 @@ fn read(network: &Network, mut input: impl BufRead) -> Result<Outcome, String> {
     }
 }
 
-/// What is known of a run up to an event.
+/// State of a run up to an event.
 struct Replay<'a> {
     network: &'a Network,
     now: Timestamp,
@@ -141,7 +142,7 @@ impl<'a> Replay<'a> {
         Ok(false)
     }
 
-    /// Goes on to `now`, and takes samples on the way.
+    /// Advances to `now`, and takes the samples on the way.
     fn advance(&mut self, now: Timestamp) {
         while self.next_sample < now {
             let at = self.next_sample;
@@ -167,9 +168,9 @@ fn number(words: &mut SplitAsciiWhitespace<'_>) -> Result<u64, String> {
     word.parse().map_err(|_| format!("{word} is no number"))
 }
 
-/// A flow until now.
+/// State of a flow.
 struct Connection<'a> {
-    flow: &'a Flow,
+    flow: &'a PlacedFlow,
     start: Timestamp,
     stop: Timestamp,
     meter: FlowMeter,
@@ -195,15 +196,14 @@ struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    fn new(flow: &'a Flow) -> Self {
-        let (first, requests) = match &flow.traffic {
-            Traffic::Greedy { start, .. } => (*start, 0),
-            Traffic::Datagrams { sends, .. } => (sends.first().copied().unwrap_or_default(), 0),
-            Traffic::Requests { asks, .. } => {
-                (asks.first().map(|(at, _)| *at).unwrap_or_default(), asks.len())
-            }
+    fn new(flow: &'a PlacedFlow) -> Self {
+        let PlacedFlow { of, schedule, .. } = flow;
+        let (first, requests) = match (&of.traffic, schedule.first()) {
+            (Traffic::Requests(_), first) => (first, schedule.len()),
+            (_, first) => (first, 0),
         };
-        let [start, stop] = [first, flow.stop].map(|at| Timestamp::ZERO + at);
+        let first = first.map_or(of.start, |(at, _)| *at);
+        let [start, stop] = [first, of.stop].map(|at| Timestamp::ZERO + at);
         Self {
             flow,
             start,
@@ -236,7 +236,7 @@ impl<'a> Connection<'a> {
         now: Timestamp,
         words: &mut SplitAsciiWhitespace<'_>,
     ) -> Result<(), String> {
-        // A sender that was stopped goes on in ns-3, though nothing of it gets any further.
+        // In ns-3 a stopped sender goes on, but nothing from it arrives.
         let is_alive = self.life.is_none();
         match kind {
             "w" => self.seen.cwnd = number(words)?,
@@ -259,9 +259,9 @@ impl<'a> Connection<'a> {
                 self.duplicates += u64::from(new == 0);
                 self.receive(now, new);
             }
-            "y" => match &self.flow.traffic {
-                Traffic::Datagrams { payload, .. } => {
-                    self.receive(now, u64::from(payload + DATAGRAM_HEADERS));
+            "y" => match &self.flow.of.traffic {
+                Traffic::Datagrams { packet_bytes, .. } => {
+                    self.receive(now, (*packet_bytes).into())
                 }
                 _ => return Err("a datagram of a flow of TCP".into()),
             },
@@ -313,7 +313,7 @@ impl<'a> Connection<'a> {
         self.bins[bin] += bytes;
     }
 
-    /// The sender's state at `now`, if it has been open.
+    /// The sender's state at `now`, if the connection has been open.
     fn sample(&mut self, now: Timestamp) {
         let Observed { cwnd, in_flight, srtt_ns } = self.seen;
         if cwnd == 0 || now >= self.stop {
@@ -331,7 +331,7 @@ impl<'a> Connection<'a> {
         });
     }
 
-    /// Takes the means down, if the flow has stopped before `now`.
+    /// Records the means if the flow stopped before `now`.
     fn stop_before(&mut self, now: Timestamp) {
         if now > self.stop && self.life.is_none() {
             self.life = Some(self.means());
@@ -371,7 +371,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// A link until now.
+/// State of a link.
 struct Wire {
     length: Integral,
     length_max: u64,
@@ -426,12 +426,12 @@ impl Wire {
     }
 }
 
-/// The count for what ns-3 says that a qdisc dropped or marked a packet for.
+/// The counter for the reason that ns-3 gives for a qdisc's drop or mark.
 fn by_reason<'a>(counts: &'a mut ByReason, type_name: &str, reason: &str) -> &'a mut u64 {
     match reason {
         _ if reason.contains("Target exceeded") => &mut counts.codel,
         _ if reason.contains("Unforced") => &mut counts.early,
-        // PIE says so of a full queue.
+        // PIE gives this reason for a full queue.
         _ if reason.contains("Forced") && type_name == "ns3::RedQueueDisc" => &mut counts.forced,
         _ if reason.contains("CE threshold") => &mut counts.forced,
         _ => &mut counts.overlimit,
@@ -441,30 +441,30 @@ fn by_reason<'a>(counts: &'a mut ByReason, type_name: &str, reason: &str) -> &'a
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::ns3::network::{Link, Qdisc};
-    use forebay_core::units::{Rate, Ratio};
+    use crate::backend::ns3::network::{PlacedLink, Qdisc};
+    use forebay_core::spec::Spec;
+    use forebay_core::traffic::Connections;
+    use forebay_core::units::Rate;
+    use forebay_scenario::{Flow, Link, RequestLoad, fixed_size};
 
     /// A link, and a flow over it that lives from 100 to 900 ms of a second.
     fn network() -> Network {
-        let link = Link {
+        let link = PlacedLink {
             ends: [0, 1],
-            rate: Some(Rate::from_mbit_per_sec(8)),
-            delay: Duration::from_millis(5),
-            loss: Ratio::ZERO,
+            of: Link::delay("forward", Duration::from_millis(5)),
             qdisc: Qdisc { type_name: "ns3::RedQueueDisc", attributes: Vec::new() },
-            changes: Vec::new(),
         };
-        let flow = Flow {
+        let (cc, stop) = (Spec::named("newreno"), Duration::from_millis(900));
+        let flow = PlacedFlow {
+            of: Flow {
+                start: Duration::from_millis(100),
+                ..Flow::new("flow", cc, stop, Traffic::Greedy { flows: 1 })
+            },
+            algorithm: "ns3::TcpNewReno",
             pair: 0,
-            stop: Duration::from_millis(900),
             access: [Duration::ZERO; 2],
             ways: [vec![0], vec![0]],
-            tos: 0,
-            traffic: Traffic::Greedy {
-                start: Duration::from_millis(100),
-                algorithm: "ns3::TcpNewReno",
-                initial_window: 10,
-            },
+            schedule: Vec::new(),
         };
         Network {
             seed: 1,
@@ -516,11 +516,13 @@ mod tests {
     fn requests_have_their_times() {
         let mut network = network();
         let ms = Duration::from_millis;
-        network.flows[0].traffic = Traffic::Requests {
-            algorithm: "ns3::TcpCubic",
-            initial_window: 10,
-            asks: vec![(ms(200), 2000), (ms(300), 500)],
-        };
+        network.flows[0].of.traffic = Traffic::Requests(RequestLoad {
+            sizes: fixed_size("2KB".parse().unwrap()).unwrap(),
+            load: Rate::from_mbit_per_sec(1),
+            connections: Connections::Each,
+            iid: false,
+        });
+        network.flows[0].schedule = vec![(ms(200), 2000), (ms(300), 500)];
         let text = "c 0 200000000 0\nc 0 300000000 1\nv 0 310000000 1448\nv 0 320000000 552\n\
                     g 0 320000000 0\nz 0 950000000\n";
         let outcome = read(&network, text.as_bytes()).unwrap();

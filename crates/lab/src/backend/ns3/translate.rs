@@ -1,41 +1,42 @@
-//! From an experiment to a network, or to the reason why ns-3 has none like it.
+//! Translates an experiment into a network for ns-3, or says why ns-3 has no counterpart.
 
 use std::time::Duration;
 
+use forebay_core::link::Service;
 use forebay_core::random::Streams;
 use forebay_core::traffic::Timing;
 use forebay_core::units::{ByteCount, Rate, Ratio};
+use forebay_scenario as plan;
+use forebay_sim::LINGER;
 
 use super::network::{
-    ALGORITHMS, DATAGRAM_HEADERS, Flow, Link, Network, Qdisc, Traffic, tcp_attributes,
+    ALGORITHMS, DATAGRAM_HEADERS, Network, PlacedFlow, PlacedLink, Qdisc, tcp_attributes,
 };
 use super::qdisc;
 use crate::backend::BackendError;
-use crate::experiment::schedule::Connections;
-use crate::experiment::{self as plan, Experiment};
+use crate::experiment::Experiment;
+use forebay_core::traffic::Connections;
 
-/// How long datagrams are awaited after the end of arrivals: as long as the simulator does.
-const LINGER: Duration = Duration::from_secs(1);
 /// Places of the links, as [`Experiment::links`] has them.
 const FORWARD: usize = 0;
 const REVERSE: usize = 1;
 const OTHERS: usize = 2;
-/// The queue of a link without a rate, where nothing waits.
+/// Queue limit of a link without a rate; no packet waits there.
 const UNNOTICED: &str = "1000000p";
 
-/// What a flow of the network stands for.
+/// Plan flow behind a flow of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Place of its flow in the experiment.
+    /// Place of the flow in the experiment.
     pub flow: usize,
-    /// Number among those of the same place.
+    /// Number among the connections of the same flow.
     pub index: u32,
 }
 
-/// A network, and what its flows stand for.
+/// A network, and the plan flow behind each of its flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Translation {
-    /// What the driver simulates.
+    /// Input of the driver.
     pub network: Network,
     /// By flow of the network.
     pub places: Vec<Place>,
@@ -46,17 +47,17 @@ pub fn translate(experiment: &Experiment) -> Result<Translation, BackendError> {
     refuse(experiment)?;
     let mut links = Vec::new();
     let mut nodes = 0;
-    for (number, (name, link)) in experiment.links().enumerate() {
-        // Those in a row share nodes, all others have nodes of their own.
+    for (number, link) in experiment.links().enumerate() {
+        // Links in a row share nodes; every other link has nodes of its own.
         let follows = (OTHERS..OTHERS + experiment.hops.len()).contains(&number);
         let from = match number {
-            OTHERS if follows => links.first().map_or(0, |first: &Link| first.ends[1]),
+            OTHERS if follows => links.first().map_or(0, |first: &PlacedLink| first.ends[1]),
             _ if follows => nodes - 1,
             _ => nodes,
         };
         let to = if follows { nodes } else { nodes + 1 };
         nodes = to + 1;
-        links.push(self::link(experiment, &name, link, [from, to])?);
+        links.push(self::link(experiment, link, [from, to])?);
     }
     let has_datagrams = experiment.flows.iter().any(|flow| !flow.is_tcp());
     let linger = if has_datagrams { LINGER.min(experiment.drain) } else { Duration::ZERO };
@@ -65,7 +66,7 @@ pub fn translate(experiment: &Experiment) -> Result<Translation, BackendError> {
     let drain = if has_requests { experiment.drain } else { linger };
     let mut attributes = tcp_attributes(experiment.ecn);
     if has_requests {
-        // Else every connection would wait for two minutes before its port is free again.
+        // Otherwise the port of every connection would stay in use for two minutes.
         attributes.push(("ns3::TcpSocketBase::MaxSegLifetime".into(), "0.25".into()));
     }
     let mut translation = Translation {
@@ -82,7 +83,7 @@ pub fn translate(experiment: &Experiment) -> Result<Translation, BackendError> {
     };
     for (place, flow) in experiment.flows.iter().enumerate() {
         for index in 0..flow.connections() {
-            // As the simulator names its streams, so that both draw the same arrivals.
+            // The same stream names as in the simulator, so both draw the same arrivals.
             let number = translation.places.len();
             let streams = Streams::new(experiment.seed).part(&format!("flow {number}"));
             translation.network.flows.push(self::flow(experiment, flow, index, &streams)?);
@@ -96,7 +97,7 @@ fn unsupported<T>(what: &str, why: &str) -> Result<T, BackendError> {
     Err(BackendError::Unsupported(format!("{what}: {why}")))
 }
 
-/// Refuses what is no matter of one link or flow.
+/// Refuses settings beyond a single link or flow.
 fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     if experiment.stack != plan::Stack::Ns3 {
         let why =
@@ -123,7 +124,7 @@ fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
     }
 }
 
-/// What plans call the table of the link whose rows are called `name`.
+/// Plan table of the link with the row name `name`.
 fn table(experiment: &Experiment, name: &str) -> String {
     match name {
         "forward" => "bottleneck".into(),
@@ -135,43 +136,39 @@ fn table(experiment: &Experiment, name: &str) -> String {
 
 fn link(
     experiment: &Experiment,
-    name: &str,
     link: &plan::Link,
     ends: [u32; 2],
-) -> Result<Link, BackendError> {
-    let table = table(experiment, name);
+) -> Result<PlacedLink, BackendError> {
+    let table = table(experiment, &link.name);
     let keys = [
-        ("trace", link.trace.is_some()),
+        ("trace", matches!(link.service, Service::Trace(_))),
         ("jitter", !link.jitter.is_zero()),
         ("batch", !link.batch.is_zero()),
         ("ack_filter", link.ack_filter),
         ("clears_ecn", link.clears_ecn),
-        ("reorder", link.reorder > 0.0),
+        ("reorder", link.reorder > Ratio::ZERO),
     ];
     if let Some((key, _)) = keys.iter().find(|(_, is_set)| *is_set) {
         let why = "links of the back end ns3 have rate, delay, loss and a qdisc, allowed with sim";
         return unsupported(&format!("{table}.{key}"), why);
+    }
+    if link.overtakes.is_some() {
+        let why = "packets of the back end ns3 overtake when the delay falls, allowed with sim";
+        return unsupported(&format!("{table}.trace with a delay"), why);
     }
     if let Some(change) = link.changes.iter().find(|it| it.rate == Some(Rate::ZERO)) {
         let at_s = change.at.as_secs_f64();
         let why = "a link of the back end ns3 does not stand still, allowed with sim";
         return unsupported(&format!("{table}.rate = 0bit/s at {at_s} s"), why);
     }
-    let qdisc = match link.rate {
+    let qdisc = match link.rate() {
         None => Qdisc::fifo(UNNOTICED),
         Some(_) => qdisc::translate(&link.qdisc).map_err(|error| {
             let error = error.within(&format!("{table}.qdisc"));
             BackendError::Unsupported(format!("{}: {error}", experiment.plan))
         })?,
     };
-    Ok(Link {
-        ends,
-        rate: link.rate,
-        delay: link.delay,
-        loss: Ratio::new(link.loss).unwrap_or(Ratio::ZERO),
-        qdisc,
-        changes: link.changes.clone(),
-    })
+    Ok(PlacedLink { ends, of: link.clone(), qdisc })
 }
 
 fn flow(
@@ -179,7 +176,7 @@ fn flow(
     flow: &plan::Flow,
     index: u32,
     streams: &Streams,
-) -> Result<Flow, BackendError> {
+) -> Result<PlacedFlow, BackendError> {
     if flow.ttl.is_some() {
         let why = "packets of the back end ns3 arrive, allowed with sim and emu";
         return unsupported(&format!("flow.{}.ttl", flow.name), why);
@@ -188,32 +185,25 @@ fn flow(
         let why = "receivers of the back end ns3 are ns-3's, allowed with sim";
         return unsupported(&format!("flow.{}.{key}", flow.name), why);
     }
-    let traffic = match &flow.traffic {
-        plan::Traffic::Greedy { .. } => Traffic::Greedy {
-            start: flow.start_of(index),
-            algorithm: algorithm(flow)?,
-            initial_window: flow.initial_window,
-        },
-        plan::Traffic::Datagrams { rate, packet_bytes, timing, .. } => Traffic::Datagrams {
-            payload: packet_bytes - DATAGRAM_HEADERS,
-            sends: sends(flow, index, *rate, *packet_bytes, *timing, streams),
-        },
+    let (algorithm, schedule) = match &flow.traffic {
+        plan::Traffic::Greedy { .. } => (algorithm(flow)?, Vec::new()),
+        plan::Traffic::Datagrams { rate, packet_bytes, timing, .. } => {
+            let payload = u64::from(packet_bytes - DATAGRAM_HEADERS);
+            let sends = sends(flow, index, *rate, *packet_bytes, *timing, streams);
+            ("", sends.map(|at| (at, payload)).collect())
+        }
         plan::Traffic::Requests(load) if load.connections != Connections::Each => {
             let why =
                 "each request has a connection of its own in the back end ns3, allowed is \"each\"";
             return unsupported(&format!("flow.{}.traffic.connections", flow.name), why);
         }
-        plan::Traffic::Requests(_) => Traffic::Requests {
-            algorithm: algorithm(flow)?,
-            initial_window: flow.initial_window,
-            asks: asks(experiment, flow)?,
-        },
+        plan::Traffic::Requests(_) => (algorithm(flow)?, asks(experiment, flow)?),
         plan::Traffic::Video { .. } => return refuse_traffic(flow, "video"),
         plan::Traffic::Ping { .. } => return refuse_traffic(flow, "ping"),
     };
-    // What its way is longer than the path lies between its hosts and the path.
+    // The excess of the flow's round trip over the path's lies between its hosts and the path.
     let access = (experiment.rtt_of(flow) - experiment.rtt_between(&flow.pair)) / 2;
-    // All that is in front of a link in a row is delay for who takes that link alone.
+    // For a flow that uses a single link in a row, all links before it become delay.
     let skipped = match flow.hop {
         Some(hop) if hop > 0 && !flow.reversed => experiment.forward.delay,
         _ => Duration::ZERO,
@@ -225,13 +215,13 @@ fn flow(
         }
         _ => way(experiment, &flow.pair, flow.reversed),
     };
-    Ok(Flow {
+    Ok(PlacedFlow {
+        of: plan::Flow { start: flow.start_of(index), ..flow.clone() },
+        algorithm,
         pair: pair as u16,
-        stop: flow.stop,
         access: [access + skipped, access],
         ways: [data, way(experiment, &flow.pair, !flow.reversed)],
-        tos: flow.dscp << 2,
-        traffic,
+        schedule,
     })
 }
 
@@ -250,7 +240,7 @@ fn way(experiment: &Experiment, pair: &str, reversed: bool) -> Vec<usize> {
     }
 }
 
-/// ns-3's name of the algorithm of `flow`, as it is by default.
+/// Type name of the algorithm of `flow` in ns-3; only default parameters are allowed.
 fn algorithm(flow: &plan::Flow) -> Result<&'static str, BackendError> {
     let refused = |allowed: &str| {
         let (at, name, cc) = (&flow.cc_at, &flow.name, flow.cc_name());
@@ -273,7 +263,7 @@ fn algorithm(flow: &plan::Flow) -> Result<&'static str, BackendError> {
     }
 }
 
-/// When answers are asked for, since the start of the run, and their bytes.
+/// When answers are requested, since the start of the run, and their bytes.
 fn asks(experiment: &Experiment, flow: &plan::Flow) -> Result<Vec<(Duration, u64)>, BackendError> {
     let drawn = experiment.schedule(flow);
     let drawn =
@@ -290,11 +280,11 @@ fn sends(
     packet_bytes: u32,
     timing: Timing,
     streams: &Streams,
-) -> Vec<Duration> {
+) -> impl Iterator<Item = Duration> {
     let source = timing.source(rate, ByteCount::new(packet_bytes.into()));
-    let start = flow.start_of(index);
-    let times = source.send_times(streams).into_iter().flatten().map(|at| start + at);
-    times.take_while(|at| *at < flow.stop).collect()
+    let (start, stop) = (flow.start_of(index), flow.stop);
+    let times = source.send_times(streams).into_iter().flatten().map(move |at| start + at);
+    times.take_while(move |at| *at < stop)
 }
 
 #[cfg(test)]
@@ -385,6 +375,14 @@ mod tests {
         let flows: Vec<&String> = found.iter().filter(|line| line.starts_with("tcp")).collect();
         assert!(flows[0].contains(" 0 0 0,2,3 1 "), "{}", flows[0]);
         assert!(flows[2].contains(" 10000000 0 2 1 "), "{}", flows[2]);
+    }
+
+    #[test]
+    fn delay_traces_are_refused() {
+        let mut experiment = experiment("", &[]);
+        experiment.forward.overtakes = Some(false);
+        let error = translate(&experiment).unwrap_err().to_string();
+        assert!(error.starts_with("bottleneck.trace with a delay: packets of"), "{error}");
     }
 
     #[test]

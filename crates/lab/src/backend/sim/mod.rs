@@ -1,13 +1,7 @@
-//! The packet simulator: the plan's links, traffic and bundles as a network, and what it did as rows.
-//!
-//! What the testbed's hosts do is done here too: connections of the stack `linux` are open before the
-//! run, requests go over persistent connections, clients ask in open loop, and a run drains until the
-//! last answer was read. With the stack `ns3` a connection opens when its flow starts.
+//! The packet simulator. Runs until the last answer is read, as the testbed's hosts do, and returns rows.
 
 mod packets;
 mod rows;
-mod setup;
-mod sites;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -18,18 +12,17 @@ use std::time::Duration;
 use forebay_core::record::PacketRecord;
 use forebay_core::spec::SpecError;
 use forebay_core::units::Timestamp;
+use forebay_scenario as plan;
 use forebay_sim::network::Network;
-use forebay_sim::{INTERVAL_NS, Requests, Seen, Simulation};
+use forebay_sim::{INTERVAL_NS, LINGER, Place, Requests, Seen, Setup, Simulation};
 
-use super::{Backend, BackendError, Progress, Stop};
+use super::{Backend, BackendError, RunProgress, Stop};
+use crate::metrics::RunRows;
 use crate::plan::Experiment;
-use crate::plan::experiment as plan;
-use crate::rows::RunRows;
 use packets::Packets;
 use rows::Rows;
 #[cfg(feature = "ns3")]
 pub(super) use rows::{of_connection, of_link, payload, scheduled};
-use setup::{Place, Setup, link_names};
 use watch::Watch;
 
 /// The back end.
@@ -38,12 +31,10 @@ pub struct Sim {
     stop: Stop,
 }
 
-/// Steps of the progress that is told.
+/// Number of progress reports in a run.
 const STEPS: u32 = 100;
 /// Most connections of a flow whose writes are watched.
 const WATCHED_MAX: u32 = 100;
-/// How long datagrams are awaited after the end of arrivals: as long as the testbed does.
-const LINGER: Duration = Duration::from_secs(1);
 
 impl Backend for Sim {
     fn name(&self) -> &'static str {
@@ -67,60 +58,59 @@ impl Backend for Sim {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
-        refuse(experiment)?;
-        build(experiment, Setup::of(experiment)?.network).map(drop)
+        build(experiment, set_up(experiment)?.network).map(drop)
     }
 
     fn run(
         &self,
         experiment: &Experiment,
         _directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
         self.stop.around(|| run(experiment, false, &self.stop, progress, |_| ()))
     }
 }
 
-/// What those see who watch a simulation.
+/// Event that an observer of a simulation receives.
 pub(crate) enum Sight<'a> {
-    /// Before all else, by flow of the network.
+    /// The flows of the network; sent before all other events.
     Flows(Vec<NetworkFlow>),
-    /// A packet on the link of this number, in order of arrival there and once nothing can happen to it any more.
+    /// A packet on the link of this number, in order of arrival there; sent once its fate is final.
     OnLink(usize, &'a PacketRecord),
-    /// What endpoints do, in order of time and before what it leads to on links.
+    /// An event at an endpoint, in order of time; sent before its consequences on links.
     AtEnd(Seen),
 }
 
-/// What a flow of the network stands for.
+/// Plan flow behind a flow of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NetworkFlow {
-    /// Place of its flow in the experiment.
+    /// Place of the flow in the experiment.
     pub flow: usize,
-    /// Number among those of the same place.
+    /// Number among the connections of the same flow.
     pub index: u32,
     /// Whether its data go from B to A.
     pub reversed: bool,
 }
 
-/// Runs `experiment` as [`Sim`] does; `visit` is told of all packets.
+/// Runs `experiment` as [`Sim`] does, and passes all packets to `visit`.
 pub(crate) fn observe(
     experiment: &Experiment,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
     visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
     run(experiment, true, &Stop::default(), progress, visit)
 }
 
-/// Runs `experiment` until `stop` is asked; `visit` is told of packets on links and, where `has_ends`, at endpoints.
+/// Runs `experiment` until `stop` is set. `visit` receives packets on links and, with `has_ends`, events at
+/// endpoints.
 fn run(
     experiment: &Experiment,
     has_ends: bool,
     stop: &Stop,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(RunProgress),
     mut visit: impl FnMut(Sight<'_>),
 ) -> Result<RunRows, BackendError> {
-    refuse(experiment)?;
-    let Setup { network, places, reversed, requests } = Setup::of(experiment)?;
+    let Setup { network, places, reversed, requests } = set_up(experiment)?;
     let mut simulation = build(experiment, network)?;
     if has_ends {
         simulation.watch_endpoints();
@@ -140,17 +130,18 @@ fn run(
     Ok(run.rows(places))
 }
 
-/// A simulation that somebody else drives, and the clients that ask in it.
-pub(crate) struct Driven {
+/// A simulation that the caller drives, with its request clients.
+pub struct Driven {
+    /// The simulation, before its first event.
     pub simulation: Simulation,
+    /// The clients.
     pub requests: Requests,
 }
 
-/// Sets up `experiment` for who drives it; what nobody reads is not logged.
-pub(crate) fn driven(experiment: &Experiment) -> Result<Driven, BackendError> {
-    refuse(experiment)?;
-    let Setup { mut network, requests, .. } = Setup::of(experiment)?;
-    network.links.iter_mut().for_each(|link| link.log = false);
+/// Sets up `experiment` for a caller that drives it; logs that the caller does not read are off.
+pub fn driven(experiment: &Experiment) -> Result<Driven, BackendError> {
+    let Setup { mut network, requests, .. } = set_up(experiment)?;
+    network.logged.clear();
     network.bundles.iter_mut().for_each(|bundle| bundle.log = false);
     Ok(Driven { simulation: build(experiment, network)?, requests })
 }
@@ -176,11 +167,11 @@ struct Run<'a, V> {
 }
 
 impl<V: FnMut(Sight<'_>)> Run<'_, V> {
-    fn complete(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), BackendError> {
-        let Experiment { stop, drain, .. } = *self.experiment;
+    fn complete(&mut self, progress: &mut dyn FnMut(RunProgress)) -> Result<(), BackendError> {
+        let plan::Scenario { stop, drain, .. } = self.experiment.scenario;
         let mut run_to = |it: &mut Self, until: Duration, done: f64, phase: &str| {
             it.run_to(Timestamp::ZERO + until)?;
-            progress(Progress { phase: phase.into(), done });
+            progress(RunProgress { phase: phase.into(), done });
             Ok::<_, BackendError>(it.requests.unfinished())
         };
         let mut unfinished = 0;
@@ -201,7 +192,7 @@ impl<V: FnMut(Sight<'_>)> Run<'_, V> {
         Ok(())
     }
 
-    /// Runs to `until` and looks at packets, and whether to go on, on the way.
+    /// Runs to `until`; on the way it passes packets to the observer and looks whether to stop.
     fn run_to(&mut self, until: Timestamp) -> Result<(), BackendError> {
         let Self { stop, simulation, requests, watch, packets, .. } = self;
         while simulation.now() < until {
@@ -222,48 +213,22 @@ impl<V: FnMut(Sight<'_>)> Run<'_, V> {
     }
 }
 
-/// The simulation of `network`; what that refuses is told by the plan's name for it.
+fn set_up(experiment: &Experiment) -> Result<Setup, BackendError> {
+    let made = Setup::of(experiment, &experiment.algorithms);
+    made.map_err(|error| BackendError::Unsupported(error.to_string()))
+}
+
+/// The simulation of `network`; errors use the plan's names.
 fn build(experiment: &Experiment, network: Network) -> Result<Simulation, BackendError> {
     let built = Simulation::with_algorithms(network, experiment.algorithms.clone());
     built.map_err(|error: SpecError| {
         let error = error.to_string();
-        // Of the links the reverse one and those of their own have the names that their tables have.
-        let names = link_names(experiment).into_iter().filter(|name| name != "reverse");
+        // The simulator names the reverse link and links of `path` tables as their tables do; any other key
+        // is the bottleneck's.
+        let names = experiment.links().map(|link| &link.name).filter(|name| *name != "reverse");
         let inside =
-            names.filter_map(|name| error.strip_prefix(&name)).find(|it| it.starts_with('.'));
+            names.filter_map(|name| error.strip_prefix(name)).find(|it| it.starts_with('.'));
         let key = inside.map_or_else(|| error.clone(), |inside| format!("bottleneck{inside}"));
         BackendError::Unsupported(format!("{}: {key}", experiment.plan))
     })
-}
-
-/// Refuses what no simulator has: agents, logs, processors, devices, and sockets that an attacker writes to.
-fn refuse(experiment: &Experiment) -> Result<(), BackendError> {
-    let refused = |what: String| {
-        let reason = "the back end sim has no such thing, allowed with emu";
-        Err(BackendError::Unsupported(format!("{what}: {reason}")))
-    };
-    let is_possible = |fault: &plan::Fault| {
-        use plan::FaultAction::{RestartBlockedLog, RestartFullLog, Starve};
-        let is_of_processes = [RestartFullLog, RestartBlockedLog, Starve].contains(&fault.action);
-        fault.program != plan::FaultProgram::Agent && !is_of_processes
-    };
-    if let Some(fault) = experiment.faults.iter().find(|fault| !is_possible(fault)) {
-        let known = plan::FaultAction::ALL.iter().find(|(_, action)| *action == fault.action);
-        let action = known.map_or("", |(name, _)| name);
-        let whose = if fault.program == plan::FaultProgram::Agent { " of an agent" } else { "" };
-        return refused(format!("[[fault]] {action}{whose}"));
-    }
-    if experiment.upsets.iter().any(|upset| setup::upset(upset.kind).is_none()) {
-        return refused("[[upset]] of a device or of clients".into());
-    }
-    if experiment.attack.is_some() {
-        return refused("[attack]".into());
-    }
-    if experiment.routed {
-        return refused("bundle.forward = \"route\"".into());
-    }
-    if let Some(bundle) = experiment.bundles.iter().find(|bundle| bundle.in_kernel) {
-        return refused(format!("bundle.{}.datapath = \"kernel\"", bundle.name));
-    }
-    Ok(())
 }

@@ -1,13 +1,12 @@
-//! The packets of the path, read as the run goes: a log of all would grow with rate and time.
+//! The packets of the path, read during the run: a log of all would grow with rate and time.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use forebay_core::record::PacketRecord;
-use forebay_sim::{Owner, Simulation};
+use forebay_sim::{FORWARD, OTHERS, Owner, Place, Simulation};
 
 use super::Sight;
-use super::setup::{FORWARD, OTHERS, Place, link_names};
 use crate::metrics::{LinkTruth, Reader, windows};
 use crate::plan::Experiment;
 
@@ -17,25 +16,24 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 /// Takes packets out of the logs of a simulation.
 pub(super) struct Packets<V> {
     reader: Reader,
-    /// How many links there are.
+    /// Number of links.
     links: usize,
-    /// How many of them come together in the first.
+    /// Number of paths that merge into the first link.
     paths: usize,
-    /// Pairs of sites, of flows and of bundles.
+    /// Pair of sites of each flow and of each bundle.
     of_flows: Vec<u16>,
     of_bundles: Vec<u16>,
-    /// Identities of the boundaries that were sent, and how many of each bundle are among them.
+    /// Identities of the sent boundaries, and how many of each bundle's are included.
     boundaries: HashSet<u64>,
     known: Vec<usize>,
-    /// Is told of every packet, too, and of what endpoints do.
+    /// Receives every packet, too, and the events at endpoints.
     visit: V,
 }
 
 impl<V: FnMut(Sight<'_>)> Packets<V> {
     pub fn new(experiment: &Experiment, places: &[Place], visit: V) -> Self {
         let windows: Vec<_> = windows(experiment, None).collect();
-        let names = link_names(experiment);
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = experiment.links().map(|link| link.name.as_str()).collect();
         let pair = |name: &str| {
             let place = experiment.pairs.iter().position(|pair| pair == name);
             place.map_or(u16::MAX, |place| place as u16)
@@ -54,9 +52,9 @@ impl<V: FnMut(Sight<'_>)> Packets<V> {
         }
     }
 
-    /// Reads the packets that have come to their end since the last time.
+    /// Reads the packets whose fate became final since the last call.
     pub fn take(&mut self, simulation: &mut Simulation) {
-        // A boundary is known before it comes to a link.
+        // A boundary is known before it arrives at a link.
         for (bundle, known) in self.known.iter_mut().enumerate() {
             let sent = simulation.bundle_log(bundle).map_or(&[][..], |log| log.boundaries());
             self.boundaries.extend(&sent[*known..]);
@@ -75,7 +73,7 @@ impl<V: FnMut(Sight<'_>)> Packets<V> {
         self.reader.settle(&oldest);
     }
 
-    /// Reads those that are still on the links, too.
+    /// Reads the packets still on the links, too.
     pub fn finish(mut self, simulation: &mut Simulation) -> Vec<LinkTruth> {
         self.take(simulation);
         for link in 0..self.links {
@@ -93,7 +91,7 @@ impl<V: FnMut(Sight<'_>)> Packets<V> {
     fn read(&mut self, link: usize, owner: Owner, packet: PacketRecord) {
         let pair = match owner {
             Owner::Flow(flow) => self.of_flows[flow],
-            // Those of a topology are none of the experiment's.
+            // The experiment has no entry for bundles of a topology.
             Owner::Bundle(bundle) => self.of_bundles.get(bundle).copied().unwrap_or(u16::MAX),
         };
         let packet = PacketRecord { pair, ..packet };

@@ -1,4 +1,4 @@
-//! From a run to rows.
+//! Turns a finished run into rows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,19 +9,20 @@ use forebay_core::record::{
 };
 use forebay_core::traffic::Request;
 use forebay_core::units::Timestamp;
-use forebay_sim::{BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Requests, Simulation};
+use forebay_scenario as plan;
+use forebay_sim::{
+    BIN_NS, Bin, FlowMetrics, INTERVAL_NS, LinkMetrics, Place, Requests, Simulation,
+};
 
-use super::setup::Place;
 use crate::metrics::LinkTruth;
+use crate::metrics::{PacketLog, RunRows};
 use crate::plan::Experiment;
-use crate::plan::experiment as plan;
-use crate::plan::schedule::Connections;
-use crate::rows::{PacketLog, RunRows};
+use forebay_core::traffic::Connections;
 
 /// Bytes of Ethernet (without FCS), IPv4 and UDP around the payload of a datagram.
 const DATAGRAM_HEADERS: u64 = 14 + 20 + 8;
 
-/// A run that has ended, to be told in rows.
+/// A finished run, to be turned into rows.
 pub(super) struct Rows<'a> {
     pub experiment: &'a Experiment,
     pub simulation: Simulation,
@@ -29,7 +30,7 @@ pub(super) struct Rows<'a> {
     pub requests: Requests,
     /// States of connections over time, by flow of the network.
     pub samples: BTreeMap<usize, Vec<TcpSample>>,
-    /// What the packets of the links said.
+    /// Measurements of the packets on each link.
     pub truths: Vec<LinkTruth>,
 }
 
@@ -47,14 +48,14 @@ impl Rows<'_> {
             bundles: self.bundle_rows(),
             attack: None,
             agent: None,
-            // There is no machine, and nothing is late.
+            // No machine takes part, and nothing is late.
             host: HostRecord::default(),
         };
         let packets = truths.into_iter().map(|truth| PacketLog::Read(Box::new(truth))).collect();
         RunRows { run, packets }
     }
 
-    /// The flows that are made of requests, with their numbers among the workloads.
+    /// The flows made of requests, with their numbers among the workloads.
     fn workloads(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let flows = self.experiment.flows.iter().enumerate();
         let made = flows.filter(|it| matches!(it.1.traffic, plan::Traffic::Requests(_)));
@@ -66,11 +67,10 @@ impl Rows<'_> {
         let mut rows = Vec::new();
         for (place, workload) in self.workloads() {
             let flow = &self.experiment.flows[place];
-            // What could not be drawn was refused before.
-            let schedule = self.experiment.schedule(flow).ok().flatten().unwrap_or_default();
             let outcomes = self.requests.outcomes(workload).iter();
-            for (index, (request, outcome)) in schedule.requests().iter().zip(outcomes).enumerate()
-            {
+            debug_assert!(self.experiment.schedule_at(place).is_some(), "{}: no seed", flow.name);
+            let asked = self.experiment.requests(place).iter().zip(outcomes);
+            for (index, (request, outcome)) in asked.enumerate() {
                 rows.push(RequestRecord {
                     flow: place,
                     index: index as u32,
@@ -98,8 +98,8 @@ impl Rows<'_> {
         rows
     }
 
-    /// Bytes of answers read in each 100 ms. Where each request has a connection, all of them are a flow of
-    /// the network.
+    /// Bytes of answers read in each 100 ms. If each request has its own connection, all connections form one
+    /// flow of the network.
     fn answered(&mut self, place: usize, workload: usize) -> Vec<u64> {
         let flow = &self.experiment.flows[place];
         let each = matches!(&flow.traffic, plan::Traffic::Requests(load)
@@ -115,8 +115,8 @@ impl Rows<'_> {
         sums
     }
 
-    /// The row of flow `number` of the network; `None` for a part of a request workload, or a half of a
-    /// connection that only asks.
+    /// Row of flow `number` of the network. `None` for a part of a request workload, or the half of a
+    /// connection that only carries requests.
     fn flow_row(&mut self, number: usize, place: Place) -> Option<FlowRecord> {
         let flow = &self.experiment.flows[place.flow];
         let mut row = FlowRecord { flow: place.flow, index: place.index, ..FlowRecord::default() };
@@ -125,7 +125,7 @@ impl Rows<'_> {
         let frame = match flow.traffic {
             plan::Traffic::Requests(_) => return None,
             plan::Traffic::Video { .. } => {
-                // Nothing of the half that asks.
+                // The half with the requests is not counted.
                 row.video = Some(self.requests.video(number)?);
                 row.bytes = metrics.received_bytes;
                 row.bytes_per_100ms = per_100ms(Duration::ZERO, bins);
@@ -208,7 +208,7 @@ pub(in crate::backend) fn of_connection(metrics: &FlowMetrics) -> Vec<(&'static 
         ("total_rtos_l4", metrics.total_rtos_l4 as f64),
     ];
     all.extend(metrics.mean_one_way_delay_l7.map(|ms| ("mean_one_way_delay_l7", ms)));
-    // Of most algorithms there is nothing to tell.
+    // Most algorithms have no such figures.
     all.extend(
         (metrics.limits_clamped > 0).then_some(("limits_clamped", metrics.limits_clamped as f64)),
     );
@@ -229,7 +229,8 @@ pub(in crate::backend) fn of_link(name: &str, metrics: &LinkMetrics) -> LinkReco
         marks_by_reason: metrics.marks,
         drops_loss: metrics.total_loss_drops,
         rate_achieved: 1.0,
-        // The packet log ends a packet's wait when it has been sent, and not when it left the qdisc.
+        // The packet log ends a packet's wait at the end of its transmission; this figure ends it when the
+        // packet leaves the qdisc.
         measured: vec![
             ("mean_qdisc_length_l2", metrics.mean_qdisc_length_l2),
             ("mean_qdisc_delay_l2", metrics.mean_qdisc_delay_l2),
@@ -238,7 +239,7 @@ pub(in crate::backend) fn of_link(name: &str, metrics: &LinkMetrics) -> LinkReco
     }
 }
 
-/// What the schedule of `flow` says of a request.
+/// The scheduled part of a request's record.
 pub(in crate::backend) fn scheduled(flow: &plan::Flow, request: &Request) -> RequestRecord {
     RequestRecord {
         connection: request.connection,
@@ -248,7 +249,7 @@ pub(in crate::backend) fn scheduled(flow: &plan::Flow, request: &Request) -> Req
     }
 }
 
-/// What receivers read of frames of `frame` bytes, which is what the simulator counts.
+/// Payload in frames of `frame` bytes; the simulator counts whole frames.
 pub(in crate::backend) fn payload(bytes: u64, frame: u64) -> u64 {
     bytes / frame * (frame - DATAGRAM_HEADERS)
 }

@@ -1,4 +1,4 @@
-//! Plans that are simulated: what their tests have in common, and what a run writes down.
+//! Simulated plans: shared parts of their tests, and the records of a run.
 
 mod bundles;
 mod extremes;
@@ -7,14 +7,15 @@ mod links;
 mod published;
 mod sites;
 
+use forebay_core::link::Service;
 use forebay_core::record::Fate;
 use forebay_core::units::Rate;
 
 use super::*;
+use crate::metrics::PacketLog;
 use crate::metrics::{describe, evaluate};
 use crate::plan::Plan;
 use crate::plan::library::Source;
-use crate::rows::PacketLog;
 
 const PLAN: &str = r#"
 name = "p"
@@ -109,7 +110,7 @@ fn no_packet_is_missing_in_the_log() {
 #[test]
 fn what_the_network_refuses_is_refused_before_a_run() {
     let mut fast = greedy("cubic");
-    fast.forward.rate = Some(Rate::from_mbit_per_sec(400_000));
+    fast.forward.service = Service::Rate(Rate::from_mbit_per_sec(400_000));
     fast.stop = Duration::from_secs(130);
     let mut unordered = greedy("cubic");
     unordered.forward.changes = [2, 1]
@@ -132,7 +133,7 @@ fn the_stack_is_the_plan_s() {
         let first = rows.run.flows.iter().find(|row| row.flow == 1).unwrap();
         (sizes, first.bytes_per_100ms[5] > 0)
     };
-    // PPP and Ethernet; 40 ms for the handshake and 40 for the first window, or the latter alone.
+    // PPP and Ethernet; 40 ms for the handshake and 40 ms for the first window, or only the first window.
     assert_eq!(opened("ns3").0, Some(1502));
     assert_eq!(opened("linux"), (Some(1514), true));
 }
@@ -160,7 +161,7 @@ fn connections_are_looked_at_every_10_ms() {
     assert!(samples.windows(2).all(|pair| pair[0].retransmissions <= pair[1].retransmissions));
     let evaluation = evaluate(&experiment, &rows).unwrap();
     let metric = |name: &str| evaluation.flows[0].metrics.get(name).unwrap();
-    // 66 frames fit into the path and as many into the queue; slow start may go beyond.
+    // 66 frames fit into the path and as many into the queue; slow start may overshoot.
     assert!((100.0..200.0).contains(&metric("peak_cwnd_l4")), "{}", metric("peak_cwnd_l4"));
     // From 10 to 33 segments: two round trips.
     assert!((70.0..=130.0).contains(&metric("half_bdp_after_ms")));

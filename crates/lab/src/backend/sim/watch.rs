@@ -1,17 +1,16 @@
-//! The states of connections at equal distances, as the testbed takes them.
+//! The states of connections at equal intervals, sampled as on the testbed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_core::record::{SAMPLED_MAX, TcpSample};
 use forebay_core::units::Timestamp;
-use forebay_sim::{Requests, Simulation};
+use forebay_scenario::Traffic;
+use forebay_sim::{Place, Requests, Simulation};
 
-use super::setup::Place;
 use crate::plan::Experiment;
-use crate::plan::experiment::Traffic;
 
-/// Time between two looks.
+/// Time between two samples.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Looks at greedy connections while a simulation runs.
@@ -24,7 +23,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of the greedy flows of at most [`SAMPLED_MAX`] connections, until the end of arrivals.
+    /// Watches the greedy flows with at most [`SAMPLED_MAX`] connections, until the end of arrivals.
     pub fn of(experiment: &Experiment, places: &[Place]) -> Self {
         let is_watched = |place: &Place| {
             let traffic = &experiment.flows[place.flow].traffic;
@@ -38,7 +37,7 @@ impl Watch {
         }
     }
 
-    /// Runs `simulation` to `until` and looks on the way.
+    /// Runs `simulation` to `until`, and samples on the way.
     pub fn run_until(
         &mut self,
         until: Timestamp,

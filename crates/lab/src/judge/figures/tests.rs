@@ -40,8 +40,8 @@ fn run(arm: &str, cell: &str, seed: u64) -> Run {
     Run { key, commit: "abc".into(), host: json!({}), ..Run::default() }
 }
 
-impl Results {
-    /// A run of an arm in a cell with its mean queue; the pooled one is the mean.
+impl ClaimResults {
+    /// Adds a run of an arm in a cell with its mean queue; the pooled figure is the mean.
     fn add(mut self, arm: &str, cell: &str, seed: u64, queue: f64) -> Self {
         self.runs.push(run(arm, cell, seed));
         let arms = self.by_seed.entry(seed).or_default();
@@ -59,7 +59,7 @@ impl Results {
         self
     }
 
-    /// A box ends the run.
+    /// A box dies in the run.
     fn die(mut self, arm: &str, seed: u64) -> Self {
         self.runs.push(Run { host: json!({ "died": "sendbox-0 ended" }), ..run(arm, "", seed) });
         self
@@ -72,21 +72,21 @@ impl Results {
     }
 }
 
-fn wanted(seeds: &[u64], cells: &[&str]) -> Results {
+fn wanted(seeds: &[u64], cells: &[&str]) -> ClaimResults {
     let cells = cells.iter().map(|cell| cell.to_string()).collect();
-    Results { seeds: seeds.to_vec(), cells, ..Results::default() }
+    ClaimResults { seeds: seeds.to_vec(), cells, ..ClaimResults::default() }
 }
 
-/// Runs of `copa_sfq` with these queues, each beside one of the status quo with a hundred times as much.
-fn queues(queues: &[f64]) -> Results {
+/// Runs of `copa_sfq` with these queues, each paired with a run of the status quo with a hundred times the queue.
+fn queues(queues: &[f64]) -> ClaimResults {
     let seeds: Vec<u64> = (1..=queues.len() as u64).collect();
     queues.iter().zip(&seeds).fold(wanted(&seeds, &[""]), |results, (queue, seed)| {
         results.add("copa_sfq", "", *seed, *queue).add("status_quo", "", *seed, 100.0 * queue)
     })
 }
 
-fn judge(claim: &Claim, here: &Results) -> Vec<Judged> {
-    claim.judge("p", Sides { here, there: None })
+fn judge(claim: &Claim, here: &ClaimResults) -> Vec<Judged> {
+    claim.judge("p", Sides { here, there: None, void: &[] })
 }
 
 fn verdicts(judged: &[Judged]) -> Vec<Verdict> {
@@ -140,7 +140,7 @@ fn a_run_that_a_box_ended_misses_every_bound() {
         .add("copa_sfq", "", 2, 9.0)
         .die("copa_sfq", 3);
     assert_eq!(judge(&bound, &two_of_three)[0].verdict, Verdict::Met);
-    // A figure of the worst run has no other to hide behind.
+    // The median does not hide the worst run.
     let worst = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 30.0,
                               "value": ["links/forward/queue_max_packets"] }));
     assert_eq!(judge(&worst, &two_of_three)[0].verdict, Verdict::Failed);
@@ -153,7 +153,7 @@ fn a_run_that_a_box_ended_misses_every_bound() {
 fn what_is_of_the_worst_run_is_not_judged_by_the_median() {
     let worst = claim(json!({ "text": "t", "arms": ["copa_sfq"], "at_most": 30.0,
                               "value": ["links/forward/queue_max_packets"] }));
-    // The pooled figure of these results is that of the mean, 40.
+    // The pooled figure of these results is the mean's, 40.
     let judged = &judge(&worst, &queues(&[9.0, 10.0, 41.0]))[0];
     assert_eq!((judged.figure, judged.verdict), (Some(40.0), Verdict::Failed));
     assert_eq!((judged.interval, judged.before.clone()), (None, None));
@@ -220,7 +220,7 @@ fn a_claim_is_judged_on_each_back_end_of_its_plan_or_on_the_one_that_it_names() 
         judged.into_iter().map(|it| (it.of, it.behind.wanted, it.figure)).collect()
     };
     let row = |of: &str, seeds, figure| (of.to_string(), seeds, Some(figure));
-    // The seeds that both have are compared.
+    // Only the seeds on both sides are compared.
     let expected = [row("p@emu", 1, 9.0), row("p@emu", 1, 0.0)];
     assert_eq!(figures(plan.judge("emu", &few, Some(&many))), expected);
     let expected = [row("p@sim", 3, 10.0), row("p@sim", 3, 10.0)];
@@ -244,12 +244,12 @@ fn no_more_seeds_are_needed_once_every_interval_lies_on_one_side_of_its_bound() 
     for figures in [[9.0, 10.0, 11.0, 12.0, 13.0, 14.0], [16.0, 17.0, 18.0, 19.0, 20.0, 21.0]] {
         assert!(is_decided(&most, queues(&figures)), "{figures:?}");
         assert!(!is_decided(&most, queues(&figures[..5])), "too few");
-        let disturbed = Results { seeds: (1..=7).collect(), ..queues(&figures) };
+        let disturbed = ClaimResults { seeds: (1..=7).collect(), ..queues(&figures) };
         assert!(!is_decided(&most, disturbed), "a run is missing");
     }
     let open = [9.0, 10.0, 11.0, 16.0, 17.0, 18.0];
     assert!(!is_decided(&most, queues(&open)));
-    // A bound on each run has no interval that could decide: the next run may be the one that misses.
+    // A bound on each run has no interval that could decide: the next run may miss it.
     let each = plan(json!([claim(json!({ "at_most": 15.0, "each_run": true }))]));
     assert!(!is_decided(&each, queues(&open)));
 }
@@ -261,8 +261,8 @@ fn a_figure_may_be_judged_beside_the_same_seed_of_another_backend() {
         claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [QUEUE], "within": within }))
     };
     let here = queues(&[9.0, 900.0]);
-    let judge = |claim: &Claim, there: Option<&Results>| {
-        claim.judge("p", Sides { here: &here, there }).remove(0)
+    let judge = |claim: &Claim, there: Option<&ClaimResults>| {
+        claim.judge("p", Sides { here: &here, there, void: &[] }).remove(0)
     };
     for (there, share, least, expected) in [
         ([10.0, 1000.0], 0.15, 0.0, Verdict::Met),
@@ -283,8 +283,8 @@ fn a_figure_may_be_judged_beside_the_same_seed_of_another_backend() {
     }
 }
 
-/// Three arms with these queues, each with a run of these seeds.
-fn three(queues: [f64; 3], seeds: &[u64]) -> Results {
+/// Three arms with these queues, each with a run for each seed.
+fn three(queues: [f64; 3], seeds: &[u64]) -> ClaimResults {
     let arms = ["status_quo", "copa_sfq", "copa_fifo"];
     let runs = seeds.iter().flat_map(|seed| arms.iter().zip(queues).map(move |it| (*seed, it)));
     runs.fold(wanted(&[1, 2], &[""]), |results, (seed, (arm, queue))| {
@@ -306,7 +306,7 @@ fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
     let here = three([100.0, 50.0, 80.0], &[1, 2]);
     for (there, turned, expected, words) in [
         ([90.0, 40.0, 60.0], 0.0, Verdict::Met, ""),
-        // Apart by 25 % here, by 4 % there, whichever of them is ahead.
+        // Apart by 25 % here, by 4 % there, whichever is ahead.
         ([96.0, 40.0, 100.0], 0.0, Verdict::Met, "; tied: status_quo and copa_fifo"),
         ([94.0, 40.0, 100.0], 1.0, Verdict::Failed, "; turned round: status_quo and copa_fifo"),
         (
@@ -332,7 +332,7 @@ fn arms_that_are_apart_on_both_backends_must_stand_in_the_same_order() {
 fn an_order_with_an_arm_a_figure_or_a_seed_missing_is_not_judged() {
     let arms = ["status_quo", "copa_sfq", "copa_fifo"];
     let all = three([100.0, 50.0, 80.0], &[1, 2]);
-    let not_run = |plan: &PlanClaims, here: &Results, there: Option<&Results>| {
+    let not_run = |plan: &PlanClaims, here: &ClaimResults, there: Option<&ClaimResults>| {
         let judged = plan.judge("emu", here, there).remove(0);
         assert_eq!(judged.verdict, NOT_RUN, "{judged:?}");
         (judged.figure, judged.behind.values)
@@ -404,7 +404,7 @@ fn a_seed_that_lacks_an_arm_of_the_plan_has_no_comparison_with_it() {
     for arm in results.by_seed.values_mut().flatten() {
         arm.metrics.put("sites_worse", Some(0.0));
     }
-    let judged = |results: &Results| {
+    let judged = |results: &ClaimResults| {
         let judged = judge(&worse, results).remove(0);
         (judged.verdict, judged.behind.values)
     };
@@ -465,7 +465,7 @@ fn chance_widens_a_bound() {
     }
     let least = claim(json!({ "text": "t", "arms": ["a"], "value": [QUEUE], "over": "b",
                               "chance": "c", "at_least": 0.95 }));
-    let low = |chance| least.widened(chance).at_least.unwrap();
+    let low = |chance| least.widened(chance, None).at_least.unwrap();
     assert!((low(Some(1.03)) - 0.92).abs() < 1e-9);
     assert_eq!([low(Some(1.02)), low(None)], [0.95, 0.95]);
 }
@@ -478,8 +478,42 @@ fn reported_figures_may_be_absent() {
         claim(json!({ "text": "t", "arms": ["copa_sfq"], "value": [value],
                       "report_only": report_only, "at_most": bound }))
     };
-    let verdict = |report_only, of: Results| judge(&reported(report_only), &of)[0].verdict;
+    let verdict = |report_only, of: ClaimResults| judge(&reported(report_only), &of)[0].verdict;
     assert_eq!(verdict(true, queues(&[9.0])), Verdict::Reported);
     assert_eq!(verdict(false, queues(&[9.0])), NOT_RUN);
     assert_eq!(verdict(true, wanted(&[1], &[""])), NOT_RUN);
+}
+
+/// A bound of 5 on the queue of `native`, compared with `kernel`; `again` is a second run of `kernel`.
+fn compared() -> Claim {
+    let mut claim = claim(
+        json!({ "text": "t", "arms": ["native"], "value": [QUEUE], "baseline": "kernel",
+                                  "noise": { "arm": "again", "times": 2.0 }, "pooled": true, "at_most": 5.0 }),
+    );
+    let steady = json!({ "arm": "again", "value": [QUEUE], "at_most": 6.0 });
+    claim.steady = serde_json::from_value(steady).unwrap();
+    claim
+}
+
+#[test]
+fn a_bound_is_at_least_a_multiple_of_noise() {
+    let found = |again: f64| {
+        let results = wanted(&[1], &[""]).add("kernel", "", 1, 0.0).add("again", "", 1, again);
+        judge(&compared(), &results.add("native", "", 1, 9.0)).remove(0)
+    };
+    assert_eq!((found(2.0).verdict, found(2.0).bound.as_str()), (Verdict::Failed, "≤ 5"));
+    assert_eq!(found(5.0).verdict, Verdict::Met);
+    assert_eq!(found(5.0).bound, "≤ 10 (chance; else ≤ 5)");
+    assert_eq!(found(7.0).verdict, Verdict::NotShown(Why::Unsteady));
+}
+
+#[test]
+fn a_comparison_needs_its_baseline_and_its_noise() {
+    let mut results = wanted(&[1], &[""]).add("kernel", "", 1, 0.0).add("native", "", 1, 1.0);
+    results.arms = ["kernel", "again", "native"].map(String::from).to_vec();
+    let judged = judge(&compared(), &results).remove(0);
+    assert_eq!((judged.verdict, judged.behind.values), (NOT_RUN, 0));
+    let judged = judge(&compared(), &results.add("again", "", 1, 0.0)).remove(0);
+    assert_eq!(judged.verdict, Verdict::Met);
+    assert_eq!(judged.behind.to_string(), "1/1, made native 1, kernel 1, again 1");
 }

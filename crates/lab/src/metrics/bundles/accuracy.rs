@@ -1,45 +1,46 @@
 //! Estimates of a bundle against the truth.
 //!
-//! The truth comes from the link emulator's own logs only, matched by the identity of the boundary
-//! packet. Its RTT is the propagation delay there and back, the packet's sojourn at the bottleneck,
-//! and what a packet entering the return link at that moment waited there. Where a link has jitter, propagation
-//! there is what the packet took, and back what it takes at least. Its rate is the bytes of
-//! the pair of sites that left the bottleneck between the two boundaries, over the time between
+//! The truth comes from the link emulator's own logs alone, matched by the identity of the boundary packet.
+//! The true RTT is the sum of three parts: the propagation delay there and back, the packet's sojourn at the
+//! bottleneck, and the wait of a packet that entered the return link at that moment. If a link has jitter,
+//! the propagation there is the packet's own, and the propagation back is the least one. The true rate is the
+//! bytes of the pair of sites that left the bottleneck between the two boundaries, over the time between
 //! their departures.
 //!
-//! Nothing is corrected and no estimate is left out: shares are of all matched boundaries, so one
-//! without a truth, or without a rate because it was overtaken, counts as wrong. In the shares that
-//! end with `_of_all` every other boundary that left counts as wrong, too. A report that gives
-//! no round trip above zero matches nothing and counts against `boundaries_matched`.
+//! No estimate is corrected or left out. Shares are taken over all matched boundaries. A boundary without a
+//! truth, or without a rate because it was overtaken, counts as wrong. In the shares that end with `_of_all`,
+//! every other boundary that left counts as wrong, too. A report without a round trip above zero matches
+//! nothing and counts against `boundaries_matched`.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use forebay_core::record::{BundleRecord, EpochRecord};
+use forebay_scenario::{Bundle, Link};
 
 use super::super::Metrics;
 use super::super::links::{Boundary, LinkTruth};
 use super::super::statistics::{Sorted, mean, share};
-use crate::experiment::{Bundle, Experiment, Link};
+use crate::experiment::Experiment;
 
-/// An estimate that is this close counts as right: the bounds of the evaluation.
+/// An estimate within these bounds of the truth counts as right: the bounds of the evaluation.
 const RTT_CLOSE_MS: f64 = 1.0;
 const RATE_CLOSE_SHARE: f64 = 0.04;
 const RATE_CLOSE_MBPS: f64 = 2.0;
 /// Whether an estimate is close.
 type IsClose = fn(&JudgedEpoch) -> bool;
 
-/// Shares of estimates that are close, as called of matched boundaries and of all.
+/// Shares of close estimates: name over matched boundaries, and name over all.
 const CLOSE: [(&str, &str, IsClose); 3] = [
     ("rtt_within_1ms", "rtt_within_1ms_of_all", JudgedEpoch::has_close_rtt),
     ("rate_within_4pct", "rate_within_4pct_of_all", JudgedEpoch::has_close_rate),
     ("rate_within_2mbps", "rate_within_2mbps_of_all", JudgedEpoch::has_close_mbps),
 ];
 
-/// A matched boundary with what was true of it.
+/// A matched boundary with its estimate and the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JudgedEpoch {
-    /// What the sendbox made of it.
+    /// The sendbox's estimate.
     pub estimate: EpochRecord,
     /// The true round trip (ms); `None`: the packet is not in the log.
     pub rtt_ms: Option<f64>,
@@ -94,7 +95,7 @@ pub fn judge_epochs(
     let links = links(experiment, bundle);
     let find = |identity: u64, by: u64| {
         let found = boundaries.get(&identity)?;
-        // The newest of that identity that can have been reported by then.
+        // The newest boundary with that identity that the report can have been about by then.
         found.iter().copied().rev().find(|boundary| boundary.released_ns <= by)
     };
     let judge = |epoch: &EpochRecord| {
@@ -113,7 +114,7 @@ pub fn judge_epochs(
 
 /// The links there and back.
 pub(super) fn links<'a>(experiment: &'a Experiment, bundle: &Bundle) -> (&'a Link, &'a Link) {
-    let [there, back] = experiment.way_names(&bundle.pair).map(|name| experiment.link(&name));
+    let [there, back] = experiment.ways(&bundle.pair);
     if bundle.reversed { (back, there) } else { (there, back) }
 }
 
@@ -126,7 +127,7 @@ fn true_rtt_ms(boundary: &Boundary, (there, back): (&Link, &Link)) -> f64 {
     delay.as_secs_f64() * 1e3 + (boundary.sojourn_ns + boundary.waited_ns) as f64 / 1e6
 }
 
-/// What the estimates of an interval come to.
+/// Metrics of the estimates in an interval.
 pub(super) fn figures(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Metrics) {
     for (name, _, is_close) in CLOSE {
         let close = epochs.iter().filter(|epoch| is_close(epoch)).count();
@@ -158,7 +159,7 @@ pub(super) fn figures(epochs: &[&JudgedEpoch], window_ms: f64, metrics: &mut Met
     metrics.put("epoch_size_changes", Some(changes as f64));
 }
 
-/// Shares of all boundaries, matched or not, whose estimates are close.
+/// Shares of close estimates over all boundaries, matched or not.
 pub(super) fn figures_of_all(judged: &[JudgedEpoch], all: f64, metrics: &mut Metrics) {
     for (_, name, is_close) in CLOSE {
         let close = judged.iter().filter(|epoch| is_close(epoch)).count();

@@ -6,8 +6,9 @@ use serde::Serialize;
 use super::super::Metrics;
 use super::super::statistics::Timeline;
 
-/// A sendbox writes a decision at least every 100 ms, a tick of 5 ms late at most. One that has been
-/// silent for longer than two of them and half of another is dead or does not run: it shapes nothing.
+/// Longest time that a decision counts (ns). A sendbox writes one at least every 100 ms, at most a tick of 5
+/// ms late. A sendbox that is silent for more than two and a half of these intervals is dead or not running,
+/// so it shapes nothing.
 const DECISION_HOLDS_NS: u64 = 250_000_000;
 
 /// States of a bundle without limits: of its supervisor, and of Nimbus, which competes by itself.
@@ -15,8 +16,10 @@ const PASSING: [&str; 2] = ["passing", "competing"];
 /// State of a bundle whose supervisor tries the algorithm's limits.
 const TRYING: &str = "trying";
 /// States without limits, or with limits on trial. In any other state the algorithm's limits are in force.
-const UNSHAPED: [&str; 5] = ["passing", "competing", TRYING, "silent", "handed_back"];
-/// What the sendbox decided.
+const UNSHAPED: [&str; 7] =
+    ["passing", "competing", TRYING, "no_peer", "no_reports", "unsteady", "handed_back"];
+
+/// Metrics of the sendbox's decisions.
 pub(super) fn control(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let decisions: Vec<&DecisionRecord> =
         row.decisions.iter().filter(|decision| (from..to).contains(&decision.at_ns)).collect();
@@ -40,7 +43,7 @@ pub fn passing_share(row: &BundleRecord, from: u64, to: u64) -> Option<f64> {
     times(row, |it| PASSING.contains(&it.state.as_str())).mean(from, to)
 }
 
-/// When limits were first in force other than on trial (s since the start of the run).
+/// When limits were first in force, apart from trials (s since the start of the run).
 pub(super) fn first_shape_s(row: &BundleRecord) -> Option<f64> {
     let first = row.decisions.iter().find(|it| !UNSHAPED.contains(&it.state.as_str()))?;
     Some(first.at_ns as f64 / 1e9)
@@ -55,24 +58,24 @@ pub struct Transition {
     pub at_s: f64,
     /// The state that begins.
     pub state: String,
-    /// What it was begun for.
+    /// Why the state began.
     pub reason: String,
 }
 
 impl Transition {
-    /// Whether the algorithm's limits are enforced from here on.
+    /// Whether the algorithm's limits are enforced in the new state.
     pub fn is_shaped(&self) -> bool {
         !UNSHAPED.contains(&self.state.as_str())
     }
 
-    /// Whether limits are off or on trial from here on.
+    /// Whether limits are off or on trial in the new state.
     pub fn is_unlimited(&self) -> bool {
         let state = self.state.as_str();
         PASSING.contains(&state) || state == TRYING
     }
 }
 
-/// Every change of a bundle's state, its first one included.
+/// Every change of a bundle's state, including the first state.
 pub fn transitions(row: &BundleRecord) -> Vec<Transition> {
     let mut all: Vec<Transition> = Vec::new();
     for decision in &row.decisions {
@@ -88,8 +91,8 @@ pub fn transitions(row: &BundleRecord) -> Vec<Transition> {
     all
 }
 
-/// 1 while the decision in force `is` so, 0 otherwise: also once a sendbox is not heard of any more, which
-/// cannot have one in force.
+/// 1 while the decision in force meets `is`, else 0. Also 0 once the sendbox has been silent, because it then
+/// enforces no decision.
 fn times(row: &BundleRecord, is: impl Fn(&DecisionRecord) -> bool) -> Timeline {
     let mut steps = Vec::new();
     let next = row.decisions.iter().skip(1).map(|next| next.at_ns).chain([u64::MAX]);
@@ -103,7 +106,7 @@ fn times(row: &BundleRecord, is: impl Fn(&DecisionRecord) -> bool) -> Timeline {
     Timeline::new(steps)
 }
 
-/// The range of the shaper's rate; without one, the rate before goes on.
+/// The range of the shaper's rate. During a decision without a rate, the previous rate counts.
 fn shaper_rate(row: &BundleRecord, from: u64, to: u64, metrics: &mut Metrics) {
     let kbps = |bps: u64| u32::try_from(bps / 1000).unwrap_or(u32::MAX);
     let steps = row.decisions.iter().filter_map(|d| Some((d.at_ns, kbps(d.rate_bps?))));

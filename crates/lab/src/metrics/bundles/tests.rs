@@ -5,11 +5,11 @@ use forebay_core::record::{
 use super::*;
 use crate::metrics::links;
 use crate::metrics::testing::{experiment, packet};
-use crate::rows::{PacketLog, RunRows};
+use crate::metrics::{PacketLog, RunRows};
 
 const MS: u64 = 1_000_000;
 
-/// The whole of what is read.
+/// The whole record.
 fn window() -> Window {
     Window { name: String::new(), from: Duration::ZERO, to: Duration::from_millis(100) }
 }
@@ -68,14 +68,15 @@ fn judged() -> (Experiment, LinkTruth, Vec<JudgedEpoch>) {
         ..packet(identity, arrived * MS, departed * MS)
     };
     let there = vec![at(10, 10, 11), at(11, 12, 14), at(12, 12, 16), at(50, 14, 15)];
-    // The report about 11 leaves at 39 ms and waits 3 ms; that about 12 meets nobody.
+    // The report about 11 leaves at 39 ms and waits 3 ms; the one about 12 does not wait.
     let back = vec![at(71, 20, 29), at(70, 40, 43)];
     let packets = [there, back].map(PacketLog::Rows).to_vec();
     let names = ["forward", "reverse"].map(String::from);
     let links = names.map(|name| LinkRecord { name, ..LinkRecord::default() }).to_vec();
     let run = RunRecord { links, bundles: vec![bundle_row()], ..RunRecord::default() };
     let rows = RunRows { run, packets };
-    let there = links::read(&experiment, &rows, &[window()]).unwrap().swap_remove(0);
+    let there =
+        links::read(&experiment, &rows.run, &rows.packets, &[window()]).unwrap().swap_remove(0);
     let row = &rows.run.bundles[0];
     let judged = judge_epochs(&experiment, &experiment.bundles[0], row, &there);
     (experiment, there, judged)
@@ -135,7 +136,7 @@ fn waits_of_sparse_flows_are_pooled_over_seconds() {
         super::waits(&row, from_s * 1000 * MS, to_s * 1000 * MS, &mut metrics);
         ["sparse_wait_p50_ms", "sparse_wait_p99_ms"].map(|name| metrics.get(name))
     };
-    // Without the first second and the last.
+    // The first second and the last are left out.
     assert_eq!(found(1, 3), [Some(2.0), Some(30.0)]);
     assert_eq!(found(3, 4), [Some(90.0); 2]);
     assert_eq!(found(10, 20), [None; 2]);
@@ -149,7 +150,7 @@ fn states_of_the_supervisor() {
         ..DecisionRecord::default()
     };
     let times = [
-        (0, "silent"),
+        (0, "no_peer"),
         (50, "passing"),
         (150, "trying"),
         (200, "passing"),
@@ -215,9 +216,9 @@ fn estimates_are_counted_against_the_truth() {
     let bundle = &experiment.bundles[0];
     let metrics = metrics(&experiment, bundle, &row, &there, &judged, &window());
     let get = |name: &str| metrics.get(name).unwrap();
-    // Errors are 0.4 and 2.0 ms; that of the third is unknown.
+    // Errors are 0.4 and 2.0 ms; the third is unknown.
     assert_eq!(get("rtt_within_1ms"), 1.0 / 3.0);
-    // Five boundaries were sent, one of which no report could be expected of.
+    // Five boundaries were sent; no report could be expected about one.
     assert_eq!(get("rtt_within_1ms_of_all"), 0.2);
     assert!((get("rtt_error_abs_p50_ms") - 2.0).abs() < 1e-9);
     assert_eq!(metrics.get("rtt_error_abs_p80_ms"), None);
@@ -237,7 +238,7 @@ fn estimates_are_counted_against_the_truth() {
     // 5 for 65 ms, 9 for 8 ms, 7 for 2 ms.
     assert_eq!([get("rate_min_mbps"), get("rate_p5_mbps")], [5.0, 5.0]);
     assert_eq!([get("rate_p95_mbps"), get("rate_max_mbps")], [9.0, 9.0]);
-    // 50.2, 50.4 and 50.2 ms of 50 ms since it was first shaped at 25 ms.
+    // 50.2, 50.4 and 50.2 ms with a path of 50 ms, since the bundle was first shaped at 25 ms.
     assert!((get("min_rtt_ms") - 50.2).abs() < 1e-9);
     assert!((get("min_rtt_drift_ms") - 0.2).abs() < 1e-9);
     assert!((get("min_rtt_error_max_ms") - 0.4).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! The boundaries of bundles on a link, and what a packet that entered the link back then waited there.
+//! The boundaries of bundles on a link, and the wait of a packet that entered the link back at that moment.
 
 use std::collections::VecDeque;
 
@@ -17,20 +17,20 @@ pub struct Boundary {
     pub sojourn_ns: u64,
     /// Bytes of the pair that had left, this packet included.
     pub bytes: u64,
-    /// Time in queue and server of the first packet that came to the link back at or after the release:
-    /// 0 without one, when the link back was idle to the end.
+    /// Time in queue and server of the first packet that arrived at the link back at or after the release; 0
+    /// if there was none, because the link back was idle to the end.
     pub waited_ns: u64,
 }
 
-/// What packets waited on a link, by their arrival, as far as it can still be asked for.
+/// Waits of packets on a link by their arrival, as far back as boundaries still need them.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// Arrival, and the least time in queue and server of those that arrived at that instant.
+    /// Arrival, and the least time in queue and server among packets that arrived at that instant.
     waits: VecDeque<(u64, u64)>,
 }
 
 impl Waits {
-    /// A packet passed; in order of arrival.
+    /// Adds a packet that passed; calls are in order of arrival.
     pub fn push(&mut self, arrived_ns: u64, sojourn_ns: u64) {
         match self.waits.back_mut() {
             Some((last, least)) if *last == arrived_ns => *least = (*least).min(sojourn_ns),
@@ -42,24 +42,24 @@ impl Waits {
         }
     }
 
-    /// What the first packet that arrived at or after `at` waited; `None` if there was none yet.
+    /// Wait of the first packet that arrived at or after `at`; `None` if none has arrived yet.
     pub fn after(&self, at: u64) -> Option<u64> {
         let next = self.waits.partition_point(|(arrived, _)| *arrived < at);
         self.waits.get(next).map(|(_, sojourn)| *sojourn)
     }
 
-    /// Whether later packets can change nothing in what [`Waits::after`] says of `at`.
+    /// Whether later packets cannot change the result of [`Waits::after`] for `at`.
     pub fn is_known(&self, at: u64) -> bool {
         let next = self.waits.partition_point(|(arrived, _)| *arrived < at);
         self.waits.len() > next + 1
     }
 
-    /// Nobody will ask for a time before `at`.
+    /// Drops waits before `at`, which no caller needs any more.
     pub fn forget_before(&mut self, at: u64) {
         while self.waits.pop_front_if(|(arrived, _)| *arrived < at).is_some() {}
     }
 
-    /// How many are kept.
+    /// Number of waits in memory.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.waits.len()

@@ -1,13 +1,14 @@
-//! What a link did, from the log of its packets.
+//! Measurements of a link, from the log of its packets.
 //!
 //! ```text
-//!  packets in order of arrival ──► Reader: in order of departure ──► Counted, a window each
-//!                                                               └──► Boundary, those asked for
+//!  packets in order of arrival ──► Reader: in order of departure ──► Counted, one per window
+//!                                                               └──► Boundary, if requested
 //! ```
-//! A packet is read once and then forgotten, so a log need not be kept: what stays is what the windows
-//! need of each (its time in the queue, two bytes) and the boundaries of bundles.
+//! Each packet is read once and then dropped, so a log need not be kept. The windows keep each packet's time
+//! in the queue (two bytes); the boundaries of bundles are kept whole.
 
 mod boundaries;
+mod log;
 mod reader;
 mod sojourns;
 #[cfg(test)]
@@ -18,28 +19,29 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
-use forebay_core::record::LinkRecord;
+use forebay_core::record::{LinkRecord, RunRecord};
+use forebay_scenario::{Link, Window};
 
 use super::entry::Pooling::{Max, Mean};
 use super::entry::{CCPERF, Entry, JAIN, LINUX_QDISC, OWN, entry};
 use super::statistics::{jain, share};
 use super::{Metrics, bounds_ns};
-use crate::experiment::{Experiment, Link, Window};
-use crate::rows::RunRows;
+use crate::experiment::Experiment;
 pub use boundaries::Boundary;
+pub use log::PacketLog;
 pub use reader::Reader;
 use window::{Bins, Counted};
 
-/// Interval over which a rate or a queue is taken for the metrics about recovery, and a rate for figures.
+/// Interval for rates and queues in the metrics about recovery, and for rates in figures.
 pub const BIN_NS: u64 = 100_000_000;
-/// Interval over which a queue is taken for figures.
+/// Interval for queues in figures.
 pub const QUEUE_BIN_NS: u64 = 10_000_000;
 /// A queue above this many packets counts as standing (the bound of the evaluation).
 const STANDING_PACKETS: f64 = 30.0;
 /// A link is in use once it carries this share of its capacity (the bound of the evaluation).
 const IN_USE: f64 = 0.9;
 
-/// What is known of links, and of all queues together.
+/// Metrics of links, and of all queues together.
 #[rustfmt::skip]
 pub const METRICS: &[Entry] = &[
     entry("queue_total_mean_packets", "run arm", "packets", Mean,
@@ -151,7 +153,7 @@ impl Passed {
     }
 }
 
-/// What the packets of a link say.
+/// Everything measured from the packets of a link.
 #[derive(Clone, Debug)]
 pub struct LinkTruth {
     /// `forward` or `reverse`.
@@ -165,18 +167,20 @@ pub struct LinkTruth {
     carried: Bins,
 }
 
-/// Reads the logs of all links in `rows`, for metrics of `windows`. Fails if one cannot be read.
+/// Reads the logs of the packets of all links of `run`, for metrics of `windows`. Fails if a log cannot be
+/// read.
 pub fn read(
     experiment: &Experiment,
-    rows: &RunRows,
+    run: &RunRecord,
+    logs: &[PacketLog],
     windows: &[Window],
 ) -> io::Result<Vec<LinkTruth>> {
-    let epochs = rows.run.bundles.iter().flat_map(|bundle| &bundle.epochs);
+    let epochs = run.bundles.iter().flat_map(|bundle| &bundle.epochs);
     let wanted: HashSet<u64> =
         epochs.flat_map(|epoch| [epoch.identity, epoch.previous_identity]).collect();
-    let names: Vec<&str> = rows.run.links.iter().map(|link| link.name.as_str()).collect();
+    let names: Vec<&str> = run.links.iter().map(|link| link.name.as_str()).collect();
     let mut reader = Reader::new(experiment, windows, &names);
-    for (index, packets) in rows.packets.iter().enumerate() {
+    for (index, packets) in logs.iter().enumerate() {
         packets.for_each(|packet| {
             reader.take(index, packet, wanted.contains(&packet.identity));
         })?;
@@ -203,7 +207,7 @@ impl LinkTruth {
         found.expect("every window is known before packets are read")
     }
 
-    /// Packets waiting, the mean of each 10 ms of the run.
+    /// Packets waiting: the mean of each 10 ms of the run.
     pub fn queue_over_time(&self) -> impl Iterator<Item = f64> {
         self.waiting.sums().iter().map(|area| *area as f64 / QUEUE_BIN_NS as f64)
     }
@@ -213,13 +217,13 @@ impl LinkTruth {
         self.carried.sums()
     }
 
-    /// Mean of the queue over time (packets), those of its paths included.
+    /// Mean of the queue over time (packets), including the queues of its paths.
     pub fn mean_queue(&self, window: &Window) -> Option<f64> {
         self.window(window).mean_queue()
     }
 
-    /// This is where `paths` come together: what waited, was dropped or marked there did so on this link, and
-    /// boundaries took what they took on either.
+    /// Merges `paths` into this link. Packets that waited or were dropped or marked on a path count as if on
+    /// this link, and boundaries' times on both are added.
     pub fn take_paths(&mut self, paths: &[Self]) {
         let boundaries = paths.iter().flat_map(|path| &path.boundaries);
         let arrived_ns: HashMap<u64, u64> =
@@ -235,7 +239,7 @@ impl LinkTruth {
         }
     }
 
-    /// Bytes of a pair of sites that left.
+    /// Bytes of a pair of sites that left the link.
     pub fn bytes_of(&self, pair: u16, window: &Window) -> u64 {
         self.window(window).of_pairs.get(&pair).copied().unwrap_or(0)
     }
@@ -248,7 +252,7 @@ impl LinkTruth {
         let mean = counted.mean_queue();
         metrics.put("queue_mean_packets", mean);
         metrics.put("mean_qdisc_length_l2", mean);
-        // Nothing waits where paths come together, and how their queues fell together is not known.
+        // Where paths merge, no packet waits; the joint distribution of the paths' queues is unknown.
         let is_queue = counted.mean_of_paths.is_none();
         let queue = |share| counted.queue.quantile(share).filter(|_| is_queue);
         metrics.put_quantiles("queue_{p}_packets", queue);
@@ -283,7 +287,7 @@ impl LinkTruth {
     }
 }
 
-/// What the link's own record says of the whole run.
+/// Counters of the link's own record, over the whole run.
 pub fn whole_run(row: &LinkRecord) -> Metrics {
     let mut metrics = Metrics::default();
     let (drops, marks) = (row.drops_by_reason, row.marks_by_reason);
@@ -305,7 +309,7 @@ pub fn whole_run(row: &LinkRecord) -> Metrics {
     metrics
 }
 
-/// How soon the link was in use, and the queue back.
+/// How soon the link was in use again, and its queue short again.
 fn recovery(counted: &Counted, link: &Link, metrics: &mut Metrics) {
     let in_use = in_use_after(counted, link);
     metrics.put("in_use_after_s", in_use);
@@ -317,8 +321,8 @@ fn recovery(counted: &Counted, link: &Link, metrics: &mut Metrics) {
     metrics.put("queue_back_after_use_s", in_use.map(|in_use| (back - in_use).max(0.0)));
 }
 
-/// Throughput of each pair of sites on the link called `link`, and how evenly it is shared (Jain's index) among those
-/// that take it.
+/// Throughput of each pair of sites on the link `link`, and how evenly the pairs that use the link share it
+/// (Jain's index).
 fn pairs(
     experiment: &Experiment,
     link: &str,
@@ -333,10 +337,8 @@ fn pairs(
         }
     }
     let own = experiment.own_links.len();
-    let is_own = experiment
-        .own_links
-        .iter()
-        .any(|own| experiment.way_names(&own.pair).iter().any(|name| name == link));
+    let mut own_links = experiment.own_links.iter().flat_map(|own| [&own.there, &own.back]);
+    let is_own = own_links.any(|own| own.name == link);
     let takers = if is_own { 1 } else { experiment.pairs.len() - own };
     if takers > 1 {
         let mut taken: Vec<f64> = bytes.values().map(|bytes| *bytes as f64).collect();
@@ -345,15 +347,15 @@ fn pairs(
     }
 }
 
-/// Seconds from the start to the end of the first 100 ms in which the link was in use, or to the end of
-/// all if it never was.
+/// Seconds from the start to the end of the first 100 ms in which the link was in use. If it never was, the
+/// whole length.
 fn in_use_after(counted: &Counted, link: &Link) -> Option<f64> {
     let mut start = counted.from;
     for bytes in counted.carried.sums() {
         let end = start + BIN_NS;
         let ns = Duration::from_nanos;
         let capacity = link.capacity_bits(ns(start), ns(end))?;
-        // A link that is stopped carries all of nothing.
+        // A stopped link has no capacity to carry a share of.
         if capacity > 0.0 && *bytes as f64 * 8.0 >= IN_USE * capacity {
             return Some((end - counted.from) as f64 / 1e9);
         }
@@ -362,7 +364,7 @@ fn in_use_after(counted: &Counted, link: &Link) -> Option<f64> {
     Some((counted.to - counted.from) as f64 / 1e9)
 }
 
-/// Whether the queue stood, by its mean, in each 100 ms.
+/// Whether the queue was standing in each 100 ms, by its mean.
 fn standing(counted: &Counted) -> Vec<bool> {
     let starts = (counted.from..counted.to).step_by(BIN_NS as usize);
     let mean = |(start, area): (u64, &u64)| {
@@ -372,8 +374,8 @@ fn standing(counted: &Counted) -> Vec<bool> {
     means.map(|mean| mean.is_some_and(|mean| mean > STANDING_PACKETS)).collect()
 }
 
-/// Bins until the queue, having stood, has gone for two bins; 0 if it never stood, all if it never
-/// went.
+/// Bins until a standing queue has been short for two bins; 0 if the queue never stood, all bins if it never
+/// became short.
 fn first_return(standing: &[bool]) -> usize {
     let Some(first) = standing.iter().position(|stands| *stands) else { return 0 };
     let gone = standing[first..].windows(2).position(|pair| pair == [false, false]);

@@ -1,40 +1,41 @@
-//! Reads packets one after the other, while a run goes on or when it is over.
+//! Reads packets one after the other, during a run or after it.
 //!
 //! ```text
-//!  order of departure   a packet goes through once one has arrived after it departed: all others do,
-//!                       and depart, later
-//!  queue over time      what each arrival saw, less what began to be sent since; a packet begins to be
-//!                       sent when it has arrived and the one before it has left
+//! order of departure   a packet is passed on once another has arrived after its departure: all later
+//!                      arrivals depart later
+//! queue over time      the queue at each arrival, less the packets that began to be sent since; a packet
+//!                      begins to be sent when it has arrived and the previous one has left
 //! ```
-//! So packets wait here for about as long as they were on the link. Arrivals wait until all departures
-//! up to them are known, for a packet that is lost behind the queue did not pass.
+//! Packets therefore stay here about as long as they were on the link. Arrivals stay until all departures up
+//! to them are known, because a packet lost behind the queue did not pass.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use forebay_core::record::{Fate, PacketRecord};
+use forebay_scenario::Window;
 
 use super::boundaries::{Boundary, Waits};
 use super::{LinkTruth, Passed};
-use crate::experiment::{Experiment, Window};
+use crate::experiment::Experiment;
 
 /// Reads the packets of the links of a path.
 #[derive(Debug)]
 pub struct Reader {
     links: Vec<LinkReader>,
-    /// Links there and back of bundles.
+    /// Link of a bundle's data and link back, by number.
     ways: Vec<[usize; 2]>,
 }
 
 impl Reader {
-    /// For metrics of `windows`; `names` are those of the links, in the order in which they are numbered.
+    /// A reader for metrics of `windows`; `names` are the names of the links, in the order of their numbers.
     pub fn new(experiment: &Experiment, windows: &[Window], names: &[&str]) -> Self {
         let link = |name: &&str| LinkReader::new(LinkTruth::new(name, windows, experiment.stop));
         let place = |name: &str| names.iter().position(|it| *it == name);
         let mut ways: Vec<[usize; 2]> = Vec::new();
         for bundle in &experiment.bundles {
-            let mut names = experiment.way_names(&bundle.pair);
-            names[..].rotate_left(usize::from(bundle.reversed));
-            let way = place(&names[0]).zip(place(&names[1])).map(<[usize; 2]>::from);
+            let mut links = experiment.ways(&bundle.pair);
+            links[..].rotate_left(usize::from(bundle.reversed));
+            let way = place(&links[0].name).zip(place(&links[1].name)).map(<[usize; 2]>::from);
             ways.extend(way.filter(|way| !ways.contains(way)));
         }
         let mut links: Vec<LinkReader> = names.iter().map(link).collect();
@@ -44,14 +45,13 @@ impl Reader {
         Self { links, ways }
     }
 
-    /// Takes the next packet of link `index`, in order of arrival. `is_boundary`: estimates may be made
-    /// from it.
+    /// Takes the next packet of link `index`, in order of arrival. `is_boundary`: boxes may estimate from it.
     pub fn take(&mut self, index: usize, packet: &PacketRecord, is_boundary: bool) {
         self.links[index].take(packet, is_boundary);
     }
 
-    /// No packet that is still to be taken of link `index` arrives before `not_before_ns[index]`: answers
-    /// what can be answered, and forgets what nobody will ask for.
+    /// No further packet of link `index` will arrive before `not_before_ns[index]`. Completes the boundaries
+    /// that can be completed, and drops waits that no boundary needs.
     pub fn settle(&mut self, not_before_ns: &[u64]) {
         for [there, back] in self.ways.clone() {
             let mut waits = self.links[back].waits.take().expect("a link back has them");
@@ -61,7 +61,7 @@ impl Reader {
         }
     }
 
-    /// Packets, arrivals and waits that are kept for now.
+    /// Packets, arrivals and waits in memory.
     #[cfg(test)]
     pub fn kept(&self) -> usize {
         let waits = |it: &LinkReader| it.waits.as_ref().map_or(0, Waits::len);
@@ -70,7 +70,7 @@ impl Reader {
         self.links.iter().map(of).sum()
     }
 
-    /// What the packets said, by link.
+    /// The results of all packets, by link.
     pub fn finish(mut self) -> Vec<LinkTruth> {
         self.links.iter_mut().for_each(LinkReader::finish);
         for [there, back] in self.ways {
@@ -88,19 +88,19 @@ struct LinkReader {
     /// Packets that passed, in order of departure.
     passing: VecDeque<Passed>,
     last_departed_ns: u64,
-    /// When packets began to be sent, after the last arrival that was settled.
+    /// When packets began to be sent, after the last settled arrival.
     begun: VecDeque<u64>,
-    /// Arrivals, and the queue that each left behind.
+    /// Arrivals, and the queue after each.
     arrivals: VecDeque<(u64, u32)>,
     queue: Steps,
     /// Bytes that left, by pair of sites.
     bytes: BTreeMap<u16, u64>,
-    /// How many boundaries know what was waited on the link back.
+    /// Number of boundaries with a known wait on the link back.
     answered: usize,
     waits: Option<Waits>,
 }
 
-/// The queue as it goes on.
+/// The queue as a step function.
 #[derive(Debug, Default)]
 struct Steps {
     waiting: u32,
@@ -147,11 +147,11 @@ impl LinkReader {
         {
             self.pass(&passed);
         }
-        // What departs later begins to be sent later than these came.
+        // Later departures begin to be sent after these arrivals.
         self.settle_arrivals(self.last_departed_ns);
     }
 
-    /// Takes a packet that departed; those that depart together go in order of arrival.
+    /// Takes a packet that departed; simultaneous departures stay in order of arrival.
     fn put(&mut self, passed: Passed) {
         if let Some(waits) = &mut self.waits {
             waits.push(passed.arrived_ns, passed.sojourn_ns());
@@ -164,7 +164,7 @@ impl LinkReader {
         }
     }
 
-    /// A packet goes through, in order of departure.
+    /// Passes a packet on, in order of departure.
     fn pass(&mut self, passed: &Passed) {
         self.begun.push_back(passed.arrived_ns.max(self.last_departed_ns));
         self.last_departed_ns = passed.departed_ns;
@@ -191,13 +191,13 @@ impl LinkReader {
             while let Some(begun) = self.begun.pop_front_if(|begun| *begun < at) {
                 self.queue.set(begun, self.queue.waiting.saturating_sub(1), &mut self.truth);
             }
-            // The arrival's own count is after everything that happened at that instant.
+            // The queue recorded at the arrival already covers all events of that instant.
             while self.begun.pop_front_if(|begun| *begun == at).is_some() {}
             self.queue.set(at, seen, &mut self.truth);
         }
     }
 
-    /// No packet will come any more.
+    /// Ends the log: no packet follows.
     fn finish(&mut self) {
         while let Some(passed) = self.passing.pop_front() {
             self.pass(&passed);
@@ -209,8 +209,8 @@ impl LinkReader {
         self.queue.close(&mut self.truth);
     }
 
-    /// Tells boundaries, in order, what was waited on the link back, as far as `is_known`. Gives a time
-    /// before which no other will ask.
+    /// Sets the wait on the link back of boundaries, in order, as far as `is_known`. Returns a time; no later
+    /// boundary needs an earlier wait.
     fn ask(&mut self, back: &Waits, is_known: impl Fn(&Waits, u64) -> bool) -> u64 {
         for boundary in &mut self.truth.boundaries[self.answered..] {
             if !is_known(back, boundary.released_ns) {
@@ -237,7 +237,7 @@ impl Steps {
         self.waiting = waiting;
     }
 
-    /// The queue stayed as it is up to `at`.
+    /// The queue is unchanged up to `at`.
     fn hold(&mut self, at: u64, truth: &mut LinkTruth) {
         truth.waiting.hold(self.since_ns, at, self.waiting);
         for window in &mut truth.windows {
@@ -246,7 +246,7 @@ impl Steps {
         self.since_ns = at;
     }
 
-    /// The level stays as it is.
+    /// The queue is unchanged to the end.
     fn close(&mut self, truth: &mut LinkTruth) {
         self.hold(u64::MAX, truth);
         for window in &mut truth.windows {

@@ -1,17 +1,17 @@
-//! Times of packets, exactly, in about two bytes each.
+//! Times of packets, exact, in about two bytes each.
 //!
 //! ```text
-//!  times ──► up to RUN as they come ──► sorted, as differences ──► merged when asked
+//!  times ──► up to RUN in arrival order ──► sorted, as differences ──► merged for a summary
 //! ```
-//! Quantiles and the mean of all need every one of them. Sorted, the times of a queue lie close together:
-//! of RUN within 40 ms two neighbours differ by a microsecond, and those of a queue that stays empty by
-//! nothing. So a run of them is written as the first and then differences, each in as many bytes as it
-//! needs (LEB128, seven bits a byte); behind a difference of 0 stands how many more are equal.
+//! Quantiles and the mean over all times need every time. Sorted times of a queue lie close together. With
+//! RUN times within 40 ms, neighbours differ by a microsecond; with an empty queue, by nothing. A run is
+//! therefore stored as its first time and differences, each in as many bytes as needed (LEB128, seven bits a
+//! byte). After a difference of 0 follows the number of further equal times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Times that are sorted together: 256 kB of them.
+/// Times to sort together: 256 kB.
 const RUN: usize = 1 << 15;
 
 /// A multiset of times in nanoseconds.
@@ -27,12 +27,12 @@ pub struct Sojourns {
 pub struct Summary<const N: usize> {
     /// Of all packets.
     pub mean: f64,
-    /// In the order in which they were asked for; type 7, see [`super::super::statistics`].
+    /// In the order of the requested shares; type 7, see [`super::super::statistics`].
     pub quantiles: [f64; N],
 }
 
 impl Sojourns {
-    /// Adds one.
+    /// Adds a time.
     pub fn push(&mut self, ns: u64) {
         self.count += 1;
         self.fresh.push(ns);
@@ -41,7 +41,7 @@ impl Sojourns {
         }
     }
 
-    /// Packs what has come since the last run.
+    /// Packs the times added since the last run.
     fn seal(&mut self) {
         self.fresh.sort_unstable();
         if !self.fresh.is_empty() {
@@ -50,20 +50,20 @@ impl Sojourns {
         self.fresh.clear();
     }
 
-    /// No more will come.
+    /// Ends the set: no time follows.
     pub fn close(&mut self) {
         self.seal();
         self.fresh = Vec::new();
         self.runs.shrink_to_fit();
     }
 
-    /// How many there are.
+    /// Number of times.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean and the quantiles of these shares, 0 to 1; `None` if there are no times. They are summed
-    /// from the least to the greatest, as everywhere.
+    /// The mean, and the quantiles at these shares, 0 to 1; `None` without times. The mean sums from the
+    /// smallest time to the largest, as everywhere.
     pub fn summary<const N: usize>(&self, shares: [f64; N]) -> Option<Summary<N>> {
         let last = self.count.checked_sub(1)?;
         let ranks = shares.map(|share| share.clamp(0.0, 1.0) * last as f64);
@@ -89,7 +89,7 @@ impl Sojourns {
         Some(Summary { mean: sum / self.count as f64, quantiles })
     }
 
-    /// Times and how many of each, ascending; a time may come several times in a row.
+    /// Times and their counts, ascending; a time may occur several times in a row.
     fn ascending(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut fresh = self.fresh.clone();
         fresh.sort_unstable();
@@ -113,7 +113,7 @@ impl Sojourns {
 
 type Run<'a> = Box<dyn Iterator<Item = (u64, u64)> + 'a>;
 
-/// `times`, which ascend.
+/// Packs ascending `times`.
 fn packed(times: &[u64]) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(2 * times.len());
     let mut last = 0;
@@ -136,7 +136,7 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// What [`packed`] wrote.
+/// Reads the output of [`packed`].
 struct Unpacked<'a> {
     bytes: std::slice::Iter<'a, u8>,
     last: Option<u64>,

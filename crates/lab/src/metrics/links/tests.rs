@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use forebay_core::record::{BundleRecord, EpochRecord, Fate, PacketRecord, RunRecord};
+use forebay_core::record::{BundleRecord, EpochRecord, Fate, PacketRecord};
 use forebay_core::units::Rate;
+use forebay_scenario::Change;
 
 use super::super::statistics::{Sorted, Timeline};
 use super::*;
-use crate::experiment::Change;
+use crate::metrics::RunRows;
 use crate::metrics::testing::{experiment, packet};
-use crate::rows::PacketLog;
 
 const MS: u64 = 1_000_000;
 
@@ -38,10 +38,11 @@ fn burst() -> RunRows {
 #[test]
 fn the_queue_is_weighed_by_time() {
     let of = |window: Window| {
-        let truths = read(&experiment(), &burst(), std::slice::from_ref(&window)).unwrap();
+        let RunRows { run, packets } = burst();
+        let truths = read(&experiment(), &run, &packets, std::slice::from_ref(&window)).unwrap();
         truths[0].window(&window).queue.clone()
     };
-    // 2 waiting from 10 to 15 ms, 1 from 15 to 20 ms, none from then on.
+    // 2 waiting from 10 to 15 ms, 1 from 15 to 20 ms, none afterwards.
     let whole = of(window(0, 30));
     assert_eq!(whole.mean(), Some((2.0 * 5.0 + 5.0) / 30.0));
     assert_eq!((whole.max(), whole.quantile(0.95)), (2.0, Some(2.0)));
@@ -69,15 +70,17 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
         }
     });
     let (rows, window) = (rows(packets.collect(), Vec::new()), window(0, 600));
-    let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
+    let truths =
+        read(&experiment(), &rows.run, &rows.packets, std::slice::from_ref(&window)).unwrap();
     let metrics = truths[0].metrics(&experiment(), &rows.run.links[0], &window);
     let get = |name: &str| metrics.get(name).unwrap();
     assert_eq!([get("in_use_after_s"), get("queue_back_after_s")], [0.2, 0.4]);
     assert!((get("queue_back_after_use_s") - 0.2).abs() < 1e-9);
-    // Without a rate until then it could carry nothing.
+    // Until then it had no rate and could carry nothing.
     let mut stopped = experiment();
     let change = |ms, rate| Change { at: Duration::from_millis(ms), rate, ..Change::default() };
-    stopped.forward.changes = vec![change(0, Some(Rate::ZERO)), change(100, stopped.forward.rate)];
+    stopped.forward.changes =
+        vec![change(0, Some(Rate::ZERO)), change(100, stopped.forward.rate())];
     let metrics = truths[0].metrics(&stopped, &rows.run.links[0], &window);
     assert_eq!(metrics.get("in_use_after_s"), Some(0.2));
 }
@@ -85,7 +88,8 @@ fn the_return_of_a_queue_counts_from_when_the_link_is_in_use() {
 #[test]
 fn delays_drops_and_rates_are_those_of_the_log() {
     let (rows, window) = (burst(), window(0, 100));
-    let truths = read(&experiment(), &rows, std::slice::from_ref(&window)).unwrap();
+    let truths =
+        read(&experiment(), &rows.run, &rows.packets, std::slice::from_ref(&window)).unwrap();
     let metrics = truths[0].metrics(&experiment(), &rows.run.links[0], &window);
     let get = |name: &str| metrics.get(name).unwrap();
     assert_eq!(get("sojourn_mean_ms"), 10.0);
@@ -103,13 +107,13 @@ fn delays_drops_and_rates_are_those_of_the_log() {
     assert_eq!(get("queue_back_after_use_s"), 0.0);
 }
 
-/// A number below `below`, always the same after the same ones.
+/// A pseudo-random number below `below`; the sequence is always the same.
 fn draw(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % below
 }
 
-/// Packets as from a link that lets some overtake and several leave together, and loses and keeps some.
+/// Packets of an irregular link: it reorders, releases several together, and loses and keeps some.
 fn unruly(mut seed: u64) -> Vec<PacketRecord> {
     let state = &mut seed;
     let mut at = 0;
@@ -137,12 +141,13 @@ fn unruly(mut seed: u64) -> Vec<PacketRecord> {
     packets.collect()
 }
 
-/// The queue over time and the packets that passed, worked out from all packets at once.
+/// The queue over time and the packets that passed, computed from all packets at once.
 fn at_once(packets: &[PacketRecord]) -> (Timeline, Vec<&PacketRecord>) {
     let is_passed = |it: &&PacketRecord| it.fate == Fate::Delivered && it.departed_ns > 0;
     let mut passed: Vec<&PacketRecord> = packets.iter().filter(is_passed).collect();
     passed.sort_by_key(|packet| packet.departed_ns);
-    // Arrivals and what they leave behind; packets that begin to be sent. At one instant, arrivals count.
+    // Arrivals with the queue after each; packets that begin to be sent. At the same instant, the arrival
+    // counts.
     let mut events: Vec<(u64, Option<u32>)> =
         packets.iter().map(|it| (it.arrived_ns, Some(it.queue_packets))).collect();
     let mut last = 0;
@@ -171,7 +176,7 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
         let end = packets.last().unwrap().arrived_ns / MS;
         let windows = [window(0, end), window(end / 3, end - 7), window(100, 250)];
         let rows = rows(packets.clone(), Vec::new());
-        let truth = read(&experiment, &rows, &windows).unwrap().swap_remove(0);
+        let truth = read(&experiment, &rows.run, &rows.packets, &windows).unwrap().swap_remove(0);
         let (queue, passed) = at_once(&packets);
         for window in &windows {
             let metrics = truth.metrics(&experiment, &rows.run.links[0], window);
@@ -208,7 +213,7 @@ fn packets_read_one_by_one_say_what_they_say_all_at_once() {
     }
 }
 
-/// Reads both links by turns, each step up to a later time, and forgets what it can.
+/// Reads both links in turns, each step up to a later time, and drops old packets.
 fn by_turns(
     experiment: &Experiment,
     rows: [&[PacketRecord]; 2],
@@ -249,7 +254,7 @@ fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
     });
     let mut rows = rows(forward.clone(), reverse.clone());
     rows.run.bundles.push(BundleRecord { epochs: epochs.collect(), ..BundleRecord::default() });
-    let later = read(&experiment, &rows, &[window(0, 100)]).unwrap();
+    let later = read(&experiment, &rows.run, &rows.packets, &[window(0, 100)]).unwrap();
     let meanwhile = by_turns(&experiment, [&forward, &reverse], is_boundary);
     for (link, [there, back]) in [[&forward, &reverse], [&reverse, &forward]].iter().enumerate() {
         assert_eq!(later[link].boundaries, meanwhile[link].boundaries);
@@ -270,7 +275,7 @@ fn boundaries_know_what_was_waited_on_the_way_back_however_they_are_read() {
 fn a_reader_keeps_packets_for_as_long_as_they_are_on_the_links() {
     let mut reader = Reader::new(&experiment(), &[window(0, 1000)], &["forward", "reverse"]);
     let mut most = 0;
-    // 8 packets a millisecond, of which 40 wait and 200 are on their way.
+    // 8 packets a millisecond; 40 wait and 200 are on their way.
     for number in 0..100_000_u64 {
         let at = number * 125_000;
         for link in 0..2 {

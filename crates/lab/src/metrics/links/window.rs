@@ -1,4 +1,4 @@
-//! What a link did within an interval, counted as its packets come.
+//! Counts what happens on a link within an interval, packet by packet.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::super::statistics::share;
 use super::sojourns::Sojourns;
 use super::{BIN_NS, Passed};
 
-/// Values that are counted in an array; a queue has rarely more packets.
+/// Values below this are counted in an array; a queue rarely has more packets.
 const DENSE: usize = 1 << 16;
 
-/// One interval.
+/// Counts of one interval.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Start of the window, in nanoseconds since that of the run.
+    /// Start of the window (ns since the start of the run).
     pub from: u64,
     /// End of the window.
     pub to: u64,
@@ -26,7 +26,7 @@ pub struct Counted {
     pub carried: Bins,
     /// Times in queue and server.
     pub sojourns: Sojourns,
-    /// The last of these, over time.
+    /// The time of the last packet in queue and server, over time.
     pub held: Held,
     /// Bytes that left.
     pub bytes: u64,
@@ -36,9 +36,9 @@ pub struct Counted {
     pub marked: u64,
     /// Packets that the queue dropped, by their arrival.
     pub dropped: u64,
-    /// Packets that were lost on purpose, by their arrival.
+    /// Packets lost on purpose, by their arrival.
     pub lost: u64,
-    /// Mean of the queues of the paths that come together here, added; `None`: there are none.
+    /// Mean of the queues of the paths that merge here, added; `None`: no paths.
     pub mean_of_paths: Option<f64>,
 }
 
@@ -62,12 +62,12 @@ impl Counted {
         }
     }
 
-    /// Mean of the queue, those of paths included.
+    /// Mean of the queue, including the queues of paths.
     pub fn mean_queue(&self) -> Option<f64> {
         Some(self.queue.mean()? + self.mean_of_paths.unwrap_or(0.0))
     }
 
-    /// Counts in what became of packets on one of the paths that come together here.
+    /// Adds the counts of a path that merges here.
     pub fn take_path(&mut self, path: &Self) {
         self.waiting.add_all(&path.waiting);
         self.marked += path.marked;
@@ -92,7 +92,7 @@ impl Counted {
         self.held.set(packet.departed_ns, packet.sojourn_ns());
     }
 
-    /// A packet that arrived at `at` came no further.
+    /// The link dropped or lost a packet that arrived at `at`.
     pub fn end(&mut self, at: u64, fate: Fate) {
         if (self.from..self.to).contains(&at) {
             self.dropped += u64::from(fate == Fate::QueueDrop);
@@ -106,7 +106,7 @@ impl Counted {
     }
 }
 
-/// The mean over time of a number that holds until it is set again, from the first on.
+/// Mean over time, from the first value on, of a number that holds until it is set again.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     /// When it was first set.
@@ -118,32 +118,33 @@ pub struct Held {
 }
 
 impl Held {
-    /// The number is `value` (ns) from `at` on; in order of time.
+    /// Sets the number to `value` (ns) from `at` on; calls are in order of time.
     pub fn set(&mut self, at: u64, value: u64) {
         self.first.get_or_insert(at);
         self.area += u128::from(self.value) * u128::from(at - self.since);
         (self.since, self.value) = (at, value);
     }
 
-    /// Mean up to `to` (ms); `None` where it had no value before.
+    /// Mean up to `to` (ms); `None` before the first value.
     pub fn mean_ms(&self, to: u64) -> Option<f64> {
         let rest = u128::from(self.value) * u128::from(to.saturating_sub(self.since));
         share((self.area + rest) as f64 / 1e6, to.saturating_sub(self.first?) as f64)
     }
 }
 
-/// How long a number that holds until it is set again had each value within an interval. It begins with 0.
+/// How long a number had each value within an interval. The number begins with 0 and holds until it is set
+/// again.
 #[derive(Clone, Debug)]
 pub struct Levels {
     from: u64,
     to: u64,
-    /// Up to here the time has been counted.
+    /// The time before this is counted.
     counted: u64,
     value: u32,
-    /// Time at each value below [`DENSE`], and at the others.
+    /// Time at each value below [`DENSE`], and at the larger ones.
     times: Vec<u64>,
     rest: BTreeMap<u32, u64>,
-    /// Greatest value that it had, if only for an instant.
+    /// Greatest value, if only for an instant.
     most: u32,
 }
 
@@ -153,7 +154,7 @@ impl Levels {
         Self { from, to, counted: from, value: 0, times, rest, most: 0 }
     }
 
-    /// The number is `value` from `at` on; in order of time.
+    /// Sets the number to `value` from `at` on; calls are in order of time.
     pub fn set(&mut self, at: u64, value: u32) {
         if at >= self.to {
             return;
@@ -179,7 +180,7 @@ impl Levels {
         self.counted = self.counted.max(at);
     }
 
-    /// Ends the levels: none is set again.
+    /// Ends the levels: no value follows.
     pub fn close(&mut self) {
         self.count_to(self.to);
     }
@@ -197,7 +198,8 @@ impl Levels {
         share(area, self.to.saturating_sub(self.from) as f64)
     }
 
-    /// The `share` quantile over the interval: the smallest value that holds for at least so much of it.
+    /// The `share` quantile over the interval: the smallest value such that the number is at most this large
+    /// for that share of the time.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let needed = share * self.to.checked_sub(self.from).filter(|time| *time > 0)? as f64;
         let mut passed = 0.0;
@@ -214,7 +216,7 @@ impl Levels {
     }
 }
 
-/// Sums over intervals of one length, one after the other.
+/// Sums over consecutive intervals of equal length.
 #[derive(Clone, Debug)]
 pub struct Bins {
     from: u64,
@@ -227,7 +229,7 @@ impl Bins {
         Self { from, width, sums: vec![0; count as usize] }
     }
 
-    /// Adds `amount` at an instant; outside of the intervals it does not count.
+    /// Adds `amount` at an instant; instants outside the intervals do not count.
     pub fn add(&mut self, at: u64, amount: u64) {
         let Some(since) = at.checked_sub(self.from) else { return };
         if let Some(sum) = self.sums.get_mut((since / self.width) as usize) {
@@ -252,7 +254,7 @@ impl Bins {
         }
     }
 
-    /// Adds the sums of others over the same intervals.
+    /// Adds other sums over the same intervals.
     pub fn add_all(&mut self, others: &Self) {
         self.sums.iter_mut().zip(&others.sums).for_each(|(sum, other)| *sum += other);
     }

@@ -1,15 +1,14 @@
-//! The congestion control of a flow: which algorithm, and where that runs.
+//! The congestion control of a flow: the algorithm and the platform on which it runs.
 
 use forebay_core::cc::Registry;
 use forebay_core::spec::{Spec, one_of};
+use forebay_scenario::Platform;
 
-use crate::algorithms::LINUX_ONLY;
-use crate::experiment::Platform;
-use crate::plan::error::PlanError;
-use crate::plan::reader::Reader;
-use crate::plan::tree::{Node, Value};
+use forebay_policy::algorithms::LINUX_ONLY;
+use forebay_reader::Reader;
+use forebay_reader::tree::{Node, Value};
 
-/// What a flow may have as its congestion control.
+/// The congestion controls that a flow may have.
 pub(super) struct Known<'a> {
     pub algorithms: &'a Registry,
     /// The algorithm under test.
@@ -28,39 +27,45 @@ pub(super) struct FlowCc {
 
 impl Known<'_> {
     /// The congestion control of `flow`, which may be the algorithm under test.
-    pub fn cc_of(&self, flow: &Reader<'_>) -> Result<FlowCc, PlanError> {
+    pub fn cc_of(&self, flow: &Reader<'_>) -> Option<FlowCc> {
         let is_aut = |node: &Node| node.value == Value::Text("aut".into());
         if flow.node("cc").is_some_and(is_aut) {
-            let allowed = "an algorithm: the plan has no `aut`";
-            return self.aut.clone().ok_or_else(|| flow.wrong_because("cc", allowed));
+            if !flow.document().root().has("aut") {
+                flow.wrong_because("cc", "an algorithm: the plan has no `aut`");
+            }
+            return self.aut.clone();
         }
         flow_cc(flow, "cc", self.algorithms)
     }
 }
 
-/// The algorithm under test, one where the plan has several arms with one each.
-pub(super) fn aut(plan: &Reader<'_>, algorithms: &Registry) -> Result<Option<FlowCc>, PlanError> {
-    plan.has("aut").then(|| flow_cc(plan, "aut", algorithms)).transpose()
+/// The algorithm under test; the plan may give each of its arms another one.
+pub(super) fn aut(plan: &Reader<'_>, algorithms: &Registry) -> Option<FlowCc> {
+    plan.has("aut").then(|| flow_cc(plan, "aut", algorithms)).flatten()
 }
 
-/// The platform, if one is named, and the algorithm under `key`. Which ones a kernel has is for the back end
-/// that asks it; a name without a platform is one that is known here.
-fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowCc, PlanError> {
+/// The algorithm under `key`, and the platform if one is named. The back end asks the kernel for the
+/// kernel's algorithms; a name without a platform must be known here.
+fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Option<FlowCc> {
     let check = |cc: &Spec| {
         let cc = algorithms.of_single_flow(cc.clone());
         let built = algorithms.build(&cc, forebay_sim::SUPPLIED);
-        built.map(drop).map_err(|error| table.wrong_spec(key, &error))
+        built.map(drop).map_err(|error| table.wrong_spec(key, &error)).ok()
     };
-    let written = table.spec(key)?.unwrap_or_else(|| Spec::named("cubic"));
+    let written = match table.has(key) {
+        true => table.spec(key)?,
+        false => Spec::named("cubic"),
+    };
+
     let (platform, algorithm) = match written.kind.split_once(':') {
         None => (None, written.kind.as_str()),
         Some((name, algorithm)) => {
             let platform = Platform::ALL.into_iter().find(|platform| platform.name() == name);
-            (Some(platform.ok_or_else(|| table.wrong(key))?), algorithm)
+            (Some(platform.or_else(|| table.refused(key))?), algorithm)
         }
     };
-    let mut cc: Spec = algorithm.parse().map_err(|_| table.wrong(key))?;
-    // What an override sets beside the text.
+    let mut cc: Spec = algorithm.parse().ok().or_else(|| table.refused(key))?;
+    // Parameters that an override sets in addition to the text.
     cc.params.extend(written.params);
     match platform {
         None if cc.kind == "reno" || algorithms.named(&cc.kind).is_some() => {
@@ -72,12 +77,12 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowC
             let names: Vec<&str> = names.chain(LINUX_ONLY).collect();
             let known = one_of(&cc.kind, &names);
             let allowed = format!("a congestion control: \"kernel:NAME\", or {known}");
-            return Err(table.wrong_because(key, &allowed));
+            return table.refuse(key, allowed);
         }
         None | Some(Platform::Kernel) => {
-            // TCP_CA_NAME_MAX of Linux, less the final zero.
+            // TCP_CA_NAME_MAX of Linux, minus the final zero.
             if cc.kind.len() > 15 {
-                return Err(table.wrong(key));
+                return table.refused(key);
             }
         }
         Some(Platform::Bpf) => {
@@ -85,7 +90,7 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowC
             if !IN_BPF.contains(&cc.kind.as_str()) || !cc.params.is_empty() {
                 let allowed = "\"bpf:reno\", \"bpf:cubic\", \"bpf:newreno\", \"bpf:vegas\" or \
                                \"bpf:westwood\", as they are";
-                return Err(table.wrong_because(key, allowed));
+                return table.refuse(key, allowed);
             }
         }
         Some(Platform::Agent) => {
@@ -95,5 +100,5 @@ fn flow_cc(table: &Reader<'_>, key: &str, algorithms: &Registry) -> Result<FlowC
             check(&cc)?;
         }
     }
-    Ok(FlowCc { platform, cc, at: table.origin_of(key).to_string() })
+    Some(FlowCc { platform, cc, at: table.origin_of(key).to_string() })
 }

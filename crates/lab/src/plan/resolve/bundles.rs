@@ -1,110 +1,113 @@
-//! Bundles, and how plans name them.
+//! Bundles, and how plans refer to them.
 
-use forebay_core::bundle::NAME_MAX;
-use forebay_core::bundle::sendbox::{RATES, SUPPLIED};
+use forebay_core::bundle::sendbox::SUPPLIED;
+use forebay_core::bundle::tuning::Tuning;
 use forebay_core::cc::Registry;
 use forebay_core::qdisc::{self, bundle_default};
 use forebay_core::spec::{Spec, Value as SpecValue};
 use forebay_core::units::{Rate, Ratio};
+use forebay_scenario::{Bundle, Link};
 
-use super::{Ends, jitter};
-use crate::experiment::{Bundle, Link};
-use crate::plan::error::PlanError;
-use crate::plan::reader::Reader;
-use crate::plan::schema;
-
-/// Of a bundle of which nothing is seen there is nothing to find out.
-const UNSEEN_MAX: f64 = 0.99;
+use super::Ends;
+use forebay_reader::Reader;
 
 const FORWARDING: [(&str, bool); 2] = [("bridge", false), ("route", true)];
+const DATAPATHS: [(&str, bool); 2] = [("user", false), ("kernel", true)];
 
-/// A bundle that a plan has; an arm may do without it.
+/// A bundle in a plan; an arm may disable it.
 pub(super) struct DeclaredBundle {
     pub bundle: Bundle,
     pub enabled: bool,
-    /// A gateway routes where its sendbox is, or would be.
+    /// A gateway routes at the sendbox's place, even if the bundle is disabled.
     pub is_routed: bool,
 }
 
-/// Reads the bundles, those that are not enabled among them.
+/// Reads all bundles, including disabled ones, as far as their values are valid.
 pub(super) fn bundles(
     plan: &Reader<'_>,
     ends: Ends<'_>,
     algorithms: &Registry,
-) -> Result<Vec<DeclaredBundle>, PlanError> {
+) -> Vec<DeclaredBundle> {
     let mut bundles: Vec<DeclaredBundle> = Vec::new();
-    for table in plan.tables("bundle", &schema::BUNDLE)? {
-        let name = table.require("name", table.name("name")?)?;
-        if name.len() > NAME_MAX {
-            let allowed = format!("at most {NAME_MAX} characters");
-            return Err(table.wrong_because("name", &allowed));
+    for table in plan.tables("bundle") {
+        let Some(declared) = bundle(&table, ends, algorithms) else { continue };
+        let own = &declared.bundle;
+        if bundles.iter().any(|known| known.bundle.name == own.name) {
+            table.repeated("bundle");
         }
-        let pair = table.name("pair")?.unwrap_or_else(|| name.clone());
-        let reversed = table.switch("reversed")?.unwrap_or(false);
-        if bundles.iter().any(|known| known.bundle.name == name) {
-            return Err(table.repeated("bundle"));
-        }
-        let same =
-            |known: &DeclaredBundle| known.bundle.pair == pair && known.bundle.reversed == reversed;
+        let same = |known: &DeclaredBundle| {
+            known.bundle.pair == own.pair && known.bundle.reversed == own.reversed
+        };
         if bundles.iter().any(same) {
-            return Err(table.wrong_because("pair", "a pair without a bundle in this direction"));
+            table.wrong_because("pair", "a pair without a bundle in this direction");
         }
-        let cc = table.require("cc", table.spec("cc")?)?;
-        let cc = with_rate_of(cc, ends.of(&pair, reversed));
-        algorithms.build(&cc, SUPPLIED).map_err(|error| table.wrong_spec("cc", &error))?;
-        let qdisc = table.spec("qdisc")?.unwrap_or_else(bundle_default);
-        qdisc::check(&qdisc).map_err(|error| table.wrong_spec("qdisc", &error))?;
-        let (min_rate, max_rate) =
-            (shaper_rate(&table, "min_rate")?, shaper_rate(&table, "max_rate")?);
-        if let (Some(least), Some(max)) = (min_rate, max_rate)
-            && max < least
-        {
-            let allowed = format!("a rate of at least min_rate, {least}");
-            return Err(table.wrong_because("max_rate", &allowed));
+        let is_other = |first: &DeclaredBundle| first.is_routed != declared.is_routed;
+        if declared.is_routed && own.reversed || bundles.first().is_some_and(is_other) {
+            table.wrong("forward");
         }
-        let in_kernel = match table.text("datapath")? {
-            None | Some("user") => false,
-            Some("kernel") => true,
-            Some(_) => return Err(table.wrong("datapath")),
-        };
-        let is_routed = table.choice("forward", &FORWARDING)?.unwrap_or(false);
-        if is_routed && reversed || bundles.first().is_some_and(|it| it.is_routed != is_routed) {
-            return Err(table.wrong("forward"));
-        }
-        let enabled = table.switch("enabled")?.unwrap_or(true);
-        let supervised = table.switch("supervised")?.unwrap_or(true);
-        let unseen = table.share("unseen")?.unwrap_or(0.0);
-        if unseen > UNSEEN_MAX || unseen > 0.0 && reversed {
-            return Err(table.wrong("unseen"));
-        }
-        let bundle = Bundle {
-            name,
-            pair,
-            reversed,
-            cc,
-            qdisc,
-            in_kernel,
-            supervised,
-            min_rate,
-            max_rate,
-            unseen,
-            clock: table.parsed("clock")?.unwrap_or_default(),
-            report_jitter: jitter(&table, "report_jitter")?,
-            timestamp_jitter: jitter(&table, "timestamp_jitter")?,
-        };
-        bundles.push(DeclaredBundle { bundle, enabled, is_routed });
+        bundles.push(declared);
     }
-    Ok(bundles)
+    bundles
 }
 
-/// Replaces a rate that is a share of the link's by what it is there. Without a rate of the link it is left for
-/// the registry to refuse.
+fn bundle(table: &Reader<'_>, ends: Ends<'_>, algorithms: &Registry) -> Option<DeclaredBundle> {
+    let name = table.name("name");
+    let pair = table.name("pair").or_else(|| name.clone());
+    let reversed = table.switch("reversed").unwrap_or(false);
+    let cc = table.spec("cc").map(|cc| match &pair {
+        Some(pair) => with_rate_of(cc, ends.of(pair, reversed)),
+        None => cc,
+    });
+    if let Some(Err(error)) = cc.as_ref().map(|cc| algorithms.build(cc, SUPPLIED)) {
+        table.wrong_spec("cc", &error);
+    }
+    let qdisc = table.checked_spec("qdisc", qdisc::check).unwrap_or_else(bundle_default);
+    let (min_rate, max_rate) = (table.rate("min_rate"), table.rate("max_rate"));
+    if let (Some(least), Some(max)) = (min_rate, max_rate)
+        && max < least
+    {
+        table.wrong_because("max_rate", format!("a rate of at least min_rate, {least}"));
+    }
+    let unseen = table.share("unseen").unwrap_or(0.0);
+    if unseen > 0.0 && reversed {
+        table.wrong("unseen");
+    }
+    let bundle = Bundle {
+        name: name?,
+        pair: pair?,
+        reversed,
+        cc: cc?,
+        qdisc,
+        in_kernel: table.choice("datapath", &DATAPATHS).unwrap_or(false),
+        supervised: table.switch("supervised").unwrap_or(true),
+        tuning: tuning(table),
+        min_rate,
+        max_rate,
+        unseen: Ratio::new(unseen).unwrap_or(Ratio::ZERO),
+        clock: table.parsed("clock").unwrap_or_default(),
+        report_jitter: table.duration("report_jitter").unwrap_or_default(),
+        timestamp_jitter: table.duration("timestamp_jitter").unwrap_or_default(),
+    };
+    let is_routed = table.choice("forward", &FORWARDING).unwrap_or(false);
+    let enabled = table.switch("enabled").unwrap_or(true);
+    Some(DeclaredBundle { bundle, enabled, is_routed })
+}
+
+/// The tuning of the bundle's control.
+fn tuning(table: &Reader<'_>) -> Tuning {
+    let Some(numbers) = table.params("tuning") else { return Tuning::DEFAULT };
+    let tuning = Tuning::of(&numbers).map_err(|error| table.wrong_spec("tuning", &error));
+    tuning.unwrap_or(Tuning::DEFAULT)
+}
+
+/// Replaces a rate given as a share of the link's rate by the absolute rate. If the link has no rate, the
+/// registry refuses the share later.
 fn with_rate_of(mut cc: Spec, link: &Link) -> Spec {
     let share = match cc.params.get("rate") {
         Some(SpecValue::Text(text)) if text.ends_with('%') => text.parse::<Ratio>().ok(),
         _ => None,
     };
-    if let Some((share, rate)) = share.zip(link.nominal_rate) {
+    if let Some((share, rate)) = share.zip(link.nominal_rate()) {
         let bits = (share.as_f64() * rate.as_bits_per_sec() as f64).round() as u64;
         let rate = Rate::from_bits_per_sec(bits).to_string();
         cc.params.insert("rate".into(), SpecValue::Text(rate));
@@ -112,18 +115,22 @@ fn with_rate_of(mut cc: Spec, link: &Link) -> Spec {
     cc
 }
 
-/// A bound of a sendbox's rate.
-pub(super) fn shaper_rate(table: &Reader<'_>, key: &str) -> Result<Option<Rate>, PlanError> {
-    let rate = table.rate(key)?;
-    if rate.is_some_and(|rate| !RATES.contains(&rate)) {
-        let allowed = format!("a rate from {} to {}", RATES.start(), RATES.end());
-        return Err(table.wrong_because(key, &allowed));
+/// The bundle that `table` names. An invalid bundle is known too, and its errors are not noted again.
+pub(super) fn bundle_of<'a>(
+    table: &Reader<'_>,
+    bundles: &'a [DeclaredBundle],
+) -> Option<&'a DeclaredBundle> {
+    let name = table.require("bundle", table.text("bundle"))?;
+    let known = bundles.iter().find(|known| known.bundle.name == name);
+    let written = table.document().root().tables("bundle");
+    if known.is_none() && !written.iter().any(|it| it.text("name") == Some(name)) {
+        table.wrong_because("bundle", known_bundles(bundles));
     }
-    Ok(rate)
+    known
 }
 
-/// What is allowed where a bundle is named.
-pub(super) fn known_bundles(bundles: &[DeclaredBundle]) -> String {
+/// The allowed values of a key that names a bundle.
+fn known_bundles(bundles: &[DeclaredBundle]) -> String {
     if bundles.is_empty() {
         return "the name of a [[bundle]], of which there is none".into();
     }

@@ -1,59 +1,61 @@
-//! What hits the programs of an experiment: faults and an attack.
+//! Disturbances of an experiment's programs: faults and an attack.
 
 use std::time::Duration;
 
-use super::bundles::{DeclaredBundle, known_bundles, shaper_rate};
+use forebay_core::bundle::sendbox::RATES;
+use forebay_core::units::Ratio;
+use forebay_reader::Reader;
+
+use super::bundles::{DeclaredBundle, bundle_of};
 use super::uplink::is_of_sendbox;
-use crate::experiment::{
+use forebay_scenario::{
     Attack, BoxEnd, Fault, FaultAction, FaultProgram, Flow, Platform, Upset, UpsetKind,
 };
-use crate::plan::error::PlanError;
-use crate::plan::reader::Reader;
-use crate::plan::schema;
 
-/// Signals to boxes and the agent, in order of time; none to a sendbox that bundles share, where there is an uplink.
+/// Signals to boxes and the agent, in order of time. With an uplink, none goes to the sendbox that bundles share.
 pub(super) fn faults(
     plan: &Reader<'_>,
     stop: Duration,
     bundles: &[DeclaredBundle],
     flows: &[Flow],
-    has_uplink: bool,
-) -> Result<Vec<Fault>, PlanError> {
+) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
-    for table in plan.tables("fault", &schema::FAULT)? {
-        let at = table.require("at", table.duration("at")?)?;
-        if at > stop || faults.last().is_some_and(|last| last.at > at) {
-            let allowed = "a time within the run, not before the previous fault";
-            return Err(table.wrong_because("at", allowed));
+    for table in plan.tables("fault") {
+        let at = at(&table, stop, faults.last().map(|last| last.at), "fault");
+        // An arm without the program ignores the fault, so that all arms can share the plan.
+        let action = table.choice("action", &FaultAction::ALL);
+        let Some(Some(program)) = fault_program(&table, bundles, flows) else { continue };
+        let (Some(at), Some(action)) = (at, action) else { continue };
+        if plan.has("uplink") && is_of_sendbox(&program, bundles) {
+            let allowed = "no sendbox of an [uplink], which is one for all its bundles";
+            table.wrong_because("end", allowed);
         }
-        let program = fault_program(&table, bundles, flows)?;
-        let actions = &FaultAction::ALL;
-        let action = table.require("action", table.choice("action", actions)?)?;
-        // An arm without the program has none to hit: the same plan, nothing happens.
-        if let Some(program) = program {
-            if has_uplink && is_of_sendbox(&program, bundles) {
-                let allowed = "no sendbox of an [uplink], which is one for all its bundles";
-                return Err(table.wrong_because("end", allowed));
-            }
-            if action.starts() && action != FaultAction::Restart && program == FaultProgram::Agent {
-                let allowed = "one of kill, stop, starve, continue, restart for an agent";
-                return Err(table.wrong_because("action", allowed));
-            }
-            let hit = faults.iter().rev().find(|fault| fault.program == program);
-            let (possible, condition) = possible_after(hit.map(|fault| fault.action));
-            if !possible.contains(&action) {
-                let names = actions.iter().filter(|(_, action)| possible.contains(action));
-                let names: Vec<&str> = names.map(|(name, _)| *name).collect();
-                let allowed = format!("{} while it {condition}", names.join(" or "));
-                return Err(table.wrong_because("action", &allowed));
-            }
-            faults.push(Fault { at, program, action });
+        let hit = faults.iter().rev().find(|fault| fault.program == program);
+        let (possible, condition) = possible_after(hit.map(|fault| fault.action));
+        if action.starts() && action != FaultAction::Restart && program == FaultProgram::Agent {
+            let allowed = "one of kill, stop, starve, continue, restart for an agent";
+            table.wrong_because("action", allowed);
+        } else if !possible.contains(&action) {
+            let names = FaultAction::ALL.iter().filter(|(_, action)| possible.contains(action));
+            let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+            table.wrong_because("action", format!("{} while it {condition}", names.join(" or ")));
         }
+        faults.push(Fault { at, program, action });
     }
-    Ok(faults)
+    faults
 }
 
-/// What can hit a program that `last` has hit, and what it does then.
+/// The time of an entry in a list: within the run, and not before the previous entry.
+fn at(table: &Reader<'_>, stop: Duration, last: Option<Duration>, what: &str) -> Option<Duration> {
+    let at = table.duration("at")?;
+    if at > stop || last.is_some_and(|last| last > at) {
+        let allowed = format!("a time within the run, not before the previous {what}");
+        table.wrong_because("at", allowed);
+    }
+    Some(at)
+}
+
+/// The faults that a program can have after `last`, and the program's state.
 fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'static str) {
     match last {
         Some(FaultAction::Stop) => (&[FaultAction::Kill, FaultAction::Continue], "is stopped"),
@@ -71,7 +73,7 @@ fn possible_after(last: Option<FaultAction>) -> (&'static [FaultAction], &'stati
     }
 }
 
-/// What an upset may change, and which key says how far.
+/// The changes that an upset may make, each with the key of its amount.
 const UPSETS: [(&str, &str); 18] = [
     ("down", ""),
     ("up", ""),
@@ -93,119 +95,106 @@ const UPSETS: [(&str, &str); 18] = [
     ("resume", ""),
 ];
 
-/// The keys that say how far something changes.
+/// The keys for the amount of a change.
 const FIGURES: [&str; 4] = ["mtu", "share", "rate", "clients"];
-/// Most silent clients: a process has 1,024 files by default.
-const CLIENTS_MAX: u32 = 1000;
-
-/// Changes of devices and of what the receiveboxes see, in order of time.
-pub(super) fn upsets(
-    plan: &Reader<'_>,
-    stop: Duration,
-    bundles: &[DeclaredBundle],
-) -> Result<Vec<Upset>, PlanError> {
+/// Changes of devices and of the share that the receiveboxes see, in order of time.
+pub(super) fn upsets(plan: &Reader<'_>, stop: Duration, bundles: &[DeclaredBundle]) -> Vec<Upset> {
     let mut upsets: Vec<Upset> = Vec::new();
-    for table in plan.tables("upset", &schema::UPSET)? {
-        let at = table.require("at", table.duration("at")?)?;
-        if at > stop || upsets.last().is_some_and(|last| last.at > at) {
-            let allowed = "a time within the run, not before the previous upset";
-            return Err(table.wrong_because("at", allowed));
-        }
-        let known = bundle_of(&table, bundles)?;
-        let names = UPSETS.map(|(name, key)| (name, (name, key)));
-        let (name, wanted) = table.require("what", table.choice("what", &names)?)?;
-        if let Some(key) = FIGURES.into_iter().find(|key| *key != wanted && table.has(key)) {
-            return Err(table.wrong_because(key, &format!("no {key} with what = {name:?}")));
-        }
-        let kind = match name {
-            "down" => UpsetKind::Down,
-            "up" => UpsetKind::Up,
-            "leave_bridge" => UpsetKind::LeaveBridge,
-            "join_bridge" => UpsetKind::JoinBridge,
-            "mtu" => UpsetKind::Mtu(table.require("mtu", table.count("mtu", 576..=9000)?)?),
-            "address" => UpsetKind::Address,
-            "no_address" => UpsetKind::NoAddress,
-            "offloads_on" => UpsetKind::OffloadsOn,
-            "offloads_off" => UpsetKind::OffloadsOff,
-            "remove_lan" => UpsetKind::RemoveLan,
-            "make_lan" => UpsetKind::MakeLan,
-            "foreign_tc" => {
-                UpsetKind::ForeignTc(table.require("rate", shaper_rate(&table, "rate")?)?)
-            }
-            "status_clients" => UpsetKind::StatusClients(clients(&table)?),
-            "metrics_clients" => UpsetKind::MetricsClients(clients(&table)?),
-            "suspend" => UpsetKind::Suspend,
-            "resume" => UpsetKind::Resume,
-            "unseen" => UpsetKind::Unseen(table.require("share", table.share("share")?)?),
-            _ => UpsetKind::Forged(table.require("rate", table.parsed("rate")?)?),
-        };
+    for table in plan.tables("upset") {
+        let at = at(&table, stop, upsets.last().map(|last| last.at), "upset");
+        let known = bundle_of(&table, bundles);
+        let kind = upset_kind(&table);
+        let (Some(at), Some(known), Some(kind)) = (at, known, kind) else { continue };
         upsets.push(Upset {
             at,
             bundle: known.bundle.name.clone(),
             pair: known.bundle.pair.clone(),
-            at_b: table.choice("site", &[("a", false), ("b", true)])?.unwrap_or(false),
+            at_b: table.choice("site", &[("a", false), ("b", true)]).unwrap_or(false),
             kind,
         });
     }
-    Ok(upsets)
+    upsets
 }
 
-fn clients(table: &Reader<'_>) -> Result<u32, PlanError> {
-    table.require("clients", table.count("clients", 0..=CLIENTS_MAX)?)
+fn upset_kind(table: &Reader<'_>) -> Option<UpsetKind> {
+    let names = UPSETS.map(|(name, key)| (name, (name, key)));
+    let (name, wanted) = table.choice("what", &names)?;
+    for key in FIGURES.into_iter().filter(|key| *key != wanted && table.has(key)) {
+        table.wrong_because(key, format!("no {key} with what = {name:?}"));
+    }
+    let rate = || table.require("rate", table.rate("rate"));
+    let clients = || table.require("clients", table.whole("clients"));
+    Some(match name {
+        "down" => UpsetKind::Down,
+        "up" => UpsetKind::Up,
+        "leave_bridge" => UpsetKind::LeaveBridge,
+        "join_bridge" => UpsetKind::JoinBridge,
+        "mtu" => UpsetKind::Mtu(table.require("mtu", table.whole("mtu"))?),
+        "address" => UpsetKind::Address,
+        "no_address" => UpsetKind::NoAddress,
+        "offloads_on" => UpsetKind::OffloadsOn,
+        "offloads_off" => UpsetKind::OffloadsOff,
+        "remove_lan" => UpsetKind::RemoveLan,
+        "make_lan" => UpsetKind::MakeLan,
+        "foreign_tc" => {
+            let rate = rate()?;
+            if !RATES.contains(&rate) {
+                let allowed = format!("a rate from {} to {}", RATES.start(), RATES.end());
+                table.wrong_because("rate", allowed);
+            }
+            UpsetKind::ForeignTc(rate)
+        }
+        "status_clients" => UpsetKind::StatusClients(clients()?),
+        "metrics_clients" => UpsetKind::MetricsClients(clients()?),
+        "suspend" => UpsetKind::Suspend,
+        "resume" => UpsetKind::Resume,
+        "unseen" => {
+            UpsetKind::Unseen(table.require("share", table.share("share").and_then(Ratio::new))?)
+        }
+        _ => UpsetKind::Forged(rate()?),
+    })
 }
 
-/// What a fault hits; `None` where the arm has no such program.
+/// The program that a fault hits; `Some(None)` if the arm has no such program.
 fn fault_program(
     table: &Reader<'_>,
     bundles: &[DeclaredBundle],
     flows: &[Flow],
-) -> Result<Option<FaultProgram>, PlanError> {
-    if table.text("end")? == Some("agent") {
+) -> Option<Option<FaultProgram>> {
+    if table.text("end")? == "agent" {
         if table.has("bundle") {
-            return Err(table.wrong_because("bundle", "no bundle: the agent has none"));
+            table.wrong_because("bundle", "no bundle: the agent has none");
         }
         let has_agent = flows.iter().any(|flow| flow.platform == Some(Platform::Agent));
-        return Ok(has_agent.then_some(FaultProgram::Agent));
+        return Some(has_agent.then_some(FaultProgram::Agent));
     }
-    // Before the bundle, which only a box needs.
-    let end = table.require("end", table.choice("end", &ENDS)?)?;
+    // Read before the bundle, which only a box needs.
+    let end = table.choice("end", &ENDS)?;
     let known = bundle_of(table, bundles)?;
     let bundle = known.bundle.name.clone();
-    Ok(known.enabled.then_some(FaultProgram::Box { bundle, end }))
+    Some(known.enabled.then_some(FaultProgram::Box { bundle, end }))
 }
 
 const ENDS: [(&str, BoxEnd); 2] =
     [("sendbox", BoxEnd::Sendbox), ("receivebox", BoxEnd::Receivebox)];
-
-/// The bundle that `table` must name.
-fn bundle_of<'a>(
-    table: &Reader<'_>,
-    bundles: &'a [DeclaredBundle],
-) -> Result<&'a DeclaredBundle, PlanError> {
-    let name = table.require("bundle", table.name("bundle")?)?;
-    bundles
-        .iter()
-        .find(|known| known.bundle.name == name)
-        .ok_or_else(|| table.wrong_because("bundle", &known_bundles(bundles)))
-}
 
 /// Hostile messages to a box.
 pub(super) fn attack(
     plan: &Reader<'_>,
     stop: Duration,
     bundles: &[DeclaredBundle],
-) -> Result<Option<Attack>, PlanError> {
-    let Some(table) = plan.table("attack", &schema::ATTACK)? else { return Ok(None) };
-    let at = table.require("at", table.duration("at")?)?;
-    // Before, there is nothing to replay yet.
-    if at.is_zero() || at >= stop {
-        return Err(table.wrong_because("at", "a time after the start and before the plan's stop"));
+) -> Option<Attack> {
+    let table = plan.table("attack")?;
+    let (at, known) = (table.duration("at"), bundle_of(&table, bundles));
+    // At the start there is nothing to replay yet.
+    if at.is_some_and(|at| at.is_zero() || at >= stop) {
+        table.wrong_because("at", "a time after the start and before the plan's stop");
     }
-    let known = bundle_of(&table, bundles)?;
-    let end = table.require("target", table.choice("target", &ENDS)?)?;
-    let messages = u64::from(table.count("messages", 1..=1_000_000_000)?.unwrap_or(1_000_000));
+    let end = table.choice("target", &ENDS);
+    let messages = u64::from(table.whole("messages").unwrap_or(1_000_000));
+    let known = known?;
     // An arm without the bundle has no box to attack.
-    let happens = table.switch("enabled")?.unwrap_or(true) && known.enabled;
+    let happens = table.switch("enabled").unwrap_or(true) && known.enabled;
     let bundle = known.bundle.name.clone();
-    Ok(happens.then_some(Attack { at, bundle, end, messages }))
+    happens.then_some(Attack { at: at?, bundle, end: end?, messages })
 }

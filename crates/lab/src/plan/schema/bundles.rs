@@ -1,84 +1,113 @@
 //! Keys of bundles, and of the line that they share.
 
-use super::{JITTER, NAME, RATE, Section, key};
+use forebay_core::bundle::NAME_MAX;
+use forebay_core::bundle::sendbox::RATES;
+use forebay_core::bundle::uplink::WEIGHTS;
 
-const QDISC: &str = "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", \
-                     limit = \"150ms\" }";
+use forebay_reader::schema::group_keys;
+
+use super::{JITTER, Key, Kind, NAME, Section, key};
+
+const QDISC: Kind = Kind::Spec(
+    "a qdisc (see `forebay list qdiscs`) such as \"fifo\" or { kind = \"sfq\", limit = \"150ms\" }",
+);
 const BUNDLE_QDISC: &str = "{ kind = \"fq_codel\", limit = \"150ms\", target = \"25ms\", interval = \"250ms\", \
                             follow_rtt = true }";
-const WEIGHT: &str = "a whole number, 1 to 1000; with [uplink], not of a reversed bundle";
-const GUARANTEE: &str = "a rate such as \"96Mbit/s\", 100kbit/s to 100Gbit/s; with [uplink], not of a reversed \
-                         bundle";
+const WEIGHT: Kind = Kind::Whole(*WEIGHTS.start(), *WEIGHTS.end());
+/// Rates that a sendbox can enforce.
+const SHAPER_RATE: Kind = Kind::Rate(*RATES.start(), *RATES.end());
+const SHARES: &str = "; with [uplink], not of a reversed bundle";
+/// Largest unseen share: a bundle with no visible traffic cannot be measured.
+const UNSEEN_MAX: f64 = 0.99;
+/// Most equal bundles: as many as one box can have.
+const COUNT_MAX: u32 = 1024;
+
+const GUARANTEED: Key =
+    key("guarantee", SHAPER_RATE, "none", "what is there of the uplink, whatever others ask for");
 
 /// `[[bundle]]`.
 pub static BUNDLE: Section = Section {
-    heading: "[[bundle]]",
     summary: "The traffic from one site to another, measured and paced as one.",
     keys: &[
-        key("name", NAME, "", "names the rows; unique"),
+        key("name", Kind::Name(NAME_MAX, "_-"), "", "names the rows; unique"),
         key(
             "count",
-            "a whole number, 1 to 1024",
+            Kind::Whole(1, COUNT_MAX),
             "one, called as it is",
             "so many bundles alike, each between sites of its own: NAME-1, NAME-2, .., with flows FLOW-1, FLOW-2, .. for \
              each flow of the bundle",
         ),
         key("pair", NAME, "the name", "the pair of sites; a bundle each way may share one"),
-        key("reversed", "true or false", "false", "carries the traffic from B to A"),
-        key("enabled", "true or false", "true", "false: the sites and their traffic, no boxes"),
+        key("reversed", Kind::Switch, "false", "carries the traffic from B to A"),
+        key("enabled", Kind::Switch, "true", "false: the sites and their traffic, no boxes"),
         key(
             "cc",
-            "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"; the rate of \
+            Kind::Spec(
+                "an algorithm of the sendbox (see `forebay list algorithms`) such as \"copa\"; the rate of \
              one that takes one, such as { kind = \"const\", rate = \"98%\" }, may be a share of the link's",
+            ),
             "",
             "how the bundle's rate is found",
         ),
         key("qdisc", QDISC, BUNDLE_QDISC, "how the sendbox schedules"),
         key(
             "supervised",
-            "true or false",
+            Kind::Switch,
             "true",
             "the sendbox enforces limits only while it measures that they pay; false: they always hold",
         ),
         key(
+            "tuning",
+            Kind::Any(
+                "a table of numbers of the control (see docs/reference.md) such as { supervisor_keep = 0.95 }",
+            ),
+            "what boxes run with",
+            "other numbers than those that the sendbox's control is tuned by; with `--backend sim` alone",
+        ),
+        key(
             "datapath",
-            "\"user\" or \"kernel\"",
+            Kind::OneOf(&[("user", ""), ("kernel", "")]),
             "\"user\"",
             "where the sendbox queues: \"kernel\" has queues by flow of its own in the place of qdisc; \
              with `--backend emu` alone, where the hosts in front hand it super-packets",
         ),
         key(
             "forward",
-            "\"bridge\" or \"route\", for all bundles of a plan the same; \"route\" not of a reversed bundle",
+            Kind::OneOf(&[("bridge", ""), ("route", "")]),
             "\"bridge\"",
             "what forwards where the sendbox is: \"bridge\" one for each pair of sites, \"route\" one gateway with one NIC, \
              whose sendbox has all bundles; with `--backend emu` alone",
-        ),
+        )
+        .also(", for all bundles of a plan the same; \"route\" not of a reversed bundle"),
         key(
             "min_rate",
-            RATE,
+            SHAPER_RATE,
             "a quarter of what the path carries, at most 1.2Mbit/s",
-            "lower bound of the shaper, at least 100kbit/s",
+            "lower bound of the shaper",
         ),
-        key("max_rate", RATE, "none", "upper bound of the shaper, at most 100Gbit/s"),
-        key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),
-        key("guarantee", GUARANTEE, "none", "what is there of the uplink, whatever others ask for"),
+        key("max_rate", SHAPER_RATE, "none", "upper bound of the shaper"),
+        key("weight", WEIGHT, "1", "share of the uplink beside those in the same group").also(SHARES),
+        GUARANTEED.also(SHARES),
         key(
             "group",
-            "the name of a group; with [uplink], not of a reversed bundle",
+            Kind::Text("the name of a group"),
             "directly below the uplink",
             "the group of bundles that shares the uplink with others as one",
-        ),
+        )
+        .also(SHARES),
         key(
             "unseen",
-            "a share from 0 to 0.99 such as \"20%\"; not of a reversed bundle",
+            Kind::Share(0.0, UNSEEN_MAX),
             "0",
             "packets that take a second way into site B, past the receivebox",
-        ),
+        )
+        .also("; not of a reversed bundle"),
         key(
             "clock",
-            "changes in order of time, each a rate or a step: \"0s +1000ppm, 20s -30s, 40s +10%\", rates \
+            Kind::Text(
+                "changes in order of time, each a rate or a step: \"0s +1000ppm, 20s -30s, 40s +10%\", rates \
              up to 50%",
+            ),
             "that of the run",
             "what the receivebox reads the time on, compared with the run's",
         ),
@@ -99,26 +128,13 @@ pub static BUNDLE: Section = Section {
 
 /// `[uplink]`.
 pub static UPLINK: Section = Section {
-    heading: "[uplink]",
     summary: "All bundles from A to B are of one sendbox, and share the line of its site by weights. With \
               `--backend sim` alone.",
-    keys: &[key("rate", RATE, "", "what they send together at the most, 100kbit/s to 100Gbit/s")],
+    keys: &[key("rate", SHAPER_RATE, "", "what they send together at the most")],
 };
 
 /// `[[group]]`.
 pub static GROUP: Section = Section {
-    heading: "[[group]]",
     summary: "Bundles that share the uplink with others as one.",
-    keys: &[
-        key("name", NAME, "", "what bundles and groups call it; unique"),
-        key(
-            "parent",
-            "the name of a group",
-            "directly below the uplink",
-            "the group that this one is in",
-        ),
-        key("weight", WEIGHT, "1", "share of the uplink beside those in the same group"),
-        key("guarantee", GUARANTEE, "what is guaranteed within", "what is there for all within"),
-        key("max_rate", RATE, "none", "all within together are never faster"),
-    ],
+    keys: &group_keys(NAME, WEIGHT, SHAPER_RATE),
 };

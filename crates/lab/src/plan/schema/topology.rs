@@ -1,10 +1,9 @@
 //! Keys of many sites.
 
-use super::{SHARE, Section, key};
+use super::{Kind, SHARE, Section, key};
 
 /// `[topology]`.
 pub static TOPOLOGY: Section = Section {
-    heading: "[topology]",
     summary: "Many sites at routers, which transit links join, drawn from the seed: routers that have \
               many links get more of them, and what sites send follows the gravity model. Each transit \
               link is like [bottleneck], with half to one and a half of its delay. Connections of a \
@@ -13,29 +12,31 @@ pub static TOPOLOGY: Section = Section {
     keys: &[
         key(
             "sites",
-            "a whole number, 2 to 2000, at least that of the routers",
+            Kind::Whole(2, 2000),
             "",
             "how many sites there are, at least one at each router",
-        ),
+        )
+        .also(", at least that of the routers"),
         key(
             "routers",
-            "a whole number, 2 to 200",
+            Kind::Whole(2, 200),
             "",
             "how many routers join the sites; each but two has links to two of those before it",
         ),
         key(
             "peers",
-            "a whole number, 1 to 100",
+            Kind::Whole(1, 100),
             "1",
             "to how many sites at other routers each site sends",
         ),
         key(
             "utilization",
-            "a share above 0, at most 1, such as \"85%\"",
+            SHARE,
             "\"85%\"",
             "answers offered to a transit link over its rate, which is at least that of the bottleneck; \
              headers and acknowledgements come on top",
-        ),
+        )
+        .also(", above 0"),
         key(
             "deployment",
             SHARE,

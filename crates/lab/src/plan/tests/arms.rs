@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use forebay_scenario::Traffic;
+
 use super::*;
-use crate::experiment::Traffic;
 
 #[test]
 fn arms_differ_in_what_they_set_and_in_nothing_else() {
@@ -73,7 +74,7 @@ fn cells_with_a_name_have_all_of_the_grid_each() {
     assert!(load(&twice, &[]).unwrap_err().to_string().contains("a name that no other cell has"));
 }
 
-/// A plan of an algorithm under test, which another flow has, too, and a third one not.
+/// A plan with an algorithm under test; a second flow uses the same algorithm, a third one another.
 const AUT: &str = r#"
 name = "p"
 aut = "vegas"
@@ -127,7 +128,7 @@ fn each_algorithm_under_test_is_an_arm_of_its_name() {
         ("aut=cubic(hystart=3)", "--set: aut.hystart = 3: allowed is off"),
         (
             "flow.other.rtt=49ms",
-            "--set: flow.other.rtt = \"49ms\": allowed is a duration not below",
+            "--set: flow.other.rtt = \"49ms\": allowed is a duration such as \"50ms\", 0s to 86400s, not below",
         ),
     ] {
         let error = of(&[set]).expect_err(set).to_string();
@@ -150,7 +151,11 @@ fn a_plan_is_run_as_published_with_what_it_says_of_that() {
     let file = file.to_str().unwrap();
     let facts = |plan: Plan| {
         let run = experiment(&plan, 0);
-        (run.stop.as_secs(), run.forward.rate.unwrap().to_string(), plan.figures[0].published.len())
+        (
+            run.stop.as_secs(),
+            run.forward.rate().unwrap().to_string(),
+            plan.figures[0].published.len(),
+        )
     };
     let faster = [Override::parse("bottleneck.rate=9Mbit/s").unwrap()];
     let other = [Override::parse("aut=bbr").unwrap()];
@@ -158,8 +163,45 @@ fn a_plan_is_run_as_published_with_what_it_says_of_that() {
     assert_eq!(facts(Plan::load(file, &[]).unwrap()), (10, fast, 0));
     assert_eq!(facts(Plan::load_as_published(file, &[]).unwrap()), (15, slow.clone(), 1));
     assert_eq!(facts(Plan::load_as_published(file, &faster).unwrap()), (15, set, 0));
-    // A report draws it where the algorithm that it is of was run, by whichever call.
+    // A report draws the published value if any call ran its algorithm.
     assert_eq!(facts(Plan::load_as_published(file, &other).unwrap()), (15, slow, 1));
     let error = Plan::load_as_published("bundler/main", &[]).unwrap_err().to_string();
     assert!(error.starts_with("bundler/main:1: as_published is missing"), "{error}");
+}
+
+#[test]
+fn reference_arms_are_named_or_have_their_default_names() {
+    let plan = load(PLAN, &[]).unwrap();
+    let names = |plan: &Plan| {
+        [plan.references.baseline(), plan.references.ideal(), plan.references.alone()]
+            .map(String::from)
+    };
+    assert_eq!(names(&plan), ["status_quo", "in_network_fq", "solo"]);
+    let named = load(PLAN, &["baseline=without", "ideal=with"]).unwrap();
+    assert_eq!(names(&named), ["without", "with", "solo"]);
+    let [one, other] = [&plan, &named].map(|plan| experiment(plan, 1));
+    assert_eq!((one.sha256, one.parameters), (other.sha256, other.parameters), "the same run");
+    let error = load(PLAN, &["alone=none"]).unwrap_err().to_string();
+    let expected = "--set: alone = \"none\": allowed is one of the plan's arms: without, with";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn references_that_a_plan_has_and_does_not_name_are_warned_of() {
+    let warnings = |text: &str, sets: &[&str]| load(text, sets).unwrap().warnings();
+    let of = |key: &str, arm: &str| {
+        format!("{key} is missing: set {key} = \"{arm}\" to compare the other arms with that arm")
+    };
+    assert_eq!(warnings(PLAN, &[]), [of("baseline", "without")]);
+    assert!(warnings(PLAN, &["baseline=with"]).is_empty());
+    assert!(warnings(&PLAN.replace("\"without\"", "\"status_quo\""), &[]).is_empty());
+    let more = format!(
+        "{PLAN}[[arm]]\nname = \"best\"\nset = {{ bundle.a.enabled = false, bottleneck.qdisc = \"sfq\" }}\n\
+         [[arm]]\nname = \"short\"\nset = {{ flow.bulk.stop = \"1s\" }}\n"
+    );
+    let all = [of("baseline", "without"), of("ideal", "best"), of("alone", "short")];
+    assert_eq!(warnings(&more, &[]), all);
+    for name in library::runnable_plans() {
+        assert_eq!(Plan::load(name, &[]).unwrap().warnings(), [""; 0], "{name}");
+    }
 }

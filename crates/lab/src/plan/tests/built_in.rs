@@ -3,10 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use forebay_core::link::Service;
 use forebay_core::units::Rate;
+use forebay_scenario::Stack;
 
 use super::*;
-use crate::experiment::Stack;
+
+#[test]
+fn plans_that_extend_others_are_listed() {
+    let runnable: Vec<&str> = library::runnable_plans().collect();
+    // `low_load` extends `offered_load`, which extends `main`.
+    for name in ["bundler/main", "bundler/offered_load", "bundler/low_load", "bundler/epoch_size"] {
+        assert!(runnable.contains(&name), "{name} is missing");
+    }
+    for name in ["bundler/arms", "world/arms", "ccperf/base"] {
+        assert!(!runnable.contains(&name), "{name} has no bottleneck");
+    }
+}
 
 #[test]
 fn every_built_in_plan_loads_with_all_its_arms_and_cells() {
@@ -19,7 +32,7 @@ fn every_built_in_plan_loads_with_all_its_arms_and_cells() {
     }
 }
 
-/// How prose would state a value: `96 mbit/s`, `50 ms`, `three bandwidth-delay`, `twenty cubic`, `copa`.
+/// Forms of a value in prose: `96 mbit/s`, `50 ms`, `three bandwidth-delay`, `twenty cubic`, `copa`.
 fn statements(key: &str, value: &str) -> Vec<String> {
     let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(end);
@@ -45,7 +58,7 @@ fn statements(key: &str, value: &str) -> Vec<String> {
 
 #[test]
 fn no_built_in_plan_states_in_prose_a_value_that_an_override_replaces() {
-    // A value that an arm or a cell sets stays.
+    // A value that an arm or a cell sets remains.
     let all = |plan: &Plan| -> Vec<String> {
         let parameters = resolve::experiment(plan.tree.clone(), &plan.source, &plan.algorithms);
         let parameters = parameters.unwrap().parameters;
@@ -84,8 +97,8 @@ fn the_boxes_of_an_arm_are_configured_alike_in_every_plan_and_cell() {
         let plan = Plan::load(name, &[]).unwrap();
         for arm in &plan.arms {
             for cell in &plan.cells {
-                let bundles = plan.experiment(arm, cell, 1).unwrap().bundles;
-                // Who is told the rate of the link is told another one on each.
+                let bundles = plan.experiment(arm, cell, 1).unwrap().scenario.bundles;
+                // `const` gets the rate of the link, so it differs from link to link.
                 for bundle in bundles.iter().filter(|bundle| bundle.cc.kind != "const") {
                     let numbers = format!(
                         "{} {} {:?} {:?}",
@@ -101,8 +114,8 @@ fn the_boxes_of_an_arm_are_configured_alike_in_every_plan_and_cell() {
     assert!(seen.len() >= 3, "{seen:?}");
 }
 
-/// What ccperf's pages say of ten of its runs: plan, cell, rate in Mbit/s (of a trace none), round trip in ms, loss,
-/// packets of the queue, and when flows start in ms.
+/// Ten runs on ccperf's pages: plan, cell, rate in Mbit/s (none for a trace), round trip in ms, loss, packets
+/// of the queue, and start times of flows in ms.
 type PublishedRun = (&'static str, &'static str, Option<f64>, u128, f64, u64, &'static [u128]);
 #[rustfmt::skip]
 const PUBLISHED_RUNS: [PublishedRun; 10] = [
@@ -124,8 +137,12 @@ fn the_runs_that_ccperf_published_are_among_those_as_published() {
         let plan = Plan::load_as_published(&format!("ccperf/{name}"), &[]).unwrap();
         let cell = plan.cells.iter().find(|it| it.name == cell).unwrap();
         let run = plan.experiment(&plan.arms[0], cell, plan.seeds.first).unwrap();
-        let found = run.forward.rate.map(|rate| rate.as_mbit_per_sec_f64());
-        assert_eq!((found, run.rtt.as_millis(), run.forward.loss), (rate, rtt, loss), "{name}");
+        let found = run.forward.rate().map(|rate| rate.as_mbit_per_sec_f64());
+        assert_eq!(
+            (found, run.rtt.as_millis(), run.forward.loss.as_f64()),
+            (rate, rtt, loss),
+            "{name}"
+        );
         assert_eq!(run.forward.qdisc.to_string(), format!("fifo(limit={packets}p)"), "{name}");
         let flows = run.flows.iter();
         let found = flows.flat_map(|it| (0..it.connections()).map(|number| it.start_of(number)));
@@ -151,9 +168,9 @@ fn the_benchmark_of_an_algorithm_has_all_experiments_and_fits_its_time() {
             let run = run.unwrap();
             assert!(run.flows.iter().any(|flow| flow.name == "aut"), "{name}");
             assert!(!run.start_jitter.is_zero(), "{name}");
-            let bits = run.links().filter_map(|(_, link)| match &link.trace {
-                Some(trace) => Some(trace.mean_rate().bytes_in(run.stop).as_f64() * 8.0),
-                None => link.capacity_bits(Duration::ZERO, run.stop),
+            let bits = run.links().filter_map(|link| match &link.service {
+                Service::Trace(trace) => Some(trace.mean_rate().bytes_in(run.stop).as_f64() * 8.0),
+                _ => link.capacity_bits(Duration::ZERO, run.stop),
             });
             packets += bits.sum::<f64>() / (1514.0 * 8.0);
         }

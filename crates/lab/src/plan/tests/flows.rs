@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use forebay_scenario::{Agent, Platform, Report};
+
 use super::*;
-use crate::experiment::{Agent, Platform, Report};
 
 #[test]
 fn a_rate_of_a_law_may_be_a_share_of_the_links() {
@@ -91,7 +92,7 @@ fn each_arm_may_have_its_own_reports_of_the_agent() {
         ("agent.report=1s", "agent.report = \"1s\": allowed is \"round\""),
         ("agent.report=often", "agent.report = \"often\": allowed is \"round\""),
         ("agent.period=20ms", "agent.period = \"20ms\": allowed is a time"),
-        ("agent.wake=true", "agent.wake = true: allowed is one of report, period"),
+        ("agent.wake=true", "agent.wake = true: no such key: allowed is one of report, period"),
     ] {
         let error = load(PLAN, &[set]).expect_err(set).to_string();
         assert!(error.starts_with(&format!("--set: {expected}")), "{error}");

@@ -1,7 +1,8 @@
 //! Faults, upsets and attacks.
 
+use forebay_scenario::{FaultProgram, UpsetKind};
+
 use super::*;
-use crate::experiment::{FaultProgram, UpsetKind};
 
 #[test]
 fn a_fault_must_be_possible_after_the_one_before() {
@@ -39,10 +40,10 @@ fn an_upset_needs_its_figure_and_happens_where_there_are_no_boxes_too() {
         let text = format!("{PLAN}\n[[upset]]\nat = \"1s\"\nbundle = \"a\"\n{rest}\n");
         load(&text, &["bundle.a.enabled=false"])
     };
-    let happens = experiment(&upset("what = \"leave_bridge\"").unwrap(), 0).upsets;
+    let happens = experiment(&upset("what = \"leave_bridge\"").unwrap(), 0).scenario.upsets;
     assert_eq!((happens.len(), happens[0].kind), (1, UpsetKind::LeaveBridge));
     for (rest, expected) in [
-        ("what = \"explode\"", "upset.0.what = \"explode\": allowed is \"down\", \"up\""),
+        ("what = \"explode\"", "upset.0.what = \"explode\": allowed is \"down\" (the WAN device"),
         ("what = \"mtu\"", "upset.0.mtu is missing"),
         ("what = \"mtu\"\nmtu = 100", "upset.0.mtu = 100: allowed is a whole number, 576 to 9000"),
         ("what = \"down\"\nshare = 0.5", "share = 0.5: allowed is no share with what = \"down\""),
@@ -58,7 +59,7 @@ fn an_upset_needs_its_figure_and_happens_where_there_are_no_boxes_too() {
 #[test]
 fn a_fault_of_the_agent_happens_where_a_flow_has_one() {
     let text = format!("{PLAN}\n[[fault]]\nat = \"1s\"\nend = \"agent\"\naction = \"kill\"\n");
-    let faults = |sets: &[&str]| experiment(&load(&text, sets).unwrap(), 0).faults;
+    let faults = |sets: &[&str]| experiment(&load(&text, sets).unwrap(), 0).scenario.faults;
     assert!(faults(&[]).is_empty());
     let wrong = load(&text, &["fault.0.end=agnet"]).unwrap_err().to_string();
     assert!(wrong.contains("fault.0.end = \"agnet\": allowed is \"sendbox\""), "{wrong}");
@@ -74,7 +75,7 @@ fn an_attack_needs_a_box_and_a_time_within_the_run() {
     let good = "at = \"5s\"\nbundle = \"a\"\ntarget = \"sendbox\"\n";
     let plan = load(&attack(good), &[]).unwrap();
     assert!(experiment(&plan, 0).attack.is_none(), "an arm without boxes");
-    assert_eq!(experiment(&plan, 1).attack.unwrap().messages, 1_000_000);
+    assert_eq!(experiment(&plan, 1).scenario.attack.unwrap().messages, 1_000_000);
     let off = load(&attack(good), &["attack.enabled=false"]).unwrap();
     assert!(experiment(&off, 1).attack.is_none());
     for (from, to, expected) in [
@@ -82,7 +83,11 @@ fn an_attack_needs_a_box_and_a_time_within_the_run() {
         ("5s", "10s", "attack.at = \"10s\": allowed is a time after the start"),
         ("\"a\"", "\"b\"", "attack.bundle = \"b\": allowed is one of a"),
         ("sendbox", "host", "attack.target = \"host\": allowed is"),
-        ("target", "end", "attack.end = \"sendbox\": allowed is one of at, bundle, target"),
+        (
+            "target",
+            "end",
+            "attack.end = \"sendbox\": no such key: allowed is one of at, bundle, target",
+        ),
         ("at =", "messages = 0\nat =", "attack.messages = 0: allowed is a whole number"),
     ] {
         let error = load(&attack(&good.replace(from, to)), &[]).expect_err(to).to_string();

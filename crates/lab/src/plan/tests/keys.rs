@@ -1,18 +1,20 @@
-//! The schema, and what there is without a key.
+//! The schema, and the values of absent keys.
 
 use std::time::Duration;
 
+use forebay_core::bundle::tuning::Tuning;
 use forebay_core::bundle::uplink::{Member, Share};
 use forebay_core::traffic::{Conduct, Receiving};
-use forebay_core::units::{ByteCount, Rate};
+use forebay_core::units::{ByteCount, Rate, Ratio};
+use forebay_scenario::{Balance, BoxEnd, Traffic, UpsetKind};
 
 use super::*;
-use crate::experiment::{Balance, BoxEnd, Timing, Traffic, UpsetKind};
+use forebay_core::traffic::Timing;
 
 #[test]
 fn every_key_of_the_schema_can_be_read() {
-    // The reader checks in debug builds that it asks for no key outside the schema; this plan
-    // gives every key that is in it.
+    // In debug builds the reader checks that it asks for no key outside the schema. This plan has every key
+    // of the schema.
     let text = r#"
 name = "all"
 title = "All"
@@ -25,9 +27,13 @@ start_jitter = "1rtt"
 warmup = "1s"
 drain = "5s"
 arms = ["one"]
+baseline = "one"
+ideal = "one"
+alone = "one"
 cells = { bottleneck.rate = ["10Mbit/s"] }
 cell = [{ name = "here", set = { drain = "6s" } }]
 agent = { report = "5ms", period = "2ms" }
+curves = { from = "1s", to = "4s", bin = "200ms", slow_start = "2s" }
 [bottleneck]
 rate = "96Mbit/s"
 rtt = "50ms"
@@ -98,6 +104,7 @@ qdisc = "sfq"
 datapath = "kernel"
 forward = "bridge"
 supervised = false
+tuning = { supervisor_keep = 0.9, rest = "2s" }
 min_rate = "1Mbit/s"
 max_rate = "1Gbit/s"
 unseen = 0
@@ -214,18 +221,22 @@ enabled = true
     let delays: Vec<u128> = all.paths.iter().map(|path| path.delay.as_millis()).collect();
     assert_eq!(delays, [0, 4, 8]);
     let last = all.link("path-3");
-    assert_eq!(last.rate, Some(Rate::from_bits_per_sec(10_000_000 / 3)));
+    assert_eq!(last.rate(), Some(Rate::from_bits_per_sec(10_000_000 / 3)));
     assert_eq!(last.qdisc.to_string(), "fifo(limit=34p)");
     assert_eq!(last.changes[0].rate, Some(Rate::from_bits_per_sec(5_000_000 / 3)));
     let delays: Vec<_> = all.reverse.changes.iter().filter_map(|change| change.delay).collect();
     assert_eq!(delays, [Duration::from_millis(40)]);
-    // One of the rate, one of the delay, and a step of the walk each second until the drain ends.
+    // One change of the rate, one of the delay, and a step of the walk each second until the drain ends.
     assert_eq!(all.reverse.changes.len(), 2 + 25);
     assert_eq!(plan.figures.len(), 3);
+    assert_eq!(plan.references.curves().map(|curves| curves.store_bins()), Some(2));
     assert_eq!(all.faults.len(), 1);
     let upsets: Vec<_> = all.upsets.iter().map(|it| (it.at_b, it.pair.as_str(), it.kind)).collect();
-    let [mtu, unseen, forged] =
-        [UpsetKind::Mtu(1400), UpsetKind::Unseen(0.5), UpsetKind::Forged(Rate::ZERO)];
+    let [mtu, unseen, forged] = [
+        UpsetKind::Mtu(1400),
+        UpsetKind::Unseen(Ratio::new(0.5).unwrap()),
+        UpsetKind::Forged(Rate::ZERO),
+    ];
     let foreign = UpsetKind::ForeignTc(Rate::from_bits_per_sec(100_000));
     let clients = UpsetKind::StatusClients(64);
     let rest = [unseen, forged, foreign, clients, UpsetKind::Suspend, UpsetKind::Resume];
@@ -246,24 +257,28 @@ enabled = true
     let bundle = &all.bundles[0];
     assert!(bundle.in_kernel && !all.bundles[1].in_kernel);
     assert!(!bundle.supervised && all.bundles[1].supervised);
+    let rest = Duration::from_secs(2);
+    let tuning = Tuning { supervisor_keep: 0.9, rest, ..Tuning::DEFAULT };
+    assert_eq!((bundle.tuning, all.bundles[1].tuning), (tuning, Tuning::DEFAULT));
     assert_eq!(Ok(&bundle.clock), "0s +1000ppm, 5s -30s".parse().as_ref());
     let (ms, us) = (Duration::from_millis(2), Duration::from_micros(200));
     assert_eq!((bundle.report_jitter, bundle.timestamp_jitter), (ms, us));
-    assert_eq!((all.forward.message_loss, all.reverse.message_loss), (0.5, 0.1));
+    assert_eq!([all.forward.message_loss, all.reverse.message_loss].map(Ratio::as_f64), [0.5, 0.1]);
     assert!(all.forward.clears_ecn && !all.reverse.clears_ecn && all.reverse.ack_filter);
     assert_eq!(
-        all.attack.map(|attack| (attack.end, attack.messages)),
+        all.scenario.attack.map(|attack| (attack.end, attack.messages)),
         Some((BoxEnd::Receivebox, 5000))
     );
     let given = |key: &str| text.contains(&format!("{key} = "));
-    // A topology is instead of much of this.
-    for section in schema::SECTIONS.into_iter().filter(|it| it.heading != "[topology]") {
-        for key in section.keys {
+    // A topology replaces many of these tables.
+    for heading in schema::headings().iter().filter(|it| it.path != "topology") {
+        for key in heading.section.keys {
             let elsewhere = [
                 "extends",
                 "as_published",
                 "aut",
                 "trace",
+                "trace_end",
                 "path",
                 "bottleneck",
                 "reverse",
@@ -280,7 +295,7 @@ enabled = true
                 "topology",
             ];
             assert!(given(key.name) || elsewhere.contains(&key.name), "{}", key.name);
-            assert!(schema::listing().contains(key.allowed));
+            assert!(schema::listing().contains(&key.allowed()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Links, and what happens to them.
+//! Links and their changes.
 
 use std::time::Duration;
 
@@ -44,11 +44,11 @@ fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
     assert!(rates[0] != 96_000_000 && rates[0].abs_diff(96_000_000) < 6_000_000);
     assert!(changes(1).1 == rates && changes(2).1 != rates);
     for (walk, expected) in [
-        (walk("rtt", ""), "walk.0.of = \"rtt\": allowed is rate, delay or loss"),
+        (walk("rtt", ""), "walk.0.of = \"rtt\": allowed is \"rate\", \"delay\" or \"loss\""),
         (walk("loss", "min = 0"), "walk.0.deviation is missing: allowed is a value of what walks"),
         (
             walk("delay", "deviation = 1\nmin = \"0s\"\nmax = \"1s\""),
-            "walk.0.deviation = 1: allowed is a value of what walks",
+            "walk.0.deviation = 1: allowed is a duration such as",
         ),
         (
             walk("loss", "deviation = 0.1\nmin = 0.2\nmax = 0.1"),
@@ -58,7 +58,10 @@ fn a_walk_starts_at_the_link_s_own_value_and_repeats_with_the_seed() {
             walk("loss", "deviation = 0.1\nmin = 0\nmax = 0.1\ncorrelation = 2"),
             "walk.0.correlation = 2: allowed is a number, -1 to 1",
         ),
-        (rate.replace("100ms", "1us"), "walk.0.every = \"1us\": allowed is a duration, \"1ms\""),
+        (
+            rate.replace("100ms", "1us"),
+            "walk.0.every = \"1us\": allowed is a duration such as \"50ms\", 1ms",
+        ),
         (format!("paths = 2\n{rate}"), "allowed is no walk of several paths"),
         (rate.replace("bottleneck", "reverse"), "reverse.walk.0.of = \"rate\": allowed is"),
     ] {
@@ -73,13 +76,13 @@ fn links_in_a_row_are_like_the_first_but_for_the_propagation() {
     let run = experiment(&load(PLAN, &sets).unwrap(), 0);
     assert_eq!((run.hops.len(), run.flows[0].hop), (2, Some(1)));
     let last = run.link("hop-3");
-    assert_eq!((last.rate, &last.qdisc), (run.forward.rate, &run.forward.qdisc));
+    assert_eq!((&last.service, &last.qdisc), (&run.forward.service, &run.forward.qdisc));
     assert_eq!([run.forward.delay, last.delay], [Duration::from_millis(25), Duration::ZERO]);
     for (set, expected) in [
         ("bottleneck.hops=33", "bottleneck.hops = 33: allowed is a whole number, 1 to 32"),
         ("bottleneck.paths=2", "bottleneck.hops = 3: allowed is a whole number, 1 to 32; with one"),
-        ("flow.bulk.hop=4", "flow.bulk.hop = 4: allowed is a whole number up to"),
-        ("flow.bulk.reversed=true", "flow.bulk.hop = 2: allowed is a whole number up to"),
+        ("flow.bulk.hop=4", "flow.bulk.hop = 4: allowed is a whole number, 1 to 32, up to"),
+        ("flow.bulk.reversed=true", "flow.bulk.hop = 2: allowed is a whole number, 1 to 32, up to"),
         ("bundle.a.enabled=true", "bottleneck.hops = 3: allowed is a whole number, 1 to 32"),
     ] {
         let error = load(PLAN, &[&sets[..], &[set]].concat()).expect_err(set).to_string();
@@ -95,7 +98,7 @@ fn pulses_change_a_value_and_change_it_back_until_the_end() {
     };
     let changes = |pulse: &str| {
         let run = experiment(&plan(pulse).unwrap(), 0);
-        let both = [run.forward.changes, run.reverse.changes];
+        let both = [run.scenario.forward.changes, run.scenario.reverse.changes];
         both.map(|all| all.into_iter().map(|it| (it.at.as_secs(), it)).collect::<Vec<_>>())
     };
     let [there, back] = changes("of = \"rate\", every = \"3s\", to = \"9Mbit/s\"");
@@ -110,13 +113,13 @@ fn pulses_change_a_value_and_change_it_back_until_the_end() {
     let [there, _] = changes("of = \"loss\", every = \"5s\", to = 0.5");
     assert_eq!(there.iter().map(|(_, it)| it.loss).collect::<Vec<_>>(), [Ratio::new(0.5)]);
     for (pulse, expected) in [
-        ("every = \"1s\", to = 1", "of is missing: allowed is rate, rtt or loss"),
-        ("of = \"rate\", every = \"1s\", to = 5", "to = 5: allowed is a value of what changes"),
-        ("of = \"loss\", every = \"1s\", to = 2", "to = 2: allowed is a value of what changes"),
+        ("every = \"1s\", to = 1", "of is missing: allowed is \"rate\", \"rtt\" or \"loss\""),
+        ("of = \"rate\", every = \"1s\", to = 5", "to = 5: allowed is a rate such as"),
+        ("of = \"loss\", every = \"1s\", to = 2", "to = 2: allowed is a share from 0 to 1"),
         ("of = \"loss\", every = \"1s\"", "to is missing: allowed is a value of what changes"),
         (
             "of = \"loss\", every = \"1us\", to = 0",
-            "every = \"1us\": allowed is a duration, \"1ms\"",
+            "every = \"1us\": allowed is a duration such as \"50ms\", 1ms",
         ),
     ] {
         let error = plan(pulse).expect_err(pulse).to_string();

@@ -6,7 +6,11 @@ use super::*;
 fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
     for (from, to, expected) in [
         ("\"96Mbit/s\"", "96", "p.toml:5: bottleneck.rate = 96: allowed is a rate such as"),
-        ("rtt =", "rttt =", "p.toml:6: bottleneck.rttt = \"50ms\": allowed is one of rate, trace"),
+        (
+            "rtt =",
+            "rttt =",
+            "p.toml:6: bottleneck.rttt = \"50ms\": no such key: allowed is one of rate, trace",
+        ),
         ("stop = \"10s\"", "", "p.toml:1: stop is missing: allowed is a duration"),
         ("\"3bdp\"", "\"0p\"", "p.toml:7: bottleneck.qdisc.limit = \"0p\": allowed is 1p"),
         ("\"3bdp\"", "\"11s\"", "p.toml:7: bottleneck.qdisc.limit = \"11s\": allowed is 1p"),
@@ -58,7 +62,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nmin_rate = \"99kbit/s\"",
-            "p.toml:16: bundle.a.min_rate = \"99kbit/s\": allowed is a rate from 100kbit/s to",
+            "p.toml:16: bundle.a.min_rate = \"99kbit/s\": allowed is a rate such as \"96Mbit/s\", 100kbit/s to",
         ),
         (
             "qdisc = \"sfq\"",
@@ -99,7 +103,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "[[arm]]\nname = \"without\"",
             "[[group]]\nname = \"g\"\n[[arm]]\nname = \"without\"",
-            "p.toml:16: group = [{ name = \"g\" }]: allowed is nothing without [uplink]",
+            "p.toml:16: group = [[group]]: allowed is nothing without [uplink]",
         ),
         (
             "qdisc = \"sfq\"",
@@ -109,7 +113,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nreversed = true\nunseen = 0.2",
-            "p.toml:17: bundle.a.unseen = 0.2: allowed is a share from 0 to 0.99 such as \"20%\"; not",
+            "p.toml:17: bundle.a.unseen = 0.2: allowed is a share from 0 to 0.99 such as \"1%\" or 0.01; not",
         ),
         (
             "qdisc = \"sfq\"",
@@ -134,12 +138,12 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "qdisc = \"sfq\"",
             "qdisc = \"sfq\"\nreport_jitter = \"2s\"",
-            "p.toml:16: bundle.a.report_jitter = \"2s\": allowed is a duration from \"0s\" to \"1s\"",
+            "p.toml:16: bundle.a.report_jitter = \"2s\": allowed is a duration such as \"50ms\", 0s to 1s",
         ),
         (
             "bundle = \"a\"",
             "bundle = \"a\"\nrtt = \"49ms\"",
-            "p.toml:11: flow.bulk.rtt = \"49ms\": allowed is a duration not below the bottleneck's",
+            "p.toml:11: flow.bulk.rtt = \"49ms\": allowed is a duration such as \"50ms\", 0s to 86400s, not below",
         ),
         (
             "[[flow]]",
@@ -149,7 +153,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\" }",
             "\"greedy\" }\nttl = 1",
-            "p.toml:12: flow.bulk.ttl = 1: allowed is 1 or 2; of cbr",
+            "p.toml:12: flow.bulk.ttl = 1: allowed is a whole number, 1 to 2; of cbr",
         ),
         (
             "\"greedy\"",
@@ -159,7 +163,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\"",
             "\"video\", rates = [5]",
-            "p.toml:11: flow.bulk.traffic.rates = [5]: allowed is a list of 1 to 32 rates such as",
+            "p.toml:11: flow.bulk.traffic.rates = [5]: allowed is a list: 1 to 32 rates such as",
         ),
         (
             "\"greedy\"",
@@ -209,7 +213,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "\"greedy\" }",
             "\"greedy\" }\nack_delay = \"1s\"",
-            "p.toml:12: flow.bulk.ack_delay = \"1s\": allowed is a duration from \"1ms\" to",
+            "p.toml:12: flow.bulk.ack_delay = \"1s\": allowed is a duration such as \"50ms\", 1ms to 500ms",
         ),
         (
             "\"greedy\" }",
@@ -229,7 +233,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "bundle.a.qdisc.limit",
             "bundle.a.limit",
-            "p.toml:21: bundle.a.limit = \"600p\": allowed is one of name",
+            "p.toml:21: bundle.a.limit = \"600p\": no such key: allowed is one of name",
         ),
         (
             "name = \"with\"",
@@ -239,7 +243,7 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "name = \"p\"",
             "name = \"../p\"",
-            "p.toml:2: name = \"../p\": allowed is 1 to 64 letters",
+            "p.toml:2: name = \"../p\": allowed is a text of 1 to 64 letters",
         ),
         ("stop =", "stack = \"bsd\"\nstop =", "p.toml:3: stack = \"bsd\": allowed is \"linux\""),
         (
@@ -261,13 +265,67 @@ fn what_is_wrong_is_named_with_file_line_key_value_and_what_is_allowed() {
         (
             "[[flow]]",
             "[[reverse.change]]\nat = \"2s\"\nrtt = \"80ms\"\n[[flow]]",
-            "p.toml:10: reverse.change.0.rtt = \"80ms\": allowed is one of at, rate, loss",
+            "p.toml:10: reverse.change.0.rtt = \"80ms\": no such key: allowed is one of at, rate, loss",
         ),
     ] {
         assert!(PLAN.contains(from), "{from}");
         let error = load(&PLAN.replace(from, to), &[]).expect_err(to).to_string();
-        assert!(error.starts_with(expected), "{error}\nis not\n{expected}");
+        let is_told = error.lines().any(|line| line.starts_with(expected));
+        assert!(is_told, "{error}\nhas not\n{expected}");
     }
+}
+
+#[test]
+fn all_errors_are_reported_by_line() {
+    let text = PLAN
+        .replace("rtt = \"50ms\"", "rtt = 50\nloss = \"2\"")
+        .replace("stop = \"10s\"", "stop = \"10\"\nsteady = true")
+        .replace("\"greedy\" }", "\"greedy\", rate = 1 }\nttl = 3\nbundel = \"b\"")
+        .replace("cc = \"copa\"", "cc = \"cope\"\nmin_rate = \"2Mbps\"")
+        .replace("limit = \"600p\"", "limit = \"0p\"");
+    let error = load(&text, &["bottleneck.jitter=2s"]).unwrap_err();
+    let told = error.to_string();
+    let lines: Vec<&str> = told.lines().collect();
+    for (line, expected) in [
+        "p.toml: 11 errors",
+        "p.toml:3: stop = \"10\": allowed is a duration such as",
+        "p.toml:4: steady = true: no such key: allowed is one of name, title",
+        "p.toml:7: bottleneck.rtt = 50: allowed is a duration such as \"50ms\", 0s to 86400s",
+        "p.toml:8: bottleneck.loss = \"2\": allowed is a share from 0 to 1",
+        "p.toml:13: flow.bulk.traffic.rate = 1: no such key: allowed is one of kind",
+        "p.toml:14: flow.bulk.ttl = 3: allowed is a whole number, 1 to 2",
+        "p.toml:15: flow.bulk.bundel = \"b\": no such key: allowed is one of name",
+        "p.toml:18: bundle.a.cc.kind = cope: allowed is one of",
+        "p.toml:19: bundle.a.min_rate = \"2Mbps\": allowed is a rate such as",
+        "p.toml:26: bundle.a.qdisc.limit = \"0p\": allowed is 1p",
+        "--set: bottleneck.jitter = \"2s\": allowed is a duration such as \"50ms\", 0s to 1s",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let place = if line == 0 {
+            told.contains(expected)
+        } else {
+            lines.iter().any(|it| it.starts_with(expected))
+        };
+        assert!(place, "{expected:?} is missing in\n{told}");
+    }
+    let of_file = error.problems.iter().filter(|it| it.file == "p.toml");
+    assert!(of_file.map(|it| it.line).is_sorted(), "{told}");
+}
+
+#[test]
+fn at_most_fifty_errors_are_reported() {
+    let flow = "[[flow]]\nname = \"x y\"\ntraffic = { kind = \"greedy\" }\n";
+    let error = load(&format!("{PLAN}{}", flow.repeat(80)), &[]).unwrap_err();
+    assert_eq!(error.problems.len(), forebay_reader::PROBLEMS_MAX);
+}
+
+#[test]
+fn copies_of_a_bundle_repeat_no_error() {
+    let text = PLAN.replace("cc = \"copa\"", "count = 64\ncc = \"cope\"");
+    let error = load(&text, &[]).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
 }
 
 #[test]
@@ -276,7 +334,7 @@ fn errors_of_the_command_line_name_it() {
     assert!(error.starts_with("--set: bottleneck.rate = 96: allowed is a rate"), "{error}");
     let error = load(PLAN, &["bottleneck.rte=96Mbit/s"]).unwrap_err().to_string();
     assert!(
-        error.starts_with("--set: bottleneck.rte = \"96Mbit/s\": allowed is one of"),
+        error.starts_with("--set: bottleneck.rte = \"96Mbit/s\": no such key: allowed is one of"),
         "{error}"
     );
     assert!(error.ends_with("; nearest is rate"), "{error}");

@@ -1,4 +1,4 @@
-//! Values of the command line, and what a plan then says of itself.
+//! Values from the command line, and the plan's description with them.
 
 use forebay_core::units::Rate;
 
@@ -18,7 +18,7 @@ fn an_override_replaces_what_the_plan_has_and_nothing_that_an_arm_or_a_cell_sets
     ];
     let plan = load(&format!("{PLAN}{arm}{cells}"), &sets).unwrap();
     let with = experiment(&plan, 1);
-    assert_eq!(with.forward.rate, Some(Rate::from_mbit_per_sec(48)));
+    assert_eq!(with.forward.rate(), Some(Rate::from_mbit_per_sec(48)));
     assert_eq!(with.forward.qdisc.to_string(), "fifo(limit=9p)");
     assert_eq!(with.bundles[0].qdisc.to_string(), "fifo(limit=600p)");
     let fair = plan.experiment(&plan.arms[2], &plan.cells[1], 1).unwrap();
@@ -55,7 +55,7 @@ fn of_an_axis_and_of_several_arms_it_is_said_that_they_keep_their_own() {
 fn the_set_up_is_that_of_the_values_whatever_replaces_them() {
     let setup = |sets: &[&str]| {
         let sets: Vec<_> = sets.iter().map(|set| Override::parse(set).unwrap()).collect();
-        Plan::load("bundler/main", &sets).unwrap().setup().unwrap()
+        Plan::load("bundler/main", &sets).unwrap().setup()
     };
     let rest = "flow.web: traffic requests(connections=200, load=84Mbit/s, sizes=caida), cc cubic, \
                 bundle a; stop 65s, warmup 5s";
@@ -72,7 +72,7 @@ fn a_set_up_has_every_value_of_its_cells_and_says_what_is_not_in_all() {
     let grid = "[cells]\nbottleneck.rtt = [\"10ms\", \"20ms\", \"30ms\"]\n";
     let plan = load(&format!("{PLAN}{cells}{grid}"), &[]).unwrap();
     assert_eq!(
-        plan.setup().unwrap(),
+        plan.setup(),
         "bottleneck: rate 96Mbit/s, rtt 10ms, 20ms or 30ms, qdisc fifo(limit=3bdp); \
          bottleneck.change.0 (not always): at 1s, rate 1Mbit/s; \
          flow.bulk: traffic greedy, count 1 or 2, bundle a; stop 10s"

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use forebay_scenario::Topology;
+
 use super::*;
-use crate::experiment::topology::Topology;
 
 const SITES: &str = r#"
 name = "p"
@@ -48,11 +49,11 @@ fn arms_with_and_without_boxes_have_the_same_sites_and_requests() {
     assert_eq!(hashes(&without), hashes(&with));
     let bundles = |run| topology(run).pairs.iter().filter_map(|pair| pair.bundle).count();
     assert!(bundles(&without) == 0 && bundles(&with) > 0);
-    assert!(with.bundles.is_empty() && with.links().any(|(name, _)| name == "r1-r0"));
+    assert!(with.bundles.is_empty() && with.links().any(|link| link.name == "r1-r0"));
     let pair = with.site_pair(0, 0).unwrap();
     assert!(pair.deploys && pair.rtt > Duration::from_millis(10));
     assert!(with.site_pair(0, 100).is_none() && with.site_pair(2, 0).is_none());
-    // Every seed has sites of its own.
+    // Every seed has its own sites.
     let other = plan.experiment(&plan.arms[1], &plan.cells[0], 2).unwrap();
     assert_ne!(topology(&other).ends, topology(&with).ends);
     assert_eq!(other.sha256, with.sha256);
@@ -63,9 +64,12 @@ fn what_does_not_go_together_with_many_sites_is_refused() {
     for (set, expected) in [
         ("topology.sites=3", "topology.sites = 3: allowed is a whole number, 2 to 2000, at least"),
         ("topology.routers=1", "topology.routers = 1: allowed is a whole number, 2 to 200"),
-        ("topology.utilization=0", "topology.utilization = 0: allowed is a share above 0"),
+        (
+            "topology.utilization=0",
+            "topology.utilization = 0: allowed is a share from 0 to 1 such as",
+        ),
         ("topology.deployment=2", "topology.deployment = 2: allowed is a share from 0 to 1"),
-        ("topology.sitess=3", "topology.sitess = 3: allowed is one of sites, routers"),
+        ("topology.sitess=3", "topology.sitess = 3: no such key: allowed is one of sites, routers"),
         ("reverse.rate=5Mbit/s", "allowed is nothing with [topology]"),
         ("bottleneck.hops=2", "bottleneck.hops = 2: allowed is nothing with [topology]"),
         ("flow.web.rtt=50ms", "flow.web.rtt = \"50ms\": allowed is nothing with [topology]"),

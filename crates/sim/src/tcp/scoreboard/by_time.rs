@@ -1,4 +1,4 @@
-//! The scoreboard where RACK judges and not DupThresh (RFC 8985), with probes and losses taken back.
+//! The scoreboard with RACK instead of DupThresh (RFC 8985), with probes and undone losses.
 
 use std::cmp::Reverse;
 
@@ -8,17 +8,17 @@ use super::super::rack::{Conditions, Rack};
 use super::{LOST, PROBED, Progress, RESENT, RING_MIN, SACKED, Scoreboard, Sent};
 
 impl Scoreboard {
-    /// Nothing sent; losses are told from send times (RFC 8985).
+    /// State before the first segment; losses are detected from send times (RFC 8985).
     pub fn with_rack() -> Self {
         Self { rack: Some(Box::new(Rack::new(RING_MIN))), ..Self::new(false) }
     }
 
-    /// Losses are told from send times.
+    /// Whether losses are detected from send times.
     pub fn has_rack(&self) -> bool {
         self.rack.is_some()
     }
 
-    /// Something is considered lost, sent again since or not.
+    /// Whether a segment is considered lost, sent again since or not.
     pub fn has_lost(&self) -> bool {
         self.lost > self.probed
     }
@@ -38,7 +38,7 @@ impl Scoreboard {
         self.sent[(self.una & self.mask) as usize].at
     }
 
-    /// Sends the last segment, which nothing is SACKed beside, again and not as lost. Its number.
+    /// Sends the last segment again, not as lost, while no segment is SACKed. Returns its number.
     pub fn send_probe(&mut self, sent: Sent) -> u32 {
         let number = self.next - 1;
         let flag = self.flag(number);
@@ -50,14 +50,14 @@ impl Scoreboard {
         number
     }
 
-    /// RACK, before [`Scoreboard::acknowledge`] at `now`; nothing without it.
+    /// RACK's part before [`Scoreboard::acknowledge`] at `now`; no effect without RACK.
     pub fn begin_ack(&mut self, now: Timestamp, min_rtt_ns: u64) {
         if let Some(rack) = &mut self.rack {
             rack.begin(now, min_rtt_ns);
         }
     }
 
-    /// RACK, behind it: `has_dsack` if a D-SACK came that counts; `conditions.sacked` is set here.
+    /// RACK's part after it. `has_dsack`: a D-SACK that counts arrived. Sets `conditions.sacked`.
     pub fn finish_ack(&mut self, has_dsack: bool, conditions: Conditions) {
         let round = has_dsack.then_some(self.next);
         let conditions = Conditions { sacked: self.sacked, ..conditions };
@@ -66,7 +66,7 @@ impl Scoreboard {
         }
     }
 
-    /// RACK: considers lost what is overdue at `now`; when to look again.
+    /// RACK: marks segments overdue at `now` as lost; returns when to check again.
     pub fn lose_overdue(&mut self, now: Timestamp, progress: &mut Progress) -> Option<Timestamp> {
         while let Some(number) = self.rack.as_ref().and_then(|rack| rack.overdue(now)) {
             self.lose(number);
@@ -82,8 +82,7 @@ impl Scoreboard {
         }
     }
 
-    /// A timeout where RACK judges: the head is lost and what is overdue, and nothing else (RFC 8985
-    /// section 6.3).
+    /// Handles a timeout with RACK: only the head and overdue segments are lost (RFC 8985 section 6.3).
     pub fn lose_timed_out(&mut self, now: Timestamp) {
         while let Some(number) = self.rack.as_ref().and_then(|rack| rack.timed_out(now)) {
             self.lose(number);
@@ -93,7 +92,7 @@ impl Scoreboard {
         }
     }
 
-    /// Considers `number`, which is in flight, lost.
+    /// Marks `number`, which is in flight, as lost.
     fn lose(&mut self, number: u32) {
         let old = self.flag(number);
         *self.flag_mut(number) = (old & !(RESENT | PROBED)) | LOST;
@@ -108,7 +107,7 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing is lost after all: what is not SACKED is in flight, once (Linux, tcp_undo_cwnd_reduction).
+    /// Undoes all losses: segments that are not SACKed are in flight, once (Linux, tcp_undo_cwnd_reduction).
     pub fn take_losses_back(&mut self) {
         let mut sent = Vec::new();
         for number in self.una..self.next {
@@ -127,7 +126,7 @@ impl Scoreboard {
     }
 }
 
-/// A segment with these flags stands in RACK's list: it is thought to be in the network.
+/// Whether a segment with these flags is in RACK's list: it is thought to be in the network.
 pub(super) fn is_listed(flag: u8) -> bool {
     flag & SACKED == 0 && flag & (LOST | RESENT) != LOST
 }
@@ -157,7 +156,7 @@ mod tests {
         board
     }
 
-    /// Takes an acknowledgement in a recovery; the segments that are to be sent again.
+    /// Takes an acknowledgement in a recovery; returns the segments to send again.
     fn ack(board: &mut Scoreboard, ms: u64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
         let blocks: Vec<Range> =
             blocks.iter().map(|(start, end)| Range { start: *start, end: *end }).collect();
@@ -194,10 +193,10 @@ mod tests {
     fn a_lost_retransmission_is_lost_again_when_a_later_one_is_delivered() {
         let mut board = board(10);
         assert_eq!(ack(&mut board, 50, 0, &[(3, 10)]), [0, 1, 2]);
-        // The first repair is lost too, the second comes.
+        // The first repair is lost too, the second arrives.
         assert_eq!(ack(&mut board, 100, 0, &[(1, 2), (3, 10)]), [0]);
         assert_eq!(ack(&mut board, 101, 0, &[(1, 10)]), [0; 0]);
-        // And once more.
+        // Another time.
         board.send_new(sent(110));
         assert_eq!(ack(&mut board, 160, 0, &[(1, 11)]), [0]);
         assert_eq!(ack(&mut board, 210, 11, &[]), [0; 0]);
@@ -235,7 +234,7 @@ mod tests {
         board.lose_timed_out(at(45));
         assert_eq!(resend(&mut board, 45), [1, 2, 3, 4]);
         assert_eq!(board.in_flight(), 9);
-        // The retransmissions are young, the next timeout takes the head again all the same.
+        // The retransmissions are young, but the next timeout takes the head again.
         board.lose_timed_out(at(46));
         assert_eq!(resend(&mut board, 46), [1, 5]);
     }
@@ -244,7 +243,7 @@ mod tests {
     fn the_list_follows_a_ring_that_grows() {
         let mut board = board(100);
         assert_eq!(ack(&mut board, 150, 0, &[(90, 91)]), (0..90).collect::<Vec<_>>());
-        // What left between the losses and their repair is older than the latter: lost as well.
+        // Segments that left between the losses and their repair are older than the repair: lost as well.
         assert_eq!(ack(&mut board, 200, 91, &[]), (91..100).collect::<Vec<_>>());
         assert_eq!(board.in_flight(), 9);
     }

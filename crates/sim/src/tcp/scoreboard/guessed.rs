@@ -1,30 +1,30 @@
-//! A scoreboard without SACK: every duplicate says that one more segment above the head has arrived,
-//! and which one is guessed (ns-3, TcpTxBuffer::AddRenoSack). Only heads are found lost.
+//! A scoreboard without SACK. Each duplicate means that one more segment above the head has arrived; which
+//! one is a guess (ns-3, TcpTxBuffer::AddRenoSack). Only heads are found lost.
 
 use super::{LOST, Progress, RESENT, SACKED, Scoreboard};
 use crate::packet::Range;
 
 impl Scoreboard {
-    /// Nothing sent; what has arrived is guessed.
+    /// State before the first segment; arrivals are guessed.
     pub fn with_guesses() -> Self {
         Self { is_guessed: true, ..Self::new(true) }
     }
 
-    /// SACKed is what duplicates let guess.
+    /// Whether SACKed states are guesses from duplicates.
     pub fn is_guessed(&self) -> bool {
         self.is_guessed
     }
 
-    /// A duplicate: the lowest segment above the head that is not counted as arrived counts so now.
+    /// Takes a duplicate: the lowest segment above the head without an arrival now counts as arrived.
     pub fn guess_arrival(&mut self) {
         let number = self.first_unsacked(self.una + 1, self.next);
         if number < self.next {
-            // What it delivers shows only when SND.UNA passes it.
+            // The delivery is counted only when SND.UNA passes the segment.
             self.sack(Range { start: number, end: number + 1 }, &mut Progress::default());
         }
     }
 
-    /// SND.UNA has moved: the head has not arrived, so a guess on it was meant for another segment.
+    /// SND.UNA has moved. The head has not arrived, so a guess on it was for another segment.
     pub fn correct_head(&mut self) {
         if self.una == self.next || self.flag(self.una) & SACKED == 0 {
             return;
@@ -36,7 +36,7 @@ impl Scoreboard {
         self.lose_head(&mut Progress::default());
     }
 
-    /// The head is lost, and so is what was sent of it again; told where it was not known to be lost.
+    /// Marks the head as lost, together with its retransmission; a new loss is added to `progress`.
     pub fn lose_head(&mut self, progress: &mut Progress) {
         if self.una == self.next {
             return;
@@ -51,7 +51,7 @@ impl Scoreboard {
         self.cursor = self.una;
     }
 
-    /// A timeout: guesses are worth nothing any more.
+    /// Handles a timeout: drops all guesses.
     pub fn forget_guesses(&mut self) {
         for number in self.una..self.next {
             *self.flag_mut(number) &= !SACKED;
@@ -79,7 +79,7 @@ mod tests {
         board.lose_head(&mut Progress::default());
         board.send_again(0, Sent::default());
         assert_eq!(board.in_flight(), 7);
-        // The repair and 1 arrive; 2 and 3 were guessed, and 2 cannot have.
+        // The repair and 1 arrive. 2 and 3 were guessed, and 2 cannot have arrived.
         let progress = board.acknowledge(2, &[]);
         board.correct_head();
         assert_eq!((progress.delivered, board.sacked, board.is_head_lost()), (2, 2, true));

@@ -13,7 +13,7 @@ fn block(start: u32, end: u32) -> Range {
     Range { start, end }
 }
 
-/// The counters, counted anew from the states.
+/// The counters, recounted from the states.
 fn recount(board: &Scoreboard) -> (u32, u32, u32) {
     let count = |wanted: u8| {
         (board.una..board.next).filter(|number| board.flag(*number) & wanted != 0).count()
@@ -34,7 +34,7 @@ fn three_segments_sacked_above_a_hole_make_it_lost() {
     assert_eq!((progress.sacked, progress.lost), (1, 1));
     assert!(board.is_head_lost());
     assert_eq!(board.in_flight(), 10 - 3 - 1);
-    // The hole from 4 to 6 lies below 7 and 8 only: not lost before 9 has come.
+    // The hole from 4 to 6 lies below 7 and 8 only: not lost before 9 has arrived.
     assert_eq!(board.acknowledge(0, &[block(7, 9), block(1, 4)]).lost, 0);
     assert_eq!(board.acknowledge(0, &[block(7, 10), block(1, 4)]).lost, 3);
     assert_eq!(board.next_lost(), Some(0));
@@ -130,7 +130,7 @@ fn repeated_blocks_over_a_long_run_are_skipped() {
         let progress = board.acknowledge(0, &[block(1, end)]);
         assert_eq!(progress.sacked, 1);
     }
-    // Links point over the run: at most a few steps lead from its start to its end.
+    // Links span the run: at most a few steps lead from its start to its end.
     let mut steps = 0;
     let mut number = 1;
     while number < segments {

@@ -1,6 +1,6 @@
-//! What the retransmission timer waits for: a timeout, the end of RACK's reordering window or a tail
-//! loss probe. One timer serves all three (RFC 8985 section 8): a probe and a look at the window re-arm the timeout.
-//! While nothing is outstanding it may wait for the probe of a window that is shut.
+//! Events behind the retransmission timer: a timeout, the end of RACK's reordering window or a tail loss
+//! probe. One timer serves all three (RFC 8985 section 8): a probe, and a check of the reordering window,
+//! re-arm the timeout. While nothing is outstanding, it may wait for the probe of a closed window.
 
 use forebay_core::cc::CongestionEvent;
 use forebay_core::units::Timestamp;
@@ -14,22 +14,22 @@ use crate::tcp::recovery::{Phase, Turn};
 use crate::tcp::scoreboard::Progress;
 use crate::tcp::tlp::{Probe, TIMEOUT_MIN_NS, Verdict, probe_timeout_ns};
 
-/// What the timer is set for.
+/// Event that the timer is set for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Alarm {
     /// The retransmission timeout.
     #[default]
     Timeout,
-    /// What was sent before RACK's segment will be lost.
+    /// The loss of the segments sent before RACK's segment.
     Reordering,
     /// The tail loss probe.
     Probe,
-    /// The probe of a window that is shut.
+    /// The probe of a closed window.
     Window,
 }
 
 impl Sender {
-    /// RACK's part of an acknowledgement. Gives the time at which to look again.
+    /// RACK's part of an acknowledgement. Returns when to check again.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
@@ -54,7 +54,7 @@ impl Sender {
         self.state.probe.is_some_and(|probe| probe.end == duplicate.end)
     }
 
-    /// What an acknowledgement says of a probe that is out; a loss that it repaired counts as one.
+    /// Checks the answer to an outstanding probe; a loss that the probe repaired counts as a loss.
     pub(super) fn judge_probe(
         &mut self,
         now: Timestamp,
@@ -77,7 +77,7 @@ impl Sender {
         }
     }
 
-    /// Sets the timer after an acknowledgement that asks for it.
+    /// Sets the timer after an acknowledgement that restarts it.
     pub(super) fn set_alarm(&mut self, now: Timestamp, look_again: Option<Timestamp>) {
         if let Some(at) = look_again {
             self.state.alarm = Alarm::Reordering;
@@ -100,7 +100,7 @@ impl Sender {
         true
     }
 
-    /// A new segment left: the probe is for the last one.
+    /// After a new segment left: the probe is for the last segment.
     pub(super) fn replan_probe(&mut self, now: Timestamp) {
         let rto_at = self.timeout_of_head(now);
         if !self.plan_probe(now, rto_at) && self.state.alarm == Alarm::Probe {
@@ -109,12 +109,12 @@ impl Sender {
         }
     }
 
-    /// When the head times out, whatever the timer was set for since it was sent.
+    /// When the head times out, whatever event the timer was set for since its transmission.
     fn timeout_of_head(&self, now: Timestamp) -> Timestamp {
         after(self.board.head_sent_at(), self.state.rtt.rto_ns()).max(after(now, 1))
     }
 
-    /// The timer has expired. False where it was set for a timeout.
+    /// The timer has expired. False if it was set for a timeout.
     pub(super) fn serve_alarm(&mut self, now: Timestamp) -> bool {
         match std::mem::take(&mut self.state.alarm) {
             Alarm::Timeout => return false,
@@ -135,7 +135,7 @@ impl Sender {
             self.measure(now, &progress, Sample::default(), None, acked);
             self.take_limits();
             if turn == Turn::Enter {
-                // As if one segment had been delivered (Linux, tcp_rack_reo_timeout).
+                // As with one delivered segment (Linux, tcp_rack_reo_timeout).
                 let delivered = Progress { delivered: 1, ..progress };
                 self.reduce_proportionally(&delivered, self.in_flight_bytes(), false, false);
             }
@@ -147,7 +147,7 @@ impl Sender {
     }
 
     fn plan_transmission_of_probe(&mut self, now: Timestamp) {
-        // What is SACKed tells of the tail too; the probe was planned before that.
+        // A SACK shows the state of the tail too; the probe was planned before it.
         let is_known = self.board.outstanding() == 0 || self.board.sacked() > 0;
         if self.state.probe.is_some() || is_known {
             self.rto_timer.set(self.timeout_of_head(now));
@@ -157,7 +157,7 @@ impl Sender {
         self.state.probing = Some(if is_new { Next::New } else { Next::Probe });
         let end = self.board.next() + u32::from(is_new);
         self.state.probe = Some(Probe { end, is_repetition: !is_new });
-        // The timeout counts from the probe on.
+        // The timeout restarts with the probe.
         self.rto_timer.set(after(now, self.state.rtt.rto_ns()));
     }
 }
@@ -173,8 +173,8 @@ mod tests {
         assert_eq!(it.ack(100.0, 7, &[]), [0; 0]);
         // PTO = 2 x 50 + 2 ms after the acknowledgement; the timeout would have been 250 ms.
         assert_eq!(it.wait(210.0), [(202.0, vec![9])]);
-        // 7 and 8 were sent long before the probe, which is delivered: both are lost. RFC 9937 lets
-        // one out for what is SACKed, and two for the acknowledgement that is safe.
+        // 7 and 8 were sent long before the delivered probe: both are lost. RFC 9937 sends one segment for
+        // the SACKed one, and two for the safe acknowledgement.
         assert_eq!(it.ack(252.0, 7, &[(9, 10)]), [7]);
         assert_eq!(it.ack_echoing(302.0, 252.0, 8, &[(9, 10)]), [8]);
         assert_eq!(it.ack_echoing(352.0, 302.0, 10, &[]), [0; 0]);
@@ -196,7 +196,7 @@ mod tests {
         let mut it = Script::new(Tcp::LINUX, None);
         assert_eq!(it.wait(160.0), [(152.0, vec![10])]);
         assert_eq!(it.sender.in_flight_bytes().as_u64(), 11 * 1448);
-        // At most one probe: then the timeout, counted from the probe, takes all for lost.
+        // At most one probe: then the timeout, counted from the probe, marks all as lost.
         assert_eq!(it.wait(500.0), [(402.0, vec![0])]);
     }
 
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_lost_retransmission_is_sent_again_when_something_sent_after_it_is_delivered() {
         let mut it = Script::new(Tcp::LINUX, None);
-        // 0 is lost: with three SACKed it goes out at once, and new ones later.
+        // 0 is lost: with three SACKed it is sent again at once, and new ones later.
         assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);
         assert_eq!(it.ack(101.0, 0, &[(1, 10)]).first(), Some(&10));
         // It is lost again: what left at 101 ms arrives first.

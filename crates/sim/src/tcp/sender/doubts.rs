@@ -1,5 +1,4 @@
-//! Reductions that turn out to have been for nothing: what [`Undo`](crate::tcp::undo) and
-//! [`Frto`](crate::tcp::frto) find is put into force here.
+//! Unnecessary reductions: applies the results of [`Undo`](crate::tcp::undo) and [`Frto`](crate::tcp::frto).
 
 use forebay_core::cc::CongestionEvent;
 use forebay_core::units::Timestamp;
@@ -11,14 +10,14 @@ use crate::tcp::recovery::{Phase, Turn};
 use crate::tcp::scoreboard::Progress;
 
 impl Sender {
-    /// A reduction begins, by a loss or a timeout; one within an episode stands for both.
+    /// A reduction begins after a loss or a timeout; a second one within an episode belongs to the first.
     pub(super) fn arm_undo(&mut self) {
         if self.tcp.undo && matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder) {
             self.state.undo.arm(self.board.una());
         }
     }
 
-    /// What an acknowledgement says of a timeout, or of a recovery that has ended. Comes before
+    /// Checks whether an acknowledgement refutes a timeout, or a recovery that has ended. Call it before
     /// [`super::Recovery::on_ack`].
     pub(super) fn doubt(
         &mut self,
@@ -32,7 +31,7 @@ impl Sender {
             return;
         }
         if self.state.is_ece && self.state.ecn.is_classic() {
-            // The reduction stands for a mark as well (Linux, tcp_fastretrans_alert).
+            // The reduction also answers a mark (Linux, tcp_fastretrans_alert).
             self.state.undo.disarm();
             self.state.frto.give_up();
         }
@@ -74,11 +73,11 @@ impl Sender {
         }
     }
 
-    /// Whether a turn of the recovery shows that it was for nothing; it is then taken back.
+    /// Whether a turn of the recovery shows that the reduction was unnecessary; it is then undone.
     pub(super) fn doubt_recovery(&mut self, now: Timestamp, echo: Timestamp, turn: Turn) -> bool {
         let is_over = match turn {
             Turn::End => true,
-            // Retransmissions that are still out may have been needed.
+            // Outstanding retransmissions may have been necessary.
             Turn::Partial { .. } => self.board.resent() == 0,
             _ => return false,
         };
@@ -114,7 +113,7 @@ mod tests {
     /// Without probes, so that the timeout comes at 300 ms.
     const TCP: Tcp = Tcp { tlp: false, ..Tcp::LINUX };
 
-    /// A timeout at 300 ms took ten segments for lost, which were only late.
+    /// A timeout at 300 ms took ten segments for lost that were only late.
     fn timed_out() -> Script {
         let mut it = Script::new(TCP, None);
         assert_eq!(it.wait(320.0), [(300.0, vec![0])]);
@@ -134,7 +133,7 @@ mod tests {
     #[test]
     fn new_segments_after_a_timeout_tell_that_it_was_spurious_without_timestamps() {
         let mut it = timed_out();
-        // As if the echo were the retransmission's: two new segments instead of repairs.
+        // The echo is the retransmission's: two new segments instead of repairs.
         assert_eq!(it.ack_echoing(330.0, 300.0, 1, &[]), [10, 11]);
         assert_eq!(it.sender.counters.undone, 0);
         // 1 was sent once and is acknowledged: nothing was lost.
@@ -157,11 +156,11 @@ mod tests {
         let mut it = Script::new(TCP, None);
         assert_eq!(it.ack(100.0, 0, &[(1, 4)]), [0]);
         assert_eq!(it.window(), (5, Some(5)));
-        // The original comes late; it fills the hole, but its tick is the retransmission's.
+        // The original arrives late. It fills the hole, but its tick is the retransmission's.
         it.ack_echoing(104.0, 100.0, 10, &[]);
         let before = it.window();
         assert_eq!((before.1, it.sender.counters.undone), (Some(5), 0));
-        // Then the retransmission comes: a duplicate.
+        // Then the retransmission arrives: a duplicate.
         it.ack_echoing(150.0, 100.0, 10, &[(0, 1)]);
         assert_eq!((it.window().1, it.sender.counters.undone), (None, 1));
         assert!(it.window().0 >= 10 && before.0 < 10, "{before:?}");

@@ -1,4 +1,4 @@
-//! Exchanges in the manner of packetdrill: acknowledgements at set times, and what the sender does.
+//! Exchanges in the style of packetdrill: acknowledgements at set times, and the sender's packets.
 
 use forebay_core::cc;
 use forebay_core::spec::Spec;
@@ -9,7 +9,7 @@ use crate::event::{Event, Events};
 use crate::packet::Range;
 use crate::tcp::stack::Tcp;
 
-/// A connection whose SYN left at 0 ms and was answered at 50 ms. Times are in milliseconds since.
+/// A connection whose SYN left at 0 ms and was answered at 50 ms. Times are in milliseconds since then.
 pub(super) struct Script {
     pub sender: Sender,
     events: Events,
@@ -20,7 +20,7 @@ pub(super) fn at(ms: f64) -> Timestamp {
 }
 
 impl Script {
-    /// Reno with `segments` to send, without end for `None`; the first window has left at 50 ms.
+    /// Reno with `segments` to send; `None`: without end. The first window has left at 50 ms.
     pub fn new(tcp: Tcp, segments: Option<u64>) -> Self {
         let algorithm = cc::build(&Spec::named("newreno"), SUPPLIED).unwrap();
         let bytes = segments.map(|segments| segments * u64::from(tcp.mss));
@@ -42,7 +42,8 @@ impl Script {
         numbers
     }
 
-    /// An acknowledgement that echoes the first window, before which no timer may fire; what follows.
+    /// Sends an acknowledgement that echoes the first window; no timer may fire before it. Returns the
+    /// segments that follow.
     pub fn ack(&mut self, ms: f64, number: u32, blocks: &[(u32, u32)]) -> Vec<u32> {
         self.ack_echoing(ms, 50.0, number, blocks)
     }
@@ -77,14 +78,14 @@ impl Script {
         self.sent(ms)
     }
 
-    /// The application writes `segments` more; what follows.
+    /// The application writes `segments` more. Returns the segments that follow.
     pub fn write(&mut self, ms: f64, segments: u64) -> Vec<u32> {
         assert_eq!(self.wait(ms), []);
         self.sender.write(segments * self.sender.mss);
         self.sent(ms)
     }
 
-    /// Time passes; what timers send, and when.
+    /// Waits until `ms`. Returns the segments that timers send, with their times.
     pub fn wait(&mut self, ms: f64) -> Vec<(f64, Vec<u32>)> {
         let mut all = Vec::new();
         while let Some((now, event)) = self.events.pop(at(ms)) {

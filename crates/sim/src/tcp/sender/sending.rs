@@ -1,4 +1,4 @@
-//! What leaves next, and when: the window, the pace, repairs before new segments.
+//! The next segment to send, and its time: the window, the pacing, and repairs before new segments.
 
 use forebay_core::units::{ByteCount, Duration, Timestamp};
 
@@ -8,7 +8,7 @@ use crate::packet::{Kind, Marks};
 use crate::tcp::recovery::Phase;
 
 impl Sender {
-    /// The next packet to send at `now`; `None` when the window, the pace or the flow has no more.
+    /// The next packet to send at `now`; `None` if the window, the pacing or the data allow no more.
     pub fn transmit(&mut self, now: Timestamp) -> Option<Outgoing> {
         if self.state.handshake != Handshake::Established {
             return self.request(now);
@@ -117,7 +117,7 @@ impl Sender {
         let len = payload + self.tcp.overhead;
         if self.is_paced() {
             let rate = self.state.limits.pacing_rate;
-            // Algorithms take rates from payload, and so do Linux and ns-3 pace.
+            // Algorithms count payload in rates, and Linux and ns-3 pace by payload, too.
             let time = ByteCount::new(u64::from(payload)).time_at(rate).unwrap_or(Duration::MAX);
             self.state.paced_until = self.state.paced_until.max(now) + time;
         }

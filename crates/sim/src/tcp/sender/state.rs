@@ -1,24 +1,24 @@
-//! What a sender tells those who watch it.
+//! State of a sender for observers.
 
 use forebay_core::units::{ByteCount, Duration, Rate};
 
 use super::{Handshake, Sender, UNBOUNDED};
 use crate::tcp::recovery::Phase;
 
-/// The sender of an open connection as it stands.
+/// Current state of the sender of an open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpState {
-    /// The window in force; `None`: what the buffers hold.
+    /// The window in force; `None`: as much as the buffers hold.
     pub cwnd: Option<ByteCount>,
-    /// What is thought to be in the network.
+    /// Bytes thought to be in the network.
     pub in_flight: ByteCount,
-    /// Slow-start threshold; `None`: none yet, or the algorithm has no such thing.
+    /// Slow-start threshold; `None`: none yet, or the algorithm has none.
     pub ssthresh: Option<ByteCount>,
     /// Pacing rate of an algorithm that paces.
     pub pacing_rate: Option<Rate>,
     /// Round-trip times; `None` before the first.
     pub rtt: Option<Rtt>,
-    /// What was lost is being repaired, and no timeout has sent everything anew.
+    /// Losses are being repaired, without a timeout that resends everything.
     pub is_recovering: bool,
 }
 

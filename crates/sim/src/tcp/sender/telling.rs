@@ -1,4 +1,4 @@
-//! What the algorithm is told of an acknowledgement, a loss or a mark, and the window that follows.
+//! Reports to the algorithm on acknowledgements, losses and marks, and the window that follows.
 
 use forebay_core::cc::{CongestionEvent, Measurement, RttSample};
 use forebay_core::units::{ByteCount, Duration, Timestamp};
@@ -11,9 +11,9 @@ use crate::tcp::scoreboard::Progress;
 use crate::tcp::stack::{PrrBound, Reduction};
 
 impl Sender {
-    /// Tells of a loss or a mark, with the bytes in flight at this moment.
+    /// Reports a loss or a mark, with the bytes now in flight.
     pub(super) fn tell_loss(&mut self, now: Timestamp, event: CongestionEvent) {
-        // Where arrivals are guessed, ns-3 counts the head, which is lost, as in flight.
+        // If arrivals are guessed, ns-3 counts the lost head as in flight.
         let head = u32::from(self.board.is_guessed() && event == CongestionEvent::Loss);
         let measurement = Measurement {
             in_flight: Some(self.in_flight_bytes() + self.bytes(head)),
@@ -27,7 +27,7 @@ impl Sender {
         }
     }
 
-    /// Tells of the round trip that the handshake has taken, before anything is sent.
+    /// Reports the handshake's round trip before the first transmission.
     pub(super) fn tell_handshake(&mut self, now: Timestamp) {
         let rtt = Some(self.state.rtt.srtt_ns()).filter(|srtt_ns| *srtt_ns > 0);
         let rtt = rtt.map(Duration::from_nanos).map(|rtt| RttSample { latest: rtt, min: rtt });
@@ -35,7 +35,7 @@ impl Sender {
         self.algorithm.on_measurement(now, &Measurement { rtt, in_flight, ..<_>::default() });
     }
 
-    /// Segments that the algorithm is told of, SND.UNA having been `before`.
+    /// Number of segments to report to the algorithm as acknowledged; SND.UNA was `before`.
     pub(super) fn acked(&mut self, progress: &Progress, before: u32, turn: Turn) -> u32 {
         let (una, phase) = (self.board.una(), self.state.recovery.phase());
         if self.tcp.acked_is_advance && phase != Phase::Recovery {
@@ -95,8 +95,8 @@ impl Sender {
         self.algorithm.on_measurement(now, &measurement);
     }
 
-    /// Classic ECN. An algorithm counts windows on its own: where it does not reduce, the next mark asks
-    /// again.
+    /// Answers marks of classic ECN. An algorithm counts windows on its own: if it does not reduce, the next
+    /// mark asks again.
     pub(super) fn answer_marks(&mut self, now: Timestamp) {
         let is_calm = matches!(self.state.recovery.phase(), Phase::Open | Phase::Disorder);
         if self.state.ecn.ends_round(self.board.una()) && is_calm {
@@ -124,7 +124,7 @@ impl Sender {
         }
     }
 
-    /// Towards the algorithm's ssthresh, the window having been `cwnd`; an algorithm that gives none
+    /// Begins a reduction from the window `cwnd` towards the algorithm's ssthresh; an algorithm without one
     /// keeps its own window.
     pub(super) fn begin_reduction(&self, cwnd: u64) -> Option<Prr> {
         let Reduction::Proportional(bound) = self.tcp.reduction else { return None };
@@ -134,13 +134,13 @@ impl Sender {
         Some(Prr::enter(bound, ssthresh, flight))
     }
 
-    /// The algorithm's window in a recovery of PRR, where it may lower it.
+    /// The algorithm's window in a recovery with PRR, if the algorithm may lower it.
     pub(super) fn recovering_window(&self) -> Option<ByteCount> {
         let may_lower = self.tcp.obeys_in_recovery && self.state.prr.is_some();
         may_lower.then(|| self.algorithm.send_limits().cwnd)?
     }
 
-    /// The algorithm has lowered its window from `before` in a recovery.
+    /// Takes over the algorithm's window if it has lowered it from `before` in a recovery.
     pub(super) fn obey_below(&mut self, before: Option<ByteCount>) {
         let cwnd = self.state.limits.cwnd;
         if before.is_some_and(|before| cwnd < before.as_u64()) {
@@ -148,7 +148,7 @@ impl Sender {
         }
     }
 
-    /// `is_duplicate`: something was SACKed, or taken for it.
+    /// Applies PRR to an acknowledgement. `is_duplicate`: a segment was SACKed, or counts as SACKed.
     pub(super) fn reduce_proportionally(
         &mut self,
         progress: &Progress,

@@ -1,4 +1,4 @@
-//! What a sender does with a window that stands, and what it tells.
+//! A sender with a fixed window, and its reports.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_nanos(ms * MS)
 }
 
-/// A window with ssthresh 5 after a loss, and a log of what it was told.
+/// A window with ssthresh 5 after a loss, and a log of the sender's reports.
 struct Fixed(Arc<Mutex<Vec<String>>>, u64, u64);
 
 impl CongestionControl for Fixed {
@@ -58,7 +58,7 @@ impl Bench {
         sender.on_syn_ack(at(10), at(0));
         let mut bench = Self { sender, told };
         let sent = bench.sent(10);
-        // What NS3 tells of the handshake.
+        // Drop the reports of NS3 on the handshake.
         bench.told();
         (bench, sent)
     }
@@ -98,7 +98,7 @@ fn an_acknowledgement_of_what_was_never_sent_changes_nothing() {
 #[test]
 fn a_recovery_repairs_tells_and_reduces() {
     let (mut bench, _) = Bench::new(Tcp::NS3, None);
-    // Segment 0 is lost. Two duplicates: limited transmit lets 10 and 11 out, nothing is told.
+    // Segment 0 is lost. Two duplicates: limited transmit sends 10 and 11 without a report.
     assert_eq!([bench.ack(20, 0, &[(1, 2)]), bench.ack(20, 0, &[(1, 3)])], [[10], [11]]);
     assert_eq!(bench.told(), ["acked 0 in flight 9"; 2]);
     // The third: 12 outstanding, 3 SACKed, 1 lost.
@@ -108,7 +108,7 @@ fn a_recovery_repairs_tells_and_reduces() {
     // PRR towards 5: every second or third duplicate lets one out.
     let sent: Vec<usize> = (5..=10).map(|end| bench.ack(21, 0, &[(1, end)]).len()).collect();
     assert_eq!(sent.iter().sum::<usize>(), 2, "{sent:?}");
-    // The window is the algorithm's again: 10, of which 2 are in flight.
+    // The algorithm's window of 10 is back; 2 segments are in flight.
     assert_eq!(bench.ack(30, 12, &[]).len(), 8);
     assert!(bench.told().contains(&"RecoveryEnd".to_string()));
 }
@@ -132,10 +132,11 @@ fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_f
     assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
     bench.told();
     assert_eq!(bench.ack(20, 0, &[]), [0]);
-    // The head, which is lost, counts as in flight for the loss. Nothing is known to be delivered.
+    // The lost head counts as in flight for the loss. No delivery is known.
     let told = ["acked 0 in flight 9", "Loss", "acked 0 in flight 8"];
     assert_eq!(bench.told(), told);
-    // Each duplicate lets one out: PRR hears of no delivery, and counts what it stands for as in flight.
+    // Each duplicate sends one segment: PRR sees no delivery, and the duplicate's segment counts as in
+    // flight.
     assert_eq!(bench.ack(21, 0, &[]), [12]);
     assert_eq!(bench.ack(30, 3, &[]), [3]);
     assert_eq!(bench.ack(31, 3, &[]), [13]);
@@ -147,11 +148,11 @@ fn without_sack_duplicates_are_taken_for_arrivals_and_partial_acknowledgements_f
 #[test]
 fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again_before() {
     let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, None);
-    // Two duplicates are taken for 1 and 2; the reordered 0 comes, so one of them is meant for another,
-    // and the head, 1, is taken for lost.
+    // Two duplicates are taken for the arrival of 1 and 2. The reordered 0 arrives, so one of the duplicates
+    // was for another segment. The head, 1, is then taken for lost.
     assert_eq!([bench.ack(20, 0, &[]), bench.ack(20, 0, &[])], [[10], [11]]);
     assert_eq!(bench.ack(21, 1, &[]).first(), Some(&1));
-    // Three duplicates begin a recovery, and with it the head goes out once more.
+    // Three duplicates begin a recovery, which sends the head once more.
     bench.ack(22, 1, &[]);
     bench.ack(22, 1, &[]);
     assert_eq!(bench.ack(22, 1, &[]), [1]);
@@ -160,13 +161,13 @@ fn without_sack_the_head_goes_out_again_with_a_recovery_though_it_was_sent_again
 #[test]
 fn without_sack_a_duplicate_that_stands_for_no_segment_lets_none_out() {
     let (mut bench, _) = Bench::new(Tcp { sack: false, ..Tcp::NS3 }, Some(14_480));
-    // All above the head is taken for arrived after nine duplicates.
+    // After nine duplicates, all segments above the head count as arrived.
     (0..9).for_each(|_| _ = bench.ack(20, 0, &[]));
     bench.ack(21, 0, &[]);
     assert_eq!(bench.sender.cwnd(), bench.sender.in_flight_bytes().as_u64());
 }
 
-/// A window of ten segments, and half of one from the first duplicate of a recovery on.
+/// A window of ten segments, and half of that from the first duplicate of a recovery on.
 struct Yielding(u64, bool);
 
 impl CongestionControl for Yielding {
@@ -206,7 +207,7 @@ fn a_window_lowered_in_a_recovery_is_in_force_in_ns3_until_prr_computes_the_next
     }
 }
 
-/// A window of twenty segments, of which one leaves each 10 ms; the first thing that it is told.
+/// A window of twenty segments, sent one every 10 ms, and the first report.
 #[derive(Default)]
 struct Paced(u64, Arc<Mutex<Option<Measurement>>>);
 
@@ -245,7 +246,8 @@ fn in_ns3_neither_the_first_window_nor_a_repair_that_goes_at_once_keeps_to_the_p
     for (paces_forced_repairs, next) in [(false, vec![11]), (true, vec![])] {
         let mut sender = begun(Tcp { paces_forced_repairs, ..Tcp::NS3 });
         assert_eq!(sent(&mut sender, 10), (0..10).collect::<Vec<_>>());
-        // Segment 0 is lost: the third duplicate has it sent again, before the turn of the next one at 30 ms.
+        // Segment 0 is lost. The third duplicate causes its retransmission, before the next segment's turn at
+        // 30 ms.
         let mut duplicate = |ms, end| {
             sender.on_ack(at(ms), 0, at(10), &[Range { start: 1, end }], false);
             sent(&mut sender, ms)

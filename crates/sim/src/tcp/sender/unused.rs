@@ -1,5 +1,5 @@
-//! Pauses and windows that are not used: what [`Validation`](crate::tcp::validation::Validation) finds
-//! is told to the algorithm here.
+//! Pauses and unused windows: reports the results of [`Validation`](crate::tcp::validation::Validation) to
+//! the algorithm.
 
 use forebay_core::cc::CongestionEvent;
 use forebay_core::units::{Duration, Timestamp};
@@ -22,7 +22,7 @@ impl Sender {
         Some(self.state.validation.is_limited(self.window_now()?))
     }
 
-    /// No more can be sent, because the window `is_full` or there is nothing.
+    /// No more can be sent, because the window `is_full` or there is no data.
     pub(super) fn validate_window(&mut self, now: Timestamp, is_full: bool) {
         let Some(window) = self.window_now() else { return };
         let (una, next) = (self.board.una(), self.board.next());
@@ -38,7 +38,7 @@ impl Sender {
         }
     }
 
-    /// Something new leaves where nothing is outstanding.
+    /// A new segment leaves while nothing is outstanding.
     pub(super) fn restart_after_idle(&mut self, now: Timestamp) {
         if self.has_waited_for_window() {
             return;
@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// Something leaves where nothing is in flight.
+    /// A segment leaves while nothing is in flight.
     pub(super) fn tell_pause(&mut self, now: Timestamp) {
         let idle_ns = self.state.validation.idle_ns(now);
         if idle_ns > 0 {

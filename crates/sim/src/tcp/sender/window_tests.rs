@@ -1,4 +1,4 @@
-//! Windows that are not used and windows that are marked, in whole exchanges.
+//! Unused windows and marked windows, in whole exchanges.
 
 use forebay_core::units::Timestamp;
 

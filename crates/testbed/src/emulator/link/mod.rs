@@ -6,24 +6,24 @@
 //!   arrived            │          departed      │          due
 //!                      └► drops                 └► held back on purpose
 //! ```
-//! The server runs in **virtual time**. A packet's departure follows from the arrivals, the rate
-//! and the queue alone; it is worked out later, whenever the host next calls, but the queue is
-//! asked at the virtual instant and in order: every departure up to an arrival happens before that
-//! arrival. So a host that polls late delivers late, and neither slows the link down nor shows
-//! CoDel another sojourn time.
+//! The server runs in **virtual time**. A packet's departure follows from the arrivals, the rate and the
+//! queue alone. The link computes it later, at the host's next call, but it asks the queue at the virtual
+//! instant and in order: all departures up to an arrival happen before that arrival. So a host that polls
+//! late delivers late. It neither slows the link down nor shows CoDel another sojourn time.
 
 mod line;
+mod upcoming;
 
-use std::collections::VecDeque;
-
-use forebay_core::link::{Change, Config, Jitter, Server};
+use forebay_core::link::{Jitter, Server};
 use forebay_core::packet::{Ecn, Packet};
 use forebay_core::qdisc::{Backlog, ByReason, DropReason, DropSink, Qdisc};
 use forebay_core::random::{Stream, Streams};
 use forebay_core::spec::SpecError;
 use forebay_core::units::{ByteCount, Ratio, Timestamp};
+use forebay_scenario as scenario;
 
 use self::line::DelayLine;
+use self::upcoming::Upcoming;
 
 /// A packet inside the link, as its queue sees it.
 #[derive(Clone, Debug)]
@@ -52,40 +52,40 @@ impl<P: Packet> Packet for Carried<P> {
     }
 }
 
-/// A packet that was offered.
+/// Result of an offered packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// Number of the packet on this link, counting every packet offered from 0.
     pub number: u64,
-    /// The queue after it, without the packet that is being sent.
+    /// The queue after the offer, without the packet being sent.
     pub queue: Backlog,
 }
 
-/// A packet that has come through.
+/// A packet that has passed the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
     /// The packet.
     pub packet: P,
     /// Number of the packet, as in [`Arrival`].
     pub number: u64,
-    /// When it was offered.
+    /// Time of its offer.
     pub arrived: Timestamp,
-    /// When its last byte left the server, in virtual time.
+    /// Virtual time at which its last byte left the server.
     pub departed: Timestamp,
-    /// When it reaches the far end.
+    /// Time at which it reaches the far end.
     pub due: Timestamp,
-    /// The packet was already waiting when the one before it departed: the link was busy in between.
+    /// The packet was already waiting when the previous one departed: the link was busy in between.
     pub backlogged: bool,
 }
 
-/// A packet that will not come through.
+/// A packet that will not pass the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discard<P> {
     /// The packet.
     pub packet: P,
     /// Number of the packet, as in [`Arrival`].
     pub number: u64,
-    /// When, in virtual time.
+    /// Virtual time of the discard.
     pub at: Timestamp,
     /// Why the packet was discarded.
     pub cause: Cause,
@@ -100,7 +100,7 @@ pub enum Cause {
     Queue(DropReason),
 }
 
-/// What happened on a link so far.
+/// Counts of events on a link so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets offered.
@@ -111,32 +111,32 @@ pub struct Counters {
     pub bytes_out: ByteCount,
     /// Packets lost on purpose.
     pub lost: u64,
-    /// Packets dropped by the queue, for whatever reason.
+    /// Packets dropped by the queue, for any reason.
     pub dropped: u64,
     /// Packets dropped, by reason.
     pub drops: ByReason,
-    /// Packets that the queue marked instead.
+    /// Packets that the queue marked instead of dropping.
     pub marks: ByReason,
 }
 
 /// A one-way link for packets `P` with the queue `Q`.
 ///
-/// The delay line holds what the rate carries within the delay; the host of a link without a rate
-/// bounds it by its own buffers.
+/// The delay line holds the packets that the rate carries within the delay. If a link has no rate, the
+/// host's own buffers limit the delay line.
 pub struct Link<P, Q> {
     qdisc: Q,
     server: Server,
     line: DelayLine<P>,
     /// The packet being sent and its departure.
     sending: Option<(Timestamp, Carried<P>)>,
-    /// Packets waited when the last one departed.
+    /// Packets were waiting when the last one departed.
     backlogged: bool,
     /// When the idle server next asks the queue.
     ask_at: Option<Timestamp>,
     /// Virtual time.
     now: Timestamp,
     start: Timestamp,
-    changes: VecDeque<Change>,
+    changes: Upcoming,
     loss: Ratio,
     reorder: Ratio,
     loss_stream: Stream,
@@ -145,36 +145,41 @@ pub struct Link<P, Q> {
 }
 
 impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
-    /// A link over `qdisc` whose changes and trace count from `start`. Packets pass before `start`
+    /// The link `of` over `qdisc`; its changes and traces count from `start`. Packets pass before `start`
     /// as well. Randomness comes from the streams `loss`, `reorder` and `jitter` of `streams`.
     pub fn new(
-        config: Config,
+        of: &scenario::Link,
         mut qdisc: Q,
         start: Timestamp,
         streams: &Streams,
     ) -> Result<Self, SpecError> {
-        config.check()?;
-        qdisc.set_service_rate(config.service.rate());
-        let jitter = Jitter::new(&config, streams);
+        of.check()?;
+        qdisc.set_service_rate(of.rate());
+        let jitter = Jitter::new(of.jitter, of.batch, streams);
         Ok(Self {
             qdisc,
-            server: Server::new(config.service, start),
-            line: DelayLine::new(config.delay, jitter, u64::from(config.reorder_packets)),
+            server: Server::new(of.service.clone(), start),
+            line: DelayLine::new(
+                of.delay,
+                jitter,
+                u64::from(of.reorder_packets),
+                of.overtakes.unwrap_or(false),
+            ),
             sending: None,
             backlogged: false,
             ask_at: None,
             now: Timestamp::ZERO,
             start,
-            changes: config.changes.into(),
-            loss: config.loss,
-            reorder: config.reorder,
+            changes: Upcoming::of(of),
+            loss: of.loss,
+            reorder: of.reorder,
             loss_stream: streams.stream("loss"),
             reorder_stream: streams.stream("reorder"),
             counters: Counters::default(),
         })
     }
 
-    /// Moves the start, from which changes and trace count; changes that were made stay.
+    /// Moves the start, from which changes and traces count; changes that were made stay.
     pub fn set_start(&mut self, start: Timestamp) {
         self.start = start;
         self.server.set_start(start);
@@ -183,8 +188,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         }
     }
 
-    /// Takes a packet that arrives at `now`. A time before that of an earlier call counts as the
-    /// latter. What is given up, this packet or another, goes to `discard`.
+    /// Takes a packet that arrives at `now`. If `now` is before the time of an earlier call, the earlier
+    /// call's time counts. All discarded packets go to `discard`.
     pub fn offer(
         &mut self,
         now: Timestamp,
@@ -194,8 +199,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         self.take(now, packet, false, discard)
     }
 
-    /// Takes a packet that arrives at `now` and that the host has chosen to lose before the queue,
-    /// in addition to the link's own losses; otherwise like [`Link::offer`].
+    /// Takes a packet that arrives at `now` and that the host loses before the queue, in addition to the
+    /// link's own losses; otherwise like [`Link::offer`].
     pub fn lose(
         &mut self,
         now: Timestamp,
@@ -216,8 +221,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         let now = self.now;
         let number = self.counters.packets_in;
         self.counters.packets_in += 1;
-        // Both are drawn for every packet: the n-th packet meets the same fate whatever the shares
-        // were before it.
+        // Both are drawn for every packet, so the n-th packet meets the same fate whatever the shares were
+        // before.
         let lost = self.loss_stream.chance(self.loss.as_f64()) || chosen;
         let hold = self.reorder_stream.chance(self.reorder.as_f64());
         if lost {
@@ -252,21 +257,22 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         self.qdisc.backlog()
     }
 
-    /// How far the link has come in virtual time: nothing can arrive before.
+    /// Virtual time of the link: nothing can arrive before it.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// When to poll next: no packet reaches the far end before, though with jitter perhaps none does then.
+    /// Time of the next poll. No packet reaches the far end before; with jitter perhaps none does then.
     /// `None`: not before an offer.
     pub fn next_timer(&self) -> Option<Timestamp> {
         let departure = self.next_departure().map(|at| self.line.due(at));
-        // A change before the next departure may make that packet due earlier.
-        let change = departure.and_then(|_| self.next_change());
+        // A change before the next departure may make that packet due earlier, and one may end a rate of 0.
+        let is_waiting = departure.is_some() || self.qdisc.backlog().packets > 0;
+        let change = self.next_change().filter(|at| is_waiting && *at < Timestamp::MAX);
         self.line.next_due().into_iter().chain(departure).chain(change).min()
     }
 
-    /// What happened so far.
+    /// Counts of events so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -277,7 +283,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         self.qdisc.backlog().packets + sending + self.line.len() as u64
     }
 
-    /// Does everything that happens up to `now`, in order.
+    /// Handles all events up to `now`, in order.
     fn advance(&mut self, now: Timestamp, discard: &mut impl FnMut(Discard<P>)) {
         let now = now.max(self.now);
         loop {
@@ -299,7 +305,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     }
 
     fn next_change(&self) -> Option<Timestamp> {
-        self.changes.front().map(|change| self.start + change.at)
+        self.changes.at().map(|at| self.start + at)
     }
 
     /// The next time at which the server finishes a packet or asks the queue for one.
@@ -308,7 +314,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     }
 
     fn apply_change(&mut self) {
-        let Some(change) = self.changes.pop_front() else { return };
+        let Some(change) = self.changes.pop() else { return };
         if let Some(rate) = change.rate {
             self.server.set_rate(rate);
             self.qdisc.set_service_rate(Some(rate));
@@ -324,7 +330,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
         }
     }
 
-    /// What the server does at `self.now`: it finishes the packet being sent, or asks for one.
+    /// Lets the server act at `self.now`: it finishes the packet being sent, or asks the queue for one.
     fn step(&mut self, discard: &mut impl FnMut(Discard<P>)) {
         if let Some((departed, carried)) = self.sending.take() {
             let Carried { packet, number, arrived, hold } = carried;
@@ -347,8 +353,8 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
             }
             None => {
                 self.schedule(self.now);
-                // A queue that promises a packet and gives nothing is asked again only after the
-                // next arrival; without this it would be asked for ever at the same instant.
+                // If a queue promises a packet and gives nothing, it is asked again only after the next
+                // arrival. Otherwise it would be asked for ever at the same instant.
                 if self.ask_at == Some(self.now) && self.qdisc.backlog() == before {
                     self.ask_at = None;
                 }
@@ -366,7 +372,7 @@ impl<P: Packet, Q: Qdisc<Carried<P>>> Link<P, Q> {
     }
 }
 
-/// Counts what the queue gives up and hands its drops on.
+/// Counts the packets that the queue gives up, and passes its drops on.
 struct Drops<'a, F> {
     at: Timestamp,
     counters: &'a mut Counters,

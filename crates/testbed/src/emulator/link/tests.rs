@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_core::link::{Change, MAX_HOLD, Service, Trace};
+use forebay_core::link::{AtEnd, MAX_HOLD, PathTrace, Replay, Service, Trace};
 use forebay_core::qdisc;
 use forebay_core::spec::Spec;
 use forebay_core::testing::qdisc::TestPacket;
 use forebay_core::units::{Duration, Rate, Ratio};
+use forebay_scenario::Change;
 
 use super::*;
 
@@ -30,12 +31,12 @@ impl Packet for Sized {
     fn set_ce(&mut self) {}
 }
 
-/// A tail-drop queue that remembers at which times it was asked.
+/// A tail-drop queue that remembers the times at which it was asked.
 struct Queue {
     packets: VecDeque<Carried<Sized>>,
     limit: usize,
     asked: Vec<Timestamp>,
-    /// Offers nothing before this time, as a shaper would.
+    /// Gives no packet before this time, as a shaper would.
     closed_until: Timestamp,
 }
 
@@ -83,13 +84,13 @@ fn us(us: u64) -> Timestamp {
     Timestamp::from_nanos(us * 1000)
 }
 
-fn link(config: Config, limit: usize) -> Link<Sized, Queue> {
-    Link::new(config, Queue::of(limit), Timestamp::ZERO, &Streams::new(1)).unwrap()
+fn link(config: scenario::Link, limit: usize) -> Link<Sized, Queue> {
+    Link::new(&config, Queue::of(limit), Timestamp::ZERO, &Streams::new(1)).unwrap()
 }
 
 fn ignore(_: Discard<Sized>) {}
 
-/// Takes what has come through by `now`: number, departure and due time in microseconds.
+/// Takes the packets that have passed by `now`: number, departure and due time in microseconds.
 fn drain(link: &mut Link<Sized, Queue>, now: Timestamp) -> Vec<(u64, u64, u64)> {
     let mut out = Vec::new();
     while let Some(delivery) = link.poll(now, &mut ignore) {
@@ -100,8 +101,9 @@ fn drain(link: &mut Link<Sized, Queue>, now: Timestamp) -> Vec<(u64, u64, u64)> 
 }
 
 /// 12 Mbit/s: 1 ms for a packet of 1500 bytes.
-fn slow(delay_ms: u64) -> Config {
-    Config::at_rate(Rate::from_mbit_per_sec(12), Duration::from_millis(delay_ms))
+fn slow(delay_ms: u64) -> scenario::Link {
+    let (rate, delay) = (Rate::from_mbit_per_sec(12), Duration::from_millis(delay_ms));
+    scenario::Link::at_rate("l", rate, delay, Spec::named("fifo"))
 }
 
 #[test]
@@ -142,10 +144,15 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
             let streams = Streams::new(7);
             let [mut arrivals, mut polls] = ["arrivals", "polls"].map(|name| streams.stream(name));
             let jitter = Duration::from_millis(3);
-            let config =
-                Config { loss: share, reorder: share, reorder_packets: 2, jitter, ..slow(20) };
+            let config = scenario::Link {
+                loss: share,
+                reorder: share,
+                reorder_packets: 2,
+                jitter,
+                ..slow(20)
+            };
             let queue = qdisc::build(&spec).unwrap();
-            let mut link = Link::new(config, queue, Timestamp::ZERO, &streams).unwrap();
+            let mut link = Link::new(&config, queue, Timestamp::ZERO, &streams).unwrap();
             let (mut out, mut gone) = (Vec::new(), Vec::new());
             let mut now = 0;
             for sequence in 0..5_000 {
@@ -178,9 +185,9 @@ fn every_discipline_sees_virtual_time_however_late_the_host_is() {
 fn drops_and_marks_are_counted_by_reason() {
     let spec: Spec = "red(limit=6p, min_th=2p, max_th=2p, weight=1, ecn=true)".parse().unwrap();
     let queue = qdisc::build(&spec).unwrap();
-    let mut link = Link::new(slow(0), queue, Timestamp::ZERO, &Streams::new(1)).unwrap();
+    let mut link = Link::new(&slow(0), queue, Timestamp::ZERO, &Streams::new(1)).unwrap();
     let mut discarded = 0;
-    // One is being sent and two wait when the fourth arrives.
+    // When the fourth arrives, one is being sent and two wait.
     for ecn in [[Ecn::Ect0; 5], [Ecn::NotEct; 5], [Ecn::Ect1; 5]].concat() {
         let packet = TestPacket { ecn, ..TestPacket::default() };
         link.offer(us(0), packet, &mut |_| discarded += 1);
@@ -206,7 +213,7 @@ fn an_arrival_meets_the_queue_as_it_stands_after_all_earlier_departures() {
     let mut link = link(slow(0), 2);
     let mut dropped = Vec::new();
     let mut backlogs = Vec::new();
-    // The third waits behind the second, the fourth is too many, at 1 ms there is room again.
+    // The third waits behind the second, and the fourth finds no room. At 1 ms there is room again.
     for at in [0, 0, 0, 0, 1_000] {
         let mut discard = |gone: Discard<Sized>| dropped.push((gone.number, gone.cause));
         let arrival = link.offer(us(at), Sized(PACKET), &mut discard);
@@ -220,7 +227,7 @@ fn an_arrival_meets_the_queue_as_it_stands_after_all_earlier_departures() {
 #[test]
 fn a_busy_link_keeps_its_rate_to_the_nanosecond() {
     // 1514 bytes take 126,166.67 ns at 96 Mbit/s: three packets take 378.5 us.
-    let config = Config::at_rate(Rate::from_mbit_per_sec(96), Duration::ZERO);
+    let config = scenario::Link { service: Service::Rate(Rate::from_mbit_per_sec(96)), ..slow(0) };
     let mut link = link(config, 1000);
     for _ in 0..300 {
         link.offer(Timestamp::ZERO, Sized(1514), &mut ignore);
@@ -270,6 +277,30 @@ fn a_shorter_delay_never_reorders() {
 }
 
 #[test]
+fn a_rate_that_returns_wakes_the_link() {
+    let mut config = slow(7);
+    let at = |ms, rate| Change { at: Duration::from_millis(ms), rate, ..Change::default() };
+    config.changes = vec![at(1, Some(Rate::ZERO)), at(20, Some(Rate::from_mbit_per_sec(12)))];
+    let mut link = link(config, 100);
+    link.offer(us(5_000), Sized(PACKET), &mut ignore);
+    assert_eq!(link.next_timer(), Some(us(20_000)));
+    assert_eq!(link.poll(us(20_000), &mut ignore), None);
+    assert_eq!(link.next_timer(), Some(us(28_000)));
+}
+
+#[test]
+fn jitter_keeps_the_order_where_packets_overtake() {
+    let overtakes = Some(true);
+    let config = scenario::Link { jitter: Duration::from_millis(5), overtakes, ..slow(10) };
+    let mut link = link(config, 10_000);
+    for n in 0..2_000 {
+        link.offer(us(n * 1_000), Sized(PACKET), &mut ignore);
+    }
+    let out = drain(&mut link, us(100_000_000));
+    assert!(out.iter().map(|(number, ..)| *number).eq(0..2_000));
+}
+
+#[test]
 fn the_timer_is_when_the_next_packet_comes_through() {
     let mut link = link(slow(7), 100);
     assert_eq!(link.next_timer(), None);
@@ -288,9 +319,9 @@ fn the_timer_is_when_the_next_packet_comes_through() {
 fn loss_comes_before_the_queue_at_its_share_and_repeats() {
     let run = |seed| {
         let loss = Ratio::new(0.1).unwrap();
-        let config = Config { service: Service::Unlimited, loss, ..slow(0) };
+        let config = scenario::Link { service: Service::Unlimited, loss, ..slow(0) };
         let mut link =
-            Link::new(config, Queue::of(10), Timestamp::ZERO, &Streams::new(seed)).unwrap();
+            Link::new(&config, Queue::of(10), Timestamp::ZERO, &Streams::new(seed)).unwrap();
         let mut lost = Vec::new();
         for n in 0..10_000 {
             link.offer(us(n), Sized(PACKET), &mut |gone: Discard<Sized>| {
@@ -312,7 +343,7 @@ fn loss_comes_before_the_queue_at_its_share_and_repeats() {
 #[test]
 fn jitter_makes_packets_late_and_none_overtakes() {
     let run = |gap_us: u64| {
-        let config = Config { jitter: Duration::from_millis(5), ..slow(10) };
+        let config = scenario::Link { jitter: Duration::from_millis(5), ..slow(10) };
         let mut link = link(config, 10_000);
         for n in 0..2_000 {
             link.offer(us(n * gap_us), Sized(PACKET), &mut ignore);
@@ -321,12 +352,13 @@ fn jitter_makes_packets_late_and_none_overtakes() {
         assert!(out.iter().map(|(number, ..)| *number).eq(0..2_000));
         out.iter().map(|(_, departed, due)| due - departed - 10_000).collect::<Vec<u64>>()
     };
-    // Nobody waits for a packet that came 5 ms before: uniform, mean 2.5 ms, as exact as 2000 draws are.
+    // No packet waits for one that came 6 ms before. So the jitter is uniform with mean 2.5 ms, up to
+    // the error of 2000 draws.
     let apart = run(6_000);
     assert!(apart.iter().all(|late| *late <= 5_000));
     let mean = apart.iter().sum::<u64>() / 2_000;
     assert!((2_400..=2_600).contains(&mean), "{mean}");
-    // Each of a row waits for the latest of those before it, and for no more than the most.
+    // In a row, each packet waits for the latest earlier one, but never longer than the maximum jitter.
     let in_a_row = run(1_000);
     assert!(in_a_row.iter().zip(&apart).all(|(late, own)| (*own..=5_000).contains(late)));
     assert!(in_a_row.windows(2).all(|pair| pair[1] + 1_000 >= pair[0]));
@@ -335,7 +367,7 @@ fn jitter_makes_packets_late_and_none_overtakes() {
 #[test]
 fn a_held_packet_is_overtaken_by_exactly_k() {
     let reorder = Ratio::new(0.05).unwrap();
-    let config = Config { reorder, reorder_packets: 3, ..slow(10) };
+    let config = scenario::Link { reorder, reorder_packets: 3, ..slow(10) };
     let mut link = link(config, 10_000);
     for n in 0..2_000 {
         link.offer(us(n * 1_000), Sized(PACKET), &mut ignore);
@@ -347,7 +379,7 @@ fn a_held_packet_is_overtaken_by_exactly_k() {
     let mut reordered = 0;
     for (place, number) in order.iter().enumerate() {
         let overtaken_by = order[..place].iter().filter(|earlier| *earlier > number).count();
-        // Packets held at the same time leave in their own order and may pass each other's slots.
+        // Packets held at the same time leave in their own order and may overtake each other's slots.
         assert!(overtaken_by <= 3 + 3, "{overtaken_by}");
         reordered += usize::from(overtaken_by >= 3);
     }
@@ -356,7 +388,7 @@ fn a_held_packet_is_overtaken_by_exactly_k() {
 
 #[test]
 fn a_held_packet_with_nothing_behind_it_is_released_in_time() {
-    let config = Config { reorder: Ratio::ONE, reorder_packets: 3, ..slow(10) };
+    let config = scenario::Link { reorder: Ratio::ONE, reorder_packets: 3, ..slow(10) };
     let mut link = link(config, 100);
     link.offer(us(0), Sized(PACKET), &mut ignore);
     let due = us(1_000) + Duration::from_millis(10) + MAX_HOLD;
@@ -368,8 +400,8 @@ fn a_held_packet_with_nothing_behind_it_is_released_in_time() {
 #[test]
 fn moving_the_start_moves_changes_and_trace() {
     let trace = Arc::new(Trace::parse("t", "10").unwrap());
-    let config = Config { service: Service::Trace(trace), ..slow(0) };
-    let mut link = Link::new(config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
+    let config = scenario::Link { service: Service::Trace(trace), ..slow(0) };
+    let mut link = Link::new(&config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
     link.set_start(us(1_000));
     link.offer(us(2_000), Sized(100), &mut ignore);
     link.set_start(us(4_000));
@@ -378,12 +410,41 @@ fn moving_the_start_moves_changes_and_trace() {
     let delay = Some(Duration::from_millis(3));
     let at = Duration::from_millis(10);
     let changes = vec![Change { at, delay, ..Change::default() }];
-    let config = Config { changes, ..slow(0) };
-    let mut link = Link::new(config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
+    let config = scenario::Link { changes, ..slow(0) };
+    let mut link = Link::new(&config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
     link.offer(us(0), Sized(PACKET), &mut ignore);
     link.set_start(us(5_000));
     link.offer(us(16_000), Sized(PACKET), &mut ignore);
     assert_eq!(drain(&mut link, us(100_000)), [(0, 1_000, 1_000), (1, 17_000, 20_000)]);
+}
+
+fn replay(text: &str, at_end: AtEnd) -> Replay {
+    Replay { trace: PathTrace::parse("t", text).unwrap().into(), at_end }
+}
+
+#[test]
+fn traces_set_delay_and_rate_from_the_start() {
+    let delay = "time_ms,delay_ms\n0,30\n10,4\n20,\n";
+    let rate = "time_ms,rate_mbps\n0,12\n15,6\n100,\n";
+    for (at_end, overtakes, last) in [
+        (AtEnd::Repeat, Some(true), (2, 27_000, 57_000)),
+        (AtEnd::Hold, Some(true), (2, 27_000, 31_000)),
+        (AtEnd::Hold, None, (2, 27_000, 36_000)),
+    ] {
+        let traces = vec![replay(rate, AtEnd::Hold), replay(delay, at_end)];
+        let config = scenario::Link { traces, overtakes, ..slow(1) };
+        let mut link = Link::new(&config, Queue::of(9), Timestamp::MAX, &Streams::new(1)).unwrap();
+        link.set_start(us(0));
+        for at in [5_000, 12_000, 25_000] {
+            link.offer(us(at), Sized(PACKET), &mut ignore);
+        }
+        // The second packet departs 9 ms later and takes 26 ms less.
+        let kept = overtakes.is_none();
+        let second = (1, 13_000, if kept { 36_000 } else { 17_000 });
+        let mut expected = vec![second, last, (0, 6_000, 36_000)];
+        expected.sort_by_key(|(number, _, due)| (*due, *number));
+        assert_eq!(drain(&mut link, us(200_000)), expected);
+    }
 }
 
 #[test]
@@ -411,8 +472,9 @@ fn what_comes_in_goes_out_is_given_up_or_is_held() {
     let streams = Streams::new(5);
     let mut stream = streams.stream("test");
     let share = |share| Ratio::new(share).unwrap();
-    let config = Config { loss: share(0.02), reorder: share(0.3), reorder_packets: 5, ..slow(30) };
-    let mut link = Link::new(config, Queue::of(20), Timestamp::ZERO, &streams).unwrap();
+    let config =
+        scenario::Link { loss: share(0.02), reorder: share(0.3), reorder_packets: 5, ..slow(30) };
+    let mut link = Link::new(&config, Queue::of(20), Timestamp::ZERO, &streams).unwrap();
     let (mut given_up, mut out, mut now) = (0, 0, 0);
     for _ in 0..20_000 {
         now += stream.below(1_000);
@@ -430,7 +492,7 @@ fn what_comes_in_goes_out_is_given_up_or_is_held() {
 #[test]
 fn a_packet_chosen_to_be_lost_changes_no_other_packets_fate() {
     let share = Ratio::new(0.2).unwrap();
-    let config = Config { loss: share, reorder: share, ..slow(0) };
+    let config = scenario::Link { loss: share, reorder: share, ..slow(0) };
     let run = |chosen: fn(u64) -> bool| {
         let mut link = link(config.clone(), 1000);
         let mut lost = Vec::new();

@@ -3,19 +3,19 @@ use crate::cc::RttSample;
 use crate::units::Ratio;
 
 const RTT_MS: u64 = 50;
-/// Bytes per second that passing delivers.
+/// Delivery rate without limits (bytes per second).
 const LINK: f64 = 1e6;
 
-/// A report every 10 ms of a path that is 50 ms long, and what the supervisor said.
+/// A path with a round trip of 50 ms and a report every 10 ms, and the supervisor's answers.
 struct Bench {
     supervisor: Supervisor,
     now_s: f64,
     backlog: ByteCount,
-    changes: Vec<(f64, Change)>,
+    changes: Vec<(f64, LimitsChange)>,
 }
 
 impl Bench {
-    /// A queue stands in passing, the trial took it away, and limits hold.
+    /// A queue stands while passing, the trial removes it, and the limits apply.
     fn shaping() -> Self {
         let mut bench = Self::passing();
         bench.run(1.0, LINK / 2.0, 0.0, 1.0);
@@ -32,14 +32,15 @@ impl Bench {
         Self { supervisor, now_s: 0.0, backlog: ByteCount::ZERO, changes: Vec::new() }
     }
 
-    /// For `seconds` the path delivers `rate` (bytes per second) with so long a queue; the box is `busy` (0 to 1).
+    /// For `seconds`, the path delivers `rate` (bytes per second) with a queue of `queue_ms`. The sendbox is
+    /// `busy` (0 to 1).
     fn run(&mut self, seconds: f64, rate: f64, queue_ms: f64, busy: f64) {
         let end_s = self.now_s + seconds - 1e-6;
         while self.now_s < end_s {
             self.now_s += 0.01;
             let now = Timestamp::from_nanos((self.now_s * 1e9) as u64);
             let sent = if let Mode::Draining(drain) = self.supervisor.mode {
-                // The queue is the bundle's own, and gone after a quarter of a second.
+                // The queue belongs to the bundle and is empty after a quarter of a second.
                 let is_empty = self.now_s > drain.since_s + 0.25;
                 if is_empty { (drain.rate, 0.0) } else { (rate, queue_ms) }
             } else {
@@ -58,10 +59,16 @@ impl Bench {
             };
             let is_limited = !matches!(self.supervisor.mode, Mode::Passing);
             let loop_time = Duration::from_millis(RTT_MS);
-            let change = self.supervisor.on_measurement(now, &measurement, loop_time, is_limited);
+            let change = self.supervisor.on_measurement(
+                &Tuning::DEFAULT,
+                now,
+                &measurement,
+                loop_time,
+                is_limited,
+            );
             self.changes.extend(change.map(|change| (self.now_s, change)));
             let law = Some(Rate::from_bytes_per_sec_f64(rate));
-            self.supervisor.bound(now, law, ByteCount::ZERO, 0.0);
+            self.supervisor.bound(&Tuning::DEFAULT, now, law, ByteCount::ZERO, 0.0);
         }
     }
 
@@ -92,17 +99,17 @@ fn a_trial_waits_for_slow_start() {
 #[test]
 fn limits_that_deliver_as_much_are_kept() {
     let mut bench = Bench::shaping();
-    assert_eq!(bench.supervisor.saves(), None, "not known so soon");
+    assert_eq!(bench.supervisor.saves(&Tuning::DEFAULT), None, "not known so soon");
     bench.run(120.0, LINK, 2.0, 1.0);
     assert!(!bench.is_passing(), "{:?}", bench.changes);
-    let saved = bench.supervisor.saves().unwrap();
+    let saved = bench.supervisor.saves(&Tuning::DEFAULT).unwrap();
     assert!((90..=99).contains(&saved.as_millis()), "{saved:?} of a queue of 100 ms");
 }
 
 #[test]
 fn half_of_the_rate_ends_shaping_within_a_second() {
     let mut bench = Bench::shaping();
-    // The rate varies, as next to flows that answer.
+    // The rate varies, as it does in competition with responsive flows.
     let from_s = bench.now_s;
     while !bench.is_passing() {
         let share = if ((bench.now_s * 10.0) as u64).is_multiple_of(2) { 0.45 } else { 0.55 };
@@ -143,7 +150,7 @@ fn the_floor_is_no_slower_link() {
     let reference = bench.supervisor.reference.rate();
     let law = |bench: &mut Bench| {
         let now = Timestamp::from_nanos((bench.now_s * 1e9) as u64);
-        bench.supervisor.bound(now, Some(Rate::ZERO), ByteCount::ZERO, 0.0)
+        bench.supervisor.bound(&Tuning::DEFAULT, now, Some(Rate::ZERO), ByteCount::ZERO, 0.0)
     };
     while !bench.is_passing() {
         let floor = law(&mut bench).map_or(0.0, Rate::as_bytes_per_sec_f64);
@@ -173,7 +180,7 @@ fn a_silence_keeps_the_least_round_trip() {
 #[test]
 fn a_backlog_of_requests_that_grows_ends_shaping() {
     let mut bench = Bench::shaping();
-    // A fifth of a second of backlog, as long as the round trip of passing twice over; half of the time there is none.
+    // A fifth of a second of backlog, twice the round trip while passing. There is none for half of the time.
     bench.backlog = ByteCount::new(LINK as u64 / 5);
     bench.run(15.0, LINK, 0.0, 0.5);
     assert!(bench.is_passing());

@@ -1,4 +1,4 @@
-//! Packets whose sampled bytes come again.
+//! Packets with repeated sampled bytes.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ impl Path {
         Self { control, departed, now, ticked_at: now, left: 0, reports, reported: 0, matched: 0 }
     }
 
-    /// A packet with this hash leaves; then what is due until the next one happens.
+    /// Sends a packet with this hash, then processes all events before the next one.
     fn send(&mut self, hash: u64) {
         self.left += 1;
         let size = self.control.epoch_size();
@@ -92,7 +92,7 @@ fn datagram() -> Vec<u8> {
     payload
 }
 
-/// The hashes of a flow of equal datagrams: only the IPv4 identification tells them apart.
+/// The hashes of a flow of equal datagrams that differ only in the IPv4 identification.
 fn numbered_hashes() -> Vec<u64> {
     let payload = datagram();
     let hash = |id| {
@@ -102,7 +102,7 @@ fn numbered_hashes() -> Vec<u64> {
     (0..=u16::MAX).map(hash).collect()
 }
 
-/// Hashes that never come again.
+/// Hashes that never repeat.
 fn unique(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(20)
 }
@@ -110,7 +110,7 @@ fn unique(number: u64) -> u64 {
 #[test]
 fn a_flow_whose_hashes_come_again_stays_matched() {
     let hashes = numbered_hashes();
-    // As identifications do, and as checksums do.
+    // Repeated in order, as identifications are, and at random, as checksums are.
     let in_turn = |number| number;
     let at_random = |number: usize| unique(number as u64) as usize;
     for choose in [in_turn, at_random] {
@@ -127,7 +127,7 @@ fn a_flow_whose_hashes_come_again_stays_matched() {
 
 #[test]
 fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
-    // The less its hash is a boundary, the further the epoch size has to shrink.
+    // The fewer boundaries a hash makes, the further the epoch size has to shrink.
     for zeros in [0, 1, 3, 6, 30] {
         let mut path = Path::new();
         path.send_for(Duration::from_secs(2), unique);
@@ -137,7 +137,7 @@ fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
         assert!(path.control.rate().is_some(), "{zeros}: frozen");
         path.send_for(Duration::from_secs(4), |_| equal);
         let Decision { rate, state, reason, .. } = path.control.decision();
-        assert_eq!((rate, state), (None, "silent"), "{zeros}");
+        assert_eq!((rate, state), (None, "no_reports"), "{zeros}");
         assert_eq!(reason, "packets leave that cannot be told apart", "{zeros}");
         path.send_for(Duration::from_secs(2), unique);
         assert_eq!(path.control.decision().state, "constant", "{zeros}");

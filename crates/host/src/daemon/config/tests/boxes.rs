@@ -34,7 +34,7 @@ fn boxes_of_one_file_have_what_stands_behind_them() {
     }
 }
 
-/// Each row: what is replaced, by what, and what the message must name.
+/// Each row: the replaced text, its replacement, and texts that the message must contain.
 #[test]
 fn boxes_of_one_file_that_would_collide_are_refused() {
     let rows: &[(&str, &str, &[&str])] = &[
@@ -56,7 +56,7 @@ fn boxes_of_one_file_that_would_collide_are_refused() {
         (
             "[[box]]\nrole = \"receivebox\"",
             "[trace]\nfile = \"t\"\n[[box]]\nrole = \"receivebox\"",
-            &["trace", "[box.trace] behind the [[box]]"],
+            &["trace = [trace]: no such key", "`trace` is of [[box]]: move it there"],
         ),
         (
             "wan = \"s1\"\nlisten = \"10.1.3.1\"\n[[",

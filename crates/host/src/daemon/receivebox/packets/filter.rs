@@ -1,8 +1,9 @@
-//! What the kernel need not hand over: a filter of a socket (classic BPF, Documentation/networking/filter.rst), which any
-//! process may set and no verifier refuses.
+//! Filter for packets that the kernel need not deliver: a filter of a socket (classic BPF,
+//! Documentation/networking/filter.rst). Any process may set it, and no verifier can refuse it.
 //!
-//! It passes IP packets to one station whose source lies in a bundle's prefixes, and those behind a VLAN tag that the
-//! kernel has left in the frame: a gateway's other traffic wakes nobody. What it passes is looked at again.
+//! It passes IP packets to one station with a source in a bundle's prefixes. It also passes packets behind a
+//! VLAN tag that the kernel has left in the frame. So a gateway's other traffic causes no wake-up. The
+//! sampler checks passed packets again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +15,7 @@ use crate::port::set_option;
 
 /// Instructions of the longest program that the kernel takes (BPF_MAXINSNS, include/uapi/linux/bpf_common.h).
 const LONGEST: usize = 4096;
-/// As many bytes of a packet are handed over: all.
+/// Bytes of a packet to deliver: all.
 const WHOLE: u32 = u32::MAX;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -23,19 +24,19 @@ const GO: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Where the kernel has what is no byte of the packet, and the network's header (include/uapi/linux/filter.h).
+/// Offsets of data outside the packet's bytes, and of the network's header (include/uapi/linux/filter.h).
 const PROTOCOL: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL;
 const KIND: i32 = libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE;
-/// Of the source address in an IPv4 header, and in an IPv6 header.
+/// Offsets of the source address in an IPv4 header, and in an IPv6 header.
 const V4_SOURCE: i32 = libc::SKF_NET_OFF + 12;
 const V6_SOURCE: i32 = libc::SKF_NET_OFF + 8;
 
-/// A program of the kernel's, ready to be attached.
+/// A socket filter of the kernel, ready to be attached.
 #[derive(Debug)]
-pub struct Filter(Vec<libc::sock_filter>);
+pub struct PacketFilter(Vec<libc::sock_filter>);
 
-impl Filter {
-    /// Passes packets from these prefixes. Of more than fit, those from any.
+impl PacketFilter {
+    /// Passes packets from these prefixes. If there are too many prefixes, it passes packets from any source.
     pub fn of(sources: &BTreeSet<IpNet>) -> Self {
         let (v4, v6): (Vec<&IpNet>, Vec<&IpNet>) =
             sources.iter().partition(|prefix| prefix.addr().is_ipv4());
@@ -45,12 +46,12 @@ impl Filter {
         if filter.0.len() > LONGEST { Self::of_any_source() } else { filter }
     }
 
-    /// Passes packets from anywhere.
+    /// Passes packets from any source.
     pub fn of_any_source() -> Self {
         Self::behind_head(&[answer(WHOLE)], &[answer(WHOLE)])
     }
 
-    /// What comes to a group, or is no IP, does not pass; the rest is up to these two.
+    /// Drops packets to groups, and packets that are not IP. These two programs decide about the rest.
     fn behind_head(v4: &[libc::sock_filter], v6: &[libc::sock_filter]) -> Self {
         let mut program = vec![
             load(KIND),
@@ -73,18 +74,18 @@ impl Filter {
         Self(program)
     }
 
-    /// Attaches the program to a socket, in the place of an earlier one.
+    /// Attaches the program to a socket, and replaces an earlier one.
     pub fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: self.0.len() as libc::c_ushort,
-            // The kernel only reads it.
+            // The kernel only reads the program.
             filter: self.0.as_ptr().cast_mut(),
         };
         set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 }
 
-/// Passes a packet whose source lies in a prefix, and else goes on behind.
+/// Passes a packet with a source in the prefix; otherwise continues behind these steps.
 fn passes(prefix: &IpNet) -> Vec<libc::sock_filter> {
     let (source, octets) = match prefix.network() {
         std::net::IpAddr::V4(network) => (V4_SOURCE, network.octets().to_vec()),
@@ -119,7 +120,7 @@ fn load(at: i32) -> libc::sock_filter {
     step(LOAD, at as u32, (0, 0))
 }
 
-/// Goes on so many steps further if it is so, and else so many.
+/// Skips `then` steps if the value is equal, otherwise `otherwise` steps.
 fn equals(value: u32, then: u8, otherwise: u8) -> libc::sock_filter {
     step(EQUALS, value, (then, otherwise))
 }

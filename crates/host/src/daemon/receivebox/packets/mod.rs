@@ -1,8 +1,10 @@
-//! Counts and samples packets of a packet socket: no BPF program is needed, nor the capabilities to load one.
+//! Counts and samples packets of a packet socket: this needs no BPF program, nor the capabilities to load
+//! one.
 //!
-//! What the kernel has merged on the way (GRO) is counted and sampled as the packets that it was merged of, by the code
-//! of core that the BPF programs are tested with. For that the sendbox must build version 2 of the sampling block. Each
-//! packet costs a system call and a copy: it is for lines of up to some hundred Mbit/s.
+//! Packets that the kernel has merged on the way (GRO) are counted and sampled as the original packets. The
+//! code for that is in core; the BPF programs are tested against it. This needs a sendbox that builds version
+//! 2 of the sampling block. Each packet costs a system call and a copy: it suits lines of up to some hundred
+//! Mbit/s.
 
 mod filter;
 mod socket;
@@ -24,18 +26,18 @@ use forebay_core::packet::{ETHERNET_HEADER, Ecn, Headers, unpadded_len};
 use forebay_core::units::{ByteCount, Timestamp};
 use forebay_ebpf::{Boundary, BundleCounters, MAX_LEFT_OUT, Membership, MessageEnd, SamplerBundle};
 
-use self::filter::Filter;
+use self::filter::PacketFilter;
 use self::socket::{Gso, PacketSocket, Received};
 use super::sampling::Sampling;
+use crate::clock;
 use crate::port::PortError;
 use crate::service::privileges::seccomp::Task;
 
-/// Packets that are taken in one round, so that messages and timers wait for no more: 10 ms of full frames at
-/// 300 Mbit/s.
+/// Most packets per round, which bounds the wait of messages and timers: 10 ms of full frames at 300 Mbit/s.
 const ROUND: usize = 256;
 
-/// While packets come they are looked for no more often: a report waits so much longer. Half of it would wake the thread
-/// twice as often, which is most of what a packet costs.
+/// Shortest time between two rounds while packets come: reports wait up to this long. With half of it the
+/// thread would wake twice as often, and wake-ups are most of the cost of a packet.
 const REST: Duration = Duration::from_millis(1);
 
 /// Next header of ICMPv6 (RFC 4443 section 1).
@@ -43,17 +45,18 @@ const ICMPV6: u8 = 58;
 /// ICMPv6 types of neighbour discovery and redirects (RFC 4861 section 4).
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 
-/// Counts and samples what comes in at one device.
+/// Counts and samples the packets that come in at one device.
 #[derive(Debug)]
 pub(super) struct PacketSampler {
     socket: PacketSocket,
     counts: Counts,
-    /// Packets came in the last round.
+    /// Whether packets came in the last round.
     is_busy: bool,
 }
 
 impl PacketSampler {
-    /// Reads what comes in at a device of the current network namespace from now on; needs `CAP_NET_RAW`.
+    /// Reads the packets that come in at a device of the current network namespace from now on; needs
+    /// `CAP_NET_RAW`.
     pub fn open(device: &str) -> Result<Self, PortError> {
         let socket = PacketSocket::open(device)?;
         Ok(Self { socket, counts: Counts::default(), is_busy: false })
@@ -72,10 +75,10 @@ impl Sampling for PacketSampler {
     ) -> Result<(), forebay_ebpf::Error> {
         self.counts.change(gone, set)?;
         let sources = self.counts.membership.sources();
-        // Without it the kernel hands over more, which is left out here.
-        if let Err(error) = self.socket.set_filter(&Filter::of(&sources)) {
+        // Without it the kernel delivers more packets, which this code ignores.
+        if let Err(error) = self.socket.set_filter(&PacketFilter::of(&sources)) {
             tracing::debug!(target: "device", %error, "no filter of source prefixes");
-            let all = self.socket.set_filter(&Filter::of_any_source());
+            let all = self.socket.set_filter(&PacketFilter::of_any_source());
             all.map_err(|source| forebay_ebpf::Error::Map { map: "filter", source })?;
         }
         Ok(())
@@ -83,7 +86,7 @@ impl Sampling for PacketSampler {
 
     fn set_epoch_size(&mut self, id: BundleId, size: EpochSize) {
         if let Some(bundle) = self.counts.bundles.get_mut(&id) {
-            bundle.epoch_size = size;
+            bundle.set_epoch_size(clock::now(), size);
         }
     }
 
@@ -152,21 +155,23 @@ impl Sampling for PacketSampler {
     }
 }
 
-/// What has come of each bundle.
+/// Counts of all bundles.
 #[derive(Debug, Default)]
 struct Counts {
     membership: Membership,
     bundles: BTreeMap<BundleId, Counted>,
-    /// Where messages of the boxes go, which belong to no bundle.
+    /// Destinations of the boxes' messages, which belong to no bundle.
     messages: BTreeSet<MessageEnd>,
 }
 
-/// What has come of a bundle, and what closes its epochs.
+/// Counts of one bundle, and the settings that close its epochs.
 #[derive(Debug)]
 struct Counted {
     key: SamplingKey,
     version: BlockVersion,
     epoch_size: EpochSize,
+    /// The earlier size, and until when packets came under it: they may be read later.
+    before: (EpochSize, Timestamp),
     /// Sources and destinations whose packets the sendbox does not count.
     senders: BTreeSet<IpAddr>,
     left_out: BTreeSet<IpAddr>,
@@ -184,16 +189,17 @@ impl Counts {
             self.bundles.remove(id);
         }
         for (id, SamplerBundle { key, epoch_size, version, .. }) in set {
-            let before = self.bundles.remove(&id);
+            let earlier = self.bundles.remove(&id);
             let (senders, left_out, counters) =
-                before.map(|it| (it.senders, it.left_out, it.counters)).unwrap_or_default();
-            let counted = Counted { key, version, epoch_size, senders, left_out, counters };
+                earlier.map(|it| (it.senders, it.left_out, it.counters)).unwrap_or_default();
+            let before = (epoch_size, Timestamp::ZERO);
+            let counted = Counted { key, version, epoch_size, before, senders, left_out, counters };
             self.bundles.insert(id, counted);
         }
         Ok(())
     }
 
-    /// Counts a packet, or those that it was merged of, if it belongs to a bundle.
+    /// Counts a packet, or the packets merged in it, if it belongs to a bundle.
     fn count(&mut self, packet: &Received<'_>, f: &mut dyn FnMut(Boundary)) {
         let frame = packet.frame;
         let Ok(headers) = Headers::parse(frame) else { return };
@@ -213,8 +219,8 @@ impl Counts {
             counted.sample(id, packet.at, len, is_ce, &block, f);
             return;
         };
-        // A host that numbers none of its packets has 0 in all (RFC 6864 section 4.1). The kernel merges them as it does
-        // numbered ones, and the header that it hands over does not tell which they are.
+        // A host that numbers no packets sends 0 in all (RFC 6864 section 4.1). The kernel merges them like
+        // numbered ones, and the header that it delivers does not distinguish them.
         let is_unnumbered = headers.source.is_ipv4() && frame[ETHERNET_HEADER + 4..][..2] == [0; 2];
         let merged = SuperPacket::new(frame, size, is_unnumbered);
         match merged.filter(|_| headers.protocol == protocol) {
@@ -225,7 +231,7 @@ impl Counts {
                     counted.sample(id, packet.at, segment.len, is_ce, &block, f);
                 }
             }
-            // As of a tunnel: the packets that it was merged of are not known.
+            // For example of a tunnel: the merged packets are not known.
             None => {
                 let packets = u64::from(headers.payload_len.div_ceil(size.max(1)));
                 counted.add(len, packets.max(1), is_ce);
@@ -235,13 +241,18 @@ impl Counts {
 }
 
 impl Counted {
+    /// Samples the packets that come from now on with this size.
+    fn set_epoch_size(&mut self, now: Timestamp, size: EpochSize) {
+        self.before = (std::mem::replace(&mut self.epoch_size, size), now);
+    }
+
     fn add(&mut self, bytes: ByteCount, packets: u64, is_ce: bool) {
         self.counters.bytes += bytes;
         self.counters.packets += packets;
         self.counters.ce += if is_ce { packets } else { 0 };
     }
 
-    /// Counts a packet, and tells of it if it closes an epoch.
+    /// Counts a packet, and reports it if it closes an epoch.
     fn sample(
         &mut self,
         bundle: BundleId,
@@ -252,7 +263,9 @@ impl Counted {
         f: &mut dyn FnMut(Boundary),
     ) {
         self.add(len, 1, is_ce);
-        let (hash, epoch_size) = (block.hash(&self.key), self.epoch_size);
+        let (before, until) = self.before;
+        let epoch_size = if at < until { before } else { self.epoch_size };
+        let hash = block.hash(&self.key);
         if !epoch_size.is_boundary(hash) {
             return;
         }
@@ -265,13 +278,13 @@ impl Counted {
             received_ce: ce,
             epoch_size,
         };
-        // A receivebox asks for neither of these two.
+        // A receivebox needs neither of these two.
         f(Boundary { bundle, report, identity: 0, ahead: ByteCount::ZERO });
     }
 }
 
-/// What begins right behind the IPv4 header or the fixed IPv6 header, unless it is a fragment: the protocol, and its
-/// bytes.
+/// The protocol and bytes right behind the IPv4 header or the fixed IPv6 header, unless the packet is a
+/// fragment.
 fn transport<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(u8, &'a [u8])> {
     const V4_FRAGMENT: usize = ETHERNET_HEADER + 6;
     const V4_PROTOCOL: usize = ETHERNET_HEADER + 9;
@@ -286,7 +299,7 @@ fn transport<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(u8, &'a [u8])> {
     Some((*frame.get(V4_PROTOCOL)?, payload)).filter(|_| !is_fragment)
 }
 
-/// Whether a packet is of the link and of no bundle, though both ends may have addresses of one.
+/// Whether a packet belongs to the link and to no bundle, though both its addresses may be in one.
 fn is_discovery(headers: &Headers, frame: &[u8]) -> bool {
     let kind = transport(headers, frame)
         .filter(|(protocol, _)| headers.source.is_ipv6() && *protocol == ICMPV6)
@@ -294,7 +307,7 @@ fn is_discovery(headers: &Headers, frame: &[u8]) -> bool {
     kind.is_some_and(|kind| DISCOVERY.contains(kind))
 }
 
-/// Where a packet goes that may be a message of the boxes: UDP.
+/// The destination of a packet that may be a message of the boxes: UDP.
 fn message_to(headers: &Headers, frame: &[u8]) -> Option<MessageEnd> {
     const HEADER: usize = 8;
     let (protocol, payload) = transport(headers, frame)?;

@@ -1,5 +1,5 @@
-//! A packet socket (packet(7)) that copies what comes in at one device, with what the kernel knows of it: when it came,
-//! where its IP header begins, and how it was merged.
+//! A packet socket (packet(7)) that copies incoming packets of one device. With each packet it gets the
+//! kernel's metadata: time of arrival, offset of the IP header, and how it was merged.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,25 +12,25 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, LinkAddr, MsgFlags, recvmsg};
 use nix::sys::time::TimeSpec;
 
-use super::filter::Filter;
+use super::filter::PacketFilter;
 use crate::clock;
 use crate::port::{
     Direction, PortError, bind_packet_socket, dropped_packets, ifindex, os_error, set_option,
 };
 
-/// Memory of packets that wait, of the kernel's. At 50 Mbit/s, and the 2304 bytes that it takes for a full frame, a fifth
+/// Kernel memory for waiting packets (bytes). A full frame takes 2304 bytes, so at 50 Mbit/s it holds a fifth
 /// of a second: longer than a loaded machine keeps the thread waiting.
 const BUFFER_BYTES: libc::c_int = 2 << 20;
-/// The longest IP packet that is no jumbogram, and what may be in front of it.
+/// The longest IP packet that is no jumbogram, with room for headers in front of it.
 const LONGEST: usize = 65_536 + 64;
-/// A stamp that is older than this says that the clock of the day was set meanwhile.
+/// A stamp older than this means that the time-of-day clock was set meanwhile.
 const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
 // include/uapi/linux/if_packet.h
 const PACKET_AUXDATA: libc::c_int = 8;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const TP_STATUS_VLAN_VALID: u32 = 1 << 4;
-/// Where `tp_status` and `tp_net` stand in `struct tpacket_auxdata`, and its length.
+/// Offsets of `tp_status` and `tp_net` in `struct tpacket_auxdata`, and its length.
 const AUX_STATUS: usize = 0;
 const AUX_NET: usize = 14;
 const AUX_LEN: usize = 20;
@@ -53,20 +53,20 @@ const VLAN_TAGS_MAX: usize = 2;
 /// How the kernel has merged a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gso {
-    /// Bytes of data of each packet but the last.
+    /// Bytes of data in each packet except the last.
     pub size: u16,
-    /// Protocol of what was merged; 0: none that is known here.
+    /// Protocol of the merged packets; 0: unknown here.
     pub protocol: u8,
 }
 
 /// A packet that came in.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// As an Ethernet frame without tags, whatever the device has in front of its packets.
+    /// An Ethernet frame without tags, whatever header the device has in front of its packets.
     pub frame: &'a [u8],
-    /// When the kernel got it.
+    /// Time at which the kernel got the packet.
     pub at: Timestamp,
-    /// `None`: it was not merged.
+    /// `None`: the packet was not merged.
     pub gso: Option<Gso>,
 }
 
@@ -74,12 +74,12 @@ pub struct Received<'a> {
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
-    /// Room for an Ethernet header in front of what has none, and the packet.
+    /// The packet, with room for an Ethernet header in front if it has none.
     buffer: Vec<u8>,
     control: Vec<u8>,
     /// Packets that were longer than the buffer, or that the kernel could not describe.
     unread: u64,
-    /// Drops that the kernel has reported and forgotten.
+    /// Drops that the kernel has reported so far. Reading resets its counter.
     dropped: AtomicU64,
 }
 
@@ -88,7 +88,8 @@ impl PacketSocket {
     pub fn open(device: &str) -> Result<Self, PortError> {
         let ifindex = ifindex(device)?;
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: plain system call; the result is checked. Protocol 0: nothing is received before the socket is bound.
+        // SAFETY: plain system call; the result is checked. With protocol 0 the socket receives nothing
+        // before it is bound.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
             return Err(os_error(device, "opening a packet socket")(io::Error::last_os_error()));
@@ -104,7 +105,7 @@ impl PacketSocket {
             set_option(socket.as_fd(), level, name, &1_i32)
                 .map_err(os_error(device, "setting up a packet socket"))?;
         }
-        // Best effort: without CAP_NET_ADMIN it is what net.core.rmem_max allows.
+        // Best effort: without CAP_NET_ADMIN the limit is net.core.rmem_max.
         let forced =
             set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER_BYTES);
         if forced.is_err() {
@@ -121,28 +122,28 @@ impl PacketSocket {
         Ok(opened)
     }
 
-    /// Goes over to the device of this index, without any privilege.
+    /// Switches to the device of this index, without any privilege.
     pub fn bind(&self, ifindex: u32) -> io::Result<()> {
         bind_packet_socket(self.as_fd(), ifindex, Direction::Receive)
     }
 
-    /// Has the kernel hand over no more than what passes the filter.
-    pub fn set_filter(&self, filter: &Filter) -> io::Result<()> {
+    /// Has the kernel deliver only packets that pass the filter.
+    pub fn set_filter(&self, filter: &PacketFilter) -> io::Result<()> {
         filter.attach(self.as_fd())
     }
 
-    /// Hands up to `max` packets that wait to `f`.
+    /// Passes up to `max` waiting packets to `f`.
     pub fn receive(&mut self, max: usize, f: &mut dyn FnMut(Received<'_>)) -> io::Result<()> {
-        // What the clock of the day says at 0 of the other one.
+        // Time of day at 0 of the monotonic clock.
         let day_began = clock::time_of_day();
         let now = clock::now();
         for _ in 0..max {
             match self.receive_one(day_began, now) {
                 Ok(Some(packet)) => f(packet),
                 Ok(None) => {}
-                // ENETDOWN is told once when the device goes down; it may come up again.
+                // The kernel reports ENETDOWN once when the device goes down; it may come up again.
                 Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(()),
-                // Merged in a way that the kernel has no words for: it is gone.
+                // The kernel cannot describe how it was merged: the packet is lost.
                 Err(Errno::EINVAL) => self.unread += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -150,7 +151,7 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// `None`: the packet is of no concern to bundles, or not whole.
+    /// `None`: the packet does not concern bundles, or is incomplete.
     fn receive_one(
         &mut self,
         day_began: Duration,
@@ -211,12 +212,12 @@ impl PacketSocket {
     }
 }
 
-/// Whether a packet is to one station, this machine or another.
+/// Whether a packet is addressed to one station, this machine or another.
 fn is_to_one(kind: u8) -> bool {
     [libc::PACKET_HOST, libc::PACKET_OTHERHOST].contains(&kind)
 }
 
-/// When a packet came, on the clock of all that measures here.
+/// Time of a packet's arrival, on the clock of all measurements here.
 fn stamped(stamp: TimeSpec, day_began: Duration, now: Timestamp) -> Timestamp {
     let since_1970 = Duration::from(stamp).as_nanos() as u64;
     let at = Timestamp::from_nanos(since_1970.saturating_sub(day_began.as_nanos() as u64));
@@ -234,10 +235,10 @@ fn gso(vnet: &[u8; VNET_LEN]) -> Option<Gso> {
     Some(Gso { size, protocol })
 }
 
-/// What the kernel knows of a packet beside its bytes.
+/// Metadata of a packet from the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Aux {
-    /// Bytes in front of the network's header: that of the device, or none.
+    /// Bytes in front of the network's header: the device's header, or none.
     network_at: usize,
     /// The kernel has taken a VLAN tag out of the frame.
     has_tag: bool,
@@ -251,10 +252,10 @@ impl Aux {
         Some(Self { network_at: network_at.into(), has_tag })
     }
 
-    /// Puts an Ethernet header without tags in front of the IP packet. `received` begins with as much room; `None`: it
-    /// is no IP packet behind up to two tags.
+    /// Puts an Ethernet header without tags in front of the IP packet. `received` begins with room for it;
+    /// `None`: it is no IP packet behind up to two tags.
     fn untagged(self, mut protocol: u16, received: &mut [u8]) -> Option<&[u8]> {
-        // Bytes in front of the IP header in `received`, less those of the header that is made.
+        // Bytes in front of the IP header in `received`, minus the length of the new header.
         let mut at = self.network_at;
         let mut tags = usize::from(self.has_tag);
         while ETHERTYPES_VLAN.contains(&protocol) && tags < VLAN_TAGS_MAX {

@@ -12,7 +12,7 @@ fn prefixes(texts: &str) -> Vec<IpNet> {
     texts.split(' ').map(|text| text.parse().unwrap()).collect()
 }
 
-/// A bundle of which each packet is a boundary.
+/// A bundle in which each packet is a boundary.
 fn watched(source: &str) -> SamplerBundle {
     SamplerBundle {
         source: prefixes(source),
@@ -66,7 +66,7 @@ fn of(counts: &Counts) -> (u64, u64) {
 fn merged_packets_count_as_on_the_wire() {
     let data = [3; 2500];
     let gso = Some(Gso { size: 1000, protocol: TCP });
-    // Numbered one after the other, and not numbered at all.
+    // First with consecutive numbers, then without numbers.
     for step in [1, 0] {
         let (mut merged, mut single) = (counts(), counts());
         let first = 40 * step;
@@ -81,6 +81,24 @@ fn merged_packets_count_as_on_the_wire() {
         assert_eq!(of(&merged), of(&single));
         assert_eq!(of(&merged), (3, 2500 + 3 * 54));
     }
+}
+
+#[test]
+fn packets_are_sampled_by_the_size_they_came_under() {
+    let mut counts = counts();
+    let frame = |number: u16| v4([10, 1, 0, 1], 3, UDP, &[number.to_be_bytes(); 50].concat());
+    let odd = (0..).map(frame).find(|frame| hash(frame) & 1 == 1).unwrap();
+    // `taken` stamps all packets with 5 ns.
+    let mut is_boundary = |set_at_ns, log2| {
+        let size = EpochSize::from_log2(log2).unwrap();
+        let bundle = counts.bundles.get_mut(&BUNDLE).unwrap();
+        bundle.set_epoch_size(Timestamp::from_nanos(set_at_ns), size);
+        !taken(&mut counts, &odd, None).is_empty()
+    };
+    assert!(is_boundary(6, 1), "read after a notice that came later");
+    assert!(!is_boundary(7, 0), "the sendbox knows that it was not sampled");
+    assert!(!is_boundary(2, 1));
+    assert!(is_boundary(3, 0));
 }
 
 #[test]
@@ -177,7 +195,7 @@ fn kernel_filters_by_source_prefix() {
         for frame in [&inside[0], &from([10, 2, 0, 1]), &group, &from([192, 0, 2, 6]), &inside[1]] {
             assert!(left.send(frame));
         }
-        // One tag is taken out by the kernel, and of two the inner one stays in the frame.
+        // The kernel removes a single tag. If there are two, the inner one stays in the frame.
         for frame in [tagged(&inside[0]), tagged(&tagged(&inside[1]))] {
             assert!(left.send(&frame));
         }
@@ -185,17 +203,17 @@ fn kernel_filters_by_source_prefix() {
         assert_eq!(await_hashes(&mut sampler, 4), expected);
         let mut passed = 0;
         let mut socket = PacketSocket::open("right").unwrap();
-        socket.set_filter(&Filter::of(&prefixes(sources).into_iter().collect())).unwrap();
+        socket.set_filter(&PacketFilter::of(&prefixes(sources).into_iter().collect())).unwrap();
         for source in [[10, 1, 0, 1], [10, 2, 0, 1], [192, 0, 2, 8]] {
             assert!(left.send(&from(source)));
         }
         std::thread::sleep(Duration::from_millis(50));
         socket.receive(ROUND, &mut |_| passed += 1).unwrap();
         assert_eq!(passed, 1);
-        // More prefixes than an instruction's room.
+        // More prefixes than fit into a filter.
         let many = (0..2000_u32).map(|at| IpNet::new(std::net::Ipv4Addr::from(at).into(), 32));
         let many: BTreeSet<IpNet> = many.map(Result::unwrap).collect();
-        socket.set_filter(&Filter::of(&many)).unwrap();
+        socket.set_filter(&PacketFilter::of(&many)).unwrap();
         assert!(left.send(&from([10, 2, 0, 1])));
         std::thread::sleep(Duration::from_millis(50));
         socket.receive(ROUND, &mut |_| passed += 1).unwrap();

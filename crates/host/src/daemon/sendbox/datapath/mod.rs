@@ -1,4 +1,5 @@
-//! What carries the packets of the bundles: takes them in, queues, paces and sends them, or has the kernel do so.
+//! Datapaths of a sendbox. A datapath takes in the packets of the bundles, queues, paces and sends them, or
+//! has the kernel do so.
 //!
 //! ```text
 //!                  steer, serve, beat, hand_back
@@ -6,15 +7,9 @@
 //!                 ◄──────────────────────────────
 //!                  departures, queues, health
 //! ```
-//! The loop decides: at what rate, when to leave the traffic to the kernel, when to stop. A datapath does what the
-//! loop says and tells what became of packets. One folder here is one datapath; `docs/howto/add-a-datapath.md`
-//! adds one.
-
-pub mod kernel;
-pub mod xdp;
-
-#[cfg(test)]
-pub mod stub;
+//! The loop decides at which rate packets leave, when to leave the traffic to the kernel, and when to stop. A
+//! datapath carries out these decisions and reports the fate of packets. Each folder here is one datapath;
+//! `docs/howto/add-a-datapath.md` explains how to add one.
 
 use std::io;
 use std::time::Duration;
@@ -25,58 +20,79 @@ use forebay_core::units::{Rate, Timestamp};
 use nix::poll::PollFd;
 
 use super::super::apart::Apart;
-use super::super::conditions::Void;
-use super::super::config::Config;
+use super::super::conditions::FailedCondition;
+use super::super::config::{Config, DatapathKind, datapaths};
 use super::super::observer::Observation;
-use super::super::reload::difference::Origin;
+use super::super::reload::difference::BundleOrigin;
 use super::super::schedule::{Next, Schedule};
-use super::super::status::PortStatus;
+use super::super::status::{PortStatus, Status};
+use super::Start;
 use crate::daemon::DaemonError;
 use crate::service::privileges::seccomp::Task;
 
-/// Age of the last beat from which the kernel forwards what comes, whatever became of this process.
+macro_rules! modules {
+    ($($(#[$cfg:meta])? $kind:ident, $name:literal, $folder:ident, $in_kernel:literal;)*) => {
+        $($(#[$cfg])? pub mod $folder;)*
+
+        /// Runs a box with the datapath that its configuration names, or that its machine supports.
+        pub fn run(start: Start) -> Result<Status, DaemonError> {
+            match start.loaded.config.datapath {
+                $($(#[$cfg])? DatapathKind::$kind => $folder::run(start),)*
+                DatapathKind::Auto => unreachable!("a box that starts has settled it"),
+            }
+        }
+    };
+}
+datapaths!(modules);
+
+/// Age of the last beat at which the kernel begins to forward all traffic itself, even if this process has
+/// died.
 pub const STALE_AFTER: Duration = Duration::from_millis(500);
 
-/// A packet that has waited for longer to be taken in, or in a queue of a process that did not run, is dropped and no
-/// longer sent: its sender has long sent it again, or has done without an answer (a TCP whose acknowledgements are
-/// missing sends again after about a second, RFC 6298).
+/// Longest wait of a packet before it is taken in, or in a queue of a process that did not run. The datapath
+/// drops a packet that waited longer: its sender has long sent it again or has given up. A TCP that misses
+/// acknowledgements sends again after about a second (RFC 6298).
 pub const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Most packets that are taken in, or that leave a bundle, in a row: less than 100 us of work.
+/// Most packets that the datapath takes in, or that leave a bundle, in a row: less than 100 us of work.
 pub const BATCH: usize = 64;
 
-/// The packets of all bundles of a sendbox. A bundle is named by its place in the configuration.
+/// The packets of all bundles of a sendbox. A bundle is named by its index in the configuration.
 ///
-/// No call but [`Datapath::busy_poll`] waits, and none touches a disk: one thread makes all of them. All times are of [`crate::clock`], and
-/// bytes are those of Ethernet frames without FCS.
+/// Only [`Datapath::busy_poll`] waits, and no call touches a disk: one thread makes all calls. All times are
+/// of [`crate::clock`]. All byte counts are of Ethernet frames without FCS.
 ///
 /// Until the first [`Datapath::beat`] the kernel forwards everything. Bundles are unshaped until the first
 /// [`Datapath::steer`].
 pub trait Datapath: Send + 'static {
-    /// Versions of the sampling block that it can build: version 2 alone where it sees super-packets.
+    /// Versions of the sampling block that it can build. A datapath that sees super-packets builds version 2
+    /// only.
     const VERSIONS: BlockVersions;
 
-    /// What the thread that makes the calls may do once it runs.
+    /// Task of the calling thread, which decides the system calls that it may make.
     const TASK: Task;
 
-    /// The discipline that its queues come nearest to; `None`: they are of the one that a bundle names.
+    /// The discipline closest to its own queues; `None`: its queues follow the discipline that a bundle
+    /// names.
     fn discipline(&self) -> Option<&'static str> {
         None
     }
 
-    /// From `now` on these hold for a bundle, for what is queued too. Called only where something differs.
+    /// Applies `steering` to a bundle from `now` on, also to queued packets. The loop calls it only when
+    /// something changes.
     fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering);
 
-    /// Takes in what has come since the last call, and tells `listeners`, one a bundle. A bundle that wants
-    /// [`Datapath::serve`] earlier than it has said is set in `schedule`, not before `now`, and so is one of which
-    /// something is told to have left: a bundle at rest is not served for a second.
+    /// Takes in the packets that came since the last call, and reports them to `listeners` (one per bundle).
+    /// It sets two kinds of bundle in `schedule`, at a time not before `now`: a bundle that needs
+    /// [`Datapath::serve`] earlier than it said, and a bundle with a reported departure. Otherwise a bundle
+    /// at rest would not be served for a second.
     ///
-    /// Answers the number of packets taken in, at most [`BATCH`], and fewer only if no more wait. A datapath in
-    /// the kernel takes none: it tells of what has left, for any bundle.
+    /// Returns the number of packets taken in, at most [`BATCH`]. A smaller number means that no more packets
+    /// wait. A datapath in the kernel takes in none: it reports departures, for any bundle.
     ///
     /// # Errors
     ///
-    /// What this process cannot go on after: it ends, and the kernel must forward then.
+    /// An error ends this process, and the kernel must forward from then on.
     fn receive(
         &mut self,
         now: Timestamp,
@@ -84,109 +100,111 @@ pub trait Datapath: Send + 'static {
         schedule: &mut Schedule,
     ) -> io::Result<usize>;
 
-    /// Drops what waits in queues of this process, which has not run for longer than [`WAIT_MAX`], and tells
-    /// `listeners`, one a bundle; answers how many packets. `None`: the kernel has the queues, and empties them.
+    /// Empties the queues of this process after it did not run for longer than [`WAIT_MAX`], and reports the
+    /// drops to `listeners` (one per bundle). Returns the number of packets. `None`: the kernel holds the
+    /// queues and empties them.
     fn expire(&mut self, _now: Timestamp, _listeners: &mut [impl Listener]) -> Option<u64> {
         None
     }
 
-    /// Lets go what is due of a bundle, at most [`BATCH`] packets, tells `listener` what has left, and answers when
-    /// to call again: [`Timestamp::MAX`] if the bundle needs no call for its packets, as where the kernel
-    /// paces. Calls come at least as often as the bundle's control loop ticks.
+    /// Sends the due packets of a bundle, at most [`BATCH`], and reports departures to `listener`. Returns
+    /// when to call again: [`Timestamp::MAX`] if the packets of the bundle need no call, for example because
+    /// the kernel paces them. Calls come at least as often as the bundle's control loop ticks.
     fn serve(&mut self, now: Timestamp, bundle: usize, listener: &mut impl Listener) -> Next;
 
-    /// Ends a round: hands over what was sent during it.
+    /// Ends a round: hands the packets sent during the round over to the device.
     ///
     /// # Errors
     ///
-    /// As for [`Datapath::receive`]. A device that is down or gone is no error: [`Datapath::health`] tells of it.
+    /// As for [`Datapath::receive`]. A device that is down or gone is no error: [`Datapath::health`] reports
+    /// it.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// What stands in a bundle's queue now.
+    /// Packets and bytes now in a bundle's queue.
     fn backlog(&self, bundle: usize) -> Backlog;
 
-    /// What a bundle's queue did since the start.
+    /// Counters of a bundle's queue since the start.
     fn queue(&self, bundle: usize) -> QueueCounters;
 
-    /// Packets that have left their queues, and that are lost if this process ends now.
+    /// Packets that have left their queues, but that are lost if this process ends now.
     fn pending(&mut self) -> u64;
 
-    /// How packets get on at this moment. The loop judges from it, with patience, whether to hand back.
+    /// Health of the packet path at this moment. The loop judges it over time to decide whether to hand back.
     fn health(&mut self) -> Health;
 
-    /// Says that the loop turns and packets get on: bundles are carried for the next [`STALE_AFTER`], also after a
-    /// [`Datapath::hand_back`].
+    /// Reports that the loop runs and packets move: the bundles are carried for the next [`STALE_AFTER`],
+    /// also after a [`Datapath::hand_back`].
     fn beat(&mut self);
 
-    /// Has the kernel forward what comes from now on, until the next beat. What is queued still leaves.
+    /// Has the kernel forward new packets from now on, until the next beat. Queued packets still leave.
     fn hand_back(&mut self);
 
-    /// From `now` on the bundles are those of another configuration, with the devices of the one before: each comes
-    /// from where `origins` says, with what is queued. What is queued of a bundle that goes leaves at once, and
-    /// what comes for it is forwarded by the kernel; a bundle that begins is unshaped until it is steered. `seen`
-    /// is what was seen last.
+    /// Switches to the bundles of another configuration, on the same devices, from `now` on. `origins` names
+    /// the earlier bundle that each one continues, with its queued packets. The queued packets of a removed
+    /// bundle leave at once, and the kernel forwards its new packets. A new bundle is unshaped until it is
+    /// steered. `seen` is the last observation.
     ///
     /// # Errors
     ///
-    /// What keeps it from that; then all is as before.
+    /// The reason why the switch failed; the earlier bundles stay in force.
     fn rearrange(
         &mut self,
         now: Timestamp,
         config: &Config,
-        origins: &[Origin],
+        origins: &[BundleOrigin],
         seen: &Observation,
     ) -> Result<(), DaemonError>;
 
-    /// Does what changes of the devices and of the machine's addresses ask for: packets to the machine itself
-    /// are in no bundle, and a device that was made again is attached to.
+    /// Adapts to changes of the devices and of the machine's addresses. Packets to the machine itself are in
+    /// no bundle, and the datapath attaches to a device that was created again.
     fn follow(&mut self, seen: &Observation);
 
-    /// Leaves out of the bundles what goes to and from boxes, from now on this and nothing that was named before. Until the
-    /// first call nothing is left out but what [`Datapath::follow`] says.
+    /// Leaves the traffic to and from boxes out of the bundles. `apart` replaces the set of the call before.
+    /// Until the first call only the packets that [`Datapath::follow`] excludes are left out.
     fn leave_out(&mut self, apart: &Apart);
 
-    /// What does not hold of the devices beside what [`Datapath::follow`] was told, such as a device that
-    /// could not be attached to again. The traffic is handed back as long as there is any.
-    fn void(&self) -> &[Void];
+    /// Failed conditions of the devices that are not in the observation passed to [`Datapath::follow`], for
+    /// example a failure to attach to a device again. The traffic stays handed back while there is any.
+    fn failed_conditions(&self) -> &[FailedCondition];
 
-    /// Looks for packets where they come from, at most until `until` and for as long as the configuration allows;
-    /// whether some have come. At once false of a datapath that is woken for them.
+    /// Polls for packets at their source, at most until `until` and for as long as the configuration allows.
+    /// Returns whether some have come. A datapath that is woken for packets returns false at once.
     fn busy_poll(&mut self, _until: Timestamp) -> bool {
         false
     }
 
-    /// For how long what comes may wait, so that more of it is worked at together.
+    /// Time that new packets may wait, so that the loop handles more packets together.
     fn rest(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Adds what to wake for beside timers. Whoever is due waits for it where [`Health::is_blocked`].
+    /// Adds descriptors to wake for, in addition to timers. A due bundle waits for them while
+    /// [`Health::is_blocked`].
     fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>);
 
-    /// Devices for people, LAN first, with counters since the start. `hand_backs`: how often the loop has handed
-    /// the traffic back, which is one of them.
+    /// Status of the devices, LAN first, with counters since the start. `hand_backs` is how often the loop
+    /// has handed the traffic back; it is one of the counters.
     fn ports(&self, hand_backs: u64) -> Vec<PortStatus>;
 }
 
-/// Who is told what becomes of a bundle's packets.
+/// Receiver of reports about a bundle's packets.
 pub trait Listener {
-    /// So much has left by now. Every boundary of the size in force is told by a call of its own, in the
-    /// order of departure; other packets may be told together, at the latest in the next
-    /// [`Datapath::serve`].
+    /// Total departures so far. Each boundary of the current epoch size has a call of its own, in the order
+    /// of departure. Other packets may share a call, at the latest in the next [`Datapath::serve`].
     fn on_departures(&mut self, sent: &Departures);
 
     /// The queue became empty or non-empty.
     fn on_queue(&mut self, now: Timestamp, backlog: Backlog);
 
-    /// A packet whose flow had nothing else in the queue when the packet came has left after this wait. A datapath may
-    /// leave some out, but none because of its wait.
+    /// A packet has left after this wait; its flow had nothing else in the queue when the packet came. A
+    /// datapath may skip some packets, but not because of the length of their wait.
     fn on_wait(&mut self, wait: Duration);
 }
 
-/// What a bundle's packets leave by.
+/// How a bundle's packets leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steering {
-    /// `None`: as they come, and what is queued at once.
+    /// `None`: new packets leave as they come, and queued packets at once.
     pub rate: Option<Rate>,
     /// Which packets are boundaries ([`EpochSize::is_boundary`]) ...
     pub epoch_size: EpochSize,
@@ -198,26 +216,26 @@ pub struct Steering {
     pub path_rtt: Option<Duration>,
 }
 
-/// What the queue of a bundle did since the start.
+/// Counters of a bundle's queue since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
     /// Packets dropped.
     pub dropped: u64,
-    /// Packets marked congestion experienced instead.
+    /// Packets marked congestion experienced instead of being dropped.
     pub marked: u64,
-    /// Flows that stand in it now; `None`: it tells no flows apart.
+    /// Flows now in the queue; `None`: the queue does not distinguish flows.
     pub flows: Option<u32>,
     /// How late packets left after their due time (ns): p50, p99, p99.9, max.
     pub lateness_ns: [u64; 4],
 }
 
-/// How packets get on at one moment.
+/// Health of the packet path at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Nothing more can leave before something that was sent has left.
+    /// Nothing more can leave until earlier packets have left.
     pub is_blocked: bool,
-    /// More comes than is taken: what comes may be lost.
+    /// More packets come than are taken in, so some may be lost.
     pub is_overrun: bool,
-    /// How late the latest of the datapath's own threads is with a turn that it should have taken.
+    /// Largest delay of a due turn among the datapath's own threads.
     pub overdue: Duration,
 }

@@ -1,5 +1,5 @@
-//! A datapath in memory, made as one in the kernel would be: it paces by itself, takes no packet into the process and
-//! tells of counters and boundaries only.
+//! A datapath in memory that behaves like one in the kernel: it paces by itself, takes no packet into the
+//! process and reports counters and boundaries only.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,12 +16,13 @@ use nix::poll::PollFd;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering};
 use crate::daemon::DaemonError;
 use crate::daemon::apart::Apart;
-use crate::daemon::conditions::Void;
+use crate::daemon::conditions::FailedCondition;
 use crate::daemon::config::Config;
 use crate::daemon::observer::Observation;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::schedule::{Next, Schedule};
-use crate::daemon::status::PortStatus;
+use crate::daemon::sendbox::{Start, serve};
+use crate::daemon::status::{PortStatus, Status};
 use crate::service::privileges::seccomp::Task;
 
 /// Bytes of each packet.
@@ -30,29 +31,29 @@ const PACKET: ByteCount = ByteCount::new(1500);
 pub const PATH: Rate = Rate::from_mbit_per_sec(5);
 /// ... and this delay.
 const DELAY: Duration = Duration::from_millis(10);
-/// Hosts leave no longer a queue on the path, as those with a window do.
+/// Hosts let the queue of the path grow no longer than this, as hosts with a window do.
 const QUEUE: Duration = Duration::from_millis(100);
 
-/// What the kernel has of the one bundle, for the datapath on one side and a test on the other.
+/// Kernel state of the one bundle, shared by the datapath and a test.
 #[derive(Default)]
 pub struct Kernel {
     /// Packets that wait to leave.
     pub queued: u64,
-    /// What the loop has said last.
+    /// The last steering from the loop.
     pub steering: Option<Steering>,
     /// Bundles are carried.
     pub is_carrying: bool,
-    /// Packets that waited when the loop handed back last.
+    /// Packets that waited at the last hand-back.
     pub queued_at_hand_back: Option<u64>,
-    /// How packets get on.
+    /// Health of the packet path.
     pub health: Health,
-    /// What does not hold.
-    pub void: Vec<Void>,
-    /// No bundles can be rearranged.
+    /// Conditions that fail.
+    pub failed_conditions: Vec<FailedCondition>,
+    /// The datapath refuses to rearrange bundles.
     pub is_full: bool,
-    /// How often they were.
+    /// How often they were rearranged.
     pub rearranged: u64,
-    /// Boundaries on the path, and when they come to its end.
+    /// Boundaries on the path, with their arrival times at its end.
     crossing: VecDeque<Seen>,
     path_free_at: Timestamp,
     counters: DepartureCounters,
@@ -89,7 +90,7 @@ impl Kernel {
         Some(left)
     }
 
-    /// The next boundary that has come to the end of the path by `now`.
+    /// The next boundary that has arrived at the end of the path by `now`.
     pub fn arrive(&mut self, now: Timestamp) -> Option<Seen> {
         self.crossing.pop_front_if(|seen| seen.received_at <= now)
     }
@@ -99,15 +100,20 @@ impl Kernel {
 #[derive(Clone, Default)]
 pub struct Stub {
     kernel: Arc<Mutex<Kernel>>,
-    void: Vec<Void>,
+    failed_conditions: Vec<FailedCondition>,
 }
 
 impl Stub {
-    /// What the kernel has now.
+    /// The current state of the kernel.
     pub fn kernel(&self) -> MutexGuard<'_, Kernel> {
-        // A test that has failed with it in hand has said why.
+        // A test that failed while it held the lock has said why.
         self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs a sendbox whose packets are in memory.
+pub fn run(start: Start) -> Result<Status, DaemonError> {
+    serve(start, |_, _, _, _| Ok(Stub::default()))
 }
 
 impl Datapath for Stub {
@@ -130,7 +136,7 @@ impl Datapath for Stub {
         for _ in 0..BATCH {
             let Some(left) = self.kernel().depart(now) else { break };
             schedule.set(0, now);
-            // Others are told by the counters, with the next boundary or the last of all.
+            // The counters report other packets, with the next boundary or the last packet.
             told = left.boundary.is_none().then_some(left);
             if told.is_none() {
                 listeners[0].on_departures(&left);
@@ -165,11 +171,11 @@ impl Datapath for Stub {
     }
 
     fn health(&mut self) -> Health {
-        let (health, void) = {
+        let (health, failed_conditions) = {
             let kernel = self.kernel();
-            (kernel.health, kernel.void.clone())
+            (kernel.health, kernel.failed_conditions.clone())
         };
-        self.void = void;
+        self.failed_conditions = failed_conditions;
         health
     }
 
@@ -187,7 +193,7 @@ impl Datapath for Stub {
         &mut self,
         _now: Timestamp,
         _config: &Config,
-        _origins: &[Origin],
+        _origins: &[BundleOrigin],
         _seen: &Observation,
     ) -> Result<(), DaemonError> {
         let mut kernel = self.kernel();
@@ -202,8 +208,8 @@ impl Datapath for Stub {
 
     fn leave_out(&mut self, _apart: &Apart) {}
 
-    fn void(&self) -> &[Void] {
-        &self.void
+    fn failed_conditions(&self) -> &[FailedCondition] {
+        &self.failed_conditions
     }
 
     fn wake_for<'a>(&'a mut self, _fds: &mut Vec<PollFd<'a>>) {}

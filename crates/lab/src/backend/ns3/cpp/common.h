@@ -1,4 +1,4 @@
-/* What all parts of the driver write with, and the links of hosts. */
+/* Output shared by all parts of the driver, and the links of hosts. */
 #pragma once
 
 #include <cinttypes>
@@ -28,7 +28,7 @@ const std::string ACCESS_RATE = "10Gbps";
 const std::string DEEP = "1000000p";
 
 FILE* g_events = nullptr;
-/* From when on the simulation ends as soon as no answer is awaited, and how many are. */
+/* The earliest end of the simulation, and the number of outstanding answers, which delay it. */
 Time g_earliestEnd;
 uint64_t g_awaited = 0;
 /* Pairs of sites by the addresses of their hosts. */
@@ -101,7 +101,7 @@ EndIfDone()
     }
 }
 
-/* A link between two nodes that nobody watches: a host's, or that of a Link. */
+/* A link between two nodes without an observer: of a host, or of a Link. */
 NetDeviceContainer
 Connect(Ptr<Node> from, Ptr<Node> to, const std::string& rate, Time delay, const std::string& queue)
 {

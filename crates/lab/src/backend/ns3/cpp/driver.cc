@@ -1,4 +1,4 @@
-/* Runs a network in ns-3 and writes down what happened.
+/* Runs a network in ns-3 and logs its events.
  *
  *   host i --access-- node --link-- node .. --access-- host j          one way; the way back has nodes of its own
  *
@@ -8,7 +8,7 @@
  *
  *   seed SEED RUN                                  of ns-3's random numbers
  *   stop NS NS                                     end of the simulation: the earliest, and the latest if answers to
- *                                                  requests are still awaited then
+ *                                                  requests are outstanding
  *   default ATTRIBUTE VALUE                        of all objects, such as ns3::TcpSocket::SegmentSize
  *   link FROM TO BIT/S DELAY_NS LOSS               links are numbered from 0, in this order
  *   qdisc TYPE [ATTRIBUTE VALUE]..                 of the last link; QUANTUM is no attribute, but set like one
@@ -30,7 +30,7 @@
  *   r FLOW NS NS          smoothed round trip      a FLOW NS SEQUENCE         acknowledged up to here
  *   t FLOW NS             timeout                  b FLOW NS, e FLOW NS       a recovery begins, ends
  *   x FLOW NS, y FLOW NS  datagram sent, arrived   p FLOW NS BYTES            written by the application until now
- *   c FLOW NS NUMBER      connection asked for     g FLOW NS NUMBER           the answer is whole
+ *   c FLOW NS NUMBER      connection requested     g FLOW NS NUMBER           answer complete
  *   v FLOW NS BYTES       read of an answer
  *   q LINK NS PACKETS     length of the qdisc      o LINK NS NS               left the qdisc after this time
  *   l LINK NS             lost on the wire         k LINK NS                  left the link
@@ -52,7 +52,7 @@
 namespace
 {
 
-/* All that is simulated, as it was read. */
+/* Everything to simulate, as read from the input. */
 struct Input
 {
     Time stop;

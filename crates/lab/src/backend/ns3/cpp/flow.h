@@ -1,4 +1,4 @@
-/* A flow, its hosts and what they run. */
+/* A flow, its hosts and their applications. */
 #pragma once
 
 #include <algorithm>
@@ -116,7 +116,7 @@ class Flow
     uint32_t payload = 0;
     uint8_t tos = 0;
     std::string algorithm;
-    /* When datagrams are sent, or answers asked for, and the bytes of each answer. */
+    /* When datagrams are sent or answers requested, and the bytes of each answer. */
     std::vector<uint64_t> timesNs;
     std::vector<uint64_t> sizes;
 
@@ -151,6 +151,10 @@ class Flow
         };
         lay(m_address, out.Get(0), data, in.Get(0));
         lay(source, backOut.Get(0), back, backIn.Get(0));
+        // A client's packets have the address of the device that they leave by, whatever it binds to.
+        Ipv4Address client = AddressOf(backOut.Get(0));
+        g_pairs[client.Get()] = pair;
+        lay(client, out.Get(0), data, in.Get(0));
         m_entrance = out.Get(1);
         m_source = source;
         m_receiver = receiver;
@@ -179,7 +183,7 @@ class Flow
         bool isKnown = TypeId::LookupByNameFailSafe(name, &type);
         if (!isKnown && name == "ns3::TcpWestwoodPlus")
         {
-            // Up to 3.37 it is a kind of the other.
+            // Up to 3.37 it is a setting of TcpWestwood.
             isKnown = TypeId::LookupByNameFailSafe("ns3::TcpWestwood", &type);
             Config::SetDefault("ns3::TcpWestwood::ProtocolType", StringValue("WestwoodPlus"));
         }
@@ -325,7 +329,7 @@ class Flow
         m_socket->Connect(InetSocketAddress(m_address, PORT));
     }
 
-    /* What the socket still sends, which holds a full buffer, gets no further than this host. */
+    /* The socket still sends its full buffer; these packets do not leave the host. */
     void Stop()
     {
         Tell('p', number, m_writtenBytes);

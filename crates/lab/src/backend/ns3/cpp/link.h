@@ -1,4 +1,4 @@
-/* A link one way, and what becomes of its packets. */
+/* A link in one direction, and the fates of its packets. */
 #pragma once
 
 #include <endian.h>
@@ -45,7 +45,7 @@ struct Change
     std::string value;
 };
 
-/* A link one way, with a qdisc, and the log of its packets. */
+/* A link in one direction, with a qdisc, and the log of its packets. */
 class Link
 {
   public:
@@ -62,7 +62,7 @@ class Link
     void Install(const std::string& folder, Ptr<Node> fromNode, Ptr<Node> toNode)
     {
         m_log = CreateFile(folder + "/packets-" + std::to_string(number));
-        // Beside the qdisc a device holds one packet and the one that it sends.
+        // In addition to the qdisc, a device holds one packet and the one that it sends.
         NetDeviceContainer devices = Connect(fromNode, toNode, rate, delay, "1p");
         m_device = DynamicCast<PointToPointNetDevice>(devices.Get(0));
         m_far = DynamicCast<PointToPointNetDevice>(devices.Get(1));
@@ -92,7 +92,7 @@ class Link
         return m_device;
     }
 
-    /* Says what the qdisc dropped and marked, and writes the packets that are still on the link. */
+    /* Writes the drops and marks of the qdisc, and the packets still on the link. */
     void Finish()
     {
         for (char kind : {'n', 'm'})
@@ -174,7 +174,7 @@ class Link
         }
     }
 
-    /* The row of a packet that has come, whatever will be its fate. */
+    /* The row of an arrived packet, before its fate is known. */
     Row& Begin(Ptr<const QueueDiscItem> item)
     {
         uint16_t pair = 0;
@@ -248,7 +248,7 @@ class Link
         if (Row* row = Find(packet))
         {
             Tell('o', number, NowNs() - row->arrivedNs);
-            // One that did not wait was never in the queue.
+            // A packet that did not wait was never in the queue.
             if (row->arrivedNs == NowNs() && row->queuePackets > 0)
             {
                 --row->queuePackets;

@@ -1,4 +1,4 @@
-//! Bundles, the uplink that they share, and classes in their queues.
+//! Bundles, their shared uplink, and classes in their queues.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn bundles_of_site_a_share_its_uplink_and_those_of_site_b_do_not() {
     assert!(seen[1] > 16.0, "{seen:?}");
 }
 
-/// A sendbox that serves DSCP 46 first: 6 Mbit/s of datagrams with `dscp` beside four greedy flows.
+/// A sendbox that serves DSCP 46 first: 6 Mbit/s of datagrams with `dscp`, competing with four greedy flows.
 fn priority(dscp: u8) -> crate::metrics::Evaluation {
     let text = format!(
         r#"
@@ -92,7 +92,7 @@ fn a_sendbox_of_strict_priority_loses_nothing_of_the_class_that_goes_first() {
     let (first, among_others) = (priority(46), priority(0));
     assert_eq!(first.flows[0].metrics.get("datagrams_lost"), None);
     assert!(of_flow(&among_others, 0, "datagrams_lost") > 50.0);
-    // The greedy flows have what is left of 18 Mbit/s.
+    // The greedy flows have the rest of 18 Mbit/s.
     let bulk = of_flow(&first, 1, "goodput_mbps");
     assert!((9.0..12.0).contains(&bulk), "{bulk}");
 }

@@ -1,4 +1,4 @@
-//! Receivers and paths at the edge of what TCP meets, as plans describe them.
+//! Receivers and paths with extreme settings for TCP, from plans.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::metrics::{Evaluation, evaluate};
 use crate::plan::Plan;
 use crate::plan::library::Source;
 
-/// What comes of a plan with this bottleneck, and with these other links and flows.
+/// Result of a plan with this bottleneck and these other links and flows.
 fn evaluation(stop: &str, bottleneck: &str, rest: &str) -> Evaluation {
     let text = format!("name = \"e\"\nstop = \"{stop}\"\nbottleneck = {{ {bottleneck} }}\n{rest}");
     let source = Source { file: "e".into(), folder: None, text };
@@ -104,7 +104,7 @@ fn a_data_centre_keeps_its_queue_at_the_step_and_answers_an_incast() {
                  traffic = { kind = \"requests\", sizes = \"20KB\", load = \"1Gbit/s\", \
                  connections = \"each\" }\n";
     let centre = evaluation("100ms", bottleneck, flows);
-    // The rate of two flows without a queue would be 9.56 Gbit/s of payload.
+    // Two flows without a queue would have 9.56 Gbit/s of payload.
     let rate = of_flow(&centre, "goodput_mbps").unwrap();
     assert!(rate > 7000.0, "{rate}");
     assert!(of_link(&centre, "forward", "marks_queue_packets") > 100.0);

@@ -1,4 +1,4 @@
-//! Flows: when and how they begin, what they send, and whose algorithm decides.
+//! Flows: their start, their traffic, and the algorithm that decides.
 
 use forebay_core::cc::{self, Algorithm, Registry};
 use forebay_core::spec;
@@ -43,7 +43,7 @@ fn each_connection_of_a_flow_starts_by_itself_and_one_more_moves_no_other() {
         let sets = sets.map(|set: String| crate::plan::Override::parse(&set).unwrap());
         let plan = Plan::from_source(source, &sets).unwrap();
         let experiment = plan.experiment(&plan.arms[0], &plan.cells[0], 1).unwrap();
-        let setup = super::setup::Setup::of(&experiment).unwrap();
+        let setup = super::set_up(&experiment).unwrap();
         let of_bulk = setup.places.iter().zip(&setup.network.flows).filter(|it| it.0.flow == 1);
         of_bulk.map(|(_, flow)| flow.start).collect::<Vec<_>>()
     };
@@ -110,7 +110,7 @@ fn flows_begin_and_end_when_the_plan_says_and_where() {
         let (before, rest) = bulk.bytes_per_100ms.split_at(5);
         assert_eq!((before, bulk.index as usize), (&[0; 5][..], index));
         assert!(rest[1] > 0 && rest.iter().sum::<u64>() == bulk.bytes);
-        // What stood in queues at 1.5 s has come 21 ms and a round trip later, repairs after that.
+        // Packets queued at 1.5 s have arrived 21 ms and a round trip later, retransmissions after that.
         assert!(rest[15..].iter().sum::<u64>() <= rest[5], "{rest:?}");
     }
     let up = of_flow(2).next().unwrap();
@@ -145,7 +145,7 @@ fn a_plan_may_name_a_law_that_was_registered() {
             let rate = spec::Value::Text("10Mbit/s".into());
             cc::build(&spec::Spec::named("const").with("rate", rate), &[])
         },
-        ..cc::constant::ALGORITHM
+        ..cc::algorithms::constant::ALGORITHM
     };
     algorithms.register(half).unwrap();
     let web = PLAN.replace("pair = \"web\"", "bundle = \"a\"");
@@ -174,7 +174,24 @@ fn a_kernel_s_algorithm_is_the_stack_s_and_an_agent_s_that_of_the_registry() {
     assert_ne!(of("agent:cubic"), of("cubic"), "Linux has HyStart");
 }
 
-/// What a client sees of a video for 60 s over a link of `rate`, from the run's third second.
+#[test]
+fn the_hosts_of_ns3_have_neither_agents_nor_bpf() {
+    for (cc, is_allowed) in
+        [("cubic", true), ("kernel:cubic", true), ("agent:cubic", false), ("bpf:cubic", false)]
+    {
+        let mut experiment = greedy(cc);
+        experiment.stack = forebay_scenario::Stack::Ns3;
+        let checked = Sim::default().check(&experiment);
+        assert_eq!(checked.is_ok(), is_allowed, "{cc}");
+        if let Err(error) = checked {
+            let expected =
+                format!("flow.bulk.cc = {cc}: allowed is a name without agent: and bpf:");
+            assert!(error.to_string().contains(&expected), "{error}");
+        }
+    }
+}
+
+/// Metrics of a client's video for 60 s over a link of `rate`, from the run's third second.
 fn video(rate: &str, rates: &str, beside: &str) -> crate::metrics::Metrics {
     let text = format!(
         "name = \"v\"\nstop = \"63s\"\n\
@@ -234,7 +251,7 @@ fn a_constant_window_and_an_initial_window_are_in_flight_from_the_first_round_tr
     };
     let (constant, queue) = samples("cc = { kind = \"agent:const\", cwnd = \"450p\" }");
     assert!(constant.iter().all(|sample| sample.cwnd_segments == 450.0));
-    // 80 of them fill the path.
+    // 80 segments fill the path.
     assert!((360.0..=450.0).contains(&queue), "{queue}");
     let (large, _) = samples("initial_window = 450\ncc = \"newreno\"");
     assert_eq!((large[0].cwnd_segments, large[1].cwnd_segments), (450.0, 450.0));

@@ -1,4 +1,4 @@
-//! Links: queues, several of them, walks, jitter and batches.
+//! Links: queues, several links, walks, jitter and batches.
 
 use super::*;
 
@@ -145,7 +145,7 @@ fn jitter_makes_packets_late_and_none_overtakes() {
         let late = |packet: &&PacketRecord| packet.released_ns - packet.departed_ns - 20_000_000;
         let lates: Vec<u64> = left.iter().map(late).collect();
         assert!(lates.len() > 1000 && lates.iter().all(|late| *late <= most_ns));
-        // Of packets close to each other most wait for a late one.
+        // Among packets close to each other, most wait for a late one.
         assert!(lates.iter().sum::<u64>() / lates.len() as u64 > most_ns / 2);
     }
 }

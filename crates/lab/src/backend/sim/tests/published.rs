@@ -1,4 +1,4 @@
-//! ccperf's own figures, and the plans of its benchmark.
+//! ccperf's published figures, and the plans of its benchmark.
 
 use super::*;
 use crate::plan::library;
@@ -15,8 +15,8 @@ fn rate_step_down(plan: &Plan, seed: u64) -> impl Fn(&str) -> f64 + use<> {
     }
 }
 
-/// ccperf's experiment 60: figure, its value, and how far a median may be from it, as a share of it and
-/// on top of that.
+/// ccperf's experiment 60: figure, its value, and how far a median may deviate, as a share of the value and
+/// in addition in its unit.
 const PUBLISHED_STEP: [(&str, f64, f64, f64); 24] = [
     ("mean_throughput_l4", 27.72, 0.005, 0.0),
     ("mean_throughput_l7", 27.72, 0.005, 0.0),
@@ -47,7 +47,7 @@ const PUBLISHED_STEP: [(&str, f64, f64, f64); 24] = [
 #[test]
 fn a_plan_gives_ccperf_s_figures_of_its_published_step() {
     let mut wrong = Vec::new();
-    // The single run keeps the medians' bounds too, though it could differ by more.
+    // The single run meets the medians' bounds too, though it could differ by more.
     for sets in [&["start_jitter=1rtt", "seeds=1..9"][..], &[]] {
         let parsed = sets.iter().map(|it| crate::plan::Override::parse(it).unwrap());
         let parsed: Vec<_> = parsed.collect();

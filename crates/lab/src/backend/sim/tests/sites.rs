@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A small Internet, half of whose sites have boxes in the second of its arms.
+/// A small Internet; half of its sites have boxes in the second arm.
 fn small(arm: usize) -> Experiment {
     let text = r#"
         name = "p"
@@ -32,7 +32,7 @@ fn requests_of_many_sites_are_answered_and_judged_by_the_way_of_each() {
         assert_eq!(groups, ["web-deployers", "web-others"]);
         for flow in &evaluation.flows {
             let get = |name: &str| flow.metrics.get(name).unwrap();
-            // Nothing is faster than the empty way of its own sites.
+            // No request is faster than the empty path between its own sites.
             assert!(get("slowdown_p25") >= 1.0, "{}: {:?}", flow.name, flow.metrics);
             assert!(get("site_slowdown_p25") <= get("site_slowdown_p95"));
         }

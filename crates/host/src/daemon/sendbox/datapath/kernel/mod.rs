@@ -1,19 +1,20 @@
-//! The packets of bundles in the kernel, as they are: a class of HTB at the WAN port queues and paces each bundle, and BPF
-//! programs put packets into the classes and say what has left.
+//! Datapath that keeps the packets of bundles in the kernel, unchanged. A class of HTB at the WAN port queues
+//! and paces each bundle. BPF programs put packets into the classes and report departures.
 //!
 //! ```text
 //!  lan ──► the kernel's bridge ──► program (tcx) ──► HTB: class of the bundle ──► program ──► wan
 //!                                      │ else, and whenever there is no fresh beat
 //!                                      └──► HTB, past all classes ─────────────────────────► wan
 //! ```
-//! Where the machine routes, its routes are in the place of the bridge, and packets may come in at any device.
+//! On a machine that routes, its routes take the place of the bridge, and packets may come in at any device.
 //!
-//! Nothing goes past what stands between the ports: filters, isolation and VLANs hold as without a box. Super-packets
-//! stay whole as far as the rate allows, and are counted and sampled as the packets that they become.
+//! All rules between the ports still apply: filters, isolation and VLANs work as without a box. Super-packets
+//! stay whole as far as the rate allows. They are counted and sampled as the packets that they become.
 //!
-//! The programs are held by links and go with the process. The qdisc stays where a process is killed: it is put in no
-//! class then, what waits in one leaves at the rate that was set last, and the next start takes the qdisc away.
+//! Links hold the programs, so these go with the process. If a process is killed, its qdisc stays. No packet
+//! is put into a class then, packets in a class leave at the last rate, and the next start removes the qdisc.
 
+mod limit;
 mod rates;
 #[cfg(test)]
 mod tests;
@@ -32,69 +33,80 @@ use forebay_core::units::{ByteCount, Rate, Timestamp};
 use forebay_ebpf::{Boundary, Classes, ClassesOptions, Ledger, QDISC, SamplerBundle, Standing};
 use nix::poll::{PollFd, PollFlags};
 
+use self::limit::Limit;
 use self::rates::{BundleClasses, Rates};
 use super::{Datapath, Health, Listener, QueueCounters, STALE_AFTER, Steering};
 use crate::daemon::apart::Apart;
-use crate::daemon::conditions::{Fault, ROOT_QDISC, Void};
+use crate::daemon::conditions::{FailedCondition, Fault, ROOT_QDISC};
 use crate::daemon::config::{BundleConfig, Config, Forward, KernelQdisc};
 use crate::daemon::observer::Observation;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::schedule::{Next, Schedule};
-use crate::daemon::status::{HTB, PortStatus};
+use crate::daemon::sendbox::{Start, serve};
+use crate::daemon::status::{HTB, PortStatus, Status};
 use crate::daemon::{DaemonError, overhead_of};
 use crate::ethernet;
 use crate::htb::Htb;
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
 
-/// What has left is counted once in so much time for each bundle, but within these bounds, and told of at the next count
-/// where no boundary has told of it: those of that time have all been read by then. As much as leaves meanwhile a control
-/// loop does not know to be outstanding: after five milliseconds, a tick, `setpoint` left 35 packets in a queue instead of 6.
+/// Departures of each bundle are counted once in this time times the number of bundles, within
+/// [`COUNTED_WITHIN`]. If no boundary has reported them, the next count does: all boundaries of that time
+/// have been read by then. Until the report, the control loop does not count these packets as outstanding.
+/// After 5 ms, a tick, `setpoint` left 35 packets in a queue instead of 6.
 const COUNT_SPACING: Duration = Duration::from_micros(20);
 const COUNTED_WITHIN: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_millis(5);
 
-/// Bundles are all looked at once in so much time for each of them: with a thousand, once a millisecond.
+/// Time between two looks at all bundles, for each bundle: with a thousand bundles, once a millisecond.
 const LOOK_SPACING: Duration = Duration::from_micros(1);
-/// A shorter rest is not worth a timer.
+/// Shortest rest that is worth a timer.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Packets that wait at the WAN port before bundles are held to their shares, however many flows a host makes: 300 MB of
-/// the kernel's memory, if they are full ones. All shares together are as many again at most. Half as many would drop
-/// bursts of small packets that the queues of a bundle have room for.
+/// Packets at the WAN port above which each bundle is limited to its share, however many flows a host opens.
+/// They take 300 MB of the kernel's memory if all are full. All shares together allow at most the same number
+/// again. Half as many would drop bursts of small packets that the queues of a bundle have room for.
 const MOST_PACKETS: u32 = 1 << 17;
-/// Bytes from which on bundles are held to their shares, too, for super-packets: 0.1 s at 10 Gbit/s. All shares together
-/// are as many again. With half of it, two bundles that send at 10 Gbit/s would lose packets within 50 ms.
+/// Bytes above which bundles are limited to their shares, too, because of super-packets: 0.1 s at 10 Gbit/s.
+/// All shares together allow the same again. With half of it, two bundles that send at 10 Gbit/s would lose
+/// packets within 50 ms.
 const MOST_BYTES: u32 = 1 << 27;
+
+/// Runs a sendbox whose packets stay in the kernel.
+pub fn run(start: Start) -> Result<Status, DaemonError> {
+    let confinement = start.prepared.confinement.clone();
+    serve(start, |config, room_bytes, seen, _| Kernel::open(config, room_bytes, seen, &confinement))
+}
 
 /// One bundle.
 struct Bundle {
     id: BundleId,
-    /// Where the classes of the bundle are.
+    /// Place of the bundle's classes.
     place: usize,
-    /// As the sampler has the bundle.
+    /// The bundle as the sampler knows it.
     sampled: SamplerBundle,
     rate: Option<Rate>,
-    /// Ledger and backlog as of the last look.
+    limit: Limit,
+    /// Ledger and backlog at the last look.
     ledger: Ledger,
     backlog: Backlog,
-    /// What bundles before had dropped at this place.
+    /// Packets that earlier bundles dropped at this place.
     dropped_before: u64,
-    /// Packets that were told of.
+    /// Packets reported so far.
     told: u64,
     told_at: Timestamp,
-    /// What had left at the last count.
+    /// Departures at the last count.
     counted: Option<Departures>,
 }
 
-/// The classes, and what is known of them.
+/// The classes and their known state.
 pub struct Kernel {
-    // Programs go first: what they put into classes would go past all once there are none.
+    // Dropped first: without classes, the packets that programs put into them would bypass shaping.
     classes: Classes,
     rates: Rates,
     qdisc: Option<KernelQdisc>,
-    /// Of LAN and WAN, which programs and queues are for; `None`: the device has gone, and one that is made again may have
-    /// its index.
+    /// Of LAN and WAN, where programs and queues are attached; `None`: the device has gone, and one that is
+    /// created again may have its index.
     indices: [Option<u32>; 2],
     /// `None`: packets may come in at any device.
     lan: Option<String>,
@@ -105,17 +117,17 @@ pub struct Kernel {
     bundles: Vec<Bundle>,
     by_id: BTreeMap<BundleId, usize>,
     by_place: BTreeMap<usize, usize>,
-    /// What stands in the qdisc, as of the last [`Datapath::receive`].
+    /// Contents of the qdisc at the last [`Datapath::receive`].
     standing: Standing,
-    /// When all bundles were looked at last, and what was seen.
+    /// Time of the last look at all bundles, and its ledgers.
     looked_at: Timestamp,
     ledgers: Vec<Ledger>,
-    void: Vec<Void>,
+    failed_conditions: Vec<FailedCondition>,
 }
 
 impl Kernel {
-    /// Puts qdisc and programs at the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the
-    /// devices.
+    /// Puts qdisc and programs at the ports, with all privileges, for frames of up to `frame_bytes`. `seen`
+    /// is the current state of the devices.
     pub fn open(
         config: &Config,
         frame_bytes: usize,
@@ -163,7 +175,7 @@ impl Kernel {
             DaemonError::SetUp(io::Error::new(error.kind(), text))
         };
         let mut htb = Htb::create(wan_index, QDISC).map_err(failed)?;
-        // Bytes are those of Ethernet frames everywhere, and rates those of what leaves below the port.
+        // Bytes count as Ethernet frames everywhere. Rates apply to the bytes that leave below the port.
         let header = if is_bare { ETHERNET_HEADER as u16 } else { 0 };
         htb.set_overhead(header + overhead_of(config).bytes);
         // The bundles have the first places.
@@ -185,11 +197,11 @@ impl Kernel {
             standing: Standing::default(),
             looked_at: Timestamp::ZERO,
             ledgers: Vec::new(),
-            void: Vec::new(),
+            failed_conditions: Vec::new(),
         })
     }
 
-    /// Has programs and queues at devices that have taken the place of those before.
+    /// Attaches programs and queues to devices that have replaced earlier ones.
     fn attach(&mut self, now: [Option<u32>; 2]) {
         let Some(wan) = now[1] else { return };
         if self.lan.is_some() && now[0].is_none() {
@@ -201,9 +213,9 @@ impl Kernel {
             .collect();
         let Some(first) = again.first() else { return };
         if let Err(error) = self.classes.attach_anew(now[0], &self.wan, wan) {
-            // They are at none now.
+            // The programs are attached nowhere now.
             self.indices = [None; 2];
-            self.void.push(Void::made_again(first, &error));
+            self.failed_conditions.push(FailedCondition::made_again(first, &error));
             return;
         }
         for name in again {
@@ -233,7 +245,7 @@ impl Kernel {
     }
 }
 
-/// Has these bundles carried from now on, and no more those that are `gone`.
+/// Has these bundles carried from now on, and the `gone` ones no more.
 fn set_bundles(
     classes: &mut Classes,
     gone: &[BundleId],
@@ -243,14 +255,14 @@ fn set_bundles(
     classes.sampler.change(gone, set)
 }
 
-/// Packets that each of so many bundles may have waiting whatever waits of the others, with frames of up to so many
-/// bytes.
+/// Packets that each of this many bundles may always have waiting, whatever the other bundles have, with
+/// frames of up to `frame_bytes`.
 fn share(bundles: usize, frame_bytes: usize) -> u64 {
     let most = u64::from(MOST_PACKETS).min(u64::from(MOST_BYTES) / frame_bytes as u64);
     (most / bundles as u64).max(1)
 }
 
-/// A share of what stands in the qdisc: how much that is the kernel knows of all bundles together, and without error.
+/// A share of the qdisc's contents. The kernel knows the total of all bundles without error.
 fn part(standing: &Standing, share: f64) -> Backlog {
     let of = |all: u64| (share * all as f64).ceil() as u64;
     Backlog { packets: of(standing.packets), bytes: ByteCount::new(of(standing.bytes.as_u64())) }
@@ -272,6 +284,7 @@ impl Bundle {
             place: 0,
             sampled,
             rate: None,
+            limit: Limit::default(),
             ledger: Ledger::default(),
             backlog: Backlog::default(),
             dropped_before: 0,
@@ -281,29 +294,31 @@ impl Bundle {
         }
     }
 
-    /// Takes the place that it was given.
+    /// Starts at its assigned place.
     fn begin(&mut self, classes: &Classes) {
         self.place = classes.place(self.id).expect("it was just set");
+        classes.set_limit(self.place, None);
         self.dropped_before = classes.ledger(self.place).dropped;
     }
 
-    /// Goes on as `before`, in another configuration.
+    /// Continues `before` under another configuration.
     fn succeed(&mut self, before: &Self) {
         let SamplerBundle { key, epoch_size, version, .. } = before.sampled;
         (self.sampled.key, self.sampled.epoch_size) = (key, epoch_size);
         self.sampled.version = version;
-        (self.place, self.rate) = (before.place, before.rate);
+        (self.place, self.rate, self.limit) = (before.place, before.rate, before.limit);
         (self.ledger, self.backlog) = (before.ledger, before.backlog);
         self.dropped_before = before.dropped_before;
         (self.told, self.told_at, self.counted) = (before.told, before.told_at, before.counted);
     }
 
-    /// When what has left is to be counted next, if it is so often.
+    /// Time of the next count of departures, with one count per `every`.
     fn count_due(&self, every: Duration) -> Timestamp {
         self.counted.map_or(Timestamp::ZERO, |counted| counted.at + every)
     }
 
-    /// What has left with a boundary: at the rate in force after all that was in front of it in its super-packet.
+    /// Departures up to a boundary. The packets in front of it in its super-packet leave first, at the
+    /// current rate.
     fn departures(&mut self, boundary: &Boundary) -> Departures {
         let report = &boundary.report;
         let after = self.rate.and_then(|rate| boundary.ahead.time_at(rate)).unwrap_or_default();
@@ -326,11 +341,12 @@ impl Datapath for Kernel {
         Some(self.qdisc.map_or("sfq", KernelQdisc::nearest))
     }
 
-    fn steer(&mut self, _now: Timestamp, bundle: usize, steering: &Steering) {
+    fn steer(&mut self, now: Timestamp, bundle: usize, steering: &Steering) {
         let state = &mut self.bundles[bundle];
         let sampler = &mut self.classes.sampler;
         state.sampled.epoch_size = steering.epoch_size;
-        // Version 1 is no version of this datapath: it stands for none in common, and for nothing that is matched.
+        // This datapath does not build version 1. It stands for "no version in common", and nothing is
+        // matched.
         let version = steering.version.max(BlockVersion::V2);
         let sampled = (state.sampled.key, state.sampled.version);
         if sampled == (steering.sampling_key, version) {
@@ -342,6 +358,10 @@ impl Datapath for Kernel {
             }
         }
         state.rate = steering.rate;
+        if self.qdisc.and_then(KernelQdisc::kind).is_none() {
+            let limit = state.limit.follow(now, steering.rate, steering.path_rtt);
+            self.classes.set_limit(state.place, limit);
+        }
         self.rates.set(state.place, steering.rate, steering.path_rtt);
     }
 
@@ -353,8 +373,8 @@ impl Datapath for Kernel {
     ) -> io::Result<usize> {
         self.standing = self.classes.standing();
         if self.rates.failed().is_some() {
-            // What stood in a qdisc that was taken away never leaves, and only when a packet leaves is it told how many
-            // stand.
+            // Packets in a removed qdisc never leave, and the kernel updates the total only when a packet
+            // leaves.
             (self.standing.packets, self.standing.bytes) = (0, ByteCount::ZERO);
         }
         let Self { classes, bundles, by_id, .. } = self;
@@ -410,7 +430,7 @@ impl Datapath for Kernel {
             state.told_at = state.told_at.max(counted.at);
             listener.on_departures(&Departures { at: state.told_at, ..counted });
         }
-        // A map that cannot be read shows in the status.
+        // The status shows a map that cannot be read.
         let counters = self.classes.sampler.counters(state.id).ok().flatten();
         state.counted = counters.map(|counters| Departures {
             at: now,
@@ -441,12 +461,12 @@ impl Datapath for Kernel {
     }
 
     fn health(&mut self) -> Health {
-        self.void.retain(|void| void.condition != ROOT_QDISC);
+        self.failed_conditions.retain(|failed| failed.condition != ROOT_QDISC);
         let wan = &self.wan;
-        self.void.extend(self.rates.failed().map(|error| {
+        self.failed_conditions.extend(self.rates.failed().map(|error| {
             let found = format!("queues at {wan}: {error}");
             let fix = format!("`tc qdisc show dev {wan}`; the box tries again within 10 s");
-            Void { condition: ROOT_QDISC.into(), fault: Fault { found, fix } }
+            FailedCondition { condition: ROOT_QDISC.into(), fault: Fault { found, fix } }
         }));
         Health::default()
     }
@@ -463,7 +483,7 @@ impl Datapath for Kernel {
         &mut self,
         _now: Timestamp,
         config: &Config,
-        origins: &[Origin],
+        origins: &[BundleOrigin],
         _seen: &Observation,
     ) -> Result<(), DaemonError> {
         let room = self.classes.room();
@@ -482,17 +502,17 @@ impl Datapath for Kernel {
         let gone: Vec<BundleId> = self.bundles.iter().enumerate().filter_map(is_gone).collect();
         set_bundles(&mut self.classes, &gone, &next)?;
         if !gone.is_empty() {
-            // Of bundles that are gone, though they may bear the number of one that begins.
+            // Boundaries of removed bundles: a new bundle may have the number of one.
             self.classes.sampler.consume(&mut |_| {})?;
         }
-        // What is left of them leaves unshaped, and so does a bundle that begins.
+        // Their remaining packets leave unshaped, and so do the packets of a new bundle.
         for (at, bundle) in self.bundles.iter().enumerate() {
             if !kept.contains(&at) {
                 self.rates.set(bundle.place, None, None);
             }
         }
         for (bundle, origin) in next.iter_mut().zip(origins) {
-            if *origin == Origin::New {
+            if *origin == BundleOrigin::New {
                 bundle.begin(&self.classes);
                 self.rates.set(bundle.place, None, None);
             }
@@ -507,25 +527,26 @@ impl Datapath for Kernel {
     fn leave_out(&mut self, apart: &Apart) {
         let Classes { sampler, .. } = &mut self.classes;
         let set = sampler.set_messages(&apart.messages);
-        // More addresses than the programs hold: messages to the others are counted, as before they came.
+        // With more addresses than the programs hold, messages to the rest are counted, as before those
+        // addresses came.
         if let Err(error) = set.and_then(|()| self.classes.set_own_addresses(&apart.addresses)) {
             tracing::warn!(target: "device", %error, "addresses of the other boxes");
         }
     }
 
     fn follow(&mut self, seen: &Observation) {
-        self.void.retain(|void| void.condition == ROOT_QDISC);
+        self.failed_conditions.retain(|failed| failed.condition == ROOT_QDISC);
         let now = [seen.lan, seen.wan];
         for (before, now) in self.indices.iter_mut().zip(now) {
             *before = before.filter(|_| now.is_some());
         }
-        if seen.void.is_empty() {
+        if seen.failed_conditions.is_empty() {
             self.attach(now);
         }
     }
 
-    fn void(&self) -> &[Void] {
-        &self.void
+    fn failed_conditions(&self) -> &[FailedCondition] {
+        &self.failed_conditions
     }
 
     fn rest(&self) -> Duration {
@@ -538,7 +559,7 @@ impl Datapath for Kernel {
     }
 
     fn ports(&self, hand_backs: u64) -> Vec<PortStatus> {
-        // Reading a map fails only where the kernel took the privilege away.
+        // Reading a map fails only if the kernel took the privilege away.
         let counts = self.classes.classified().unwrap_or_default();
         let departed = self.classes.departed().unwrap_or_default();
         let lost = self.classes.sampler.lost_boundaries().unwrap_or_default();
@@ -552,6 +573,7 @@ impl Datapath for Kernel {
             ("passed_outside", counts.outside),
             ("passed_stale", counts.stale),
             ("dropped_full", counts.full),
+            ("dropped_overlimit", counts.overlimit),
             ("handed_back", hand_backs),
         ];
         let at_wan = [
@@ -565,7 +587,7 @@ impl Datapath for Kernel {
             ("sampling_ns", departed.sampling_ns),
             ("boundaries_lost", lost),
         ];
-        // What no device is named for comes in at any.
+        // Without a named device, packets come in at any device.
         let lan = self.lan.clone().unwrap_or_else(|| "any".into());
         let (mode, wan) = (self.forward.name().into(), self.wan.clone());
         vec![

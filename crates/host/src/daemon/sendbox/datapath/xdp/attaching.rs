@@ -1,60 +1,61 @@
-//! What becomes of the ports of a sendbox whose devices change while it runs.
+//! Follows the devices of a running sendbox as they change.
 //!
-//! Where a device is deleted and made again the box attaches to the new one, with sockets that it opened before
-//! it gave up its privileges: one a queue of the device that was there at the start, or fewer.
+//! If a device is deleted and created again, the box attaches to the new one. It uses sockets that it opened
+//! before it dropped its privileges: one per queue of the device at the start, or fewer.
 
 use std::io;
 
 use crate::daemon::DaemonError;
-use crate::daemon::conditions::Void;
+use crate::daemon::conditions::FailedCondition;
 use crate::daemon::observer::Observation;
 use crate::port::{SpareSocket, XdpOptions, XdpPort};
 
-/// How often either device may be made again: the box has no privilege to open sockets once it runs.
+/// How often either device may be created again: a running box has no privilege to open sockets.
 const SPARES: usize = 8;
 
-/// What it takes to follow the devices.
+/// State for following the devices.
 pub struct Attaching {
-    /// LAN and WAN: the device that the port is on has gone. One that is made again may have its index.
+    /// LAN and WAN: the device of the port has gone. A device that is created again may have its index.
     is_gone: [bool; 2],
-    /// Queues of LAN and WAN that are used. A port does not say so whose sockets readers have.
+    /// Number of queues of LAN and WAN in use. A port whose sockets readers own does not report it.
     used: [u32; 2],
-    /// Devices that could not be attached to since they were made again.
-    failed: Vec<Void>,
-    /// Sockets of a port each, LAN and WAN.
+    /// Devices that were created again and could not be attached to.
+    failed: Vec<FailedCondition>,
+    /// Sockets for each of LAN and WAN, in sets of one port each.
     spares: [Vec<Vec<SpareSocket>>; 2],
 }
 
 impl Attaching {
-    /// Opens sockets for later, which takes all privileges: of ports with so many queues and these options.
+    /// Opens sockets for later, which takes all privileges, for ports with these numbers of queues and these
+    /// options.
     pub fn prepare(ports: [(usize, XdpOptions); 2]) -> io::Result<Self> {
         let used = ports.map(|(queues, _)| queues as u32);
         let [lan, wan] = ports.map(spares);
         Ok(Self { is_gone: [false; 2], used, failed: Vec::new(), spares: [lan?, wan?] })
     }
 
-    /// Devices that could not be attached to since they were made again.
-    pub fn failed(&self) -> &[Void] {
+    /// Devices that were created again and could not be attached to.
+    pub fn failed(&self) -> &[FailedCondition] {
         &self.failed
     }
 
-    /// Attaches ports to devices that have taken the place of those before, once all holds of them.
+    /// Attaches ports to devices that have replaced earlier ones, once all conditions hold.
     pub fn follow(&mut self, seen: &Observation, ports: [&mut XdpPort; 2], names: &[String; 2]) {
         self.failed.clear();
         let indices = [seen.lan, seen.wan];
-        // Of the WAN one queue is used, however many there are.
+        // The box uses one queue of the WAN, however many there are.
         let queues = [seen.lan_queues, None];
         for (is_gone, index) in self.is_gone.iter_mut().zip(indices) {
             *is_gone |= index.is_none();
         }
-        if !seen.void.is_empty() {
+        if !seen.failed_conditions.is_empty() {
             return;
         }
         for (at, (port, name)) in ports.into_iter().zip(names).enumerate() {
             let is_another = |index: &u32| self.is_gone[at] || *index != port.ifindex();
             if let Some(ifindex) = indices[at].filter(is_another) {
                 if let Err(error) = self.attach(at, port, name, ifindex, queues[at]) {
-                    self.failed.push(Void::made_again(name, &error));
+                    self.failed.push(FailedCondition::made_again(name, &error));
                     continue;
                 }
                 self.is_gone[at] = false;
@@ -62,10 +63,10 @@ impl Attaching {
                 self.used[at] = used;
                 tracing::info!(target: "device", "{name} was made again: attached to it, queues: {used}");
             }
-            // One that was made again with fewer may get more.
+            // A device that was created again with fewer queues may get more.
             let read = self.used[at];
             if let Some(there) = queues[at].filter(|there| *there > read) {
-                self.failed.push(Void::unread_queues(name, there, read));
+                self.failed.push(FailedCondition::unread_queues(name, there, read));
             }
         }
     }
@@ -87,7 +88,7 @@ impl Attaching {
             let attached =
                 capture.attach_anew(name, ifindex).and_then(|()| fresh.take_from(&capture));
             if let Err(error) = attached {
-                // It stays with the port before, for another attempt.
+                // The program stays with the old port, for another attempt.
                 port.hold(capture);
                 return Err(error.into());
             }
@@ -98,7 +99,7 @@ impl Attaching {
     }
 }
 
-/// Sockets of a port with so many queues, for [`SPARES`] times.
+/// Sockets for a port with this many queues, [`SPARES`] times.
 fn spares((queues, options): (usize, XdpOptions)) -> io::Result<Vec<Vec<SpareSocket>>> {
     let port = |_| (0..queues).map(|_| SpareSocket::open(options)).collect();
     (0..SPARES).map(port).collect()
@@ -113,7 +114,7 @@ mod tests {
     use crate::port::Direction;
     use crate::port::tests::{on_a_veth_pair, run};
 
-    /// Makes the device `lan` with so many queues.
+    /// Creates the device `lan` with this many queues.
     fn make(queues: u32) {
         let queues = format!("numrxqueues {queues} numtxqueues {queues}");
         run(&format!("ip link add lan {queues} type veth peer name host"));
@@ -137,7 +138,7 @@ mod tests {
             let index = |name: &str| if_nametoindex(name).ok();
             run("ip link del lan");
             make(1);
-            for (queues, voids) in [(1, 0), (2, 1), (1, 0)] {
+            for (queues, faults) in [(1, 0), (2, 1), (1, 0)] {
                 let (lan_index, wan_index) = (index("lan"), index("left"));
                 let seen = Observation {
                     lan: lan_index,
@@ -147,8 +148,11 @@ mod tests {
                 };
                 attaching.follow(&seen, [&mut lan, &mut wan], &names);
                 let failed = attaching.failed();
-                assert_eq!(failed.len(), voids, "{failed:?}");
-                assert!(failed.iter().all(|void| void.condition == "receive queues"), "{failed:?}");
+                assert_eq!(failed.len(), faults, "{failed:?}");
+                assert!(
+                    failed.iter().all(|failed| failed.condition == "receive queues"),
+                    "{failed:?}"
+                );
                 assert_eq!((Some(lan.ifindex()), lan.queues().count()), (lan_index, 1));
                 assert!(lan.capture().is_some_and(|capture| capture.mode().is_some()));
             }
@@ -165,7 +169,7 @@ mod tests {
             let mut attaching = Attaching::prepare([(queues, options), (1, options)]).unwrap();
             let _of_readers = lan.split();
             let names = ["right", "left"].map(String::from);
-            for (more, voids) in [(0, 0), (1, 1)] {
+            for (more, faults) in [(0, 0), (1, 1)] {
                 let seen = Observation {
                     lan: Some(lan.ifindex()),
                     lan_queues: Some(queues as u32 + more),
@@ -174,7 +178,7 @@ mod tests {
                 };
                 attaching.follow(&seen, [&mut lan, &mut wan], &names);
                 let failed = attaching.failed();
-                assert_eq!(failed.len(), voids, "{failed:?}");
+                assert_eq!(failed.len(), faults, "{failed:?}");
             }
         });
     }

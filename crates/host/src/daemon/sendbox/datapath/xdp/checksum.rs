@@ -1,24 +1,24 @@
-//! Finishes transport checksums that were left to a device that never comes.
+//! Finishes transport checksums that the sender left to a device, but that no device has finished.
 //!
-//! A veth or virtio device hands a packet of a local sender over with only the pseudo-header summed
-//! up in its checksum field, or nothing at all in that of SCTP, and a note beside the packet that the
-//! rest is to be done (`CHECKSUM_PARTIAL`). AF_XDP knows no such note: sent on as it is, the packet
-//! would be dropped by its receiver. The device at fault stands in another machine or namespace, where
-//! it cannot be asked; so each packet is looked at, and what the note asked for is done here.
+//! A veth or virtio device passes on a packet of a local sender with an unfinished checksum. The field holds
+//! only the sum of the pseudo-header, or zero for SCTP. A note next to the packet says that the rest is to be
+//! done (`CHECKSUM_PARTIAL`). AF_XDP does not carry this note. If the box sent the packet on unchanged, its
+//! receiver would drop it. The box cannot query the device, which is in another machine or namespace. So it
+//! checks each packet and finishes the checksum here.
 //!
-//! A packet is taken for unfinished only if its field holds what the kernel leaves there and the
-//! segment does not verify. The field of a right packet holds the sum of the pseudo-header once in
-//! 65,536, and such a packet verifies; only then is the whole segment read. A packet that was broken
-//! on its way is forwarded broken, but for one in 65,536.
+//! A packet counts as unfinished only if its field holds the value that the kernel leaves there and the
+//! segment does not verify. A correct packet has the sum of the pseudo-header in its field once in 65,536,
+//! and it verifies. Only then does the code read the whole segment. A packet damaged on its way is forwarded
+//! damaged, except for one in 65,536.
 //!
-//! Where the sender is itself the end of a tunnel, the note is for the packet inside, and the tunnel's own
-//! checksum is already that of the finished one (Documentation/networking/checksum-offloads.rst: LCO).
-//! So the packet inside VXLAN, Geneve, GRE and IP tunnels is looked at, too, unless what is around it
-//! verifies as it is.
+//! If the sender is itself the end of a tunnel, the note applies to the packet inside. The tunnel's own
+//! checksum is already valid for the finished packet (Documentation/networking/checksum-offloads.rst: LCO).
+//! So the code also checks the packet inside VXLAN, Geneve, GRE and IP tunnels, unless the outer packet
+//! verifies unchanged.
 //!
-//! Left alone is what cannot be told: fragments, other tunnels and other ports of theirs, and packets whose
-//! pseudo-header holds other addresses than their IP header: behind IPv4 source routes and IPv6 extension
-//! headers other than hop-by-hop options.
+//! Packets whose state cannot be determined stay unchanged. These are fragments, other tunnels or tunnel
+//! ports, and packets whose pseudo-header has other addresses than their IP header. The last kind has an IPv4
+//! source route or IPv6 extension headers other than hop-by-hop options.
 
 use std::ops::Range;
 
@@ -27,9 +27,9 @@ use forebay_core::packet::behind_tags;
 #[cfg(test)]
 mod tests;
 
-/// Finishes the checksum of a whole TCP, UDP, GRE or SCTP packet (RFC 9293 section 3.1, RFC 768,
-/// RFC 8200 section 8.1, RFC 2784, RFC 9260 section 6.8), or of one that it carries, if it is
-/// unfinished; whether it was.
+/// Finishes the checksum of a whole TCP, UDP, GRE or SCTP packet, or of a packet inside it, if it is
+/// unfinished. Returns whether it was. Sources: RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1, RFC
+/// 2784, RFC 9260 section 6.8.
 pub fn finish(frame: &mut [u8]) -> bool {
     let missing = Missing::of(ETHERNET, frame, TUNNELS_MAX);
     if let Some(missing) = missing {
@@ -38,7 +38,7 @@ pub fn finish(frame: &mut [u8]) -> bool {
     missing.is_some()
 }
 
-// EtherTypes; that of Ethernet itself is what tunnels call it (transparent Ethernet bridging).
+// EtherTypes. Tunnels use this one for Ethernet itself (transparent Ethernet bridging).
 const ETHERNET: u16 = 0x6558;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -50,14 +50,14 @@ const IN_IPV6: u8 = 41;
 const GRE: u8 = 47;
 const DESTINATION_OPTIONS: u8 = 60;
 const SCTP: u8 = 132;
-/// VXLAN (RFC 7348), and where Linux has it by itself.
+/// VXLAN ports: RFC 7348, and the default of Linux.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 /// RFC 8926.
 const GENEVE_PORT: u16 = 6081;
-/// A tunnel in a tunnel in a tunnel is the most that anybody is thought to send.
+/// Most nested tunnels that a sender is expected to use.
 const TUNNELS_MAX: u32 = 3;
 
-/// A checksum that is missing, and where it belongs.
+/// A missing checksum, with the offset of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Sum(usize, u16),
@@ -65,12 +65,12 @@ enum Missing {
 }
 
 impl Missing {
-    /// What is missing of a packet of this EtherType, within at most so many tunnels.
+    /// The missing checksum of a packet of this EtherType, within at most `tunnels` tunnels.
     fn of(ethertype: u16, bytes: &[u8], tunnels: u32) -> Option<Self> {
         let (addresses, protocol, payload) = match ethertype {
             ETHERNET => {
                 let (ethertype, at) = behind_tags(bytes)?;
-                // No frame is the payload of Ethernet alone.
+                // Plain Ethernet has no frame as its payload.
                 let inner = (ethertype != ETHERNET).then_some(&bytes[at..])?;
                 return Some(Self::of(ethertype, inner, tunnels)?.behind(at));
             }
@@ -83,13 +83,14 @@ impl Missing {
         Some(Self::in_ip(protocol, pseudo_header, bytes.get(payload)?, tunnels)?.behind(start))
     }
 
-    /// What is missing of the payload of an IP packet. `pseudo_header`: the sum of addresses and protocol.
+    /// The missing checksum of the payload of an IP packet. `pseudo_header` is the sum of addresses and
+    /// protocol.
     fn in_ip(protocol: u8, pseudo_header: u64, bytes: &[u8], tunnels: u32) -> Option<Self> {
         match protocol {
             TCP if bytes.len() >= 20 => sum_at(16, bytes, pseudo_header + bytes.len() as u64),
             SCTP if bytes.len() >= 12 => crc_at(8, bytes),
             UDP if bytes.len() >= 8 => {
-                // Data may follow behind a UDP packet; a jumbogram's length is zero.
+                // Data may follow a UDP packet. The length of a jumbogram is zero.
                 let length = usize::from(word(bytes, 4));
                 let bytes = bytes.get(..length).filter(|_| length >= 8)?;
                 let pseudo_header = pseudo_header + length as u64;
@@ -103,7 +104,7 @@ impl Missing {
                 let own = if has_sum { sum_at(4, bytes, 0) } else { None };
                 own.or_else(|| Self::inside(in_gre(bytes)?, bytes, has_sum.then_some(0), tunnels))
             }
-            // Those of a tunnel in IPv6 say how many more it may be put into (RFC 2473).
+            // In a tunnel over IPv6 these options say how many more tunnels may enclose it (RFC 2473).
             DESTINATION_OPTIONS => {
                 let options = 8 + usize::from(*bytes.get(1)?) * 8;
                 let is_tunnel = [IN_IPV4, IN_IPV6, GRE].contains(&bytes[0]);
@@ -116,7 +117,8 @@ impl Missing {
         }
     }
 
-    /// What is missing of the packet which begins in a tunnel's, the sum over which is with `pseudo_header`.
+    /// The missing checksum of the packet that begins at `start` in a tunnel's packet. That packet's sum
+    /// includes `pseudo_header`.
     fn inside(
         (ethertype, start): (u16, usize),
         tunnel: &[u8],
@@ -128,7 +130,7 @@ impl Missing {
         (!is_finished).then_some(missing.behind(start))
     }
 
-    /// What is missing, seen from `len` bytes before.
+    /// This checksum, with offsets that count from `len` bytes earlier.
     fn behind(self, len: usize) -> Self {
         match self {
             Self::Sum(at, checksum) => Self::Sum(at + len, checksum),
@@ -139,24 +141,24 @@ impl Missing {
     fn write(self, frame: &mut [u8]) {
         match self {
             Self::Sum(at, sum) => frame[at..at + 2].copy_from_slice(&sum.to_be_bytes()),
-            // The other way round than all else (RFC 9260 appendix A).
+            // In the opposite byte order to all other fields (RFC 9260 appendix A).
             Self::Crc(at, crc) => frame[at..at + 4].copy_from_slice(&crc.to_le_bytes()),
         }
     }
 }
 
-/// The ones' complement checksum that `bytes` lack in a field, which holds the sum of the pseudo-header.
+/// The ones' complement checksum that a field in `bytes` lacks. The field holds the sum of the pseudo-header.
 fn sum_at(field: usize, bytes: &[u8], pseudo_header: u64) -> Option<Missing> {
     if fold(pseudo_header) != word(bytes, field) {
         return None;
     }
     let total = pseudo_header + sum(bytes);
-    // Over a segment that holds the right checksum this is all ones.
+    // Over a segment with the right checksum this is all ones.
     if fold(total) == 0xffff {
         return None;
     }
-    // Without what the field holds. A zero says that a UDP packet has no checksum, and all ones are
-    // the same number (RFC 768); of others receivers take either.
+    // Without the contents of the field. In UDP, zero means "no checksum", and all ones is the same number
+    // (RFC 768). Receivers of other protocols accept either.
     let checksum = match !fold(total + u64::from(!word(bytes, field))) {
         0 => 0xffff,
         checksum => checksum,
@@ -164,8 +166,8 @@ fn sum_at(field: usize, bytes: &[u8], pseudo_header: u64) -> Option<Missing> {
     Some(Missing::Sum(field, checksum))
 }
 
-/// The CRC32c that an SCTP packet lacks in a field, which the kernel leaves at zero. Where zero is meant
-/// (RFC 9653) the right one will do as well.
+/// The CRC32c that a field of an SCTP packet lacks. The kernel leaves the field at zero. If zero is intended
+/// (RFC 9653), the right CRC is valid as well.
 fn crc_at(field: usize, bytes: &[u8]) -> Option<Missing> {
     if bytes[field..field + 4] != [0; 4] {
         return None;
@@ -176,7 +178,7 @@ fn crc_at(field: usize, bytes: &[u8]) -> Option<Missing> {
     }
 }
 
-/// Addresses, protocol and place of the payload of an unfragmented packet.
+/// Addresses, protocol and range of the payload of an unfragmented packet.
 fn in_ipv4(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     let fixed = ip.get(..20)?;
     let header = usize::from(fixed[0] & 0x0f) * 4;
@@ -191,7 +193,7 @@ fn in_ipv4(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     Some((&fixed[12..20], fixed[9], header..total))
 }
 
-/// Addresses, protocol and range of the payload of an IPv6 packet, behind the hop-by-hop options that it may have.
+/// Addresses, protocol and range of the payload of an IPv6 packet, behind its hop-by-hop options, if any.
 fn in_ipv6(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     let fixed = ip.get(..40)?;
     if fixed[0] >> 4 != 6 {
@@ -206,11 +208,11 @@ fn in_ipv6(ip: &[u8]) -> Option<(&[u8], u8, Range<usize>)> {
     (payload <= total).then_some((&fixed[8..40], options[0], payload..total))
 }
 
-/// EtherType and place of the packet in a UDP packet of a tunnel.
+/// EtherType and offset of the packet in a UDP packet of a tunnel.
 fn in_udp(udp: &[u8]) -> Option<(u16, usize)> {
     let header = udp.get(8..16)?;
     match word(udp, 2) {
-        // Without any of the flags that change what follows.
+        // Without the flags that change the format of the rest.
         port if VXLAN_PORTS.contains(&port) && header[0] == 0x08 => Some((ETHERNET, 16)),
         GENEVE_PORT if header[0] >> 6 == 0 => {
             Some((word(header, 2), 16 + usize::from(header[0] & 0x3f) * 4))
@@ -219,21 +221,21 @@ fn in_udp(udp: &[u8]) -> Option<(u16, usize)> {
     }
 }
 
-// RFC 2784, RFC 2890: what else the header has, and the version.
+// RFC 2784, RFC 2890: optional parts of the header, and the version.
 const GRE_CHECKSUM: u16 = 0x8000;
 const GRE_KEY: u16 = 0x2000;
 const GRE_SEQUENCE: u16 = 0x1000;
 const GRE_OTHER: u16 = 0x4fff;
 
-/// EtherType and begin of the packet in GRE.
+/// EtherType and offset of the packet in GRE.
 fn in_gre(gre: &[u8]) -> Option<(u16, usize)> {
     let flags = word(gre, 0);
     let options = flags & (GRE_CHECKSUM | GRE_KEY | GRE_SEQUENCE);
     (flags & GRE_OTHER == 0).then_some((word(gre, 2), 4 + options.count_ones() as usize * 4))
 }
 
-/// Whether IPv4 options (RFC 791 section 3.1) name a route, so that the header's destination may be
-/// another than the packet's. Options that contradict themselves count as such.
+/// Whether IPv4 options (RFC 791 section 3.1) contain a source route, so that the header's destination may
+/// differ from the packet's. Inconsistent options count as a source route.
 fn is_source_routed(mut options: &[u8]) -> bool {
     const END: u8 = 0;
     const NO_OPERATION: u8 = 1;
@@ -252,8 +254,8 @@ fn is_source_routed(mut options: &[u8]) -> bool {
     }
 }
 
-/// Sum of the 16-bit words of `bytes`, a last byte filled up with zeros (RFC 1071), not folded.
-/// 65,535 bytes do not overflow it.
+/// Sum of the 16-bit words of `bytes`, with a last byte padded by zeros (RFC 1071), not folded. 65,535 bytes
+/// do not overflow it.
 fn sum(bytes: &[u8]) -> u64 {
     let (quads, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
@@ -273,12 +275,13 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The CRC of SCTP and iSCSI (Castagnoli; RFC 9260 appendix A): all ones at first and inverted at the end.
+/// The CRC of SCTP and iSCSI (Castagnoli; RFC 9260 appendix A): it starts as all ones and is inverted at the
+/// end.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (crc >> 8) ^ CRC32C[usize::from(crc as u8 ^ byte)])
 }
 
-/// What each byte makes of it, by the reflected polynomial.
+/// The CRC of each byte, by the reflected polynomial.
 const CRC32C: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

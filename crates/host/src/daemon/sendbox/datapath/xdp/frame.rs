@@ -1,15 +1,15 @@
-//! Frames in the box's queues, in buffers of about their size that are used again and again.
+//! Frames in the box's queues, in reusable buffers of about their size.
 
 use forebay_core::packet::{self, Ecn, Headers, Packet};
 use forebay_core::units::{ByteCount, Timestamp};
 
 use super::checksum;
 
-/// Bytes of the addresses that a frame begins with, and of a tag behind them (IEEE 802.1Q).
+/// Bytes of the addresses at the start of a frame, and of a tag behind them (IEEE 802.1Q).
 const ADDRESSES: usize = 12;
 const TAG: usize = 4;
 
-/// The VLAN of a frame's outer tag, 0 if that names none; `None`: the frame has no tag of IEEE 802.1Q.
+/// The VLAN of a frame's outer tag, 0 if the tag names none; `None`: the frame has no tag of IEEE 802.1Q.
 pub fn vlan_of(bytes: &[u8]) -> Option<u16> {
     match bytes.get(ADDRESSES..ADDRESSES + TAG)? {
         [0x81, 0x00, high, low] => Some(u16::from_be_bytes([*high, *low]) & 0xfff),
@@ -23,7 +23,7 @@ pub struct Frame {
     len: usize,
     class: u8,
     arrived: Timestamp,
-    /// `None`: not IP, or not whole. Such a frame is still forwarded.
+    /// `None`: the frame is not IP, or not complete. It is still forwarded.
     headers: Option<Headers>,
 }
 
@@ -33,22 +33,22 @@ impl Frame {
         &self.buffer[..self.len]
     }
 
-    /// When it came to the machine, as far as that is known.
+    /// Time of arrival at the machine, as far as it is known.
     pub fn arrived(&self) -> Timestamp {
         self.arrived
     }
 
-    /// The headers, as far as the frame has any.
+    /// The parsed headers, if the frame has valid ones.
     pub fn headers(&self) -> Option<&Headers> {
         self.headers.as_ref()
     }
 
-    /// Finishes a transport checksum that was left to a device; whether there was one to finish.
+    /// Finishes a transport checksum that was left to a device; returns whether there was one.
     fn finish_checksum(&mut self) -> bool {
         checksum::finish(&mut self.buffer[..self.len])
     }
 
-    /// Takes off the outer tag, which the frame has ([`vlan_of`]).
+    /// Removes the outer tag, which the frame must have ([`vlan_of`]).
     pub fn untag(&mut self) {
         self.buffer.copy_within(ADDRESSES + TAG..self.len, ADDRESSES);
         self.len -= TAG;
@@ -84,40 +84,40 @@ impl Packet for Frame {
     }
 }
 
-/// What was found of frames that were taken in.
+/// Counts from frames that were taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Frames that are longer than any that the devices may carry; they are lost.
+    /// Frames longer than the devices may carry; they are lost.
     pub oversized: u64,
-    /// Checksums that some device of the LAN had left unfinished.
+    /// Checksums that a device of the LAN had left unfinished.
     pub finished_checksums: u64,
 }
 
 impl Found {
-    /// Adds what another has found.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: Self) {
         self.oversized += other.oversized;
         self.finished_checksums += other.finished_checksums;
     }
 }
 
-/// Smallest buffer, in bytes: bulk acknowledgements and the like fit. Each further size is twice
-/// the one before, so that a queue of small frames takes no more than about twice its bytes.
+/// Smallest buffer, in bytes: packets such as acknowledgements fit. Each further size is twice the one
+/// before, so that a queue of small frames takes no more than about twice its bytes.
 const SMALLEST: usize = 128;
 
-/// Unused buffers kept of each size. They bridge the swings of a queue, in which a round takes and
-/// gives back a few hundred; what a longer queue held goes back to the allocator.
+/// Unused buffers kept of each size. They cover the variation of a queue: a round takes and returns a few
+/// hundred. Further buffers of a longer queue go back to the allocator.
 const SPARE_MAX: usize = 1024;
 
 /// Buffers that are not in use, by size.
 pub struct Pool {
-    /// Of `SMALLEST << index` bytes each, the last of exactly `frame_bytes`.
+    /// Buffers of `SMALLEST << index` bytes each. The last size is exactly `frame_bytes`.
     spare: Vec<Vec<Box<[u8]>>>,
     frame_bytes: usize,
 }
 
 impl Pool {
-    /// Buffers for frames of up to `frame_bytes`, `reserve` of each size ready.
+    /// Buffers for frames of up to `frame_bytes`, with `reserve` of each size ready.
     pub fn new(frame_bytes: usize, reserve: usize) -> Self {
         let mut pool = Self { spare: Vec::new(), frame_bytes };
         for size in 0..=pool.size_for(frame_bytes) {
@@ -128,8 +128,7 @@ impl Pool {
         pool
     }
 
-    /// A copy of a frame of which it is not known when it came; `None` if it is longer than any that the devices may
-    /// carry.
+    /// A copy of a frame with an unknown time of arrival; `None` if it is longer than the devices may carry.
     pub fn copy(&mut self, bytes: &[u8]) -> Option<Frame> {
         if bytes.len() > self.frame_bytes {
             return None;
@@ -141,7 +140,7 @@ impl Pool {
         Some(Frame { buffer, len, class: 0, arrived: Timestamp::MAX, headers })
     }
 
-    /// The frame of received bytes, as it is to be sent on; `None` if it is too long.
+    /// The received frame, ready to be sent on; `None` if it is too long.
     pub fn take_in(
         &mut self,
         bytes: &[u8],
@@ -153,7 +152,7 @@ impl Pool {
             return None;
         };
         frame.arrived = arrived;
-        // Before it is sampled: the checksum is part of what both boxes hash.
+        // Before sampling: the checksum is part of the bytes that both boxes hash.
         found.finished_checksums += u64::from(frame.finish_checksum());
         Some(frame)
     }
@@ -163,7 +162,7 @@ impl Pool {
         self.keep(frame.buffer);
     }
 
-    /// Takes a buffer that a pool for frames of the same length has made.
+    /// Stores a buffer from a pool for frames of the same length.
     pub fn keep(&mut self, buffer: Box<[u8]>) {
         let size = self.size_for(buffer.len());
         if self.spare[size].len() < SPARE_MAX {
@@ -171,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// An unused buffer of the size of that of a frame, if there is one.
+    /// An unused buffer of the size of the frame's buffer, if there is one.
     pub fn spare_like(&mut self, frame: &Frame) -> Option<Box<[u8]>> {
         let size = self.size_for(frame.buffer.len());
         self.spare[size].pop()

@@ -1,4 +1,4 @@
-//! The LAN port: the capture program, its heartbeat, what it captures, and what passes it.
+//! The LAN port: the capture program with its heartbeat, captured frames, and frames that pass.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,11 +22,11 @@ use crate::offload;
 use crate::port::{Port, XdpPort};
 use crate::service::privileges::Confinement;
 
-/// The most that is asked of a box whose program runs behind the driver (generic mode): each packet has an skb by
-/// then, and a core that carries 300,000 packets a second carries this in packets of 400 bytes.
+/// Highest rate for a box whose program runs behind the driver (generic mode). There each packet already has
+/// an skb. A core that carries 300,000 packets/s carries this rate in packets of 400 bytes.
 const GENERIC_MAX: Rate = Rate::from_mbit_per_sec(1000);
 
-/// Frames that the kernel forwards whatever they are for, and what the log says of them.
+/// Count of frames that the kernel always forwards, and the log text about them.
 type Passing = (fn(&CaptureCounters) -> u64, &'static str);
 
 const PASSING: [Passing; 4] = [
@@ -47,29 +47,29 @@ const PASSING: [Passing; 4] = [
     ),
 ];
 
-/// How often these are looked for.
+/// Time between two checks of these counts.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A port that holds the capture program.
+/// A port with the capture program.
 pub struct Lan {
-    /// The sockets that the program redirects to, unless readers have them.
+    /// The sockets that the program redirects to, unless readers own them.
     pub port: XdpPort,
     /// Receive queues of the device.
     pub queues: usize,
-    /// A thread for each of them, where that is asked for. Behind the port, whose program goes first.
+    /// One thread per queue, if configured. Declared after the port, whose program must be dropped first.
     readers: Option<Readers>,
-    /// Destinations that the program captures packets to.
+    /// Destination prefixes that the program captures.
     prefixes: BTreeSet<IpNet>,
-    /// Addresses of this machine, and of receiveboxes that count nothing that goes to them.
+    /// Addresses of this machine, and of receiveboxes that do not count packets to themselves.
     own: [BTreeSet<IpAddr>; 2],
-    /// Of which of [`PASSING`] the log has told.
+    /// Entries of [`PASSING`] that the log already has.
     told: [bool; PASSING.len()],
     next_look: Timestamp,
 }
 
 impl Lan {
-    /// Attaches the capture program to a device, for frames of up to `frame_bytes`. Nothing is
-    /// captured before the first heartbeat. Threads that are started are confined as `confinement` says.
+    /// Attaches the capture program to a device, for frames of up to `frame_bytes`. It captures nothing
+    /// before the first heartbeat. `confinement` applies to the threads that are started.
     pub fn open(
         config: &Config,
         device: &str,
@@ -84,8 +84,8 @@ impl Lan {
         capture.set_longest_frame(frame_bytes.min(port.longest_frame()));
         port.take_from(&capture)?;
         port.hold(capture);
-        // The kernel switches GRO on where a program is attached to a veth (veth_enable_xdp): packets
-        // that pass would be merged from then on.
+        // The kernel switches GRO on when a program is attached to a veth (veth_enable_xdp): from then on it
+        // would merge packets that pass.
         offload::disable_all(device)?;
         let (prefixes, own) = (BTreeSet::new(), Default::default());
         let (told, next_look) = ([false; PASSING.len()], Timestamp::ZERO);
@@ -103,11 +103,11 @@ impl Lan {
         Ok(lan)
     }
 
-    /// Captures the packets of these bundles and of no others from now on.
+    /// Captures exactly the packets of these bundles from now on.
     ///
     /// # Errors
     ///
-    /// That the program has no room for another prefix; then all is as before.
+    /// The program has no room for another prefix; the set before it stays in force.
     pub fn set_bundles(&mut self, config: &Config) -> Result<(), forebay_ebpf::Error> {
         let wanted: BTreeSet<IpNet> =
             config.bundles.iter().flat_map(|bundle| &bundle.to).copied().collect();
@@ -126,12 +126,12 @@ impl Lan {
 
     fn forget(&self, prefixes: &[IpNet]) {
         for prefix in prefixes {
-            // What is captured still is in no bundle, and goes its way.
+            // A packet that is still captured is in no bundle and is sent on.
             let _ = self.capture().remove_prefix(*prefix);
         }
     }
 
-    /// Refuses a configuration that asks for more than the device can give.
+    /// Refuses rates above those that the device can carry.
     pub fn check_rates(&self, config: &Config, device: &str) -> Result<(), ConfigError> {
         check_rates(config, device, self.capture().mode())
     }
@@ -144,7 +144,7 @@ impl Lan {
         self.port.capture_mut().expect("held since the port was opened")
     }
 
-    /// Lets what is to the machine itself pass, and what the bridge would drop.
+    /// Lets packets to the machine itself pass, and packets that the bridge would drop.
     pub fn set_own(&mut self, seen: &Observation) -> Result<(), forebay_ebpf::Error> {
         let tag = |vlan: u16| if vlan == 0 { NO_VLAN } else { vlan };
         let taken = seen.vlans.as_ref().map(|vlans| {
@@ -159,7 +159,7 @@ impl Lan {
         capture.set_own_addresses(&own)
     }
 
-    /// Lets the boxes' messages pass, and what is to receiveboxes that do not count it.
+    /// Lets the boxes' messages pass, and packets to receiveboxes that do not count them.
     pub fn leave_out(&mut self, apart: &Apart) -> Result<(), forebay_ebpf::Error> {
         self.own[1].clone_from(&apart.addresses);
         let own = &self.own[0] | &self.own[1];
@@ -168,7 +168,7 @@ impl Lan {
         capture.set_own_addresses(&own)
     }
 
-    /// Tells the log, once of each kind, of frames that the kernel forwards whatever they are for.
+    /// Logs, once per kind, that there are frames that the kernel always forwards.
     pub fn tell_of_passing(&mut self, now: Timestamp) {
         if now < self.next_look {
             return;
@@ -183,8 +183,8 @@ impl Lan {
         }
     }
 
-    /// Hands captured frames to `take` with `pool`, at most [`BATCH`], and adds what was found of them; answers how
-    /// many.
+    /// Passes captured frames to `take` with `pool`, at most [`BATCH`], and adds their counts to `found`.
+    /// Returns how many frames there were.
     pub fn receive(
         &mut self,
         pool: &mut Pool,
@@ -201,11 +201,11 @@ impl Lan {
         })
     }
 
-    /// Takes note of a port that was attached anew, whose sockets the readers, if there are any, read from now on.
+    /// Adopts a port that was attached again. The readers, if there are any, read its sockets from now on.
     pub fn hand_over(&mut self) {
         let queues = self.port.queues().count();
         if queues == 0 {
-            // The readers have them.
+            // The readers own the sockets.
             return;
         }
         self.queues = queues;
@@ -214,23 +214,23 @@ impl Lan {
         }
     }
 
-    /// Whether more comes than is taken.
+    /// Whether frames come faster than they are taken.
     pub fn is_overrun(&self) -> bool {
         self.readers.as_ref().map_or_else(|| self.port.is_overrun(), Readers::is_overrun)
     }
 
-    /// How late the latest reader is with its next turn.
+    /// Largest delay of a reader's next turn.
     pub fn overdue(&self) -> Duration {
         let readers = self.readers.as_ref();
         readers.map_or(Duration::ZERO, |readers| readers.overdue(clock::now()))
     }
 
-    /// Looks for frames in the driver, as [`XdpPort::busy_poll`] does; readers do so by themselves.
+    /// Polls the driver for frames, as [`XdpPort::busy_poll`]; readers do so themselves.
     pub fn busy_poll(&self, until: Timestamp) -> bool {
         self.readers.is_none() && self.port.busy_poll(until)
     }
 
-    /// Adds what to wake for.
+    /// Adds the descriptors to wake for.
     pub fn wake_for<'a>(&'a mut self, fds: &mut Vec<PollFd<'a>>) {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         match &mut self.readers {
@@ -249,7 +249,7 @@ impl Lan {
         self.capture().stop_beating();
     }
 
-    /// How frames are taken from the device.
+    /// The mode in which frames are taken from the device.
     pub fn mode(&self) -> String {
         let place = match self.capture().mode() {
             Some(XdpMode::Native) => "xdp native",
@@ -267,9 +267,9 @@ impl Lan {
         format!("{place}{copying}{queues}{threads}")
     }
 
-    /// What became of the frames of the device, with what the box `counts` of those it took.
+    /// Counters of the frames of the device, with the box's own `counts` of the frames that it took.
     pub fn counters(&self, counts: [(&str, u64); 5], hand_backs: u64) -> Vec<(String, u64)> {
-        // Reading a map fails only where the kernel took the privilege away.
+        // Reading a map fails only if the kernel took the privilege away.
         let fates = self.capture().counters().unwrap_or_default();
         let of_readers = self.readers.as_ref().map_or(0, Readers::ring_drops);
         let ring_drops = self.port.ring_drops() + of_readers;
@@ -294,7 +294,8 @@ impl Lan {
     }
 }
 
-/// Refuses rates beyond [`GENERIC_MAX`] where the program runs behind the driver; what has no limit is warned of.
+/// Refuses rates above [`GENERIC_MAX`] if the program runs behind the driver; warns of bundles without a
+/// limit.
 fn check_rates(config: &Config, device: &str, mode: Option<XdpMode>) -> Result<(), ConfigError> {
     if mode != Some(XdpMode::Generic) {
         return Ok(());

@@ -1,18 +1,19 @@
-//! The packets of bundles through AF_XDP sockets and this process.
+//! Datapath that takes the packets of bundles through AF_XDP sockets and this process.
 //!
 //! ```text
 //!  lan ──► XDP program ──► AF_XDP ring ──► bundle by prefix ──► qdisc ──► shaper ──► wan
 //!              │ else, and whenever there is no fresh beat
 //!              └──────────────► the kernel's bridge ─────────────────────────────► wan
 //! ```
-//! The program is held by a link and goes with the process. There is no fallback to AF_PACKET, as the link
-//! emulator has: such a socket sees copies, and the bridge would forward the packets too.
+//! A link holds the program, so it goes with the process. Unlike the link emulator, the datapath does not
+//! fall back to AF_PACKET: such a socket sees copies, and the bridge would forward the packets, too.
 //!
-//! Frames that the box could not carry pass the program: those to the machine itself or to a station at another
-//! port of the bridge, and longer ones than the box's buffers.
+//! Frames that the box could not carry pass the program. These are frames to the machine itself or to a
+//! station at another port of the bridge, and frames longer than the box's buffers.
 //!
-//! Where a device was made again this calls, beside what the loop does, setsockopt(2), getsockopt(2) and bind(2) of
-//! AF_XDP sockets, mmap(2), munmap(2), close(2) and bpf(2) (a link).
+//! If a device is created again, the datapath makes system calls in addition to the loop's. These are
+//! setsockopt(2), getsockopt(2) and bind(2) of AF_XDP sockets, mmap(2), munmap(2), close(2) and bpf(2) (a
+//! link).
 
 mod attaching;
 mod checksum;
@@ -41,70 +42,91 @@ use self::queue::Queue;
 use super::{BATCH, Datapath, Health, Listener, QueueCounters, Steering, WAIT_MAX};
 use crate::clock;
 use crate::daemon::apart::Apart;
-use crate::daemon::conditions::Void;
-use crate::daemon::config::Config;
+use crate::daemon::conditions::FailedCondition;
+use crate::daemon::config::{Config, Forward};
 use crate::daemon::observer::Observation;
-use crate::daemon::reload::difference::Origin;
+use crate::daemon::reload::difference::BundleOrigin;
 use crate::daemon::schedule::{Next, Schedule};
-use crate::daemon::status::PortStatus;
-use crate::daemon::{DaemonError, overhead_of};
+use crate::daemon::sendbox::{Start, serve};
+use crate::daemon::status::{PortStatus, Status};
+use crate::daemon::{DaemonError, overhead_of, routed};
 use crate::port::{Direction, Port, XdpOptions, XdpPort};
 use crate::service::privileges::Confinement;
 use crate::service::privileges::seccomp::Task;
+use crate::triangle::Names;
 use crate::triangle::keeper::Keeper;
 
-/// The ports, and what a packet passes between them.
+/// The ports, and all stages between them.
 pub struct Xdp {
     lan: Lan,
     wan: XdpPort,
     names: [String; 2],
     attaching: Attaching,
-    /// Tags of these VLANs a bridge takes off on the way.
+    /// VLANs whose tags a bridge removes on the way.
     untagged_vlans: BTreeSet<u16>,
     pool: Pool,
     table: BundleTable,
     queues: Vec<Queue>,
-    /// Queues of bundles that are gone, until they are empty.
+    /// Queues of removed bundles, until they are empty.
     leaving: Vec<Queue>,
-    /// Of what is random in the queues.
+    /// Seed of the queues' random choices.
     seed: u64,
     overhead: Overhead,
     found: Found,
     unclaimed: u64,
-    /// Unclaimed frames that the WAN's ring had no room for.
+    /// Unclaimed frames for which the WAN's ring had no room.
     unclaimed_lost: u64,
-    /// Frames that were dropped since they had waited for longer than [`WAIT_MAX`].
+    /// Frames dropped because they had waited for longer than [`WAIT_MAX`].
     expired: u64,
-    /// Has routed packets come by the ports, where they do not by themselves.
+    /// Routes packets through the ports on a machine that routes.
     keeper: Option<Keeper>,
 }
 
-/// Where packets come from, and where they go.
-pub struct Ports {
-    /// Names of the devices, LAN first: of a triangle both are its exit.
-    pub names: [String; 2],
-    /// Of a triangle.
-    pub keeper: Option<Keeper>,
+/// Runs a sendbox that takes packets through its process.
+pub fn run(mut start: Start) -> Result<Status, DaemonError> {
+    let Config { lan, wan, forward, .. } = &start.loaded.config;
+    let ports = match forward {
+        Forward::Bridge => {
+            let lan = lan.clone().expect("a bridge has one, as checked");
+            Ports { names: [lan, wan.clone()], keeper: None }
+        }
+        Forward::Route => triangle(&mut start)?,
+    };
+    let confinement = start.prepared.confinement.clone();
+    serve(start, |config, room_bytes, seen, seed| {
+        Xdp::open(config, ports, room_bytes, seen, seed, &confinement)
+    })
 }
 
-impl Ports {
-    /// The two of a bridge that a configuration names.
-    pub fn of_bridge(config: &Config) -> Self {
-        let lan = config.lan.clone().expect("a bridge has one, as checked");
-        Self { names: [lan, config.wan.clone()], keeper: None }
-    }
+/// Creates the triangle of a box whose machine routes; returns its ports, which are both its exit.
+fn triangle(start: &mut Start) -> Result<Ports, DaemonError> {
+    let spec = routed::triangle_of(&start.loaded.config);
+    let Names { entrance, exit, namespace, .. } = spec.names();
+    let keeper = Keeper::start(&spec).map_err(DaemonError::SetUp)?;
+    let by = format!(
+        "by a triangle of veths ({entrance}, {exit}) with the bridge of the network namespace {namespace}"
+    );
+    tracing::info!(target: "datapath", "packets of bundles pass the process {by}");
+    start.devices.triangle = Some(spec);
+    let settled = start.settled.take();
+    let why = settled.unwrap_or_else(|| "\"user\": packets pass the process".into());
+    start.settled = Some(format!("{why}, {by}"));
+    Ok(Ports { names: [exit.clone(), exit], keeper: Some(keeper) })
+}
 
-    /// Both of them the exit of a triangle.
-    pub fn of_triangle(exit: &str, keeper: Keeper) -> Self {
-        Self { names: [exit, exit].map(String::from), keeper: Some(keeper) }
-    }
+/// Ports that packets come from and go to.
+struct Ports {
+    /// Names of the devices, LAN first; both are the exit of a triangle.
+    names: [String; 2],
+    /// Keeper of a triangle.
+    keeper: Option<Keeper>,
 }
 
 impl Xdp {
-    /// Opens the ports, with all privileges, for frames of up to `frame_bytes`. `seen`: the devices and the
-    /// machine's addresses, as seen before a program is attached. `seed` is random; what is written in the
-    /// specifications of qdiscs goes before it. Threads of its own are confined as `confinement` says.
-    pub fn open(
+    /// Opens the ports, with all privileges, for frames of up to `frame_bytes`. `seen` has the devices and
+    /// the machine's addresses before a program is attached. `seed` is random; a seed in the specification of
+    /// a qdisc has precedence. `confinement` applies to the datapath's own threads.
+    fn open(
         config: &Config,
         Ports { names, keeper }: Ports,
         frame_bytes: usize,
@@ -148,12 +170,12 @@ impl Xdp {
         warn_of_own(self.lan.set_own(seen));
     }
 
-    /// Sends what bundles that are gone have left, as far as the WAN has room.
+    /// Sends the remaining packets of removed bundles, as far as the WAN has room.
     fn let_go(&mut self, now: Timestamp) {
         let Self { leaving, wan, pool, .. } = self;
         leaving.retain_mut(|queue| {
             let mut left = u64::MAX;
-            // A discipline may keep packets for a while.
+            // A discipline may hold packets back for a while.
             while wan.has_room() && queue.backlog().packets < left {
                 left = queue.backlog().packets;
                 queue.serve(now, wan, pool, &mut Nobody);
@@ -163,7 +185,8 @@ impl Xdp {
     }
 }
 
-/// Warns of more addresses than the program holds: what is to the others is captured, as before they came.
+/// Warns of more addresses than the program holds: packets to the rest are captured, as before those
+/// addresses came.
 fn warn_of_own(set: Result<(), forebay_ebpf::Error>) {
     if let Err(error) = set {
         tracing::warn!(
@@ -174,7 +197,7 @@ fn warn_of_own(set: Result<(), forebay_ebpf::Error>) {
     }
 }
 
-/// Who listens to a bundle that is gone.
+/// Listener of a removed bundle.
 struct Nobody;
 
 impl Listener for Nobody {
@@ -213,9 +236,9 @@ impl Datapath for Xdp {
                 frame.untag();
             }
             let Some(bundle) = bundle_of(table, &frame) else {
-                // The program knows destinations only: another source goes its way at once.
+                // The program checks only destinations: a packet from another source is sent on at once.
                 *unclaimed += 1;
-                // What the kernel has sent by now makes room.
+                // A flush may make room: the kernel may have sent earlier frames by now.
                 let is_taken =
                     wan.send(frame.bytes()) || wan.flush().is_ok() && wan.send(frame.bytes());
                 *unclaimed_lost += u64::from(!is_taken);
@@ -224,7 +247,7 @@ impl Datapath for Xdp {
             };
             let queue = &mut queues[bundle];
             queue.enqueue(now, frame, pool, &mut listeners[bundle]);
-            // What has long been due comes behind those that have waited for the WAN.
+            // A bundle that is long overdue is served after the bundles that have waited for the WAN.
             schedule.set(bundle, queue.next_departure().max(now));
         });
         if finished_before == 0 && found.finished_checksums > 0 {
@@ -252,7 +275,7 @@ impl Datapath for Xdp {
             self.let_go(clock::now());
         }
         match self.wan.flush() {
-            // Its device is gone: what waits is lost with it.
+            // The device is gone, and so are its waiting frames.
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(()),
             flushed => flushed,
         }
@@ -287,7 +310,7 @@ impl Datapath for Xdp {
     }
 
     fn hand_back(&mut self) {
-        // The plain route comes first, and the bridge of a triangle forwards what is on its way.
+        // The plain route comes first. The bridge of a triangle forwards packets that are still on their way.
         if let Some(keeper) = &mut self.keeper {
             keeper.set_taking(false);
         }
@@ -298,12 +321,12 @@ impl Datapath for Xdp {
         &mut self,
         now: Timestamp,
         config: &Config,
-        origins: &[Origin],
+        origins: &[BundleOrigin],
         seen: &Observation,
     ) -> Result<(), DaemonError> {
-        // What can fail comes first: the queues of new bundles, and of those with another discipline.
+        // Steps that can fail come first: the queues of new bundles, and of bundles with another discipline.
         let table = bundle_table(config)?;
-        let is_kept = |origin: &Origin, qdisc: &Spec| {
+        let is_kept = |origin: &BundleOrigin, qdisc: &Spec| {
             origin.place().is_some_and(|place| self.queues[place].qdisc() == qdisc)
         };
         let fresh = qdiscs(config, self.seed).zip(origins).map(|(qdisc, origin)| {
@@ -345,7 +368,7 @@ impl Datapath for Xdp {
         warn_of_own(self.lan.leave_out(apart));
     }
 
-    fn void(&self) -> &[Void] {
+    fn failed_conditions(&self) -> &[FailedCondition] {
         self.attaching.failed()
     }
 
@@ -385,7 +408,7 @@ impl Datapath for Xdp {
     }
 }
 
-/// Told once: what a device does it does to all its packets.
+/// Logged once: a device treats all its packets alike.
 fn tell_of_finished_checksums() {
     tracing::warn!(
         target: "device",

@@ -1,4 +1,4 @@
-//! The queue of one bundle: its qdisc and shaper, and what leaves through them.
+//! The queue of one bundle: its qdisc and shaper, and the packets that leave through them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::port::{Port, XdpPort};
 
 /// The queue of one bundle.
 pub struct Queue {
-    /// The discipline, as it was specified.
+    /// The specification of the discipline.
     qdisc: Spec,
     classifier: Classifier,
     shaper: Shaper<Frame>,
@@ -51,19 +51,19 @@ impl Queue {
         })
     }
 
-    /// A queue whose rates are of packets with this overhead.
+    /// A queue whose rates include this overhead per packet.
     pub fn with(mut self, overhead: Overhead) -> Self {
         self.shaper.set_overhead(overhead.on(1, ByteCount::ZERO));
         self
     }
 
-    /// The discipline, as it was specified.
+    /// The specification of the discipline.
     pub const fn qdisc(&self) -> &Spec {
         &self.qdisc
     }
 
-    /// Goes on in the place of a queue of another discipline, with all that waits there, in the order in which it
-    /// would have left. What is beyond the limit here is dropped.
+    /// Replaces a queue of another discipline and takes over its packets in the order in which they would
+    /// have left. Packets beyond the limit of this queue are dropped.
     pub fn succeed(self, now: Timestamp, before: Self, pool: &mut Pool) -> Self {
         let Self { qdisc, classifier, mut shaper, .. } = self;
         let Self { shaper: mut earlier, mut given_up, .. } = before;
@@ -82,12 +82,12 @@ impl Queue {
         Self { qdisc, classifier, shaper, given_up, ..before }
     }
 
-    /// What waits leaves at once from now on, and is no bundle's any more.
+    /// Sends all queued packets at once from now on. They belong to no bundle any more.
     pub fn release(&mut self, now: Timestamp) {
         self.shaper.set_rate(now, None);
     }
 
-    /// Drops all that waits; answers how many packets.
+    /// Drops all queued packets; returns how many.
     pub fn expire(&mut self, now: Timestamp, pool: &mut Pool, listener: &mut impl Listener) -> u64 {
         let (rate, before) = (self.shaper.rate(), self.backlog().packets);
         if before == 0 {
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Takes a packet of the bundle.
+    /// Queues a packet of the bundle.
     pub fn enqueue(
         &mut self,
         now: Timestamp,
@@ -137,25 +137,25 @@ impl Queue {
         }
     }
 
-    /// When the queue wants to be served; [`Timestamp::MAX`] while it is empty.
+    /// Next time at which to serve the queue; [`Timestamp::MAX`] while it is empty.
     pub fn next_departure(&self) -> Timestamp {
         self.shaper.next_timer().unwrap_or(Timestamp::MAX)
     }
 
-    /// What stands in it.
+    /// Packets and bytes in the queue.
     pub fn backlog(&self) -> Backlog {
         self.shaper.backlog()
     }
 
-    /// What it did since the start.
+    /// Counters since the start.
     pub fn counters(&self) -> QueueCounters {
         let GivenUp { dropped, marked } = self.given_up;
         let (flows, lateness_ns) = (self.shaper.flows(), self.lateness.percentiles());
         QueueCounters { dropped, marked, flows, lateness_ns }
     }
 
-    /// Sends what may leave now. What the WAN has no room for stays in the queue, where the
-    /// discipline still sees it.
+    /// Sends the packets that may leave now. If the WAN has no room, packets stay in the queue, where the
+    /// discipline still sees them.
     pub fn serve(
         &mut self,
         started: Timestamp,
@@ -163,7 +163,7 @@ impl Queue {
         pool: &mut Pool,
         listener: &mut impl Listener,
     ) -> Next {
-        // Not read for each packet: none of a batch leaves before all are handed over.
+        // The clock is not read for each packet: no packet of a batch leaves before all are handed over.
         let mut now = clock::now();
         for sent in 0..BATCH {
             if !wan.has_room() {
@@ -177,7 +177,7 @@ impl Queue {
             let Some(frame) = self.shaper.dequeue(now, &mut drops) else {
                 let next = self.next_departure();
                 now = clock::now();
-                // At high rates the next one has fallen due by the time that these were taken.
+                // At high rates the next packet is due by the time that these are sent.
                 if next <= now {
                     continue;
                 }
@@ -212,7 +212,7 @@ impl Queue {
         let (headers, bytes) = (frame.headers(), frame.bytes());
         let mark = headers.and_then(|headers| {
             let hash = SampleBlock::new(self.version, headers, bytes).hash(&self.sampling_key);
-            // Only boundaries are asked for their identity.
+            // Only boundaries need their identity.
             let identity = || SampleBlock::new(BlockVersion::V2, headers, bytes).identity();
             let is_boundary = self.epoch_size.is_boundary(hash);
             is_boundary.then(|| BoundaryMark { hash, identity: identity() })
@@ -221,7 +221,7 @@ impl Queue {
     }
 }
 
-/// Packets that the queue gave up.
+/// Counts of packets that the queue dropped or marked.
 #[derive(Clone, Copy, Debug, Default)]
 struct GivenUp {
     dropped: u64,

@@ -1,17 +1,18 @@
-//! A thread for each receive queue of the LAN (`xdp.threads`): it takes frames out of the socket, reads their headers,
-//! and hands them in batches to the one thread that queues, paces and sends.
+//! One thread per receive queue of the LAN (`xdp.threads`). It takes frames out of the socket, reads their
+//! headers, and passes them in batches to the single thread that queues, paces and sends.
 //!
 //! ```text
 //!  queue 0 ──► reader 0 ══ batches of frames ══►
 //!  queue 1 ──► reader 1 ══ batches of frames ══► bundle by prefix ──► qdisc ──► shaper ──► wan
 //!              (a thread each) ◄══ the same batches with unused buffers ══
 //! ```
-//! One thread schedules, so that rates and shares hold for all packets of a bundle. The packets of a flow come through
-//! one queue, one reader and one channel, and so in order.
+//! A single thread schedules, so that rates and shares hold for all packets of a bundle. The packets of a
+//! flow come through one queue, one reader and one channel, and so in order.
 //!
-//! Of each reader [`BATCHES`] batches go round. A reader that has none left waits, and frames wait in the ring of its
-//! queue: no queue without a discipline grows here. A reader that ends or panics ends the process, and one that takes
-//! no turn is overdue ([`Health::overdue`](super::super::Health)), so that the traffic is handed back.
+//! Each reader uses [`BATCHES`] batches in turn. A reader with no free batch waits, and frames wait in the
+//! ring of its queue: no queue without a discipline grows here. A reader that ends or panics ends the
+//! process. A reader that takes no turn is overdue ([`Health::overdue`](super::super::Health)), so the
+//! traffic is handed back.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,26 +37,26 @@ use crate::port::{Port, XdpPort};
 use crate::service::privileges::seccomp::Task;
 use crate::service::privileges::{self, Confinement};
 
-/// Batches of a reader: one that it fills, one that is emptied, and two on their way.
+/// Batches of a reader: one being filled, one being emptied, and two on their way.
 const BATCHES: usize = 4;
-/// Longest sleep of a reader, after which it looks whether it has another port or is to end.
+/// Longest sleep of a reader. Then it checks whether it has another port or must end.
 const IDLE: Duration = Duration::from_millis(10);
-/// How often a reader asks the kernel for what its ring has lost.
+/// How often a reader asks the kernel how many frames its ring has lost.
 const COUNT: Duration = Duration::from_secs(1);
 
-/// Frames on their way to the thread that shapes, or what comes back for them.
+/// Frames on their way to the thread that shapes, or buffers on their way back.
 #[derive(Default)]
 struct Batch {
     /// Frames in the order of their arrival.
     frames: VecDeque<Frame>,
-    /// Buffers for as many frames of the same sizes as were taken, as far as there were any.
+    /// Unused buffers of the same sizes as the taken frames, as far as there were any.
     buffers: Vec<Box<[u8]>>,
     found: Found,
 }
 
-/// What a reader tells of itself.
+/// State that a reader reports.
 struct Pulse {
-    /// When it last took a turn (ns of [`clock::now`]).
+    /// Time of its last turn (ns of [`clock::now`]).
     turned_at_ns: AtomicU64,
     is_overrun: AtomicBool,
     ring_drops: AtomicU64,
@@ -71,7 +72,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// A batch was sent.
+    /// Records that a batch was sent.
     fn ring(&self) {
         self.sent.fetch_add(1, Ordering::SeqCst);
         if self.is_wanted.swap(false, Ordering::SeqCst) {
@@ -81,20 +82,20 @@ impl Bell {
     }
 }
 
-/// The readers, as the thread that shapes sees them.
+/// The readers: the handle of the thread that shapes.
 pub struct Readers {
     lanes: Vec<Lane>,
     bell: Arc<Bell>,
-    /// The lane that is emptied first the next time.
+    /// The lane to empty first next time.
     turn: usize,
-    /// Batches that were taken from all lanes.
+    /// Batches taken from all lanes.
     taken: u64,
     /// The bell may have rung.
     has_slept: bool,
     is_zero_copy: bool,
 }
 
-/// What goes between a reader and the thread that shapes.
+/// Channels between a reader and the thread that shapes.
 struct Lane {
     queue: usize,
     full: Receiver<Batch>,
@@ -107,12 +108,12 @@ struct Lane {
 }
 
 impl Readers {
-    /// Starts a thread for each of these ports, for frames of up to `frame_bytes`: under SCHED_FIFO where `realtime` and
-    /// allowed, and confined to its task.
+    /// Starts a thread for each of these ports, for frames of up to `frame_bytes`. The threads run under
+    /// SCHED_FIFO if `realtime` is set and allowed, and are confined to their task.
     ///
     /// # Errors
     ///
-    /// That the kernel has no thread or descriptor more.
+    /// The kernel has no thread or descriptor left.
     pub fn start(
         ports: Vec<XdpPort>,
         frame_bytes: usize,
@@ -131,20 +132,21 @@ impl Readers {
         Ok(Self { lanes, bell, turn: 0, taken: 0, has_slept: false, is_zero_copy })
     }
 
-    /// Has the readers read these ports from now on, one each in the order of the queues.
+    /// Has the readers read these ports from now on, one per reader in the order of the queues.
     pub fn read_from(&mut self, ports: Vec<XdpPort>) {
         self.is_zero_copy = ports.iter().all(XdpPort::is_zero_copy);
         for (lane, port) in self.lanes.iter().zip(ports) {
-            // A reader that has ended is noticed where its frames are missed.
+            // A reader that has ended is noticed when its frames are missing.
             let _ = lane.ports.send(port);
         }
     }
 
-    /// Hands frames to `take` with `pool`, at most [`BATCH`], and adds what the readers have found; answers how many.
+    /// Passes frames to `take` with `pool`, at most [`BATCH`], and adds the readers' counts to `found`.
+    /// Returns how many frames there were.
     ///
     /// # Errors
     ///
-    /// That a reader has ended.
+    /// A reader has ended.
     pub fn receive(
         &mut self,
         pool: &mut Pool,
@@ -153,7 +155,7 @@ impl Readers {
     ) -> io::Result<usize> {
         if std::mem::take(&mut self.has_slept) {
             self.bell.is_wanted.store(false, Ordering::SeqCst);
-            // Reading resets it; empty is fine.
+            // Reading resets the event; an empty one is no problem.
             let _ = self.bell.event.read();
         }
         let (mut count, lanes) = (0, self.lanes.len());
@@ -174,17 +176,17 @@ impl Readers {
                 lane.put_back(batch);
             }
         }
-        // A queue that fills a batch by itself leaves the next one to another.
+        // Another queue is first next time, even if this one filled the batch alone.
         self.turn = (self.turn + 1).checked_rem(lanes).unwrap_or(0);
         Ok(count)
     }
 
-    /// Whether more comes than is taken.
+    /// Whether frames come faster than they are taken.
     pub fn is_overrun(&self) -> bool {
         self.lanes.iter().any(|lane| lane.pulse.is_overrun.load(Ordering::Relaxed))
     }
 
-    /// How late the latest reader is with its next turn: it hangs, or gets no processor.
+    /// Largest delay of a reader's next turn: a late reader hangs, or gets no processor time.
     pub fn overdue(&self, now: Timestamp) -> Duration {
         let late = |Lane { pulse, .. }: &Lane| {
             let turned_at = Timestamp::from_nanos(pulse.turned_at_ns.load(Ordering::Relaxed));
@@ -193,7 +195,7 @@ impl Readers {
         self.lanes.iter().map(late).max().unwrap_or_default()
     }
 
-    /// Frames that the rings of the queues have lost, as of a second ago at the most.
+    /// Frames that the rings of the queues have lost, at most a second old.
     pub fn ring_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.pulse.ring_drops.load(Ordering::Relaxed)).sum()
     }
@@ -203,12 +205,13 @@ impl Readers {
         self.is_zero_copy
     }
 
-    /// What to poll for input before the thread that shapes sleeps: readable as soon as there are frames.
+    /// The descriptor to poll for input before the thread that shapes sleeps. It is readable as soon as there
+    /// are frames.
     pub fn wake(&mut self) -> BorrowedFd<'_> {
         self.has_slept = true;
         self.bell.is_wanted.store(true, Ordering::SeqCst);
         let has_open = self.lanes.iter().any(|lane| lane.open.is_some());
-        // What was sent before the bell was wanted has rung none.
+        // Batches sent before the bell was wanted have not rung it.
         if has_open || self.bell.sent.load(Ordering::SeqCst) != self.taken {
             let _ = self.bell.event.write(1);
         }
@@ -220,7 +223,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         for Lane { full, empty, ports, thread, .. } in self.lanes.drain(..) {
             drop((full, empty, ports));
-            // What it has to say of its end nobody waits for any more.
+            // No thread waits for its result any more.
             let _ = thread.join();
         }
     }
@@ -266,7 +269,7 @@ impl Lane {
         Ok(Self { queue, full, empty, ports, open: None, pulse, thread })
     }
 
-    /// The batch that is open, or else the next one, if any has come.
+    /// The open batch, or else the next one, if any has come.
     fn next_batch(&mut self) -> io::Result<Option<Batch>> {
         if let Some(open) = self.open.take() {
             return Ok(Some(open));
@@ -281,10 +284,10 @@ impl Lane {
         }
     }
 
-    /// Keeps a batch that holds frames still, and gives an empty one back.
+    /// Keeps a batch that still holds frames, and returns an empty one.
     fn put_back(&mut self, batch: Batch) {
         if batch.frames.is_empty() {
-            // There is room for all that go round.
+            // There is room for all batches.
             let _ = self.empty.try_send(batch);
         } else {
             self.open = Some(batch);
@@ -292,13 +295,13 @@ impl Lane {
     }
 }
 
-/// What a thread that reads a queue owns.
+/// State of a thread that reads a queue.
 struct Reader {
     port: XdpPort,
     pool: Pool,
     full: SyncSender<Batch>,
     empty: Receiver<Batch>,
-    /// Ports to read instead of the one before.
+    /// Ports that replace the current one.
     ports: Receiver<XdpPort>,
     pulse: Arc<Pulse>,
     bell: Arc<Bell>,
@@ -333,14 +336,14 @@ impl Reader {
         }
     }
 
-    /// A batch without frames, once there is one.
+    /// An empty batch, once there is one.
     fn next_empty(&mut self) -> Result<Batch, RecvTimeoutError> {
         let mut empty = self.empty.recv_timeout(IDLE)?;
         empty.buffers.drain(..).for_each(|buffer| self.pool.keep(buffer));
         Ok(empty)
     }
 
-    /// Takes frames into a batch; answers how many there were.
+    /// Takes frames into a batch; returns how many there were.
     fn fill(&mut self, batch: &mut Batch) -> io::Result<usize> {
         let Self { port, pool, .. } = self;
         let Batch { frames, found, .. } = batch;
@@ -381,10 +384,10 @@ mod tests {
 
     const QUEUES: u32 = 2;
     const FRAME_BYTES: usize = 1000;
-    /// More than all batches hold.
+    /// More frames than all batches hold.
     const FRAMES: u32 = 2 * QUEUES * (BATCHES * BATCH) as u32;
 
-    /// Has `test` take what readers of the queues of a device take, from a port for each queue at its other end.
+    /// Runs `test` with readers of the queues of a device, and with one port per queue at its other end.
     fn with_readers(test: impl FnOnce(Readers, Vec<XdpPort>) + Send + 'static) {
         on_a_veth_pair(|| {
             let queues = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
@@ -398,7 +401,7 @@ mod tests {
             port.take_from(&capture).unwrap();
             let confinement = Confinement::default();
             let readers = Readers::start(port.split(), FRAME_BYTES, false, &confinement).unwrap();
-            // What leaves a queue of a veth comes into the same one at the other end.
+            // Frames sent on a queue of a veth arrive on the same queue at the other end.
             let sources = XdpPort::open_queues("few", Direction::Transmit, QUEUES, options);
             test(readers, sources.unwrap().split());
             drop(capture);
@@ -410,7 +413,7 @@ mod tests {
         source.flush().unwrap();
     }
 
-    /// Takes frames until so many have come, or none has for a while.
+    /// Takes frames until `count` have come, or none has for a while.
     fn take(readers: &mut Readers, pool: &mut Pool, count: usize) -> Vec<u32> {
         let (mut numbers, mut last) = (Vec::new(), clock::now());
         while numbers.len() < count && clock::now().saturating_since(last).as_secs() < 10 {
@@ -471,7 +474,7 @@ mod tests {
             let second = Duration::from_secs(1);
             assert!(readers.overdue(clock::now() + second) > second / 2);
             assert!(!readers.is_overrun());
-            // As if it had: what a reader sends with is gone.
+            // As if it had ended: the channel that a reader sends to is gone.
             readers.lanes[1].full = sync_channel(1).1;
             let (mut pool, mut found) = (Pool::new(FRAME_BYTES, 0), Found::default());
             let received = readers.receive(&mut pool, &mut found, &mut |_, _| panic!("a frame"));

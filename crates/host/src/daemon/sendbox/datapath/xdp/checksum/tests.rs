@@ -1,7 +1,7 @@
 use super::*;
 
-/// A packet of one protocol between two fixed addresses, with the sum of the pseudo-header in its
-/// checksum field.
+/// A packet of one protocol between two fixed addresses. Its checksum field holds the sum of the
+/// pseudo-header.
 #[derive(Clone)]
 struct Unfinished {
     is_v6: bool,
@@ -34,7 +34,7 @@ impl Unfinished {
         if self.is_v6 { (100..132).collect() } else { vec![10, 0, 0, 1, 10, 0, 0, 2] }
     }
 
-    /// Written apart from the code under test, word by word.
+    /// Sum of the pseudo-header, computed word by word and independently of the code under test.
     fn pseudo_header(&self) -> u64 {
         let header = if self.protocol == TCP { 20 } else { 8 };
         let words = |pair: &[u8]| u64::from(pair[0]) * 256 + u64::from(pair[1]);
@@ -65,14 +65,14 @@ impl Unfinished {
         frame
     }
 
-    /// Where the checksum is from the end of the frame.
+    /// Offset of the checksum in the frame.
     fn field(&self, frame: &[u8]) -> usize {
         let header = if self.protocol == TCP { 20 } else { 8 };
         let segment = frame.len() - self.padding - self.data.len() - header;
         segment + if self.protocol == TCP { 16 } else { 6 }
     }
 
-    /// As a receiver does it (RFC 1071 section 1), word by word.
+    /// Verifies the frame as a receiver does (RFC 1071 section 1), word by word.
     fn verifies(&self, frame: &[u8]) -> bool {
         let field = self.field(frame);
         let start = field - if self.protocol == TCP { 16 } else { 6 };
@@ -91,14 +91,14 @@ impl Unfinished {
     }
 }
 
-/// One of each: both IP versions, both protocols, odd and even lengths, with options and padding.
+/// All combinations of IP versions, protocols, odd and even lengths, options and padding.
 fn all() -> Vec<Unfinished> {
     let mut all = Vec::new();
     for (is_v6, protocol) in [(false, TCP), (false, UDP), (true, TCP), (true, UDP)] {
         for len in [0, 1, 2, 3, 4, 5, 18, 1447, 1448] {
             let data: Vec<u8> = (0..len).map(|at| (at * 7 + 1) as u8).collect();
             let plain = Unfinished::new(is_v6, protocol, &data);
-            // Router alert (RFC 2113, RFC 2711), and what fills up to a multiple.
+            // Router alert (RFC 2113, RFC 2711), with padding up to a multiple.
             let options = if is_v6 {
                 vec![protocol, 0, 5, 2, 0, 0, 1, 0]
             } else {
@@ -147,7 +147,7 @@ fn a_broken_packet_stays_as_it_is() {
     for packet in all() {
         let mut frame = packet.finished();
         let field = packet.field(&frame);
-        // Of the segment's other bytes, and of the checksum itself.
+        // First another byte of the segment, then the checksum itself.
         for at in [field + 1, field - 5] {
             frame[at] ^= 0x40;
             let broken = frame.clone();
@@ -160,7 +160,7 @@ fn a_broken_packet_stays_as_it_is() {
 
 #[test]
 fn a_right_checksum_that_equals_the_sum_of_the_pseudo_header_is_right() {
-    // The segment's other words must add up to all ones less twice the pseudo-header.
+    // The segment's other words must add up to all ones minus twice the pseudo-header.
     let packet = Unfinished::new(false, UDP, &[0, 0]);
     let mut frame = packet.frame();
     let rest = fold(sum(&frame[34..40]) + 2 * packet.pseudo_header());
@@ -195,11 +195,11 @@ fn data_behind_a_udp_packet_is_no_part_of_it() {
     let mut packet = Unfinished::new(false, UDP, b"data");
     packet.padding = 6;
     let mut frame = packet.frame();
-    // The IP packet holds what would otherwise be padding.
+    // The IP packet contains bytes that would otherwise be padding.
     frame[17] += 6;
     assert!(finish(&mut frame));
     assert!(packet.verifies(&frame));
-    // Lengths that cannot be.
+    // Impossible lengths.
     for length in [0, 7, 19] {
         let mut frame = packet.frame();
         frame[17] += 6;
@@ -272,14 +272,14 @@ fn of_all_that_the_field_may_hold_only_the_sum_of_the_pseudo_header_is_unfinishe
     assert_eq!(finished.count(), 1);
 }
 
-/// A way to put packets into others.
+/// A way to enclose a packet in another packet.
 struct Tunnel {
     protocol: u8,
-    /// All of it between the outer IP header and the packet.
+    /// All bytes between the outer IP header and the packet.
     header: Vec<u8>,
-    /// The tunnel takes Ethernet frames; otherwise IP packets, of the version that its header tells.
+    /// The tunnel takes Ethernet frames; otherwise it takes IP packets of the version in its header.
     takes_frames: bool,
-    /// Where the header's own checksum is, if it has one.
+    /// Offset of the header's own checksum, if it has one.
     field: Option<usize>,
 }
 
@@ -288,7 +288,7 @@ impl Tunnel {
         Self { protocol, header: header.to_vec(), takes_frames, field: None }
     }
 
-    /// From some port to this one, around a header.
+    /// A UDP tunnel from some port to this one, with a header.
     fn udp(port: u16, header: &[u8], takes_frames: bool) -> Self {
         let udp = [&[0x77, 0x77][..], &port.to_be_bytes(), &[0; 4], header].concat();
         Self::new(UDP, &udp, takes_frames)
@@ -298,7 +298,7 @@ impl Tunnel {
         Self { field: Some(field), ..self }
     }
 
-    /// A frame with `inner` in it. The checksum of the header is right if `inner` is `summed`.
+    /// A frame that encloses `inner`. The checksum of the header is right if `inner` is `summed`.
     fn around(&self, is_v6: bool, inner: &[u8], summed: &[u8]) -> Vec<u8> {
         let start = if self.takes_frames { 0 } else { 14 };
         let mut packet = Unfinished::new(is_v6, self.protocol, b"").frame();
@@ -323,7 +323,7 @@ impl Tunnel {
     }
 }
 
-/// Word by word, a last byte filled up.
+/// Sum word by word, with a last byte padded.
 fn words(bytes: &[u8]) -> u64 {
     bytes
         .chunks(2)
@@ -338,7 +338,7 @@ fn tunnels(is_v6: bool) -> Vec<Tunnel> {
     let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
     let options = [0; 8];
     let geneve = |kind: [u8; 2]| [&[2, 0][..], &kind, &[0, 0, 7, 0], &options].concat();
-    // A limit of encapsulations (RFC 2473 section 4.1.1), and what fills up.
+    // A limit of encapsulations (RFC 2473 section 4.1.1), with padding.
     let limited = [in_ip, 0, 4, 1, 4, 1, 1, 0];
     vec![
         Tunnel::udp(4789, &vxlan, true),
@@ -377,7 +377,7 @@ fn what_a_tunnel_left_unfinished_inside_is_finished_and_what_verifies_is_meant_s
 #[test]
 fn checksums_of_tunnels_themselves_are_finished() {
     let packet = Unfinished::new(false, TCP, b"data").finished();
-    // Of VXLAN the sum of the pseudo-header is left there, of GRE nothing.
+    // VXLAN has the sum of the pseudo-header there, GRE has zero.
     let vxlan = Tunnel::udp(4789, &[8, 0, 0, 0, 0, 0, 7, 0], true).with_checksum(6);
     let gre = Tunnel::new(GRE, &[0x80, 0, 8, 0, 0, 0, 0, 0], false).with_checksum(4);
     for tunnel in [vxlan, gre] {

@@ -1,0 +1,147 @@
+//! The commands of the laboratory, which another program has: `forebay-experiments`, with simulator, store and reports.
+//! `forebay` lists them, and that program takes its place. The two must be of one build: rows, recordings and
+//! specifications pass between them.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::BadInput;
+use crate::COMMIT;
+
+/// The program, and the package that has it.
+pub const PACKAGE: &str = "forebay-experiments";
+
+/// The commands of `forebay-experiments` with their summaries, in the order of the help text.
+pub const COMMANDS: [(&str, &str); 17] = [
+    ("demo", "Show in minutes what a bundle is worth, on real kernel TCP"),
+    ("run", "Run plans and write results and a report"),
+    ("bench", "Put congestion-control algorithms through the benchmark, and compare them"),
+    (
+        "reproduce",
+        "Repeat all experiments of published work, and say which of its claims hold here",
+    ),
+    ("chaos", "Do everything to a bundle that may go wrong, and judge it by a twin without boxes"),
+    ("regret", "Compare a site with boxes and without on random paths that change"),
+    (
+        "sensitivity",
+        "Halve and double each number of a bundle's control, and say what that changes",
+    ),
+    ("search", "Find the path and the events on it that are worst for an algorithm, as a plan"),
+    ("report", "Write the report of a folder of results"),
+    ("compare", "Compare two folders of results"),
+    ("compare-ns3", "Compare the simulator with runs of ns-3 that stand in a file"),
+    ("new-algorithm", "Write a crate with an algorithm of your own, for `forebay bench ./NAME`"),
+    ("export", "Write results as files for other programs"),
+    (
+        "capture",
+        "Write the packets of a run for Wireshark, and its connections for viewers of qlog",
+    ),
+    ("platforms", "Measure what an algorithm costs in the kernel, in eBPF and in an agent"),
+    ("link", "Run a command behind an emulated link"),
+    ("trace", "Make a trace, which says when a link may send"),
+];
+
+/// The variable that names the commit of the `forebay` that has called.
+const CALLER: &str = "FOREBAY_CALLER";
+
+/// Whether the laboratory has the command `name`.
+fn has(name: &str) -> bool {
+    COMMANDS.iter().any(|(known, _)| *known == name)
+}
+
+/// The laboratory's command that these arguments mean, if any. If the laboratory is installed, it also runs
+/// the commands that cover all commands: scripts of completion and manual pages.
+pub(crate) fn meant(arguments: impl Iterator<Item = OsString>) -> Option<String> {
+    let mut arguments = arguments.map_while(|it| it.into_string().ok());
+    let first = arguments.next()?;
+    let of = |name: &String| has(name);
+    match first.as_str() {
+        "help" | "man" => match arguments.next().filter(of) {
+            Some(name) => Some(format!("{first} {name}")),
+            None if first == "man" => program().map(|_| first),
+            None => None,
+        },
+        "completions" => program().map(|_| first),
+        _ => Some(first).filter(of),
+    }
+}
+
+/// `cli` with the commands of the laboratory: apart in the help text, and hidden among its own, so that
+/// completion and suggestions know them.
+pub(crate) fn listed(cli: clap::Command) -> clap::Command {
+    let width = COMMANDS.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let mut text = format!("Experiments (package {PACKAGE}):");
+    for (name, about) in COMMANDS {
+        text += &format!("\n  {name:width$}  {about}");
+    }
+    let stub = |(name, about): (&'static str, &'static str)| {
+        clap::Command::new(name).about(about).hide(true)
+    };
+    cli.subcommands(COMMANDS.map(stub)).after_help(text)
+}
+
+/// Replaces this process by the laboratory's program, with the same arguments, for the sake of `what`;
+/// returns the reason if it cannot.
+pub(crate) fn exec(what: &str) -> anyhow::Error {
+    let Some(program) = program() else {
+        return BadInput(format!(
+            "`forebay {what}` needs the package {PACKAGE}: install it in this version, or put its program \
+             next to this one"
+        ))
+        .into();
+    };
+    let mut command = Command::new(&program);
+    let error = command.args(std::env::args_os().skip(1)).env(CALLER, COMMIT).exec();
+    anyhow::Error::new(error).context(program.display().to_string())
+}
+
+/// The laboratory's program: next to this one, as cargo builds it, or where packages have it.
+fn program() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let folder = own.parent()?;
+    let places = [folder.to_path_buf(), folder.join("../libexec/forebay")];
+    places.into_iter().map(|place| place.join(PACKAGE)).find(|it| it.is_file())
+}
+
+/// Refuses a `forebay` of another build that has called the laboratory's program. Programs that this one
+/// starts have no caller.
+///
+/// # Errors
+///
+/// Both commits, and what to do.
+pub fn check_caller() -> Result<(), BadInput> {
+    match std::env::var(CALLER) {
+        Ok(caller) if caller != COMMIT => Err(BadInput(format!(
+            "forebay is of commit {caller}, and {PACKAGE} of commit {COMMIT}: allowed are two programs of one build"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A command that runs `program` as one without a caller.
+pub(crate) fn uncalled(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_remove(CALLER);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meant_by(line: &str) -> Option<String> {
+        meant(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_first_word_says_whose_command_it_is() {
+        assert_eq!(meant_by("run bundler/main --help").as_deref(), Some("run"));
+        assert_eq!(meant_by("help chaos").as_deref(), Some("help chaos"));
+        assert_eq!(meant_by("man trace poisson").as_deref(), Some("man trace"));
+        for own in ["status", "help status", "man", "man status", "list plans", "--help", ""] {
+            assert_eq!(meant_by(own), None, "{own}");
+        }
+    }
+}

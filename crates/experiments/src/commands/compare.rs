@@ -1,0 +1,83 @@
+//! `forebay compare`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use forebay_lab::compare::{self, CompareOptions, ComparedSide, Comparison, FigurePlace};
+use forebay_lab::output::text_table;
+use serde_json::json;
+
+use super::{refuse, share};
+use forebay::{BadInput, print, within};
+
+/// Arguments of `forebay compare`.
+#[derive(clap::Args)]
+pub struct Compare {
+    /// A folder that `forebay run --out` wrote, or that of all experiments of `forebay bench` or `reproduce`.
+    #[arg(value_name = "OLD")]
+    old: PathBuf,
+    /// Another one, such as that of a later commit.
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Only metrics whose name contains this.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    metric: String,
+    /// Only metrics whose median differs by at least this share, 0 to 1.
+    #[arg(long, default_value_t = 0.02, value_parser = share, value_name = "SHARE")]
+    above: f64,
+    /// Chance that anything at all is called where nothing differs, 0.001 to 0.5.
+    #[arg(long, default_value_t = 0.01, value_parser = level, value_name = "SHARE")]
+    level: f64,
+    /// End with exit code 1 where anything differs, or could not be compared, for continuous integration.
+    #[arg(long)]
+    fail: bool,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Draw what differs into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl Compare {
+    /// Prints every metric of every arm that differs beyond the noise.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let side = |folder: &Path| ComparedSide::read(folder).map_err(refuse);
+        let (old, new) = (side(&self.old)?, side(&self.new)?);
+        let options =
+            CompareOptions { level: self.level, above: self.above, metric: self.metric.clone() };
+        let found = compare::compare(old, new, &options);
+        if found.figures == 0 && !self.metric.is_empty() {
+            let refusal = format!(
+                "--metric {}: allowed is a part of the name of a metric that both folders have",
+                self.metric
+            );
+            return Err(BadInput(refusal).into());
+        }
+        if let Some(path) = &self.report {
+            let refused = |error| BadInput(format!("--report {error:#}"));
+            compare::write(&found, path).map_err(refused)?;
+        }
+        print(&if self.json { format!("{:#}\n", json!(found)) } else { text(&found) })?;
+        let is_fine = !self.fail || found.is_equal();
+        Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn text(found: &Comparison) -> String {
+    let names = found.old.names(&found.new);
+    let mut text = String::new();
+    for changes in found.listed().chunk_by(|one, other| one.place == other.place) {
+        let table = compare::table(changes, &names);
+        text += &format!("{}\n{}\n", changes[0].place, text_table(&table.columns, &table.rows));
+    }
+    for (only, name) in [(&found.only_old, &names[0]), (&found.only_new, &names[1])] {
+        let line = |place: &FigurePlace| format!("{place}: only in {name}\n");
+        text.extend(only.iter().map(line));
+    }
+    text + &found.in_a_sentence() + "\n"
+}
+
+fn level(text: &str) -> Result<f64, String> {
+    within(text, 0.001, 0.5)
+}

@@ -1,0 +1,158 @@
+//! One file per subcommand.
+
+mod bench;
+mod capture;
+mod chaos;
+mod compare;
+mod compare_ns3;
+mod demo;
+mod engine;
+mod export;
+mod link;
+mod list;
+mod new_algorithm;
+mod plan;
+mod platforms;
+mod regret;
+#[cfg(feature = "host")]
+mod replay;
+mod report;
+mod reproduce;
+#[cfg(feature = "host")]
+mod role;
+mod run;
+mod search;
+mod sensitivity;
+mod trace;
+
+use std::process::ExitCode;
+
+#[cfg(not(feature = "host"))]
+use forebay::commands::needs_host;
+use forebay::{BadInput, Commands, Program};
+use forebay_lab::RunError;
+use forebay_lab::store::StoreError;
+
+/// Turns errors that stop a plan into errors of the command. Errors that the user can fix end the
+/// program with exit code 2.
+pub fn refuse(error: impl Into<RunError>) -> anyhow::Error {
+    match error.into() {
+        RunError::Store(error @ StoreError::Folder { .. }) => {
+            BadInput(format!("--out {error}")).into()
+        }
+        error if error.is_bad_input() => BadInput(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+/// A share, 0 to 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    forebay::within(text, 0.0, 1.0)
+}
+
+/// Default number of runs at a time: one for each processor with `sim` and `ns3`. An emulation
+/// needs the machine for itself.
+pub fn jobs(backend: &str) -> usize {
+    match backend {
+        "sim" | "ns3" => std::thread::available_parallelism().map_or(1, usize::from),
+        _ => 1,
+    }
+}
+
+/// The subcommands, in the order of the help text.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Show in minutes what a bundle is worth, on real kernel TCP.
+    Demo(demo::Demo),
+    /// Run plans and write results and a report.
+    Run(run::Run),
+    /// Put congestion-control algorithms through the benchmark, and compare them.
+    Bench(bench::Bench),
+    /// Repeat all experiments of published work, and say which of its claims hold here.
+    Reproduce(reproduce::Reproduce),
+    /// Do everything to a bundle that may go wrong, and judge it by a twin without boxes.
+    Chaos(chaos::Arguments),
+    /// Compare a site with boxes and without on random paths that change.
+    Regret(regret::Arguments),
+    /// Halve and double each number of a bundle's control, and say what that changes.
+    Sensitivity(sensitivity::Arguments),
+    /// Find the path and the events on it that are worst for an algorithm, as a plan.
+    Search(search::Search),
+    /// Write the report of a folder of results.
+    Report(report::Report),
+    /// Compare two folders of results.
+    Compare(compare::Compare),
+    /// Compare the simulator with runs of ns-3 that stand in a file.
+    CompareNs3(compare_ns3::CompareNs3),
+    /// Write a crate with an algorithm of your own, for `forebay bench ./NAME`.
+    NewAlgorithm(new_algorithm::NewAlgorithm),
+    /// Write results as files for other programs.
+    Export(export::Export),
+    /// Write the packets of a run for Wireshark, and its connections for viewers of qlog.
+    Capture(capture::Capture),
+    /// Measure what an algorithm costs in the kernel, in eBPF and in an agent.
+    Platforms(platforms::Platforms),
+    /// Run a command behind an emulated link.
+    Link(Box<link::Link>),
+    /// Make a trace, which says when a link may send.
+    Trace(trace::Trace),
+    /// The commands of `forebay`.
+    #[command(flatten)]
+    OfForebay(forebay::Command),
+    /// Run one program of a testbed.
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Role(role::Role),
+}
+
+impl Commands for Command {
+    fn mentions(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::Run(arguments) => arguments.mentions(),
+            Self::Bench(arguments) => arguments.mentions(),
+            Self::Search(arguments) => arguments.mentions(),
+            Self::Capture(arguments) => arguments.mentions(),
+            Self::OfForebay(command) => command.mentions(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn execute(self, program: &Program) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Demo(arguments) => arguments.execute(),
+            Self::Run(arguments) => arguments.execute(),
+            Self::Bench(arguments) => arguments.execute(),
+            Self::Reproduce(arguments) => arguments.execute(),
+            Self::Chaos(arguments) => arguments.execute(),
+            Self::Regret(arguments) => arguments.execute(),
+            Self::Sensitivity(arguments) => arguments.execute(),
+            Self::Search(arguments) => arguments.execute(),
+            Self::Report(arguments) => arguments.execute(),
+            Self::Compare(arguments) => arguments.execute(),
+            Self::CompareNs3(arguments) => arguments.execute(),
+            Self::NewAlgorithm(arguments) => arguments.execute(),
+            Self::Export(arguments) => arguments.execute(),
+            Self::Capture(arguments) => arguments.execute(),
+            Self::Platforms(arguments) => arguments.execute(),
+            Self::Link(arguments) => arguments.execute(),
+            Self::Trace(arguments) => arguments.execute(),
+            Self::OfForebay(command) if command.is_of_laboratory().is_some() => shared(command),
+            Self::OfForebay(command) => command.execute(program),
+            #[cfg(feature = "host")]
+            Self::Role(arguments) => arguments.execute(),
+        }
+    }
+}
+
+/// Commands of `forebay` that the laboratory executes.
+fn shared(command: forebay::Command) -> anyhow::Result<ExitCode> {
+    match command {
+        forebay::Command::List(arguments) => list::execute(&arguments),
+        forebay::Command::Plan(forebay::commands::plan::Plan { action: Some(action), .. }) => {
+            plan::execute(&action)
+        }
+        #[cfg(feature = "host")]
+        forebay::Command::Replay(arguments) => replay::execute(&arguments),
+        _ => unreachable!("`is_of_laboratory` names these"),
+    }
+}

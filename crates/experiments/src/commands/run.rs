@@ -1,0 +1,175 @@
+//! `forebay run`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use forebay_lab::plan::{Override, Plan, PlanError, Seeds};
+use forebay_lab::store::{Build, Run as StoredRun};
+use forebay_lab::summary::ArmSummary;
+use forebay_lab::{Options, Results, backend, output, progress};
+use serde_json::json;
+
+use super::engine::{Engine, Work};
+use super::refuse;
+use forebay::commands::foreign_rust::{With, in_sets};
+use forebay::commands::python::Python;
+use forebay::{BadInput, print};
+
+/// Commit and source digests from which this program was built.
+pub const BUILD: Build = Build {
+    commit: env!("FOREBAY_COMMIT"),
+    sim: env!("FOREBAY_SOURCES_SIM"),
+    emu: env!("FOREBAY_SOURCES_EMU"),
+    ns3: env!("FOREBAY_SOURCES_NS3"),
+};
+
+/// Arguments of `forebay run`.
+#[derive(clap::Args)]
+pub struct Run {
+    /// A plan: the path of a file, or a name that `forebay list plans` shows.
+    #[arg(required = true, value_name = "PLAN")]
+    plans: Vec<String>,
+    /// Back end that runs it: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that
+    /// simulator where libns3-dev is installed.
+    #[arg(long, default_value = backend::DEFAULT, value_name = "NAME")]
+    backend: String,
+    /// One seed instead of the plan's.
+    #[arg(long, conflicts_with = "seeds", value_name = "N")]
+    seed: Option<Seeds>,
+    /// Seeds instead of the plan's, both ends included.
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<Seeds>,
+    /// Only these arms, in this order.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    arms: Vec<String>,
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint; values that an arm or a
+    /// cell sets itself stay.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    #[command(flatten)]
+    with: With,
+    #[command(flatten)]
+    python: Python,
+    /// Use the settings of the experiment's authors, instead of the plan's own.
+    #[arg(long)]
+    as_published: bool,
+    /// Runs at a time [default: 1; with ray one a processor of the cluster]. With emu 1 alone is allowed, since an
+    /// emulation needs the machine for itself.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    jobs: Option<u16>,
+    /// Program that makes simulated runs: threads of this program, ray, the cluster that this machine is part of or
+    /// else one of this machine alone, or ray://HOST:PORT, a cluster elsewhere. Ray needs python3 with the package
+    /// forebay[ray].
+    #[arg(long, default_value = "threads", value_name = "NAME")]
+    engine: Engine,
+    /// Where results go [default: out/PLAN].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+    /// Run again even where the store has results. Earlier results stay; the newest valid run counts.
+    #[arg(long)]
+    force: bool,
+    /// Keep packet logs of the emulator and of ns-3, and the boxes' traces, below this folder.
+    #[arg(long, value_name = "DIR")]
+    keep_logs: Option<PathBuf>,
+}
+
+impl Run {
+    /// The arguments that may name algorithms.
+    pub fn mentions(&mut self) -> Vec<&mut String> {
+        in_sets(&mut self.sets).chain(self.with.mentions()).collect()
+    }
+
+    /// Runs the plans; exit code 1 if a run was not valid, or ended with a box.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        self.python.know_in_plans()?;
+        let plans = self.plans().map_err(refuse)?;
+        plans.iter().for_each(note_replacements);
+        plans.iter().for_each(warn_of_references);
+        if let Engine::Ray(address) = &self.engine {
+            self.give_to(address, &plans)?;
+        }
+        let options = Options {
+            backend: self.backend,
+            out: self.out,
+            seeds: self.seeds.or(self.seed),
+            jobs: self.jobs.unwrap_or(1).into(),
+            force: self.force,
+            keep_logs: self.keep_logs,
+            build: BUILD,
+            ..Options::default()
+        };
+        let mut all: Vec<Results> = Vec::new();
+        for plan in &plans {
+            let results = forebay_lab::run(plan, &options, &mut *progress::on_stderr());
+            let results = results.map_err(refuse)?;
+            if !self.json {
+                let report = results.report.display();
+                print(&format!("{}report: {report}\n", output::text(&results.summaries)))?;
+            }
+            all.push(results);
+        }
+        if self.json {
+            let runs: Vec<&StoredRun> = all.iter().flat_map(|it| &it.runs).collect();
+            let summary: Vec<&ArmSummary> = all.iter().flat_map(|it| &it.summaries).collect();
+            print(&format!("{:#}\n", json!({ "runs": runs, "summary": summary })))?;
+        }
+        let is_valid = all.iter().all(|it| it.valid);
+        Ok(if is_valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Has the cluster at `address` make the runs, and stores them as if this program had made them.
+    fn give_to(&self, address: &str, plans: &[Plan]) -> anyhow::Result<()> {
+        let is_refused = self.force || self.keep_logs.is_some() || self.python.is_given();
+        if self.backend != "sim" || is_refused {
+            let allowed = "allowed is --backend sim, without --force, --keep-logs and --cc-python";
+            return Err(BadInput(format!("--engine {address}: {allowed}")).into());
+        }
+        for (reference, plan) in self.plans.iter().zip(plans) {
+            let out = self.out.clone().unwrap_or_else(|| PathBuf::from("out").join(&plan.name));
+            let seeds = self.seeds.or(self.seed);
+            let Self { arms, sets, as_published, jobs, .. } = self;
+            let (as_published, jobs) = (*as_published, *jobs);
+            let out = &out;
+            let work = Work { plan: reference, arms, sets, as_published, seeds, jobs, out };
+            work.give_to(address, BUILD.sim)?;
+        }
+        Ok(())
+    }
+
+    fn plans(&self) -> Result<Vec<Plan>, PlanError> {
+        let sets = parse_sets(&self.sets)?;
+        let load = |reference: &String| {
+            let mut plan = match self.as_published {
+                true => Plan::load_as_published(reference, &sets)?,
+                false => Plan::load(reference, &sets)?,
+            };
+            if !self.arms.is_empty() {
+                plan.select_arms(&self.arms)?;
+            }
+            Ok(plan)
+        };
+        self.plans.iter().map(load).collect()
+    }
+}
+
+/// Reads the values of `--set`.
+pub fn parse_sets(sets: &[String]) -> Result<Vec<Override>, PlanError> {
+    sets.iter().map(|set| Override::parse(set)).collect()
+}
+
+/// Warns on stderr of reference arms that the plan has but does not name.
+pub fn warn_of_references(plan: &Plan) {
+    for warning in plan.warnings() {
+        eprintln!("warning: {}: {warning}", plan.name);
+    }
+}
+
+/// Prints on stderr the values that `--set` replaces, and where it does not.
+pub fn note_replacements(plan: &Plan) {
+    for clause in plan.replacements() {
+        eprintln!("note: {}: {clause}", plan.name);
+    }
+}

@@ -1,0 +1,130 @@
+//! `forebay sensitivity`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use forebay_lab::output::{number, text_table};
+use forebay_lab::plan::Seeds;
+use forebay_studies::sensitivity::{
+    Sensitivity, SensitivityProgress, SensitivityRequest, SensitivityTable, sensitivity,
+    sensitivity_numbers,
+};
+
+use super::run::BUILD;
+use super::{jobs, refuse};
+use forebay::print;
+
+/// The exit code where something is left to run.
+const LEFT: u8 = 3;
+/// A week.
+const MINUTES_MAX: u64 = 10_080;
+
+/// Arguments of `forebay sensitivity`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Each number that tunes the control of a bundle is halved and doubled, one at a time, and simulated on \
+    bundler/main, bundler/draft, bundler/real_paths (cut to 35 s) and eight cells of world. What changes is compared with \
+    what chance changes over seeds with all defaults.\n\n\
+    Exit code 3: runs are left; the same call goes on with them.\n\n\
+    Example: what does the share that limits have to deliver do?\n  \
+    forebay sensitivity supervisor_keep"
+)]
+pub struct Arguments {
+    /// Only these numbers, as in `bundle.X.tuning` of a plan; --list names them all [default: all].
+    #[arg(value_name = "NUMBER")]
+    numbers: Vec<String>,
+    /// List every number with its default, and run nothing.
+    #[arg(long, exclusive = true)]
+    list: bool,
+    /// Seeds of the runs with a number halved or doubled, both ends included.
+    #[arg(long, default_value = "1..3", value_name = "A..B")]
+    seeds: Seeds,
+    /// Stop after this many minutes. Another call makes the remaining runs.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=MINUTES_MAX), value_name = "N")]
+    minutes: Option<u64>,
+    /// Runs at a time [default: one for each processor].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
+    jobs: Option<u16>,
+    /// Where results go: one line of JSON for each run. The command continues where it was interrupted.
+    #[arg(long, default_value = "out/sensitivity", value_name = "DIR")]
+    out: PathBuf,
+    /// Write sensitivity.csv and sensitivity.md here, too, such as docs/evidence.
+    #[arg(long, value_name = "DIR")]
+    docs: Option<PathBuf>,
+    /// Print one JSON document on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Makes the missing measurements. The exit code is 3 if runs are left.
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        if self.list {
+            print(&sensitivity_numbers())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let request = SensitivityRequest {
+            numbers: self.numbers,
+            seeds: self.seeds,
+            jobs: self.jobs.map_or_else(|| jobs("sim"), usize::from),
+            until: self.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
+            folder: self.out,
+            build: BUILD,
+        };
+        let table = sensitivity(&request, &mut show).map_err(refuse)?;
+        if let Some(folder) = self.docs {
+            for (name, text) in [("sensitivity.csv", table.csv()), ("sensitivity.md", table.page())]
+            {
+                let path = folder.join(name);
+                std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            }
+        }
+        for it in &table.numbers {
+            if let Some(reason) = &it.refused {
+                eprintln!("{} = {}: not possible: {reason}", it.number, it.value);
+            }
+        }
+        print(&if self.json { format!("{:#}\n", serde_json::json!(table)) } else { text(&table) })?;
+        let is_whole = table.numbers.iter().all(|it| it.runs == it.wanted);
+        Ok(if is_whole { ExitCode::SUCCESS } else { LEFT.into() })
+    }
+}
+
+fn show(progress: SensitivityProgress) {
+    let SensitivityProgress { done, total, took, left } = progress;
+    let [took, left] = [took, left].map(|it| it.as_secs_f64() / 60.0);
+    eprintln!("{done} of {total} runs after {took:.1} min, about {left:.0} min left");
+}
+
+/// A line for each number and change: the figure that changes most.
+fn text(table: &SensitivityTable) -> String {
+    let titles = ["number", "default", "value", "runs", "same", "change", "of", ""];
+    let row = |it: &Sensitivity| {
+        let (name, change) = match (it.presences.first_key_value(), it.largest()) {
+            (Some((name, presence)), _) => (name.as_str(), presence.name().into()),
+            (None, Some((name, change))) => (name, number(change)),
+            (None, None) => ("", "-".into()),
+        };
+        let mark = match (it.is_beyond_noise(), it.clamped) {
+            _ if it.refused.is_some() => "not possible: out of range",
+            (true, true) => "beyond noise, clamped",
+            (true, false) => "beyond noise",
+            (false, true) => "clamped",
+            (false, false) => "",
+        };
+        vec![
+            it.number.into(),
+            it.default.clone(),
+            it.value.clone(),
+            format!("{}/{}", it.runs, it.wanted),
+            it.same.to_string(),
+            change,
+            name.into(),
+            mark.into(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = table.numbers.iter().map(row).collect();
+    text_table(&titles.map(String::from), &rows)
+}

@@ -1,0 +1,68 @@
+//! `forebay probe` on real traffic over emulated paths.
+#![cfg(feature = "host")]
+
+mod gain;
+mod net;
+mod paths;
+
+use std::time::Duration;
+
+use forebay_core::units::Rate;
+use forebay_scenario::Link;
+use forebay_skips::{Need, skip_without};
+
+use self::net::{Net, Peer};
+
+/// A link with this rate, one-way delay in each direction, and queue.
+fn link(mbit_per_sec: u64, delay_ms: u64, qdisc: &str) -> Link {
+    let (rate, delay) = (Rate::from_mbit_per_sec(mbit_per_sec), Duration::from_millis(delay_ms));
+    Link::at_rate("forward", rate, delay, qdisc.parse().unwrap())
+}
+
+#[test]
+fn a_queue_in_the_middle_is_found_and_drawn() {
+    if skip_without(Need::Root) {
+        return;
+    }
+    let net = Net::new(None, &[link(10, 10, "fifo(limit=100p)")], Peer::Answers);
+    let text = net.probe(&["--seconds", "4"]);
+    for expected in [
+        "path to 10.77.9.1:61477, which answers probes; load: 8 connections with cubic",
+        "|idle",
+        "|8 send",
+        " before 10.77.1.2; ",
+        "would a bundle help? yes: a queue of this site's own traffic stands in the network",
+        "it does only if this site is most of the traffic there (--share)",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in:\n{text}");
+    }
+    // The picture ends high: 100 packets are 120 ms.
+    assert!(text.contains('▁') && text.contains('█'), "{text}");
+    let [link] = &net.finish()[..] else { panic!("one link") };
+    assert!(link.drops_queue > 0 && link.drops_ring == 0, "{link:?}");
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_an_error_and_one_of_many_machines_bad_input() {
+    for (arguments, code, expected) in [
+        (&["127.0.0.1:1"][..], 1, "refused"),
+        (&["224.0.0.1"], 2, "allowed is the address of one machine"),
+        (&["192.0.2.1", "--seconds", "61"], 2, "--seconds 61: allowed is 3 to 60"),
+        (&["192.0.2.1", "--gentle", "--flows", "9"], 2, "cannot be used with"),
+        (&["192.0.2.1", "--share", "0"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share=-5"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "-5"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "101"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--share", "most"], 2, "percent above 0 and up to 100"),
+        (&["192.0.2.1", "--http", "upload"], 2, "allowed is a path such as /upload"),
+        (&["127.0.0.1:1", "--cc", "warp"], 2, "allowed is one of "),
+        (&[], 2, "required"),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forebay-experiments"));
+        let output = command.arg("probe").args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}

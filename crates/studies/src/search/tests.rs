@@ -1,0 +1,194 @@
+use std::path::Path;
+use std::sync::LazyLock;
+
+use super::space::tests::{SMALL, read};
+use super::*;
+use forebay_lab::plan::Plan;
+use forebay_lab::{Options, run};
+
+/// Budget of three generations; the last one is bred.
+const BUDGET: Budget = Budget::Runs(288);
+
+fn request(folder: &Path, metric: &str, jobs: usize) -> SearchRequest {
+    SearchRequest {
+        algorithm: "newreno".into(),
+        objective: Objective::named(metric).unwrap(),
+        space: read(SMALL).unwrap(),
+        budget: BUDGET,
+        seed: 1,
+        jobs,
+        folder: folder.into(),
+        build: Build::default(),
+        stop: Stop::default(),
+    }
+}
+
+/// Result of a search for the worst utilization, with the written plan and log.
+struct Shared {
+    found: Found,
+    plan: String,
+    log: String,
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let found = search(&request(folder.path(), "utilization", 2), &mut |_| ()).unwrap();
+    let (plan, log) = (text(&found.plan), text(&folder.path().join("cases.jsonl")));
+    Shared { found, plan, log }
+});
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn what_is_found_does_not_depend_on_how_many_runs_go_at_a_time() {
+    let Shared { found, plan, log } = &*SHARED;
+    let folder = tempfile::tempdir().unwrap();
+    let mut told = Vec::new();
+    let again = search(&request(folder.path(), "utilization", 1), &mut |progress| {
+        told.push((progress.phase, progress.worst.unwrap()));
+    });
+    let again = again.unwrap();
+    assert_eq!((&again.worst, &again.simple), (&found.worst, &found.simple));
+    assert_eq!((again.simulated, again.reused), (found.simulated, found.reused));
+    assert_eq!(&text(&again.plan), plan);
+    assert_eq!(&text(&folder.path().join("cases.jsonl")), log);
+    // The plain cells, two generations from anywhere, one of the worst, and then one case at a time.
+    let phases: Vec<Phase> = told.iter().map(|(phase, _)| *phase).take(5).collect();
+    assert_eq!(phases, [Phase::Plain, Phase::Drawn, Phase::Drawn, Phase::Bred, Phase::Simplified]);
+    assert!(told.is_sorted_by(|one, other| one.1 >= other.1), "{told:?}");
+}
+
+#[test]
+fn what_is_found_is_worse_than_the_plain_cells_and_what_is_left_of_it_is_no_better() {
+    let Shared { found, .. } = &*SHARED;
+    let objective = Objective::named("utilization").unwrap();
+    assert_eq!(found.plain.len(), 4);
+    assert!(found.plain.iter().all(|it| it.value >= found.worst_plain.value));
+    let times = |it: &JudgedCase| objective.times_worse(found.worst.value, it.value).unwrap();
+    assert!(times(&found.worst_plain) > 1.2 && times(&found.simple) <= KEPT, "{found:?}");
+    let size = |it: &JudgedCase| it.case.service.len() + it.case.cross.len();
+    assert!(found.simple.case != found.worst.case && size(&found.simple) <= size(&found.worst));
+}
+
+#[test]
+fn the_plan_gives_the_same_figures_when_it_is_run() {
+    let Shared { found, plan: heading, .. } = &*SHARED;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("worst.toml");
+    std::fs::write(&file, heading).unwrap();
+    let plan = Plan::load(file.to_str().unwrap(), &[]).unwrap();
+    assert_eq!((plan.name.as_str(), plan.seeds), ("newreno-utilization", SEEDS));
+    let options = Options {
+        backend: "sim".into(),
+        out: Some(folder.path().join("again")),
+        ..Options::default()
+    };
+    let results = run(&plan, &options, &mut |_| ()).unwrap();
+    let objective = Objective::named("utilization").unwrap();
+    let space = read(SMALL).unwrap();
+    let counted = space.stop - space.warmup;
+    let runs = results.runs.iter();
+    let figures = runs.map(|run| objective.of(counted, &run.flows, &run.links).unwrap());
+    assert_eq!(figures.collect::<Vec<_>>(), found.simple.by_seed);
+    let command = "# Found by: forebay search newreno --metric utilization --space s.toml --seed 1 --runs 288\n";
+    assert!(heading.contains(command), "{heading}");
+    assert!(
+        heading.contains(&format!("# utilization: {}, the median", found.simple.value)),
+        "{heading}"
+    );
+}
+
+#[test]
+fn a_path_in_a_command_is_one_word_of_a_shell() {
+    for (text, word) in [
+        ("/home/me/my_cc", "/home/me/my_cc"),
+        ("cubic(hystart=off)", "'cubic(hystart=off)'"),
+        ("/home/me/my cc", "'/home/me/my cc'"),
+        ("it's", r"'it'\''s'"),
+        ("", "''"),
+    ] {
+        assert_eq!(quoted(text), word);
+    }
+}
+
+#[test]
+fn a_plan_says_how_many_times_worse_it_is_unless_the_plain_cells_have_nothing() {
+    let request = request(Path::new(""), "stall", 1);
+    let judged =
+        |value| JudgedCase { case: request.space.plain[0].clone(), by_seed: vec![value; 3], value };
+    let heading = |plain| request.heading(&judged(plain), &judged(0.6));
+    assert!(heading(0.2).contains(" has 0.2: this is 3.0 times worse.\n"), "{}", heading(0.2));
+    assert!(heading(0.0).contains(" has 0.\n"), "{}", heading(0.0));
+}
+
+#[test]
+fn a_pause_of_the_link_takes_nothing_from_utilization_and_packets_wait_for_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = request(folder.path(), "utilization", 2);
+    let plain = request.space.plain[0].clone();
+    let pause = case::CaseEvent { at: 10, slots: 3, percent: 0 };
+    let cases = [plain.clone(), Case { service: vec![pause], ..plain }];
+    let values = |metric| {
+        let request =
+            SearchRequest { objective: Objective::named(metric).unwrap(), ..request.clone() };
+        let judged = Trials::open(&request).unwrap().judge(&cases).unwrap();
+        [0, 1].map(|place| judged[place].as_ref().unwrap().value)
+    };
+    // Packets that are under way when the link stops leave beyond the rate.
+    assert!(values("utilization").iter().all(|value| (0.9..1.02).contains(value)));
+    let [without, with] = values("queueing");
+    assert!(with > 1.2 * without, "{without}, {with}");
+    let [without, with] = values("stall");
+    assert!(without == 0.0 && (0.2..=0.4).contains(&with), "{without}, {with}");
+}
+
+#[test]
+fn what_is_known_is_not_simulated_again_also_for_another_metric() {
+    let Shared { found, log, .. } = &*SHARED;
+    let folder = tempfile::tempdir().unwrap();
+    let lines = log.lines().count();
+    assert_eq!(lines, found.simulated);
+    // Simulates a process that was killed while it wrote the tenth line from the end.
+    let known: Vec<&str> = log.lines().take(lines - 10).collect();
+    let cut = known.join("\n") + "\n{\"plan_sha256\":\"0";
+    std::fs::write(folder.path().join("cases.jsonl"), cut).unwrap();
+    let again = search(&request(folder.path(), "utilization", 2), &mut |_| ()).unwrap();
+    assert_eq!((again.simulated, &again.simple), (10, &found.simple));
+    let mut queueing = request(folder.path(), "queueing", 2);
+    queueing.budget = Budget::Runs(1);
+    let found = search(&queueing, &mut |_| ()).unwrap();
+    assert!(found.reused > found.plain.len(), "{found:?}");
+    assert!(found.plan.ends_with("newreno-queueing.toml"));
+}
+
+#[test]
+fn a_search_without_time_ends_after_one_generation() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut request = request(folder.path(), "stall", 2);
+    request.budget = Budget::Time(Duration::from_millis(1));
+    request.space = read(&SMALL.replace("\"2s\"", "\"1s\"")).unwrap();
+    let found = search(&request, &mut |_| ()).unwrap();
+    assert_eq!(found.simulated + found.reused, found.plain.len() + GENERATION);
+    assert!(found.plan.is_file());
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = search(&request(&file.join("deeper"), "share", 1), &mut |_| ()).unwrap_err();
+    assert!(error.is_bad_input(), "{error}");
+}
+
+#[test]
+fn algorithms_are_known_by_their_names_with_parameters() {
+    for name in ["reno", "cubic(hystart=off)", "copa", "bbr"] {
+        assert_eq!(check_algorithm(name), Ok(()), "{name}");
+    }
+    for name in ["cubik", "cubic(hystart=of)", "cubic(", ""] {
+        assert!(check_algorithm(name).unwrap_err().contains("allowed is "), "{name}");
+    }
+}
