@@ -217,7 +217,7 @@ test-gateway: test-packages ## sendboxes that route: a gateway with one NIC, Wir
 test-probe: packages ## what `forebay probe` says of 24 emulated paths, and whether its gains come true (root, ten minutes)
 	$(CARGO) test --locked -p forebay-experiments --test probe -- --ignored --nocapture
 
-test-quickstart: packages ## follows docs/quickstart.md in network namespaces, command by command (root, two minutes)
+test-quickstart: packages ## follows docs/operate/quickstart.md in network namespaces, command by command (root, two minutes)
 	@sh packaging/install-packages.sh packaging/test-quickstart.txt
 	$(CARGO) test --locked -p forebay-experiments --test boxes quickstart -- --ignored --nocapture
 

@@ -57,7 +57,7 @@ chores:
   package [--static | --rpm | --image] [--profile NAME] [--version VERSION]   makes a .deb of the commit in
                target/package, or an archive or .rpm whose program needs no shared libraries, or an OCI image
                with Debian (`make package`, `make rpm` and `make image` install what it needs)
-  reference    writes docs/reference.md and python/forebay/keys.py from the registries
+  reference    writes docs/reference/README.md and python/forebay/keys.py from the registries
   reproducible [--static] [--profile NAME]   makes a package twice, each time in a clean clone of the commit,
                and fails where the two differ in a byte
   same-rows OLD NEW [--seconds N] [PLAN..]   runs each simulated plan (all without one) once with both

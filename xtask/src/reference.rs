@@ -1,4 +1,4 @@
-//! `docs/reference.md`: algorithms, queueing disciplines, metrics and events as their registries describe them. Also
+//! `docs/reference/README.md`: algorithms, queueing disciplines, metrics and events as their registries describe them. Also
 //! the keys of plans as types of Python.
 
 mod python;
@@ -19,7 +19,7 @@ use forebay_policy::algorithms;
 
 use crate::repository;
 
-const FILE: &str = "docs/reference.md";
+const FILE: &str = "docs/reference/README.md";
 
 const HEAD: &str = "\
 # Reference
@@ -62,7 +62,7 @@ path. In such a path an element of a list has its `name`, or its place from 0: `
 const BOXES: &str = "
 ## Keys of the file of a box
 
-[Connect two sites](howto/connect-two-sites.md) explains them. In a file of several boxes all of them stand behind a
+[Connect two sites](../operate/two-sites.md) explains them. In a file of several boxes all of them stand behind a
 `[[box]]`, which may have a `name`: `[[box.bundle]]`, `[box.uplink]`.
 ";
 

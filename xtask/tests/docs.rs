@@ -124,22 +124,22 @@ fn the_summary_of_the_site_has_every_page_once() {
 
 #[test]
 fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
-    let page = std::fs::read_to_string(repository().join("docs/troubleshooting.md")).unwrap();
+    let page = std::fs::read_to_string(repository().join("docs/operate/troubleshooting.md")).unwrap();
     // Events of boxes: agents have a page of their own.
     let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
     for name in events.chain(Reject::ALL.map(Reject::name)) {
-        assert!(page.contains(&format!("`{name}`")), "docs/troubleshooting.md lacks {name}");
+        assert!(page.contains(&format!("`{name}`")), "docs/operate/troubleshooting.md lacks {name}");
     }
 }
 
 #[test]
 fn the_page_on_sizing_has_the_limits_of_the_code() {
-    let page = std::fs::read_to_string(repository().join("docs/sizing.md")).unwrap();
+    let page = std::fs::read_to_string(repository().join("docs/operate/sizing.md")).unwrap();
     for limit in [
         format!("| bundles of a file | {MAX_BUNDLES} |"),
         format!("| groups of an uplink | {MAX_BUNDLES} |"),
     ] {
-        assert!(page.contains(&limit), "docs/sizing.md lacks {limit}");
+        assert!(page.contains(&limit), "docs/operate/sizing.md lacks {limit}");
     }
 }
 

@@ -167,7 +167,7 @@ fn image_has_the_capabilities_of_units() {
     let names: Vec<&str> = lists.flat_map(|list| list.split(' ')).collect();
     let names: Vec<&str> = names.iter().map(|name| name.strip_prefix("CAP_").unwrap()).collect();
     assert_eq!(text("packaging/image/capabilities").trim(), names.join(","));
-    let page = text("docs/howto/install-the-package.md");
+    let page = text("docs/operate/install.md");
     assert!(page.contains(&format!("\ncapabilities={}\n", names.join(","))), "{names:?}");
 }
 

@@ -64,7 +64,7 @@ impl Fix {
             let (why, doing) = (lifelines.of(device)?, effect.doing());
             Some(format!(
                 "{device} {why}, and {doing} would cut this machine off: leave it as it is, and have the sendbox shape \
-                 what the machine routes, with box.forward = \"route\" (docs/howto/networks.md)"
+                 what the machine routes, with box.forward = \"route\" (docs/operate/networks.md)"
             ))
         })
     }

@@ -1,6 +1,6 @@
 //! Contents of files: each key of each table with its type, unit, range, default and summary.
 //!
-//! Messages, listings, `docs/reference.md` and the JSON Schema of a format are all written from here.
+//! Messages, listings, `docs/reference/README.md` and the JSON Schema of a format are all written from here.
 
 use std::fmt::Write;
 

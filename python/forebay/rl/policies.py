@@ -33,7 +33,7 @@ class Policy:
     Plans that name this file have it from here on as it is now.
 
     Args:
-        file: What ``export`` wrote or anything that ``docs/howto/train-a-policy.md`` allows.
+        file: What ``export`` wrote or anything that ``docs/research/train-a-policy.md`` allows.
 
     Raises:
         InputError: The file cannot be read, or has what is not allowed: the node, and what is allowed.

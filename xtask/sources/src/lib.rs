@@ -297,7 +297,7 @@ mod tests {
         write("crates/host/src/port.rs", "1");
         let first = digests();
         assert_eq!(first.each_ref().map(String::len), [LENGTH; 2]);
-        write("docs/evaluation.md", "2");
+        write("docs/evidence/evaluation.md", "2");
         write("crates/core/src/cc/tests.rs", "2");
         write("crates/lab/src/report/page.rs", "2");
         write("xtask/src/main.rs", "2");

@@ -19,7 +19,7 @@ use part::{Left, Part};
 use plan::PlanPart;
 use platforms::PlatformsPart;
 
-/// Every claim of `docs/evaluation.md`, as bounds on metrics.
+/// Every claim of `docs/evidence/evaluation.md`, as bounds on metrics.
 const CLAIMS: &str = "docs/claims.toml";
 /// Folder of results; runs of the same sources in it are not repeated.
 const OUT: &str = "out/evaluate";

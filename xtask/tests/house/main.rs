@@ -36,7 +36,7 @@ fn packages() -> Vec<Value> {
     metadata["packages"].as_array().unwrap().clone()
 }
 
-/// Allowed dependencies between crates: `docs/architecture.md`. Development dependencies are free.
+/// Allowed dependencies between crates: `docs/internals/architecture.md`. Development dependencies are free.
 const ARROWS: [(&str, &[&str]); 22] = [
     ("forebay-core", &[]),
     ("forebay-capi", &["forebay-core"]),

@@ -325,13 +325,13 @@ mod tests {
     #[test]
     fn every_document_is_of_the_schema_and_the_file_is_that_schema() {
         let text = schema();
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.schema.json");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status.schema.json");
         let written = std::fs::read_to_string(file).unwrap_or_default();
-        let renew = "forebay status --schema >docs/status.schema.json";
+        let renew = "forebay status --schema >docs/reference/status.schema.json";
         let schema: Value = serde_json::from_str(&text).unwrap();
         // The order of keys depends on the features of serde_json in the same build.
         let is_it = serde_json::from_str::<Value>(&written).is_ok_and(|written| written == schema);
-        assert!(is_it, "docs/status.schema.json is out of date: `{renew}`");
+        assert!(is_it, "docs/reference/status.schema.json is out of date: `{renew}`");
         let document = full();
         assert_eq!(faults(&schema, &schema, &document, "$"), Vec::<String>::new());
         // Each mistake is found.

@@ -137,7 +137,7 @@ tuning! {
         /// `min_rate` over what the path has carried, where none is given and that is less than `rate_min`.
         rate_min_share: f64 = share(0.25);
     }
-    "Supervisor", "docs/decisions/shape-only-while-it-pays.md" {
+    "Supervisor", "docs/internals/decisions/shape-only-while-it-pays.md" {
         /// Share of the reference rate that limits have to deliver.
         supervisor_keep: f64 = share(0.97);
         /// A box with a backlog in less of the time is idle at times: its hosts have no more to send.
@@ -227,7 +227,7 @@ tuning! {
         /// queue in round trips, nor a drain that goes on, nor a base that is too short.
         boxes_late: Duration = time(Duration::from_micros(250));
     }
-    "Missing reports", "docs/failures.md" {
+    "Missing reports", "docs/operate/failures.md" {
         /// How long control waits for evidence. Without reports it then gives up: a frozen rate knows nothing of a path
         /// that has changed since. It waits as long for the report of a boundary before it knows a round trip, for
         /// proof that a change of the way back was the clock's, for the end of a test, a drain or a suspicion, and
@@ -282,13 +282,13 @@ tuning! {
         /// both ways may happen to move oppositely. In longer windows so small a part may be some of it.
         clock_part: f64 = share(0.25);
     }
-    "Order of packets", "EuroSys'21 \"Site-to-site internet traffic control\", section 7.6; docs/decisions/several-paths-show-in-the-order.md" {
+    "Order of packets", "EuroSys'21 \"Site-to-site internet traffic control\", section 7.6; docs/internals/decisions/several-paths-show-in-the-order.md" {
         /// Time for which matched boundaries are remembered. Half of its parts are `persistent`.
         order_window: Duration = time(Duration::from_secs(4));
         /// Share of late boundaries above which the paths are imbalanced. Below half of it they are not any more.
         order_imbalanced: f64 = share(0.05);
     }
-    "What the receivebox does not see", "docs/decisions/unseen-shares-are-tested-early.md" {
+    "What the receivebox does not see", "docs/internals/decisions/unseen-shares-are-tested-early.md" {
         /// Missing beyond what is known to be unseen that is put to the test, and the same of bytes too many.
         unseen_excess: f64 = share(0.04);
         /// Evidence that is put to the test: a round with an excess adds 1. Twice as much is needed while no rate is

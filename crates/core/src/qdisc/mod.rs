@@ -263,7 +263,7 @@ disciplines! {
 
 /// The default discipline of a bundle. At any rate from 2 to 500 Mbit/s one bulk flow alone waits no longer
 /// than at a bottleneck's own buffer of three bandwidth-delay products. It loses no throughput, and short
-/// flows do not wait for it (docs/evaluation.md). The target is a tenth of the interval, as in RFC 8289
+/// flows do not wait for it (docs/evidence/evaluation.md). The target is a tenth of the interval, as in RFC 8289
 /// section 4.3; at that section's 5 ms one Cubic flow with 50 ms of round trip loses 7 % of a link of 100
 /// Mbit/s. The limit is for flows that do not heed drops.
 pub fn bundle_default() -> Spec {

@@ -18,7 +18,7 @@ use forebay::{BadInput, print};
     forebay new-algorithm my_cc       # writes my_cc/, an algorithm that works: change it\n  \
     cd my_cc && cargo test            # forebay's rules for every algorithm, and your own tests\n  \
     forebay bench . cubic             # builds forebay with it, and puts both through the benchmark\n\n\
-    docs/howto/bring-your-own-algorithm.md of forebay's sources says more.")]
+    docs/research/your-algorithm.md of forebay's sources says more.")]
 pub struct NewAlgorithm {
     /// Name of the algorithm in plans: a-z, 0-9 and _.
     #[arg(value_name = "NAME")]

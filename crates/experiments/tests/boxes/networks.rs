@@ -418,7 +418,7 @@ fn a_box_beside_the_router_on_one_machine_bundles_what_is_routed() {
     let [receivebox, sendbox] = crate::routed::files(folder.path());
     let text = fs::read_to_string(&sendbox).unwrap();
     fs::write(&sendbox, text.replace("\"wan\"", "\"wan0\"")).unwrap();
-    let page = include_str!("../../../../docs/howto/networks.md");
+    let page = include_str!("../../../../docs/operate/networks.md");
     let (_, block) = page.split_once("```sh\nip netns add box\n").unwrap();
     let (block, _) = block.split_once("```").unwrap();
     let started = "ip netns exec box forebay sendbox --config sendbox.toml";

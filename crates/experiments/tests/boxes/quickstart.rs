@@ -1,4 +1,4 @@
-//! The commands of `docs/quickstart.md`, as a new operator pastes them.
+//! The commands of `docs/operate/quickstart.md`, as a new operator pastes them.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ fn the_quickstart_can_be_followed_as_it_stands() {
         PLACES.iter().all(|it| !there.contains(&(*it).to_string())),
         "{there:?} are somebody's"
     );
-    let page = include_str!("../../../../docs/quickstart.md");
+    let page = include_str!("../../../../docs/operate/quickstart.md");
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     // The first block installs the program.
     let commands: String = blocks.skip(1).collect();

@@ -12,7 +12,7 @@ use crate::by_hand::{ip, start};
 use crate::turns::together;
 use crate::two_bundles::{await_both, flow};
 
-const GUIDE: &str = include_str!("../../../../docs/howto/connect-two-sites.md");
+const GUIDE: &str = include_str!("../../../../docs/operate/two-sites.md");
 /// Port to which the flows of the test go.
 const PORT: u16 = 7000;
 

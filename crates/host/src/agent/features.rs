@@ -8,7 +8,7 @@
 //! | 6.4 | a congestion control held by a BPF link, which ends with its process |
 //!
 //! Before 6.10 `cong_control` has two arguments, and BPF may not write the time stamp of the window. The
-//! loader then takes another entry and does not write the stamp (`docs/agent.md`; untried).
+//! loader then takes another entry and does not write the stamp (`docs/operate/agent.md`; untried).
 
 use std::fs;
 use std::path::Path;

@@ -302,7 +302,7 @@ fn tcp_algorithms() -> Check {
 fn agent() -> Check {
     const NAME: &str = "agent";
     if let Err(missing) = features::check() {
-        let fix = "only forebay agent needs it: docs/agent.md has the kernels";
+        let fix = "only forebay agent needs it: docs/operate/agent.md has the kernels";
         return Check::warn(NAME, missing.to_string(), fix);
     }
     if let Err(error) = privileges::check_agent() {

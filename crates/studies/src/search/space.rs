@@ -544,7 +544,7 @@ buffer = [1]
 
     #[test]
     fn the_space_of_the_page_about_searches_can_be_read() {
-        let page = include_str!("../../../../docs/howto/find-a-worst-case.md");
+        let page = include_str!("../../../../docs/research/find-a-worst-case.md");
         let (_, rest) = page.split_once("```toml\n").unwrap();
         let space = read(rest.split_once("```").unwrap().0).unwrap();
         assert!(space.competitors == [None] && space.cross == Patterns::NONE);

@@ -254,7 +254,7 @@ impl Agent {
 }
 
 /// Serves until the connection that `received` reads has ended. The kernel may leave out the call that
-/// reports the end (docs/agent.md): a second of silence after all has been received does as well.
+/// reports the end (docs/operate/agent.md): a second of silence after all has been received does as well.
 pub(super) fn serve_to_end<T>(
     agent: &mut Agent,
     datapath: &mut Datapath,

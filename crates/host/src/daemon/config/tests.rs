@@ -28,7 +28,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
 
 #[test]
 fn the_files_of_the_guide_are_of_two_boxes_that_fit_and_its_table_has_every_key() {
-    let guide = include_str!("../../../../../docs/howto/connect-two-sites.md");
+    let guide = include_str!("../../../../../docs/operate/two-sites.md");
     let files: Vec<Config> = guide
         .split("```toml\n")
         .skip(1)

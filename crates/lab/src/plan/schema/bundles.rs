@@ -59,7 +59,7 @@ pub static BUNDLE: Section = Section {
         key(
             "tuning",
             Kind::Any(
-                "a table of numbers of the control (see docs/reference.md) such as { supervisor_keep = 0.95 }",
+                "a table of numbers of the control (see docs/reference/README.md) such as { supervisor_keep = 0.95 }",
             ),
             "what boxes run with",
             "other numbers than those that the sendbox's control is tuned by; with `--backend sim` alone",
