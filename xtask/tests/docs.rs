@@ -107,7 +107,7 @@ fn target(from: &Path, link: &str) -> PathBuf {
 }
 
 #[test]
-fn each_link_leads_somewhere_and_those_of_the_site_stay_there() {
+fn links_resolve_and_site_links_stay_inside() {
     let mut pages = pages("docs");
     for name in ["README.md", "CONTRIBUTING.md"] {
         pages.insert(name.into(), std::fs::read_to_string(repository().join(name)).unwrap());
@@ -135,7 +135,7 @@ fn each_link_leads_somewhere_and_those_of_the_site_stay_there() {
 }
 
 #[test]
-fn the_summary_of_the_site_has_every_page_once() {
+fn site_summary_lists_every_page_once() {
     let mut pages = pages("docs");
     let summary = pages.remove(Path::new("docs/SUMMARY.md")).unwrap();
     let listed = links(&summary);
@@ -165,7 +165,7 @@ fn old_pages_redirect_to_pages_that_exist() {
 }
 
 #[test]
-fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
+fn troubleshooting_covers_log_events_and_rejected_messages() {
     let page = std::fs::read_to_string(repository().join("docs/operate/troubleshooting.md")).unwrap();
     // Events of boxes: agents have a page of their own.
     let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
@@ -175,7 +175,7 @@ fn who_looks_for_a_line_of_the_log_or_for_rejected_messages_finds_them() {
 }
 
 #[test]
-fn the_page_on_rates_has_the_limits_of_the_code() {
+fn rates_page_matches_limits_in_code() {
     let page = repository().join("docs/operate/rates-and-datapaths.md");
     let page = std::fs::read_to_string(page).unwrap();
     for limit in [
@@ -187,7 +187,7 @@ fn the_page_on_rates_has_the_limits_of_the_code() {
 }
 
 #[test]
-fn links_and_headings_are_read_as_readers_see_them() {
+fn reads_links_and_headings_outside_code() {
     let page = "# One `two`: three-four\n\nSee [a\nb](x.md#y) and `[no](no.md)`.\n\n```sh\n# no\n[no](no.md)\n```\n\n\
                 ## Again\n## Again\n";
     assert_eq!(links(page), ["x.md#y"]);

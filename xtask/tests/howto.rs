@@ -97,6 +97,7 @@ struct Addition {
     before: &'static str,
 }
 
+/// The additions of both how-to pages.
 const ADDITIONS: [Addition; 2] = [
     Addition {
         page: "internals/add-an-algorithm.md",
@@ -256,7 +257,7 @@ fn tuning_number_is_one_line_and_its_use() {
 }
 
 #[test]
-fn the_page_about_receivers_has_a_plan_that_loads_and_names_keys_that_there_are() {
+fn receivers_page_has_valid_plan_and_keys() {
     let page = page("research/receivers.md");
     let plans = blocks(&page, "toml");
     assert_eq!(plans.len(), 1);

@@ -15,6 +15,7 @@ use forebay_host::daemon::status::{Status, TrialStatus};
 use forebay_host::service::control::{Answer, ControlSocket, Request};
 use forebay_host::service::privileges::Confinement;
 
+/// Configuration of a receivebox, the start of each file here.
 const CONFIG: &str = include_str!("../../receivebox/tests/box.toml");
 
 fn forebay(folder: &Path, arguments: &[&str]) -> Output {
@@ -65,7 +66,7 @@ fn all_errors_of_a_configuration_come_at_once() {
 }
 
 #[test]
-fn a_checked_configuration_tells_the_shares_of_the_uplink() {
+fn check_config_prints_shares_of_uplink() {
     let folder = tempfile::tempdir().unwrap();
     let sendbox = CONFIG.replace("\"receivebox\"", "\"sendbox\"\nlan = \"lan0\"");
     let shares = "cc = \"copa\"\ngroup = \"g\"\nguarantee = \"20Mbit/s\"\n[uplink]\n\
@@ -76,8 +77,8 @@ fn a_checked_configuration_tells_the_shares_of_the_uplink() {
     let told = text(&output.stdout);
     for line in [
         "  uplink of 100Mbit/s\n",
-        "  group g: up to 90Mbit/s, weight 3 in the uplink\n",
-        ", what the path allows to any rate, weight 1 in g, 20Mbit/s guaranteed\n",
+        "  group g: at most 90Mbit/s, weight 3 in the uplink\n",
+        ", automatic minimum rate, no maximum rate, weight 1 in g, 20Mbit/s guaranteed\n",
     ] {
         assert!(told.contains(line), "{line:?} is missing in\n{told}");
     }
@@ -95,7 +96,7 @@ fn checked_configuration_tells_what_packets_wait_in() {
         let output = forebay(folder.path(), &["check-config", "box.toml"]);
         assert!(output.status.success(), "{output:?}");
         let told = String::from_utf8(output.stdout).unwrap();
-        told.split(" over ").nth(1).unwrap().split(", what the path").next().unwrap().to_owned()
+        told.split(" over ").nth(1).unwrap().split(", automatic minimum").next().unwrap().to_owned()
     };
     let default = told("", "");
     for value in ["limit=150ms", "target=25ms", "interval=250ms", "follow_rtt=true", "flows=1024"] {
@@ -112,7 +113,7 @@ fn checked_configuration_tells_what_packets_wait_in() {
 }
 
 #[test]
-fn a_wrong_file_ends_every_command_with_2_and_its_place() {
+fn wrong_file_exits_with_2_and_place() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG.replace("id = 1", "id = -1")).unwrap();
     for arguments in [
@@ -132,7 +133,7 @@ fn a_wrong_file_ends_every_command_with_2_and_its_place() {
 }
 
 #[test]
-fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
+fn status_without_daemon_fails_with_socket_name() {
     let folder = tempfile::tempdir().unwrap();
     for command in [&["status"][..], &["top"], &["reload"], &["explain", "b"]] {
         let output = forebay(folder.path(), &[command, &["--socket", "none.sock"]].concat());
@@ -142,7 +143,7 @@ fn a_status_without_a_daemon_is_a_failure_that_names_the_socket() {
 }
 
 #[test]
-fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
+fn plan_lists_changes_and_blockers_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let own = CONFIG.replace("[[bundle]]", "control = \"box.sock\"\n\n[[bundle]]");
     fs::write(folder.path().join("box.toml"), own).unwrap();
@@ -153,7 +154,7 @@ fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
         "box.toml: a receivebox would be started",
         "wan0: XDP program",
         "UDP 192.0.2.2:61476",
-        "The kernel forwards all packets, before, meanwhile and after.",
+        "The kernel forwards all packets, before, during and after the change.",
         "no device wan0",
         "bundle.key: No such file",
     ] {
@@ -174,7 +175,7 @@ fn a_plan_tells_what_would_be_and_what_is_in_the_way_and_changes_nothing() {
 }
 
 #[test]
-fn nothing_is_applied_or_confirmed_where_no_box_runs() {
+fn apply_and_confirm_refuse_without_box() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
     let refused = |arguments: &[&str], part: &str| {
@@ -199,7 +200,7 @@ fn nothing_is_applied_or_confirmed_where_no_box_runs() {
     fs::write(folder.path().join("two.toml"), two).unwrap();
     refused(
         &["apply", "two.toml"],
-        "two.toml has several boxes (a, b), and a trial is of one: `forebay plan two.toml` says what",
+        "two.toml has several boxes (a, b), and a trial is for one box: preview it with `forebay plan",
     );
     // A box that does not answer may have something on trial.
     for command in ["confirm", "revert"] {
@@ -258,7 +259,7 @@ fn nothing_that_a_box_answers_is_written() {
     unwritten(&says(&file, "evil", false, confirm), 1, "cannot take");
     fs::write(&candidate, "good").unwrap();
     fs::set_permissions(&candidate, fs::Permissions::from_mode(0o600)).unwrap();
-    unwritten(&says(&file, "evil", false, confirm), 1, "is not what the box has in force");
+    unwritten(&says(&file, "evil", false, confirm), 1, "is not the configuration in force");
     unwritten(&says(&file, "good", true, confirm), 0, "");
     fs::remove_file(&candidate).unwrap();
     std::os::unix::fs::symlink(&other, &candidate).unwrap();
@@ -273,7 +274,7 @@ fn nothing_that_a_box_answers_is_written() {
 }
 
 #[test]
-fn doctor_says_how_to_make_a_key_that_is_not_there() {
+fn doctor_names_command_for_missing_key() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("box.toml"), CONFIG).unwrap();
     let key = || {
@@ -296,7 +297,7 @@ fn doctor_says_how_to_make_a_key_that_is_not_there() {
 }
 
 #[test]
-fn doctor_prints_one_document_and_fails_with_a_failed_check() {
+fn doctor_prints_one_document_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let output = forebay(folder.path(), &["doctor", "no-such-device", "--json"]);
     assert_eq!(output.status.code(), Some(1));

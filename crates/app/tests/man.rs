@@ -49,7 +49,7 @@ fn every_page_that_is_referred_to_is_written() {
 }
 
 #[test]
-fn a_page_is_printed_of_each_command_and_of_no_other() {
+fn prints_pages_of_known_commands_only() {
     let whole = man(&[]);
     assert!(references(text(&whole.stdout)).contains(&"forebay-status".into()), "{whole:?}");
     let status = man(&["status"]);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_says_its_text_if_it_has_one() {
+    fn panic_text_is_returned_if_present() {
         assert_eq!(of_panic(&"plain"), Some("plain"));
         assert_eq!(of_panic(&"of 3".to_string()), Some("of 3"));
         assert_eq!(of_panic(&7_u8), None);

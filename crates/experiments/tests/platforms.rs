@@ -16,6 +16,7 @@ use forebay_testbed::cost::{
     AgentTerms, Control, CounterScheduling, Load, NativeKind, Outcome, Trial,
 };
 
+/// One millisecond.
 const MS: Duration = Duration::from_millis(1);
 
 fn platforms(folder: &Path, arguments: &[&str]) -> Command {
@@ -31,7 +32,7 @@ fn refusal(output: &Output) -> &str {
 }
 
 #[test]
-fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
+fn wrong_option_is_refused_with_allowed_values() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, expected) in [
         (&["--algorithm", "nonesuch"][..], "allowed is one of cubic, reno, newreno, bbr"),
@@ -52,7 +53,7 @@ fn what_is_wrong_with_an_option_is_said_with_what_is_allowed() {
 }
 
 #[test]
-fn without_root_it_ends_with_2_and_one_sentence() {
+fn platforms_without_root_exits_with_2() {
     let folder = tempfile::tempdir().unwrap();
     for what in ["all", "behaviour"] {
         let mut command = platforms(folder.path(), &["--algorithm", "reno", "--what", what]);
@@ -69,7 +70,7 @@ fn without_root_it_ends_with_2_and_one_sentence() {
 }
 
 #[test]
-fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
+fn trial_of_each_platform_moves_bytes() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }
@@ -148,7 +149,7 @@ fn a_trial_of_every_platform_moves_its_bytes_and_counts() {
 }
 
 #[test]
-fn nothing_is_left_of_a_measurement_that_is_killed() {
+fn killed_measurement_leaves_nothing() {
     if skip_without(Need::Root) || skip_without(Need::StructOpsLinks) {
         return;
     }

@@ -57,13 +57,16 @@ pub fn judge(store: &Store, runs: &[Run]) -> Result<DemoVerdict, StoreError> {
         newest.push(run.clone());
     }
     for (run, reason) in newest.iter().filter_map(|run| Some((run, run.died()?))) {
-        let _ =
-            writeln!(text, "note: a box ended the run {} {}: {reason}", run.key.plan, run.key.arm);
+        let _ = writeln!(
+            text,
+            "note: run {} {} ended early because a sendbox or receivebox ended: {reason}",
+            run.key.plan, run.key.arm
+        );
     }
     for run in newest.iter_mut().filter(|run| !run.is_valid()) {
         let _ = writeln!(
             text,
-            "note: the machine disturbed the run {} {}, its numbers may be off: {}",
+            "note: other load on this machine disturbed run {} {}; its numbers may be wrong: {}",
             run.key.plan,
             run.key.arm,
             run.invalid.join("; ")
@@ -113,7 +116,7 @@ fn show(
 
 /// Whether the queue has moved to the sendbox.
 fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&ArmSummary>) -> bool {
-    let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue stand?";
+    let title = "One bulk transfer over 96 Mbit/s and 50 ms: where does its queue build up?";
     let columns = ["queue at the bottleneck", "queue at the sendbox", "throughput"];
     show(text, title, columns, &[without, with], |arm| {
         [
@@ -130,21 +133,19 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
     let left = of_status_quo(|arm| arm.link("forward", "queue_mean_packets"));
     let kept = of_status_quo(|arm| arm.metrics.get("goodput_mbps"));
     let missed: Vec<String> = [
-        (share, SHARE_MOVED, "of it stands at the sendbox"),
-        (left, QUEUE_LEFT, "of it is left at the bottleneck"),
+        (share, SHARE_MOVED, "of it waits at the sendbox"),
+        (left, QUEUE_LEFT, "of it remains at the bottleneck"),
         (kept, GOODPUT_KEPT, "of the throughput is kept"),
     ]
     .into_iter()
     .filter(|(percent, bound, _)| percent.is_none_or(|percent| !bound.holds(percent)))
-    .map(|(percent, bound, what)| {
-        format!("{} {what}, expected was {bound} %", with_unit(percent, "%"))
-    })
+    .map(|(percent, bound, what)| format!("{} {what}, expected {bound} %", with_unit(percent, "%")))
     .collect();
     let _ = if missed.is_empty() {
         writeln!(
             text,
-            "-> The queue moved: {:.0} % of it stands at the sendbox, where the site decides who \
-             waits.\n",
+            "-> The queue moved: {:.0} % of it waits at the sendbox, where the site decides which \
+             traffic waits.\n",
             share.unwrap_or_default()
         )
     } else {
@@ -155,8 +156,8 @@ fn queue_shift(text: &mut String, without: Option<&ArmSummary>, with: Option<&Ar
 
 /// Whether short requests got faster.
 fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
-    let title = "Short requests beside a bulk transfer: how long do they take?";
-    let columns = ["half are done within", "95 of 100 within", "goodput"];
+    let title = "Short requests competing with a bulk transfer: how long do they take?";
+    let columns = ["median", "95th percentile", "goodput"];
     show(text, title, columns, &arms, |arm| {
         [
             with_unit(arm.metrics.get("fct_p50_ms"), "ms"),
@@ -170,12 +171,13 @@ fn requests(text: &mut String, arms: [Option<&ArmSummary>; 3]) -> bool {
     let _ = match gained {
         Some(percent) => writeln!(
             text,
-            "-> Requests got faster: half are done {percent:.0} % sooner. No packet was \
-             touched, no host changed."
+            "-> Requests got faster: the median time fell by {percent:.0} %. No packet and no host \
+             was changed."
         ),
         None => writeln!(
             text,
-            "-> Requests did NOT get faster enough: the median fell by {}, expected was {FCT_GAINED} %.",
+            "-> Requests did NOT get faster enough: the median time fell by {}, expected \
+             {FCT_GAINED} %.",
             with_unit(fell, "%")
         ),
     };
@@ -200,6 +202,7 @@ mod tests {
         goodput: f64,
     }
 
+    /// A run in which the queue has moved: 10 % of it remains at the bottleneck.
     const MOVED: Shown =
         Shown { without: 1000.0, bottleneck: 100.0, sendbox: 900.0, goodput: 90.0 };
 
@@ -255,21 +258,21 @@ mod tests {
         assert!(!verdict.gained);
         let (_folder, store, stored) = runs(MOVED, true);
         let verdict = judge(&store, &stored).unwrap();
-        assert_eq!(verdict.text.matches("note: the machine disturbed").count(), 5);
+        assert_eq!(verdict.text.matches("note: other load on this machine disturbed").count(), 5);
     }
 
     #[test]
-    fn a_queue_has_not_moved_if_too_little_arrives_too_much_is_left_or_throughput_is_lost() {
+    fn queue_shift_needs_all_three_conditions() {
         for (shown, expected) in [
-            (Shown { sendbox: 500.0, ..MOVED }, "did NOT move: 83.3 % of it stands at the sendbox"),
+            (Shown { sendbox: 500.0, ..MOVED }, "did NOT move: 83.3 % of it waits at the sendbox"),
             (
                 Shown { bottleneck: 151.0, sendbox: 9000.0, ..MOVED },
-                "did NOT move: 15.1 % of it is left at the bottleneck",
+                "did NOT move: 15.1 % of it remains at the bottleneck",
             ),
             (Shown { goodput: 45.0, ..MOVED }, "did NOT move: 50 % of the throughput is kept"),
             (
                 Shown { without: 0.0, ..MOVED },
-                "did NOT move: - of it is left at the bottleneck, expected was ≤ 15 %",
+                "did NOT move: - of it remains at the bottleneck, expected ≤ 15 %",
             ),
         ] {
             let (_folder, store, stored) = runs(shown, false);
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn all_runs_of_the_demo_fit_into_three_minutes() {
+    fn demo_fits_into_three_minutes() {
         for (quick, limit) in [(false, 180), (true, 120)] {
             let seconds: u64 = plans(quick)
                 .unwrap()

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_wider_than_a_line_goes_on_below_with_what_tells_the_rows_apart() {
+    fn wide_table_wraps_and_repeats_key_columns() {
         let titles: Vec<String> =
             ["arm".into()].into_iter().chain((0..4).map(|i| format!("{i:-^50}"))).collect();
         let rows = vec![["a", "1", "2", "3", "4"].map(String::from).to_vec()];

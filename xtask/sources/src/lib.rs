@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_has_the_sources_that_its_runs_pass() {
+    fn back_end_has_sources_of_its_runs() {
         for path in [
             "Cargo.lock",
             "traces/caida.cdf",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_ns3_pass_their_driver_and_defaults_of_ours_but_no_laws() {
+    fn ns3_sources_are_driver_and_defaults_without_algorithms() {
         for path in [
             "Cargo.lock",
             "crates/lab/src/metrics/mod.rs",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_a_crate_is_of_its_sources() {
+    fn crate_digest_covers_its_sources() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| write(folder.path(), path, text);
         write("src/lib.rs", "1");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_changes_with_what_a_run_passes_and_with_nothing_else() {
+    fn digest_changes_only_with_code_on_path() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path, text| write(folder.path(), path, text);
         let digests = || ["sim", "emu"].map(|backend| digest(folder.path(), backend).unwrap());

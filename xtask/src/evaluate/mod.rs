@@ -19,19 +19,21 @@ use part::{Left, Part};
 use plan::PlanPart;
 use platforms::PlatformsPart;
 
-/// Every claim of `docs/evidence/evaluation.md`, as bounds on metrics.
+/// The list of claims, as bounds on metrics.
 const CLAIMS: &str = "docs/claims.toml";
 /// Folder of results; runs of the same sources in it are not repeated.
 const OUT: &str = "out/evaluate";
-/// Results: each claim in a row, and a page that counts and filters them.
+/// Results: a row for each claim at each place.
 const RESULTS: &str = "docs/evidence/results.csv";
+/// Page that counts the verdicts and filters the rows of [`RESULTS`].
 const PAGE: &str = "docs/evidence/README.md";
 /// Template of the page; the chore fills in the gaps.
 const TEMPLATE: &str = include_str!("page.md");
+/// The release build that makes the runs; `make build` makes it.
 const FOREBAY: &str = "target/release/forebay";
 /// Number of times that a plan continues after a failed run.
 const ATTEMPTS: usize = 3;
-/// A week.
+/// Longest time limit (min): a week.
 const MINUTES_MAX: f64 = 10_080.0;
 /// Exit code if work is left.
 const LEFT: u8 = 3;
@@ -55,7 +57,7 @@ impl Arguments {
             match argument.as_str() {
                 "--list" => parsed.list = true,
                 "--minutes" => {
-                    let value = rest.next().context("--minutes: allowed is a number behind it")?;
+                    let value = rest.next().context("--minutes: no value: allowed is a number")?;
                     let minutes = value.parse().ok().filter(|it| (0.0..=MINUTES_MAX).contains(it));
                     let refusal = || format!("--minutes {value}: allowed is 0 to {MINUTES_MAX}");
                     parsed.minutes = Some(minutes.with_context(refusal)?);
@@ -107,7 +109,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     for name in &arguments.only {
         let names = || parts.iter().map(Part::name).collect::<Vec<_>>().join(", ");
         if !parts.iter().any(|part| part.is_called(name)) {
-            return Ok(refused(&format!("no part {name}: there are {}", names())));
+            return Ok(refused(&format!("no part {name}: allowed is one of {}", names())));
         }
     }
     std::fs::create_dir_all(OUT)?;
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_read_and_what_cannot_be_is_refused() {
+    fn parses_arguments_and_refuses_wrong_ones() {
         let parse = |text: &str| {
             let words: Vec<String> = text.split_whitespace().map(String::from).collect();
             Arguments::parse(&words)
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_would_not_end_in_time_is_not_begun_unless_it_is_the_first() {
+    fn starts_late_work_only_as_first() {
         let mut clock = Clock::of(Some(10.0));
         assert!(clock.allows(30.0), "else it never would be");
         assert!(clock.allows(9.0));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_was_not_run_is_one_row_and_another_a_row_for_each_claim() {
+    fn unrun_part_is_one_row_others_per_claim() {
         let mut part = PlatformsPart::all().unwrap().next().unwrap();
         let claim = Judged { of: part.name.into(), ..Judged::default() };
         let met = claim.clone().by_values(Bound::at_least(0.98), &[0.99; 20], 20, 1);

@@ -115,7 +115,7 @@ impl<'a> PlanPart<'a> {
         let arguments = [&of_plan[..], &set, &selected, &of_run].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
-        ensure!(built == self.sources, "{name}: forebay is of other sources ({built}): make build");
+        ensure!(built == self.sources, "{name}: forebay was built from other sources ({built}): make build");
         Ok(())
     }
 
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_rejected_is_left_however_often_and_counted_each_time() {
+    fn rejected_run_remains_and_each_attempt_counts() {
         let claims = claims();
         let folder = tempfile::tempdir().unwrap();
         let mut part = part(&claims, folder.path());

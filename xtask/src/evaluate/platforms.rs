@@ -56,7 +56,7 @@ impl PlatformsPart {
             document = printed(self.name, &arguments, folder)?;
             let (of, built) = (sources("emu")?, document["sources"].as_str());
             let is_built = built.is_none_or(|built| built == of);
-            ensure!(is_built, "{}: forebay is of other sources than {of}: make build", self.name);
+            ensure!(is_built, "{}: forebay was built from other sources than {of}: make build", self.name);
             std::fs::create_dir_all(folder)?;
             std::fs::write(&self.document, document.to_string())?;
         }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_run_unless_its_document_is_there() {
+    fn runs_part_unless_document_exists() {
         let folder = tempfile::tempdir().unwrap();
         let mut part = PlatformsPart::all().unwrap().next().unwrap();
         part.document = folder.path().join("cpu.json");

@@ -11,8 +11,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 const EXCEPT: [(&str, &str); 3] = [("runs", "commit"), ("runs", "sources"), ("runs", "host")];
 /// Columns that identify the subject of a row, where its primary key is a number.
 const NAMES: [&str; 7] = ["run", "arm", "cell", "seed", "part", "name", "quantity"];
-/// Characters shown of a text before its first difference, and in all.
+/// Characters shown of a text before its first difference.
 const BEFORE: usize = 40;
+/// Characters shown of a text in total.
 const SHOWN: usize = 160;
 
 /// Number of runs in the store in the folder `old`, and a text for each table that differs in the one in `new`.
@@ -186,7 +187,7 @@ mod tests {
         ));
         let metric = "metrics: run 1 (copa_sfq seed 1) part \"run\" name \"\" metric \"goodput_mbps\": \
                       value: old 90.0, new 90.00000000000001";
-        let title = "plans: name \"main\": title: old \"Web-like traffic over a shared bottleneck\", \
+        let title = "plans: name \"main\": title: old \"Web requests over a shared bottleneck\", \
                      new \"Other\"";
         assert_eq!(found, [metric, title]);
     }

@@ -51,7 +51,7 @@ fn calls(text: &str, function: &str) -> bool {
 }
 
 #[test]
-fn a_run_passes_few_modules_and_nearly_each_once() {
+fn run_passes_few_modules_nearly_once_each() {
     let page = std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
     let steps = steps(&page);
     let modules: BTreeSet<&str> = steps.iter().map(|(module, _)| *module).collect();

@@ -8,33 +8,39 @@ use std::process::ExitCode;
 
 use forebay_core::units::parse_duration;
 
-/// Arguments of `forebay apply`.
+/// Try a configuration; the box goes back unless you confirm.
 ///
-/// The box that runs takes FILE in the place of its own, as `forebay reload` would. It goes back to its own
-/// unless Enter is pressed here or `forebay confirm` comes in time. The box keeps the time: it goes back,
-/// too, when this terminal or the way to it is gone. FILE is copied next to the box's own file, as its
-/// candidate. The box's file changes only with the confirmation, so a box that is started again meanwhile
-/// begins with its earlier text. FILE is read as though it stood in the place of the box's file, from which
-/// its paths start.
+/// The running box uses FILE instead of its own file, as after `forebay reload`. Press Enter here,
+/// or run `forebay confirm` in time, to keep the change. Otherwise the box goes back to its own
+/// file. The box itself measures the time, so it also goes back if you lose this terminal or the
+/// connection to it.
 ///
-/// If no box runs, and FILE belongs to a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
-/// forebay-receivebox@NAME), the unit is started. The box ends again unless its start is confirmed.
+/// This command copies FILE next to the box's own file, as its candidate. The box's file changes
+/// only when you confirm: a box that restarts before that uses its earlier configuration. Relative
+/// paths in FILE start from the folder of the box's file.
 ///
-/// Exit code 2: FILE was refused, and nothing is changed; 1: it was not confirmed.
+/// If no box runs and FILE belongs to a unit (/etc/forebay/NAME.toml of forebay-sendbox@NAME or
+/// forebay-receivebox@NAME), this command starts the unit. The box ends again unless you confirm
+/// its start.
+///
+/// Exit code 1: you did not confirm in time; 2: FILE was refused, and nothing changed.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay apply new.toml --confirm 60s\n  \
+    forebay apply /etc/forebay/sendbox.toml     # no box runs: starts forebay-sendbox@sendbox on trial")]
 pub struct Apply {
-    /// The configuration that the box is to take.
+    /// The new configuration.
     file: PathBuf,
-    /// Time in which it must be confirmed, 5s to 86400s.
+    /// Time until the box goes back, 5s to 86400s.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     confirm: u32,
-    /// The file that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
+    /// File that the box was started with [default: /etc/forebay/sendbox.toml or receivebox.toml].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Control socket of the box [default: box.control of FILE].
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print one JSON document, and nothing else, on stdout, and do not wait for Enter.
+    /// Print one JSON document and nothing else on stdout, and do not wait for Enter.
     #[arg(long)]
     json: bool,
 }
@@ -90,8 +96,7 @@ mod with_host {
             if Config::load_all(&own).is_ok_and(|boxes| boxes.len() > 1) {
                 let own = own.display();
                 let reason = format!(
-                    "{own} has several boxes, and a trial would leave one of them there: change it, and take it as it \
-                     is with `forebay reload`"
+                    "{own} has several boxes, and a trial is for one box: edit {own} and run `forebay reload`"
                 );
                 return Err(BadInput(reason).into());
             }
@@ -101,8 +106,8 @@ mod with_host {
             if place(&own)? == place(&self.file)? {
                 let own = own.display();
                 let reason = format!(
-                    "{own} is the file that the box starts with, and a way back would not change it: give the \
-                     name of a copy with your changes, or take {own} as it is with `forebay reload`"
+                    "{own} is the box's own file, which a trial would not restore: name a copy with your changes, \
+                     or run `forebay reload`"
                 );
                 return Err(BadInput(reason).into());
             }
@@ -138,7 +143,7 @@ mod with_host {
             if let Some(trial) = confirm::state(socket)?.trial {
                 let (what, left_s) = (trial.what, trial.left_s);
                 let reason = format!(
-                    "{what} is on trial for {left_s} s more: `forebay confirm` or `forebay revert` first"
+                    "{what} is on trial for {left_s} s more: run `forebay confirm` or `forebay revert` first"
                 );
                 return Ok(Outcome::refused(own.display().to_string(), reason));
             }
@@ -167,8 +172,8 @@ mod with_host {
             let is_systemd = Path::new("/run/systemd/system").exists();
             let Some(name) = unit_of(role, &own).filter(|_| is_systemd) else {
                 let reason = format!(
-                    "no box answers at {}: start it with `forebay {role} --config {file}`, or put the file at \
-                     /etc/forebay/NAME.toml, where this command can start the unit forebay-{role}@NAME on trial",
+                    "no box answers at {}: start it with `forebay {role} --config {file}`, or move the file to \
+                     /etc/forebay/NAME.toml, so that this command can start the unit forebay-{role}@NAME on trial",
                     socket.display()
                 );
                 return Err(BadInput(reason).into());
@@ -187,7 +192,7 @@ mod with_host {
                 )
             } else {
                 format!(
-                    "{name} runs: the box ends in {within_s} s, unless `forebay confirm` comes before\n"
+                    "{name} runs: the box ends in {within_s} s unless you run `forebay confirm`\n"
                 )
             };
             print(&text)?;
@@ -282,7 +287,7 @@ mod with_host {
         if confirm::told(socket, Request::Config)? == text {
             return Ok(Seen::Confirmed);
         }
-        Ok(Seen::Over("what was before is in force again"))
+        Ok(Seen::Over("the earlier configuration is in force again"))
     }
 
     /// Refuses a file of several boxes.
@@ -290,9 +295,8 @@ mod with_host {
         let names: Vec<&str> = boxes.iter().map(|it| it.name.as_str()).collect();
         let (file, role) = (file.display(), boxes[0].role);
         BadInput(format!(
-            "{file} has several boxes ({}), and a trial is of one: `forebay plan {file}` says what it would change, \
-             `forebay reload` has boxes that run take their file as it is, and `forebay {role} --config {file} --box \
-             NAME` starts one",
+            "{file} has several boxes ({}), and a trial is for one box: preview it with `forebay plan {file}`, update \
+             running boxes with `forebay reload`, or start one with `forebay {role} --config {file} --box NAME`",
             names.join(", ")
         ))
     }

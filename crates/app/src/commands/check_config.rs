@@ -6,8 +6,15 @@ use std::process::ExitCode;
 #[cfg(feature = "host")]
 use forebay_core::bundle::uplink::{Member, Share};
 
-/// Arguments of `forebay check-config`.
+/// Check the configuration file of a sendbox or receivebox.
+///
+/// Prints one line for each bundle: its networks, algorithm, queues and rates. Also reads the key
+/// files, and looks for the device that a router names as its `lan`.
+///
+/// Exit code 2: the file is wrong; each mistake has its line, key and allowed values.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay check-config /etc/forebay/sendbox.toml")]
 pub struct CheckConfig {
     /// The configuration file of a sendbox or receivebox.
     file: PathBuf,
@@ -77,9 +84,8 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
     let listen = listen.join(" and ");
     writeln!(text, "{}: {} on {listen}", config.file.display(), config.role)?;
     if config.role == Role::Sendbox && config.forward == Forward::Route {
-        let own = if config.own { ", with what this machine sends itself" } else { "" };
-        let from =
-            config.lan.as_ref().map_or(String::new(), |lan| format!(" what comes in at {lan}"));
+        let own = if config.own { ", and the packets that this machine sends" } else { "" };
+        let from = config.lan.as_ref().map_or(String::new(), |lan| format!(" packets from {lan}"));
         writeln!(text, "  routes{from} through {}{own}", config.wan)?;
     }
     if let Some(metrics) = config.metrics {
@@ -88,8 +94,11 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
     if let Some(Uplink { shares, groups }) = &config.uplink {
         writeln!(text, "  uplink of {}", shares.rate)?;
         for (name, group) in groups.iter().zip(&shares.groups) {
-            let max = group.share.max_rate.map_or("any rate".into(), |rate| rate.to_string());
-            writeln!(text, "  group {name}: up to {max}{}", share(group, groups))?;
+            let max = group
+                .share
+                .max_rate
+                .map_or("no maximum rate".into(), |rate| format!("at most {rate}"));
+            writeln!(text, "  group {name}: {max}{}", share(group, groups))?;
         }
     }
     for (place, bundle) in config.bundles.iter().enumerate() {
@@ -103,15 +112,17 @@ fn describe(config: &forebay_host::daemon::Config, text: &mut String) -> std::fm
         write!(text, "  {name} (id {id}): {from} -> {to}, peer {peer}{nat}")?;
         match &bundle.shaping {
             Some(shaping) => {
-                let max = shaping.max_rate.map_or("any rate".into(), |rate| rate.to_string());
+                let max = shaping.max_rate;
+                let max = max.map_or("no maximum rate".into(), |rate| format!("at most {rate}"));
+                let min = shaping.min_rate;
                 let min =
-                    shaping.min_rate.map_or("what the path allows".into(), |it| it.to_string());
+                    min.map_or("automatic minimum rate".into(), |rate| format!("at least {rate}"));
                 let cc = &shaping.cc;
                 let queues = queues(config, &shaping.qdisc);
                 let uplink = config.uplink.as_ref();
                 let share = uplink.map(|it| share(&it.shares.bundles[place], &it.groups));
                 let share = share.unwrap_or_default();
-                writeln!(text, ", {cc} over {queues}, {min} to {max}{share}")?;
+                writeln!(text, ", {cc} over {queues}, {min}, {max}{share}")?;
             }
             None => text.push('\n'),
         }

@@ -4,18 +4,21 @@ use std::process::ExitCode;
 
 use super::status::Target;
 
-/// Arguments of `forebay explain`.
+/// Explain the rate of a bundle, and name the limit.
 ///
-/// Says in sentences at what rate the packets of a bundle leave, and gives the measurements. Also says what
-/// limits that rate: the path, a bound or share of the configuration, the hosts, other traffic, or missing
-/// feedback.
+/// Prints sentences: the rate at which packets of the bundle leave, the measurements, and the
+/// limit. The limit is the path, a bound or share of the configuration, the hosts, other traffic,
+/// or missing feedback.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay explain berlin\n  \
+    forebay explain berlin --socket /run/forebay/sendbox.sock --json")]
 pub struct Explain {
     /// Name of the bundle.
     bundle: String,
     #[command(flatten)]
     target: Target,
-    /// Print one JSON document, and nothing else, on stdout.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +45,7 @@ impl Explain {
             let (shown, others) = names.split_at(names.len().min(NAMES_SHOWN));
             let more = match others.len() {
                 0 => String::new(),
-                more => format!(" and {more} more, which `forebay status` tells"),
+                more => format!(" and {more} more: see `forebay status`"),
             };
             let (bundle, names) = (&self.bundle, shown.join(", "));
             let text = format!("bundle {bundle:?}: allowed is one of {names}{more}");

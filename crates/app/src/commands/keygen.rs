@@ -3,10 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Arguments of `forebay keygen`.
+/// Generate the shared key of a bundle.
+///
+/// Both boxes of a bundle need the same key. Copy the file to the other box in a secure way, such
+/// as scp.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay keygen /etc/forebay/bundle.key")]
 pub struct Keygen {
-    /// The new key file; an existing one is never overwritten.
+    /// The new key file; an existing file is never overwritten.
     file: PathBuf,
 }
 

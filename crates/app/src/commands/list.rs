@@ -12,14 +12,20 @@ use serde_json::{Value, json};
 use super::foreign_rust::With;
 use super::print;
 
-/// Arguments of `forebay list`.
+/// List algorithms, queueing disciplines, plans, paths or metrics.
+///
+/// Prints each name with its parameters, defaults, allowed values and sources.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay list algorithms\n  \
+    forebay list plans\n  \
+    forebay list metrics --json")]
 pub struct List {
     /// The list to print.
     pub what: What,
     #[command(flatten)]
     with: With,
-    /// As one JSON array on stdout.
+    /// Print one JSON array on stdout.
     #[arg(long)]
     pub json: bool,
 }
@@ -27,19 +33,19 @@ pub struct List {
 /// The lists that can be printed.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum What {
-    /// The plans that come with the program.
+    /// Plans of experiments that come with the program.
     Plans,
-    /// The paths that a plan can name.
+    /// Network paths that a plan can name.
     Paths,
-    /// The congestion-control algorithms, of sendboxes and of simulated flows.
+    /// Congestion-control algorithms of sendboxes, agents and simulated flows.
     Algorithms,
-    /// The queueing disciplines.
+    /// Queueing disciplines.
     Qdiscs,
-    /// The receivers of TCP, including receivers that misbehave.
+    /// TCP receivers, including receivers that misbehave.
     Receivers,
-    /// The metrics of a run.
+    /// Metrics of a run.
     Metrics,
-    /// The quantities over time.
+    /// Quantities over time.
     Series,
 }
 

@@ -7,18 +7,27 @@ use std::process::ExitCode;
 use super::foreign_rust::{With, in_sets};
 use super::print;
 
-/// Arguments of `forebay plan`.
+/// Preview a configuration, or check a plan of experiments.
 ///
-/// `forebay plan FILE` compares the configuration FILE of a sendbox or receivebox with the box that runs. If
-/// none runs, it compares FILE with devices, programs, qdiscs, filters, addresses, sockets and files. It
-/// lists the effects on traffic meanwhile, the reasons why the box would not start, and the parts that it
-/// could not see, such as without root. Nothing is changed. Exit code 1: the box would not start.
+/// `forebay plan FILE` compares the configuration FILE of a sendbox or receivebox with the running
+/// box. If no box runs, it compares FILE with devices, programs, qdiscs, filters, addresses,
+/// sockets and files. It lists the effects on traffic during the change, the reasons why the box
+/// would not start, and the parts that it could not read, for example without root. Nothing
+/// changes.
+///
+/// `check` and `schema` are for plans of experiments (package forebay-experiments).
+///
+/// Exit code 1: the box would not start.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay plan new.toml\n  \
+    forebay plan check bundler/main\n  \
+    forebay plan schema")]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub struct Plan {
     /// The configuration file of a sendbox or receivebox.
     file: Option<PathBuf>,
-    /// Print one JSON document for each box of FILE, a line each, and nothing else, on stdout.
+    /// Print one line of JSON for each box of FILE and nothing else on stdout.
     #[arg(long)]
     json: bool,
     /// The command on plans of experiments, if this is one.
@@ -29,20 +38,26 @@ pub struct Plan {
 /// Commands on plans of experiments.
 #[derive(clap::Subcommand)]
 pub enum Action {
-    /// Check a plan of experiments: every arm and cell is resolved, nothing is run.
+    /// Check a plan of experiments: resolve every arm and cell, and run nothing.
+    #[command(after_help = "Examples:\n  \
+        forebay plan check bundler/main\n  \
+        forebay plan check my-plan.toml --set stop=10s")]
     Check {
-        /// The path of a plan, or its name.
+        /// Path or name of a plan.
         file: String,
-        /// Override a value of the plan.
+        /// Override a value of the plan. May be repeated.
         #[arg(long = "set", value_name = "KEY=VALUE")]
         sets: Vec<String>,
         /// Crates of algorithms.
         #[command(flatten)]
         with: With,
     },
-    /// Show every key that a plan of experiments may have.
+    /// Print every key that a plan of experiments may have.
+    #[command(after_help = "Examples:\n  \
+        forebay plan schema\n  \
+        forebay plan schema --json > plan.schema.json")]
     Schema {
-        /// Print a JSON Schema, which editors complete and check plans with.
+        /// Print a JSON Schema, with which editors complete and check plans.
         #[arg(long)]
         json: bool,
     },

@@ -104,13 +104,15 @@ pub struct Steering {
 }
 
 /// The parameter that fits an algorithm for bundles to a single flow.
-pub const FLOW: Param<bool> =
-    Param::switch("flow", "for the sender of a single flow: slow start instead of no limits");
+pub const FLOW: Param<bool> = Param::switch(
+    "flow",
+    "for the sender of a single flow: begin with slow start instead of without limits",
+);
 
 /// The parameter that lets a single flow compete.
 pub const MODE_SWITCHING: Param<bool> = Param::switch(
     "mode_switching",
-    "a single flow competes with others that fill the buffer (paper, section 2.2)",
+    "a single flow competes with flows that fill the buffer (paper, section 2.2)",
 )
 .also(", true only with flow");
 
@@ -527,7 +529,7 @@ impl<L: DelayLaw> CongestionControl for DelayControl<L> {
             CongestionEvent::FeedbackLost => {
                 self.estimator.restart();
                 self.unlimited();
-                self.reason = "feedback was lost";
+                self.reason = "waiting for the first reports";
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),
             CongestionEvent::Spurious => self.take_back_loss(),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_name_is_told_the_nearest_one_and_another_none() {
+    fn mistyped_name_gets_the_nearest_and_unrelated_none() {
         let names = ["cubic", "bic", "newreno", "bbr", "copa"];
         for (written, name) in [
             ("cubci", Some("cubic")),

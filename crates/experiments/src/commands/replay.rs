@@ -46,7 +46,7 @@ pub fn execute(arguments: &Replay) -> anyhow::Result<ExitCode> {
         Some(figures) => match measured(figures).and_then(|measured| measured.plan()) {
             Ok(plan) => Some((figures, simulate(&plan, arguments.out.as_deref())?, plan)),
             Err(reason) => {
-                eprintln!("bundle {} is not simulated: {reason}", figures.bundle);
+                eprintln!("bundle {} was not simulated: {reason}", figures.bundle);
                 None
             }
         },

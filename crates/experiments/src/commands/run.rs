@@ -23,27 +23,36 @@ pub const BUILD: Build = Build {
     ns3: env!("FOREBAY_SOURCES_NS3"),
 };
 
-/// Arguments of `forebay run`.
+/// Run plans, and write results and a report.
+///
+/// Makes the runs of a plan (arms, cells and seeds) that the store lacks. Writes the results into a
+/// SQLite file and an HTML report.
+///
+/// Exit code 1: a run was not valid, or a box ended during a run.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forebay run bundler/main --seeds 1..3                # real kernel TCP; needs root\n  \
+    forebay run bundler/main --seeds 1..3 --backend sim  # simulated\n  \
+    forebay run ccperf/deep_buffers --backend sim --set 'aut=[\"cubic\", \"bbr\"]'")]
 pub struct Run {
-    /// A plan: the path of a file, or a name that `forebay list plans` shows.
+    /// Plans: paths of files, or names from `forebay list plans`.
     #[arg(required = true, value_name = "PLAN")]
     plans: Vec<String>,
     /// Back end that runs it: sim, the packet simulator, emu, real kernels over an emulated link, or ns3, that
     /// simulator where libns3-dev is installed.
     #[arg(long, default_value = backend::DEFAULT, value_name = "NAME")]
     backend: String,
-    /// One seed instead of the plan's.
+    /// Use one seed instead of the plan's seeds.
     #[arg(long, conflicts_with = "seeds", value_name = "N")]
     seed: Option<Seeds>,
-    /// Seeds instead of the plan's, both ends included.
+    /// Use these seeds instead of the plan's, both ends included.
     #[arg(long, value_name = "A..B")]
     seeds: Option<Seeds>,
-    /// Only these arms, in this order.
+    /// Run only these arms, in this order.
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     arms: Vec<String>,
-    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint; values that an arm or a
-    /// cell sets itself stay.
+    /// Override a value of the plan, such as bottleneck.rate=48Mbit/s or bundle.a.cc=setpoint. May
+    /// be repeated. Values that an arm or a cell sets itself stay.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     #[command(flatten)]
@@ -53,25 +62,26 @@ pub struct Run {
     /// Use the settings of the experiment's authors, instead of the plan's own.
     #[arg(long)]
     as_published: bool,
-    /// Runs at a time [default: 1; with ray one a processor of the cluster]. With emu 1 alone is allowed, since an
-    /// emulation needs the machine for itself.
+    /// Runs at a time [default: 1; with ray, one for each processor of the cluster]. With emu, only
+    /// 1 is allowed, because an emulation needs the whole machine.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024), value_name = "N")]
     jobs: Option<u16>,
-    /// Program that makes simulated runs: threads of this program, ray, the cluster that this machine is part of or
-    /// else one of this machine alone, or ray://HOST:PORT, a cluster elsewhere. Ray needs python3 with the package
+    /// Where to simulate: threads (of this program), ray (the cluster of this machine, or a new one
+    /// on this machine) or ray://HOST:PORT (another cluster). Ray needs python3 with the package
     /// forebay[ray].
     #[arg(long, default_value = "threads", value_name = "NAME")]
     engine: Engine,
-    /// Where results go [default: out/PLAN].
+    /// Folder for results [default: out/PLAN].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON document on stdout and nothing else there.
+    /// Print one JSON document and nothing else on stdout.
     #[arg(long)]
     json: bool,
-    /// Run again even where the store has results. Earlier results stay; the newest valid run counts.
+    /// Make runs again that the store has already. Earlier results stay; the newest valid run
+    /// counts.
     #[arg(long)]
     force: bool,
-    /// Keep packet logs of the emulator and of ns-3, and the boxes' traces, below this folder.
+    /// Keep packet logs of the emulator and of ns-3, and traces of the boxes, in this folder.
     #[arg(long, value_name = "DIR")]
     keep_logs: Option<PathBuf>,
 }

@@ -11,6 +11,7 @@ use forebay_testbed::namespace::Namespace;
 use crate::by_hand::ip;
 use crate::forebay;
 
+/// Configuration of a sendbox whose devices are no ports of a bridge.
 const CONFIG: &str = r#"
 [box]
 role = "sendbox"
@@ -27,6 +28,7 @@ to = ["198.51.100.0/24"]
 key_file = "bundle.key"
 cc = "copa"
 "#;
+/// Fix that `forebay` must name.
 const JOINS: &str = "ip link set dev eth0 master br0";
 
 #[test]

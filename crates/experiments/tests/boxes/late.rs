@@ -180,7 +180,7 @@ fn a_second_sendbox_on_a_wan_is_refused() {
 }
 
 #[test]
-fn sendboxes_on_one_name_in_two_namespaces_both_run() {
+fn sendboxes_with_same_name_run_in_two_namespaces() {
     let Some(mut scene) = Scene::set_up() else { return };
     scene.start();
     let text = fs::read_to_string(&scene.config).unwrap();

@@ -5,6 +5,7 @@ use std::process::Command;
 use crate::turns::alone;
 use forebay_skips::{Need, skip_without};
 
+/// Network namespaces that the page creates.
 const PLACES: [&str; 5] = ["host-a", "box-a", "router", "box-b", "host-b"];
 
 /// Removes all that the commands made, even if the page failed halfway.

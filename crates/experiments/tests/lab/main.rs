@@ -71,7 +71,7 @@ fn lists_name_what_can_be_asked_for() {
 }
 
 #[test]
-fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
+fn study_is_listed_reproduced_and_unknown_names_refused() {
     let listing = stdout_of(&["reproduce", "bundler", "--list"]);
     assert!(listing.contains("competing_bundles") && listing.contains("figure 11"), "{listing}");
     let json = stdout_of(&["reproduce", "bundler", "--list", "--only", "main", "--json"]);
@@ -82,8 +82,8 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
         (&["nonesuch"][..], "allowed is bundler"),
         (&["bundler", "--only", "nonesuch"], "allowed is main, "),
         (&["bundler", "--backend", "ns2"], "allowed is one of sim, emu"),
-        (&["bundler", "--only", "low_load", "--backend", "emu"], "none of them runs with"),
-        (&["deployment", "--backend", "emu"], "experiments of deployment: none of them runs"),
+        (&["bundler", "--only", "low_load", "--backend", "emu"], "none runs with"),
+        (&["deployment", "--backend", "emu"], "experiments of deployment: none runs"),
     ] {
         let error = refusal_of(&[&["reproduce"], arguments].concat());
         assert!(error.contains(reason), "{error}");
@@ -104,7 +104,7 @@ fn a_study_is_listed_reproduced_and_what_it_has_not_is_refused() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn closed_pipe_is_no_failure() {
     for arguments in [
         &["list", "algorithms"][..],
         &["plan", "schema"],
@@ -123,7 +123,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn the_schema_and_the_check_of_plans_need_no_root() {
+fn plan_schema_and_check_need_no_root() {
     assert!(stdout_of(&["plan", "schema"]).contains("[[bottleneck.change]]"));
     let check = stdout_of(&["plan", "check", "bundler/main"]);
     assert!(check.contains("6 arms, 1 cells, 10 seeds: 60 runs"), "{check}");
@@ -132,7 +132,7 @@ fn the_schema_and_the_check_of_plans_need_no_root() {
 }
 
 #[test]
-fn a_wrong_plan_is_refused_with_file_line_key_value_and_what_is_allowed() {
+fn wrong_plan_is_refused_with_place_and_values() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.toml");
     let plan = "name = \"wrong\"\nstop = \"5s\"\n\
@@ -167,7 +167,7 @@ fn plan_with(folder: &std::path::Path, cc: &str) -> String {
 }
 
 #[test]
-fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
+fn unknown_congestion_control_is_refused_with_place() {
     let folder = tempfile::tempdir().unwrap();
     let file = plan_with(folder.path(), "nonesuch");
     for arguments in [&["plan", "check", &file][..], &["run", &file]] {
@@ -185,7 +185,7 @@ fn a_congestion_control_that_nobody_has_is_refused_where_it_is_written() {
 
 #[cfg(feature = "host")]
 #[test]
-fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_of_check() {
+fn run_refuses_missing_kernel_algorithm_and_check_warns() {
     let folder = tempfile::tempdir().unwrap();
     let file = plan_with(folder.path(), "kernel:nonesuch");
     let check = output(&["plan", "check", &file]);
@@ -208,7 +208,7 @@ fn a_congestion_control_that_this_kernel_lacks_is_an_error_of_run_and_a_warning_
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
+fn unwritable_folder_is_refused_once_with_option() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -229,7 +229,7 @@ fn a_folder_that_cannot_be_written_is_refused_once_by_its_option() {
 }
 
 #[test]
-fn wrong_traces_and_size_cdfs_are_refused_with_their_line() {
+fn refuses_wrong_traces_and_cdfs_with_line() {
     let folder = tempfile::tempdir().unwrap();
     let plan_of = |bottleneck: &str, qdisc: &str, traffic: &str| {
         let file = folder.path().join("plan.toml");
@@ -268,7 +268,7 @@ fn folders_without_results_are_refused() {
 }
 
 #[test]
-fn a_run_is_captured_and_what_is_asked_of_a_capture_is_checked() {
+fn run_is_captured_and_arguments_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let (packets, connections) = (path("run.pcapng"), path("run.qlog"));
@@ -337,7 +337,7 @@ fn simulate(folder: &std::path::Path, arguments: &[&str]) -> (serde_json::Value,
 }
 
 #[test]
-fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
+fn simulated_runs_ignore_jobs_and_are_not_repeated() {
     let documents = ["1", "2"].map(|jobs| {
         let folder = tempfile::tempdir().unwrap();
         let (mut document, _) = simulate(folder.path(), &["--jobs", jobs]);
@@ -379,7 +379,7 @@ fn a_simulated_run_is_the_same_however_many_go_at_a_time_and_is_not_repeated() {
 }
 
 #[test]
-fn what_an_override_replaces_and_who_keeps_its_own_is_said_on_stderr_and_in_the_report() {
+fn overrides_are_reported_on_stderr_and_in_report() {
     let folder = tempfile::tempdir().unwrap();
     let set = ["--seed", "1", "--set", "bottleneck.qdisc=codel"];
     let (_, log) = simulate(folder.path(), &set);
@@ -394,7 +394,7 @@ fn what_an_override_replaces_and_who_keeps_its_own_is_said_on_stderr_and_in_the_
 }
 
 #[test]
-fn a_connection_for_each_request_is_the_same_however_many_runs_go_at_a_time() {
+fn connection_per_request_is_independent_of_jobs() {
     let documents = ["1", "2"].map(|jobs| {
         let folder = tempfile::tempdir().unwrap();
         let set = "flow.web.traffic.connections=\"each\"";
@@ -434,7 +434,7 @@ fn a_simulated_run_needs_no_root() {
 }
 
 #[test]
-fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
+fn back_end_refuses_before_it_creates_folders() {
     let folder = tempfile::tempdir().unwrap();
     let plan = folder.path().join("simulated.toml");
     std::fs::write(&plan, SIMULATED).unwrap();
@@ -448,7 +448,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
         assert!(!out.exists());
     };
     refused(plan, &["ns2"], "--backend ns2: allowed is one of sim, emu, ns3");
-    let attack = "[attack]: the back end sim has no such thing, allowed with emu";
+    let attack = "[attack]: the back end sim does not support this, allowed with emu";
     refused("bundler/hostile_messages", &["sim"], attack);
     refused(plan, &["sim", "--keep-logs", "x"], "--keep-logs: the back end sim writes no files");
     refused(plan, &["sim", "--engine", "dask"], "allowed is threads, ray or ray://HOST:PORT");
@@ -476,7 +476,7 @@ fn a_back_end_refuses_what_it_cannot_do_before_it_makes_a_folder() {
 }
 
 #[test]
-fn without_ns3_its_back_end_says_what_to_install() {
+fn missing_ns3_is_refused_with_package() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let mut command =
@@ -504,7 +504,7 @@ fn runs_of_ns3_are_compared_by_name() {
 
 #[cfg(feature = "host")]
 #[test]
-fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
+fn demo_without_root_names_missing_requirements() {
     use std::os::unix::process::CommandExt;
 
     if skip_without(Need::Root) {
@@ -519,7 +519,7 @@ fn without_root_the_demo_says_what_is_missing_and_what_to_do() {
 
 #[cfg(feature = "host")]
 #[test]
-fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
+fn emulated_run_counts_ecn_marks() {
     if skip_without(Need::Root) {
         return;
     }
@@ -547,7 +547,7 @@ fn an_emulated_run_counts_the_marks_of_a_plan_with_ecn() {
 
 #[cfg(feature = "host")]
 #[test]
-fn a_run_prints_one_json_document_and_is_not_repeated() {
+fn run_prints_one_json_document_and_runs_once() {
     if skip_without(Need::Root) {
         return;
     }

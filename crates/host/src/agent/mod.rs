@@ -50,8 +50,9 @@ pub const SLOTS_DEFAULT: u32 = 16_384;
 
 /// Least time between reports with the cadence `round`: at most one report per millisecond.
 const ROUND_MIN: Duration = Duration::from_millis(1);
-/// Shortest and longest configurable time between reports.
+/// Shortest configurable time between reports.
 const EVERY_MIN: Duration = Duration::from_micros(100);
+/// Longest configurable time between reports.
 const EVERY_MAX: Duration = Duration::from_millis(50);
 
 /// Reads how often the kernel reports: `round`, `ack` or a time of 100 us to 50 ms. Returns `None` for

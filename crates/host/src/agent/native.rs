@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_a_prefix_are_those_in_c_where_there_are_any() {
+    fn unprefixed_names_prefer_the_c_algorithms() {
         assert_eq!(KernelAlgorithm::named("cubic"), Ok(KernelAlgorithm::ByHand(NativeKind::Cubic)));
         for law in CoreLaw::all() {
             let of_core = KernelAlgorithm::Core(law);

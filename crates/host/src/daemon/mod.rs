@@ -82,7 +82,7 @@ pub enum DaemonError {
     Trace(io::Error),
     /// The start was on trial and was not confirmed.
     #[error(
-        "the start of the box was not confirmed in time: start it again for one without a trial"
+        "the start of the box was not confirmed in time; start it again to run without a trial"
     )]
     Unconfirmed,
     /// Something else at the start.

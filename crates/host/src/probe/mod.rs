@@ -122,13 +122,13 @@ pub enum ProbeError {
     NotUnicast { address: IpAddr },
     /// The peer takes no TCP connection.
     #[error(
-        "{address}: {source}: the peer must take TCP connections there and read what comes, as \
+        "{address}: {source}: the peer must accept TCP connections there and read all data, as \
          `forebay probe --serve` does"
     )]
     Connect { address: SocketAddr, source: io::Error },
     /// The peer ended a connection of the load.
     #[error(
-        "{address} ended a connection after {bytes} bytes ({source}): the peer must read what comes \
+        "{address} ended a connection after {bytes} bytes ({source}): the peer must read all data \
          until the end, as `forebay probe --serve` does; an HTTP server needs --http PATH"
     )]
     Ended { address: SocketAddr, bytes: u64, source: io::Error },

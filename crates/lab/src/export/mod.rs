@@ -58,7 +58,8 @@ pub enum ExportError {
         allowed: String,
     },
     /// The folder for the files cannot be made.
-    #[error("--out {}: {source}: allowed is a folder that can be made and written", path.display())]
+    #[error("--out {}: {source}: allowed is a folder that can be created and \
+             written", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -285,7 +286,7 @@ fn check(
     let Some(name) = chosen.iter().find(|name| !known.contains(*name)) else { return Ok(()) };
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let allowed = match known.as_slice() {
-        [] => "none: there are no runs".into(),
+        [] => "none, because the store has no runs".into(),
         known => format!("one of {}", known.join(", ")),
     };
     Err(ExportError::Unknown { flag, name: name.clone(), allowed })

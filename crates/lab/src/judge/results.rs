@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_of_a_program_is_read_and_the_arms_are_compared_seed_by_seed() {
+    fn all_attempts_are_read_and_seeds_paired() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let claim = json!({ "text": "t", "arms": ["copa"], "at_most": 0.5,

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_has_is_described_as_of_its_part() {
+    fn every_run_metric_is_described() {
         let (_, evaluation) = testing::invented_run();
         let parts = [
             ("flow", &evaluation.flows),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_a_name_is_filled_with_percentiles() {
+    fn name_placeholders_match_percentiles() {
         let mut metrics = Metrics::default();
         metrics.put_quantiles("srtt_{p}_ms", |share| Some(share * 1000.0));
         let names: Vec<&str> = metrics.0.keys().map(String::as_str).collect();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_of_an_attack_ends_a_second_after_it() {
+    fn attack_window_ends_one_second_later() {
         let mut experiment = testing::experiment();
         experiment.stop = Duration::from_secs(9);
         let attack = |began_s: u64, took_s: u64| AttackRecord {

@@ -171,7 +171,7 @@ impl Source {
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
             let reason = format!(
-                "no such file, no plan of that name: allowed is one of {}",
+                "no file and no plan with that name: allowed is one of {}",
                 names.join(", ")
             );
             PlanError::of(reference, reason)
@@ -249,7 +249,7 @@ impl Source {
             .and_then(|opened| opened.take(limit).read_to_string(&mut text))
             .map_err(|error| PlanError::of(&file, error))?;
         if text.len() as u64 == limit {
-            let reason = format!("larger than the {MAX_FILE_BYTES} bytes that are read");
+            let reason = format!("larger than the limit of {MAX_FILE_BYTES} bytes");
             return Err(PlanError::of(&file, reason));
         }
         let folder = Some(path.parent().unwrap_or(Path::new("")).to_path_buf());
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_resolved_from_the_plan_that_uses_them() {
+    fn names_resolve_relative_to_their_plan() {
         assert_eq!(sibling_name("bundler/main", "arms.toml"), "bundler/arms");
         assert_eq!(sibling_name("bundler/dynamics/idle", "../arms.toml"), "bundler/arms");
         let error = Source::plan("bundler/mian").unwrap_err().to_string();

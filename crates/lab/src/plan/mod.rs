@@ -29,8 +29,9 @@ use references::References;
 use crate::traces::Understood;
 use forebay_policy::algorithms;
 
-/// Most arms, and most cells, of a plan: far above any use, far below what would fill a disk.
+/// Most arms of a plan: far above any use, far below a number that fills a disk.
 const MAX_ARMS: usize = 64;
+/// Most cells of a plan: far above any use, far below a number that fills a disk.
 const MAX_CELLS: usize = 256;
 /// Most seeds of one invocation.
 const MAX_SEEDS: u64 = 10_000;
@@ -432,7 +433,7 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
             tree.entry(key).or_insert(node);
         }
     }
-    let allowed = format!("at most {EXTENDS_MAX} plans that extend one another");
+    let allowed = format!("a chain of at most {EXTENDS_MAX} plans that extend each other");
     next.map_or(Ok(()), |node| Err(refused(&node, allowed).into()))
 }
 
@@ -440,7 +441,7 @@ fn extend(tree: &mut Table, source: &Source) -> Result<(), PlanError> {
 fn arms_of_aut(plan: &Reader<'_>, algorithms: &Registry) -> Vec<Arm> {
     let Some(node) = plan.node("aut") else { return Vec::new() };
     if plan.has("arm") {
-        plan.wrong_because("arm", "no arms beside `aut`, whose algorithms are the arms");
+        plan.wrong_because("arm", "no arms together with `aut`: each of its algorithms is an arm");
     }
     let all = match &node.value {
         Value::List(all) if !all.is_empty() => all.as_slice(),

@@ -218,6 +218,7 @@ fn time(table: &Reader<'_>, key: &str, rtt: Duration) -> Option<Duration> {
     longest.filter(|time| *time <= DURATION_MAX).or_else(|| table.refused(key))
 }
 
+/// Values of the key `stack`.
 const STACKS: [(&str, Stack); 2] = [("linux", Stack::Linux), ("ns3", Stack::Ns3)];
 
 /// The version of each user-supplied algorithm and of each policy that decides for a flow or a bundle.

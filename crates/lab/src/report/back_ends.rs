@@ -35,9 +35,9 @@ pub fn spread(plan: &PlanResults<'_>) -> Option<Block> {
         let cells = shown.iter().map(|column| spreads[*column].map_or("-".into(), text));
         std::iter::once(name.clone()).chain(cells).collect()
     };
-    let caption = "Each seed by itself: the median of the seeds, and in parentheses the least and \
-                   the greatest. A difference between arms that is smaller than these ranges is \
-                   none.";
+    let caption = "Spread between seeds: the median, with the smallest and largest seed in \
+                   parentheses. A difference between arms that is smaller than these ranges may be \
+                   chance.";
     let columns = columns.map(str::to_string).collect();
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
     Some(Block::Table(PageTable { columns, rows, caption: caption.into() }))
@@ -68,8 +68,8 @@ pub fn beside(plan: &PlanResults<'_>) -> Option<Block> {
     }
     let columns = ["arm", "", "emu", "sim", "sim - emu"].map(str::to_string).to_vec();
     let caption = "The same plan on real kernels (emu) and in the simulator (sim), all seeds \
-                   together: the same schedules of requests, the same algorithms and queues. The \
-                   simulator has no noise of a machine, and its TCP is a model of the kernel's.";
+                   together. Request schedules, algorithms and queues are the same. The simulator \
+                   has no machine noise, and its TCP is a model of the kernel's.";
     let caption = caption.to_string();
     (!rows.is_empty()).then_some(Block::Table(PageTable { columns, rows, caption }))
 }

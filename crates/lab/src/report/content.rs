@@ -37,8 +37,8 @@ fn lead(runs: &[Run]) -> String {
     commits.dedup();
     let valid = runs.iter().filter(|run| run.is_valid()).count();
     format!(
-        "{valid} valid runs of {}. Built from {}. Every arm of a plan meets the same link, the \
-         same traffic at the same times, and the same limits of the harness; the arms took turns.",
+        "{valid} valid runs of {}. Built from {}. Every arm of a plan has the same link, the same \
+         traffic at the same times and the same validity limits. Runs of the arms alternate.",
         runs.len(),
         commits.join(", ")
     )

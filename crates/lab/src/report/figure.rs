@@ -9,8 +9,9 @@ pub const POINTS_MAX: usize = 2000;
 
 /// Legend entry of the optimum of a plane.
 const OPTIMUM: &str = "optimum";
-/// Width of a bar, and about the width of a letter below it.
+/// Width of a bar (px).
 const BAR_PX: usize = 26;
+/// About the width of a letter below a bar (px). With a larger value more labels are slanted.
 const LETTER_PX: usize = 7;
 /// A ribbon with at most this many points marks each.
 const SPARSE: usize = 30;
@@ -305,6 +306,7 @@ pub fn apart(mut figure: Value) -> Value {
 
 /// Marks that can be distinguished without colours.
 fn shapes(names: usize) -> Vec<&'static str> {
+    /// Shapes of Vega-Lite; with more names they repeat.
     const SHAPES: [&str; 6] =
         ["circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-right"];
     (0..names).map(|index| SHAPES[index % SHAPES.len()]).collect()

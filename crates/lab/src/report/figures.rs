@@ -19,11 +19,13 @@ use crate::plan::figures::{Abscissa, Facet, Figure, FigureKind};
 use crate::store::{Run, StoreError};
 use crate::summary::{ArmSummary, Requests};
 
-/// Most steps of a ribbon over a run. No step is shorter than the interval of the coarsest series.
+/// Most steps of a ribbon over a run.
 const STEPS: f64 = 300.0;
+/// Shortest step of a ribbon (s): the interval of the coarsest series.
 const STEP_MIN_S: f64 = 0.1;
 /// Most changes of state shown of a run; nobody reads a longer table.
 const TRANSITIONS: usize = 50;
+/// The horizontal axis of timelines and ribbons.
 const TIME: Axis<'_> = Axis::linear("time (s)");
 /// Seed of the intervals of curves.
 const SEED: u64 = 1;
@@ -332,7 +334,7 @@ impl Drawing<'_> {
         let spec = bars(&values, &order, Axis::linear(&y));
         let mut blocks = vec![Block::Figure(page::Chart { caption: figure.title.clone(), spec })];
         if !rows.is_empty() {
-            let caption = format!("The same as published, and here: {y}.");
+            let caption = format!("Published values and values measured here: {y}.");
             blocks.push(tables::block(&["arm", "published", "here", "source"], rows, &caption));
         }
         blocks
@@ -367,8 +369,10 @@ impl Drawing<'_> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let caption =
-            format!("{} First seed, the first {TRANSITIONS} changes of a run.", figure.title);
+        let caption = format!(
+            "{} Only the first seed, and at most the first {TRANSITIONS} changes of a run.",
+            figure.title
+        );
         let columns = ["arm", "bundle", "at (s)", "state", "reason"];
         Ok(vec![tables::block(&columns, rows, &caption)])
     }
@@ -383,7 +387,7 @@ struct Panel {
 impl Panel {
     fn of_class((size, largest): &(&str, u64)) -> Self {
         let title = match *largest {
-            u64::MAX => format!("{size} requests, above that"),
+            u64::MAX => format!("{size} requests, all above"),
             bytes => format!("{size} requests, up to {}", ByteCount::new(bytes)),
         };
         Self { name: size.to_string(), title }
@@ -408,7 +412,7 @@ fn title_of(figure: &Figure) -> String {
     let quantity = figure.of.first().map_or("", |of| &of.quantity);
     match &figure.baseline {
         None => heading(quantity),
-        Some(baseline) => format!("{} over that of {baseline}", quantity.replace('_', " ")),
+        Some(baseline) => format!("{} relative to {baseline}", quantity.replace('_', " ")),
     }
 }
 
@@ -501,7 +505,7 @@ mod tests {
     use crate::store::testing::put;
 
     #[test]
-    fn a_curve_over_a_baseline_is_of_ratios_of_runs_with_the_same_seed() {
+    fn baseline_curve_uses_ratios_per_seed() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::create(folder.path()).unwrap();
         let (experiment, _) = invented_run();
@@ -568,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn a_band_is_of_the_means_of_runs_in_steps() {
+    fn band_covers_stepwise_means_of_runs() {
         let run = |level: f64| vec![(0.0, level), (0.05, level + 2.0), (0.1, level)];
         let points = band(&[run(1.0), run(3.0), run(8.0)]);
         assert_eq!(points, [(0.0, [2.0, 4.0, 9.0]), (0.1, [1.0, 3.0, 8.0])]);

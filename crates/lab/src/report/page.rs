@@ -71,7 +71,9 @@ pub struct Chart {
 
 /// Longest text of a table cell, in characters, that stays on one line.
 const LINE_MAX: usize = 40;
+/// Style sheet of a page.
 const STYLE: &str = include_str!("style.css");
+/// Scripts that draw the figures of a page, in the order of their dependencies.
 const SCRIPTS: [&str; 3] = [
     include_str!("../../assets/vega.min.js"),
     include_str!("../../assets/vega-lite.min.js"),

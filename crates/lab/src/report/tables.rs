@@ -24,8 +24,8 @@ pub fn arms(plan: &PlanResults<'_>) -> Block {
         let boxes = boxes(&runs.map(|run| &run.parameters).collect::<Vec<_>>());
         vec![name.clone(), summary.clone(), boxes]
     };
-    let columns = ["arm", "what it is", "its boxes"];
-    block(&columns, plan.arms.iter().map(row).collect(), "What is compared.")
+    let columns = ["arm", "description", "its boxes"];
+    block(&columns, plan.arms.iter().map(row).collect(), "The compared arms.")
 }
 
 /// The summary table: one row for each arm and cell.
@@ -38,10 +38,10 @@ pub fn overview(plan: &PlanResults<'_>) -> Block {
             row.insert(1, summary.cell.clone());
         }
     }
-    let caption = "Requests of all seeds are taken together; queues and throughput are means over \
-                   time and seeds. Slowdown: completion time over the time on an empty path. Gap \
-                   closed: how much of the distance from status_quo to in_network_fq an arm \
-                   covers, 1 is all of it. Quantiles interpolate between the closest ranks.";
+    let caption = "Requests of all seeds are pooled; queues and throughput are means over time and \
+                   seeds. Slowdown: completion time divided by the ideal time on an empty path. \
+                   Gap closed: share of the gap between status_quo and in_network_fq that an arm \
+                   closes; 1 is all of it. Quantiles interpolate between the closest ranks.";
     Block::Table(PageTable { columns, rows, caption: caption.into() })
 }
 
@@ -113,7 +113,7 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
                 "slowdown_unqueued_p99",
             ][..],
             "Completion times of requests, from scheduled arrival to the last byte, and slowdowns. \
-             An unfinished request counts with its age. The last column leaves out requests that \
+             An unfinished request counts with its age. The last column excludes requests that \
              waited for another one on their connection.",
         ),
         (
@@ -147,8 +147,8 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             "utilisation",
             "drops_queue_packets",
         ],
-        "The links, from their own log of every packet; `forward` is the bottleneck. \
-         Queues are weighed by time.",
+        "The links, from their own log of every packet; `forward` is the bottleneck. Queues are \
+         means over time.",
     );
     let bundles = metric_table(
         parts(plan, |arm| &arm.bundles),
@@ -167,8 +167,9 @@ fn queues(plan: &PlanResults<'_>) -> Vec<Block> {
             "drops_queue_packets",
             "message_share",
         ],
-        "The sendboxes. The share of all queueing is that of the sendbox in the sum of both \
-         queues; drops and messages are those of the whole run, warm-up included.",
+        "The sendboxes. Share of all queueing: the sendbox's queue divided by the sum of the \
+         sendbox and bottleneck queues. Drops and messages cover the whole run, including the \
+         warm-up.",
     );
     links.into_iter().chain(bundles).collect()
 }
@@ -191,10 +192,10 @@ fn accuracy(plan: &PlanResults<'_>) -> Option<Block> {
             "boundaries_matched_of_all",
             "epochs_without_truth",
         ],
-        "Estimates of the sendbox against the truth. True RTT: propagation, the boundary packet's \
-         time at the bottleneck, and the way back. True rate: bytes that left the bottleneck \
-         between the same two boundaries. No sample is left out, nothing is corrected. Shares are of \
-         matched boundaries; of all boundaries of the run those that no report matched count as wrong.",
+        "Estimates of the sendbox compared with the truth. True RTT: propagation, the boundary \
+         packet's time at the bottleneck, and the reverse path. True rate: bytes that left the \
+         bottleneck between the same two boundaries. No sample is excluded or corrected. Shares \
+         count matched boundaries; in shares of all boundaries, unmatched ones count as wrong.",
     )
 }
 
@@ -212,8 +213,8 @@ fn comparisons(plan: &PlanResults<'_>) -> Option<Block> {
             "bytes_over_status_quo",
             "queue_total_over_status_quo",
         ],
-        "Arms against each other. Large, paired: over requests above 1 MB, the geometric mean of \
-         the slowdown over that of the very same request in the status quo.",
+        "Arms compared with each other. Large, paired: over requests above 1 MB, the geometric \
+         mean of a request's slowdown divided by the same request's slowdown in the status quo.",
     )
 }
 
@@ -222,8 +223,9 @@ fn curves(plan: &PlanResults<'_>) -> Option<Block> {
     metric_table(
         parts(plan, |arm| &arm.flows),
         &OF_CURVES,
-        "Flows compared with those of the baseline over time. NRMSE: the root mean square of the difference of two \
-         curves, which are means over runs, over the mean of the baseline's.",
+        "Flows compared with the baseline over time. NRMSE: root mean square difference between \
+         the two curves, divided by the mean of the baseline's curve. Each curve is a mean over \
+         runs.",
     )
 }
 
@@ -245,8 +247,8 @@ fn connections(plan: &PlanResults<'_>) -> Vec<Block> {
             "harm_throughput",
             "harm_delay",
         ],
-        "Flows that always have more to send. One whose throughput drifted far from 0 was not steady. Harm is what a \
-         flow lost of what it has alone.",
+        "Flows that always have data to send. A flow with a throughput drift far from 0 was not in \
+         a steady state. Harm: share of its performance alone that a flow loses to competitors.",
     );
     let together = plan.summaries.iter().map(|arm| (plan.name(arm), &arm.metrics));
     let of_networks = metric_table(
@@ -262,7 +264,8 @@ fn connections(plan: &PlanResults<'_>) -> Vec<Block> {
             "converged_after_s",
             "starved_s",
         ],
-        "Greedy connections together: how much they had, how evenly, and how soon after each start and end.",
+        "Greedy connections together: their total throughput, its fairness, and how soon they \
+         converge after each start and end.",
     );
     of_flows.into_iter().chain(of_networks).collect()
 }
@@ -278,8 +281,8 @@ fn videos(plan: &PlanResults<'_>) -> Option<Block> {
             "video_settled_s",
             "video_rate_mbps",
         ],
-        "Videos, from the start of each to its end: means of clients and seeds, stalls added up. Settled is a \
-         video once its rate does not change any more.",
+        "Videos, each from its start to its end: means over clients and seeds; stalls are summed. \
+         A video has settled when its rate no longer changes.",
     )
 }
 
@@ -298,8 +301,9 @@ fn windows(plan: &PlanResults<'_>) -> Option<Block> {
     }
     let columns = ["arm", "window"].map(str::to_string).into_iter().chain(names.map(heading));
     let columns = columns.collect();
-    let caption = "The bottleneck in the plan's own windows; times count from the window's start. In use is a link \
-                   that carries 90 % of its rate, and a queue stands above 30 packets.";
+    let caption = "The bottleneck in the plan's own windows; times count from the window's start. \
+                   A link is in use when it carries 90 % of its rate. A queue counts when it \
+                   exceeds 30 packets.";
     (!rows.is_empty()).then(|| Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
@@ -331,8 +335,9 @@ fn cpu(plan: &PlanResults<'_>) -> Option<Block> {
         })
         .collect();
     let columns: Vec<&str> = std::iter::once("arm").chain(programs.iter().copied()).collect();
-    (!programs.is_empty())
-        .then(|| block(&columns, rows, "CPU of each process over the run, in percent of one core."))
+    (!programs.is_empty()).then(|| {
+        block(&columns, rows, "CPU time of each process over the run, in percent of one core.")
+    })
 }
 
 /// The parameters common to all arms, and those that differ.
@@ -356,8 +361,8 @@ pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
             let cells = by_arm.iter().map(|(_, p)| value(p, key).unwrap_or_else(|| "-".into()));
             std::iter::once(key.to_string()).chain(cells).collect()
         };
-        let caption = "What differs between the arms: this and nothing else. A `-` means not \
-                       given. Where a bundle is not enabled its other keys have no effect.";
+        let caption = "All parameters that differ between the arms; `-` means not set. If a bundle \
+                       is not enabled, its other keys have no effect.";
         blocks.push(block(&columns, differing.iter().map(row).collect(), caption));
     }
     let first = by_arm.first().map(|(_, params)| *params);
@@ -366,8 +371,8 @@ pub fn parameters(plan: &PlanResults<'_>) -> Vec<Block> {
         vec![key.to_string(), value]
     };
     let caption = match plan.cells().len() {
-        0 | 1 => "What all arms have in common.".to_string(),
-        cells => format!("What all arms have in common, in the first of {cells} cells."),
+        0 | 1 => "Parameters that all arms have in common.".to_string(),
+        cells => format!("Parameters that all arms have in common, in the first of {cells} cells."),
     };
     blocks.push(block(&["key", "value"], same.iter().map(row).collect(), &caption));
     blocks
@@ -399,9 +404,9 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
     }
     let rejected = rows.iter().filter(|row| row[7].starts_with("rejected")).count();
     let caption = format!(
-        "Every attempt in the store: {} of them, {rejected} rejected. A run is rejected by the \
-         harness's own figures alone, with the same limits for every arm, and tried at most three \
-         times.",
+        "Every attempt in the store: {} attempts, {rejected} rejected. Only measurements of the \
+         test harness itself reject a run, with the same limits for every arm. A run is tried at \
+         most three times.",
         rows.len()
     );
     let columns = [
@@ -417,7 +422,7 @@ pub fn about_runs(store: &Store, newest: &[Run]) -> Result<Vec<Block>, StoreErro
     let mut blocks = vec![block(&columns, rows, &caption)];
     let limits =
         LIMITS.iter().map(|limit| vec![limit.name.to_string(), limit.text.to_string()]).collect();
-    blocks.push(block(&["limit", "what is allowed"], limits, "What makes a run valid."));
+    blocks.push(block(&["limit", "allowed"], limits, "Conditions for a valid run."));
     // A simulation has no machine to describe.
     let has_machine = |run: &&Run| run.host["kernel"].as_str().is_some_and(|it| !it.is_empty());
     if let Some(run) = newest.iter().rfind(has_machine) {
@@ -443,7 +448,8 @@ fn machine(run: &Run) -> Vec<Block> {
         vec!["longest pause of a processor (ms)".into(), cell(processor["max_ms"].as_f64())],
         vec!["real-time programs".into(), list("realtime").replace('\n', ", ")],
     ];
-    let mut blocks = vec![block(&["", ""], rows, "The machine, in the last run on one.")];
+    let mut blocks =
+        vec![block(&["", ""], rows, "The machine of the last run that was not simulated.")];
     for (key, title) in
         [("settings", "Kernel settings of the hosts"), ("offloads", "Offloads of the devices")]
     {

@@ -55,7 +55,7 @@ impl Seen {
 }
 
 #[test]
-fn every_kind_of_figure_is_drawn_without_a_console_error() {
+fn figures_draw_without_console_errors() {
     let order = vec!["status_quo".to_string(), "copa_sfq".to_string()];
     let line = |name: &str, slope: f64| {
         let points = (1..5000).map(|i| (f64::from(i), f64::from(i) * slope)).collect();
@@ -174,7 +174,7 @@ fn store(folder: &Path, backends: &[&str], sets: &[Override]) -> Store {
 }
 
 #[test]
-fn a_report_says_what_the_user_replaced_and_then_leaves_out_what_others_published() {
+fn overridden_report_omits_published_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let set = Override::parse("bottleneck.rate=48Mbit/s").unwrap();
     let path = write(&Requests::new(&store(folder.path(), &["emu"], &[set]))).unwrap();
@@ -194,25 +194,25 @@ fn a_report_shows_everything_a_reader_asks_for() {
         "Set-up: bottleneck: rate ",
         "bundle.a: cc ",
         "small requests, up to 10KB",
-        "large requests, above that",
+        "large requests, all above",
         "at the bottleneck",
         "at the sendbox of bundle a",
         "The round trip as the sendbox estimates it",
         "delivery rate, truth",
         "slowdown p99",
-        "Each seed by itself",
-        "What differs between the arms",
+        "Spread between seeds",
+        "All parameters that differ between the arms",
         "bundle.a.enabled",
-        "CPU of each process",
+        "CPU time of each process",
         "shaping does not pay",
         "Beside others",
-        "slowdown p50 over that of status_quo",
+        "slowdown p50 relative to status_quo",
         "theirs",
         "A paper",
         "All seeds",
         "Of each flow",
         "completion time (ms)",
-        "6 of them, 2 rejected",
+        "6 attempts, 2 rejected",
         "rejected: lateness of link forward: p99 2.00 ms",
         "abc123",
         "net.ipv4.tcp_ecn = 0",
@@ -231,7 +231,7 @@ fn a_report_shows_everything_a_reader_asks_for() {
 }
 
 #[test]
-fn cells_stand_in_the_order_of_their_runs_and_the_names_of_a_page_have_their_colours_first() {
+fn cells_keep_run_order_names_get_colours() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = store(folder.path(), &["emu"], &[]);
     for cell in ["limit=2p", "limit=10p"] {
@@ -250,7 +250,7 @@ fn cells_stand_in_the_order_of_their_runs_and_the_names_of_a_page_have_their_col
 }
 
 #[test]
-fn a_report_of_two_back_ends_shows_them_beside_each_other() {
+fn report_shows_two_back_ends_together() {
     let folder = tempfile::tempdir().unwrap();
     let html = render(&Requests::new(&store(folder.path(), &["emu", "sim"], &[]))).unwrap();
     for expected in ["status_quo (emu)", "copa_sfq (sim)", "+10.0 %", "sim - emu"] {

@@ -51,7 +51,7 @@ fn a_run_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_connection_over_time_has_all_quantities_in_bins() {
+fn connection_series_have_all_quantities() {
     let folder = tempfile::tempdir().unwrap();
     let mut store = Store::create(folder.path()).unwrap();
     let (experiment, mut evaluation) = invented_run();
@@ -128,7 +128,7 @@ fn all_rows_of(store: &Store) -> Tables<'static> {
 }
 
 #[test]
-fn runs_of_another_store_are_taken_over_once_and_whole() {
+fn runs_are_adopted_once_and_whole() {
     let mut there = Store::in_memory().unwrap();
     let ids = [put(&mut there, 1, 1, &["late"]), put(&mut there, 2, 1, &[])];
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn runs_of_another_store_are_taken_over_once_and_whole() {
 }
 
 #[test]
-fn rows_that_are_none_of_a_run_are_refused_and_leave_nothing() {
+fn invalid_rows_are_refused_without_traces() {
     let mut there = Store::in_memory().unwrap();
     put(&mut there, 1, 1, &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn only_stores_of_this_schema_are_opened() {
 }
 
 #[test]
-fn the_stores_of_a_benchmark_are_found_below_its_folder() {
+fn benchmark_stores_are_found_below_folder() {
     let folder = tempfile::tempdir().unwrap();
     let found = || {
         let stores = Store::all_in(folder.path())?;

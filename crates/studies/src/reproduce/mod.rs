@@ -234,7 +234,7 @@ mod tests {
     use forebay_lab::report;
 
     #[test]
-    fn experiments_are_chosen_by_name_and_unknown_names_are_refused_with_those_that_are() {
+    fn refuses_unknown_experiment_and_lists_known() {
         let mut study = Study::load("bundler").unwrap();
         assert!(Study::load("nonesuch").unwrap_err().contains("allowed is bundler"));
         let error = study.only(&["nonesuch".into()]).unwrap_err();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_study_is_run_judged_and_reported_and_goes_on_where_it_was() {
+    fn study_resumes_and_is_judged_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut study = Study::load("bundler").unwrap();
         study.only(&["dynamics/start".into()]).unwrap();

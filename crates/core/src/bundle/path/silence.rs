@@ -8,9 +8,11 @@ use super::Path;
 use super::boundary::Mismatch;
 use crate::units::{Duration, Timestamp};
 
-/// Reason for giving up control.
+/// Reason for giving up control: no reports arrive although packets leave.
 const UNREPORTED: &str = "packets leave, no report of them";
+/// Reason for giving up control: reports arrive, but match several departures.
 const ALIKE: &str = "packets leave that cannot be told apart";
+/// Reason for giving up control: reports arrive, but match no departure, as behind NAT.
 const CHANGED: &str =
     "packets leave, and reports come of none that left: is there NAT between the boxes?";
 

@@ -154,6 +154,7 @@ impl Copa {
 }
 
 impl DelayLaw for Copa {
+    /// Copa finds its share next to another bundle even with a short target.
     const IS_SHORT_ON_SLOW_PATHS: bool = true;
 
     fn steer(&mut self, path: &Path, window: &DelayWindow) -> Steering {

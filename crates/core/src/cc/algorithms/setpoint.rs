@@ -21,7 +21,7 @@ use crate::spec::{Spec, SpecError};
 /// The registry entry.
 pub const ALGORITHM: Algorithm = Algorithm {
     name: "setpoint",
-    summary: "holds a queue of 6 packets or 0.75 ms by an integral law",
+    summary: "holds a queue of 6 packets or 0.75 ms by an integral controller",
     sources: &["this project: cc/setpoint.rs"],
     params: &[&FLOW],
     needs: &[Field::Rtt, Field::DeliveryRate],

@@ -8,10 +8,11 @@ use crate::units::Timestamp;
 
 /// Time between drains, as for BBR's min RTT filter (draft-ietf-ccwg-bbr-06, BBR.MinRTTFilterLen).
 const DRAIN_PERIOD_S: f64 = 10.0;
-/// The first periodic drain and every fourth goes below the base by this much, though no deeper than
-/// [`DEEP`]. Bundles that have learnt the same base behind their common queue make up for each
-/// other's shallow drains.
+/// Time by which the first and every [`BELOW_BASE_EVERY`]th periodic drain goes below the base
+/// (seconds), though no deeper than [`DEEP`]. Bundles that have learnt the same base behind their
+/// common queue make up for each other's shallow drains.
 const BELOW_BASE_S: f64 = 7.5e-3;
+/// Periodic drains from one that goes below the base to the next.
 const BELOW_BASE_EVERY: u32 = 4;
 /// Deep drains in a row before the verdict is left open until the next period.
 const DRAIN_ATTEMPTS: u32 = 3;

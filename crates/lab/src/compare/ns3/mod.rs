@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_changes_the_run_or_is_refused_by_name() {
+    fn every_parameter_changes_run_or_is_refused() {
         let figures = |key, value| {
             simulated::repeat(&truth_with(key, value))
                 .map(|ours| (ours[0].flows.clone(), ours[0].link))

@@ -301,7 +301,7 @@ enabled = true
 }
 
 #[test]
-fn a_bundle_without_a_qdisc_has_that_of_the_schema() {
+fn bundle_qdisc_default_matches_schema() {
     let unnamed =
         PLAN.replace("qdisc = \"sfq\"\n", "").replace("bundle.a.qdisc.limit", "bundle.a.min_rate");
     let unnamed = unnamed.replace("600p", "2Mbit/s");

@@ -109,7 +109,7 @@ impl Bench {
 }
 
 #[test]
-fn another_version_of_somebody_elses_program_makes_other_runs() {
+fn foreign_program_version_changes_run_keys() {
     let mut bench = Bench::new();
     for (version, runs) in [("ns-3.37", 4), ("ns-3.37", 4), ("ns-3.44", 8)] {
         bench.version = Some(version.into());
@@ -148,7 +148,7 @@ fn arms_take_turns_and_nothing_is_run_twice() {
 }
 
 #[test]
-fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_all() {
+fn runs_are_reused_only_for_same_sources() {
     let mut bench = Bench::new();
     bench.run(vec![]).unwrap();
     bench.options.build.commit = "def";
@@ -161,7 +161,7 @@ fn what_was_built_of_the_same_sources_runs_nothing_again_and_other_sources_run_a
 }
 
 #[test]
-fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
+fn disturbed_run_is_tried_three_times() {
     let mut bench = Bench::new();
     let done = bench.run(vec![Ok(false), Ok(true), Ok(false), Ok(false), Ok(false)]).unwrap();
     assert_eq!(done[0], Done { ids: vec![1, 2], valid: true });
@@ -182,7 +182,7 @@ fn a_disturbed_run_is_tried_three_times_and_every_attempt_is_kept() {
 }
 
 #[test]
-fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
+fn dead_box_gives_valid_run_without_metrics() {
     let mut bench = Bench::new();
     let dies = Err(BackendError::BoxDied("sendbox-0-forward ended (101)".into()));
     let done = bench.run(vec![Ok(true), dies]).unwrap();
@@ -190,7 +190,7 @@ fn a_box_that_dies_ends_a_valid_run_without_figures_and_the_others_go_on() {
     let run = bench.store.run(2).unwrap();
     assert!(run.is_valid() && run.died() == Some("sendbox-0-forward ended (101)"));
     assert_eq!(run.metrics.0.into_iter().collect::<Vec<_>>(), [("boxes_died".into(), 1.0)]);
-    assert!(bench.log[3].contains("counts against the boxes: sendbox-0"), "{:?}", bench.log);
+    assert!(bench.log[3].contains("receivebox or agent ended: sendbox-0"), "{:?}", bench.log);
     assert_eq!(bench.run(vec![]).unwrap(), done);
 }
 
@@ -209,7 +209,7 @@ fn an_interrupted_invocation_resumes() {
 }
 
 #[test]
-fn a_run_that_always_fails_stops_everything_with_its_reason() {
+fn failing_run_stops_everything_with_reason() {
     let mut bench = Bench::new();
     let fails = || Err(BackendError::Failed("link died".into()));
     let error = bench.run(vec![fails(), fails(), fails()]).unwrap_err().to_string();
@@ -223,7 +223,7 @@ fn a_run_that_always_fails_stops_everything_with_its_reason() {
 }
 
 #[test]
-fn what_was_rejected_is_left_to_a_later_call_but_no_simulation_and_nothing_that_failed() {
+fn only_rejected_emulations_wait_for_later_call() {
     let attempt = |valid, failed| Attempt { id: 1, valid, failed };
     let (valid, rejected, failed) =
         (attempt(true, false), attempt(false, false), attempt(false, true));
@@ -269,7 +269,7 @@ fn contents(store: &Store) -> String {
 }
 
 #[test]
-fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
+fn store_is_independent_of_parallelism() {
     let stores = [1, 3].map(|jobs| {
         let mut bench = Bench::new();
         bench.options.jobs = jobs;
@@ -289,7 +289,7 @@ fn a_store_does_not_tell_how_many_runs_went_at_a_time() {
 }
 
 #[test]
-fn a_job_that_cannot_be_run_stops_the_others_too_and_what_came_before_it_stays() {
+fn impossible_job_stops_later_jobs_only() {
     let mut bench = Bench::new();
     bench.options.jobs = 2;
     let gone = || Err(BackendError::Unavailable("no root".into()));

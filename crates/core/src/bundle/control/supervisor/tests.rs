@@ -107,7 +107,7 @@ fn limits_that_deliver_as_much_are_kept() {
 }
 
 #[test]
-fn half_of_the_rate_ends_shaping_within_a_second() {
+fn half_the_rate_ends_shaping_within_a_second() {
     let mut bench = Bench::shaping();
     // The rate varies, as it does in competition with responsive flows.
     let from_s = bench.now_s;
@@ -162,7 +162,7 @@ fn the_floor_is_no_slower_link() {
 }
 
 #[test]
-fn a_box_idle_at_times_learns_no_constant_rate() {
+fn intermittently_idle_box_learns_no_constant_rate() {
     let mut bench = Bench::shaping();
     let reference = bench.supervisor.reference.rate();
     bench.run(20.0, LINK * 0.69, 0.0, 0.7);

@@ -126,7 +126,7 @@ fn a_flow_whose_hashes_come_again_stays_matched() {
 }
 
 #[test]
-fn control_is_given_up_over_packets_that_cannot_be_told_apart() {
+fn control_is_given_up_over_indistinguishable_packets() {
     // The fewer boundaries a hash makes, the further the epoch size has to shrink.
     for zeros in [0, 1, 3, 6, 30] {
         let mut path = Path::new();

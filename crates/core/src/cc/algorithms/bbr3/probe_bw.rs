@@ -6,8 +6,10 @@ use crate::units::{ByteCount, Duration, Timestamp};
 
 /// Rounds after which a flow probes at the latest: Reno needs n rounds to fill a path of n segments.
 const RENO_ROUNDS: u64 = 63;
-/// Shortest time between probes, and up to how much longer the time is (draft, section 5.3.3.8.2).
+/// Shortest time between probes (BBR draft, section 5.3.3.8.2).
 const WAIT: Duration = Duration::from_secs(2);
+/// Random time from 0 to this value is added to [`WAIT`], so flows do not probe together (BBR
+/// draft, section 5.3.3.8.2).
 const WAIT_DRAWN: Duration = Duration::from_secs(1);
 /// Rounds in which the growth of the bound doubles.
 const UP_ROUNDS_MAX: u32 = 30;

@@ -38,8 +38,9 @@ use crate::units::{ByteCount, Duration, Timestamp};
 /// Fields that every policy needs.
 pub const NEEDS: &[Field] = &[Field::Rtt, Field::DeliveryRate];
 
-/// Mean round trip over the least one that a policy may cause, and by how much it may exceed it anyway.
+/// Mean round trip over the least one that a policy may cause.
 const RTT_RATIO_MAX: f64 = 4.0;
+/// Queueing delay that a policy may always cause, whatever [`RTT_RATIO_MAX`] says (seconds).
 const QUEUE_MIN_S: f64 = 0.05;
 /// Share of loss that a policy may cause.
 const LOSS_MAX: f64 = 0.2;
