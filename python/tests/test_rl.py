@@ -208,7 +208,7 @@ def test_refuses_invalid_settings_and_calls(plan):
     env, envs = rl.make(plan), rl.make_vec(2, plan)
     with pytest.raises(forebay.InputError, match="allowed after reset"):
         env.step(np.float32([0.0]))
-    with pytest.raises(forebay.InputError, match="step: allowed after a reset"):
+    with pytest.raises(forebay.InputError, match="step: allowed after a successful reset"):
         envs.step(np.zeros((2, 1), np.float32))
     env.reset(seed=1)
     with pytest.raises(forebay.InputError, match="allowed is a finite number"):

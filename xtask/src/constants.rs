@@ -95,7 +95,8 @@ fn parse(arguments: &[String]) -> Result<Options> {
             "--list" => Form::List,
             "--json" => Form::Json,
             "--at-most" => {
-                let value = rest.next().context("--at-most: no value: allowed is a whole number")?;
+                let value =
+                    rest.next().context("--at-most: no value: allowed is a whole number")?;
                 let refusal = || format!("--at-most {value}: allowed is a whole number");
                 options.at_most = Some(value.parse().with_context(refusal)?);
                 continue;

@@ -53,7 +53,12 @@ pub fn check(arguments: &[String]) -> Result<()> {
         println!("the record was counted with {}, this count with {rustc}", record.rustc);
     }
     let raised = raised(&record.instructions_per_packet, &counted)?;
-    ensure!(raised.is_empty(), "more than {:.0} % above the record: {}", MORE * 100.0, raised.join(", "));
+    ensure!(
+        raised.is_empty(),
+        "more than {:.0} % above the record: {}",
+        MORE * 100.0,
+        raised.join(", ")
+    );
     Ok(())
 }
 

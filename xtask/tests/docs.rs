@@ -166,11 +166,15 @@ fn old_pages_redirect_to_pages_that_exist() {
 
 #[test]
 fn troubleshooting_covers_log_events_and_rejected_messages() {
-    let page = std::fs::read_to_string(repository().join("docs/operate/troubleshooting.md")).unwrap();
+    let page =
+        std::fs::read_to_string(repository().join("docs/operate/troubleshooting.md")).unwrap();
     // Events of boxes: agents have a page of their own.
     let events = EVENTS.iter().map(|event| event.id).filter(|id| !id.starts_with("FB06"));
     for name in events.chain(Reject::ALL.map(Reject::name)) {
-        assert!(page.contains(&format!("`{name}`")), "docs/operate/troubleshooting.md lacks {name}");
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/operate/troubleshooting.md lacks {name}"
+        );
     }
 }
 

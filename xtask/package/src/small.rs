@@ -24,7 +24,8 @@ pub fn small(arguments: &[String]) -> Result<()> {
     run(Command::new("rustup").args(["target", "add"]).args(TARGETS))?;
     for target in TARGETS {
         let built = build(target)?;
-        let architecture = target.split('-').next().context("a target begins with an architecture")?;
+        let architecture =
+            target.split('-').next().context("a target begins with an architecture")?;
         let made = folder.join(format!("{NAME}-{architecture}"));
         std::fs::copy(&built, &made)?;
         let bytes = made.metadata()?.len();

@@ -115,7 +115,10 @@ impl<'a> PlanPart<'a> {
         let arguments = [&of_plan[..], &set, &selected, &of_run].concat();
         let document = printed(&name, &arguments, &self.folder)?;
         let built = document["runs"][0]["sources"].as_str().unwrap_or(&self.sources);
-        ensure!(built == self.sources, "{name}: forebay was built from other sources ({built}): make build");
+        ensure!(
+            built == self.sources,
+            "{name}: forebay was built from other sources ({built}): make build"
+        );
         Ok(())
     }
 

@@ -56,7 +56,11 @@ impl PlatformsPart {
             document = printed(self.name, &arguments, folder)?;
             let (of, built) = (sources("emu")?, document["sources"].as_str());
             let is_built = built.is_none_or(|built| built == of);
-            ensure!(is_built, "{}: forebay was built from other sources than {of}: make build", self.name);
+            ensure!(
+                is_built,
+                "{}: forebay was built from other sources than {of}: make build",
+                self.name
+            );
             std::fs::create_dir_all(folder)?;
             std::fs::write(&self.document, document.to_string())?;
         }

@@ -47,7 +47,9 @@ impl Arguments {
         while let Some(argument) = rest.next() {
             match argument.as_str() {
                 "--seconds" => {
-                    let value = rest.next().context("--seconds: no value: allowed is a whole number from 1")?;
+                    let value = rest
+                        .next()
+                        .context("--seconds: no value: allowed is a whole number from 1")?;
                     let number = value.parse().ok().filter(|it| *it > 0);
                     let refusal = || format!("--seconds {value}: allowed is a whole number from 1");
                     seconds = number.with_context(refusal)?;

@@ -64,7 +64,8 @@ fn test_names_have_few_words() {
 
 #[test]
 fn names_are_read_behind_attributes() {
-    let rust = "#[test]\n#[ignore = \"slow\"]\nfn a_b() {}\nfn c() {}\n    #[test]\n    fn $name() {}\n";
+    let rust =
+        "#[test]\n#[ignore = \"slow\"]\nfn a_b() {}\nfn c() {}\n    #[test]\n    fn $name() {}\n";
     assert_eq!(in_rust(rust), ["a_b"]);
     let python = "def test_a_b(x):\n    pass\nasync def test_c():\ndef other():\n";
     assert_eq!(in_python(python), ["a_b", "c"]);

@@ -52,7 +52,8 @@ fn calls(text: &str, function: &str) -> bool {
 
 #[test]
 fn run_passes_few_modules_nearly_once_each() {
-    let page = std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
+    let page =
+        std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
     let steps = steps(&page);
     let modules: BTreeSet<&str> = steps.iter().map(|(module, _)| *module).collect();
     let again = steps.len() - modules.len();
@@ -74,7 +75,8 @@ fn run_passes_few_modules_nearly_once_each() {
 
 #[test]
 fn no_step_of_a_run_is_left_out() {
-    let page = std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
+    let page =
+        std::fs::read_to_string(repository().join("docs/internals/architecture.md")).unwrap();
     let of_lab = |module: &str| {
         let name = module.strip_prefix("crates/lab/src/")?.trim_end_matches('/');
         Some(name.trim_end_matches(".rs").to_string())

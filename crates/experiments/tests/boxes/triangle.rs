@@ -409,7 +409,7 @@ fn leftovers_are_removed_and_running_boxes_are_not() {
     let said = clean(&scene);
     assert!(said.contains(&scene.names.namespace), "{said}");
     assert!(scene.is_nothing_left());
-    assert_eq!(clean(&scene), "nothing was left\n");
+    assert_eq!(clean(&scene), "nothing to remove\n");
     // The next start does as much.
     scene.start();
     kill(scene.keeper(), Signal::SIGKILL).unwrap();

@@ -346,11 +346,7 @@ mod tests {
             &[experiment(&[("bbr", 0.95), ("cubic", 0.95), ("vegas", 0.8)])],
             &["vegas".to_string(), "never_run".to_string()],
         );
-        assert_eq!(
-            found.algorithms,
-            ["vegas", "bbr", "cubic"],
-            "the requested algorithm is first"
-        );
+        assert_eq!(found.algorithms, ["vegas", "bbr", "cubic"], "the requested algorithm is first");
         let answers = &found.scores[0].answers;
         assert!(found.is_told_apart && answers["bbr"].best && answers["cubic"].best);
         assert!(!answers["vegas"].best && (answers["vegas"].value.median - 0.8).abs() < 0.01);

@@ -260,7 +260,10 @@ impl ChaosEvent {
                 format!("{percent} % of the packets bypass the receivebox for {lasts} s")
             }
             EventKind::Forged(kbit) => {
-                format!("{} Mbit/s of forged packets arrive in the bundle's name for {lasts} s", s(kbit))
+                format!(
+                    "{} Mbit/s of forged packets arrive in the bundle's name for {lasts} s",
+                    s(kbit)
+                )
             }
             EventKind::DeviceDown(end) => {
                 format!("the WAN device of site {} is down for {lasts} s", end.site())
@@ -278,7 +281,10 @@ impl ChaosEvent {
                 format!("the bridge of site {} has an additional address for {lasts} s", end.site())
             }
             EventKind::Offloads(end) => {
-                format!("the ports of the box at site {} have offloads enabled for {lasts} s", end.site())
+                format!(
+                    "the ports of the box at site {} have offloads enabled for {lasts} s",
+                    end.site()
+                )
             }
             EventKind::MadeAgain(end) => format!(
                 "the LAN device of site {} is removed and created again {lasts} s later",

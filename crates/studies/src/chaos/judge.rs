@@ -197,7 +197,9 @@ fn shaped_again(last_ms: u64, decisions: &[(u64, bool, String)]) -> Result<f64, 
     };
     if said_ms + SILENT_MS < deadline_ms {
         let ago_s = (deadline_ms - said_ms) as f64 / 1e3;
-        return Err(format!("the sendbox reported no decision for {ago_s:.1} s; the last was: {why}"));
+        return Err(format!(
+            "the sendbox reported no decision for {ago_s:.1} s; the last was: {why}"
+        ));
     }
     if !is_shaped {
         return Err(why.clone());

@@ -204,7 +204,9 @@ impl Worker {
         };
         let thread = thread::Builder::new().name("environments".into()).spawn(work);
         let thread = thread.map_err(|error| {
-            RlError::Wrong(format!("cannot start a thread for environments: {error}: use fewer threads"))
+            RlError::Wrong(format!(
+                "cannot start a thread for environments: {error}: use fewer threads"
+            ))
         })?;
         let batch = Some(Batch::new(count, scenario.observation_len()));
         Ok(Self { orders: Some(orders), answers, batch, count, thread: Some(thread) })

@@ -184,7 +184,8 @@ impl SearchRequest {
         let with = own.map_or_else(String::new, |own| format!(" --with {}", quoted(own.folder)));
         let algorithm = quoted(&format!("{}{parameters}", own.map_or(kind, |own| own.folder)));
         let times = objective.times_worse(found.value, plain.value);
-        let times = times.map_or_else(String::new, |it| format!("; this case is {it:.1} times worse"));
+        let times =
+            times.map_or_else(String::new, |it| format!("; this case is {it:.1} times worse"));
         format!(
             "# A bad case of {metric} for {algorithm}: {}.\n\
              # Found by: forebay search {algorithm} --metric {metric} --space {} --seed {seed} {budget}\n\

@@ -323,7 +323,12 @@ static SPACE: Section = Section {
         key("start", Values::Or(&START, &START_RANGE), "\"0s\"", "start of the flow"),
         key("competitor", COMPETITORS, "[\"none\"]", "algorithm of a second flow"),
         key("service", Values::Table(&PATTERNS), "nothing happens", "times with a slower link"),
-        key("cross", Values::Table(&PATTERNS), "nothing happens", "times with datagrams of cross traffic"),
+        key(
+            "cross",
+            Values::Table(&PATTERNS),
+            "nothing happens",
+            "times with datagrams of cross traffic",
+        ),
         key("plain", Values::Table(&PLAIN), "", "usual links to compare with"),
     ],
 };
@@ -368,7 +373,12 @@ static PATTERNS: Section = Section {
         key("longest", Values::Duration(SLOT_MIN, EVENT_MAX), "", "longest event")
             .also(", whole slots"),
         key("rate", Values::Table(&PERCENT), "", "rates of events, as shares of the link's rate"),
-        key("share", Values::Share(0.0, SHARE_MAX), "", "maximum share of the run's capacity that all events take together"),
+        key(
+            "share",
+            Values::Share(0.0, SHARE_MAX),
+            "",
+            "maximum share of the run's capacity that all events take together",
+        ),
     ],
 };
 

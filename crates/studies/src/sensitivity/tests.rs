@@ -132,7 +132,8 @@ fn the_page_says_what_was_measured() {
 #[test]
 fn an_unknown_number_is_refused() {
     let error = variants(&["supervisor_kept".into()]).unwrap_err().to_string();
-    let allowed = "allowed are the names in `forebay sensitivity --list`; nearest is supervisor_keep";
+    let allowed =
+        "allowed are the names in `forebay sensitivity --list`; nearest is supervisor_keep";
     assert!(error.contains(allowed), "{error}");
     assert!(variants(&["nonesuch".into()]).unwrap_err().to_string().ends_with("--list` shows"));
 }

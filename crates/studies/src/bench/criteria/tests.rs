@@ -101,7 +101,10 @@ fn refuses_unjudgeable_criteria_by_name() {
     let value = "value = [\"links/forward/utilisation\"]";
     for (error, reason) in [
         (refusal(""), "section 5.1.2: expected one of test, documentation and not_applicable"),
-        (refusal("documentation = \"d\"\nnot_applicable = \"n\""), "expected one of test, documentation"),
+        (
+            refusal("documentation = \"d\"\nnot_applicable = \"n\""),
+            "expected one of test, documentation",
+        ),
         (
             refusal("documentation = \"d\"\nleaves_open = \"l\""),
             "leaves_open: allowed only with tests",
