@@ -416,7 +416,7 @@ mod tests {
                 "A round trip without queues takes 50.00 ms; packets wait 3.20 ms in queues",
                 "bytes waited 12.30 ms in the bundle's own queue; 34 packets",
                 "the path carries 96.000 Mbit/s, and the window is 615000 bytes, with 600000",
-                "90.000 Mbit/s left, and 4.900 Mbit/s were reported",
+                "90.000 Mbit/s left, and the receivebox reported 4.900 Mbit/s",
             ],
         );
     }
@@ -445,8 +445,8 @@ mod tests {
         });
         let parts = [
             "its other bundles leave 20.000 Mbit/s to this one",
-            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it asks \
-             for (weight 3, 10.000 Mbit/s guaranteed).",
+            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it could \
+             use (weight 3, 10.000 Mbit/s guaranteed).",
         ];
         explained(&status, &share, Limit::Share, &parts);
         let idle = with(|it| {
@@ -609,7 +609,7 @@ mod tests {
         let alarm = Some("the keys differ".into());
         bundle.watching = Some(WatchingStatus { reports: 3, alarm, ..WatchingStatus::default() });
         let parts = [
-            "the sendbox 192.0.2.2:61476 decides",
+            "The sendbox 192.0.2.2:61476 decides",
             "12 packets have arrived, and 3 reports",
             "Check this: the keys differ.",
             "The boxes differ: `to` differs.",
