@@ -38,7 +38,7 @@ chores:
   docs         builds the pages of docs/ as a site in target/site, with an mdBook that it installs into
                target/tools, and checks each link of it
   evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends, and
-               the parts of `forebay platforms`, and writes which claims are met to
+               writes which claims are met to
                docs/evidence/results.csv (root, hours; `make build` first). PART is a plan or a
                folder of them (bundler/main, main, dynamics) or a plan on a back end (main@sim), with
                other settings where docs/claims.toml has such a variant (main@emu+kernel); all

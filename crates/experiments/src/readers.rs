@@ -15,7 +15,7 @@ use crate::commands::Command;
 const TABLE: &str = include_str!("../../../fuzz/readers.toml");
 
 /// Arguments that say where something is written, or a socket.
-const NOT_READ: [&str; 38] = [
+const NOT_READ: [&str; 43] = [
     "agent.control",
     "agent.pin",
     "agent.record",
@@ -49,9 +49,14 @@ const NOT_READ: [&str; 38] = [
     "sensitivity.out",
     "status.socket",
     "top.socket",
+    "trace adsl.out",
     "trace constant.out",
     "trace convert.out",
+    "trace docsis.out",
+    "trace leo.out",
+    "trace lte.out",
     "trace poisson.out",
+    "trace wifi.out",
     "chaos.out",
     "new-algorithm.source",
 ];

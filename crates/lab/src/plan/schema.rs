@@ -2,6 +2,7 @@
 //! `forebay plan schema` prints the list.
 
 mod bundles;
+mod cost;
 mod figures;
 mod flows;
 mod hits;
@@ -20,6 +21,7 @@ pub use self::flows::FLOW;
 pub use self::links::{BOTTLENECK, REVERSE};
 
 use self::bundles::{GROUP, UPLINK};
+use self::cost::COST;
 use self::figures::{CURVES, WINDOW};
 use self::flows::AGENT;
 use self::hits::{ATTACK, FAULT, UPSET};
@@ -110,7 +112,12 @@ pub static PLAN: Section = Section {
             "each connection starts later by a share of it that is drawn from the seed",
         ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
-        key("bottleneck", Kind::Table(&BOTTLENECK), "", "the link from site A to site B"),
+        key(
+            "bottleneck",
+            Kind::Table(&BOTTLENECK),
+            "none beside [cost], else required",
+            "the link from site A to site B",
+        ),
         key("reverse", Kind::Table(&REVERSE), "unlimited rate, no loss", "the link back"),
         key(
             "link",
@@ -124,7 +131,7 @@ pub static PLAN: Section = Section {
             "two sites",
             "many sites, and the links between them",
         ),
-        key("flow", Kind::Tables(&FLOW), "", "the traffic"),
+        key("flow", Kind::Tables(&FLOW), "none beside [cost], else required", "the traffic"),
         key("bundle", Kind::Tables(&BUNDLE), "none", "the bundles"),
         key(
             "uplink",
@@ -200,7 +207,13 @@ pub static PLAN: Section = Section {
             "agent",
             Kind::Table(&AGENT),
             "all defaults",
-            "how the agent of flows with `agent:` hears of them",
+            "how the agent of flows with `agent:`, or of a trial of [cost], hears of them",
+        ),
+        key(
+            "cost",
+            Kind::Table(&COST),
+            "none",
+            "trials of the cost of an algorithm, instead of links and traffic (back end emu only)",
         ),
     ],
 };
