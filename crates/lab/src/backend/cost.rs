@@ -22,13 +22,16 @@ use crate::metrics::{RunRows, disturbance};
 
 /// Longest trial while a rate is searched.
 const SEARCH_TRIAL: Duration = Duration::from_secs(2);
-/// Share of the processor that the kernel's algorithm should take, and the accepted range. It lies well
-/// within the half to seven tenths that the scored trials, which come later, must show.
+/// Share of the processor that the kernel's algorithm should take.
 const SHARE: f64 = 0.57;
+/// Accepted range of the share. It lies well within the half to seven tenths that the scored trials, which
+/// come later, must show.
 const SHARE_NEAR: std::ops::RangeInclusive<f64> = 0.53..=0.62;
 /// Range of rates to try.
 const RATES: [Rate; 2] = [Rate::from_mbit_per_sec(10), Rate::from_mbit_per_sec(100_000)];
+/// Rate of the first trial of a search.
 const RATE_FIRST: Rate = Rate::from_mbit_per_sec(300);
+/// Most rates that a search tries.
 const TRIES: usize = 10;
 /// Most trials at a rate until one is undisturbed: a minute and a half.
 const TRIALS_A_RATE: u32 = 30;

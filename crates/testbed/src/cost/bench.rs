@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_of_the_trial_used_was_used_by_others() {
+    fn unclaimed_processor_time_belongs_to_other_processes() {
         let mut seen = Seen::default();
         let looks = [look(1_000, [0, 0, 0, 5, 7], 0), look(2_010, [300, 200, 380, 55, 27], 1_000)];
         seen.add(&looks, &(990..2_000));

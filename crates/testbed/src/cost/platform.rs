@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_counted_between_two_answers_and_losses_since_the_beginning() {
+    fn reports_count_between_answers_losses_since_start() {
         let mut earlier = AgentStatus { at_ns: 1_000_000_000, ..AgentStatus::default() };
         earlier.totals.reports = 100;
         let mut later = AgentStatus { at_ns: 5_000_000_000, ..earlier.clone() };
