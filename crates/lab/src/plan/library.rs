@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use forebay_core::link::{DrawnPath, PathModel, Trace};
-use forebay_core::spec::Spec;
+use forebay_core::spec::{Spec, nearest_words, one_of};
 use forebay_core::traffic::SizeCdf;
 
 use super::PlanError;
@@ -170,11 +170,10 @@ impl Source {
         }
         Self::builtin(PLANS, reference).ok_or_else(|| {
             let names: Vec<&str> = runnable_plans().collect();
-            let reason = format!(
-                "no file and no plan with that name: allowed is one of {}",
-                names.join(", ")
-            );
-            PlanError::of(reference, reason)
+            let near = nearest_words(reference.trim_end_matches(".toml"), &names);
+            let reason = "no file and no plan has this name: allowed is a path, or a name from \
+                          `forebay list plans`";
+            PlanError::of(reference, format!("{reason}{near}"))
         })
     }
 
@@ -229,7 +228,8 @@ impl Source {
             if what == TRACE {
                 names.extend(PathModel::ALL.map(PathModel::name));
             }
-            let reason = format!("no {what} of that name: allowed is one of {}", names.join(", "));
+            let reason =
+                format!("no {what} of that name: allowed is {}", one_of(reference, &names));
             return Err(PlanError::of(reference, reason));
         };
         Self::read(&folder.join(reference))
@@ -330,7 +330,15 @@ mod tests {
     fn names_resolve_relative_to_their_plan() {
         assert_eq!(sibling_name("bundler/main", "arms.toml"), "bundler/arms");
         assert_eq!(sibling_name("bundler/dynamics/idle", "../arms.toml"), "bundler/arms");
-        let error = Source::plan("bundler/mian").unwrap_err().to_string();
-        assert!(error.contains("bundler/main"), "{error}");
+    }
+
+    #[test]
+    fn misspelt_plan_gets_at_most_five_names() {
+        let error = |name: &str| Source::plan(name).unwrap_err().to_string();
+        let expected = "bundler/mian: no file and no plan has this name: allowed is a path, or a name \
+                        from `forebay list plans`; nearest is bundler/main";
+        assert_eq!(error("bundler/mian"), expected);
+        assert!(error("steady_state").matches(", ").count() < 6, "{}", error("steady_state"));
+        assert!(error("nonesuch").ends_with("`forebay list plans`"), "{}", error("nonesuch"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_core::spec::one_of;
 use forebay_host::agent::Cadence;
 use forebay_testbed::cost::{AgentTerms, Control, CounterScheduling};
 use serde::{Deserialize, Serialize};
@@ -183,7 +184,7 @@ impl Algorithm {
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name == name);
         let algorithm = found.ok_or_else(|| PlatformsError::Algorithm {
             name: name.into(),
-            allowed: Self::ALL.map(|algorithm| algorithm.name).join(", "),
+            allowed: one_of(name, &Self::ALL.map(|algorithm| algorithm.name)),
         })?;
         if available.split_whitespace().any(|one| one == algorithm.kernel) {
             return Ok(algorithm);
