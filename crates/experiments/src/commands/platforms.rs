@@ -16,7 +16,8 @@ use forebay_core::units::{Rate, parse_duration};
 /// so an interrupted measurement continues where it stopped.
 ///
 /// Exit code 1: a claim failed, is open or was not shown (void, unsteady, too few trials). Also if reports were lost,
-/// or an agent that was slowed on purpose was not detected.
+/// or an agent that was slowed on purpose was not detected, or root is missing. 130: you pressed Ctrl-C. The same
+/// command then continues.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     forebay platforms                                # everything: hours\n  \
@@ -128,6 +129,7 @@ mod with_host {
     use super::*;
     use crate::commands::refuse;
     use crate::commands::run::BUILD;
+    use forebay::commands::interrupt::resume_after_interrupt;
     use forebay::{BadInput, print};
 
     /// Shortest and longest measured part of a trial.
@@ -171,6 +173,7 @@ mod with_host {
         /// Makes the missing measurements and shows all findings.
         pub fn execute(self) -> anyhow::Result<ExitCode> {
             self.check()?;
+            resume_after_interrupt()?;
             let mut text = String::new();
             let mut claims: Vec<Judged> = Vec::new();
             let (mut findings, mut behaviour) = (None, None);

@@ -272,8 +272,8 @@ fn check_cc(flow: &plan::Flow) -> Result<(), BackendError> {
             let kind = agent::native::KernelAlgorithm::named(&flow.cc.kind);
             kind.map_err(|allowed| {
                 let (name, cc) = (&flow.name, flow.cc_name());
-                let reason = format!("flow.{name}.cc = {cc}: this program has in BPF {allowed}");
-                BackendError::Unavailable(reason)
+                let reason = format!("flow.{name}.cc = {cc}: allowed behind `bpf:` is {allowed}");
+                BackendError::Unsupported(reason)
             })?;
         }
     }
