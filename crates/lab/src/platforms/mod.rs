@@ -71,7 +71,7 @@ impl What {
 pub enum PlatformsError {
     #[error(transparent)]
     Cost(#[from] CostError),
-    #[error("algorithm {name}: allowed is one of {allowed}")]
+    #[error("algorithm {name}: allowed is {allowed}")]
     Algorithm { name: String, allowed: String },
     #[error("algorithm {name}: the kernel has no congestion control {wanted}, it has {available}")]
     KernelLacks { name: String, wanted: String, available: String },
@@ -90,7 +90,7 @@ pub enum PlatformsError {
 }
 
 impl PlatformsError {
-    /// Whether the input or the machine is at fault: exit code 2.
+    /// Whether the input is at fault: exit code 2.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Cost(error) => error.is_bad_input(),
