@@ -105,7 +105,7 @@ fn misspelt_names_get_the_nearest() {
         (&["man", "statsu"], "; nearest is status"),
         (&["search", "cubci"], "; nearest is cubic"),
         (&["search", "cubic", "--metric", "utilisation"], "; nearest is utilization"),
-        (&["run", "bundler/main", "--set", "bundle.a.qdisc=fqcodel"], "; nearest is fq_codel"),
+        (&["run", "bundler/main", "--set", "bottleneck.qdisc=fqcodel"], "; nearest is fq_codel"),
         (&["run", "bundler/main", "--backend", "smi"], "; nearest is sim"),
     ] {
         let error = refusal_of(arguments);
@@ -117,7 +117,7 @@ fn misspelt_names_get_the_nearest() {
 fn quiet_run_prints_results_alone() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
-    let run = ["run", "ccperf/deep_buffers", "--backend", "sim", "--seed", "1", "--set", "stop=2s"];
+    let run = ["run", "ccperf/deep_buffers", "--backend", "sim", "--seed", "1", "--set", "stop=9s"];
     let output = output(&[&run[..], &["--set", "aut=cubic", "--quiet", "--out", out]].concat());
     let error = text(&output.stderr);
     assert!(!error.contains("after") && !error.contains("[1/"), "{error}");
@@ -154,7 +154,7 @@ fn run_without_root_writes_nothing() {
 
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let mut run = forebay(&["run", "bundler/main", "--seeds", "1..3", "--set", "flow.web.count=3"]);
+    let mut run = forebay(&["run", "bundler/main", "--seeds", "1..3", "--set", "stop=30s"]);
     run.args(["--backend", "emu", "--out"]).arg(&out);
     if nix::unistd::geteuid().is_root() {
         // User `nobody` on every Debian.
@@ -165,7 +165,7 @@ fn run_without_root_writes_nothing() {
     assert_eq!(refused.status.code(), Some(1), "{error}");
     let expected = format!(
         "needs root for network namespaces: run it with sudo, or simulate:\n  forebay run bundler/main \
-         --seeds 1..3 --set flow.web.count=3 --out {} --backend sim\n",
+         --seeds 1..3 --set stop=30s --out {} --backend sim\n",
         out.display()
     );
     assert!(error.ends_with(&expected), "{error}");
