@@ -8,7 +8,7 @@ use forebay::{BadInput, print};
 use forebay_core::spec::nearest_words;
 use forebay_lab::metrics::{Entry, HOLES, NOTATION, SERIES, catalogue};
 use forebay_lab::plan::Plan;
-use forebay_lab::plan::library::runnable_plans;
+use forebay_lab::plan::library::{runnable_plans, title};
 use forebay_lab::plan::paths::{PATHS, Path};
 use serde_json::{Value, json};
 
@@ -32,8 +32,8 @@ fn as_text(what: What, pattern: Option<&str>) -> anyhow::Result<String> {
         What::Plans => {
             let plans = plans(pattern)?;
             let width = plans.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-            for (name, plan) in plans {
-                writeln!(list, "{name:width$}  {}", plan.title)?;
+            for (name, title) in plans {
+                writeln!(list, "{name:width$}  {title}")?;
             }
         }
         What::Paths => {
@@ -59,14 +59,15 @@ fn as_text(what: What, pattern: Option<&str>) -> anyhow::Result<String> {
 fn as_json(what: What, pattern: Option<&str>) -> anyhow::Result<Value> {
     Ok(match what {
         What::Plans => {
-            let plan = |(name, plan): &(&str, Plan)| {
+            let plan = |(name, _): &(&str, String)| -> anyhow::Result<Value> {
+                let plan = Plan::load(name, &[]).map_err(refuse)?;
                 let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.name.as_str()).collect();
                 let cells: Vec<&str> = plan.cells.iter().map(|it| it.name.as_str()).collect();
                 let setup = plan.setup();
-                json!({ "name": name, "title": plan.title, "setup": setup,
-                        "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells })
+                Ok(json!({ "name": name, "title": plan.title, "setup": setup,
+                           "seeds": plan.seeds.to_string(), "arms": arms, "cells": cells }))
             };
-            plans(pattern)?.iter().map(plan).collect()
+            plans(pattern)?.iter().map(plan).collect::<anyhow::Result<Vec<_>>>()?.into()
         }
         What::Paths => {
             let path = |path: &Path| {
@@ -83,17 +84,13 @@ fn as_json(what: What, pattern: Option<&str>) -> anyhow::Result<Value> {
     })
 }
 
-/// The plans with their names: those with `pattern` in name or title, whatever its case; all without it.
-fn plans(pattern: Option<&str>) -> anyhow::Result<Vec<(&'static str, Plan)>> {
+/// Names and titles of the plans with `pattern` in either, whatever its case; all without it.
+fn plans(pattern: Option<&str>) -> anyhow::Result<Vec<(&'static str, String)>> {
     let wanted = pattern.unwrap_or_default().to_lowercase();
     let has = |text: &str| text.to_lowercase().contains(&wanted);
-    let mut plans = Vec::new();
-    for name in runnable_plans() {
-        let plan = Plan::load(name, &[]).map_err(refuse)?;
-        if has(name) || has(&plan.title) {
-            plans.push((name, plan));
-        }
-    }
+    let titled = |name| (name, title(name).unwrap_or_default());
+    let all = runnable_plans().map(titled);
+    let plans: Vec<(&str, String)> = all.filter(|(name, title)| has(name) || has(title)).collect();
     if plans.is_empty() {
         let names: Vec<&str> = runnable_plans().collect();
         let near = nearest_words(&wanted, &names);

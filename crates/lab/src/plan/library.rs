@@ -270,6 +270,18 @@ fn has_bottleneck(name: &str, text: &str) -> bool {
     plan.contains_key("bottleneck") || base.is_some_and(|(name, text)| has_bottleneck(name, text))
 }
 
+/// Title of the built-in plan `name`: its own, or that of a plan that it extends. It takes no time, unlike a
+/// [`Plan`](super::Plan).
+pub fn title(name: &str) -> Option<String> {
+    let (_, text) = PLANS.iter().find(|(known, _)| *known == name)?;
+    let plan: toml::Table = text.parse().ok()?;
+    let text = |key: &str| plan.get(key).and_then(toml::Value::as_str);
+    match text("title") {
+        Some(title) => Some(title.trim().into()),
+        None => title(&sibling_name(name, text("extends")?)),
+    }
+}
+
 /// The built-in plans for an algorithm under test, in the order of a benchmark.
 pub fn benchmark() -> impl Iterator<Item = &'static str> {
     in_folder("ccperf")
