@@ -3,7 +3,7 @@
 A run comes from the store only if the version of each of its classes is the same. So the version covers all that decides:
 
 ======================  =====================================================================================
-the class               its attributes and those of its base classes
+the class               its attributes and the attributes of its base classes
 a function              its bytecode, its defaults, the values that it closes over, and the globals that it reads
 a module of the user    the attributes that a function reads
 an object               its class, and its state as pickle sees it

@@ -10,7 +10,7 @@ from test_algorithms import Aimd
 import forebay
 from forebay import conformance
 
-#: Two algorithms, the second of which forgets that a field may be unknown.
+#: Two algorithms. The second one does not allow for unknown fields.
 FILE = """
 import forebay
 

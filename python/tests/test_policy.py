@@ -151,7 +151,7 @@ def test_refuses_invalid_layers_and_files(observations, tmp_path):
         rl.Policy(file)
     policy = rl.export(file, layers([2]))
     assert list(tmp_path.iterdir()) == [file]
-    with pytest.raises(forebay.InputError, match="allowed is 42 each"):
+    with pytest.raises(forebay.InputError, match="allowed are 42 per action"):
         policy(observations[:, :2])
 
 

@@ -56,7 +56,7 @@ class Copa:
         self.window = self.initial = float(start.initial_cwnd_bytes)
         self.is_slow_start = True
         self.base_s = None
-        #: The last round trips (s), and the times (s) and delivery rates (bytes/s) of ten of them.
+        #: The last round trips (s), and the times (s) and delivery rates (bytes/s) of ten round trips.
         self.rtts = deque(maxlen=4)
         self.rates = deque()
         self.mean_rate = 0.0

@@ -222,6 +222,8 @@ impl Sources {
             let features = kind.programs().iter().map(|program| format!("{program}/static"));
             cargo.args(features.flat_map(|feature| ["--features".into(), feature]));
             flags.push("-Ctarget-feature=+crt-static".into());
+            // glibc finds no symbols in a static program: without this, keys need a /dev/random.
+            flags.push("--cfg=getrandom_backend=\"linux_getrandom\"".into());
             // Cargo does not look for archives there by itself.
             let libelf = text_of(Command::new("cc").arg("-print-file-name=libelf.a"))?;
             let folder = Path::new(libelf.trim()).parent().filter(|it| it.is_absolute());

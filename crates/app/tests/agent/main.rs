@@ -249,7 +249,7 @@ fn a_recording_of_another_day_is_not_emptied() {
     let arguments = ["agent", "--algorithm", "lp", "--control", "other.sock"];
     let second = forebay(folder.path(), &[&arguments[..], &record].concat()).output().unwrap();
     assert_eq!(second.status.code(), Some(2), "{second:?}");
-    assert!(text(&second.stderr).contains("recording: it is there already"), "{second:?}");
+    assert!(text(&second.stderr).contains("recording: the file exists already"), "{second:?}");
     assert!(!registered().contains("fb_lp"));
     assert_eq!(fs::read(folder.path().join("recording")).unwrap(), before);
 }

@@ -326,13 +326,13 @@ impl<L: DelayLaw> DelayControl<L> {
         } else if self.is_base_known(path) {
             if self.overflow.is_repeated() {
                 self.begin(path.recent_bytes_per_s, path);
-                self.reason = "overflows of a queue too short to be seen";
+                self.reason = "buffer overflows, but the queue is too short to measure";
             }
         } else if self.now_s >= self.next_drain_s && self.is_enforced {
             if self.is_steady {
-                self.start_drain(path, DEEP, "steady rate: is there a queue?");
+                self.start_drain(path, DEEP, "steady rate: testing for a queue");
             } else if self.overflow.is_repeated() {
-                self.start_drain(path, DEEP, "overflows: is there a queue?");
+                self.start_drain(path, DEEP, "buffer overflows: testing for a queue");
             }
         }
     }
@@ -459,7 +459,7 @@ impl<L: DelayLaw> DelayControl<L> {
         {
             self.estimator.set_base_s(recent_s);
             self.detached_since_s = None;
-            self.reason = "idle path longer";
+            self.reason = "path longer while idle";
         }
     }
 }

@@ -168,7 +168,7 @@ fn a_second_sendbox_on_a_wan_is_refused() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{first}, {second}: {said}");
             let pid = format!("(pid {})", scene.boxes[0].id());
-            assert!(said.contains("wan is of another sendbox"), "{first}, {second}: {said}");
+            assert!(said.contains("wan is in use by another sendbox"), "{first}, {second}: {said}");
             assert!(said.contains(&pid), "{first}, {second}: {said}");
             thread::sleep(Duration::from_millis(1500));
             assert!(is_carrying(), "{first}, {second}: {}", scene.log());

@@ -346,7 +346,11 @@ fn missing_account_is_logged_or_refused_if_named() {
         let capabilities = if name == "packets" { OF_PACKETS } else { 0 };
         assert_confined(&status, &name, 0, 0, capabilities);
     }
-    assert!(scene.log(0).contains("there is no account forebay to become"), "{}", scene.log(0));
+    assert!(
+        scene.log(0).contains("there is no account forebay: the box stays root"),
+        "{}",
+        scene.log(0)
+    );
     one.end();
 }
 

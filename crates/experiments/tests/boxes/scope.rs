@@ -31,8 +31,10 @@ fn both_boxes_name_prefix_that_one_lacks() {
     let Some(mut scene) = Scene::set_up(&BOTH, &BOTH[..1]) else { return };
     let unseen = "does not count packets to 10.1.5.0/24, which";
     let [watched, sent] = scene.await_differences(1);
-    assert!(said(&watched)[0].starts_with(&format!("this receivebox {unseen} the sendbox takes")));
-    assert!(said(&sent)[0].starts_with(&format!("the receivebox {unseen} this sendbox takes")));
+    assert!(
+        said(&watched)[0].starts_with(&format!("this receivebox {unseen} the sendbox assigns"))
+    );
+    assert!(said(&sent)[0].starts_with(&format!("the receivebox {unseen} this sendbox assigns")));
     assert!(sent.table().contains(&said(&sent)[0]), "{}", sent.table());
     for role in ROLES {
         let log = scene.log(role);

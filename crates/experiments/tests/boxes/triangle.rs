@@ -400,7 +400,7 @@ fn leftovers_are_removed_and_running_boxes_are_not() {
     };
     scene.start();
     let said = clean(&scene);
-    assert!(said.contains("stays: eth0 is of another sendbox"), "{said}");
+    assert!(said.contains("stays: eth0 is in use by another sendbox"), "{said}");
     assert!(scene.is_in_triangle(BEYOND));
     // With its keeper: the rule stays, and the bridge forwards.
     kill(scene.keeper(), Signal::SIGKILL).unwrap();

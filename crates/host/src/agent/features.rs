@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(judge("6.18.44", true, Some("1")), Ok(()));
         assert_eq!(judge("6.4.0-1-amd64", true, None), Ok(()));
         for (release, has_btf, jit, part) in [
-            ("6.1.0-37-amd64", true, Some("1"), "Linux 6.1.0-37-amd64 cannot"),
+            ("6.1.0-37-amd64", true, Some("1"), "Linux 6.1.0-37-amd64 does not support"),
             ("5.15.0", false, Some("0"), "needs Linux 6.4"),
             ("", true, None, "needs Linux 6.4"),
             ("6.12.1", false, Some("1"), "CONFIG_DEBUG_INFO_BTF"),

@@ -9,9 +9,14 @@ use super::status::{BundleStatus, LastSecond, ShapingStatus, Status, mbit, milli
 const SAME: f64 = 0.005;
 /// A bundle that sends less than this share of its rate, with an empty queue, does not use it.
 const USED: f64 = 0.9;
-/// Reasons of the state `passing` that have several possible causes, competing traffic among them.
-const LESS: [&str; 2] =
-    ["less is delivered under limits", "less is delivered as soon as less is sent"];
+/// Reasons of the state `passing` that have several possible causes, cross traffic among them. A box of an earlier
+/// version may be running: the last two are its texts.
+const LESS: [&str; 4] = [
+    "limits reduced the delivered rate",
+    "delivery fell with the sending rate",
+    "less is delivered under limits",
+    "less is delivered as soon as less is sent",
+];
 
 /// Limit of the rate at which packets of a bundle leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +186,7 @@ fn why(status: &Status, bundle: &BundleStatus, shaping: &ShapingStatus, limit: L
         ),
         Limit::Passing => passing(shaping),
         Limit::Trying => format!(
-            "The sendbox tests whether shaping pays ({reason}): it limits the bundle for a few \
+            "The sendbox tests whether shaping helps ({reason}): it limits the bundle for a few \
              seconds. Then it compares the delivered rate and the delay with the time without \
              limits."
         ),
@@ -411,7 +416,7 @@ mod tests {
                 "A round trip without queues takes 50.00 ms; packets wait 3.20 ms in queues",
                 "bytes waited 12.30 ms in the bundle's own queue; 34 packets",
                 "the path carries 96.000 Mbit/s, and the window is 615000 bytes, with 600000",
-                "90.000 Mbit/s left, and 4.900 Mbit/s were reported",
+                "90.000 Mbit/s left, and the receivebox reported 4.900 Mbit/s",
             ],
         );
     }
@@ -440,8 +445,8 @@ mod tests {
         });
         let parts = [
             "its other bundles leave 20.000 Mbit/s to this one",
-            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it asks \
-             for (weight 3, 10.000 Mbit/s guaranteed).",
+            "Of the uplink of 80.000 Mbit/s the bundle may have 20.000 Mbit/s, 25.0 %, less than it could \
+             use (weight 3, 10.000 Mbit/s guaranteed).",
         ];
         explained(&status, &share, Limit::Share, &parts);
         let idle = with(|it| {
@@ -538,7 +543,7 @@ mod tests {
             explained(&sendbox(), &passing(reason, None), Limit::Passing, &causes);
         }
         let held = "The packets in its queue leave at that rate.";
-        for reason in ["no queue stands", "packets wait as long under limits"] {
+        for reason in ["no standing queue", "limits did not shorten the delay"] {
             let passing = passing(reason, Some(20));
             let part = format!("The sendbox does not limit the bundle: {reason}. {held} It tries");
             explained(&sendbox(), &passing, Limit::Passing, &[&part]);
@@ -548,7 +553,7 @@ mod tests {
     #[test]
     fn trying_says_what_is_compared() {
         let parts =
-            ["leave at up to 20.000 Mbit/s", "tests whether shaping pays (as the test says)"];
+            ["leave at up to 20.000 Mbit/s", "tests whether shaping helps (as the test says)"];
         explained(&sendbox(), &bundle("trying", Some(20)), Limit::Trying, &parts);
     }
 
@@ -604,7 +609,7 @@ mod tests {
         let alarm = Some("the keys differ".into());
         bundle.watching = Some(WatchingStatus { reports: 3, alarm, ..WatchingStatus::default() });
         let parts = [
-            "the sendbox 192.0.2.2:61476 decides",
+            "The sendbox 192.0.2.2:61476 decides",
             "12 packets have arrived, and 3 reports",
             "Check this: the keys differ.",
             "The boxes differ: `to` differs.",

@@ -598,7 +598,7 @@ mod tests {
         let address = first.sockets[0].local_addr().unwrap().to_string();
         let error = bind(&address, peer).err().unwrap().to_string();
         let named = format!("box.toml:4: box.listen = \"{address}\": Address already in use");
-        let holder = format!("(pid {}) has it", std::process::id());
+        let holder = format!("(pid {}) uses it", std::process::id());
         assert!(error.starts_with(&named) && error.contains(&holder), "{error}");
     }
 

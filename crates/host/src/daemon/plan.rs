@@ -566,7 +566,7 @@ mod tests {
         let document = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<Plan>(&document).unwrap(), plan);
         fs::remove_file(folder.path().join("b.key")).unwrap();
-        assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: No such file"));
+        assert!(only(Plan::of(&file).unwrap()).blockers.join("\n").contains("b.key: no such file"));
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replacen("lan =", "datapath = \"kernel\"\nlan =", 1)).unwrap();
         let plan = only(Plan::of(&file).unwrap());

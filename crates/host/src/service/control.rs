@@ -417,7 +417,7 @@ mod tests {
         drop(live);
         std::fs::write(&path, "text").unwrap();
         let error = ControlSocket::bind(&path, &Confinement::default()).unwrap_err().to_string();
-        assert!(error.contains("something else"), "{error}");
+        assert!(error.contains("another file exists there"), "{error}");
         assert!(path.exists());
     }
 }

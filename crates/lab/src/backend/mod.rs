@@ -69,6 +69,7 @@ impl Stop {
 }
 
 thread_local! {
+    /// The stop of the run on this thread, for [`Stop::current`].
     static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 

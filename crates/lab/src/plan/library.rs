@@ -270,7 +270,7 @@ fn has_bottleneck(name: &str, text: &str) -> bool {
     plan.contains_key("bottleneck") || base.is_some_and(|(name, text)| has_bottleneck(name, text))
 }
 
-/// Title of the built-in plan `name`: its own, or that of a plan that it extends. It takes no time, unlike a
+/// Title of the built-in plan `name`: its own, or that of a plan that it extends. Reading it is fast, unlike a
 /// [`Plan`](super::Plan).
 pub fn title(name: &str) -> Option<String> {
     let (_, text) = PLANS.iter().find(|(known, _)| *known == name)?;

@@ -253,7 +253,7 @@ pub fn listing() -> String {
     let head = "# Plans are TOML. Quantities have a unit (\"96Mbit/s\", \"50ms\", \"1200p\", \"15KB\").\n\
                 # A bare number for a quantity and an unknown key are errors.\n\
                 # Overrides (--set, arms, cells) name keys by dots, elements of lists by their name; --set\n\
-                # replaces what the plan has, and not what an arm or a cell sets itself:\n\
+                # replaces the value of the plan; an arm or a cell keeps its own:\n\
                 #   --set bottleneck.rate=48Mbit/s  --set bundle.a.cc=setpoint  --set flow.web.count=4\n";
     format!("{head}{}", PLAN.listing())
 }

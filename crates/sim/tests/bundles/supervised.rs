@@ -173,7 +173,7 @@ fn longer_or_jittery_path_is_no_competitor() {
         let trace = Trace::of(&network);
         for decision in trace.decisions(0.0, 100.0) {
             let reason = decision.reason;
-            assert!(!reason.contains("compet"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
+            assert!(!reason.contains("cross traffic"), "{longer_ms} ms, {jitter_ms} ms: {reason}");
         }
     }
 }

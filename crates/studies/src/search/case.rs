@@ -225,7 +225,7 @@ fn write_flow(text: &mut String, name: &str, cc: &str, start_ms: f64) {
 const FIGURES: &str = r#"
 [[figure]]
 kind   = "bars"
-title  = "What the bottleneck carried over what its rate allowed."
+title  = "Utilisation of the bottleneck: the share of its rate that it carried."
 metric = "links/forward/utilisation"
 
 [[figure]]

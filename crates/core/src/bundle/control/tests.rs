@@ -286,7 +286,7 @@ fn control_is_given_up_when_reports_stop() {
         bench.run(20, 1);
         assert_eq!(bench.control.rate(), None);
         let Decision { state, reason, .. } = bench.control.decision();
-        assert_eq!((state, reason), ("no_reports", "packets leave, no report of them"));
+        assert_eq!((state, reason), ("no_reports", "packets leave, but no reports arrive"));
         bench.run(2000, 1);
         assert_eq!(bench.control.rate(), None);
         bench.are_reports_lost = false;

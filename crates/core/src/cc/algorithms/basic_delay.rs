@@ -99,7 +99,7 @@ impl DelayLaw for BasicDelay {
             + bottleneck * (TOWARDS_BOTTLENECK - DELAY_GAIN * excess + self.probe);
         let window_binds = path.standing_s > 4.0 * path.target_s;
         self.reason = if window_binds {
-            "queue above four targets: bound to what is delivered"
+            "queue above four targets: window limited to delivered bytes"
         } else if self.probe > 0.0 {
             "queue empty: exploring"
         } else {

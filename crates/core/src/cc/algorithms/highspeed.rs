@@ -76,7 +76,7 @@ impl WindowLaw for HighSpeed {
     }
 
     fn reason(&self) -> &'static str {
-        "growth by the window's size"
+        "growth depends on the window"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

@@ -196,7 +196,7 @@ impl WindowLaw for HTcp {
     }
 
     fn reason(&self) -> &'static str {
-        "growth by the time since the last loss"
+        "growth depends on the time since the last loss"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

@@ -102,7 +102,7 @@ impl WindowLaw for Hybla {
     }
 
     fn reason(&self) -> &'static str {
-        "as fast in time as the reference path"
+        "grows as fast as on the reference path"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

@@ -230,7 +230,7 @@ impl WindowLaw for LedbatPp {
     fn reason(&self) -> &'static str {
         match self.pace {
             Pace::Frozen(..) => "slowdown: lets the queue drain",
-            Pace::Ramping(_) => "slowdown: back to the window before",
+            Pace::Ramping(_) => "slowdown: returning to the earlier window",
             Pace::Starting | Pace::Steady(_) if self.queueing() > self.target => {
                 "delay above target"
             }

@@ -271,14 +271,14 @@ impl Nimbus {
                     None => Mode::Competing(Passing::new(before, self.backlog_bytes)),
                     Some(_) => Mode::Alone(Reno::new(before * seen.rtt_s, self.mss_bytes)),
                 };
-                self.reason = "others answer the pulses";
+                self.reason = "cross traffic responds to the pulses";
             }
             Mode::Competing(_) | Mode::Alone(_)
                 if elasticity < DELAY_BELOW && now_s - shaping.switched_s >= COMPETE_S =>
             {
                 shaping.mode = Mode::Delay;
                 self.law.restart(now_s, seen);
-                self.reason = "others do not answer the pulses";
+                self.reason = "cross traffic does not respond to the pulses";
             }
             _ => return,
         }
@@ -355,7 +355,7 @@ impl CongestionControl for Nimbus {
             CongestionEvent::FeedbackLost => self.start_anew("waiting for the first reports"),
             CongestionEvent::Loss => self.on_loss(now),
             CongestionEvent::Rto if self.slow_start_bytes.is_some() => {
-                self.start_anew("a timeout");
+                self.start_anew("timeout");
                 self.slow_start_bytes = Some(self.mss_bytes);
             }
             CongestionEvent::RttShift(nanos) => self.shift(nanos as f64 * 1e-9),

@@ -48,7 +48,7 @@ impl WindowLaw for Scalable {
     }
 
     fn reason(&self) -> &'static str {
-        "a fixed share of the window a round trip"
+        "a fixed share of the window per round trip"
     }
 }
 

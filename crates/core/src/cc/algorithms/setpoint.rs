@@ -89,7 +89,7 @@ impl Setpoint {
 impl DelayLaw for Setpoint {
     fn steer(&mut self, path: &Path, window: &DelayWindow) -> Steering {
         let window_bytes = if path.standing_s > 3.0 * path.target_s {
-            self.reason = "queue above three set points: clamped to what is delivered";
+            self.reason = "queue above three set points: window limited to delivered bytes";
             self.empty_s = 0.0;
             window.bytes.min(window.content_bytes + path.target_bytes / 2.0)
         } else {

@@ -183,10 +183,10 @@ impl WindowLaw for Vegas {
         match self.reason {
             Reason::NoRound => "no round yet",
             Reason::NoQueue => "slow start without a queue",
-            Reason::HasQueue => "slow start has made a queue",
+            Reason::HasQueue => "slow start has built a queue",
             Reason::AboveBeta => "queue above beta",
             Reason::BelowAlpha => "queue below alpha",
-            Reason::AsWanted => "queue as wanted",
+            Reason::AsWanted => "queue between alpha and beta",
             Reason::Loss => "loss",
         }
     }

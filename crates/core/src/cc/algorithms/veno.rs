@@ -95,7 +95,7 @@ impl WindowLaw for Veno {
     }
 
     fn reason(&self) -> &'static str {
-        "a loss counts by the queue"
+        "reduction by the queue at the loss"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

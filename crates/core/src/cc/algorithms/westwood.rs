@@ -124,7 +124,7 @@ impl WindowLaw for Westwood {
     }
 
     fn reason(&self) -> &'static str {
-        "a loss leaves what the path delivers"
+        "after a loss: delivered rate times base round trip"
     }
 
     fn numbers(&self) -> Vec<(&'static str, f64)> {

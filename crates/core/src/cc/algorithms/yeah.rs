@@ -113,7 +113,7 @@ impl Yeah {
         let part = |bytes| part(bytes, mss);
         let mut cwnd = part(window.cwnd());
         if is_long && cwnd > self.reno {
-            self.reason = "slow: taking the queue back";
+            self.reason = "slow: draining its own queue";
             cwnd = (cwnd - self.queued.min(part(cwnd >> EPSILON))).max(self.reno);
             window.set_cwnd(cwnd);
             window.set_ssthresh(cwnd);

@@ -107,7 +107,7 @@ impl<L: DelayLaw> DelayControl<L> {
     pub(super) fn compete_alone(&mut self, path: &Path) {
         let Some(rival) = &self.rival else { return };
         self.window_bytes = rival.window(path, self.window_bytes).max(self.min_window_bytes());
-        self.reason = "others fill the buffer";
+        self.reason = "cross traffic fills the buffer";
     }
 }
 

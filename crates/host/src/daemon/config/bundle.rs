@@ -285,8 +285,7 @@ mod tests {
     #[test]
     fn two_ambiguous_bundles_among_thousand_are_named() {
         let told = parse(1000, |text| text.replace("10.3.200.0/25", "10.0.17.128/25")).unwrap_err();
-        let named =
-            "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" has not";
+        let named = "bundle.to = \"10.0.17.128/25\": allowed is a prefix that bundle \"site-17\" does not have";
         assert!(told.contains(named) && told.lines().count() == 1, "{told}");
         let told = parse(1000, |text| text.replace("id = 900\n", "id = 90\n")).unwrap_err();
         assert!(told.contains("a number that bundle \"site-90\" has not"), "{told}");

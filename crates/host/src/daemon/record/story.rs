@@ -206,7 +206,7 @@ mod tests {
         let expected = [
             "0.0 sendbox bundle b: measuring, unshaped: for a test",
             "0.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
-            "1.0 sendbox bundle b: the receivebox at  is heard",
+            "1.0 sendbox bundle b: the receivebox at  is alive",
             "1.0 sendbox bundle b: competing, unshaped: for a test",
             "2.0 sendbox bundle b: shaping, shaped to 90.0 Mbit/s: for a test",
         ];

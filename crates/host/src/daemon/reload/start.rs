@@ -98,7 +98,7 @@ pub fn parting(control: &Path) -> Option<String> {
     let Ok(Left::For(time)) = left(control) else { return None };
     let left_s = time.as_millis().div_ceil(1000);
     Some(format!(
-        "its start was not confirmed: a box that starts within {left_s} s ends with them, too, \
+        "its start was not confirmed: a box that starts within {left_s} s ends with the trial, too, \
          unless you confirm"
     ))
 }
@@ -137,7 +137,7 @@ mod tests {
             let Left::For(time) = left(&control).unwrap() else { panic!("it is on trial") };
             assert!(time <= Duration::from_secs(60) && time > Duration::from_secs(20), "{time:?}");
             let said = parting(&control).unwrap();
-            assert!(said.contains(" is started within ") && said.contains(" s ends"), "{said}");
+            assert!(said.contains(" starts within ") && said.contains(" s ends"), "{said}");
         }
         put(&control, 5).unwrap();
         assert!(matches!(left(&control), Ok(Left::For(time)) if time <= Duration::from_secs(5)));

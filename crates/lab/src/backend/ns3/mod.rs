@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ns3_has_the_metrics_of_a_simulated_run_and_figures_near_them() {
+    fn ns3_has_the_metrics_of_sim_within_bounds() {
         if skip_without(Need::Ns3) {
             return;
         }

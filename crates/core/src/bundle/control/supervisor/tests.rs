@@ -116,7 +116,7 @@ fn half_the_rate_ends_shaping_within_a_second() {
         bench.run(0.1, LINK * share, 30.0, 1.0);
         assert!(bench.now_s < from_s + 1.5, "{:?}", bench.changes);
     }
-    assert_eq!(bench.supervisor.reason, "less is delivered under limits");
+    assert_eq!(bench.supervisor.reason, "limits reduced the delivered rate");
 }
 
 #[test]
@@ -184,5 +184,5 @@ fn a_backlog_of_requests_that_grows_ends_shaping() {
     bench.backlog = ByteCount::new(LINK as u64 / 5);
     bench.run(15.0, LINK, 0.0, 0.5);
     assert!(bench.is_passing());
-    assert_eq!(bench.supervisor.reason, "packets wait longer under limits");
+    assert_eq!(bench.supervisor.reason, "limits lengthened the delay");
 }

@@ -138,7 +138,7 @@ impl Bbr3 {
         if self.probing.was_too_high && in_flight > self.inflight_longterm {
             self.probing.was_precautionary = true;
             self.probing.was_too_high = false;
-            self.start_down(now, "as much as was too much");
+            self.start_down(now, "in flight above the bound of the last loss");
         } else if self.is_bound_by_longterm() {
             // The rate cannot show that the pipe is full.
             self.full_pipe.restart(self.sample.rate);
@@ -163,7 +163,7 @@ impl Bbr3 {
 
     pub(super) fn start_cruise(&mut self) {
         self.phase = Bbr3Phase::Cruise;
-        self.reason = "nothing is queued";
+        self.reason = "queue drained";
     }
 
     pub(super) fn start_refill(&mut self, reason: &'static str) {

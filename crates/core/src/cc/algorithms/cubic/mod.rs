@@ -183,7 +183,7 @@ impl Common {
     }
 
     fn reason(&self) -> &'static str {
-        if self.w_max == 0 { "no loss yet" } else { "the window of the last loss" }
+        if self.w_max == 0 { "no loss yet" } else { "cubic growth since the last loss" }
     }
 
     /// `k` in ticks.

@@ -121,12 +121,12 @@ impl Policy {
         evaluation.input().copy_from_slice(self.steering.observation());
         let action = evaluation.run()[0];
         if !action.is_finite() {
-            self.fall_back(now, "the policy gave no finite number", Timestamp::MAX);
+            self.fall_back(now, "the policy returned no finite number", Timestamp::MAX);
             return;
         }
         self.beyond = if is_beyond(&outcome) { self.beyond + 1 } else { 0 };
         if self.beyond >= BEYOND_MAX {
-            self.fall_back(now, "queue or loss beyond the limits", now + FALLBACK);
+            self.fall_back(now, "queue or loss above the limits", now + FALLBACK);
             return;
         }
         self.action = action.clamp(-1.0, 1.0);

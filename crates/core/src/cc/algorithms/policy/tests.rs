@@ -120,7 +120,7 @@ fn copa_takes_over_permanently_without_finite_policy_output() {
     let mut path = Path::new(&graph(KNOWS_FLIGHT, 1.0, 0.0), &flow());
     path.pass(5, RTT, 1.0);
     let State { phase, reason, .. } = path.cc.state();
-    assert_eq!((phase, reason), ("fallback", "the policy gave no finite number"));
+    assert_eq!((phase, reason), ("fallback", "the policy returned no finite number"));
     path.pass(1000, RTT, 1.0);
     assert_eq!(path.cc.state().phase, "fallback");
 }

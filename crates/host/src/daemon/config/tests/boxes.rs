@@ -41,7 +41,7 @@ fn colliding_boxes_of_one_file_are_refused() {
         (
             "listen = \"10.1.3.1\"\n[[",
             "listen = \"10.1.3.1:61475\"\n[[",
-            &["box.listen", "\"sendbox\" has not"],
+            &["box.listen", "\"sendbox\" does not use"],
         ),
         (
             "role = \"receivebox\"",
