@@ -39,8 +39,8 @@ chores:
                vulnerabilities if their database can be reached (cargo-deny)
   docs         builds the pages of docs/ as a site in target/site and checks each link; it installs
                mdBook into target/tools
-  evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends and
-               the parts of `forebay platforms`, and writes verdicts on all claims to
+  evaluate [--minutes N] [--list] [PART..]   runs the plans of docs/claims.toml on their back ends
+               and writes verdicts on all claims to
                docs/evidence/results.csv (root, hours; `make build` first). PART is a plan or a folder
                of plans (bundler/main, main, dynamics), a plan on a back end (main@sim), or a variant
                of a plan in docs/claims.toml (main@emu+kernel). Without a PART, all parts run. After N

@@ -30,7 +30,7 @@ const SIMULATOR: [&str; 8] = [
 /// it.
 const PYTHON: &str = "crates/python/";
 /// Sources that no simulation executes.
-const TESTBED: [&str; 2] = ["crates/lab/src/backend/emu", "crates/lab/src/platforms/"];
+const TESTBED: [&str; 2] = ["crates/lab/src/backend/cost", "crates/lab/src/backend/emu"];
 /// Sources that only runs of ns-3 execute.
 const ORACLE: &str = "crates/lab/src/backend/ns3/";
 /// Parts of the simulator that runs of ns-3 use: its meters, and the initial values of its TCP.
@@ -38,8 +38,8 @@ const OF_ORACLE: [&str; 2] = ["crates/sim/src/metrics.rs", "crates/sim/src/tcp/s
 /// Parts of core that runs of ns-3 do not use: ns-3 has its own congestion control. Its queues have the default
 /// parameters of core's.
 const BESIDE_ORACLE: [&str; 2] = ["crates/core/src/bundle/", "crates/core/src/cc/"];
-/// Sources that read stored results, or show them.
-const READERS: [&str; 13] = [
+/// Sources that read stored results or show them, or choose plans.
+const READERS: [&str; 14] = [
     "crates/lab/assets/",
     "crates/lab/src/capture/",
     "crates/lab/src/compare/",
@@ -47,6 +47,7 @@ const READERS: [&str; 13] = [
     "crates/lab/src/export/",
     "crates/lab/src/judge/",
     "crates/lab/src/output.rs",
+    "crates/lab/src/platforms.rs",
     "crates/lab/src/progress.rs",
     "crates/lab/src/recorded.rs",
     "crates/lab/src/report/",
@@ -145,7 +146,7 @@ fn collect(
     Ok(())
 }
 
-/// Whether the file at `path` is in the program, and a run of our own or a trial of `forebay platforms` uses it.
+/// Whether the file at `path` is in the program, and a run of our own uses it.
 fn reaches_testbed(path: &str) -> bool {
     is_of_ours(path) && !path.starts_with(PYTHON)
 }
@@ -201,7 +202,7 @@ mod tests {
             "crates/ebpf/bpf/packet.h",
             "crates/host/src/port/xdp.rs",
             "crates/lab/src/backend/emu/scenario.rs",
-            "crates/lab/src/platforms/measure.rs",
+            "crates/lab/src/backend/cost.rs",
             "crates/experiments/src/commands/role.rs",
         ] {
             assert!(!reaches_simulator(path) && reaches_testbed(path), "{path}");

@@ -1,8 +1,6 @@
 //! Runs the experiments behind the claims, part by part, and shows which claims hold; `lab::judge` decides that.
 
-mod part;
 mod plan;
-mod platforms;
 
 use std::iter;
 use std::path::Path;
@@ -15,9 +13,7 @@ use forebay_lab::judge::{Claims, Judged, PlanClaims, table};
 use forebay_lab::output::text_table;
 use serde_json::Value;
 
-use part::{Left, Part};
-use plan::PlanPart;
-use platforms::PlatformsPart;
+use plan::{Left, PlanPart};
 
 /// The list of claims, as bounds on metrics.
 const CLAIMS: &str = "docs/claims.toml";
@@ -107,7 +103,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let plans: Vec<PlanClaims> = plans.collect();
     let mut parts = all_parts(&plans)?;
     for name in &arguments.only {
-        let names = || parts.iter().map(Part::name).collect::<Vec<_>>().join(", ");
+        let names = || parts.iter().map(PlanPart::name).collect::<Vec<_>>().join(", ");
         if !parts.iter().any(|part| part.is_called(name)) {
             return Ok(refused(&format!("no part {name}: allowed is one of {}", names())));
         }
@@ -116,7 +112,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     for part in &mut parts {
         part.advance(&mut |_| false)?;
     }
-    let is_wanted = |part: &Part<'_>| {
+    let is_wanted = |part: &PlanPart<'_>| {
         arguments.only.is_empty() || arguments.only.iter().any(|name| part.is_called(name))
     };
     if arguments.list {
@@ -124,16 +120,16 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut clock = Clock::of(arguments.minutes);
-    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(&parts)).collect();
+    let mut judged: Vec<Vec<Judged>> = parts.iter().map(|part| part.judge(parts.iter())).collect();
     write_results(&judged)?;
     for place in 0..parts.len() {
-        if is_wanted(&parts[place]) && parts[place].left().runs > 0 {
+        if is_wanted(&parts[place]) && parts[place].left.runs > 0 {
             eprintln!("== {}", parts[place].name());
             parts[place].advance(&mut |minutes| clock.allows(minutes))?;
             // Claims about these runs may also exist on the plan's other back end.
             for (part, judged) in parts.iter().zip(&mut judged) {
                 if part.is_called(parts[place].subject()) {
-                    *judged = part.judge(&parts);
+                    *judged = part.judge(parts.iter());
                 }
             }
             write_results(&judged)?;
@@ -143,7 +139,7 @@ pub fn evaluate(arguments: &[String]) -> Result<ExitCode> {
     let found = || wanted().flat_map(|(_, judged)| judged);
     found().filter_map(Judged::complaint).for_each(|complaint| println!("{complaint}"));
     println!("{} ({RESULTS})", table::counts(found()));
-    if wanted().any(|(part, _)| part.left().runs > 0) {
+    if wanted().any(|(part, _)| part.left.runs > 0) {
         println!("left is\n{}", listed(wanted().map(|(part, _)| part)));
         return Ok(ExitCode::from(LEFT));
     }
@@ -157,27 +153,26 @@ fn refused(refusal: &str) -> ExitCode {
 }
 
 /// Plans in the order of the claims. The simulator comes first, because the testbed is compared with it.
-fn all_parts(plans: &[PlanClaims]) -> Result<Vec<Part<'_>>> {
+fn all_parts(plans: &[PlanClaims]) -> Result<Vec<PlanPart<'_>>> {
     let mut parts = Vec::new();
     for plan in plans {
         for backend in backend::NAMES {
             if let Some(seeds) = plan.seeds.get(backend) {
-                parts.push(Part::Plan(Box::new(PlanPart::new(plan, backend, *seeds)?)));
+                parts.push(PlanPart::new(plan, backend, *seeds)?);
             }
         }
     }
-    parts.extend(PlatformsPart::all()?.map(Part::Platforms));
     Ok(parts)
 }
 
 /// Remaining work of some parts, and the total.
-fn listed<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> String {
+fn listed<'a>(parts: impl Iterator<Item = &'a PlanPart<'a>>) -> String {
     let (mut rows, mut all) = (Vec::new(), Left::default());
     let row = |name: String, left: &Left| {
         vec![name, left.runs.to_string(), format!("{:.1}", left.minutes)]
     };
     for part in parts {
-        let left = part.left();
+        let left = &part.left;
         rows.push(row(part.name(), left));
         all.runs += left.runs;
         all.minutes += left.minutes;

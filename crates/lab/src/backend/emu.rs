@@ -18,8 +18,9 @@ use forebay_testbed::{Phase, TestbedError, kernel_name};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::TcpCongestion;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket};
+use serde_json::Value;
 
-use super::{Backend, BackendError, RunProgress};
+use super::{Backend, BackendError, RunProgress, cost};
 use crate::metrics::{PacketLog, RunRows};
 use crate::plan::Experiment;
 use forebay_policy::algorithms::known;
@@ -45,6 +46,9 @@ impl Backend for Emu {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        if let Some(cost) = &experiment.cost {
+            return cost::check(experiment, cost);
+        }
         if let Some(flow) = experiment.flows.iter().find(|flow| flow.rtt.is_some()) {
             let reason = format!(
                 "flow.{}.rtt: the back end emu has one path for all flows, allowed with sim",
@@ -75,11 +79,30 @@ impl Backend for Emu {
         directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError> {
+        if experiment.cost.is_some() {
+            let rows =
+                cost::run(std::slice::from_ref(experiment), &Value::Null, directory, progress);
+            return Ok(rows?.pop().expect("rows of each arm"));
+        }
         let run = emulate(experiment, false, directory, progress)?;
         let started_ns = run.started_ns;
         let files = run.links.iter().map(|link| packets_file(directory, &link.name));
         let packets = files.map(|path| PacketLog::File { path, started_ns }).collect();
         Ok(RunRows { run: run.since_start(), packets })
+    }
+
+    fn makes_groups(&self, experiment: &Experiment) -> bool {
+        experiment.cost.is_some()
+    }
+
+    fn run_group(
+        &self,
+        arms: &[Experiment],
+        earlier: &Value,
+        directory: &Path,
+        progress: &mut dyn FnMut(RunProgress),
+    ) -> Result<Vec<RunRows>, BackendError> {
+        cost::run(arms, earlier, directory, progress)
     }
 }
 

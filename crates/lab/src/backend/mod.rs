@@ -1,6 +1,8 @@
 //! Back ends: the programs that run an experiment.
 
 #[cfg(feature = "host")]
+mod cost;
+#[cfg(feature = "host")]
 mod emu;
 #[cfg(feature = "ns3")]
 pub mod ns3;
@@ -17,6 +19,7 @@ pub use sim::{Driven, driven};
 pub(crate) use sim::{NetworkFlow, Sight, observe};
 
 use forebay_core::spec::one_of;
+use serde_json::Value;
 
 use crate::metrics::RunRows;
 use crate::plan::Experiment;
@@ -139,6 +142,36 @@ pub trait Backend: Sync {
         directory: &Path,
         progress: &mut dyn FnMut(RunProgress),
     ) -> Result<RunRows, BackendError>;
+
+    /// Whether the arms of a cell and seed are one group, for [`Backend::run_group`].
+    fn makes_groups(&self, experiment: &Experiment) -> bool {
+        let _ = experiment;
+        false
+    }
+
+    /// Runs the arms of a cell and seed together, as [`Backend::run`] does one; returns their rows in the same
+    /// order. `earlier` describes the machine in the last valid run of one of these arms in this cell; null: there
+    /// is none.
+    fn run_group(
+        &self,
+        arms: &[Experiment],
+        earlier: &Value,
+        directory: &Path,
+        progress: &mut dyn FnMut(RunProgress),
+    ) -> Result<Vec<RunRows>, BackendError> {
+        let _ = earlier;
+        arms.iter().map(|arm| self.run(arm, directory, progress)).collect()
+    }
+}
+
+/// Refuses trials of costs on the simulated back end `name`.
+fn refuse_costs(experiment: &Experiment, name: &str) -> Result<(), BackendError> {
+    if experiment.cost.is_none() {
+        return Ok(());
+    }
+    let reason =
+        format!("[cost]: the back end {name} has no processor to measure, allowed with emu");
+    Err(BackendError::Unsupported(reason))
 }
 
 /// Names of our own back ends, which claims are about.

@@ -121,6 +121,10 @@ pub fn capture(
                       without it";
         return Err(BackendError::Unsupported(reason.into()).into());
     }
+    if experiment.cost.is_some() {
+        let reason = "[cost]: nothing is captured of trials, allowed is a plan with links";
+        return Err(BackendError::Unsupported(reason.into()).into());
+    }
     let is_simulated = backend.name() == "sim";
     if capture.qlog.is_some() && !is_simulated {
         return Err(CaptureError::NoQlog);

@@ -263,8 +263,6 @@ impl<'a> Chosen<'a> {
     fn keeps(&self, table: &str, column: &str, cell: &Cell<'_>) -> bool {
         let Choice { plans, arms, metrics } = self.choice;
         match (table, column, cell) {
-            // Trials belong to no plan.
-            ("trials", ..) => plans.is_empty() && arms.is_empty() && metrics.is_empty(),
             ("plans", "name", Cell::Text(plan)) | (_, "plan", Cell::Text(plan)) => has(plans, plan),
             ("runs", "arm", Cell::Text(arm)) => has(arms, arm),
             ("metrics" | SUMMARY, "metric", Cell::Text(metric)) => has(metrics, metric),

@@ -59,8 +59,7 @@ pub struct PlanClaims {
     /// Run the plan with the settings of its `as_published`; the arms are algorithms under test.
     #[serde(default)]
     pub as_published: bool,
-    /// Back ends on which the plan runs, each with the most seeds to run. Empty for parts of `forebay
-    /// platforms`, which are no plans.
+    /// Back ends on which the plan runs, each with the most seeds to run.
     pub seeds: BTreeMap<String, Seeds>,
     /// Seeds for back ends on which chance widened a bound: `forebay reproduce` then runs these.
     #[serde(default)]
@@ -641,7 +640,7 @@ mod tests {
             let folder = format!("{}/", study.folder());
             assert!(claims.plan.iter().any(|plan| plan.name.starts_with(&folder)), "{folder}");
         }
-        for claims in claims.plan.iter().filter(|it| !it.seeds.is_empty()) {
+        for claims in &claims.plan {
             let plan = match claims.as_published {
                 true => claims.plan(BESIDE).unwrap(),
                 false => Plan::load(&claims.name, &[]).unwrap(),

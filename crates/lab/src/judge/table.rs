@@ -102,7 +102,7 @@ pub fn csv<'a>(claims: impl Iterator<Item = &'a Judged>) -> String {
     let columns = COLUMNS.map(|(name, kind)| Column::new(name, kind));
     let mut csv = Csv::new(&mut text, &columns).expect(IN_MEMORY);
     for judged in claims {
-        // Parts of `forebay platforms` have no back end.
+        // The demo has no back end.
         let (plan, back_end) = judged.of.split_once('@').unwrap_or((judged.of.as_str(), ""));
         let [value, low, high] = match judged.interval {
             Some(Interval { median, low, high }) => [median, low, high].map(Some),

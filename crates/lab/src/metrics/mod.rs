@@ -37,6 +37,7 @@ pub use address::Address;
 pub use arms::OF_CURVES;
 pub use bundles::Transition;
 pub use catalogue::{catalogue, describe, heading, unit, with_unit};
+pub use cost::disturbance;
 pub use entry::{Entry, HOLES, NOTATION, Pooling};
 pub use links::{LinkTruth, PacketLog, Reader};
 pub use requests::{OF_REQUESTS, Outcome};
@@ -143,6 +144,9 @@ impl Evaluation {
 
 /// Computes every metric of a run. Fails only if a packet log cannot be read.
 pub fn evaluate(experiment: &Experiment, rows: &RunRows) -> io::Result<Evaluation> {
+    if let Some(trial) = &rows.run.cost {
+        return Ok(cost::evaluate(experiment, trial));
+    }
     let known: Option<Vec<&LinkTruth>> = rows.packets.iter().map(PacketLog::truth).collect();
     if let Some(truths) = known {
         return Ok(evaluate_by(experiment, &rows.run, &truths));

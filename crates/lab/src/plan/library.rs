@@ -142,6 +142,10 @@ pub static PLANS: &[(&str, &str)] = plans![
     "world/cross_mixed",
     "world/downloads_mixed",
     "platforms/behaviour",
+    "platforms/cpu",
+    "platforms/programs",
+    "platforms/latency",
+    "platforms/scale",
     "platforms/safety",
     "platforms/aggregate_algorithms",
     "platforms/simulated",
@@ -257,17 +261,18 @@ impl Source {
     }
 }
 
-/// The built-in plans that run as they are: those with a bottleneck, their own or from a plan that they
-/// extend.
+/// The built-in plans that run as they are: those with a bottleneck or trials of costs, their own or from a plan
+/// that they extend.
 pub fn runnable_plans() -> impl Iterator<Item = &'static str> {
-    PLANS.iter().filter(|(name, text)| has_bottleneck(name, text)).map(|(name, _)| *name)
+    PLANS.iter().filter(|(name, text)| is_runnable(name, text)).map(|(name, _)| *name)
 }
 
-fn has_bottleneck(name: &str, text: &str) -> bool {
+fn is_runnable(name: &str, text: &str) -> bool {
     let Ok(plan) = text.parse::<toml::Table>() else { return false };
     let base = plan.get("extends").and_then(toml::Value::as_str).map(|it| sibling_name(name, it));
     let base = PLANS.iter().find(|(name, _)| base.as_deref() == Some(*name));
-    plan.contains_key("bottleneck") || base.is_some_and(|(name, text)| has_bottleneck(name, text))
+    let is_whole = ["bottleneck", "cost"].iter().any(|key| plan.contains_key(*key));
+    is_whole || base.is_some_and(|(name, text)| is_runnable(name, text))
 }
 
 /// Title of the built-in plan `name`: its own, or that of a plan that it extends. Reading it is fast, unlike a

@@ -2,6 +2,7 @@
 //! `forebay plan schema` prints the list.
 
 mod bundles;
+mod cost;
 mod figures;
 mod flows;
 mod hits;
@@ -20,6 +21,7 @@ pub use self::flows::FLOW;
 pub use self::links::{BOTTLENECK, REVERSE};
 
 use self::bundles::{GROUP, UPLINK};
+use self::cost::COST;
 use self::figures::{CURVES, WINDOW};
 use self::flows::AGENT;
 use self::hits::{ATTACK, FAULT, UPSET};
@@ -126,7 +128,12 @@ pub static PLAN: Section = Section {
             "largest random delay of each connection's start, drawn from the seed",
         ),
         key("drain", DURATION, "\"30s\"", "longest wait for unfinished requests after `stop`"),
-        key("bottleneck", Kind::Table(&BOTTLENECK), "", "the link from site A to site B"),
+        key(
+            "bottleneck",
+            Kind::Table(&BOTTLENECK),
+            "none with [cost], else required",
+            "the link from site A to site B",
+        ),
         key(
             "reverse",
             Kind::Table(&REVERSE),
@@ -145,7 +152,7 @@ pub static PLAN: Section = Section {
             "two sites",
             "many sites, and the links between them",
         ),
-        key("flow", Kind::Tables(&FLOW), "", "the traffic"),
+        key("flow", Kind::Tables(&FLOW), "none beside [cost], else required", "the traffic"),
         key("bundle", Kind::Tables(&BUNDLE), "none", "the bundles"),
         key(
             "uplink",
@@ -219,7 +226,13 @@ pub static PLAN: Section = Section {
             "agent",
             Kind::Table(&AGENT),
             "all defaults",
-            "how the kernel reports to the agent of flows with `agent:`",
+            "how the kernel reports to the agent of flows with `agent:`, or of a trial of [cost]",
+        ),
+        key(
+            "cost",
+            Kind::Table(&COST),
+            "none",
+            "trials of the CPU cost of an algorithm, instead of links and traffic (back end emu only)",
         ),
     ],
 };

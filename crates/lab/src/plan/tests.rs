@@ -2,6 +2,7 @@
 
 mod arms;
 mod built_in;
+mod cost;
 mod flows;
 mod hits;
 mod keys;

@@ -6,7 +6,7 @@ use super::content::PlanResults;
 use super::page::{Block, PageTable};
 use crate::metrics::statistics::mean;
 use crate::metrics::{LIMITS, Metrics, OF_CURVES, Part, heading};
-use crate::output::{cell, number, table};
+use crate::output::{self, cell, number, table};
 use crate::plan::setup::boxes;
 use crate::store::{Run, Store, StoreError};
 use crate::summary::ArmSummary;
@@ -38,12 +38,23 @@ pub fn overview(plan: &PlanResults<'_>) -> Block {
             row.insert(1, summary.cell.clone());
         }
     }
-    let caption = "Requests of all seeds are pooled; queues and throughput are means over time and \
+    let is_of_costs = summaries.iter().any(|arm| arm.metrics.get("cpu_s_per_gb").is_some());
+    let caption = if is_of_costs { OF_COSTS } else { OF_REQUESTS };
+    Block::Table(PageTable { columns, rows, caption: caption.into() })
+}
+
+/// Caption of the summary of plans with traffic.
+const OF_REQUESTS: &str = "Requests of all seeds are pooled; queues and throughput are means over time and \
                    seeds. Slowdown: completion time divided by the ideal time on an empty path. \
                    Gap closed: share of the gap between status_quo and in_network_fq that an arm \
                    closes; 1 is all of it. Quantiles interpolate between the closest ranks.";
-    Block::Table(PageTable { columns, rows, caption: caption.into() })
-}
+
+/// Caption of the summary of trials of costs.
+const OF_COSTS: &str = "Medians over the seeds; counters are sums. A CPU score is the count of a process that \
+     runs in the remaining time of the processor, divided by its count in the baseline's trial of the same block. A \
+     pair of trials counts only if bytes and acknowledgements per second differ by at most 1 % at a fixed rate, and if \
+     neither the hypervisor nor other processes took the processor away. The score is 0 if an agent fell back, lost \
+     a report, decided too late or missed acknowledgements that it should have got.";
 
 /// Medians, 95th and 99th percentiles, accuracy, windows, CPU.
 pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
@@ -52,6 +63,7 @@ pub fn numbers(plan: &PlanResults<'_>) -> Vec<Block> {
     blocks.extend(videos(plan));
     blocks.extend(connections(plan));
     blocks.extend(curves(plan));
+    blocks.extend(programs(plan));
     blocks.extend(queues(plan));
     blocks.extend(accuracy(plan));
     blocks.extend(comparisons(plan));
@@ -132,6 +144,14 @@ fn completion_times(plan: &PlanResults<'_>) -> Vec<Block> {
         ),
     ];
     tables.iter().filter_map(|(names, caption)| metric_table(arms(), names, caption)).collect()
+}
+
+fn programs(plan: &PlanResults<'_>) -> Option<Block> {
+    let arms = plan.summaries.iter().map(|arm| (plan.name(arm), arm));
+    let (columns, rows) = output::programs(arms)?;
+    let caption = "BPF programs, medians over the seeds. The kernel takes their time, and the empty program shows how \
+                   much of it taking the time costs.";
+    Some(Block::Table(PageTable { columns, rows, caption: caption.into() }))
 }
 
 fn queues(plan: &PlanResults<'_>) -> Vec<Block> {

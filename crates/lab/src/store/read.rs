@@ -117,13 +117,17 @@ impl Store {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The rows of a measurement of platforms, in the order of insertion, in JSON.
-    pub fn trials(&self, measurement: &str) -> Result<Vec<String>, StoreError> {
-        let mut query = self
-            .connection
-            .prepare("SELECT trial FROM trials WHERE measurement = ?1 ORDER BY id")?;
-        let rows = query.query_map([measurement], |row| row.get(0))?;
-        Ok(rows.collect::<Result<_, _>>()?)
+    /// The machine in the last trial of costs that differs from `key` in its seed alone; null without such a trial.
+    pub fn last_host(&self, key: &RunKey) -> Result<Value, StoreError> {
+        let mut query = self.connection.prepare_cached(
+            "SELECT host FROM runs WHERE plan = ?1 AND arm = ?2 AND cell = ?3 AND backend = ?4 \
+             AND sources = ?5 AND experiment_sha256 = ?6 AND json_extract(host, '$.cost') IS NOT NULL \
+             ORDER BY id DESC LIMIT 1",
+        )?;
+        let RunKey { plan, arm, cell, backend, sources, experiment_sha256, .. } = key;
+        let key = params![plan, arm, cell, backend, sources, experiment_sha256];
+        let host: Option<String> = query.query_row(key, |row| row.get(0)).optional()?;
+        Ok(host.map(|host| serde_json::from_str(&host)).transpose()?.unwrap_or_default())
     }
 
     /// Duration of a run of `plan` on `backend` (s): the mean of the valid ones.

@@ -100,6 +100,23 @@ fn attempts_are_kept_and_told_apart_by_key() {
     assert_eq!(store.run_ids().unwrap(), [1, 2, 3]);
 }
 
+#[test]
+fn last_trial_of_another_seed_has_the_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = Store::create(folder.path()).unwrap();
+    put(&mut store, 1, 1, &[]);
+    assert!(store.last_host(&key(3)).unwrap().is_null(), "no trial of costs");
+    let (experiment, evaluation) = &invented_run();
+    for (seed, rate) in [(1, 7), (2, 8)] {
+        let (key, host) = (&key(seed), &json!({ "cost": { "rate_bps": rate } }));
+        let run = NewRun { key, experiment, commit: "c", attempt: 1, evaluation, host };
+        store.put_run(&run).unwrap();
+    }
+    assert_eq!(store.last_host(&key(3)).unwrap()["cost"]["rate_bps"], 8);
+    let other = RunKey { sources: "def".into(), ..key(3) };
+    assert!(store.last_host(&other).unwrap().is_null());
+}
+
 /// The rows of `tables`.
 fn rows_of<const N: usize>(store: &Store, tables: [&'static str; N]) -> Tables<'static> {
     let rows = |table| {

@@ -17,7 +17,7 @@ pub struct Build {
     pub commit: &'static str,
     /// Digest of the sources behind simulations.
     pub sim: &'static str,
-    /// Digest of the sources behind runs on the testbed and trials of platforms.
+    /// Digest of the sources behind runs on the testbed.
     pub emu: &'static str,
     /// Digest of the sources behind runs of ns-3.
     pub ns3: &'static str,
@@ -112,15 +112,6 @@ impl Store {
         self.connection.execute(
             "INSERT OR REPLACE INTO figures VALUES (?1, ?2)",
             params![plan.name, json!(plan.figures).to_string()],
-        )?;
-        Ok(())
-    }
-
-    /// Adds a row to a measurement of platforms; both in JSON.
-    pub fn put_trial(&mut self, measurement: &str, trial: &str) -> Result<(), StoreError> {
-        self.connection.execute(
-            "INSERT INTO trials (measurement, trial) VALUES (?1, ?2)",
-            [measurement, trial],
         )?;
         Ok(())
     }

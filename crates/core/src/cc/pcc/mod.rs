@@ -85,7 +85,7 @@ pub fn utility(outcome: &Outcome, slope: f64) -> f64 {
 
 /// Utility function of one algorithm, and how many pairs of a probe must agree.
 pub trait Goal: Send + 'static {
-    /// Pairs of intervals in a probe, at most [`PAIRS_MAX`].
+    /// Pairs of intervals in a probe, at most `PAIRS_MAX`.
     const PAIRS: usize;
     /// Pairs that must say so for the rate to rise.
     const RISING: usize;

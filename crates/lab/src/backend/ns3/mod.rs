@@ -70,6 +70,7 @@ impl Backend for Ns3 {
     }
 
     fn check(&self, experiment: &Experiment) -> Result<(), BackendError> {
+        super::refuse_costs(experiment, self.name())?;
         translate(experiment).map(drop)
     }
 

@@ -12,6 +12,7 @@ use crate::store::Build;
 struct Told {
     outcomes: Mutex<Vec<Result<bool, BackendError>>>,
     version: Option<String>,
+    makes_groups: bool,
 }
 
 impl Backend for Told {
@@ -29,6 +30,9 @@ impl Backend for Told {
     }
     fn writes_files(&self) -> bool {
         true
+    }
+    fn makes_groups(&self, _experiment: &Experiment) -> bool {
+        self.makes_groups
     }
     fn check(&self, _experiment: &Experiment) -> Result<(), BackendError> {
         Ok(())
@@ -76,6 +80,7 @@ struct Bench {
     options: Options,
     log: Vec<String>,
     version: Option<String>,
+    makes_groups: bool,
 }
 
 impl Bench {
@@ -84,11 +89,13 @@ impl Bench {
         let store = Store::create(folder.path()).unwrap();
         let build = Build { commit: "abc", sim: "def", emu: "def", ns3: "def" };
         let options = Options { build, ..Options::default() };
-        Self { _folder: folder, store, options, log: Vec::new(), version: None }
+        let (log, version, makes_groups) = (Vec::new(), None, false);
+        Self { _folder: folder, store, options, log, version, makes_groups }
     }
 
     fn run(&mut self, outcomes: Vec<Result<bool, BackendError>>) -> Result<Vec<Done>, RunError> {
-        let backend = Told { outcomes: Mutex::new(outcomes), version: self.version.clone() };
+        let (outcomes, version) = (Mutex::new(outcomes), self.version.clone());
+        let backend = Told { outcomes, version, makes_groups: self.makes_groups };
         let jobs = jobs(&plan(), &backend, &self.options).unwrap();
         self.log.clear();
         let mut note = |progress: Progress<'_>| {
@@ -247,6 +254,38 @@ fn logs_are_kept_when_asked() {
     bench.run(vec![Ok(false)]).unwrap();
     let kept = std::fs::read_dir(folder.path().join("logs")).unwrap().count();
     assert_eq!(kept, 5);
+}
+
+#[test]
+fn arms_of_a_seed_run_again_together() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let done = bench.run(vec![Ok(false), Ok(true)]).unwrap();
+    let ids: Vec<_> = done.iter().map(|done| done.ids.clone()).collect();
+    assert_eq!(ids, [vec![1, 3], vec![2, 4], vec![5], vec![6]]);
+    assert!(done.iter().all(|done| done.valid));
+    assert_eq!(bench.run(vec![]).unwrap(), done);
+    assert!(bench.log.iter().all(|line| line.ends_with("reused")), "{:?}", bench.log);
+}
+
+#[test]
+fn interrupted_group_leaves_none_of_its_runs() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let gone = Err(BackendError::Unavailable("no root".into()));
+    assert!(bench.run(vec![Ok(true), Ok(true), Ok(true), gone]).is_err());
+    assert_eq!(bench.store.run_ids().unwrap(), [1, 2]);
+    let done = bench.run(vec![]).unwrap();
+    assert!(done.iter().all(|done| done.valid && done.ids.len() == 1));
+}
+
+#[test]
+fn failed_group_counts_for_each_arm() {
+    let mut bench = Bench { makes_groups: true, ..Bench::new() };
+    let fails = || Err(BackendError::Failed("link died".into()));
+    let error = bench.run(vec![fails(), fails(), fails()]).unwrap_err().to_string();
+    assert!(error.contains("failed at attempt 3, the last: link died"), "{error}");
+    assert_eq!(bench.store.run_ids().unwrap().len(), 6);
+    let done = bench.run(vec![]).unwrap();
+    assert!(done[..2].iter().all(|done| !done.valid) && done[2..].iter().all(|done| done.valid));
 }
 
 /// All rows of a store but the machine's.
