@@ -127,9 +127,15 @@ pub enum CostError {
 }
 
 impl CostError {
-    /// Whether the request is at fault: exit code 2.
-    pub const fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Algorithm { .. })
+    /// Whether costs cannot be measured here, independent of the kernel.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Testbed(TestbedError::NotRoot)
+                | Self::Unsupported(_)
+                | Self::Algorithm { .. }
+                | Self::Ebpf(forebay_ebpf::Error::Privilege)
+        )
     }
 }
 
